@@ -1,0 +1,79 @@
+"""An epoch of the engine against a bare hand-written loop over the same tensors and model, on the CPU.
+
+    python benchmarks/cpu_overhead.py [--epochs 6] [--out benchmarks/results/cpu_overhead.json]
+
+Both train the small convnet on the embedded digits in turns, epoch by epoch, so that a change in the machine's
+speed meets both alike. Printed: the ratio of the medians. It must not exceed 1.05.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from record import write_result
+from torch import nn
+
+from holdfast.data import load
+from holdfast.data.statistics import channel_statistics
+from holdfast.models import build_model
+from holdfast.train import fit
+
+BATCH = 128
+
+
+def bare_epoch(model: nn.Module, optimizer: torch.optim.Optimizer, images: torch.Tensor, labels: torch.Tensor) -> float:
+    """The loop anyone would write, with the loss read once at its end."""
+    started = time.perf_counter()
+    model.train()
+    total = torch.zeros(())
+    for index in torch.randperm(len(labels)).split(BATCH):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(images[index].float() / 255), labels[index])
+        loss.backward()
+        optimizer.step()
+        total += loss.detach() * len(index)
+    total.item()
+    return time.perf_counter() - started
+
+
+def make(data) -> nn.Module:
+    mean, std = channel_statistics(data.train)
+    shape = data.shape
+    return build_model("convnet", num_classes=10, in_channels=shape[0], image_size=shape[1], mean=mean, std=std).model
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    data = load("coloured-digits")
+    model = make(data)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=5e-4)
+    bare, engine = [], []
+    for _ in range(args.rounds):
+        bare += [bare_epoch(model, optimizer, data.train.images, data.train.labels) for _ in range(args.epochs)]
+        result = fit(data, model=make(data), epochs=args.epochs, batch_size=BATCH, eval_every=0, device="cpu")
+        engine += [record["seconds"] for record in result.history]
+    ratio = statistics.median(engine) / statistics.median(bare)
+    print(f"bare loop  {statistics.median(bare) * 1e3:8.1f} ms an epoch")
+    print(f"engine     {statistics.median(engine) * 1e3:8.1f} ms an epoch")
+    print(f"ratio      {ratio:8.3f}  (at most 1.05)")
+    if args.out:
+        figures = {
+            "bare_ms": statistics.median(bare) * 1e3,
+            "engine_ms": statistics.median(engine) * 1e3,
+            "ratio": ratio,
+            "limit": 1.05,
+        }
+        write_result(args.out, figures)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""Results as small JSON files that say what made them."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+def write_result(path: Path, figures: dict[str, Any], *, commit: str | None = None) -> None:
+    """Figures with the command, the commit, the versions and the hardware."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = {
+        "command": " ".join(["python", *sys.argv]),
+        "commit": commit or current_commit(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "hardware": hardware(),
+        "figures": figures,
+    }
+    path.write_text(json.dumps(content, indent=2) + "\n")
+
+
+def current_commit() -> str:
+    try:
+        made = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return made.stdout.strip()
+
+
+def hardware() -> str:
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    return f"{platform.machine()}, {torch.get_num_threads()} threads"

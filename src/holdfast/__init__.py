@@ -1,0 +1,72 @@
+"""holdfast: train image classifiers that hold outside their training data, and measure whether they do.
+
+Everything is loaded when first used: ``import holdfast`` itself imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast import data, fronts, losses, methods, metrics, models, optim, reports, settings, train, vicinity
+    from holdfast.errors import HoldfastError
+    from holdfast.fronts import audit
+    from holdfast.models import load_model
+    from holdfast.reports import report
+    from holdfast.train import fit
+
+__version__ = "0.1.0"
+
+_NAMES = {
+    "HoldfastError": "holdfast.errors",
+    "audit": "holdfast.fronts",
+    "fit": "holdfast.train",
+    "load_model": "holdfast.models",
+    "report": "holdfast.reports",
+}
+_MODULES = (
+    "data",
+    "fronts",
+    "losses",
+    "methods",
+    "metrics",
+    "models",
+    "optim",
+    "reports",
+    "settings",
+    "train",
+    "vicinity",
+)
+
+__all__ = [
+    "HoldfastError",
+    "__version__",
+    "audit",
+    "data",
+    "fit",
+    "fronts",
+    "load_model",
+    "losses",
+    "methods",
+    "metrics",
+    "models",
+    "optim",
+    "report",
+    "reports",
+    "settings",
+    "train",
+    "vicinity",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _NAMES:
+        return getattr(import_module(_NAMES[name]), name)
+    if name in _MODULES:
+        return import_module(f"holdfast.{name}")
+    raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,71 @@
+"""Random crop, mirror and cut-out for whole batches, on whatever device they are on."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from holdfast.errors import require
+from holdfast.settings import AugmentSettings
+
+
+def to_float(x: Tensor) -> Tensor:
+    """uint8 pixels as float in [0, 1]."""
+    return x.float().div_(255)
+
+
+class Augment:
+    """Turns resting uint8 batches into float training images in [0, 1].
+
+    shape: (C, H, W) of the images. mean: (C,) colour that a cut-out square is filled with; it must already be
+    on the device, because a CUDA graph cannot fetch it from the host.
+    """
+
+    def __init__(self, settings: AugmentSettings, shape: tuple[int, int, int], mean: Tensor) -> None:
+        side = min(shape[1:])
+        require(settings.crop <= side, f"crop ({settings.crop}) cannot exceed the image side ({side})")
+        require(settings.cutout <= 2 * side, f"cutout ({settings.cutout}) is larger than the image ({side})")
+        self.settings = settings
+        self.mean = mean
+
+    def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
+        s = self.settings
+        if s.crop or s.flip:
+            x = crop_and_flip(x, pad=s.crop, flip=s.flip, generator=generator)
+        x = to_float(x)
+        if s.cutout:
+            x = cutout(x, side=s.cutout, p=s.cutout_p, fill=self.mean, generator=generator)
+        return x
+
+
+def crop_and_flip(x: Tensor, *, pad: int, flip: bool, generator: torch.Generator) -> Tensor:
+    """Each image shifted by up to ``pad`` pixels (black comes in), then mirrored with probability 1/2.
+
+    One gather for both: rows and columns are chosen by index.
+    """
+    n, channels, height, width = x.shape
+    device = x.device
+    top, left = torch.randint(2 * pad + 1, (2, n, 1), device=device, generator=generator)
+    rows = torch.arange(height, device=device) + top
+    columns = torch.arange(width, device=device) + left
+    if flip:
+        mirrored = torch.rand(n, 1, device=device, generator=generator) < 0.5
+        columns = torch.where(mirrored, columns.flip(1), columns)
+    image = torch.arange(n, device=device)[:, None, None, None]
+    channel = torch.arange(channels, device=device)[:, None, None]
+    return F.pad(x, (pad,) * 4)[image, channel, rows[:, None, :, None], columns[:, None, None, :]]
+
+
+def cutout(x: Tensor, *, side: int, p: float, fill: Tensor, generator: torch.Generator) -> Tensor:
+    """A square of the given side, centred anywhere on the image and clipped at its border, set to ``fill``."""
+    n, _, height, width = x.shape
+    device = x.device
+    centre = torch.rand(2, n, 1, device=device, generator=generator)
+    top = (centre[0] * height).floor() - side // 2
+    left = (centre[1] * width).floor() - side // 2
+    rows = torch.arange(height, device=device)
+    columns = torch.arange(width, device=device)
+    inside = ((rows >= top) & (rows < top + side))[:, :, None] & ((columns >= left) & (columns < left + side))[:, None]
+    chosen = torch.rand(n, 1, 1, device=device, generator=generator) < p
+    return torch.where((inside & chosen)[:, None], fill[:, None, None], x)

@@ -1,0 +1,85 @@
+"""From a name or a path to a data set that can be trained on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from holdfast.data.listing import Listing, open_files
+from holdfast.data.options import Options
+from holdfast.data.sources import find
+from holdfast.data.splits import Dataset, Split, hold_out
+from holdfast.data.validate import find_problems, refuse
+from holdfast.errors import require
+from holdfast.rng import derive
+
+TEST_SHARE = 0.2
+"""Share of training held out as test where a set brings no test split."""
+
+
+def load(
+    name_or_path: str | Path,
+    *,
+    root: str | Path | None = None,
+    image_size: int | None = None,
+    val: float = 0.0,
+    conflict: float = 0.05,
+    data_seed: int = 0,
+) -> Dataset:
+    """A built-in set by name, an .npz file, a CSV or Parquet table, or a folder of images.
+
+    root: where built-in sets lie or are downloaded to (default: $HOLDFAST_ROOT, or ./data); for a table, the
+    folder its paths are relative to.
+    image_size: side in pixels that images are brought to; their own by default.
+    val: share of training held out for validation, by class; 0 keeps the set's own validation split, if any.
+    conflict: coloured-digits: share of training digits whose colour contradicts their class.
+    data_seed: of held-out splits and generated sets.
+
+    >>> data = load("coloured-digits", val=0.1)
+    >>> data.shape, len(data.train), len(data.val), len(data.test)
+    ((3, 16, 16), 1078, 120, 599)
+    """
+    require(0 <= val < 1, f"val must be in [0, 1), got {val}")
+    options = Options(
+        root=None if root is None else Path(root).expanduser(),
+        image_size=image_size,
+        conflict=conflict,
+        seed=data_seed,
+    )
+    found = find(name_or_path)(options)
+    data = open_files(found, image_size) if isinstance(found, Listing) else found
+    splits: dict[str, Split | None] = {"train": data.train, "val": data.val, "test": data.test}
+    refuse(find_problems(data.classes, {k: s.labels for k, s in splits.items() if s is not None}), data.name)
+    return _with_val(_with_test(data, data_seed), val, data_seed)
+
+
+def _with_test(data: Dataset, seed: int) -> Dataset:
+    if data.test is not None:
+        return data
+    train, test = hold_out(data.train, TEST_SHARE, derive(seed, "hold-out/test"))
+    require(
+        len(test) > 0,
+        f"{data.name}: there is no test split, and {len(data.train)} training samples of {data.num_classes} "
+        "classes are too few to hold some out; add a test split or more samples",
+    )
+    note = (
+        f"there is no test split; {len(test)} of {len(data.train)} training samples (20 % of every class, "
+        f"data_seed {seed}) were held out as test"
+    )
+    return replace(data, train=train, test=test, notes=(*data.notes, note))
+
+
+def _with_val(data: Dataset, share: float, seed: int) -> Dataset:
+    if share == 0:
+        return data
+    train, val = hold_out(data.train, share, derive(seed, "hold-out/val"))
+    require(
+        len(val) > 0,
+        f"{data.name}: val {share} holds out none of {len(data.train)} training samples of "
+        f"{data.num_classes} classes; give a larger share",
+    )
+    notes = data.notes
+    if data.val is not None:
+        note = f"the set's own validation split ({len(data.val)} samples) is not used: val {share} was asked for"
+        notes = (*notes, note)
+    return replace(data, train=train, val=val, notes=notes)

@@ -1,0 +1,119 @@
+"""Two ways to feed a device from a split, behind one interface: uint8 batches in a given order."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from holdfast.data.splits import ArraySplit, Split
+from holdfast.errors import HoldfastError
+from holdfast.types import Batch
+
+PREFETCH = 2
+"""Batches each worker keeps ready: what is in memory never exceeds workers × PREFETCH batches."""
+
+
+class Loader(Protocol):
+    """Feeds batches of a split to a device."""
+
+    def batches(self, order: Tensor, *, start: int = 0) -> Iterator[Batch]:
+        """Batches along ``order`` (positions in the split), beginning with batch number ``start``."""
+        ...
+
+
+class ResidentLoader:
+    """All images on the device once, as uint8; a batch is a gather."""
+
+    def __init__(self, split: Split, *, batch_size: int, device: torch.device) -> None:
+        images = split.images if isinstance(split, ArraySplit) else split.read(torch.arange(len(split)))
+        self.images = images.to(device)
+        self.labels = split.labels.to(device)
+        self.groups = split.groups.to(device)
+        self.batch_size = batch_size
+        self.device = device
+
+    def batches(self, order: Tensor, *, start: int = 0) -> Iterator[Batch]:
+        order = order.to(self.device)
+        for first in range(start * self.batch_size, len(order), self.batch_size):
+            index = order[first : first + self.batch_size]
+            yield Batch(index, self.images[index], self.labels[index], self.groups[index])
+
+
+class StreamLoader:
+    """Images decoded by worker processes while the device works; memory is bounded by the prefetch."""
+
+    def __init__(self, split: Split, *, batch_size: int, device: torch.device, workers: int) -> None:
+        self.split = split
+        self.batch_size = batch_size
+        self.device = device
+        self._positions = _Positions()
+        workers = min(workers, len(os.sched_getaffinity(0)))
+        self._loader: DataLoader[Tensor | HoldfastError] = DataLoader(
+            _Decoded(split),
+            batch_sampler=self._positions,
+            num_workers=workers,
+            collate_fn=_as_it_is,
+            worker_init_fn=_leave_signals_to_the_parent,
+            pin_memory=device.type == "cuda",
+            prefetch_factor=PREFETCH if workers else None,
+            persistent_workers=workers > 0,
+            generator=torch.Generator(),  # else every epoch would draw from the global one
+        )
+
+    def batches(self, order: Tensor, *, start: int = 0) -> Iterator[Batch]:
+        firsts = range(start * self.batch_size, len(order), self.batch_size)
+        positions = [order[first : first + self.batch_size] for first in firsts]
+        self._positions.batches = [index.tolist() for index in positions]
+        for index, images in zip(positions, self._loader, strict=True):
+            if isinstance(images, HoldfastError):
+                raise images
+            labels, groups = self.split.labels[index], self.split.groups[index]
+            yield Batch(index, images, labels, groups).to(self.device)
+
+
+def make_loader(split: Split, *, batch_size: int, device: torch.device, kind: str = "auto", workers: int = 0) -> Loader:
+    """The loader for a split: ``resident``, ``stream``, or ``auto`` (arrays stay, files stream)."""
+    if kind == "resident" or (kind == "auto" and isinstance(split, ArraySplit)):
+        return ResidentLoader(split, batch_size=batch_size, device=device)
+    return StreamLoader(split, batch_size=batch_size, device=device, workers=workers)
+
+
+class _Positions(Sampler[list[int]]):
+    """The batches of the coming epoch; set anew before each so that workers live on."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter(self.batches)
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+
+class _Decoded(Dataset[Tensor]):
+    """Whole batches by position. An unreadable file comes back as its error: torch would bury the message."""
+
+    def __init__(self, split: Split) -> None:
+        self.split = split
+
+    def __getitems__(self, positions: list[int]) -> Tensor | HoldfastError:
+        try:
+            return self.split.read(torch.tensor(positions))
+        except HoldfastError as error:
+            return error
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
+
+
+def _leave_signals_to_the_parent(_worker: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)

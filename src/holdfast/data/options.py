@@ -1,0 +1,33 @@
+"""What a source of data can be told."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.errors import require
+
+
+@dataclass(frozen=True)
+class Options:
+    """root: where built-in sets lie, and what a table's paths are relative to.
+    image_size: side in pixels images are brought to; None keeps their own.
+    conflict: share of training samples whose group contradicts their class, for sets that are made here.
+    seed: of everything drawn while a set is made.
+    """
+
+    root: Path | None = None
+    image_size: int | None = None
+    conflict: float = 0.05
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        size = self.image_size
+        require(size is None or 1 <= size <= 4096, f"image_size must be in 1..4096, got {size}")
+        require(0 <= self.conflict <= 1, f"conflict must be in [0, 1], got {self.conflict}")
+        require(0 <= self.seed < 2**63, f"data_seed must be in 0..2**63-1, got {self.seed}")
+
+    def folder(self) -> Path:
+        """Where built-in sets are looked for: root, else $HOLDFAST_ROOT, else ./data."""
+        return self.root or Path(os.environ.get("HOLDFAST_ROOT") or "data").expanduser()

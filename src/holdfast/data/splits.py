@@ -1,0 +1,164 @@
+"""What a set of images is to the rest of the program: arrays in memory, or files on disk, behind one face."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from holdfast.data.images import read_image
+from holdfast.data.paths import Paths
+from holdfast.data.printable import printable
+
+
+class Split(Protocol):
+    """Labelled images that can be read by position.
+
+    labels: (N,) int64. groups: (N,) int64, -1 where unknown. shape: (C, H, W) of every image read.
+    """
+
+    @property
+    def labels(self) -> Tensor: ...
+    @property
+    def groups(self) -> Tensor: ...
+    @property
+    def shape(self) -> tuple[int, int, int]: ...
+    def __len__(self) -> int: ...
+    def read(self, index: Tensor) -> Tensor:
+        """Images at these positions, uint8 (B, C, H, W), on the CPU."""
+        ...
+
+    def subset(self, index: Tensor) -> Self: ...
+    def describe(self, position: int) -> str:
+        """Where a sample comes from, for messages and reports."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class ArraySplit:
+    """Images in memory: uint8 (N, C, H, W).
+
+    positions: (N,) where each sample stands in its origin, for a part of it; None for the whole.
+    """
+
+    images: Tensor
+    labels: Tensor
+    groups: Tensor
+    origin: str = "array"
+    positions: Tensor | None = None
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return tuple(self.images.shape[1:])  # type: ignore[return-value]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def read(self, index: Tensor) -> Tensor:
+        return self.images[index]
+
+    def subset(self, index: Tensor) -> ArraySplit:
+        return replace(
+            self,
+            images=self.images[index],
+            labels=self.labels[index],
+            groups=self.groups[index],
+            positions=index if self.positions is None else self.positions[index],
+        )
+
+    def describe(self, position: int) -> str:
+        return f"{self.origin}[{position if self.positions is None else int(self.positions[position])}]"
+
+
+@dataclass(frozen=True, eq=False)
+class FileSplit:
+    """Images on disk, decoded when they are read.
+
+    size: (height, width) every image is brought to. channels: 1 or 3.
+    """
+
+    paths: Sequence[Path]
+    labels: Tensor
+    groups: Tensor
+    size: tuple[int, int]
+    channels: int = 3
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return (self.channels, *self.size)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def read(self, index: Tensor) -> Tensor:
+        images = np.empty((len(index), *self.shape), dtype=np.uint8)
+        for row, i in enumerate(index.tolist()):
+            images[row] = read_image(self.paths[i], size=self.size, channels=self.channels)
+        return torch.from_numpy(images)
+
+    def subset(self, index: Tensor) -> FileSplit:
+        kept = Paths(self.paths[i] for i in index.tolist())
+        return replace(self, paths=kept, labels=self.labels[index], groups=self.groups[index])
+
+    def describe(self, position: int) -> str:
+        return printable(self.paths[position])
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A named set: a training split, and a validation and a test split where there are some.
+
+    classes: name of each class; a label is a position in it.
+    group_names: name of each group; empty where the set has no groups.
+    notes: what the reader decided on its own and the user should hear of.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    train: Split
+    val: Split | None = None
+    test: Split | None = None
+    group_names: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return self.train.shape
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.classes)
+
+
+def aligned_groups(labels: Tensor, groups: Tensor, num_classes: int) -> Tensor:
+    """(K,) the group that most training samples of each class belong to: the shortcut. -1 where unknown.
+
+    >>> aligned_groups(torch.tensor([0, 0, 0, 1]), torch.tensor([2, 2, 0, 1]), 3)
+    tensor([ 2,  1, -1])
+    """
+    majority = torch.full((num_classes,), -1, dtype=torch.int64)
+    for label in range(num_classes):
+        own = groups[(labels == label) & (groups >= 0)]
+        if len(own):
+            majority[label] = torch.bincount(own).argmax()
+    return majority
+
+
+def hold_out(split: Split, share: float, seed: int) -> tuple[Split, Split]:
+    """Cut a seeded share of every class off: (what remains, what was held out).
+
+    A class keeps at least one sample on the remaining side.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(len(split), generator=generator)
+    labels = split.labels[order]
+    held = torch.zeros(len(split), dtype=torch.bool)
+    for label in set(labels.tolist()):
+        own = order[labels == label]
+        held[own[: min(round(share * len(own)), len(own) - 1)]] = True
+    return split.subset((~held).nonzero().flatten()), split.subset(held.nonzero().flatten())

@@ -1,0 +1,203 @@
+"""Tables that name image files: CSV or Parquet with columns path, label, and optionally group and split."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.data.folders import SPLIT_FOLDERS, make_files
+from holdfast.data.listing import Listing
+from holdfast.data.printable import printable
+from holdfast.errors import HoldfastError, unknown
+
+NEEDED = ("path", "label")
+OPTIONAL = ("group", "split")
+NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
+SHOWN = 3
+"""Missing files a message names."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells by column, as text, "" where empty; ``lines`` says where each row stands in the file."""
+
+    columns: dict[str, list[str]]
+    lines: Sequence[int]
+    unit: str = "line"
+    problems: tuple[str, ...] = ()
+
+
+def scan_csv(path: Path, root: Path | None) -> Listing:
+    """A CSV table with a header. Paths are relative to root, else to the table's folder."""
+    return _scan(path, root, _read_csv(path))
+
+
+def scan_parquet(path: Path, root: Path | None) -> Listing:
+    """A Parquet table. Paths are relative to root, else to the table's folder."""
+    return _scan(path, root, _read_parquet(path))
+
+
+def name_order(names: set[str]) -> list[str]:
+    """Names sorted; by value where all are numbers.
+
+    >>> name_order({"10", "9", "2"}), name_order({"10", "9", "b"})
+    (['2', '9', '10'], ['10', '9', 'b'])
+    """
+    if all(NUMBER.fullmatch(name) for name in names):
+        return sorted(names, key=lambda name: (float(name), name))
+    return sorted(names)
+
+
+def _scan(table_path: Path, root: Path | None, table: Table) -> Listing:
+    base = root if root is not None else table_path.parent
+    problems = list(table.problems)
+    count = len(table.lines)
+    usable = [True] * count
+    for column in ("path", "label", "split"):
+        empty = [i for i, cell in enumerate(table.columns.get(column, ())) if not cell]
+        if empty:
+            problems.append(
+                f"{len(empty)} rows have no {column}, the first at {table.unit} {table.lines[empty[0]]}; "
+                "fill the cells or remove the rows"
+            )
+        for i in empty:
+            usable[i] = False
+    splits = table.columns.get("split", ["train"] * count)
+    for name in sorted({s for s in splits if s and s.lower() not in SPLIT_FOLDERS}):
+        rows = [i for i, s in enumerate(splits) if s == name]
+        problems.append(f"{unknown('split', name, SPLIT_FOLDERS)} ({table.unit} {table.lines[rows[0]]})")
+        for i in rows:
+            usable[i] = False
+
+    by_split: dict[str, list[int]] = {"train": []}
+    for i in range(count):
+        if usable[i]:
+            by_split.setdefault(SPLIT_FOLDERS[splits[i].lower()], []).append(i)
+    labels = table.columns["label"]
+    classes = name_order({labels[i] for i in by_split["train"]})
+    extra = name_order({labels[i] for rows in by_split.values() for i in rows} - set(classes))
+    for name in extra:
+        i = next(i for rows in by_split.values() for i in rows if labels[i] == name)
+        problems.append(
+            f"label {name!r} ({table.unit} {table.lines[i]}, {splits[i]} split) is not among the training "
+            "rows; remove these rows, or add training rows of that class"
+        )
+    groups = table.columns.get("group", [""] * count)
+    group_names = name_order({groups[i] for rows in by_split.values() for i in rows} - {""})
+    label_of = {name: k for k, name in enumerate([*classes, *extra])}
+    group_of = {name: k for k, name in enumerate(group_names)} | {"": -1}
+    paths = [os.path.join(base, cell) for cell in table.columns["path"]]
+    problems += _missing([paths[i] for rows in by_split.values() for i in rows], base)
+    return Listing(
+        name=printable(table_path.name),
+        classes=tuple(map(printable, label_of)),
+        splits={
+            split: make_files(
+                [paths[i] for i in rows],
+                [label_of[labels[i]] for i in rows],
+                [group_of[groups[i]] for i in rows],
+            )
+            for split, rows in by_split.items()
+        },
+        group_names=tuple(map(printable, group_names)),
+        notes=tuple(_shared({split: {paths[i] for i in rows} for split, rows in by_split.items()})),
+        problems=tuple(problems),
+    )
+
+
+def _missing(paths: list[str], base: Path) -> list[str]:
+    absent = [path for path in paths if not os.path.isfile(path)]
+    if not absent:
+        return []
+    first = ", ".join(printable(path) for path in absent[:SHOWN]) + (", ..." if len(absent) > SHOWN else "")
+    return [
+        f"{len(absent)} of {len(paths)} files do not exist: {first}; "
+        f"paths are taken relative to {printable(base)}: correct them, or give root"
+    ]
+
+
+def _shared(paths: dict[str, set[str]]) -> list[str]:
+    """A note for every held-out split that shares files with training: its accuracy would flatter."""
+    return [
+        f"{len(both)} files are both in the train and the {split} split"
+        for split, own in paths.items()
+        if split != "train" and (both := own & paths["train"])
+    ]
+
+
+def _read_csv(path: Path) -> Table:
+    try:
+        # file names need not be UTF-8; surrogateescape hands their bytes through unharmed
+        with path.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
+            reader = csv.reader(file, strict=True)
+            header = _header(path, next(reader, []))
+            columns: dict[str, list[str]] = {name: [] for name in header if name in NEEDED + OPTIONAL}
+            lines = []
+            long = []
+            for row in reader:
+                if not row:
+                    continue
+                lines.append(reader.line_num)
+                if len(row) > len(header):
+                    long.append(reader.line_num)
+                for name, cell in zip(header, row + [""] * (len(header) - len(row)), strict=False):
+                    if name in columns:
+                        columns[name].append(cell.strip())
+    except csv.Error as error:
+        raise HoldfastError(f"{printable(path)}, line {reader.line_num}: {error}; mend the table") from error
+    except OSError as error:
+        raise HoldfastError(f"cannot read {printable(path)}: {error.strerror}") from error
+    problems: tuple[str, ...] = ()
+    if long:
+        problems = (
+            f"{len(long)} rows have more cells than the header, the first at line {long[0]}; "
+            "put cells that contain commas in quotes",
+        )
+    return Table(columns, lines, problems=problems)
+
+
+def _read_parquet(path: Path) -> Table:
+    try:
+        import pyarrow.parquet as parquet
+    except ImportError as error:
+        raise HoldfastError(f"reading {printable(path)} needs pyarrow; run: pip install 'holdfast[parquet]'") from error
+    try:
+        with parquet.ParquetFile(path) as file:
+            names = file.schema_arrow.names
+            header = _header(path, names)
+            wanted = {name: raw for name, raw in zip(header, names, strict=True) if name in NEEDED + OPTIONAL}
+            data = file.read(columns=list(wanted.values()))
+    except (OSError, ValueError) as error:  # pyarrow's errors are of these kinds
+        raise HoldfastError(f"cannot read {printable(path)} as Parquet: {error}; write it again") from error
+    columns = {name: [_text(cell) for cell in data.column(raw).to_pylist()] for name, raw in wanted.items()}
+    return Table(columns, range(1, data.num_rows + 1), unit="row")
+
+
+def _header(path: Path, names: Sequence[str]) -> list[str]:
+    """Column names as they are looked up, once those needed are there, each once."""
+    header = [name.strip().lower() for name in names]
+    there = ", ".join(printable(name) for name in names) or "none"
+    for name in NEEDED:
+        if name not in header:
+            raise HoldfastError(
+                f"{printable(path)} has no column {name!r}; its columns are: {there}. "
+                f"Needed: {', '.join(NEEDED)}; optional: {', '.join(OPTIONAL)}"
+            )
+    for name in NEEDED + OPTIONAL:
+        if header.count(name) > 1:
+            raise HoldfastError(f"{printable(path)} has the column {name!r} more than once ({there}); keep one")
+    return header
+
+
+def _text(cell: Any) -> str:
+    """A typed cell as a CSV would show it; missing numbers come as NaN from some writers."""
+    if cell is None or cell != cell:
+        return ""
+    if isinstance(cell, float) and cell.is_integer():
+        cell = int(cell)
+    return (os.fsdecode(cell) if isinstance(cell, bytes) else str(cell)).strip()

@@ -1,0 +1,40 @@
+"""The one exception a user may meet, and the hints that go into it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class HoldfastError(Exception):
+    """Bad input: the message names the value and the remedy. The command line exits with 2."""
+
+
+def unknown(kind: str, name: object, known: Iterable[str]) -> HoldfastError:
+    """The error for a name that is not among the known ones.
+
+    >>> str(unknown("method", "lfff", ["erm", "lff", "jtt"]))
+    "unknown method 'lfff'; did you mean 'lff'?"
+    >>> str(unknown("method", "zzz", ["erm", "lff"]))
+    "unknown method 'zzz'; known: erm, lff"
+    """
+    names = list(known)
+    close = get_close_matches(str(name), names, n=3, cutoff=0.5)
+    if close:
+        hint = "did you mean " + " or ".join(repr(c) for c in close) + "?"
+    elif len(names) > 24:
+        hint = f"{len(names)} are known; 'holdfast list' shows them"
+    else:
+        hint = "known: " + ", ".join(names)
+    return HoldfastError(f"unknown {kind} {name!r}; {hint}")
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise a :class:`HoldfastError` unless the condition holds.
+
+    >>> require(1 > 2, "epochs must be >= 1, got 0")
+    Traceback (most recent call last):
+    holdfast.errors.HoldfastError: epochs must be >= 1, got 0
+    """
+    if not condition:
+        raise HoldfastError(message)

@@ -1,0 +1,1 @@
+"""Whole experiments: recipes, single runs with their report, comparisons, the demonstration."""

@@ -1,0 +1,37 @@
+"""One run as the command line does it: train, audit, report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast.fronts import audit
+from holdfast.reports import RunFiles, write_findings, write_report
+from holdfast.settings import TrainSettings
+from holdfast.train import train
+from holdfast.train.progress import Progress
+
+
+def run(
+    settings: TrainSettings,
+    out: Path,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> RunFiles:
+    """Fill a run folder: weights, metrics, findings on the test set, and the report."""
+    result = train(settings, out=out, resume=resume, overwrite=overwrite, progress=progress)
+    data, loop = result.data, settings.loop
+    if data.test is not None:
+        findings = audit(
+            result.model, data, device=loop.device, batch_size=loop.batch_size, precision=loop.precision, seed=loop.seed
+        )
+        write_findings(
+            out / "findings.json",
+            findings,
+            model={"name": settings.model.name, "run": out.name},
+            data={"name": data.name, "split": "test", "n": len(data.test), "classes": list(data.classes)},
+        )
+    files = RunFiles.read(out)
+    write_report([files], out / "report.html")
+    return files

@@ -1,0 +1,58 @@
+"""What an audit looks at: a model, data, and what is computed once and shared by all fronts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.data.loaders import Loader, make_loader
+from holdfast.data.splits import Dataset, Split, aligned_groups
+from holdfast.errors import HoldfastError
+from holdfast.train.evaluate import Predictions, predict
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A model under audit on the test split of a data set."""
+
+    model: nn.Module
+    data: Dataset
+    device: torch.device
+    batch_size: int = 256
+    precision: str = "fp32"
+    seed: int = 0
+    workers: int = 4
+
+    @property
+    def split(self) -> Split:
+        if self.data.test is None:
+            raise HoldfastError(f"{self.data.name} has no test split to audit on")
+        return self.data.test
+
+    @cached_property
+    def loader(self) -> Loader:
+        return make_loader(self.split, batch_size=self.batch_size, device=self.device, workers=self.workers)
+
+    @cached_property
+    def predictions(self) -> Predictions:
+        """Predictions on the test split, on the CPU."""
+        seen = predict(self.model, self.split, self.loader, device=self.device, precision=self.precision)
+        logits = seen.logits.cpu()
+        if logits.ndim != 2 or logits.shape[1] != self.data.num_classes:
+            raise HoldfastError(
+                f"the model gives outputs of shape {tuple(logits.shape[1:])} an image, and {self.data.name} has "
+                f"{self.data.num_classes} classes; they must match"
+            )
+        return Predictions(logits, self.split.labels, self.split.groups)
+
+    @cached_property
+    def aligned(self) -> Tensor | None:
+        """(N,) whether a test sample follows the shortcut: its group is its class's most frequent one in training."""
+        train = self.data.train
+        if not bool((train.groups >= 0).any()):
+            return None
+        usual = aligned_groups(train.labels, train.groups, self.data.num_classes)
+        return self.split.groups == usual[self.split.labels]

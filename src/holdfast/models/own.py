@@ -1,0 +1,32 @@
+"""The networks that are holdfast's own, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import nn
+
+from holdfast.errors import HoldfastError
+from holdfast.models import cifar, preact
+from holdfast.models.convnet import ConvNet
+from holdfast.models.raw import Raw, Size
+
+NETS: dict[str, Callable[[int, int], nn.Module]] = {
+    "convnet": ConvNet,
+    "cifar-resnet18": cifar.resnet18,
+    "cifar-preactresnet18": preact.preactresnet18,
+    "cifar-vgg16": cifar.vgg16,
+    "cifar-vgg16-bn": cifar.vgg16_bn,
+    "cifar-wrn-28-10": preact.wrn_28_10,
+}
+"""Each takes (num_classes, in_channels) and pictures of any size."""
+
+
+def names() -> list[str]:
+    return list(NETS)
+
+
+def make(name: str, *, num_classes: int, channels: int, size: Size | None, pretrained: bool) -> Raw:
+    if pretrained:
+        raise HoldfastError(f"{name} has no published weights; drop --pretrained, or give --weights FILE")
+    return Raw(NETS[name](num_classes, channels), channels)

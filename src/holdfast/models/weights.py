@@ -1,0 +1,168 @@
+"""Weights from a file into a model: all of them, or an error and none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.errors import HoldfastError
+from holdfast.models.dialects import respell
+from holdfast.models.files import read_tensors
+from holdfast.models.heads import find_heads
+from holdfast.models.normalise import Normalised, numbers
+from holdfast.models.raw import head_note
+
+PREFIXES = ("module.", "model.", "_orig_mod.", "net.")
+"""What DDP, training scripts, torch.compile and holdfast put before a network's own names."""
+COUNTERS = ("num_batches_tracked", "n_averaged")
+"""Entries that do not change what a model computes; older files lack them."""
+AUXILIARY = ("aux1.", "aux2.", "AuxLogits.")
+"""Training-time classifiers in torchvision's Inception files, which holdfast does not build."""
+
+
+def load_weights(model: Normalised, path: str | Path) -> tuple[str, ...]:
+    """Copy a file's weights into a model; what the user should hear of it.
+
+    A head of another size stays as it is. Everything else must be there and fit, or nothing is copied.
+    """
+    return load_tensors(model, read_tensors(path), origin=str(path))
+
+
+def load_tensors(model: Normalised, tensors: Mapping[str, Tensor], *, origin: str) -> tuple[str, ...]:
+    """Like :func:`load_weights`, for tensors already read. origin: what to call them in messages."""
+    prefix = find_prefix(tensors, model.net.state_dict())
+    inner = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+    fit = _fit(model.net, inner)
+    notes: list[str] = []
+    if fit.problems and (translated := respell(model.net, inner)) is not None:
+        second = _fit(model.net, translated)
+        if not second.problems:
+            fit = second
+            notes.append("names and sizes in the weights translated to this model's")
+    normalise = _normalisation(tensors, prefix)
+    problems = [*fit.problems, *_misshapen({"mean": model.mean, "std": model.std}, normalise)]
+    if "std" in normalise and not bool((normalise["std"] > 0).all()):
+        problems.append("std not above 0")
+    outside = [
+        n for n in tensors if not n.startswith(prefix) and n.removeprefix(_outer(prefix)) not in normalise
+    ]
+    problems += _listed("unexpected", [n for n in outside if not n.endswith(COUNTERS)])
+    if problems:
+        raise HoldfastError(
+            f"weights {origin} do not fit this {type(model.net).__name__}: {'; '.join(problems)}. "
+            "Check --model, --image-size and the number of channels"
+        )
+    copy(model.net.state_dict(), fit.found)
+    copy(model.state_dict(), normalise)
+    if normalise:
+        notes.append(f"normalisation from the weights: mean {_short(model.mean)}, std {_short(model.std)}")
+    if stripped := _outer(prefix) if normalise else prefix:
+        notes.append(f"prefix {stripped!r} stripped from the names in the weights")
+    return (*fit.notes, *notes)
+
+
+def find_prefix(names: Iterable[str], expected: Iterable[str]) -> str:
+    """The chain of known prefixes under which most expected names are found; the shortest of equals.
+
+    >>> find_prefix(["module.net.fc.weight", "module.mean"], ["fc.weight"])
+    'module.net.'
+    >>> find_prefix(["net.weight"], ["net.weight"])
+    ''
+    """
+    names, expected = set(names), list(expected)
+    chains = {""}
+    for name in names:
+        chain = ""
+        while step := next((p for p in PREFIXES if name.startswith(chain + p)), ""):
+            chain += step
+            chains.add(chain)
+    return max(sorted(chains, key=len), key=lambda chain: sum(chain + name in names for name in expected))
+
+
+@dataclass(frozen=True, eq=False)
+class _Fit:
+    """Which tensors go where, and what is wrong or worth saying."""
+
+    found: dict[str, Tensor]
+    problems: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def _fit(net: nn.Module, tensors: Mapping[str, Tensor]) -> _Fit:
+    own = net.state_dict()
+    found = {name: tensors[name] for name in own if name in tensors}
+    notes, dropped = _drop_other_heads(net, own, found)
+    missing = [n for n in own if n not in found and n not in dropped and not n.endswith(COUNTERS)]
+    skipped = AUXILIARY if hasattr(net, "aux_logits") else ()
+    unexpected = [
+        n for n in tensors if n not in own and not n.endswith(COUNTERS) and not n.startswith(skipped)
+    ]
+    problems = _listed("missing", missing) + _listed("unexpected", unexpected) + _misshapen(own, found)
+    return _Fit(found, tuple(problems), tuple(notes))
+
+
+def _drop_other_heads(
+    net: nn.Module, own: Mapping[str, Tensor], found: dict[str, Tensor]
+) -> tuple[list[str], set[str]]:
+    """Take heads that are absent or of another size out of ``found``; what to say, and their names."""
+    notes: list[str] = []
+    dropped: set[str] = set()
+    for head, _ in find_heads(net):
+        names = {f"{head}.weight", f"{head}.bias"} & own.keys()
+        ours, theirs = own[f"{head}.weight"].shape, getattr(found.get(f"{head}.weight"), "shape", None)
+        if theirs is None:
+            notes.append(f"head {head}: not in the weights; left as freshly initialised")
+        elif len(theirs) == len(ours) and theirs[0] != ours[0] and theirs[1:] == ours[1:]:
+            notes.append(head_note(head, theirs[0], ours[0]))
+        else:
+            continue
+        dropped |= names
+        for name in names:
+            found.pop(name, None)
+    return notes, dropped
+
+
+def _normalisation(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """mean and std as holdfast saves them, beside the network."""
+    names = {name: _outer(prefix) + name for name in ("mean", "std")}
+    beside = prefix.endswith("net.") and all(full in tensors for full in names.values())
+    return {name: tensors[full] for name, full in names.items()} if beside else {}
+
+
+def _outer(prefix: str) -> str:
+    return prefix.removesuffix("net.")
+
+
+def _misshapen(own: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> list[str]:
+    bad = [n for n, value in found.items() if value.shape != own[n].shape]
+    return _listed("of another shape", [f"{n} {_shape(found[n])} instead of {_shape(own[n])}" for n in bad])
+
+
+def _listed(what: str, names: list[str]) -> list[str]:
+    """A count and the first few.
+
+    >>> _listed("missing", ["a", "b", "c", "d"])
+    ['4 missing (a, b, c, ...)']
+    """
+    more = ", ..." if len(names) > 3 else ""
+    return [f"{len(names)} {what} ({', '.join(names[:3])}{more})"] if names else []
+
+
+def _shape(value: Tensor) -> str:
+    return "x".join(map(str, value.shape)) or "a single number"
+
+
+def _short(values: Tensor) -> str:
+    return ", ".join(f"{v:.4g}" for v in numbers(values))
+
+
+@torch.no_grad()
+def copy(own: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
+    """Write values into a state dict's tensors. Some networks' load_state_dict demands metadata that no
+    safetensors file carries."""
+    for name, value in found.items():
+        own[name].copy_(value)

@@ -1,0 +1,113 @@
+"""report.html: one file that needs nothing else, and asks nobody for anything."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from holdfast.errors import require
+from holdfast.reports.atomic import write_atomic
+from holdfast.reports.headline import sentence, verdict
+from holdfast.reports.runfiles import RunFiles
+from holdfast.reports.sections import SECTIONS
+from holdfast.reports.summary import Arm, arms, flat, varying
+from holdfast.reports.text import plain, setting
+from holdfast.types import Finding
+
+MOST_SENTENCES = 8
+
+
+def write_report(runs: Sequence[RunFiles], path: str | Path) -> Path:
+    """Write the report of one or several runs. The same runs give the same bytes."""
+    path = Path(path)
+    write_atomic(path, render(runs).encode("utf-8"))
+    return path
+
+
+def report(findings: Iterable[Finding], path: str | Path) -> Path:
+    """Write the report of bare findings, of a model that was not trained here."""
+    return write_report([RunFiles(name="model", findings=tuple(findings))], path)
+
+
+def render(runs: Sequence[RunFiles]) -> str:
+    """The page as text."""
+    require(bool(runs), "a report needs at least one run, got none; name a run folder")
+    groups = arms(runs)
+    style, script = _asset("style.css"), _asset("script.js")
+    return (
+        _environment()
+        .get_template("report.html")
+        .render(
+            title=", ".join(arm.label for arm in groups),
+            facts=_facts(runs),
+            verdict=verdict(groups),
+            sentences=_sentences(groups),
+            sections=[section for make in SECTIONS if (section := make(runs)) is not None],
+            style=Markup(style),
+            script=Markup(script),
+            policy=_policy(style, script),
+        )
+    )
+
+
+def _sentences(groups: Sequence[Arm]) -> list[tuple[str, str]]:
+    """Each arm's name and the rest of its sentence; a single arm's is the verdict already."""
+    if len(groups) == 1:
+        return []
+    pairs = [(arm.label, sentence(arm).removeprefix(f"{arm.label}: ")) for arm in groups[:MOST_SENTENCES]]
+    if len(groups) > MOST_SENTENCES:
+        pairs.append((f"{len(groups) - MOST_SENTENCES} more", "in the table below"))
+    return pairs
+
+
+def _facts(runs: Sequence[RunFiles]) -> list[str]:
+    """What all runs share, in a few words."""
+    shared, _ = varying(flat(run.settings) for run in runs)
+    sets = {arm.data for arm in arms(runs)} - {""}
+    facts = [sets.pop()] if len(sets) == 1 else []
+    facts += [setting(shared["model"])] if "model" in shared else []
+    if "epochs" in shared:
+        facts.append(f"{setting(shared['epochs'])} epochs")
+    return [*facts, f"{len(runs)} runs" if len(runs) > 1 else runs[0].name]
+
+
+def _policy(style: str, script: str) -> str:
+    """Nothing may be loaded but pictures inside the page, and only our own style and script apply."""
+    return (
+        f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
+
+
+def _asset(name: str) -> str:
+    return files("holdfast.reports").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
+        loader=PackageLoader("holdfast.reports"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        finalize=_finalize,
+    )
+
+
+def _finalize(value: Any) -> Any:
+    """Every text that is not markup already loses its control characters before it is escaped."""
+    return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value

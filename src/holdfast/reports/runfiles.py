@@ -1,0 +1,116 @@
+"""A run folder as a report sees it: files only, never a model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+
+from holdfast.errors import HoldfastError
+from holdfast.reports.findings import FindingsFile, read_findings
+from holdfast.types import Finding
+
+FILES = ("run.yaml", "metrics.jsonl", "findings.json")
+
+
+@dataclass(frozen=True, slots=True)
+class RunFiles:
+    """One run. What has not been written yet is empty.
+
+    name: the folder's name.
+    settings: run.yaml without its environment.
+    environment: versions, device, start and command.
+    metrics: one mapping an epoch.
+    model, data: what the findings say of the model and the data.
+    """
+
+    name: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    metrics: tuple[Mapping[str, Any], ...] = ()
+    findings: tuple[Finding, ...] = ()
+    model: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, folder: str | Path) -> Self:
+        """The run in a folder; one that is still training has no findings yet."""
+        folder = Path(folder)
+        if not folder.is_dir():
+            raise HoldfastError(f"no such run folder: {folder}")
+        if not is_run(folder):
+            raise HoldfastError(f"{folder} is no run folder: it holds none of {', '.join(FILES)}")
+        settings = _read_settings(folder / "run.yaml")
+        environment = settings.pop("environment", None)
+        found = FindingsFile((), {}, {})
+        if (folder / "findings.json").exists():
+            found = read_findings(folder / "findings.json")
+        return cls(
+            name=folder.resolve().name,
+            settings=settings,
+            environment=environment if isinstance(environment, dict) else {},
+            metrics=_read_metrics(folder / "metrics.jsonl"),
+            findings=found.findings,
+            model=found.model,
+            data=found.data,
+        )
+
+
+def is_run(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in FILES)
+
+
+def read_runs(folders: Iterable[str | Path]) -> list[RunFiles]:
+    """The runs in folders: each is a run, or holds runs, at any depth."""
+    runs: dict[Path, RunFiles] = {}
+    for folder in map(Path, folders):
+        inside = [] if is_run(folder) else sorted({f.parent for name in FILES for f in folder.rglob(name)})
+        for path in inside or [folder]:
+            runs.setdefault(path.resolve(), RunFiles.read(path))
+    return list(runs.values())
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise HoldfastError(f"cannot read {path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise HoldfastError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(content, dict):
+        raise HoldfastError(f"{path} must be a mapping of settings, got {type(content).__name__}")
+    return {str(key): value for key, value in content.items()}
+
+
+def _read_metrics(path: Path) -> tuple[Mapping[str, Any], ...]:
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise HoldfastError(f"cannot read {path}: {error.strerror}") from error
+    records = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        record = _parsed(line)
+        if record is not None:
+            records.append(record)
+        elif number < len(lines):
+            raise HoldfastError(f"line {number} of {path} is no JSON object; remove that line")
+        # A last line without its end is what a killed process leaves behind.
+    return tuple(records)
+
+
+def _parsed(line: bytes) -> Mapping[str, Any] | None:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) else None

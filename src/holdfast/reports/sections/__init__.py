@@ -1,0 +1,18 @@
+"""The chapters of a report. A new one is a file here and a row in the list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from holdfast.reports.blocks import Section
+from holdfast.reports.runfiles import RunFiles
+from holdfast.reports.sections import clean, comparison, curves, samples, settings
+
+SECTIONS: tuple[Callable[[Sequence[RunFiles]], Section | None], ...] = (
+    comparison.comparison,
+    clean.clean,
+    curves.curves,
+    samples.samples,
+    settings.settings,
+)
+"""In reading order. Each looks at the runs and returns None where it has nothing to say."""

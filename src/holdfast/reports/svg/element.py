@@ -1,0 +1,67 @@
+"""The pieces that the charts share. Colours come from the page's style: a class ``s0`` to ``s7`` a series."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections.abc import Callable, Sequence
+
+from markupsafe import Markup, escape
+
+from holdfast.reports.text import plain
+
+WIDTH = 420
+COLOURS = 8
+CHARACTER = 6.9
+"""A generous width of one character, in units of a chart; fonts differ and are not known here."""
+
+Scale = Callable[[float], float]
+
+
+def tag(name: str, *children: str | Markup, **attributes: object) -> Markup:
+    """An element; children and attributes are escaped unless they are markup. ``class_`` is ``class``.
+
+    >>> print(tag("text", "a < b", x=1.0, class_="tick", text_anchor="end"))
+    <text x="1" class="tick" text-anchor="end">a &lt; b</text>
+    """
+    pairs = "".join(f' {k.rstrip("_").replace("_", "-")}="{_attribute(v)}"' for k, v in attributes.items())
+    inner = "".join(c if isinstance(c, Markup) else escape(plain(c)) for c in children)
+    return Markup(f"<{name}{pairs}>{inner}</{name}>")
+
+
+def figure(parts: Sequence[Markup], id: str, title: str, description: str, height: float) -> Markup:
+    head = (tag("title", title, id=f"{id}-title"), tag("desc", description, id=f"{id}-desc"))
+    named = {"aria_labelledby": f"{id}-title", "aria_describedby": f"{id}-desc"}
+    return tag("svg", *head, *parts, viewBox=f"0 0 {WIDTH} {height:g}", role="img", **named)
+
+
+def scale(domain: tuple[float, float], span: tuple[float, float], *, log: bool = False) -> Scale:
+    """A function from the domain to the span; to its middle where the domain is one point."""
+    move: Callable[[float], float] = math.log if log else float
+    low, high = move(domain[0]), move(domain[1])
+    if high == low:
+        return lambda _: (span[0] + span[1]) / 2
+    return lambda value: span[0] + (move(value) - low) / (high - low) * (span[1] - span[0])
+
+
+def shorten(text: str, most: int) -> str:
+    """Text of at most so many characters.
+
+    >>> shorten("a long class name", 8), shorten("犬と猫と鳥", 8)
+    ('a long …', '犬と猫…')
+    """
+    text = plain(text)
+    if text_width(text) <= most * CHARACTER:
+        return text
+    while text_width(text) > (most - 1) * CHARACTER:
+        text = text[:-1]
+    return f"{text}…"
+
+
+def text_width(text: str) -> float:
+    """About how wide a text is; Chinese, Japanese and Korean characters count twice."""
+    return CHARACTER * sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def _attribute(value: object) -> Markup:
+    return escape(f"{round(value, 2):g}" if isinstance(value, float) else plain(str(value)))

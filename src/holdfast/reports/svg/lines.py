@@ -1,0 +1,148 @@
+"""A line chart: series over whole numbers, each named where it ends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup, escape
+
+from holdfast.reports.svg.element import COLOURS, WIDTH, Scale, figure, scale, shorten, tag, text_width
+from holdfast.reports.svg.ticks import linear_ticks, log_ticks, tick_text
+from holdfast.reports.text import percent, plain
+
+MOST_POINTS = 120
+"""Beyond this many, not every point gets a tooltip of its own."""
+LABEL_PITCH = 15.0
+LONGEST_LABEL = 20
+
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A series. Its segments are not joined; a thin one is drawn behind and has no name."""
+
+    label: str
+    segments: tuple[tuple[Point, ...], ...]
+    colour: int
+    thin: bool = False
+
+    @property
+    def points(self) -> tuple[Point, ...]:
+        return tuple(point for segment in self.segments for point in segment)
+
+
+def line_chart(
+    lines: Sequence[Line],
+    *,
+    id: str,
+    title: str,
+    x_label: str,
+    y_range: tuple[float, float],
+    log: bool = False,
+    share: bool = False,
+    direct: bool = True,
+) -> Markup:
+    """Series over whole numbers.
+
+    log: the axis is logarithmic; y_range must be positive then.
+    share: values are shares, the axis is in percent.
+    direct: each series is named where it ends; otherwise the page has a legend.
+    """
+    named = [line for line in lines if not line.thin and line.points]
+    labels = [shorten(line.label, LONGEST_LABEL) if direct else "" for line in named]
+    left, right, top, bottom = 44.0, 14 + max(map(text_width, labels), default=0), 12.0, 40.0
+    height = max(250.0, top + bottom + LABEL_PITCH * len(named))
+    xs = sorted({x for line in lines for x, _ in line.points})
+    x_low, x_high = (xs[0], xs[-1]) if xs else (0.0, 1.0)
+    x_of = scale((x_low, x_high), (left, WIDTH - right))
+    y_of = scale(y_range, (height - bottom, top), log=log)
+    show: Callable[[float], str] = percent if share else lambda value: f"{value:.4g}"
+
+    parts = []
+    ticks = log_ticks(*y_range) if log else linear_ticks(*y_range)
+    for tick in ticks:
+        y = y_of(tick)
+        parts.append(tag("line", class_="grid", x1=left, x2=WIDTH - right, y1=y, y2=y))
+        text = tick_text(round(tick * 100, 9) if share else tick)
+        parts.append(tag("text", text, class_="tick", x=left - 8, y=y + 4, text_anchor="end"))
+    for tick in linear_ticks(x_low, x_high, whole=True, most=7):
+        place = {"x": x_of(tick), "y": height - bottom + 18}
+        parts.append(tag("text", tick_text(tick), class_="tick", text_anchor="middle", **place))
+    middle = (left + WIDTH - right) / 2
+    parts.append(tag("text", x_label, class_="axis", x=middle, y=height - 4, text_anchor="middle"))
+
+    for line in sorted(lines, key=lambda line: not line.thin):
+        parts += [_path(segment, line, x_of, y_of) for segment in line.segments if segment]
+    ends = [line.points[-1] for line in named]
+    places = _apart([y_of(y) for _, y in ends], LABEL_PITCH, (top, height - bottom))
+    for line, (x, y), text, at in zip(named, ends, labels, places, strict=True):
+        parts.append(tag("circle", class_=f"dot {_series(line)}", cx=x_of(x), cy=y_of(y), r=3))
+        if direct:
+            label = tag("text", text, class_=f"name {_series(line)}", x=WIDTH - right + 10, y=at + 4)
+            parts.append(tag("g", tag("title", line.label), label))
+    parts += _tooltips(named, x_of, (top, height - bottom), x_label, show)
+
+    last = "; ".join(f"{line.label} ends at {show(y)}" for line, (_, y) in zip(named, ends, strict=True))
+    unit = " in percent" if share else ""
+    return figure(parts, id, f"{title}{unit} over {x_label}", last or "No points yet", height)
+
+
+def _path(segment: Sequence[Point], line: Line, x_of: Scale, y_of: Scale) -> Markup:
+    if len(segment) == 1:
+        (x, y), r = segment[0], 1.5 if line.thin else 2.5
+        return tag("circle", class_=f"dot {_series(line)}{' thin' * line.thin}", cx=x_of(x), cy=y_of(y), r=r)
+    d = "M" + "L".join(f"{x_of(x):.1f} {y_of(y):.1f}" for x, y in segment)
+    return tag("path", class_=f"line {_series(line)}{' thin' * line.thin}", d=d)
+
+
+def _tooltips(
+    lines: Sequence[Line], x_of: Scale, span: tuple[float, float], x_label: str, show: Callable[[float], str]
+) -> list[Markup]:
+    """An unseen band over each point: the browser shows its title, the style its rule. No script needed."""
+    values = [dict(line.points) for line in lines]
+    xs = sorted({x for line in values for x in line})
+    xs = xs[:: math.ceil(len(xs) / MOST_POINTS) or 1]
+    bands = []
+    for i, x in enumerate(xs):
+        start = x_of(x) if i == 0 else (x_of(xs[i - 1]) + x_of(x)) / 2
+        end = x_of(x) if i + 1 == len(xs) else (x_of(xs[i + 1]) + x_of(x)) / 2
+        here = (f"{line.label} {show(v[x])}" for line, v in zip(lines, values, strict=True) if x in v)
+        text = Markup("\n").join(escape(plain(t)) for t in (f"{x_label} {tick_text(x)}", *here))
+        band = tag("rect", x=start - 1, width=end - start + 2, y=span[0], height=span[1] - span[0])
+        rule = tag("line", x1=x_of(x), x2=x_of(x), y1=span[0], y2=span[1])
+        bands.append(tag("g", tag("title", text), band, rule, class_="band"))
+    return bands
+
+
+def _apart(places: Sequence[float], least: float, span: tuple[float, float]) -> list[float]:
+    """Places moved as little as needed to be inside the span and so far from each other.
+
+    >>> _apart([10, 12, 60], 10, (0, 100)), _apart([98, 99], 10, (0, 100))
+    ([6.0, 16.0, 60.0], [90.0, 100.0])
+    """
+
+    def centre(members: Sequence[int]) -> float:
+        half = (len(members) - 1) / 2 * least
+        mean = sum(places[i] for i in members) / len(members)
+        return max(span[0] + half, min(mean, span[1] - half))
+
+    clusters: list[list[int]] = []
+    for i in sorted(range(len(places)), key=lambda i: places[i]):
+        clusters.append([i])
+        while len(clusters) > 1:
+            below, above = clusters[-2:]
+            if centre(above) - centre(below) >= least * (len(above) + len(below)) / 2:
+                break
+            clusters[-2:] = [below + above]
+    result = [0.0] * len(places)
+    for members in clusters:
+        for rank, i in enumerate(members):
+            result[i] = centre(members) + (rank - (len(members) - 1) / 2) * least
+    return result
+
+
+def _series(line: Line) -> str:
+    return f"s{line.colour % COLOURS}" + (" dashed" if line.colour >= COLOURS else "")

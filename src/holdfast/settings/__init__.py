@@ -1,0 +1,34 @@
+"""Every setting, as small frozen dataclasses that import nothing heavy.
+
+They stand apart from the code that reads them so that ``holdfast --help`` and every usage error
+answer without importing torch (docs/decisions/0002-settings-apart.md).
+"""
+
+from holdfast.settings.choice import Choice
+from holdfast.settings.files import read_yaml
+from holdfast.settings.loader import build, flatten
+from holdfast.settings.methods import MethodSettings
+from holdfast.settings.training import (
+    AugmentSettings,
+    DataSettings,
+    LoopSettings,
+    ModelSettings,
+    OptimizerSettings,
+    ScheduleSettings,
+    TrainSettings,
+)
+
+__all__ = [
+    "AugmentSettings",
+    "Choice",
+    "DataSettings",
+    "LoopSettings",
+    "MethodSettings",
+    "ModelSettings",
+    "OptimizerSettings",
+    "ScheduleSettings",
+    "TrainSettings",
+    "build",
+    "flatten",
+    "read_yaml",
+]

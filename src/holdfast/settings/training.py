@@ -1,0 +1,196 @@
+"""The settings of one training, in groups. Outside they are flat: flags, YAML keys and keyword arguments.
+
+A group's ``name`` is spelled as the group itself: ``settings.optimizer.name`` is ``--optimizer``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from tyro.conf import OmitArgPrefixes, Suppress, arg
+
+from holdfast.errors import require
+from holdfast.settings.methods import Erm, MethodSettings
+
+DEFAULT_LR = {"sgd": 0.05, "adam": 1e-3, "adamw": 1e-3}
+"""The learning rate an optimiser gets when none is given."""
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """What to train on."""
+
+    name: Annotated[str, arg(name="data")] = "coloured-digits"
+    """A built-in set, an .npz file, a folder of images, or a CSV/Parquet table."""
+    root: str | None = None
+    """Where built-in sets lie or are downloaded to (default: $HOLDFAST_ROOT, or ./data)."""
+    image_size: int | None = None
+    """Side in pixels that images are brought to (default: their own)."""
+    val: float = 0.0
+    """Share of the training set held out for validation, by class; 0 uses the set's own, if any."""
+    conflict: float = 0.05
+    """coloured-digits: share of training digits whose colour contradicts their class."""
+    data_seed: int = 0
+    """Seed of the held-out split and of generated sets; apart from --seed, so all runs share one test set."""
+    loader: Literal["auto", "resident", "stream"] = "auto"
+    """Keep all images on the device, or stream them (auto: arrays stay, files stream)."""
+    workers: int = 4
+    """Processes that decode streamed files; 0 decodes in this process."""
+
+    def __post_init__(self) -> None:
+        require(0 <= self.val < 1, f"val must be in [0, 1), got {self.val}")
+        require(0 <= self.conflict <= 1, f"conflict must be in [0, 1], got {self.conflict}")
+        require(self.workers >= 0, f"workers must be >= 0, got {self.workers}")
+        if self.image_size is not None:
+            require(1 <= self.image_size <= 4096, f"image_size must be in 1..4096, got {self.image_size}")
+
+
+@dataclass(frozen=True)
+class AugmentSettings:
+    """Random changes to training images, in batch on the device."""
+
+    crop: int = 0
+    """Pad by this many black pixels and crop back at random; 0 is off."""
+    flip: bool = False
+    """Mirror left to right with probability 1/2."""
+    cutout: int = 0
+    """Side of a square set to the mean colour, anywhere on the image; 0 is off."""
+    cutout_p: float = 1.0
+    """Probability that an image is cut out from."""
+
+    def __post_init__(self) -> None:
+        require(self.crop >= 0, f"crop must be >= 0, got {self.crop}")
+        require(self.cutout >= 0, f"cutout must be >= 0, got {self.cutout}")
+        require(0 <= self.cutout_p <= 1, f"cutout_p must be in [0, 1], got {self.cutout_p}")
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """The network."""
+
+    name: Annotated[str, arg(name="model")] = "convnet"
+    """convnet, a cifar-* net, or any timm or torchvision name (timm:NAME, torchvision:NAME)."""
+    pretrained: bool = False
+    """Start from the weights the library publishes."""
+    weights: str | None = None
+    """Start from a file: .safetensors, or .pth/.pt holding tensors only."""
+
+    def __post_init__(self) -> None:
+        require(
+            not (self.pretrained and self.weights),
+            f"pretrained and weights ({self.weights}) exclude each other; give one of them",
+        )
+
+
+@dataclass(frozen=True)
+class OptimizerSettings:
+    """Descent."""
+
+    name: Annotated[Literal["sgd", "adam", "adamw"], arg(name="optimizer")] = "sgd"
+    """Which torch optimiser."""
+    lr: float | None = None
+    """Peak learning rate (default: 0.05 for sgd, 0.001 for adam and adamw)."""
+    momentum: float = 0.9
+    """sgd only."""
+    nesterov: bool = False
+    """sgd only."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """adam and adamw only."""
+    weight_decay: float = 5e-4
+    clip: float | None = None
+    """Largest norm of the whole gradient before the descent; none by default."""
+
+    def __post_init__(self) -> None:
+        require(self.lr is None or self.lr >= 0, f"lr must be >= 0, got {self.lr}")
+        require(0 <= self.momentum < 1, f"momentum must be in [0, 1), got {self.momentum}")
+        require(all(0 <= b < 1 for b in self.betas), f"betas must be in [0, 1), got {self.betas}")
+        require(self.weight_decay >= 0, f"weight_decay must be >= 0, got {self.weight_decay}")
+        require(self.clip is None or self.clip > 0, f"clip must be > 0, got {self.clip}")
+        require(not self.nesterov or self.momentum > 0, "nesterov needs momentum > 0, got 0")
+
+    @property
+    def peak_lr(self) -> float:
+        return DEFAULT_LR[self.name] if self.lr is None else self.lr
+
+
+@dataclass(frozen=True)
+class ScheduleSettings:
+    """How the learning rate moves; lengths are in epochs, the rate changes every step."""
+
+    name: Annotated[Literal["constant", "step", "multistep", "cosine"], arg(name="schedule")] = "cosine"
+    warmup: float = 0.0
+    """Epochs of linear rise from 0 at the start."""
+    step_size: int = 30
+    """step: epochs between two drops."""
+    milestones: tuple[int, ...] = ()
+    """multistep: epochs at which the rate drops."""
+    gamma: float = 0.1
+    """step and multistep: factor of a drop."""
+
+    def __post_init__(self) -> None:
+        require(self.warmup >= 0, f"warmup must be >= 0, got {self.warmup}")
+        require(self.step_size >= 1, f"step_size must be >= 1, got {self.step_size}")
+        require(self.gamma > 0, f"gamma must be > 0, got {self.gamma}")
+        require(
+            list(self.milestones) == sorted(self.milestones),
+            f"milestones must rise, got {self.milestones}",
+        )
+
+
+@dataclass(frozen=True)
+class LoopSettings:
+    """The loop."""
+
+    epochs: int = 30
+    batch_size: int = 128
+    accumulate: int = 1
+    """Parts a batch is split into to save memory; gradients are those of the whole batch."""
+    seed: int = 0
+    """Seed of weights, data order, augmentation, mixing and attacks."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1, ..."""
+    precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
+    channels_last: bool = False
+    """Keep images and weights in NHWC order in memory; pays on GPUs in bf16."""
+    compile: bool = False
+    """Compile the network with torch.compile."""
+    capture: Literal["auto", "on", "off"] = "auto"
+    """Run the whole step as one CUDA graph (auto: on a GPU)."""
+    deterministic: bool = False
+    """Use deterministic kernels only, also where they are slower."""
+    ema: float | None = None
+    """Decay of a running average of the weights that is evaluated and kept instead; none by default."""
+    select: Literal["last", "val-average", "val-worst-class", "val-worst-group", "oracle-test"] = "last"
+    """Which epoch's weights to keep. oracle-test looks at the test set: never report it as a result."""
+    eval_every: int = 1
+    """Epochs between two evaluations; the last epoch is always evaluated. 0 evaluates at the end only."""
+    checkpoint_every: int = 1
+    """Epochs between two checkpoints."""
+    tensorboard: bool = False
+    """Also write TensorBoard events into the run folder."""
+
+    def __post_init__(self) -> None:
+        for name, least in (
+            ("epochs", 1), ("batch_size", 1), ("accumulate", 1), ("eval_every", 0), ("checkpoint_every", 1),
+        ):  # fmt: skip
+            require(getattr(self, name) >= least, f"{name} must be >= {least}, got {getattr(self, name)}")
+        require(0 <= self.seed < 2**63, f"seed must be in 0..2**63-1, got {self.seed}")
+        require(
+            self.accumulate <= self.batch_size,
+            f"accumulate ({self.accumulate}) cannot exceed batch_size ({self.batch_size})",
+        )
+        require(self.ema is None or 0 < self.ema < 1, f"ema must be in (0, 1), got {self.ema}")
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """All settings of one training."""
+
+    data: OmitArgPrefixes[DataSettings] = field(default_factory=DataSettings)
+    model: OmitArgPrefixes[ModelSettings] = field(default_factory=ModelSettings)
+    method: Suppress[MethodSettings] = field(default_factory=Erm)
+    optimizer: OmitArgPrefixes[OptimizerSettings] = field(default_factory=OptimizerSettings)
+    schedule: OmitArgPrefixes[ScheduleSettings] = field(default_factory=ScheduleSettings)
+    augment: OmitArgPrefixes[AugmentSettings] = field(default_factory=AugmentSettings)
+    loop: OmitArgPrefixes[LoopSettings] = field(default_factory=LoopSettings)

@@ -1,0 +1,199 @@
+"""``holdfast.fit``: from data and settings to a trained model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+import holdfast
+from holdfast.data import Dataset, load
+from holdfast.data.statistics import channel_statistics
+from holdfast.errors import HoldfastError, require
+from holdfast.methods import Context, Method
+from holdfast.models import ModelCard, build_model, save_model
+from holdfast.rng import derive
+from holdfast.settings import MethodSettings, TrainSettings, build
+from holdfast.train.engine import Trainer
+from holdfast.train.folder import RunFolder
+from holdfast.train.progress import Progress, make_progress
+from holdfast.train.sinks import TensorBoardSink
+
+
+@dataclass(frozen=True, eq=False)
+class FitResult:
+    """A finished training. history: one record an epoch, as in metrics.jsonl."""
+
+    model: nn.Module
+    data: Dataset
+    settings: TrainSettings
+    history: tuple[Mapping[str, Any], ...]
+    out: Path | None
+
+
+def fit(
+    data: str | Path | Dataset,
+    *,
+    model: str | nn.Module = "convnet",
+    method: str | Mapping[str, Any] | MethodSettings = "erm",
+    out: str | Path | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: bool | None = None,
+    **settings: Any,
+) -> FitResult:
+    """Train a model.
+
+    data: what ``holdfast.data.load`` takes, or a loaded set. model: a name, or a module of your own that maps
+    images in [0, 1] to logits. out: the run folder; without one nothing is written. All other settings have the
+    names and defaults of ``holdfast train``'s flags.
+    """
+    named: dict[str, Any] = {"method": method, **settings}
+    if not isinstance(data, Dataset):
+        named["data"] = str(data)
+    if isinstance(model, str):
+        named["model"] = model
+    resolved = build(TrainSettings, named)
+    return train(
+        resolved,
+        data=data if isinstance(data, Dataset) else None,
+        model=model if isinstance(model, nn.Module) else None,
+        out=out,
+        resume=resume,
+        overwrite=overwrite,
+        progress=make_progress(progress),
+    )
+
+
+def train(
+    settings: TrainSettings,
+    *,
+    data: Dataset | None = None,
+    model: nn.Module | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> FitResult:
+    """Train with resolved settings. Data and model may be given ready-made; else the settings name them."""
+    progress = progress or Progress()
+    loop = settings.loop
+    device = resolve_device(loop.device)
+    require(
+        loop.capture != "on" or device.type == "cuda",
+        f"capture on needs a CUDA device, and the device is {device}; use --capture auto",
+    )
+    settings = replace(settings, optimizer=replace(settings.optimizer, lr=settings.optimizer.peak_lr))
+    data = data or load_data(settings)
+    require(
+        not loop.select.startswith("val-") or data.val is not None,
+        f"select {loop.select} needs a validation set; hold one out with --val 0.1",
+    )
+    require(loop.select != "oracle-test" or data.test is not None, "select oracle-test needs a test set")
+    for note in data.notes:
+        progress.note(note)
+    folder = RunFolder(Path(out)) if out is not None else None
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(derive(loop.seed, "weights"))
+        make_model, card = _model_factory(settings, data, progress)
+        network = model if model is not None else make_model()
+        objective = _make_method(settings.method, data, loop.epochs, make_model)
+        if folder is not None:
+            folder.open(settings, resume=resume, overwrite=overwrite)
+        sinks = (TensorBoardSink(folder.path),) if folder is not None and loop.tensorboard else ()
+        torch.manual_seed(derive(loop.seed, "model"))
+        trainer = Trainer(
+            settings, data, network, objective, device=device, folder=folder, progress=progress, sinks=sinks
+        )
+        try:
+            with progress:
+                trainer.run()
+        except HoldfastError:
+            if folder is not None and folder.checkpoints.newest is None:
+                folder.abandon()
+            raise
+    network.eval()
+    if folder is not None and model is None:
+        save_model(folder.path, network, card=card)
+    return FitResult(network, data, settings, tuple(trainer.history), folder.path if folder else None)
+
+
+def load_data(settings: TrainSettings) -> Dataset:
+    """The data set that settings name."""
+    s = settings.data
+    return load(s.name, root=s.root, image_size=s.image_size, val=s.val, conflict=s.conflict, data_seed=s.data_seed)
+
+
+def resolve_device(name: str) -> torch.device:
+    """A device that is really there.
+
+    >>> resolve_device("cpu")
+    device(type='cpu')
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise HoldfastError(f"unknown device {name!r}; use auto, cpu, cuda or cuda:N") from error
+    if device.type == "cuda":
+        count = torch.cuda.device_count()
+        require(count > (device.index or 0), f"device {name!r} is not there ({count} GPUs found); use --device cpu")
+    else:
+        require(device.type == "cpu", f"device {name!r} is not supported; use cpu or cuda")
+    return device
+
+
+def _model_factory(
+    settings: TrainSettings, data: Dataset, progress: Progress
+) -> tuple[Callable[[], nn.Module], ModelCard]:
+    """What makes the network (and, for methods that need one, an auxiliary network like it), and its card."""
+    channels, height, width = data.shape
+    mean, std = channel_statistics(data.train)
+    said: set[str] = set()
+
+    def make() -> nn.Module:
+        built = build_model(
+            settings.model.name,
+            num_classes=data.num_classes,
+            in_channels=channels,
+            image_size=height,
+            mean=mean,
+            std=std,
+            pretrained=settings.model.pretrained,
+            weights=settings.model.weights,
+        )
+        for note in built.notes:
+            if note not in said:
+                progress.note(note)
+                said.add(note)
+        return built.model
+
+    card = ModelCard(
+        name=settings.model.name,
+        num_classes=data.num_classes,
+        classes=data.classes,
+        in_channels=channels,
+        image_size=(height, width),
+        mean=mean,
+        std=std,
+        group_names=data.group_names,
+        holdfast=holdfast.__version__,
+    )
+    return make, card
+
+
+def _make_method(settings: MethodSettings, data: Dataset, epochs: int, make_model: Callable[[], nn.Module]) -> Method:
+    context = Context(
+        num_classes=data.num_classes,
+        labels=data.train.labels,
+        groups=data.train.groups,
+        epochs=epochs,
+        make_model=make_model,
+    )
+    method: Method = settings.load()(settings, context)
+    return method

@@ -1,0 +1,67 @@
+"""Complete, atomic checkpoints: whatever moment a process dies at, a whole one remains."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from holdfast.errors import HoldfastError
+
+PREFIX = "step-"
+
+
+class Checkpoints:
+    """Numbered checkpoints in a folder, of which the newest is kept.
+
+    One is written beside its final name, flushed to disk, and renamed into place: the rename is the moment at
+    which it exists. Only then is its predecessor removed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def save(self, step: int, state: Mapping[str, Any]) -> None:
+        final = self.folder / f"{PREFIX}{step:09d}"
+        if final.exists():
+            return
+        draft = self.folder / f".draft-{os.getpid()}"
+        try:
+            draft.mkdir(parents=True, exist_ok=True)
+            with open(draft / "state.pt", "wb") as file:
+                torch.save(dict(state), file)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.rename(final)
+        except (OSError, RuntimeError) as error:  # torch reports a full disk as RuntimeError
+            shutil.rmtree(draft, ignore_errors=True)
+            raise HoldfastError(
+                f"cannot write a checkpoint to {self.folder}: {error}; free some room or choose another --out, "
+                "then continue with --resume"
+            ) from error
+        for old in self.folder.iterdir():
+            if old != final:
+                shutil.rmtree(old, ignore_errors=True)
+
+    @property
+    def newest(self) -> Path | None:
+        """The folder of the newest whole checkpoint."""
+        return max(self.folder.glob(f"{PREFIX}*"), default=None)
+
+    def load(self) -> dict[str, Any] | None:
+        """The newest whole checkpoint, or None. Tensors only: nothing else is unpickled."""
+        newest = self.newest
+        if newest is None:
+            return None
+        path = newest / "state.pt"
+        try:
+            state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:
+            raise HoldfastError(
+                f"cannot read checkpoint {path}: {error}; remove {newest} or start anew with --overwrite"
+            ) from error
+        return state

@@ -1,0 +1,67 @@
+"""A model's predictions on a split."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.borrow import evaluating
+from holdfast.data.augment import to_float
+from holdfast.data.loaders import Loader
+from holdfast.data.splits import Split
+from holdfast.losses import cross_entropy
+from holdfast.metrics import worst
+from holdfast.train.precision import autocast
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """logits (N, K) float32, labels (N,) and groups (N,), in the order of the split, on one device."""
+
+    logits: Tensor
+    labels: Tensor
+    groups: Tensor
+
+    @property
+    def correct(self) -> Tensor:
+        return self.logits.argmax(1) == self.labels
+
+    @property
+    def losses(self) -> Tensor:
+        return cross_entropy(self.logits, self.labels)
+
+    @property
+    def accuracy(self) -> float:
+        return float(self.correct.double().mean())
+
+    @property
+    def worst_class(self) -> float | None:
+        return worst(self.correct, self.labels)
+
+    @property
+    def worst_group(self) -> float | None:
+        """Worst accuracy over (class, group) cells; None without groups."""
+        known = self.groups >= 0
+        cells = torch.where(known, self.labels * (self.groups.max() + 1) + self.groups, -1)
+        return worst(self.correct, cells)
+
+
+@torch.no_grad()
+def predict(
+    model: nn.Module,
+    split: Split,
+    loader: Loader,
+    *,
+    device: torch.device,
+    precision: str = "fp32",
+    memory_format: torch.memory_format = torch.contiguous_format,
+) -> Predictions:
+    """Logits of every image of a split, in evaluation mode, without augmentation."""
+    outputs = []
+    with evaluating(model), autocast(precision, device):
+        for batch in loader.batches(torch.arange(len(split))):
+            x = to_float(batch.x).contiguous(memory_format=memory_format)
+            outputs.append(model(x).float())
+    return Predictions(torch.cat(outputs), split.labels.to(device), split.groups.to(device))

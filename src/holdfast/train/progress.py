@@ -1,0 +1,121 @@
+"""What a person sees of a training: a live bar on a terminal, plain lines elsewhere, or nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+
+class Progress(AbstractContextManager["Progress"]):
+    """Hears of every step and epoch; this one says nothing."""
+
+    def begin(self, stage: str, epochs: int, steps: int, done: int) -> None:
+        """A stage starts (or goes on): epochs in it, steps an epoch, steps already done."""
+
+    def step(self) -> None:
+        """A step was issued to the device."""
+
+    def epoch(self, record: Mapping[str, Any], epochs: int) -> None:
+        """An epoch ended with these metrics."""
+
+    def note(self, text: str) -> None:
+        """Something the user should know."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+
+class PlainProgress(Progress):
+    """A line an epoch, for logs."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+
+    def epoch(self, record: Mapping[str, Any], epochs: int) -> None:
+        left = record["seconds"] * (epochs - record["epoch"])
+        self.note(f"{describe(record, epochs)}  left {duration(left)}")
+
+    def note(self, text: str) -> None:
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+class BarProgress(PlainProgress):
+    """A live bar with the last epoch's figures."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self.bar = Bar(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("steps · left"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[last]}", markup=False),
+            console=console,
+            transient=True,
+        )
+
+    def __enter__(self) -> Self:
+        self.bar.start()
+        return self
+
+    def begin(self, stage: str, epochs: int, steps: int, done: int) -> None:
+        for task in self.bar.task_ids:
+            self.bar.remove_task(task)
+        self.task = self.bar.add_task(stage, total=epochs * steps, completed=done, last="")
+
+    def step(self) -> None:
+        self.bar.advance(self.task)
+
+    def epoch(self, record: Mapping[str, Any], epochs: int) -> None:
+        self.bar.update(self.task, last=describe(record, epochs))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.bar.stop()
+
+
+def make_progress(show: bool | None = None) -> Progress:
+    """The right one: a bar on a terminal; elsewhere lines if ``show``, nothing if it was left open or False."""
+    console = Console(file=sys.stderr)
+    if show is False:
+        return Progress()
+    if console.is_terminal:
+        return BarProgress(console)
+    return PlainProgress(console) if show else Progress()
+
+
+def describe(record: Mapping[str, Any], epochs: int) -> str:
+    """One epoch in one line.
+
+    >>> describe({"stage": "main", "epoch": 2, "train_loss": 0.5, "train_accuracy": 0.8}, 10)
+    'epoch 2/10  loss 0.5000  train 80.0 %'
+    """
+    parts = [f"epoch {record['epoch']}/{epochs}", f"loss {record['train_loss']:.4f}"]
+    for key, word in (("train_accuracy", "train"), ("val_accuracy", "val"), ("test_accuracy", "test")):
+        if key in record:
+            parts.append(f"{word} {100 * record[key]:.1f} %")
+    if "images_per_second" in record:
+        parts.append(f"{record['images_per_second']:,.0f} images/s")
+    stage = "" if record["stage"] == "main" else f"{record['stage']}: "
+    return stage + "  ".join(parts)
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> duration(3725)
+    '1:02:05'
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -1,0 +1,100 @@
+"""The small frozen values that the layers hand to each other.
+
+Nothing here imports torch at run time, so that findings can be read and rendered without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A piece of a split, on the device that will use it.
+
+    index: (B,) int64 position of each sample in its split.
+    x: images (B, C, H, W), uint8 as they rest, float in [0, 1] once a step has prepared them.
+    y: (B,) int64 class.
+    group: (B,) int64 group, -1 where it is not known.
+    """
+
+    index: Tensor
+    x: Tensor
+    y: Tensor
+    group: Tensor
+
+    def __len__(self) -> int:
+        return self.y.shape[0]
+
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return self.index, self.x, self.y, self.group
+
+    def to(self, device: torch.device) -> Batch:
+        return Batch(*(t.to(device, non_blocking=True) for t in self.tensors()))
+
+    def split(self, parts: int) -> list[Batch]:
+        """At most ``parts`` consecutive pieces of (nearly) equal size."""
+        return [Batch(*piece) for piece in zip(*(t.chunk(parts) for t in self.tensors()), strict=True)]
+
+    def with_images(self, x: Tensor) -> Batch:
+        return replace(self, x=x)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One neighbour of a batch to train on.
+
+    x: images (B, C, H, W) in [0, 1].
+    label: (B,) int64 classes or (B, K) probabilities.
+    weight: (B,) weight of each sample's loss; None is 1.
+    """
+
+    x: Tensor
+    label: Tensor
+    weight: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Views:
+    """What a method draws once a step: neighbours, and the loss of its own auxiliary model, if it has one."""
+
+    items: tuple[View, ...]
+    auxiliary_loss: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One measured number with its evidence.
+
+    front: which audit made it, such as "clean".
+    name: what was measured, such as "accuracy".
+    value: the number, or None where there was nothing to measure (n is 0 then).
+    n: how many samples it rests on.
+    low, high: the 95 % interval, where one exists.
+    where: the part of the data it speaks of, such as {"group": "red"}; empty for all of it.
+    settings: what the front was told.
+    evidence: anything a report needs to draw it; JSON values only.
+    """
+
+    front: str
+    name: str
+    value: float | None
+    n: int
+    low: float | None = None
+    high: float | None = None
+    where: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Finding:
+        return cls(**values)

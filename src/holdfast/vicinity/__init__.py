@@ -1,0 +1,1 @@
+"""Moves in the vicinity of a sample, as pure tensor functions."""

@@ -1,0 +1,80 @@
+"""Small data and helpers that many tests share."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from holdfast.data import ArraySplit, Dataset
+from holdfast.train.progress import Progress
+
+
+def make_split(n: int, classes: int, *, seed: int, groups: int = 0, side: int = 8, channels: int = 1) -> ArraySplit:
+    """Noise with a bright bar at a place that tells the class: easy, but not trivial."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(n) % classes
+    images = torch.randint(0, 96, (n, channels, side, side), generator=generator, dtype=torch.uint8)
+    for i, label in enumerate(labels.tolist()):
+        images[i, :, (label * side) // classes, :] += 120
+    group = torch.randint(0, groups, (n,), generator=generator) if groups else torch.full((n,), -1)
+    return ArraySplit(images, labels, group)
+
+
+def make_data(n: int = 96, classes: int = 3, *, groups: int = 0, channels: int = 1, test: int = 48) -> Dataset:
+    return Dataset(
+        name="bars",
+        classes=tuple(f"bar{i}" for i in range(classes)),
+        train=make_split(n, classes, seed=1, groups=groups, channels=channels),
+        val=None,
+        test=make_split(test, classes, seed=2, groups=groups, channels=channels),
+        group_names=tuple(f"g{i}" for i in range(groups)),
+    )
+
+
+@pytest.fixture
+def data() -> Dataset:
+    return make_data()
+
+
+class SignalAt(Progress):
+    """Sends this process a signal after a number of steps."""
+
+    def __init__(self, step: int, signum: int = signal.SIGTERM) -> None:
+        self.left, self.signum = step, signum
+
+    def step(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            signal.raise_signal(self.signum)
+
+
+class Heard(Progress):
+    """Remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.records: list[Mapping[str, Any]] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def epoch(self, record: Mapping[str, Any], epochs: int) -> None:
+        self.records.append(record)
+
+
+def same_weights(a: nn.Module, b: nn.Module) -> bool:
+    """Bit for bit, buffers included."""
+    first, second = a.state_dict(), b.state_dict()
+    return first.keys() == second.keys() and all(torch.equal(first[k].cpu(), second[k].cpu()) for k in first)
+
+
+def flat_weights(model: nn.Module) -> Tensor:
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+Factory = Callable[[], nn.Module]

@@ -1,0 +1,70 @@
+"""Captured and eager training are the same training. Needs a CUDA device."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from holdfast.settings import MethodSettings
+from holdfast.train import fit
+from tests.conftest import Heard, flat_weights, make_data
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+COMMON = {"device": "cuda", "epochs": 6, "batch_size": 16, "crop": 1, "flip": True, "cutout": 2, "model": "convnet"}
+
+
+@pytest.mark.parametrize("method", sorted(MethodSettings.known))
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
+@pytest.mark.parametrize("n", [96, 100])  # with and without a smaller last batch
+def test_captured_equals_eager(method: str, optimizer: str, n: int) -> None:
+    settings = {**COMMON, "method": method, "optimizer": optimizer, "deterministic": True, "ema": 0.9, "clip": 1.0}
+    data = make_data(n, channels=3, groups=2)
+    eager, captured = (fit(data, capture=c, **settings) for c in ("off", "on"))
+    torch.testing.assert_close(flat_weights(eager.model), flat_weights(captured.model), rtol=1e-5, atol=1e-6)
+    losses = [[r["train_loss"] for r in run.history] for run in (eager, captured)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16", "fp16"])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_every_precision_trains_captured(precision: str, compiled: bool) -> None:
+    settings = {**COMMON, "precision": precision, "channels_last": True, "compile": compiled, "capture": "on"}
+    result = fit(make_data(channels=3), **{**settings, "epochs": 10})
+    assert result.history[-1]["train_loss"] < 0.5 * result.history[0]["train_loss"]
+
+
+def test_a_step_that_cannot_be_captured_runs_eagerly_and_says_so() -> None:
+    class Peeking(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(64, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x.flatten(1)) if x.sum().item() > -1 else x
+
+    from holdfast.settings import TrainSettings, build
+    from holdfast.train import train
+
+    heard = Heard()
+    settings = build(TrainSettings, {"device": "cuda", "epochs": 4, "batch_size": 16})
+    result = train(settings, data=make_data(), model=Peeking(), progress=heard)
+    assert any("cannot be captured" in note for note in heard.notes)
+    assert result.history[-1]["train_loss"] < result.history[0]["train_loss"]
+
+
+def test_resuming_on_the_gpu_goes_on_where_it_stopped(tmp_path) -> None:
+    from holdfast.settings import TrainSettings, build
+    from holdfast.train import Interrupted, train
+    from tests.conftest import SignalAt
+
+    settings = build(TrainSettings, {**COMMON, "optimizer": "adam", "deterministic": True})
+    data = make_data(channels=3)
+    whole = train(settings, data=data)
+    with pytest.raises(Interrupted):
+        train(settings, data=data, out=tmp_path / "run", progress=SignalAt(21))
+    resumed = train(settings, data=data, out=tmp_path / "run", resume=True)
+    torch.testing.assert_close(flat_weights(whole.model), flat_weights(resumed.model), rtol=1e-5, atol=1e-6)

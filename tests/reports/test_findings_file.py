@@ -1,0 +1,113 @@
+"""findings.json: whole or not at all, valid JSON, and clear about what it cannot read."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.errors import HoldfastError
+from holdfast.reports import read_findings, write_findings
+from holdfast.types import Finding
+from tests.reports.fake_runs import fake_findings
+
+
+def write(path: Path, *findings: Finding, **rest: Any) -> Path:
+    write_findings(path, findings, model=rest.get("model", {}), data=rest.get("data", {}))
+    return path
+
+
+def strict(path: Path) -> Any:
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is not JSON")
+
+    return json.loads(path.read_bytes(), parse_constant=refuse)
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    findings = fake_findings("erm", 0)
+    path = tmp_path / "new" / "findings.json"
+    write_findings(path, findings, model={"name": "convnet"}, data={"name": "digits", "test": 600})
+    read = read_findings(path)
+    assert read.findings == tuple(findings)
+    assert (read.model, read.data) == ({"name": "convnet"}, {"name": "digits", "test": 600})
+
+
+def test_numbers_that_json_lacks_become_null(tmp_path: Path) -> None:
+    bad = Finding("clean", "nll", math.inf, 5, math.nan, -math.inf, evidence={"curve": [1.0, math.nan]})
+    path = write(tmp_path / "findings.json", bad, model={"scale": math.nan})
+    strict(path)
+    (read,) = read_findings(path).findings
+    assert (read.value, read.low, read.high, read.n) == (None, None, None, 5)
+    assert read.evidence == {"curve": [1.0, None]}
+
+
+def test_names_that_are_not_unicode_survive(tmp_path: Path) -> None:
+    odd = os.fsdecode(b"caf\xe9")
+    path = write(tmp_path / "findings.json", Finding("clean", "accuracy", 0.5, 2, where={"class": odd}))
+    assert read_findings(path).findings[0].where == {"class": odd}
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_a_failed_write_leaves_the_old_file_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    path = write(tmp_path / "findings.json", Finding("clean", "accuracy", 0.5, 2))
+    before = path.read_bytes()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, step, full)
+    with pytest.raises(HoldfastError, match=r"cannot write .*findings\.json: No space left on device"):
+        write(path, Finding("clean", "accuracy", 0.9, 2))
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_target_below_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(HoldfastError, match="cannot write"):
+        write(tmp_path / "file" / "findings.json")
+
+
+GOOD = Finding("clean", "accuracy", 0.5, 2).to_json()
+HEAD = {"format": "holdfast-findings", "version": 1, "model": {}, "data": {}}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({**HEAD, "version": 2, "findings": []}, "has findings version 2, this holdfast reads 1; use the holdfast"),
+        ({**HEAD, "version": None, "findings": []}, "has findings version None"),
+        ({"format": "other", "version": 1}, "is no findings file"),
+        ([], "is no findings file"),
+        (HEAD, "is damaged .*'findings'"),
+        ({**HEAD, "findings": [{**GOOD, "value": "high"}]}, "is damaged .*value is 'high'"),
+        ({**HEAD, "findings": [{**GOOD, "n": 2.5}]}, "is damaged .*n is 2.5"),
+        ({**HEAD, "findings": [{**GOOD, "where": None}]}, "is damaged .*where is None"),
+        ({**HEAD, "findings": [{**GOOD, "surprise": 1}]}, "is damaged .*surprise"),
+        ({**HEAD, "findings": [7]}, "is damaged"),
+        ({**HEAD, "model": 3, "findings": []}, "is damaged .*model is 3"),
+    ],
+)
+def test_other_content_is_refused(tmp_path: Path, content: object, message: str) -> None:
+    path = tmp_path / "findings.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(HoldfastError, match=message):
+        read_findings(path)
+
+
+@pytest.mark.parametrize("keep", [0, 1, 40, -3])
+def test_a_truncated_file_is_refused_with_the_remedy(tmp_path: Path, keep: int) -> None:
+    path = write(tmp_path / "findings.json", Finding("clean", "accuracy", 0.5, 2))
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(HoldfastError, match=r"truncated or not JSON .*; measure again"):
+        read_findings(path)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(HoldfastError, match=r"no findings file at .*nowhere\.json"):
+        read_findings(tmp_path / "nowhere.json")

@@ -1,0 +1,62 @@
+"""The terminal shows the report's numbers, and names cannot steer it."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+from rich.console import Console, RenderableType
+
+from holdfast.reports import RunFiles, comparison_table, findings_table
+from holdfast.reports.html import render
+from tests.reports.fake_runs import finding
+from tests.reports.page import Page
+
+Make = Callable[..., RunFiles]
+
+
+def printed(table: RenderableType, *, encoding: str = "utf-8", terminal: bool = False) -> str:
+    raw = io.BytesIO()
+    file = io.TextIOWrapper(raw, encoding=encoding, newline="")
+    Console(file=file, width=160, force_terminal=terminal, color_system="standard" if terminal else None).print(table)
+    file.flush()
+    return raw.getvalue().decode(encoding)
+
+
+def rows(text: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in text.splitlines()]
+
+
+def test_the_comparison_equals_the_page(runs: list[RunFiles]) -> None:
+    in_terminal = rows(printed(comparison_table(runs)))
+    for row in Page(render(runs)).tables["Accuracy by method"]:
+        assert [cell.text for cell in row] in in_terminal
+
+
+def test_the_findings_equal_the_page(runs: list[RunFiles]) -> None:
+    in_terminal = rows(printed(findings_table(runs[0].findings)))
+    for row in Page(render(runs)).tables["Findings of erm-0 (erm)"]:
+        assert [cell.text.replace("–", "-") for cell in row] in in_terminal
+
+
+def test_markup_and_escapes_in_names_do_nothing() -> None:
+    names = ["[red]x[/red]", "\x1b[31mx", "[link=http://a.b]x", "\x07\x9b31m", "a\nb", "[/]"]
+    text = printed(findings_table([finding(0.5, 8, class_=name) for name in names]))
+    shown = [row[1] for row in rows(text) if row and row[0] == "accuracy"]
+    assert shown == [
+        "class [red]x[/red]", r"class \x1b[31mx", "class [link=http://a.b]x", r"class \x07\x9b31m",
+        "class a b", "class [/]",
+    ]  # fmt: skip
+
+
+def test_only_our_own_escapes_reach_a_terminal(make_run: Make) -> None:
+    plain, hostile = (comparison_table([make_run(n, m) for n, m in ((f"{i}a", name), (f"{i}b", "lff"))])
+                      for i, name in enumerate(("name", "\x1b[2Jx")))  # fmt: skip
+    clean, risky = printed(plain, terminal=True), printed(hostile, terminal=True)
+    assert "\x1b[2J" not in risky
+    assert risky.count("\x1b") == clean.count("\x1b") > 0
+
+
+def test_a_terminal_without_unicode(runs: list[RunFiles]) -> None:
+    assert "±" in printed(comparison_table(runs), encoding="latin-1")
+    assert "harmonic-mean" in printed(findings_table(runs[0].findings), encoding="ascii")

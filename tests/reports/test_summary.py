@@ -1,0 +1,165 @@
+"""Which runs belong together, and what is said of them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from holdfast.reports import RunFiles, tables
+from holdfast.reports.headline import sentence, verdict
+from holdfast.reports.summary import ALIGNED, AVERAGE, CONFLICTING, Spread, arms
+from holdfast.types import Finding
+from tests.reports.fake_runs import finding
+
+Make = Callable[..., RunFiles]
+
+
+def biased(average: float, aligned: float, conflicting: float, n: int = 10_000) -> list[Finding]:
+    return [
+        finding(average, n),
+        finding(aligned, n, bias="aligned"),
+        finding(conflicting, n, bias="conflicting"),
+    ]
+
+
+def test_runs_that_differ_only_in_seed_are_one_arm(runs: list[RunFiles]) -> None:
+    grouped = arms(runs)
+    assert [(arm.label, len(arm.runs)) for arm in grouped] == [("erm", 3), ("lff", 3)]
+
+
+def test_order_of_keys_is_no_difference(make_run: Make) -> None:
+    first, second = make_run("a", seed=0), make_run("b", seed=1)
+    second = replace(second, settings=dict(reversed(second.settings.items())))
+    assert len(arms([first, second])) == 1
+
+
+def test_a_repeated_seed_does_not_count_as_another(make_run: Make) -> None:
+    grouped = arms([make_run("a", seed=0), make_run("b", seed=0), make_run("c", seed=1)])
+    assert [[run.name for run in arm.runs] for arm in grouped] == [["a", "c"], ["b"]]
+    assert [arm.label for arm in grouped] == ["erm · a", "erm · b"]
+
+
+def test_mean_and_sample_deviation(runs: list[RunFiles]) -> None:
+    for arm in arms(runs):
+        for measure, part in ((AVERAGE, {}), (ALIGNED, {"bias": "aligned"}), (CONFLICTING, {"bias": "conflicting"})):
+            values = [f.value for run in arm.runs for f in run.findings if f.name == "accuracy" and f.where == part]
+            assert len(values) == 3
+            spread = arm.spread(measure)
+            assert spread is not None
+            assert spread.mean == pytest.approx(statistics.mean(values), abs=1e-15)
+            assert spread.sd == pytest.approx(statistics.stdev(values), abs=1e-15)
+            assert (spread.low, spread.high) == pytest.approx(
+                (statistics.mean(values) - statistics.stdev(values), statistics.mean(values) + statistics.stdev(values))
+            )
+
+
+def test_one_seed_keeps_its_own_interval_and_has_no_deviation() -> None:
+    spread = Spread.of([Finding("clean", "accuracy", 0.5, 100, 0.4, 0.6)])
+    assert (spread.mean, spread.sd, spread.low, spread.high, spread.n) == (0.5, None, 0.4, 0.6, 100)
+
+
+def test_an_empty_part_has_no_mean_and_a_part_empty_in_one_seed_has_the_mean_of_the_others() -> None:
+    empty = Finding("clean", "accuracy", None, 0)
+    assert Spread.of([empty, empty]).mean is None
+    assert Spread.of([empty, Finding("clean", "accuracy", 0.5, 9, 0.2, 0.8)]) == Spread((0.5,), 9, 0.2, 0.8)
+
+
+def test_a_number_that_is_not_finite_is_not_averaged() -> None:
+    spread = Spread.of([Finding("clean", "accuracy", v, 4) for v in (0.25, float("nan"), 0.75)])
+    assert spread.values == (0.25, 0.75)
+
+
+def test_one_run_never_counts_twice_and_other_fronts_are_not_mixed_in(make_run: Make) -> None:
+    attacked = Finding("attacks", "accuracy", 0.01, 600)
+    run = make_run("a", findings=[attacked, finding(0.7, 600), finding(0.1, 600)])
+    (arm,) = arms([run])
+    spread = arm.spread(AVERAGE)
+    assert spread is not None
+    assert spread.values == (0.7,)
+
+
+@pytest.mark.parametrize(
+    ("changes", "labels"),
+    [
+        ([{}, {"method": "lff", "lr": 0.1}], ["erm", "lff"]),
+        ([{}, {"lr": 0.1}], ["erm · lr 0.05", "erm · lr 0.1"]),
+        ([{}, {"ascent": "sam"}], ["erm", "erm · sam"]),
+        ([{"data": "a"}, {"data": "b", "method": "lff"}], ["erm · a", "lff · b"]),
+        (
+            [{"method": {"name": "alps", "epsilon": e}} for e in (0.1, 0.2)],
+            ["alps · method.epsilon 0.1", "alps · method.epsilon 0.2"],
+        ),
+    ],
+)
+def test_labels_tell_arms_apart(make_run: Make, changes: list[dict[str, object]], labels: list[str]) -> None:
+    made = [make_run(f"run{i}", **{"method": "erm", **change}) for i, change in enumerate(changes)]
+    assert [arm.label for arm in arms(made)] == labels
+
+
+def test_bare_findings_are_named_after_the_run() -> None:
+    bare = [RunFiles(name, findings=(finding(0.5, 10),)) for name in ("a", "b", "b")]
+    assert [arm.label for arm in arms(bare)] == ["a", "b · b (1)", "b · b (2)"]
+
+
+def test_seeds_that_are_not_measured_yet_are_not_counted(runs: list[RunFiles]) -> None:
+    training = replace(runs[2], findings=())
+    table = tables.comparison(arms([*runs[:2], training]))
+    assert [cell.text for cell in table.rows[0]][-1] == "2 of 3"
+
+
+def test_a_drop_is_said_in_points(make_run: Make) -> None:
+    (arm,) = arms([make_run("a", findings=biased(0.712, 0.981, 0.66))])
+    assert sentence(arm) == (
+        "erm: 71.2 % on average, 98.1 % aligned, 66.0 % conflicting: "
+        "drops 32.1 points where the shortcut contradicts the class"
+    )
+    assert verdict([arm]) == sentence(arm)
+
+
+@pytest.mark.parametrize(
+    ("aligned", "conflicting", "n", "words"),
+    [
+        (0.90, 0.89, 100, "no clear drop where"),
+        (0.90, 0.89, 1_000_000, "drops 1.0 points where"),
+        (0.80, 0.90, 10_000, "gains 10.0 points where"),
+    ],
+)
+def test_a_drop_must_be_clear(make_run: Make, aligned: float, conflicting: float, n: int, words: str) -> None:
+    (arm,) = arms([make_run("a", findings=biased(0.85, aligned, conflicting, n))])
+    assert words in sentence(arm)
+
+
+def test_without_a_bias_the_weakest_part_is_named(make_run: Make) -> None:
+    parts = [finding(v, 50, class_=c) for c, v in (("cat", 0.9), ("dog", 0.4), ("eel", 0.8))]
+    (arm,) = arms([make_run("a", findings=[finding(0.7, 150), finding(None, 0, class_="fox"), *parts])])
+    assert sentence(arm) == "erm: 70.0 % on average; weakest class: dog, 40.0 %"
+
+
+def test_a_clear_lead_and_a_level_pair(make_run: Make) -> None:
+    erm = make_run("a", findings=biased(0.7, 0.98, 0.60))
+    lff = make_run("b", "lff", findings=biased(0.8, 0.95, 0.75))
+    jtt = make_run("c", "jtt", findings=biased(0.8, 0.95, 0.752))
+    assert verdict(arms([erm, lff])) == (
+        "lff is ahead where the shortcut contradicts the class: 75.0 %, 15.0 points above erm"
+    )
+    assert verdict(arms([erm, lff, jtt])).startswith("jtt and lff are level where the shortcut")
+
+
+def test_a_run_without_findings_says_how_far_it_got(make_run: Make) -> None:
+    (arm,) = arms([replace(make_run("a"), findings=())])
+    assert sentence(arm).startswith("erm: nothing measured yet; trained to epoch 30, ")
+
+
+def test_numbers_on_different_data_are_not_ranked(make_run: Make) -> None:
+    groups = arms([make_run("a", data="digits"), make_run("b", "lff", data="cifar10")])
+    assert verdict(groups).startswith("2 trainings on 2 data sets; ")
+    assert not [cell for row in tables.comparison(groups).rows for cell in row if cell.strong]
+
+
+def test_the_best_of_a_column_is_marked(runs: list[RunFiles]) -> None:
+    erm, lff = tables.comparison(arms(runs)).rows
+    assert [cell.strong for cell in erm] == [False, False, True, False, False, False]
+    assert [cell.strong for cell in lff] == [False, True, False, True, True, False]

@@ -1,0 +1,51 @@
+"""What holds of the package as a whole."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from importlib import import_module
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+import holdfast
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src"
+HEAVY = {"torch", "torchvision", "timm", "numpy", "sklearn", "matplotlib"}
+QUICK = ["holdfast", "holdfast.errors", "holdfast.settings", "holdfast.types", "holdfast.cli"]
+
+
+def public_modules() -> list[str]:
+    dotted = (path.relative_to(SOURCE).with_suffix("").parts for path in sorted(SOURCE.rglob("*.py")))
+    names = (parts[:-1] if parts[-1] == "__init__" else parts for parts in dotted)
+    return [".".join(parts) for parts in names if not any(part.startswith("_") for part in parts)]
+
+
+def test_version_is_the_one_of_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert holdfast.__version__ == project["version"]
+
+
+def test_package_says_that_it_is_typed() -> None:
+    assert files("holdfast").joinpath("py.typed").is_file()
+
+
+@pytest.mark.parametrize("name", public_modules())
+def test_every_public_module_imports(name: str) -> None:
+    assert import_module(name).__name__ == name
+
+
+def test_every_name_that_is_promised_is_there() -> None:
+    for name in getattr(holdfast, "__all__", []):
+        assert getattr(holdfast, name) is not None
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_import_is_quick(name: str) -> None:
+    code = f"import sys, {name}; print(*({HEAVY!r} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

@@ -1,0 +1,166 @@
+"""Run folders: who may write, what survives a death, what is refused."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from holdfast.errors import HoldfastError
+from holdfast.train import fit
+from tests.conftest import make_data
+
+QUICK = {"device": "cpu", "batch_size": 16, "epochs": 2}
+TRAIN = [sys.executable, "-m", "holdfast.cli", "train", "--data", "digits", "--device", "cpu", "--batch-size", "64",
+         "--crop", "1", "--ema", "0.9", "--quiet"]  # fmt: skip
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": "src"}
+
+
+def test_a_used_folder_is_refused_resumed_or_replaced(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    fit(make_data(), out=out, **QUICK)
+    with pytest.raises(HoldfastError, match="already holds a run; continue it with --resume, replace it with --over"):
+        fit(make_data(), out=out, **QUICK)
+    before = (out / "model.safetensors").read_bytes()
+    fit(make_data(), out=out, resume=True, **QUICK)
+    assert (out / "model.safetensors").read_bytes() == before
+    (out / "notes.txt").write_text("mine")
+    fit(make_data(), out=out, overwrite=True, **{**QUICK, "epochs": 1})
+    assert len((out / "metrics.jsonl").read_text().splitlines()) == 1
+    assert (out / "notes.txt").read_text() == "mine"
+
+
+def test_a_run_is_not_continued_with_other_settings(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    fit(make_data(), out=out, **QUICK)
+    with pytest.raises(HoldfastError, match=r"started with other settings \(lr: 0.05 -> 0.2\)"):
+        fit(make_data(), out=out, resume=True, lr=0.2, **QUICK)
+
+
+def test_the_run_records_its_settings_and_environment(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    fit(make_data(), out=out, optimizer="adam", **QUICK)
+    recorded = yaml.safe_load((out / "run.yaml").read_text())
+    assert recorded["lr"] == 0.001
+    assert recorded["environment"]["torch"] == torch.__version__
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in lines] == [1, 2]
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(HoldfastError, match="cannot write to .*file/run: Not a directory; choose another --out"):
+        fit(make_data(), out=tmp_path / "file" / "run", **QUICK)
+
+
+def test_no_room_on_disk_keeps_the_last_good_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, real, calls = tmp_path / "run", torch.save, []
+
+    def full(*args, **kwargs):
+        calls.append(1)
+        if len(calls) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(HoldfastError, match="cannot write a checkpoint.*No space left on device; free some room"):
+        fit(make_data(), out=out, **QUICK)
+    assert [p.name for p in (out / "checkpoint").iterdir()] == ["step-000000006"]
+    monkeypatch.undo()
+    resumed = fit(make_data(), out=out, resume=True, **QUICK)
+    assert len(resumed.history) == 2
+
+
+def test_no_room_for_the_first_checkpoint_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args, **kwargs):
+        raise RuntimeError("PytorchStreamWriter failed writing file data/0: file write failed")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(HoldfastError, match="cannot write a checkpoint"):
+        fit(make_data(), out=tmp_path / "run", **QUICK)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_broken_checkpoint_is_named_with_the_remedy(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    fit(make_data(), out=out, **QUICK)
+    state = next((out / "checkpoint").glob("*/state.pt"))
+    state.write_bytes(state.read_bytes()[:1000])
+    with pytest.raises(HoldfastError, match="cannot read checkpoint .*state.pt.*start anew with --overwrite"):
+        fit(make_data(), out=out, resume=True, **QUICK)
+
+
+def test_what_lies_in_a_checkpoint_is_never_executed(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    fit(make_data(), out=out, **QUICK)
+    trap = tmp_path / "trap"
+
+    class Trap:
+        def __reduce__(self):
+            return (Path.touch, (trap,))
+
+    torch.save({"position": Trap()}, next((out / "checkpoint").glob("*/state.pt")))
+    with pytest.raises(HoldfastError, match="cannot read checkpoint"):
+        fit(make_data(), out=out, resume=True, **QUICK)
+    assert not trap.exists()
+
+
+@pytest.mark.slow
+def test_kill_9_at_random_moments_then_resume_equals_the_uninterrupted_run(tmp_path: Path) -> None:
+    def command(out: str) -> list[str]:
+        return [*TRAIN, "--epochs", "12", "--out", str(tmp_path / out), "--resume"]
+
+    started = time.monotonic()
+    subprocess.run(command("whole"), check=True, env=environment(), capture_output=True)
+    lasted = time.monotonic() - started
+    chance = random.Random(0)
+    kills = 0
+    while kills < 3:
+        process = subprocess.Popen(command("killed"), env=environment(), stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL)  # fmt: skip
+        try:
+            process.wait(timeout=chance.uniform(0.4, 0.8) * lasted)
+            break  # it finished before it could be killed: nothing is left to interrupt
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            kills += 1
+    assert kills >= 1
+    subprocess.run(command("killed"), check=True, env=environment(), capture_output=True)
+    whole, killed = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "killed"))
+    assert whole.keys() == killed.keys()
+    assert all(torch.equal(whole[k], killed[k]) for k in whole)
+    epochs = [json.loads(line)["epoch"] for line in (tmp_path / "killed/metrics.jsonl").read_text().splitlines()]
+    assert epochs == list(range(1, 13))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_save_and_exit_with_their_code(signum: int, code: int, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    process = subprocess.Popen([*TRAIN, "--epochs", "500", "--out", str(out)], env=environment(),
+                               stderr=subprocess.PIPE, text=True)  # fmt: skip
+    deadline = time.monotonic() + 60
+    while not (out / "checkpoint").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signum)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == code
+    assert "stopped at step" in said
+    assert "--resume" in said
+    assert "Traceback" not in said
+    assert list((out / "checkpoint").glob("step-*"))
