@@ -23,6 +23,7 @@ from holdfast.models import build_model
 from holdfast.settings import TrainSettings, build
 from holdfast.settings.methods import Erm
 from holdfast.train.engine import Trainer
+from holdfast.train.precision import kernels
 from holdfast.train.progress import Progress
 
 BF16 = {"precision": "bf16", "channels_last": True}
@@ -57,14 +58,14 @@ def step_time(trainer: Trainer, repeats: int = 200) -> float:
     """Median milliseconds of a step on one batch, measured on the device."""
     order = torch.arange(128)
     batch = next(iter(trainer._loader(trainer.data.train).batches(order)))
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
+    loop, stream = trainer.settings.loop, torch.cuda.Stream()
+    with kernels(loop.precision, deterministic=False), torch.cuda.stream(stream):
         for _ in range(20):
-            trainer.step(batch)
+            trainer.now.step(batch)
         events = [torch.cuda.Event(enable_timing=True) for _ in range(repeats + 1)]
         events[0].record()
         for event in events[1:]:
-            trainer.step(batch)
+            trainer.now.step(batch)
             event.record()
     torch.cuda.synchronize()
     return statistics.median(a.elapsed_time(b) for a, b in pairwise(events))
@@ -84,7 +85,7 @@ def main() -> None:
         trainer = make_trainer(data, SETTINGS[name], args.epochs)
         trainer.run()
         epoch = trainer.history[-1]["seconds"]
-        steps = trainer.steps_per_epoch
+        steps = trainer.now.steps_per_epoch
         step = step_time(trainer)
         ratio = epoch * 1e3 / (steps * step)
         figures[name] = {"step_ms": step, "epoch_s": epoch, "epoch_over_steps": ratio}

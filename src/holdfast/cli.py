@@ -14,7 +14,7 @@ from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from holdfast import __version__
 from holdfast.errors import HoldfastError, unknown
-from holdfast.settings import MethodSettings, TrainSettings, build, flatten, read_yaml
+from holdfast.settings import AscentSettings, Choice, MethodSettings, TrainSettings, build, flatten, read_yaml
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -132,33 +132,38 @@ def parse_train(words: list[str]) -> tuple[TrainSettings, RunOptions]:
     if "--resume" in words and out and (Path(out) / "run.yaml").exists():
         values |= read_yaml(Path(out) / "run.yaml")
     base = build(TrainSettings, values)
-    method = base.method
-    if (name := _peek(words, "--method")) and name != method.name:
-        method = MethodSettings.choose(name)
+    chosen = {}
+    for family in (MethodSettings, AscentSettings):
+        current = getattr(base, family.kind)
+        name = _peek(words, f"--{family.kind}")
+        chosen[family.kind] = current if name in (None, current.name) else family.choose(name)
     command = make_dataclass(
         "Train",
         [
             ("options", OmitArgPrefixes[RunOptions], field(default_factory=RunOptions)),
-            (
-                "method_name",
-                Annotated[str, arg(name="method", help=f"One of: {', '.join(MethodSettings.known)}.")],
-                method.name,
+            *(
+                (
+                    f"{kind}_name",
+                    Annotated[str, arg(name=kind, help=f"One of: {', '.join(choice.known)}.")],
+                    choice.name,
+                )
+                for kind, choice in chosen.items()
             ),
-            ("method", type(method), field(default=method)),
+            *((kind, type(choice), field(default=choice)) for kind, choice in chosen.items()),
             *((f.name, f.type, getattr(base, f.name)) for f in _groups()),
         ],
         frozen=True,
     )
     parsed = _parse(command, words, train)
     groups = {f.name: getattr(parsed, f.name) for f in _groups()}
-    return replace(base, method=parsed.method, **groups), parsed.options
+    return replace(base, method=parsed.method, ascent=parsed.ascent, **groups), parsed.options
 
 
 def _groups() -> list[Any]:
     import typing
 
     hints = typing.get_type_hints(TrainSettings, include_extras=True)
-    found = [f for f in fields(TrainSettings) if f.name != "method"]
+    found = [f for f in fields(TrainSettings) if f.name not in ("method", "ascent")]
     for f in found:
         f.type = hints[f.name]
     return found
@@ -182,6 +187,7 @@ def default_out(settings: TrainSettings) -> str:
     """A folder name that says what was trained."""
     data = Path(settings.data.name).stem
     parts = [data, settings.model.name.replace(":", "-").replace("/", "-"), settings.method.name]
+    parts += [settings.ascent.name] if settings.ascent.name != "none" else []
     return "runs/" + "-".join([*parts, f"seed{settings.loop.seed}"])
 
 
@@ -237,12 +243,12 @@ def report(words: list[str]) -> int:
     options: ReportOptions = _parse(ReportOptions, words, report)
     if not options.folders:
         raise HoldfastError("no run folder given; try: holdfast report runs/demo/*")
-    from holdfast.reports import RunFiles, write_report
+    from holdfast.reports import read_runs, write_report
 
     folders = [Path(folder) for folder in options.folders]
     default = folders[0] / "report.html" if len(folders) == 1 else Path("report.html")
     out = Path(options.out) if options.out else default
-    write_report([RunFiles.read(folder) for folder in folders], out)
+    write_report(read_runs(folders), out)
     print(f"report: {out}")
     return 0
 
@@ -272,26 +278,29 @@ def data_check(words: list[str]) -> int:
 class ListOptions:
     """What to list."""
 
-    what: Annotated[Positional[str], arg(metavar="methods|data|recipes|models")] = "all"
+    what: Annotated[Positional[str], arg(metavar="methods|ascents|data|recipes|models")] = "all"
     """One kind, or everything but the many model names."""
 
 
 def list_(words: list[str]) -> int:
-    """List methods, data sets, recipes or models by name."""
+    """List methods, ascents, data sets, recipes or models by name."""
     options: ListOptions = _parse(ListOptions, words, list_)
     from holdfast.experiment.recipes import recipe_names
     from holdfast.settings.names import DATA_NAMES
 
-    def methods() -> list[str]:
-        return [f"{name:<20} {(kind.__doc__ or '').splitlines()[0]}" for name, kind in MethodSettings.known.items()]
+    def described(family: type[Choice]) -> list[str]:
+        return [f"{name:<20} {(kind.__doc__ or '').splitlines()[0]}" for name, kind in family.known.items()]
 
     def models() -> list[str]:
         from holdfast.models import model_names
 
-        return [name for names in model_names().values() for name in names]
+        return [
+            name if kind == "holdfast" else f"{kind}:{name}" for kind, names in model_names().items() for name in names
+        ]
 
     kinds: dict[str, Callable[[], Sequence[str]]] = {
-        "methods": methods,
+        "methods": lambda: described(MethodSettings),
+        "ascents": lambda: described(AscentSettings),
         "data": lambda: DATA_NAMES,
         "recipes": recipe_names,
         "models": models,

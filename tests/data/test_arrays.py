@@ -174,6 +174,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "pickled labels": ({"y_train": Y.astype(object)}, r"y_train holds Python objects, which are never unpickled"),
     "pickled names": ({"classes": np.array(["a", None])}, r"classes holds Python objects"),
     "numbers as names": ({"classes": np.arange(3)}, r"classes has shape \(3,\) and type int64; give .* text"),
+    "names twice": ({"classes": np.array(["a", "b", "a"])}, r"classes has 'a' more than once; give each a name"),
     "group below -1": ({"group_train": Y - 2}, r"group_train has -2 at position 0; the least allowed is -1"),
     "group without a name": (
         {"group_train": Y, "group_names": np.array(["a", "b"])}, r"group 2 has no name; group_names has 2"

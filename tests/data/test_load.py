@@ -93,6 +93,15 @@ def test_every_source_repeats_under_a_seed_and_changes_with_it(source: str | Pat
     assert names(other.val) != names(first.val)
 
 
+def test_the_validation_split_follows_the_seed_where_the_test_split_is_given(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        for number, name in enumerate("abc"):
+            write_class_folder(tmp_path / split / name, 12, seed=number)
+    first, again, other = (load(tmp_path, val=0.25, data_seed=seed) for seed in (0, 0, 1))
+    assert names(first.val) == names(again.val) != names(other.val)
+    assert names(first.test) == names(other.test)
+
+
 def test_image_size_holds_for_every_source(source: str | Path) -> None:
     assert load(source, image_size=9).shape[1:] == (9, 9)
 
@@ -120,6 +129,8 @@ def test_an_uppercase_ending_and_a_home_folder_are_understood(tmp_path: Path, mo
         ("cifar-10", r"unknown data set 'cifar-10'; did you mean 'cifar10'.* \(nor is there a file or folder"),
         ("qqq", r"unknown data set 'qqq'; known: digits, .*nor is there a file or folder of that name"),
         ("some/where", r"no such file or folder: some/where; correct the path"),
+        ("x" * 5000, r"unknown data set 'x+'; known: digits"),
+        ("~no-such-user/set", r"no such file or folder: ~no-such-user/set"),
         ("gone.npz", r"no such file or folder: gone.npz"),
         (Path("gone"), r"no such file or folder: gone"),
         ("", r"no data named: give a set \(digits, .*\), a file or a folder"),

@@ -47,6 +47,11 @@ def test_classes_names_and_labels_follow_the_files(root: Path, how: str) -> None
     assert len(data.test.read(torch.arange(3))) == 3
 
 
+def test_classes_that_share_a_name_are_told_apart_by_their_id(root: Path) -> None:
+    (root / "tiny-imagenet-200/words.txt").write_text("n01\tcrane\nn02\tcrane\n")
+    assert load("tiny-imagenet", root=root).classes == ("crane (n01)", "crane (n02)")
+
+
 def test_an_annotation_of_another_class_is_named(root: Path) -> None:
     with (root / "tiny-imagenet-200/val/val_annotations.txt").open("a") as file:
         file.write("val_3.JPEG\tn77\t0\t0\t1\t1\n")

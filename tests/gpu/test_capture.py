@@ -41,7 +41,7 @@ def test_a_step_that_cannot_be_captured_runs_eagerly_and_says_so() -> None:
     class Peeking(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.layer = torch.nn.Linear(64, 3)
+            self.layer = torch.nn.Sequential(torch.nn.Dropout(0.1), torch.nn.Linear(64, 3))
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.layer(x.flatten(1)) if x.sum().item() > -1 else x
@@ -50,7 +50,7 @@ def test_a_step_that_cannot_be_captured_runs_eagerly_and_says_so() -> None:
     from holdfast.train import train
 
     heard = Heard()
-    settings = build(TrainSettings, {"device": "cuda", "epochs": 4, "batch_size": 16})
+    settings = build(TrainSettings, {"device": "cuda", "epochs": 4, "batch_size": 16, "crop": 1})
     result = train(settings, data=make_data(), model=Peeking(), progress=heard)
     assert any("cannot be captured" in note for note in heard.notes)
     assert result.history[-1]["train_loss"] < result.history[0]["train_loss"]
@@ -68,3 +68,14 @@ def test_resuming_on_the_gpu_goes_on_where_it_stopped(tmp_path) -> None:
         train(settings, data=data, out=tmp_path / "run", progress=SignalAt(21))
     resumed = train(settings, data=data, out=tmp_path / "run", resume=True)
     torch.testing.assert_close(flat_weights(whole.model), flat_weights(resumed.model), rtol=1e-5, atol=1e-6)
+
+
+def test_streaming_and_capturing_go_together(tmp_path) -> None:
+    """The loader pins memory in a thread of its own while the step is captured."""
+    from tests.data.test_loaders import as_files
+
+    data = make_data(320, channels=3)
+    files = type(data)("files", data.classes, as_files(data.train, tmp_path / "a"), None, data.test)
+    settings = {**COMMON, "capture": "on", "workers": 4, "epochs": 3, "deterministic": True}
+    resident, streamed = (fit(d, **settings) for d in (data, files))
+    torch.testing.assert_close(flat_weights(resident.model), flat_weights(streamed.model), rtol=1e-4, atol=1e-5)

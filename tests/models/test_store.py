@@ -128,15 +128,15 @@ def test_a_card_that_cannot_be_trusted_is_refused(tmp_path: Path, change: Callab
 
 
 def test_missing_and_damaged_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(HoldfastError, match="no model in .*: model.json is missing"):
+    with pytest.raises(HoldfastError, match=r"no model in .*: model.json is missing"):
         load_model(tmp_path)
     save_model(tmp_path, built(), card=card())
     tensors = tmp_path / "model.safetensors"
     tensors.write_bytes(tensors.read_bytes()[:-10])
-    with pytest.raises(HoldfastError, match="model.safetensors: .*damaged"):
+    with pytest.raises(HoldfastError, match=r"model.safetensors: .*damaged"):
         load_model(tmp_path)
     tensors.unlink()
-    with pytest.raises(HoldfastError, match="model.safetensors do not exist"):
+    with pytest.raises(HoldfastError, match=r"model.safetensors do not exist"):
         load_model(tmp_path)
 
 

@@ -119,33 +119,58 @@ def test_what_lies_in_a_checkpoint_is_never_executed(tmp_path: Path) -> None:
     assert not trap.exists()
 
 
+DYING = """
+import os, shutil, signal, sys, torch
+from holdfast.cli import main
+moment, count = sys.argv[1], int(sys.argv[2])
+
+def dies(owner, name, before):
+    real = getattr(owner, name)
+    def deadly(*args, **kwargs):
+        global count
+        count -= 1
+        if count == 0:
+            before(*args)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(*args, **kwargs)
+    setattr(owner, name, deadly)
+
+def half(state, file):
+    file.write(bytes(1000))
+    file.flush()
+
+if moment == "step":
+    from holdfast.train.step import Step
+    dies(Step, "__call__", lambda *args: None)
+elif moment == "writing":
+    dies(torch, "save", half)
+elif moment == "replacing":
+    dies(shutil, "rmtree", lambda *args: None)
+sys.exit(main(sys.argv[3:]))
+"""
+
+
 @pytest.mark.slow
 def test_kill_9_at_random_moments_then_resume_equals_the_uninterrupted_run(tmp_path: Path) -> None:
-    def command(out: str) -> list[str]:
-        return [*TRAIN, "--epochs", "12", "--out", str(tmp_path / out), "--resume"]
+    """In the middle of a step, of writing a checkpoint, and of removing the one before it."""
 
-    started = time.monotonic()
-    subprocess.run(command("whole"), check=True, env=environment(), capture_output=True)
-    lasted = time.monotonic() - started
-    chance = random.Random(0)
-    kills = 0
-    while kills < 3:
-        process = subprocess.Popen(command("killed"), env=environment(), stdout=subprocess.DEVNULL,
-                                   stderr=subprocess.DEVNULL)  # fmt: skip
-        try:
-            process.wait(timeout=chance.uniform(0.4, 0.8) * lasted)
-            break  # it finished before it could be killed: nothing is left to interrupt
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-            kills += 1
-    assert kills >= 1
-    subprocess.run(command("killed"), check=True, env=environment(), capture_output=True)
+    def run(out: str, moment: str = "never", count: int = 0) -> int:
+        words = [*TRAIN[3:], "--epochs", "6", "--out", str(tmp_path / out), "--resume"]
+        command = [sys.executable, "-c", DYING, moment, str(count), *words]
+        return subprocess.run(command, env=environment(), capture_output=True).returncode
+
+    assert run("whole") == 0
+    chance = random.Random()
+    kills = [("step", chance.randint(1, 30)), ("writing", chance.randint(1, 2)), ("replacing", 1)]
+    chance.shuffle(kills)
+    for moment, count in kills:
+        assert run("killed", moment, count) == -signal.SIGKILL, kills
+    assert run("killed") == 0
     whole, killed = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "killed"))
     assert whole.keys() == killed.keys()
-    assert all(torch.equal(whole[k], killed[k]) for k in whole)
+    assert all(torch.equal(whole[k], killed[k]) for k in whole), kills
     epochs = [json.loads(line)["epoch"] for line in (tmp_path / "killed/metrics.jsonl").read_text().splitlines()]
-    assert epochs == list(range(1, 13))
+    assert epochs == list(range(1, 7))
 
 
 @pytest.mark.slow

@@ -216,4 +216,7 @@ def _names(values: Array, what: str) -> tuple[str, ...]:
         values.ndim == 1 and values.dtype.kind in "US",
         f"{what} has shape {values.shape} and type {values.dtype}; give a one-dimensional array of text",
     )
-    return tuple(printable(str(name)) for name in values.astype(str))
+    names = tuple(printable(str(name)) for name in values.astype(str))
+    twice = [name for name in names if names.count(name) > 1]
+    require(not twice, f"{what} has {twice[0] if twice else ''!r} more than once; give each a name of its own")
+    return names

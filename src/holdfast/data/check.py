@@ -14,15 +14,15 @@ from torch import Tensor
 
 from holdfast.data.images import decode, peek, reason
 from holdfast.data.listing import Listing
-from holdfast.data.options import Options
+from holdfast.data.options import Options, at_home
 from holdfast.data.printable import printable
 from holdfast.data.sources import find
 from holdfast.data.splits import Dataset, Split
 from holdfast.data.validate import find_problems
 from holdfast.errors import HoldfastError
 
-CHUNK = 1024
-"""Files handed to the pool at a time, so that a set of any size takes the same memory."""
+CHUNK = 128
+"""Files handed to the pool at a time: a set of any size takes the same memory, and an interrupt is heard soon."""
 SHOWN_SIZES = 20
 
 Counts = Mapping[str, int]
@@ -89,7 +89,7 @@ def check(name_or_path: str | Path, *, root: str | Path | None = None, image_siz
     Raises for a name or path that does not exist; whatever else is wrong is in the report.
     """
     read = find(name_or_path)
-    options = Options(root=None if root is None else Path(root).expanduser(), image_size=image_size)
+    options = Options(root=None if root is None else at_home(root), image_size=image_size)
     try:
         found = read(options)
     except HoldfastError as error:

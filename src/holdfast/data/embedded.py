@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 from torch import Tensor
 
@@ -94,12 +96,18 @@ def _apportion(share: float, sizes: Tensor) -> list[int]:
     return counts
 
 
-def _all_digits(options: Options) -> ArraySplit:
+@cache
+def _stored() -> tuple[Tensor, Tensor]:
+    """(images (1797, 1, 8, 8) with values 0..16, labels (1797,)); kept, as their text takes a while to parse."""
     from sklearn.datasets import load_digits  # slow to import, needed for these sets only
 
     pixels, labels = load_digits(return_X_y=True)
-    images = torch.from_numpy(pixels).view(-1, 1, 8, 8) * (255 / 16)
-    labels = torch.from_numpy(labels).long()
+    return torch.from_numpy(pixels).view(-1, 1, 8, 8), torch.from_numpy(labels).long()
+
+
+def _all_digits(options: Options) -> ArraySplit:
+    stored, labels = _stored()
+    images = stored * (255 / 16)
     return ArraySplit(resize(images, options.image_size or SIDE), labels, torch.full_like(labels, -1), "digits")
 
 

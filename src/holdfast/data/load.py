@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from holdfast.data.listing import Listing, open_files
-from holdfast.data.options import Options
+from holdfast.data.options import Options, at_home
 from holdfast.data.sources import find
 from holdfast.data.splits import Dataset, Split, hold_out
 from holdfast.data.validate import find_problems, refuse
@@ -41,7 +41,7 @@ def load(
     """
     require(0 <= val < 1, f"val must be in [0, 1), got {val}")
     options = Options(
-        root=None if root is None else Path(root).expanduser(),
+        root=None if root is None else at_home(root),
         image_size=image_size,
         conflict=conflict,
         seed=data_seed,

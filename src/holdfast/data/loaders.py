@@ -46,35 +46,44 @@ class ResidentLoader:
 
 
 class StreamLoader:
-    """Images decoded by worker processes while the device works; memory is bounded by the prefetch."""
+    """Images decoded by worker processes while the device works; memory is bounded by the prefetch.
+
+    Several iterations may run side by side: each takes a set of workers, which the next one finds ready.
+    """
 
     def __init__(self, split: Split, *, batch_size: int, device: torch.device, workers: int) -> None:
         self.split = split
         self.batch_size = batch_size
         self.device = device
-        self._positions = _Positions()
-        workers = min(workers, len(os.sched_getaffinity(0)))
-        self._loader: DataLoader[Tensor | HoldfastError] = DataLoader(
-            _Decoded(split),
-            batch_sampler=self._positions,
-            num_workers=workers,
-            collate_fn=_as_it_is,
-            worker_init_fn=_leave_signals_to_the_parent,
-            pin_memory=device.type == "cuda",
-            prefetch_factor=PREFETCH if workers else None,
-            persistent_workers=workers > 0,
-            generator=torch.Generator(),  # else every epoch would draw from the global one
-        )
+        self.workers = min(workers, len(os.sched_getaffinity(0)))
+        self._idle: list[tuple[_Positions, DataLoader[Tensor | HoldfastError]]] = []
 
     def batches(self, order: Tensor, *, start: int = 0) -> Iterator[Batch]:
         firsts = range(start * self.batch_size, len(order), self.batch_size)
-        positions = [order[first : first + self.batch_size] for first in firsts]
-        self._positions.batches = [index.tolist() for index in positions]
-        for index, images in zip(positions, self._loader, strict=True):
+        indices = [order[first : first + self.batch_size] for first in firsts]
+        positions, reader = self._idle.pop() if self._idle else self._make_reader()
+        positions.batches = [index.tolist() for index in indices]
+        for index, images in zip(indices, reader, strict=True):
             if isinstance(images, HoldfastError):
                 raise images
             labels, groups = self.split.labels[index], self.split.groups[index]
             yield Batch(index, images, labels, groups).to(self.device)
+        self._idle.append((positions, reader))
+
+    def _make_reader(self) -> tuple[_Positions, DataLoader[Tensor | HoldfastError]]:
+        positions = _Positions()
+        reader: DataLoader[Tensor | HoldfastError] = DataLoader(
+            _Decoded(self.split),
+            batch_sampler=positions,
+            num_workers=self.workers,
+            collate_fn=_as_it_is,
+            worker_init_fn=_leave_signals_to_the_parent,
+            pin_memory=self.device.type == "cuda",
+            prefetch_factor=PREFETCH if self.workers else None,
+            persistent_workers=self.workers > 0,
+            generator=torch.Generator(),  # else every epoch would draw from the global one
+        )
+        return positions, reader
 
 
 def make_loader(split: Split, *, batch_size: int, device: torch.device, kind: str = "auto", workers: int = 0) -> Loader:

@@ -30,4 +30,9 @@ class Options:
 
     def folder(self) -> Path:
         """Where built-in sets are looked for: root, else $HOLDFAST_ROOT, else ./data."""
-        return self.root or Path(os.environ.get("HOLDFAST_ROOT") or "data").expanduser()
+        return self.root or at_home(os.environ.get("HOLDFAST_ROOT") or "data")
+
+
+def at_home(path: str | Path) -> Path:
+    """The path with a leading ~ resolved; one of a user who does not exist stays as it is."""
+    return Path(os.path.expanduser(path))

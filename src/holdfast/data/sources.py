@@ -11,7 +11,7 @@ from pathlib import Path
 
 from holdfast.data import arrays, builtin, embedded, folders, tables, tiny_imagenet
 from holdfast.data.listing import Listing
-from holdfast.data.options import Options
+from holdfast.data.options import Options, at_home
 from holdfast.data.printable import printable
 from holdfast.data.splits import Dataset
 from holdfast.errors import HoldfastError, require, unknown
@@ -42,14 +42,14 @@ def find(name_or_path: str | Path) -> Callable[[Options], Found]:
     """The reader of a named set, a file or a folder. A name wins over a folder of that name (say ./name)."""
     if isinstance(name_or_path, str) and name_or_path in NAMED:
         return NAMED[name_or_path]
-    path = Path(name_or_path).expanduser()
+    path = at_home(name_or_path)
     require(name_or_path != "", f"no data named: give a set ({', '.join(NAMED)}), a file or a folder")
-    if path.is_dir():
+    if os.path.isdir(path):  # unlike Path.is_dir, false for a name longer than the system allows
         if (path / tiny_imagenet.MARK).is_file():
             return lambda options: tiny_imagenet.scan(path)
         return lambda options: folders.scan(path)
     suffix = path.suffix.lower()
-    if path.is_file():
+    if os.path.isfile(path):
         if suffix not in SUFFIXES:
             raise HoldfastError(
                 f"cannot tell what {printable(path)} holds; give a folder, or a file that ends in "

@@ -25,6 +25,8 @@ def scan(folder: Path) -> Listing:
     """Classes are the sorted WordNet ids, as readers of class folders order them; names from words.txt."""
     ids = sorted(set(_lines(folder, MARK)))
     words = dict(line.partition("\t")[::2] for line in _lines(folder, "words.txt"))
+    names = [printable(words.get(wnid, wnid)) for wnid in ids]
+    names = [f"{name} ({wnid})" if names.count(name) > 1 else name for name, wnid in zip(names, ids, strict=True)]
     label_of = {wnid: label for label, wnid in enumerate(ids)}
     paths: list[str] = []
     labels: list[int] = []
@@ -36,7 +38,7 @@ def scan(folder: Path) -> Listing:
     test, problems = _annotated(folder, label_of)
     return Listing(
         name="tiny-imagenet",
-        classes=tuple(printable(words.get(wnid, wnid)) for wnid in ids),
+        classes=tuple(names),
         splits={"train": make_files(paths, labels), "test": test},
         problems=tuple(problems),
     )

@@ -52,18 +52,14 @@ def build_model(
     """
     require(num_classes >= 1, f"num_classes must be >= 1, got {num_classes}")
     require(in_channels >= 1, f"in_channels must be >= 1, got {in_channels}")
-    require(
-        image_size is None or min(both_sides(image_size)) >= 1, f"image_size must be >= 1, got {image_size}"
-    )
+    require(image_size is None or min(both_sides(image_size)) >= 1, f"image_size must be >= 1, got {image_size}")
     require(
         not (pretrained and weights),
         f"pretrained and weights ({weights}) exclude each other; give one of them",
     )
     library, inner = resolve(name)
     tensors = read_tensors(weights) if weights is not None else None
-    colour = (
-        pretrained or (mean is not None and len(mean) == 3) or (tensors is not None and _in_colour(tensors))
-    )
+    colour = pretrained or (mean is not None and len(mean) == 3) or (tensors is not None and _in_colour(tensors))
     raw: Raw = source(library).make(
         inner,
         num_classes=num_classes,
@@ -75,7 +71,7 @@ def build_model(
     model = Normalised(raw.net, *_normalisation(raw, mean, std))
     notes = list(raw.notes)
     if raw.mean is not None:
-        notes.append("normalisation from the weights: " + model.extra_repr())
+        notes.append(f"normalisation from the weights: {model.extra_repr()}")
     if raw.channels == 3 and in_channels == 1:
         notes.append(f"{full_name} takes colour: it sees grey images three times over")
     if tensors is not None:

@@ -8,19 +8,19 @@ WIDTHS = (32, 64, 128)
 
 
 class ConvNet(nn.Module):
-    """Three 3×3 convolutions with batch norm and ReLU, the global mean, and a linear layer.
+    """Three 3×3 convolutions with batch norm and ReLU, max-pooling between, the global mean, a linear layer.
 
-    x: (B, C, H, W) of any size. Resolution is halved by stride rather than by max-pooling, whose gradient has
-    no deterministic CUDA kernel.
+    x: (B, C, H, W) of any size: pooling rounds up.
     """
 
     def __init__(self, num_classes: int, in_channels: int = 3) -> None:
         super().__init__()
         stages: list[nn.Module] = []
-        for stage, width in enumerate(WIDTHS):
-            stride = 1 if stage == 0 else 2
+        for width in WIDTHS:
+            if stages:
+                stages.append(nn.MaxPool2d(2, ceil_mode=True))
             stages += [
-                nn.Conv2d(in_channels, width, 3, stride=stride, padding=1, bias=False),
+                nn.Conv2d(in_channels, width, 3, padding=1, bias=False),
                 nn.BatchNorm2d(width),
                 nn.ReLU(inplace=True),
             ]

@@ -17,9 +17,7 @@ def respell(net: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor] 
     """
     translate = getattr(sys.modules[type(net).__module__], "checkpoint_filter_fn", None)
     if translate is None:
-        return {
-            re.sub(r"(denselayer\d+\.(?:norm|conv))\.([12])\.", r"\1\2.", k): v for k, v in tensors.items()
-        }
+        return {re.sub(r"(denselayer\d+\.(?:norm|conv))\.([12])\.", r"\1\2.", k): v for k, v in tensors.items()}
     try:
         return dict(translate(dict(tensors), net))
     except Exception:

@@ -65,9 +65,7 @@ def _unwrap(value: Any, path: Path) -> dict[str, Tensor]:
         if inner is None:
             break
         value = inner
-    tensors = (
-        {str(k): v for k, v in value.items() if isinstance(v, Tensor)} if isinstance(value, Mapping) else {}
-    )
+    tensors = {str(k): v for k, v in value.items() if isinstance(v, Tensor)} if isinstance(value, Mapping) else {}
     require(
         bool(tensors),
         f"weights {path} hold no named tensors but {_kind(value)}; save model.state_dict() with torch.save",

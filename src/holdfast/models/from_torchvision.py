@@ -37,9 +37,7 @@ def make(name: str, *, num_classes: int, channels: int, size: Size | None, pretr
     )
     weights = zoo.get_model_weights(name).DEFAULT if pretrained else None
     try:
-        net = zoo.get_model(
-            name, weights=weights, **({} if pretrained else _options(name, num_classes, size))
-        )
+        net = zoo.get_model(name, weights=weights, **({} if pretrained else _options(name, num_classes, size)))
     except Exception as error:  # builders assert, and downloads fail, in many ways
         raise HoldfastError(failure(f"torchvision:{name}", size, pretrained, error)) from error
     if weights is None:

@@ -28,9 +28,7 @@ class Normalised(nn.Module):
 
     def __init__(self, net: nn.Module, mean: Sequence[float], std: Sequence[float]) -> None:
         super().__init__()
-        require(
-            len(mean) == len(std) > 0, f"mean and std must be as long as each other, got {mean} and {std}"
-        )
+        require(len(mean) == len(std) > 0, f"mean and std must be as long as each other, got {mean} and {std}")
         require(all(map(isfinite, mean)), f"mean must be finite, got {mean}")
         require(all(isfinite(s) and s > 0 for s in std), f"std must be finite and > 0, got {std}")
         self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32).view(-1, 1, 1))
@@ -44,7 +42,8 @@ class Normalised(nn.Module):
         return logits
 
     def extra_repr(self) -> str:
-        return f"mean={numbers(self.mean)}, std={numbers(self.std)}"
+        mean, std = (", ".join(f"{value:.4g}" for value in numbers(buffer)) for buffer in (self.mean, self.std))
+        return f"mean ({mean}), std ({std})"
 
 
 def numbers(values: Tensor) -> tuple[float, ...]:

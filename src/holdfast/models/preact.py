@@ -46,9 +46,7 @@ class PreActNet(nn.Module):
         self.stages = nn.Sequential()
         for stage, (before, width) in enumerate(pairwise(widths)):
             first = PreActBlock(before, width, stride=1 if stage == 0 else 2)
-            self.stages.append(
-                nn.Sequential(first, *(PreActBlock(width, width, 1) for _ in range(blocks - 1)))
-            )
+            self.stages.append(nn.Sequential(first, *(PreActBlock(width, width, 1) for _ in range(blocks - 1))))
         self.bn = nn.BatchNorm2d(widths[-1])
         self.relu = nn.ReLU(inplace=True)
         self.fc = nn.Linear(widths[-1], num_classes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from holdfast.errors import HoldfastError, require
+from holdfast.files import write_atomic
 from holdfast.models.build import Built, build_model
 from holdfast.models.card import ModelCard
 from holdfast.models.files import read_tensors
@@ -21,24 +21,24 @@ TENSORS = "model.safetensors"
 CARD = "model.json"
 
 
-def save_model(folder: Path, model: Built | nn.Module, *, card: ModelCard) -> None:
+def save_model(folder: str | Path, model: Built | nn.Module, *, card: ModelCard) -> None:
     """Write a model and its card into a folder; each file is there whole or not at all.
 
     model: what ``build_model`` made, also as wrapped by torch.compile or DistributedDataParallel. The card's
     mean and std are the model's own, whatever it says.
     """
-    inner = _unwrapped(model)
+    folder, inner = Path(folder), _unwrapped(model)
     card = replace(card, mean=numbers(inner.mean), std=numbers(inner.std))
     # Cloned: safetensors refuses tensors that share memory or lie in channels_last order.
     tensors = {
         name: value.detach().cpu().clone(memory_format=torch.contiguous_format)
         for name, value in inner.state_dict().items()
     }
-    write(folder / TENSORS, save(tensors))
-    write(folder / CARD, card.to_json().encode())  # last: a folder with a card has the weights too
+    write_atomic(folder / TENSORS, save(tensors))
+    write_atomic(folder / CARD, card.to_json().encode())  # last: a folder with a card has the weights too
 
 
-def load_model(folder: Path) -> tuple[Normalised, ModelCard]:
+def load_model(folder: str | Path) -> tuple[Normalised, ModelCard]:
     """The model of a folder, in evaluation mode on the CPU, and its card. No global generator moves."""
     folder = Path(folder)
     require(
@@ -68,30 +68,10 @@ def load_model(folder: Path) -> tuple[Normalised, ModelCard]:
     return model.eval(), card
 
 
-def write(path: Path, content: bytes) -> None:
-    """Put a file in place whole: written beside it, flushed to disk, renamed. Missing folders are made."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with draft.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, path)
-    except OSError as error:
-        raise HoldfastError(
-            f"cannot write {path}: {error.strerror or error}; free some room or choose another folder"
-        ) from error
-    finally:
-        draft.unlink(missing_ok=True)
-
-
 def _unwrapped(model: Built | nn.Module) -> Normalised:
     inner: object = model.model if isinstance(model, Built) else model
     while not isinstance(inner, Normalised):
-        wrapped = next(
-            (getattr(inner, name) for name in ("_orig_mod", "module") if hasattr(inner, name)), None
-        )
+        wrapped = next((getattr(inner, name) for name in ("_orig_mod", "module") if hasattr(inner, name)), None)
         if wrapped is None:
             raise HoldfastError(f"only models from build_model can be saved, got {type(inner).__name__}")
         inner = wrapped

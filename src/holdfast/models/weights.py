@@ -13,7 +13,7 @@ from holdfast.errors import HoldfastError
 from holdfast.models.dialects import respell
 from holdfast.models.files import read_tensors
 from holdfast.models.heads import find_heads
-from holdfast.models.normalise import Normalised, numbers
+from holdfast.models.normalise import Normalised
 from holdfast.models.raw import head_note
 
 PREFIXES = ("module.", "model.", "_orig_mod.", "net.")
@@ -47,9 +47,7 @@ def load_tensors(model: Normalised, tensors: Mapping[str, Tensor], *, origin: st
     problems = [*fit.problems, *_misshapen({"mean": model.mean, "std": model.std}, normalise)]
     if "std" in normalise and not bool((normalise["std"] > 0).all()):
         problems.append("std not above 0")
-    outside = [
-        n for n in tensors if not n.startswith(prefix) and n.removeprefix(_outer(prefix)) not in normalise
-    ]
+    outside = [n for n in tensors if not n.startswith(prefix) and n.removeprefix(_outer(prefix)) not in normalise]
     problems += _listed("unexpected", [n for n in outside if not n.endswith(COUNTERS)])
     if problems:
         raise HoldfastError(
@@ -59,7 +57,9 @@ def load_tensors(model: Normalised, tensors: Mapping[str, Tensor], *, origin: st
     copy(model.net.state_dict(), fit.found)
     copy(model.state_dict(), normalise)
     if normalise:
-        notes.append(f"normalisation from the weights: mean {_short(model.mean)}, std {_short(model.std)}")
+        notes.append(f"normalisation from the weights: {model.extra_repr()}")
+    else:
+        notes.append(f"no normalisation in the weights; kept: {model.extra_repr()}")
     if stripped := _outer(prefix) if normalise else prefix:
         notes.append(f"prefix {stripped!r} stripped from the names in the weights")
     return (*fit.notes, *notes)
@@ -80,7 +80,10 @@ def find_prefix(names: Iterable[str], expected: Iterable[str]) -> str:
         while step := next((p for p in PREFIXES if name.startswith(chain + p)), ""):
             chain += step
             chains.add(chain)
-    return max(sorted(chains, key=len), key=lambda chain: sum(chain + name in names for name in expected))
+    return max(
+        sorted(chains, key=lambda chain: (len(chain), chain)),
+        key=lambda chain: sum(chain + name in names for name in expected),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,9 +101,7 @@ def _fit(net: nn.Module, tensors: Mapping[str, Tensor]) -> _Fit:
     notes, dropped = _drop_other_heads(net, own, found)
     missing = [n for n in own if n not in found and n not in dropped and not n.endswith(COUNTERS)]
     skipped = AUXILIARY if hasattr(net, "aux_logits") else ()
-    unexpected = [
-        n for n in tensors if n not in own and not n.endswith(COUNTERS) and not n.startswith(skipped)
-    ]
+    unexpected = [n for n in tensors if n not in own and not n.endswith(COUNTERS) and not n.startswith(skipped)]
     problems = _listed("missing", missing) + _listed("unexpected", unexpected) + _misshapen(own, found)
     return _Fit(found, tuple(problems), tuple(notes))
 
@@ -154,10 +155,6 @@ def _listed(what: str, names: list[str]) -> list[str]:
 
 def _shape(value: Tensor) -> str:
     return "x".join(map(str, value.shape)) or "a single number"
-
-
-def _short(values: Tensor) -> str:
-    return ", ".join(f"{v:.4g}" for v in numbers(values))
 
 
 @torch.no_grad()

@@ -1,5 +1,21 @@
 """Descent and ascent in weight space, around any torch optimiser."""
 
-from holdfast.optim.build import build_optimizer, set_lr, trained_parameters
+from holdfast.borrow import frozen_statistics
+from holdfast.optim.build import build_optimizer, set_option, trained_parameters
+from holdfast.optim.metrics import Adaptive, Euclidean, Fisher, Metric
+from holdfast.optim.sam import ASAM, SAM, FisherSAM, FriendlySAM
 
-__all__ = ["build_optimizer", "set_lr", "trained_parameters"]
+__all__ = [
+    "ASAM",
+    "SAM",
+    "Adaptive",
+    "Euclidean",
+    "Fisher",
+    "FisherSAM",
+    "FriendlySAM",
+    "Metric",
+    "build_optimizer",
+    "frozen_statistics",
+    "set_option",
+    "trained_parameters",
+]

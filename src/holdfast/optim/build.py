@@ -3,46 +3,74 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from holdfast.settings import OptimizerSettings
+from holdfast.optim.metrics import Adaptive, Euclidean, Fisher, Metric
+from holdfast.optim.sam import SAM
+from holdfast.settings import AscentSettings, OptimizerSettings
+from holdfast.settings.ascents import Asam, FisherSam, Sam
 
 
-def build_optimizer(settings: OptimizerSettings, parameters: Iterable[Tensor]) -> Optimizer:
-    """The optimiser, fused. On a GPU its learning rate is a tensor there, so a CUDA graph follows the schedule."""
+def build_optimizer(
+    settings: OptimizerSettings,
+    parameters: Iterable[Tensor],
+    ascent: AscentSettings | None = None,
+    *,
+    skip_nonfinite: bool = True,
+) -> Optimizer:
+    """The optimiser, fused, inside the ascent's if there is one.
+
+    On a GPU its learning rate and radius are tensors there, so that a CUDA graph follows their schedules.
+    """
     trained = [p for p in parameters if p.requires_grad]
-    on_gpu = any(p.is_cuda for p in trained)
-    lr = torch.tensor(settings.peak_lr, device=trained[0].device) if on_gpu else settings.peak_lr
+    on_gpu = trained[0].is_cuda
+
+    def setting(value: float) -> float | Tensor:
+        return torch.tensor(value, device=trained[0].device) if on_gpu else value
+
+    common: dict[str, Any] = {"lr": setting(settings.peak_lr), "weight_decay": settings.weight_decay, "fused": True}
+    kind: type[Optimizer]
+    own: dict[str, Any]
     if settings.name == "sgd":
-        return SGD(
-            trained,
-            lr=lr,
-            momentum=settings.momentum,
-            nesterov=settings.nesterov,
-            weight_decay=settings.weight_decay,
-            fused=True,
-        )
-    kind: type[Adam] = {"adam": Adam, "adamw": AdamW}[settings.name]
-    return kind(
+        kind, own = SGD, {"momentum": settings.momentum, "nesterov": settings.nesterov}
+    else:
+        kind = {"adam": Adam, "adamw": AdamW}[settings.name]
+        own = {"betas": settings.betas, "capturable": on_gpu}
+    if not isinstance(ascent, Sam):
+        return kind(trained, **common, **own)
+    return SAM(
         trained,
-        lr=lr,
-        betas=settings.betas,
-        weight_decay=settings.weight_decay,
-        fused=True,
-        capturable=on_gpu,
+        kind,
+        rho=setting(ascent.rho),
+        metric=_metric(ascent),
+        friendly=hasattr(ascent, "sigma"),
+        sigma=getattr(ascent, "sigma", 0.0),
+        lmbda=getattr(ascent, "lmbda", 0.0),
+        skip_nonfinite=skip_nonfinite,
+        **common,
+        **own,
     )
 
 
-def set_lr(optimizer: Optimizer, lr: float) -> None:
-    """Change the rate in place, where it lives, without waiting for the device."""
+def _metric(ascent: Sam) -> Metric:
+    if isinstance(ascent, Asam):
+        return Adaptive(ascent.eta, vectors=False)
+    if isinstance(ascent, FisherSam):
+        return Fisher(ascent.eta)
+    return Euclidean()
+
+
+def set_option(optimizer: Optimizer, name: str, value: float) -> None:
+    """Change an option such as ``lr`` or ``rho`` where it lives, without waiting for the device."""
     for group in optimizer.param_groups:
-        if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(lr)
+        if isinstance(group[name], Tensor):
+            group[name].fill_(value)
         else:
-            group["lr"] = lr
+            group[name] = value
 
 
 def trained_parameters(optimizer: Optimizer) -> Iterator[Tensor]:

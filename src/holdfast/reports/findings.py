@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import HoldfastError
-from holdfast.reports.atomic import write_atomic
+from holdfast.files import write_atomic
 from holdfast.types import Finding
 
 FORMAT = "holdfast-findings"

@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from holdfast.errors import require
-from holdfast.reports.atomic import write_atomic
+from holdfast.files import write_atomic
 from holdfast.reports.headline import sentence, verdict
 from holdfast.reports.runfiles import RunFiles
 from holdfast.reports.sections import SECTIONS
@@ -48,7 +48,7 @@ def render(runs: Sequence[RunFiles]) -> str:
         .render(
             title=", ".join(arm.label for arm in groups),
             facts=_facts(runs),
-            verdict=verdict(groups),
+            verdict=_unbroken(verdict(groups)),
             sentences=_sentences(groups),
             sections=[section for make in SECTIONS if (section := make(runs)) is not None],
             style=Markup(style),
@@ -62,10 +62,15 @@ def _sentences(groups: Sequence[Arm]) -> list[tuple[str, str]]:
     """Each arm's name and the rest of its sentence; a single arm's is the verdict already."""
     if len(groups) == 1:
         return []
-    pairs = [(arm.label, sentence(arm).removeprefix(f"{arm.label}: ")) for arm in groups[:MOST_SENTENCES]]
+    pairs = [(arm.label, _unbroken(sentence(arm).removeprefix(f"{arm.label}: "))) for arm in groups[:MOST_SENTENCES]]
     if len(groups) > MOST_SENTENCES:
         pairs.append((f"{len(groups) - MOST_SENTENCES} more", "in the table below"))
     return pairs
+
+
+def _unbroken(text: str) -> str:
+    """A number stays on one line with its unit and its spread."""
+    return text.replace(" %", "\u00a0%").replace(" ± ", "\u00a0±\u00a0")
 
 
 def _facts(runs: Sequence[RunFiles]) -> list[str]:

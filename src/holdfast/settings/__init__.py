@@ -4,6 +4,7 @@ They stand apart from the code that reads them so that ``holdfast --help`` and e
 answer without importing torch (docs/decisions/0002-settings-apart.md).
 """
 
+from holdfast.settings.ascents import AscentSettings
 from holdfast.settings.choice import Choice
 from holdfast.settings.files import read_yaml
 from holdfast.settings.loader import build, flatten
@@ -19,6 +20,7 @@ from holdfast.settings.training import (
 )
 
 __all__ = [
+    "AscentSettings",
     "AugmentSettings",
     "Choice",
     "DataSettings",

@@ -10,4 +10,4 @@ DATA_NAMES = (
     "fashion-mnist",
     "tiny-imagenet",
 )
-"""Data sets that are loaded by name; the readers are registered in holdfast.data.load."""
+"""Data sets that are loaded by name; the readers are registered in holdfast.data.sources."""

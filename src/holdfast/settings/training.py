@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from tyro.conf import OmitArgPrefixes, Suppress, arg
 
 from holdfast.errors import require
+from holdfast.settings.ascents import AscentSettings, NoAscent
 from holdfast.settings.methods import Erm, MethodSettings
 
 DEFAULT_LR = {"sgd": 0.05, "adam": 1e-3, "adamw": 1e-3}
@@ -167,13 +168,14 @@ class LoopSettings:
     """Epochs between two evaluations; the last epoch is always evaluated. 0 evaluates at the end only."""
     checkpoint_every: int = 1
     """Epochs between two checkpoints."""
+    diagnose: int = 0
+    """Epochs between two looks at the ascent (norms, share of the full gradient); 0 never looks."""
     tensorboard: bool = False
     """Also write TensorBoard events into the run folder."""
 
     def __post_init__(self) -> None:
-        for name, least in (
-            ("epochs", 1), ("batch_size", 1), ("accumulate", 1), ("eval_every", 0), ("checkpoint_every", 1),
-        ):  # fmt: skip
+        for name in ("epochs", "batch_size", "accumulate", "checkpoint_every", "eval_every", "diagnose"):
+            least = 0 if name in ("eval_every", "diagnose") else 1
             require(getattr(self, name) >= least, f"{name} must be >= {least}, got {getattr(self, name)}")
         require(0 <= self.seed < 2**63, f"seed must be in 0..2**63-1, got {self.seed}")
         require(
@@ -190,6 +192,7 @@ class TrainSettings:
     data: OmitArgPrefixes[DataSettings] = field(default_factory=DataSettings)
     model: OmitArgPrefixes[ModelSettings] = field(default_factory=ModelSettings)
     method: Suppress[MethodSettings] = field(default_factory=Erm)
+    ascent: Suppress[AscentSettings] = field(default_factory=NoAscent)
     optimizer: OmitArgPrefixes[OptimizerSettings] = field(default_factory=OptimizerSettings)
     schedule: OmitArgPrefixes[ScheduleSettings] = field(default_factory=ScheduleSettings)
     augment: OmitArgPrefixes[AugmentSettings] = field(default_factory=AugmentSettings)

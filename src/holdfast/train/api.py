@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,11 @@ from typing import Any
 import torch
 from torch import nn
 
-import holdfast
 from holdfast.data import Dataset, load
 from holdfast.data.statistics import channel_statistics
 from holdfast.errors import HoldfastError, require
 from holdfast.methods import Context, Method
-from holdfast.models import ModelCard, build_model, save_model
+from holdfast.models import Built, ModelCard, build_model, save_model
 from holdfast.rng import derive
 from holdfast.settings import MethodSettings, TrainSettings, build
 from holdfast.train.engine import Trainer
@@ -88,6 +87,9 @@ def train(
         f"capture on needs a CUDA device, and the device is {device}; use --capture auto",
     )
     settings = replace(settings, optimizer=replace(settings.optimizer, lr=settings.optimizer.peak_lr))
+    folder = RunFolder(Path(out)) if out is not None else None
+    if folder is not None and not (resume or overwrite):
+        folder.require_free()
     data = data or load_data(settings)
     require(
         not loop.select.startswith("val-") or data.val is not None,
@@ -96,14 +98,16 @@ def train(
     require(loop.select != "oracle-test" or data.test is not None, "select oracle-test needs a test set")
     for note in data.notes:
         progress.note(note)
-    folder = RunFolder(Path(out)) if out is not None else None
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(derive(loop.seed, "weights"))
-        make_model, card = _model_factory(settings, data, progress)
-        network = model if model is not None else make_model()
+        mean, std = channel_statistics(data.train)
+        make_model = _model_factory(settings, data, mean, std, progress)
+        built = make_model() if model is None else None
+        network = built.model if built is not None else model
+        assert network is not None
         objective = _make_method(settings.method, data, loop.epochs, make_model)
         if folder is not None:
-            folder.open(settings, resume=resume, overwrite=overwrite)
+            folder.open(settings, resume=resume)
         sinks = (TensorBoardSink(folder.path),) if folder is not None and loop.tensorboard else ()
         torch.manual_seed(derive(loop.seed, "model"))
         trainer = Trainer(
@@ -117,7 +121,17 @@ def train(
                 folder.abandon()
             raise
     network.eval()
-    if folder is not None and model is None:
+    if folder is not None and built is not None:
+        card = ModelCard(
+            name=built.name,
+            num_classes=data.num_classes,
+            classes=data.classes,
+            in_channels=data.shape[0],
+            image_size=data.shape[1:],
+            mean=mean,
+            std=std,
+            group_names=data.group_names,
+        )
         save_model(folder.path, network, card=card)
     return FitResult(network, data, settings, tuple(trainer.history), folder.path if folder else None)
 
@@ -149,19 +163,18 @@ def resolve_device(name: str) -> torch.device:
 
 
 def _model_factory(
-    settings: TrainSettings, data: Dataset, progress: Progress
-) -> tuple[Callable[[], nn.Module], ModelCard]:
-    """What makes the network (and, for methods that need one, an auxiliary network like it), and its card."""
+    settings: TrainSettings, data: Dataset, mean: Sequence[float], std: Sequence[float], progress: Progress
+) -> Callable[[], Built]:
+    """What makes the network and, for methods that need one, an auxiliary network like it."""
     channels, height, width = data.shape
-    mean, std = channel_statistics(data.train)
     said: set[str] = set()
 
-    def make() -> nn.Module:
+    def make() -> Built:
         built = build_model(
             settings.model.name,
             num_classes=data.num_classes,
             in_channels=channels,
-            image_size=height,
+            image_size=(height, width),
             mean=mean,
             std=std,
             pretrained=settings.model.pretrained,
@@ -171,29 +184,18 @@ def _model_factory(
             if note not in said:
                 progress.note(note)
                 said.add(note)
-        return built.model
+        return built
 
-    card = ModelCard(
-        name=settings.model.name,
-        num_classes=data.num_classes,
-        classes=data.classes,
-        in_channels=channels,
-        image_size=(height, width),
-        mean=mean,
-        std=std,
-        group_names=data.group_names,
-        holdfast=holdfast.__version__,
-    )
-    return make, card
+    return make
 
 
-def _make_method(settings: MethodSettings, data: Dataset, epochs: int, make_model: Callable[[], nn.Module]) -> Method:
+def _make_method(settings: MethodSettings, data: Dataset, epochs: int, make_model: Callable[[], Built]) -> Method:
     context = Context(
         num_classes=data.num_classes,
         labels=data.train.labels,
         groups=data.train.groups,
         epochs=epochs,
-        make_model=make_model,
+        make_model=lambda: make_model().model,
     )
     method: Method = settings.load()(settings, context)
     return method

@@ -6,11 +6,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from holdfast.data.augment import Augment
 from holdfast.data.loaders import Loader, make_loader
@@ -18,19 +17,18 @@ from holdfast.data.splits import Dataset, Split
 from holdfast.data.statistics import channel_statistics
 from holdfast.errors import HoldfastError
 from holdfast.methods import Method, Stage
-from holdfast.optim import build_optimizer, set_lr
-from holdfast.rng import Generators, derive
+from holdfast.rng import Generators
 from holdfast.settings import TrainSettings
-from holdfast.train.average import WeightAverage
+from holdfast.train.diagnose import diagnose
 from holdfast.train.evaluate import Predictions, predict
 from holdfast.train.folder import RunFolder
 from holdfast.train.meters import Meters
-from holdfast.train.precision import autocast, kernels
+from holdfast.train.precision import kernels
 from holdfast.train.progress import Progress
-from holdfast.train.schedule import rate_factor
 from holdfast.train.signals import Interrupted, deferred_signals
 from holdfast.train.sinks import Sink
-from holdfast.train.step import CapturedStep, Step
+from holdfast.train.stage import StageRun
+from holdfast.types import Batch
 
 LOOK_EVERY = 200
 """Steps between two looks at the meters: often enough to stop a diverged run, too seldom to slow one."""
@@ -69,13 +67,12 @@ class Trainer:
         self.method = method.to(device)
         self.rng = Generators(loop.seed, device)
         self.meters = Meters(device)
-        self.scaler = torch.amp.GradScaler(device.type, enabled=loop.precision == "fp16")
-        self.loaders: dict[int, Loader] = {}
         mean = torch.tensor(channel_statistics(data.train)[0], device=device)
         self.augment = Augment(settings.augment, data.shape, mean)
         self.at = Position()
         self.history: list[dict[str, Any]] = []
         self.best: dict[str, Any] = {}
+        self._loaders: dict[int, Loader] = {}
 
     def run(self) -> None:
         """Train through all stages, from wherever the last checkpoint left off."""
@@ -85,65 +82,50 @@ class Trainer:
             stages = self.method.stages()
             while self.at.stage < len(stages):
                 stage = stages[self.at.stage]
-                self._enter(stage, resumed)
+                self.now = self._enter(stage, resumed)
                 resumed = None
                 while self.at.epoch < stage.epochs:
-                    self._train_epoch(stage)
-                    self._end_epoch(stage, last_stage=self.at.stage + 1 == len(stages))
+                    seconds, images = self._train_epoch()
+                    self._end_epoch(seconds, images, final=self.at.stage + 1 == len(stages))
                 self.at = Position(stage=self.at.stage + 1, step=self.at.step)
         self._keep_selected()
 
-    def _enter(self, stage: Stage, resumed: dict[str, Any] | None) -> None:
-        """Build what belongs to a stage: its optimisers, its schedule, its step."""
-        settings, loop = self.settings, self.settings.loop
+    def _enter(self, stage: Stage, resumed: dict[str, Any] | None) -> StageRun:
+        """Begin a stage, or go on in the middle of it."""
         if resumed is None:
             self.method.begin(stage, lambda model: self._predict(model, self.data.train).logits)
-        self.trainee = self.method.trainee(stage, self.model)
-        self.average = WeightAverage(self.trainee, loop.ema) if loop.ema else None
-        self.optimizer = build_optimizer(settings.optimizer, self.trainee.parameters())
-        own = [p for p in self.method.parameters() if p.requires_grad]
-        trained = {id(p) for p in self.trainee.parameters()}
-        own = [p for p in own if id(p) not in trained]
-        self.auxiliary_optimizer = build_optimizer(settings.optimizer, own) if own else None
-        repeats = self.method.repeats(stage)
-        count = torch.ones(len(self.data.train), dtype=torch.int64) if repeats is None else repeats.cpu()
-        self.positions = torch.arange(len(count)).repeat_interleave(count)
-        self.steps_per_epoch = self._batches(len(self.positions))
-        if resumed is not None:
-            self._restore(resumed)
-        step = Step(
-            model=torch.compile(self.trainee) if loop.compile else self.trainee,  # type: ignore[arg-type]
-            method=self.method,
-            optimizer=self.optimizer,
-            auxiliary_optimizer=self.auxiliary_optimizer,
+        now = StageRun(
+            stage,
+            self.settings,
+            self.method,
+            self.model,
+            count=len(self.data.train),
+            loader=self._loader(self.data.train),
             augment=self.augment,
             rng=self.rng,
             meters=self.meters,
-            autocast=partial(autocast, loop.precision, self.device),
-            scaler=self.scaler,
-            clip=settings.optimizer.clip,
-            accumulate=loop.accumulate,
-            memory_format=self.memory_format,
-            average=self.average,
+            device=self.device,
+            note=self.progress.note,
         )
-        self.step = CapturedStep(step, note=self._capture_note()) if self._captures() else step
-        done = self.at.epoch * self.steps_per_epoch + self.at.batch
-        self.progress.begin(stage.name, stage.epochs, self.steps_per_epoch, done)
+        if resumed is not None:
+            now.load_state_dict(resumed["stage"])
+            self._restore_generators(resumed)
+        done = self.at.epoch * now.steps_per_epoch + self.at.batch
+        self.progress.begin(stage.name, stage.epochs, now.steps_per_epoch, done)
+        return now
 
-    def _train_epoch(self, stage: Stage) -> None:
-        """Every batch of an epoch once, in an order that depends on seed, stage and epoch alone."""
-        started = time.perf_counter()
+    def _train_epoch(self) -> tuple[float, int]:
+        """Every batch of an epoch once; (seconds, images)."""
+        now, started = self.now, time.perf_counter()
         if self.at.batch == 0:
             self.meters.reset()
-        self.trainee.train()
-        self.method.train()
         first = self.meters.seen
-        for batch in self._loader(self.data.train).batches(self._order(), start=self.at.batch):
-            set_lr(self.optimizer, rate := self._rate(stage))
-            if self.auxiliary_optimizer is not None:
-                set_lr(self.auxiliary_optimizer, rate)
-            self.step(batch)
-            self.meters.seen += len(batch)
+        now.trainee.train()
+        self.method.train()
+        for batches in self._epoch_batches():
+            now.follow_schedule(self.at.epoch * now.steps_per_epoch + self.at.batch)
+            now.step(*batches)
+            self.meters.seen += len(batches[0])
             self.at.batch += 1
             self.at.step += 1
             self.progress.step()
@@ -152,42 +134,51 @@ class Trainer:
             if self.stop.signum is not None:
                 self._leave()
         self._require_finite()
-        self.seconds = time.perf_counter() - started
-        self.images_per_second = (self.meters.seen - first) / self.seconds
+        return time.perf_counter() - started, self.meters.seen - first
 
-    def _end_epoch(self, stage: Stage, *, last_stage: bool) -> None:
+    def _epoch_batches(self) -> Iterator[tuple[Batch, ...]]:
+        """Batches of the present epoch from the present one on; paired with others where the ascent climbs those."""
+        at, now = self.at, self.now
+        own = self._loader(self.data.train).batches(now.order(at.stage, at.epoch), start=at.batch)
+        if self.settings.ascent.direction != "other-batch":
+            return ((batch,) for batch in own)
+        order = now.order(at.stage, at.epoch, purpose="other-order")
+        return zip(own, self._loader(self.data.train).batches(order, start=at.batch), strict=True)
+
+    def _end_epoch(self, seconds: float, images: int, *, final: bool) -> None:
         """Record, evaluate, select, save."""
-        loop, reading = self.settings.loop, self.meters.read()
+        loop, now, reading = self.settings.loop, self.now, self.meters.read()
         self.at.epoch += 1
         self.at.batch = 0
-        last = self.at.epoch == stage.epochs
+        last = self.at.epoch == now.stage.epochs
         record: dict[str, Any] = {
-            "stage": stage.name,
+            "stage": now.stage.name,
             "epoch": self.at.epoch,
             "step": self.at.step,
-            "lr": self._peak_lr * self._factor(stage, self.at.epoch * self.steps_per_epoch - 1),
+            "lr": now.rate(self.at.epoch * now.steps_per_epoch - 1),
             "train_loss": reading.loss,
             "train_accuracy": reading.accuracy,
-            "seconds": self.seconds,
-            "images_per_second": self.images_per_second,
+            "seconds": seconds,
+            "images_per_second": images / seconds,
         }
         if last or (loop.eval_every and self.at.epoch % loop.eval_every == 0):
-            record |= self._evaluate(select=last_stage)
+            record |= self._evaluate(select=final)
+        if loop.diagnose and (last or self.at.epoch % loop.diagnose == 0):
+            record |= diagnose(now.plain_step, next(iter(self._loader(self.data.train).batches(now.order(0, 0)))))
         self.history.append(record)
-        self.progress.epoch(record, stage.epochs)
+        self.progress.epoch(record, now.stage.epochs)
         if self.folder is not None:
             self.folder.append_metrics(record)
         for sink in self.sinks:
             sink.write(record)
         if last or self.at.epoch % loop.checkpoint_every == 0:
             self._save()
-        if self.stop.signum is not None and not (last and last_stage):
+        if self.stop.signum is not None and not (last and final):
             self._leave()
 
     def _evaluate(self, *, select: bool) -> dict[str, float]:
         """Loss and accuracy on the validation set, or the test set where there is none; keep the best weights."""
-        model = self.average.model if self.average is not None else self.trainee
-        rule = self.settings.loop.select
+        model, rule = self.now.evaluated, self.settings.loop.select
         measured: dict[str, float] = {}
         for name, split in (("val", self.data.val), ("test", self.data.test)):
             if split is None or (name == "test" and self.data.val is not None and rule != "oracle-test"):
@@ -205,58 +196,31 @@ class Trainer:
         """The model ends with the weights that the selection rule names."""
         if self.best:
             self.model.load_state_dict(self.best["model"])
-        elif self.average is not None:
-            self.model.load_state_dict(self.average.model.state_dict())
+        elif self.now.evaluated is not self.now.trainee:
+            self.model.load_state_dict(self.now.evaluated.state_dict())
 
     def _predict(self, model: nn.Module, split: Split) -> Predictions:
-        loop = self.settings.loop
         return predict(
             model,
             split,
             self._loader(split),
             device=self.device,
-            precision=loop.precision,
+            precision=self.settings.loop.precision,
             memory_format=self.memory_format,
         )
 
     def _loader(self, split: Split) -> Loader:
-        """One loader a split, made when first needed: resident data is on the device once."""
-        if id(split) not in self.loaders:
+        """The loader of a split, made when first needed: resident data is on the device once."""
+        if id(split) not in self._loaders:
             data = self.settings.data
-            self.loaders[id(split)] = make_loader(
+            self._loaders[id(split)] = make_loader(
                 split,
                 batch_size=self.settings.loop.batch_size,
                 device=self.device,
                 kind=data.loader,
                 workers=data.workers,
             )
-        return self.loaders[id(split)]
-
-    def _batches(self, count: int) -> int:
-        """Batches an epoch. A last batch of one sample is left out: BatchNorm has no variance for it."""
-        full, rest = divmod(count, self.settings.loop.batch_size)
-        return full + (rest > 1 or full == 0)
-
-    def _order(self) -> Tensor:
-        seed = derive(self.settings.loop.seed, f"order/{self.at.stage}/{self.at.epoch}")
-        shuffled = torch.randperm(len(self.positions), generator=torch.Generator().manual_seed(seed))
-        return self.positions[shuffled][: self.steps_per_epoch * self.settings.loop.batch_size]
-
-    @property
-    def _peak_lr(self) -> float:
-        return self.settings.optimizer.peak_lr
-
-    def _factor(self, stage: Stage, step: int) -> float:
-        return rate_factor(self.settings.schedule, step, steps_per_epoch=self.steps_per_epoch, epochs=stage.epochs)
-
-    def _rate(self, stage: Stage) -> float:
-        return self._peak_lr * self._factor(stage, self.at.epoch * self.steps_per_epoch + self.at.batch)
-
-    def _captures(self) -> bool:
-        return self.settings.loop.capture != "off" and self.device.type == "cuda" and self.method.capturable
-
-    def _capture_note(self) -> Any:
-        return self.progress.note if self.settings.loop.capture == "auto" else None
+        return self._loaders[id(split)]
 
     @contextmanager
     def _stream(self) -> Iterator[None]:
@@ -276,8 +240,8 @@ class Trainer:
             good = self.folder.checkpoints.newest if self.folder is not None else None
             kept = f"the last good checkpoint is {good}" if good else "no checkpoint was written before it"
             raise HoldfastError(
-                f"the loss is not finite at step {bad}; {kept}; try a lower --lr (now {self._peak_lr:g}), "
-                "--clip 1, or another --precision"
+                f"the loss is not finite at step {bad}; {kept}; try a lower --lr "
+                f"(now {self.settings.optimizer.peak_lr:g}), --clip 1, or another --precision"
             )
 
     def _leave(self) -> None:
@@ -292,53 +256,36 @@ class Trainer:
         if self.folder is None:
             return
         cuda = {"cuda": torch.cuda.get_rng_state(self.device)} if self.device.type == "cuda" else {}
-        optional = {
-            "auxiliary_optimizer": self.auxiliary_optimizer,
-            "average": self.average,
-        }
         self.folder.checkpoints.save(
             self.at.step,
             {
                 "position": vars(self.at),
                 "model": self.model.state_dict(),
                 "method": self.method.state_dict(),
-                "optimizer": self.optimizer.state_dict(),
-                "scaler": self.scaler.state_dict(),
+                "stage": self.now.state_dict(),
                 "generators": self.rng.state_dict(),
                 "global_rng": {"cpu": torch.get_rng_state(), **cuda},
                 "meters": self.meters.state_dict(),
                 "history": self.history,
                 "best": self.best,
-                **{name: part.state_dict() for name, part in optional.items() if part is not None},
             },
         )
 
     def _load_checkpoint(self) -> dict[str, Any] | None:
+        """Weights and position of the last checkpoint; the stage takes the rest when it is entered."""
         state = self.folder.checkpoints.load() if self.folder is not None else None
-        if state is None:
+        if self.folder is None or state is None:
             return None
         self.at = Position(**state["position"])
         self.history, self.best = state["history"], state["best"]
         self.model.load_state_dict(state["model"])
         self.method.load_state_dict(state["method"])
-        assert self.folder is not None
+        self.meters.load_state_dict(state["meters"])
         self.folder.rewrite_metrics(self.history)
         self.progress.note(f"continuing at step {self.at.step}")
         return state
 
-    def _restore(self, state: dict[str, Any]) -> None:
-        """What belongs to the stage and to the random generators; the weights are loaded already."""
-        optimizers = {"optimizer": self.optimizer, "auxiliary_optimizer": self.auxiliary_optimizer}
-        for name, optimizer in optimizers.items():
-            if optimizer is not None:
-                rates = [group["lr"] for group in optimizer.param_groups]
-                optimizer.load_state_dict(state[name])
-                for group, rate in zip(optimizer.param_groups, rates, strict=True):
-                    group["lr"] = rate  # the tensor that lives on the device, not the loaded copy
-        self.scaler.load_state_dict(state["scaler"])
-        self.meters.load_state_dict(state["meters"])
-        if self.average is not None:
-            self.average.load_state_dict(state["average"])
+    def _restore_generators(self, state: dict[str, Any]) -> None:
         self.rng.load_state_dict(state["generators"])
         torch.set_rng_state(state["global_rng"]["cpu"])
         if self.device.type == "cuda":

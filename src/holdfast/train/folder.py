@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 import shutil
 import sys
@@ -17,6 +16,7 @@ import yaml
 
 import holdfast
 from holdfast.errors import HoldfastError
+from holdfast.files import write_atomic
 from holdfast.settings import TrainSettings, build, flatten, read_yaml
 from holdfast.train.checkpoint import Checkpoints
 
@@ -39,23 +39,25 @@ class RunFolder:
     def used(self) -> bool:
         return any((self.path / name).exists() for name in OWNED) or self.checkpoints.folder.exists()
 
-    def open(self, settings: TrainSettings, *, resume: bool, overwrite: bool) -> None:
-        """Claim the folder for these settings, or say why it cannot be."""
+    def require_free(self) -> None:
+        """Refuse a folder that holds a run."""
+        if self.used:
+            raise HoldfastError(
+                f"{self.path} already holds a run; continue it with --resume, replace it with --overwrite, "
+                "or choose another --out"
+            )
+
+    def open(self, settings: TrainSettings, *, resume: bool) -> None:
+        """Claim the folder for these settings: continue what is there, or replace it."""
         try:
-            if self.used and not resume:
-                if not overwrite:
-                    raise HoldfastError(
-                        f"{self.path} already holds a run; continue it with --resume, replace it with --overwrite, "
-                        "or choose another --out"
-                    )
+            if not resume:
                 self.clear()
             self.path.mkdir(parents=True, exist_ok=True)
             if resume and (self.path / "run.yaml").exists():
                 self._require_same(settings)
             else:
-                self._write(
-                    "run.yaml", yaml.safe_dump(flatten(settings) | {"environment": environment()}, sort_keys=False)
-                )
+                content = flatten(settings) | {"environment": environment()}
+                write_atomic(self.path / "run.yaml", yaml.safe_dump(content, sort_keys=False).encode())
         except OSError as error:
             raise HoldfastError(f"cannot write to {self.path}: {error.strerror}; choose another --out") from error
 
@@ -83,7 +85,8 @@ class RunFolder:
 
     def rewrite_metrics(self, records: Iterable[Mapping[str, Any]]) -> None:
         """All metrics so far; what a killed process wrote after its last checkpoint is dropped."""
-        self._write("metrics.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+        content = "".join(json.dumps(record) + "\n" for record in records)
+        write_atomic(self.path / "metrics.jsonl", content.encode())
 
     def append_metrics(self, record: Mapping[str, Any]) -> None:
         try:
@@ -93,11 +96,6 @@ class RunFolder:
             raise HoldfastError(
                 f"cannot write to {self.path}: {error.strerror}; free some room, then continue with --resume"
             ) from error
-
-    def _write(self, name: str, text: str) -> None:
-        draft = self.path / f".{name}.{os.getpid()}"
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(self.path / name)
 
 
 def read_settings(path: Path) -> TrainSettings:

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from holdfast.data.augment import Augment
+from holdfast.borrow import frozen_statistics
+from holdfast.data.augment import Augment, to_float
 from holdfast.errors import HoldfastError
 from holdfast.methods import Method
-from holdfast.optim import trained_parameters
+from holdfast.optim import SAM, trained_parameters
 from holdfast.rng import Generators
 from holdfast.train.average import WeightAverage
+from holdfast.train.climb import DIRECTIONS
 from holdfast.train.meters import Meters
 from holdfast.types import Batch, Views
 
 WARM_UP = 3
 """Eager steps of a batch size before it is captured: kernels are chosen and optimiser states made in them."""
+
+Drawn = list[tuple[Views, float]]
+"""Views of each part of a batch, with the part's share of the whole."""
 
 
 @dataclass(frozen=True)
@@ -37,30 +42,49 @@ class Step:
     meters: Meters
     autocast: Callable[[], AbstractContextManager[object]]
     scaler: torch.amp.GradScaler
+    whole: Callable[[], Iterable[Batch]]
+    whole_size: int
+    direction: str = "batch"
     clip: float | None = None
     accumulate: int = 1
     memory_format: torch.memory_format = torch.contiguous_format
     average: WeightAverage | None = None
 
-    def __call__(self, raw: Batch) -> None:
-        x = self.augment(raw.x, self.rng["augment"]).contiguous(memory_format=self.memory_format)
-        parts = raw.with_images(x).split(self.accumulate)
-        shares = [len(part) / len(raw) for part in parts]
-        with self.autocast():
-            drawn = [self.method.views(part, model=self.model, rng=self.rng) for part in parts]
-        self._train_auxiliary(drawn, shares)
-        loss, logits = self._gradients(drawn, shares)
+    def __call__(self, raw: Batch, extra: Batch | None = None) -> None:
+        """Train on a batch; ``extra`` is another one, for ascents that climb along it."""
+        drawn = self.draw(raw, augment=True)
+        self._train_auxiliary(drawn)
+        loss, logits = self._ascend(drawn, extra) if isinstance(self.optimizer, SAM) else self.gradients(drawn)
         self._descend(self.optimizer)
         self.scaler.update()
         if self.average is not None:
             self.average.update()
         self.meters.update(loss, logits, raw.y)
 
-    def _gradients(self, drawn: Sequence[Views], shares: Sequence[float]) -> tuple[Tensor, Tensor]:
+    def draw(self, raw: Batch, *, augment: bool) -> Drawn:
+        """The method's neighbours of a batch: once a step, however often their loss is evaluated."""
+        x = self.augment(raw.x, self.rng["augment"]) if augment else to_float(raw.x)
+        parts = raw.with_images(x.contiguous(memory_format=self.memory_format)).split(self.accumulate)
+        with self.autocast():
+            views = [self.method.views(part, model=self.model, rng=self.rng) for part in parts]
+        return [(own, len(part) / len(raw)) for own, part in zip(views, parts, strict=True)]
+
+    def gradients(self, drawn: Drawn) -> tuple[Tensor, Tensor]:
         """Leave the gradient of the whole batch in the parameters; return its loss and logits."""
         self.optimizer.zero_grad(set_to_none=True)
+        return self._add_gradients(drawn)
+
+    def full_gradient(self) -> None:
+        """Leave the gradient of the whole training set, not augmented, in the parameters."""
+        self.optimizer.zero_grad(set_to_none=True)
+        with frozen_statistics(self.model):
+            for batch in self.whole():
+                share = len(batch) / self.whole_size
+                self._add_gradients([(views, part * share) for views, part in self.draw(batch, augment=False)])
+
+    def _add_gradients(self, drawn: Drawn) -> tuple[Tensor, Tensor]:
         losses, logits = [], []
-        for views, share in zip(drawn, shares, strict=True):
+        for views, share in drawn:
             with self.autocast():
                 loss, out = self.method.loss(self.model, views)
             self._backward(loss * share)
@@ -68,25 +92,38 @@ class Step:
             logits.append(out.detach())
         return torch.stack(losses).sum(), torch.cat(logits)
 
-    def _train_auxiliary(self, drawn: Sequence[Views], shares: Sequence[float]) -> None:
-        if self.auxiliary_optimizer is None:
-            return
-        terms = [(v.auxiliary_loss, share) for v, share in zip(drawn, shares, strict=True)]
-        if all(loss is None for loss, _ in terms):
+    def _ascend(self, drawn: Drawn, extra: Batch | None) -> tuple[Tensor, Tensor]:
+        """Leave the gradient at the moved weights in the parameters; running statistics see the batch once."""
+        assert isinstance(self.optimizer, SAM)
+        seen = DIRECTIONS[self.direction](self, drawn, extra)
+        self.optimizer.first_step(zero_grad=True, scaler=self.scaler)
+        with nullcontext() if seen is None else frozen_statistics(self.model):
+            moved = self.gradients(drawn)
+        return moved if seen is None else seen
+
+    def _train_auxiliary(self, drawn: Drawn) -> None:
+        losses = [(views.auxiliary_loss, share) for views, share in drawn if views.auxiliary_loss is not None]
+        if self.auxiliary_optimizer is None or not losses:
             return
         self.auxiliary_optimizer.zero_grad(set_to_none=True)
-        for loss, share in terms:
-            if loss is not None:
-                self._backward(loss * share)
+        for loss, share in losses:
+            self._backward(loss * share)
         self._descend(self.auxiliary_optimizer)
 
     def _backward(self, loss: Tensor) -> None:
         self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
 
     def _descend(self, optimizer: Optimizer) -> None:
+        def clip() -> None:
+            if self.clip is not None:
+                torch.nn.utils.clip_grad_norm_(trained_parameters(optimizer), self.clip)
+
+        if isinstance(optimizer, SAM):
+            optimizer.second_step(scaler=self.scaler, before_descent=clip)
+            return
         if self.clip is not None:
             self.scaler.unscale_(optimizer)
-            torch.nn.utils.clip_grad_norm_(trained_parameters(optimizer), self.clip)
+            clip()
         self.scaler.step(optimizer)
 
 
@@ -103,33 +140,38 @@ class CapturedStep:
         self.note = note
         self._failed = False
         self._seen: Counter[int] = Counter()
-        self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, Batch]] = {}
+        self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, list[Batch]]] = {}
 
-    def __call__(self, raw: Batch) -> None:
+    def __call__(self, raw: Batch, extra: Batch | None = None) -> None:
+        batches = [raw] if extra is None else [raw, extra]
         size = len(raw)
         if self._failed or self._seen[size] < WARM_UP:
             self._seen[size] += 1
-            self.step(raw)
+            self.step(*batches)
             return
         if size not in self._graphs:
+            before = self.step.rng.state_dict()
             try:
-                self._graphs[size] = self._capture(raw)
+                self._graphs[size] = self._capture(batches)
             except RuntimeError as error:
                 self._give_up(error)
-                self.step(raw)
+                self.step.rng.renew(before)
+                self.step(*batches)
                 return
         graph, inputs = self._graphs[size]
-        for buffer, value in zip(inputs.tensors(), raw.tensors(), strict=True):
-            buffer.copy_(value)
+        for own, given in zip(inputs, batches, strict=True):
+            for buffer, value in zip(own.tensors(), given.tensors(), strict=True):
+                buffer.copy_(value)
         graph.replay()
 
-    def _capture(self, raw: Batch) -> tuple[torch.cuda.CUDAGraph, Batch]:
-        inputs = Batch(*(t.clone() for t in raw.tensors()))
+    def _capture(self, batches: list[Batch]) -> tuple[torch.cuda.CUDAGraph, list[Batch]]:
+        inputs = [Batch(*(t.clone() for t in batch.tensors())) for batch in batches]
         graph = torch.cuda.CUDAGraph()
         for generator in self.step.rng.values():
             graph.register_generator_state(generator)
-        with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
-            self.step(inputs)
+        # thread_local: the loader's own thread may go on pinning memory while we capture
+        with torch.cuda.graph(graph, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"):
+            self.step(*inputs)
         return graph, inputs
 
     def _give_up(self, error: RuntimeError) -> None:

@@ -10,6 +10,9 @@ from holdfast.reports.runfiles import RunFiles
 from holdfast.reports.summary import flat, varying
 from holdfast.reports.text import setting
 
+MOST_TEXT = 400
+"""A longer value, such as the names of a thousand classes, is cut."""
+
 
 def settings(runs: Sequence[RunFiles]) -> Section | None:
     own = [flat(run.settings) for run in runs]
@@ -21,7 +24,7 @@ def settings(runs: Sequence[RunFiles]) -> Section | None:
         ("Environment", [run.environment for run in runs]),
         ("Model and data", [_model_and_data(run) for run in runs]),
     ):
-        inner = [_shared(mappings, summary if mappings is own else f"{summary}: what all runs share")]
+        inner = [_shared(mappings, summary if mappings is own or len(runs) == 1 else f"{summary}: what all runs share")]
         if mappings is not own:
             inner.append(_differing(runs, mappings, f"{summary}: where runs differ"))
         tables = tuple(table for table in inner if table is not None)
@@ -33,7 +36,7 @@ def settings(runs: Sequence[RunFiles]) -> Section | None:
 
 def _shared(mappings: Sequence[Mapping[str, Any]], caption: str) -> Table | None:
     shared, _ = varying(mappings)
-    rows = tuple((Cell(key), Cell(setting(value))) for key, value in shared.items())
+    rows = tuple((Cell(key), _cell(value)) for key, value in shared.items())
     return Table(caption, (Column("name"), Column("value")), rows) if rows else None
 
 
@@ -50,7 +53,8 @@ def _differing(runs: Sequence[RunFiles], mappings: Sequence[Mapping[str, Any]], 
 
 def _cell(value: Any) -> Cell:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return Cell(setting(value), float(value) if number else None)
+    text = setting(value)
+    return Cell(text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]} …", float(value) if number else None)
 
 
 def _model_and_data(run: RunFiles) -> dict[str, Any]:

@@ -21,7 +21,7 @@ def write_atomic(path: Path, content: bytes) -> None:
         os.replace(temporary, path)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise HoldfastError(f"cannot write {path}: {reason}; name a file in a folder you can write") from error
+        raise HoldfastError(f"cannot write {path}: {reason}; free some room or choose another place") from error
     finally:
         with suppress(OSError):  # what went wrong first is the news
             temporary.unlink(missing_ok=True)

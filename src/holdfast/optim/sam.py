@@ -1,0 +1,404 @@
+"""Sharpness-aware minimisation, plain and friendly, around any torch optimiser."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import SGD, Optimizer
+
+from holdfast.errors import HoldfastError, require
+from holdfast.optim.average import GradientAverage, Tensors
+from holdfast.optim.metrics import Adaptive, Euclidean, Fisher, Metric
+
+TINY = 1e-12
+"""Added to the norm of the direction, so that a vanishing gradient moves nothing."""
+
+OWN = ("rho", "sigma", "lmbda")
+"""What a group holds beside the base optimiser's settings."""
+
+EMA_KEY = "ascent_ema"
+"""Where a parameter's gradient average stands in ``state_dict()``."""
+
+
+class SAM(Optimizer):
+    r"""Climb to :math:`w + \epsilon`, take the gradient there, descend from :math:`w` with the base optimiser.
+
+    :math:`\epsilon = \rho\,T^2 d / (\lVert T d \rVert_2 + 10^{-12})` over all parameters together, with
+    :math:`d = g` (SAM) or, if friendly, :math:`d = g - \sigma m_{t-1}` and
+    :math:`m_t = \lambda m_{t-1} + (1-\lambda) g` with the raw gradient g (Friendly SAM, eq. 51). In a friendly
+    first step m = g and d = g. A gradient that is not finite, in either pass, skips the step: weights, averages and
+    the base optimiser's state stay as they were.
+
+    params: parameters or groups, each of which may set its own ``rho``.
+    base_optimizer: the class that descends; ``kwargs`` go to it. With ``fused=True`` no step waits for the device.
+    adaptive: T = abs(w). metric: any other T.
+    skip_nonfinite: turn the check off to save its two passes over the gradients and one copy of the parameters.
+
+    As with every torch optimiser, ``step(closure)`` calls the closure; here twice. It computes the loss and its
+    gradient and returns the loss; gradients are cleared before each call. Without a closure: backward,
+    ``first_step()``, forward and backward again, ``second_step()``.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        base_optimizer: type[Optimizer],
+        *,
+        rho: float | Tensor = 0.05,
+        adaptive: bool = False,
+        friendly: bool = False,
+        sigma: float = 1.0,
+        lmbda: float = 0.9,
+        metric: Metric | None = None,
+        skip_nonfinite: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        _require_settings({"rho": rho, "sigma": sigma, "lmbda": lmbda})
+        require(not (adaptive and metric), f"adaptive and metric ({metric}) exclude each other; give one of them")
+        _require_single_evaluation(base_optimizer)
+        self.metric = metric or (Adaptive() if adaptive else Euclidean())
+        self.skip_nonfinite = skip_nonfinite
+        self.average = GradientAverage()
+        self._saved: dict[Tensor, Tensor] = {}
+        self._moved: Tensors = []
+        self._first_bad: Tensor | None = None
+        super().__init__(params, {"rho": rho, "sigma": sigma if friendly else 0.0, "lmbda": lmbda})
+        self.base_optimizer = base_optimizer(self.param_groups, **kwargs)
+        self.defaults = {**self.base_optimizer.defaults, **self.defaults}
+        self._link()
+
+    def _link(self) -> None:
+        """One set of groups and states, whoever looks: schedulers change what the base optimiser reads."""
+        self.param_groups = self.base_optimizer.param_groups
+        self.state = self.base_optimizer.state
+
+    @torch.no_grad()
+    def first_step(self, zero_grad: bool = False, *, scaler: torch.amp.GradScaler | None = None) -> None:
+        """Climb: from w, with the gradient there, to w + ε. ``scaler``: the one that scaled the loss."""
+        require(not self._moved, "first_step was called twice; call second_step in between")
+        self.average.forget()
+        params, grads = self._moving()
+        if not params:
+            return
+        if scaler is not None and scaler.is_enabled():
+            one = torch.ones((), device=grads[0].device)
+            grads = list(torch._foreach_mul(grads, scaler.scale(one).double().reciprocal().to(one.dtype)))
+        norm, steps = self._ascent(params, grads)
+        if self.skip_nonfinite:
+            self._first_bad = ~norm.isfinite()
+        else:
+            self.average.commit(None)
+        for p in params:
+            if p not in self._saved:
+                self._saved[p] = torch.empty_like(p)
+        torch._foreach_copy_([self._saved[p] for p in params], params)
+        torch._foreach_add_(params, steps)
+        self._moved = params
+        if zero_grad:
+            self.zero_grad()
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Back to w exactly, in place."""
+        if self._moved:
+            torch._foreach_copy_(self._moved, [self._saved[p] for p in self._moved])
+        self._moved = []
+
+    @torch.no_grad()
+    def second_step(
+        self,
+        zero_grad: bool = False,
+        *,
+        scaler: torch.amp.GradScaler | None = None,
+        before_descent: Callable[[], Any] | None = None,
+    ) -> None:
+        """Back to w, then descend with the gradient taken at w + ε. ``before_descent`` is the place to clip it."""
+        self.restore()
+        if scaler is not None and scaler.is_enabled():
+            scaler.unscale_(self.base_optimizer)
+        bad = self._bad()  # asked before anyone clips: an infinite number cut to size would pass
+        if before_descent is not None:
+            before_descent()
+        self._descend(bad)
+        self._opt_called = True  # learning-rate schedulers look for it
+        if zero_grad:
+            self.zero_grad()
+
+    def step(
+        self,
+        closure: Callable[[], Any] | None = None,
+        *,
+        scaler: torch.amp.GradScaler | None = None,
+        ascent_context: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        descent_context: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        before_descent: Callable[[], Any] | None = None,
+    ) -> Any:
+        """One whole step; returns the loss at w.
+
+        scaler: the GradScaler that the closure scales its loss with; call its ``update()`` afterwards.
+        ascent_context: entered around the first call. ``model.no_sync`` of a DistributedDataParallel model makes
+        each process climb with its own gradient (m-sharpness); without it all climb together.
+        descent_context: entered around the second call, such as ``lambda: frozen_statistics(model)``.
+        before_descent: called with the final gradient in place, at w; the place to clip it.
+        """
+        if closure is None:
+            raise HoldfastError(
+                "step() needs a closure, because the loss is evaluated twice: def closure(): loss = ...; "
+                "loss.backward(); return loss. Without one use first_step() and second_step()"
+            )
+        evaluate = torch.enable_grad()(closure)
+        self.zero_grad()
+        with ascent_context():
+            loss = evaluate()
+        self.first_step(zero_grad=True, scaler=scaler)
+        try:
+            with descent_context():
+                evaluate()
+        finally:
+            self.restore()  # also when the closure raised: the model is left at w
+        self.second_step(scaler=scaler, before_descent=before_descent)
+        return loss
+
+    def _moving(self) -> tuple[Tensors, Tensors]:
+        """Parameters that have a gradient, and their gradients (dense)."""
+        params = [p for group in self.param_groups for p in group["params"] if p.grad is not None]
+        return params, [p.grad.to_dense() if p.grad.is_sparse else p.grad for p in params]
+
+    def _ascent(self, params: Tensors, grads: Tensors) -> tuple[Tensor, Tensors]:
+        """(‖T·d‖, ε of each parameter)."""
+        normed, climb = self.metric.scale(params, grads, self._direction(params, grads))
+        norm = _norm(normed)
+        if self.skip_nonfinite:
+            norm = norm.fmod(torch.inf)  # ∞ becomes NaN: processes that climb alone share the second gradient only
+        steps: dict[int, Tensor] = {}
+        for radius, mine in self._radii(params):
+            own = torch._foreach_mul([climb[i] for i in mine], radius / (norm + TINY))
+            steps |= dict(zip(mine, own, strict=True))
+        return norm, [steps[i] for i in range(len(params))]
+
+    @torch.no_grad()
+    def ascent_norm(self, params: Tensors, grads: Tensors) -> float:
+        """‖ε‖ for these gradients, without moving anything. Waits for the device."""
+        _, steps = self._ascent(params, grads)
+        self.average.forget()
+        return float(_norm(steps))
+
+    def _radii(self, params: Tensors) -> list[tuple[float | Tensor, list[int]]]:
+        """Signed radius of each group, and the positions of its parameters."""
+        position = {p: i for i, p in enumerate(params)}
+        found = []
+        for group in self.param_groups:
+            mine = [position[p] for p in group["params"] if p in position]
+            if mine:
+                sign = -1.0 if group.get("maximize", False) else 1.0  # a maximiser's worst case lies downhill
+                found.append((sign * group["rho"], mine))
+        return found
+
+    def _direction(self, params: Tensors, grads: Tensors) -> Tensors:
+        """g, or g − σ·m in friendly groups."""
+        direction = list(grads)
+        position = {p: i for i, p in enumerate(params)}
+        for group in self.param_groups:
+            mine = [position[p] for p in group["params"] if p in position]
+            if not mine or not group["sigma"]:
+                continue
+            own = [params[i] for i in mine]
+            away = self.average.residual(own, [grads[i] for i in mine], lmbda=group["lmbda"])
+            if group["sigma"] != 1:
+                away = list(torch._foreach_add(away, [self.average[p] for p in own], alpha=1 - group["sigma"]))
+            for i, d in zip(mine, away, strict=True):
+                direction[i] = d
+        return direction
+
+    def _descend(self, bad: Tensor | None) -> None:
+        """The base optimiser's step, and the averages', unless a gradient was not finite."""
+        base = self.base_optimizer
+        self.average.commit(bad)
+        if bad is None:
+            base.step()
+        elif getattr(base, "_step_supports_amp_scaling", False) and self._begin_momentum():
+            base.found_inf = bad.float()  # type: ignore[attr-defined]
+            try:
+                base.step()
+            finally:
+                del base.found_inf  # type: ignore[attr-defined]
+        elif not bool(bad):
+            base.step()
+
+    def _begin_momentum(self) -> bool:
+        """Give fused SGD its first momentum. False: this step cannot be left to the kernel.
+
+        Fused SGD takes unset memory for its first momentum, and a skipped step would leave it unset. Zeros do the same
+        without that, except under dampening, which spares the first gradient only.
+        """
+        for group in self.param_groups if isinstance(self.base_optimizer, SGD) else ():
+            if not group["momentum"]:
+                continue
+            fresh = [
+                p for p in group["params"] if p.grad is not None and "momentum_buffer" not in self.state.get(p, ())
+            ]
+            if fresh and group["dampening"]:
+                return False
+            for p in fresh:
+                self.state[p]["momentum_buffer"] = torch.zeros_like(p, memory_format=torch.preserve_format)
+        return True
+
+    def _bad(self) -> Tensor | None:
+        """Whether the gradient of either pass was not finite; None if nobody asks."""
+        first, self._first_bad = self._first_bad, None
+        if not self.skip_nonfinite:
+            return None
+        grads = [p.grad for group in self.param_groups for p in group["params"] if p.grad is not None]
+        if not grads:
+            return first
+        second = ~_norm([g.coalesce().values() if g.is_sparse else g for g in grads]).isfinite()
+        return second if first is None else first | second
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        _require_settings(param_group)
+        if not hasattr(self, "base_optimizer"):
+            super().add_param_group(param_group)
+            return
+        own = {name: self.defaults[name] for name in OWN}
+        self.base_optimizer.add_param_group({**own, **param_group})
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything a resumed training needs: the base optimiser's state, the gradient averages, all settings."""
+        self._require_whole("saving")
+        for before in self._optimizer_state_dict_pre_hooks.values():
+            before(self)
+        state: dict[str, Any] = self.base_optimizer.state_dict()
+        kept = self.average.seeded()
+        entries = dict(state["state"])
+        for number, p in self._numbered():
+            if p in kept:
+                entries[number] = {**entries.get(number, {}), EMA_KEY: kept[p]}
+        state = {**state, "state": entries}
+        for after in self._optimizer_state_dict_post_hooks.values():
+            changed = after(self, state)
+            state = state if changed is None else changed
+        return state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore what ``state_dict`` gave. The base optimiser's own state will do: the ascent keeps its settings."""
+        self._require_whole("loading")
+        state_dict = dict(state_dict)
+        for before in self._optimizer_load_state_dict_pre_hooks.values():
+            changed = before(self, state_dict)
+            state_dict = state_dict if changed is None else changed
+        parameters = dict(self._numbered())
+        means, plain = {}, {}
+        for number, own in state_dict["state"].items():
+            if EMA_KEY in own:
+                means[parameters[number]] = _like(parameters[number], own[EMA_KEY], f"{EMA_KEY} of parameter {number}")
+            if rest := {key: value for key, value in own.items() if key != EMA_KEY}:
+                plain[number] = rest
+        ascents = [{name: group[name] for name in OWN} for group in self.param_groups]
+        self.base_optimizer.load_state_dict({**state_dict, "state": plain})
+        self._link()
+        for group, ascent in zip(self.param_groups, ascents, strict=True):
+            group.update({name: group.get(name, value) for name, value in ascent.items()})
+        self.average.load(means)
+        for after in self._optimizer_load_state_dict_post_hooks.values():
+            after(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._require_whole("copying")
+        kept = ("base_optimizer", "metric", "skip_nonfinite", "average")
+        return {**super().__getstate__(), **{name: getattr(self, name) for name in kept}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._saved, self._moved, self._first_bad = {}, [], None
+        super().__setstate__(state)
+        if self.defaults.get("fused"):  # a copy of a torch optimiser forgets that it can do this
+            self.base_optimizer._step_supports_amp_scaling = True  # type: ignore[attr-defined]
+
+    def _require_whole(self, act: str) -> None:
+        require(
+            not self._moved,
+            f"{act} between first_step and second_step would meet moved weights; call second_step() or restore() first",
+        )
+
+    def _numbered(self) -> Iterable[tuple[int, Tensor]]:
+        return enumerate(p for group in self.param_groups for p in group["params"])
+
+
+class ASAM(SAM):
+    """Adaptive SAM: T = abs(w) + eta on weights, 1 on biases and normalisation, as its authors have it."""
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        base_optimizer: type[Optimizer],
+        *,
+        rho: float = 0.5,
+        eta: float = 0.01,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(params, base_optimizer, rho=rho, metric=Adaptive(eta, vectors=False), **kwargs)
+
+
+class FisherSAM(SAM):
+    """Fisher SAM: T² = 1 / (1 + eta·g²)."""
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        base_optimizer: type[Optimizer],
+        *,
+        rho: float = 0.05,
+        eta: float = 1.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(params, base_optimizer, rho=rho, metric=Fisher(eta), **kwargs)
+
+
+class FriendlySAM(SAM):
+    """Friendly SAM: the running mean of the gradient, its full-batch part, is taken out of the ascent."""
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        base_optimizer: type[Optimizer],
+        *,
+        rho: float = 0.05,
+        sigma: float = 1.0,
+        lmbda: float = 0.9,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(params, base_optimizer, rho=rho, friendly=True, sigma=sigma, lmbda=lmbda, **kwargs)
+
+
+def _norm(tensors: Tensors) -> Tensor:
+    """Euclidean norm of all tensors together."""
+    norms = torch._foreach_norm(tensors)
+    total: Tensor = torch.linalg.vector_norm(torch.stack([n.to(norms[0].device) for n in norms]))
+    return total
+
+
+def _like(parameter: Tensor, value: Tensor, name: str) -> Tensor:
+    """A copy of the value that lies where and as the parameter does."""
+    shapes = tuple(value.shape), tuple(parameter.shape)
+    require(shapes[0] == shapes[1], f"{name} has shape {shapes[0]}, the parameter {shapes[1]}; is it another model's?")
+    return torch.empty_like(parameter, requires_grad=False).copy_(value)
+
+
+def _require_settings(given: dict[str, Any]) -> None:
+    rho, sigma, lmbda = given.get("rho", 0.0), given.get("sigma", 0.0), given.get("lmbda", 0.0)
+    require(isinstance(rho, Tensor) or rho >= 0, f"rho must be >= 0, got {rho}")
+    require(sigma >= 0, f"sigma must be >= 0, got {sigma}")
+    require(0 <= lmbda < 1, f"lmbda must be in [0, 1), got {lmbda}")
+
+
+def _require_single_evaluation(base_optimizer: type[Optimizer]) -> None:
+    closure = inspect.signature(base_optimizer.step).parameters.get("closure")
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        raise HoldfastError(
+            f"{base_optimizer.__name__} evaluates the loss as often as it likes within a step, so there is no single "
+            "point to climb to; use an optimiser that takes one gradient a step, such as SGD or AdamW"
+        )

@@ -1,0 +1,162 @@
+"""What belongs to one stage of a training: its network, optimisers, schedule, order and step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from holdfast.data.augment import Augment
+from holdfast.data.loaders import Loader
+from holdfast.methods import Method, Stage
+from holdfast.optim import build_optimizer, set_option
+from holdfast.rng import Generators, derive
+from holdfast.settings import TrainSettings
+from holdfast.settings.ascents import Sam
+from holdfast.train.average import WeightAverage
+from holdfast.train.meters import Meters
+from holdfast.train.precision import autocast
+from holdfast.train.schedule import rate_factor
+from holdfast.train.step import CapturedStep, Step
+
+
+class StageRun:
+    """A stage under way. Made anew when a stage begins or goes on; ``state_dict`` carries it over a restart."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        settings: TrainSettings,
+        method: Method,
+        model: nn.Module,
+        *,
+        count: int,
+        loader: Loader,
+        augment: Augment,
+        rng: Generators,
+        meters: Meters,
+        device: torch.device,
+        note: Callable[[str], None],
+    ) -> None:
+        loop = settings.loop
+        self.stage, self.settings = stage, settings
+        self.trainee = method.trainee(stage, model)
+        self.average = WeightAverage(self.trainee, loop.ema) if loop.ema else None
+        self.scaler = torch.amp.GradScaler(device.type, enabled=loop.precision == "fp16")
+        self.optimizer = build_optimizer(
+            settings.optimizer,
+            self.trainee.parameters(),
+            settings.ascent,
+            skip_nonfinite=loop.precision == "fp16",  # elsewhere a step that is not finite ends the training
+        )
+        trained = {id(p) for p in self.trainee.parameters()}
+        own = [p for p in method.parameters() if p.requires_grad and id(p) not in trained]
+        self.auxiliary_optimizer = build_optimizer(settings.optimizer, own) if own else None
+        repeats = method.repeats(stage)
+        times = torch.ones(count, dtype=torch.int64) if repeats is None else repeats.cpu()
+        self.positions = torch.arange(count).repeat_interleave(times)
+        self.steps_per_epoch = batches(len(self.positions), loop.batch_size)
+        self.plain_step = Step(
+            model=torch.compile(self.trainee) if loop.compile else self.trainee,  # type: ignore[arg-type]
+            method=method,
+            optimizer=self.optimizer,
+            auxiliary_optimizer=self.auxiliary_optimizer,
+            augment=augment,
+            rng=rng,
+            meters=meters,
+            autocast=partial(autocast, loop.precision, device),
+            scaler=self.scaler,
+            whole=lambda: loader.batches(torch.arange(count)),
+            whole_size=count,
+            direction=settings.ascent.direction,
+            clip=settings.optimizer.clip,
+            accumulate=loop.accumulate,
+            memory_format=torch.channels_last if loop.channels_last else torch.contiguous_format,
+            average=self.average,
+        )
+        captures = (
+            loop.capture != "off"
+            and device.type == "cuda"
+            and method.capturable
+            and settings.ascent.direction in ("batch", "other-batch")
+        )
+        self.step: Step | CapturedStep = self.plain_step
+        if captures:
+            self.step = CapturedStep(self.plain_step, note=note if loop.capture == "auto" else None)
+        if settings.ascent.direction in ("full", "noise"):
+            note(
+                f"{settings.ascent.name} takes the gradient of all {count} training images at each of "
+                f"{self.steps_per_epoch} steps an epoch: an epoch costs about {self.steps_per_epoch + 2} plain ones"
+            )
+
+    @property
+    def evaluated(self) -> nn.Module:
+        """The network whose predictions count."""
+        return self.trainee if self.average is None else self.average.model
+
+    def order(self, stage: int, epoch: int, *, purpose: str = "order") -> Tensor:
+        """What an epoch shows, shuffled by seed, stage and epoch alone."""
+        seed = derive(self.settings.loop.seed, f"{purpose}/{stage}/{epoch}")
+        shuffled = torch.randperm(len(self.positions), generator=torch.Generator().manual_seed(seed))
+        return self.positions[shuffled][: self.steps_per_epoch * self.settings.loop.batch_size]
+
+    def rate(self, step: int) -> float:
+        """The learning rate at a step of this stage."""
+        factor = rate_factor(
+            self.settings.schedule, step, steps_per_epoch=self.steps_per_epoch, epochs=self.stage.epochs
+        )
+        return self.settings.optimizer.peak_lr * factor
+
+    def follow_schedule(self, step: int) -> None:
+        """Set learning rates and the ascent's radius for a step of this stage."""
+        rate = self.rate(step)
+        for optimizer in (self.optimizer, self.auxiliary_optimizer):
+            if optimizer is not None:
+                set_option(optimizer, "lr", rate)
+        ascent = self.settings.ascent
+        if isinstance(ascent, Sam) and ascent.rho_schedule != "constant":
+            done = step / (self.stage.epochs * self.steps_per_epoch)
+            left = 1 - done if ascent.rho_schedule == "linear" else 0.5 * (1 + math.cos(math.pi * done))
+            set_option(self.optimizer, "rho", ascent.rho * left)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {name: part.state_dict() for name, part in self._parts().items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name, part in self._parts().items():
+            if isinstance(part, Optimizer):
+                _load_optimizer(part, state[name])
+            else:
+                part.load_state_dict(state[name])
+
+    def _parts(self) -> dict[str, Any]:
+        parts = {
+            "optimizer": self.optimizer,
+            "auxiliary_optimizer": self.auxiliary_optimizer,
+            "scaler": self.scaler,
+            "average": self.average,
+        }
+        return {name: part for name, part in parts.items() if part is not None}
+
+
+def batches(count: int, batch_size: int) -> int:
+    """Batches an epoch. A last batch of one sample is left out: BatchNorm has no variance for it.
+
+    >>> batches(10, 5), batches(11, 5), batches(12, 5), batches(1, 5)
+    (2, 2, 3, 1)
+    """
+    full, rest = divmod(count, batch_size)
+    return full + (rest > 1 or full == 0)
+
+
+def _load_optimizer(optimizer: Optimizer, state: dict[str, Any]) -> None:
+    """Restore, but keep the very tensors that hold scheduled options: they live on the device, the loaded do not."""
+    scheduled = [{k: v for k, v in group.items() if isinstance(v, Tensor)} for group in optimizer.param_groups]
+    optimizer.load_state_dict(state)
+    for group, kept in zip(optimizer.param_groups, scheduled, strict=True):
+        group |= kept
