@@ -1,4 +1,4 @@
-"""Step and epoch times of plain training on a GPU: ResNet-18 (CIFAR stem), batch 128, real CIFAR-10.
+"""Step and epoch times on a GPU, plain and with an ascent: ResNet-18 (CIFAR stem), batch 128, real CIFAR-10.
 
     python benchmarks/gpu_step.py --root DATA [--epochs 3] [--out benchmarks/results/gpu_step.json]
 
@@ -34,6 +34,12 @@ SETTINGS = {
     "bf16 eager": {**BF16, "capture": "off"},
     "bf16 captured": BF16,
     "bf16 compiled, captured": {**BF16, "compile": True},
+    "bf16 captured, SAM": {**BF16, "ascent": "sam"},
+    "bf16 captured, F-SAM": {**BF16, "ascent": "fsam"},
+    "bf16 compiled, captured, SAM": {**BF16, "compile": True, "ascent": "sam"},
+    "bf16 compiled, captured, F-SAM": {**BF16, "compile": True, "ascent": "fsam"},
+    "bf16 compiled, captured, ASAM": {**BF16, "compile": True, "ascent": "asam"},
+    "bf16 compiled, captured, Fisher F-SAM": {**BF16, "compile": True, "ascent": "fisher-fsam"},
 }
 COMMON = {
     "data": "cifar10",
@@ -90,7 +96,7 @@ def main() -> None:
         ratio = epoch * 1e3 / (steps * step)
         figures[name] = {"step_ms": step, "epoch_s": epoch, "epoch_over_steps": ratio}
         print(
-            f"{name:26} step {step:7.3f} ms   epoch {epoch:7.3f} s   x{ratio:.3f}",
+            f"{name:38} step {step:7.3f} ms   epoch {epoch:7.3f} s   x{ratio:.3f}",
             flush=True,
         )
         del trainer

@@ -16,7 +16,7 @@ def write_result(path: Path, figures: dict[str, Any], *, commit: str | None = No
     """Figures with the command, the commit, the versions and the hardware."""
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {
-        "command": " ".join(["python", *sys.argv]),
+        "command": command(sys.argv),
         "commit": commit or current_commit(),
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -24,6 +24,22 @@ def write_result(path: Path, figures: dict[str, Any], *, commit: str | None = No
         "figures": figures,
     }
     path.write_text(json.dumps(content, indent=2) + "\n")
+
+
+def command(words: list[str]) -> str:
+    """The command without where its result went and where the data lay.
+
+    >>> command(["benchmarks/a.py", "--root", "/somewhere", "--epochs", "3", "--out", "x.json"])
+    'python benchmarks/a.py --root DATA --epochs 3'
+    """
+    places = {"--root": "DATA", "--folder": "PNGS"}
+    kept = ["python"]
+    for word, before in zip(words, ["", *words], strict=False):
+        if before in places:
+            kept.append(places[before])
+        elif word not in ("--out", "--commit") and before not in ("--out", "--commit"):
+            kept.append(word)
+    return " ".join(kept)
 
 
 def current_commit() -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 
 @contextmanager
@@ -25,36 +24,33 @@ def evaluating(*models: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def frozen_statistics(model: nn.Module) -> Iterator[None]:
-    """Run forward passes that leave the model's running statistics as they are.
+    """Run forward passes that leave the model's buffers, its running statistics among them, as they are.
 
-    For a second pass at moved weights, so that statistics are updated once a step. BatchNorm still normalises by the
-    batch, as in training; buffers that any other module changes during its forward are put back afterwards.
+    For a second pass at moved weights, so that statistics are updated once a step. Modules behave as in training;
+    what they wrote is put back afterwards. Switching their tracking off instead would make a compiled model compile
+    a second time, to slower code, and would miss modules that users wrote.
     """
-    tracking = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
-    obedient = {id(m) for m in tracking if type(m).forward in _OBEDIENT}
-    others = [(m, name, b) for m in model.modules() if id(m) not in obedient for name, b in m._buffers.items()]
-    held = [b for _, _, b in others if b is not None]
-    versions = [b._version for b in held]
-    values = [torch.empty_like(b) for b in held]
-    _copy(values, held)
-    for module in tracking:
-        module.track_running_stats = False
+    places = [(module, name, buffer) for module in model.modules() for name, buffer in module._buffers.items()]
+    kept = []
+    for alike in _by_kind(model.buffers()):
+        copies = [torch.empty_like(b) for b in alike]
+        torch._foreach_copy_(copies, alike)
+        kept.append((alike, [b._version for b in alike], copies))
     try:
         yield
     finally:
-        for module in tracking:
-            module.track_running_stats = True
-        for owner, name, buffer in others:  # a forward may have put another tensor in its place
-            owner._buffers[name] = buffer
-        # Unchanged as far as autograd knows: a graph may hold it, so put it back behind autograd's back.
-        _copy([b.data if b._version == v else b for b, v in zip(held, versions, strict=True)], values)
+        for module, name, buffer in places:  # a forward may have put another tensor in its place
+            module._buffers[name] = buffer
+        with torch.no_grad():
+            for buffers, versions, copies in kept:
+                # What autograd saw no change of may be part of a graph: it must see none now either.
+                targets = [b.data if b._version == v else b for b, v in zip(buffers, versions, strict=True)]
+                torch._foreach_copy_(targets, copies)
 
 
-_OBEDIENT = (_BatchNorm.forward, nn.SyncBatchNorm.forward)
-"""Forward passes known to leave their buffers alone when they are told not to track."""
-
-
-@torch.no_grad()
-def _copy(targets: list[Tensor], values: list[Tensor]) -> None:
-    if targets:
-        torch._foreach_copy_(targets, values)
+def _by_kind(tensors: Iterable[Tensor]) -> Iterable[list[Tensor]]:
+    """Tensors of one type on one device together: each list is one kernel."""
+    lists: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
+    for tensor in tensors:
+        lists.setdefault((tensor.device, tensor.dtype), []).append(tensor)
+    return lists.values()

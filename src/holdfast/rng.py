@@ -26,7 +26,6 @@ class Generators:
     """One generator a name, on one device, from one seed."""
 
     def __init__(self, seed: int, device: torch.device) -> None:
-        self.device = device
         self._generators = {name: torch.Generator(device).manual_seed(derive(seed, name)) for name in NAMES}
 
     def __getitem__(self, name: str) -> torch.Generator:
@@ -37,11 +36,6 @@ class Generators:
 
     def state_dict(self) -> dict[str, Tensor]:
         return {name: generator.get_state() for name, generator in self._generators.items()}
-
-    def renew(self, state: Mapping[str, Tensor]) -> None:
-        """Fresh generators in the given state, for when the old ones are tied to a capture that failed."""
-        self._generators = {name: torch.Generator(self.device) for name in NAMES}
-        self.load_state_dict(state)
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         for name, generator in self._generators.items():

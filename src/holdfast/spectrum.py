@@ -25,11 +25,15 @@ Matvec = Callable[[Tensor], Tensor]
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Outputs (B, K) and labels (B,) to one value a sample (B,)."""
 
+Product = Callable[[Sequence[Tensor]], Tensor]
+"""A vector, cut into the shapes of the parameters, to a flat vector."""
+
 LEAST_ROOM = 30
 """Rows a basis needs beyond the wanted vectors, to make progress between two restarts."""
 SKEW = 0.01
 """A matrix further from symmetric than this, relative to its size, is refused; float32 stays below 1e-5."""
 CHUNK = 1 << 20
+SEED = 0x5EA2C4
 
 
 class NoSpectrum(HoldfastError):
@@ -44,7 +48,7 @@ class Spectrum:
     residuals: (k,) ‖A v − λ v‖ of the unit vectors v; some eigenvalue lies within this distance of λ.
     exact: residuals were computed with the matrix; otherwise they are the bound that Lanczos gives for free.
     converged: (k,) whether the residual is within the tolerance.
-    complete: whether a search beside the vectors found nothing larger that had been missed.
+    complete: whether a search beside everything seen found nothing that belongs among the top.
     vectors: (k, n), on the device of the matrix.
     products: how often the matrix was multiplied by a vector.
     nodes, weights: (m,) a Gauss quadrature of the spectral density seen from the start vector; empty after a restart.
@@ -84,28 +88,30 @@ def lanczos(
     tolerance: float = 1e-3,
     risk: float = 1e-3,
     rows: int = 100,
-    every: int = 5,
+    every: int = 3,
+    least: int = 0,
     exact: bool = True,
     generator: torch.Generator | None = None,
 ) -> Spectrum:
     """The largest eigenvalues of a symmetric matrix by Lanczos with full reorthogonalisation.
 
-    One start vector sees each distinct eigenvalue once. So when the wanted pairs have converged, a second chain starts
-    from a random vector orthogonal to all before it, and so on until one adds nothing: a double eigenvalue shows twice.
-    Such a search ends when an eigenvalue that belongs among the top would have shown up but with probability ``risk``
-    (Kuczyński and Woźniakowski, 1992: after j products from a random start, Lanczos is short of the largest eigenvalue
-    by a share ε with probability at most 1.648 √n exp(-√ε (2j - 1))).
+    One start vector sees each distinct eigenvalue once. So when the wanted pairs have converged, a search begins: a
+    second chain, from a random vector orthogonal to everything seen, and so on until one adds nothing. A double
+    eigenvalue shows twice. A search ends when an eigenvalue among the top, had it been there, would have shown up but
+    with probability ``risk`` (Kuczyński and Woźniakowski, 1992: after j products from a random start, Lanczos is short
+    of the largest eigenvalue by a share ε with probability at most 1.648 √n exp(-√ε (2j - 1))).
 
     start: (n,) random numbers; its type and device are those of the computation.
     steps: the most products to spend, not counting those for exact residuals.
     tolerance: a pair has converged when its residual is at most tolerance·|λ|, or ε^⅔·‖A‖, where ε is the spacing of
         floats: less is noise.
     risk: 1 leaves the search for missed eigenvalues out.
-    rows: the most vectors to hold; beyond, the best are kept and the rest is dropped (thick restart, Wu and Simon,
-        2000). Lowered to what fits into half of the free memory.
+    rows: the most vectors to hold, but not fewer than top + 30; beyond, the best are kept and the rest is dropped
+        (thick restart, Wu and Simon, 2000). Fewer where half of the free memory does not hold them.
     every: products between two looks at the result; only these make a device wait for the host.
+    least: products to give the first chain at least, for the sake of finer nodes and weights.
     exact: compute the residuals with the matrix, at ``top`` more products, rather than report Lanczos' bound.
-    generator: for the random vectors of the search, on the device of ``start``; None is one seeded with 0.
+    generator: for the random vectors of the search, on the device of ``start``; None is one with a seed of its own.
 
     >>> found = lanczos(lambda v: torch.arange(9.0) * v, torch.ones(9), top=2)
     >>> found.eigenvalues.round(decimals=4), bool(found.converged.all())
@@ -117,32 +123,41 @@ def lanczos(
     require(every >= 1, f"every must be >= 1, got {every}")
     require(tolerance >= 0, f"tolerance must be >= 0, got {tolerance}")
     require(0 < risk <= 1, f"risk must be in (0, 1], got {risk}")
-    generator = generator or torch.Generator(start.device).manual_seed(0)
+    generator = generator or torch.Generator(start.device).manual_seed(SEED)
     noise = torch.finfo(start.dtype).eps ** (2 / 3)
-    krylov = _Krylov(matvec, start, _capacity(start, min(rows, steps, n), min(n, steps, top + LEAST_ROOM)))
+    capacity = _capacity(start, min(rows, steps + 1, n + 1), min(top + LEAST_ROOM, steps + 1, n + 1))
+    krylov = _Krylov(matvec, start, capacity)
+    ahead, complete = max(every, top, least), False
     while True:
-        for _ in range(min(every, krylov.room, max(1, steps - krylov.products))):
+        for _ in range(min(ahead, krylov.room, max(1, steps - krylov.products))):
             krylov.extend()
-        ritz = krylov.ritz()
+        krylov.read()
+        ritz = krylov.ritz
         limits = _limits(ritz.values[:top], tolerance, noise * float(ritz.values.abs().max()))
-        settled = krylov.count >= top and bool((ritz.bounds[:top] <= limits).all())
-        nothing_missed = krylov.count == n or krylov.nothing_missed(top, risk, float(limits[-1]))
-        if krylov.count == n or (settled and (nothing_missed or risk == 1)):
+        unsettled = ritz.residuals[:top] > limits
+        settled = len(limits) == top and not bool(unsettled.any())
+        found = krylov.found(top, risk, float(limits[-1]))
+        complete = found is False or len(krylov.expanded) == n
+        if settled and (complete or risk == 1):
             break
-        if krylov.products >= steps and krylov.count >= top:
+        if krylov.products >= steps and len(limits) == top:
             break
-        if krylov.broken:
-            every = 1  # so few dimensions that looking ahead would only be cut off again
-        if krylov.broken or (settled and nothing_missed is False):
-            krylov.end()
-            if krylov.room < min(LEAST_ROOM, n - krylov.count):
-                krylov.compress(ritz, top)
-            krylov.begin(torch.randn(n, generator=generator, dtype=start.dtype, device=start.device))
-        elif krylov.room == 0:
-            krylov.compress(ritz, top)
+        # After a breakdown so few dimensions are left that looking ahead would only be cut off again.
+        ahead = every = 1 if krylov.broken else every
+        if found:
+            krylov.end_search()
+            ahead = 0
+        elif krylov.since is not None:
+            krylov.make_room(1, top)
+        elif settled or not krylov.pending:
+            krylov.make_room(LEAST_ROOM, top)
+            krylov.search(generator)
+        else:
+            krylov.make_room(1, top)
+            krylov.follow(unsettled)
     nodes, weights = krylov.quadrature()
     vectors = krylov.combine(ritz.vectors[:, :top])
-    values, residuals = ritz.values[:top], ritz.bounds[:top]
+    values, residuals = ritz.values[:top], ritz.residuals[:top]
     products, size = krylov.products, float(ritz.values.abs().max())
     del krylov
     if exact:
@@ -155,7 +170,7 @@ def lanczos(
         residuals=residuals,
         exact=exact,
         converged=residuals <= _limits(values, tolerance, noise * size),
-        complete=bool(nothing_missed),
+        complete=complete,
         vectors=vectors,
         products=products,
         nodes=nodes,
@@ -191,10 +206,10 @@ def density(
     found = []
     for probe in probes:
         size = min(steps, _checked(probe))
-        krylov = _Krylov(matvec, probe, _capacity(probe, size, size))
+        krylov = _Krylov(matvec, probe, _capacity(probe, size + 1, size + 1))
         for _ in range(size):
             krylov.extend()
-        krylov.ritz()
+        krylov.read()
         found.append(krylov.quadrature())
     require(bool(found), "a density needs at least one probe, got none")
     nodes, weights = (torch.cat(parts) for parts in zip(*found, strict=True))
@@ -221,7 +236,7 @@ class Operator:
     """
 
     shapes: tuple[torch.Size, ...]
-    pieces: tuple[Callable[[Sequence[Tensor]], Tensor], ...]
+    pieces: tuple[Product, ...]
     kept: int
     device: torch.device
     dtype: torch.dtype
@@ -271,20 +286,20 @@ def hessian_operator(
     chosen = [leaf for leaf in leaves.values() if leaf.requires_grad]
     make = _gauss_newton_piece if ggn else _hessian_piece
 
-    def build(x: Tensor, y: Tensor, keep: bool) -> Callable[[Sequence[Tensor]], Tensor]:
+    def build(x: Tensor, y: Tensor, keep: bool) -> _Piece:
         with _explained(), evaluating(model), torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
             outputs = _differentiable(functional_call(model, leaves, (x,)))
             return make(outputs, lambda z: loss(z, y).sum() / total, chosen, keep)
 
     device, dtype = chosen[0].device, chosen[0].dtype
     room = free_bytes(device) / 2 if memory is None else memory
-    each = _graph_bytes(lambda: build(data[0][0][:1], data[0][1][:1], True), leaves.values()) if room else 0
-    pieces: list[Callable[[Sequence[Tensor]], Tensor]] = []
+    each = _graph_bytes(lambda: build(data[0][0][:1], data[0][1][:1], True), leaves.values())
+    pieces: list[Product] = []
     kept = 0
     for x, y in data:
         room -= each * len(y)
         kept += room > 0
-        pieces.append(build(x, y, True) if room > 0 else _made_anew(build, x, y))
+        pieces.append(build(x, y, True).product if room > 0 else _made_anew(build, x, y))
     return Operator(tuple(leaf.shape for leaf in chosen), tuple(pieces), kept, device, dtype)
 
 
@@ -301,146 +316,225 @@ def free_bytes(device: torch.device) -> int:
 
 @dataclass(frozen=True, eq=False)
 class _Ritz:
-    """Eigenpairs of the projection, largest first: values (m,), vectors (m, m) in columns, residual bounds (m,)."""
+    """Approximate eigenpairs, largest first.
+
+    values: (m,). vectors: (m, m), in columns, over the multiplied rows. leaks: (p, m) how much of the product lies
+    along each pending row: all that keeps a pair from being exact.
+    """
 
     values: Tensor
     vectors: Tensor
-    bounds: Tensor
+    leaks: Tensor
 
     @classmethod
-    def of(cls, projection: Tensor, loose: Tensor) -> _Ritz:
-        """projection: (m, m), its upper triangle. loose: (E, m) how much each row leaks into each unknown direction."""
-        values, vectors = (part.flip(-1) for part in torch.linalg.eigh(projection, UPLO="U"))
-        return cls(values, vectors, (loose @ vectors).abs().sum(0))
+    def of(cls, projection: Tensor, leaks: Tensor) -> _Ritz:
+        values, vectors = (part.flip(-1) for part in torch.linalg.eigh(projection))
+        return cls(values, vectors, leaks @ vectors)
+
+    @property
+    def residuals(self) -> Tensor:
+        lengths: Tensor = self.leaks.norm(dim=0)
+        return lengths
 
 
 class _Krylov:
-    """Orthonormal rows Q and the projection Q A Qᵀ, grown one product at a time without a word to the host.
+    """Orthonormal rows, and what the matrix makes of them, grown one product at a time without a word to the host.
 
-    Rows come in chains: one begins with a vector of its own, and each further row is the new part of what A makes of
-    the row before. A chain that is ended leaves a loose end: the new part of its last row, known by its length only.
+    A row is pending until it has been multiplied; the new part of the product then becomes a pending row. So the
+    product of every multiplied row is known in full as a combination of rows, and a Ritz pair is exact but for what
+    leaks into pending rows.
+
+    A search sets the pending rows apart, begins a chain with a random vector, and looks at that chain alone. Its rows
+    are orthogonal to the multiplied rows only, so it sees all that these do not. At its end the rows set apart are
+    taken up again, less what the search has found of them.
+
+    rows: (capacity, n); the first ``count`` are in use, the last ``apart`` are set apart.
+    columns: (capacity, capacity), the products in terms of the rows.
+    expanded: the multiplied rows, in that order. pending: the other ones. tip: the one to multiply next.
+    since: where in ``expanded`` the chain of a search begins; None while there is none.
+    ritz: the pairs of all multiplied rows but those of a search; chain: those of the search.
     """
 
     def __init__(self, matvec: Matvec, start: Tensor, capacity: int) -> None:
         self.matvec = matvec
-        self.capacity = capacity
-        self.rows = start.new_empty(capacity + 1, len(start))
-        self.projection = start.new_zeros(capacity, capacity)
-        self.lengths = start.new_zeros(capacity)
-        self.known: tuple[Tensor, Tensor] = (torch.zeros(0, 0), torch.zeros(0))
-        self.loose = torch.zeros(0, 0, dtype=torch.float64)
-        self.count = self.products = 0
+        self.size = len(start)
+        self.rows = start.new_empty(capacity, self.size)
+        self.columns = start.new_zeros(capacity, capacity)
+        self.count = self.apart = self.products = 0
+        self.largest = 0.0
+        self.expanded: list[int] = []
+        self.fresh: list[tuple[int, int]] = []
+        self.pending: list[int] = []
+        self.since: int | None = None
         self.main: int | None = 0
-        self.broken = False
-        self.begin(start)
+        self.broken = self.random = False
+        self._begin(start.detach())
 
     @property
     def room(self) -> int:
-        return self.capacity - self.count
-
-    def begin(self, vector: Tensor) -> None:
-        """Start a chain with the part of a vector that is orthogonal to all rows."""
-        self.rows[self.count] = _unit(self._new_part(_unit(vector.detach())))
-        self.first = self.linked = self.count
-        self.broken = False
+        """How many rows can still be added."""
+        return len(self.rows) - self.apart - self.count
 
     def extend(self) -> None:
-        """Multiply the newest row and make the next one of what is new."""
-        m = self.count + 1
+        """Multiply the tip, and go on with what is new."""
+        m = self.count
         held = self.rows[:m]
-        product = self.matvec(held[-1]).detach()
+        product = self.matvec(self.rows[self.tip]).detach()
         along = held @ product
         rest = torch.addmv(product, held.T, along, alpha=-1)
         again = held @ rest
         rest.addmv_(held.T, again, alpha=-1)
         length = rest.norm()
-        self.projection[:m, m - 1] = along + again
-        self.lengths[m - 1] = length
+        self.columns[:m, self.tip] = along + again
+        self.columns[m, self.tip] = length
         torch.div(rest, length, out=self.rows[m])
-        self.count = m
+        self.expanded.append(self.tip)
+        self.fresh.append((self.tip, m))
+        self.tip = m
+        self.count += 1
         self.products += 1
 
-    def ritz(self) -> _Ritz:
-        """Read the projection. Rows after one that A maps into the others are dropped: they are noise."""
-        projection, lengths = (t.double().cpu() for t in (self.projection, self.lengths))
+    def read(self) -> None:
+        """Look at the products since the last time. Rows after one that brought nothing new are noise and dropped."""
+        columns = self.columns[: self.count, : self.count].double().cpu()
         spacing = torch.finfo(self.rows.dtype).eps
-        size = 0.0
-        for i in range(self.count):
-            column = projection[: i + 1, i]
-            if not bool(column.isfinite().all()):
+        self.broken = False
+        for row, new in self.fresh:
+            along = columns[:new, row]
+            if not bool(along.isfinite().all()):
                 raise NoSpectrum("the matrix gives values that are not finite; look at the weights and the data")
-            size = max(size, float(column.abs().max()))
-            if i >= self.linked and lengths[i] <= 10 * spacing * size:
-                self.count, self.broken = i + 1, True
+            self.largest = max(self.largest, float(along.abs().max()))
+            if new >= self.size or columns[new, row] <= 10 * spacing * self.largest:
+                self.expanded = self.expanded[: self.expanded.index(row) + 1]
+                self.columns[new:] = self.columns[:, new:] = 0
+                self.count, self.broken = new, True
                 break
-        m = self.count
-        skew = (projection.diagonal(1)[self.linked : m - 1] - lengths[self.linked : m - 1]).abs()
-        if bool((skew > SKEW * size).any()):
+        self.fresh = []
+        self.pending = sorted(set(range(self.count)) - set(self.expanded))
+        own = self.expanded[self.since or 0 :]
+        inner = columns[own][:, own]
+        skew = float((inner - inner.T).abs().max())
+        if skew > SKEW * self.largest:
             raise NoSpectrum(
-                f"the matrix is not symmetric: off by {float(skew.max()):.1g} where entries go up to {size:.1g}"
+                f"the matrix is not symmetric: off by {skew:.1g} where entries go up to {self.largest:.1g}"
             )
-        self.known = (projection[:m, :m], lengths[:m])
-        if self.first == 0 and self.main is not None:
-            self.main = m
-        loose = torch.cat([_widened(self.loose, m), _last(m, lengths[m - 1])])
-        if m == self.rows.shape[1]:  # the rows span everything: no direction is left to leak into
-            loose = torch.zeros_like(loose)
-        return _Ritz.of(projection[:m, :m], loose)
+        found = _Ritz.of((inner + inner.T) / 2, columns[self.pending][:, own])
+        if self.since is not None:
+            self.chain = found
+            return
+        self.ritz = found
+        if self.main is not None:
+            self.main = len(self.expanded)
+            self.tridiagonal = inner
 
-    def nothing_missed(self, top: int, risk: float, slack: float) -> bool | None:
-        """Whether the newest chain shows that nothing above the top of the older rows is left; None if still open."""
-        if self.first < top:
-            return False
-        projection, lengths = self.known
-        older = torch.linalg.eigvalsh(projection[: self.first, : self.first], UPLO="U")
-        own = projection[self.first :, self.first :]
-        chain = _Ritz.of(own, _last(len(own), lengths[-1]))
-        least, largest = float(older[-top]), float(chain.values[0])
-        if largest > least + slack:
-            return False
-        if self.broken or float(chain.bounds[0]) <= slack:
+    def follow(self, unsettled: Tensor) -> None:
+        """Go on with the pending row that the wanted pairs leak into most."""
+        wanted = unsettled.nonzero()[:, 0] if bool(unsettled.any()) else slice(None)
+        self.tip = self.pending[int(self.ritz.leaks[:, wanted].norm(dim=1).argmax())]
+
+    def search(self, generator: torch.Generator) -> None:
+        """Begin a chain with a random vector; one that is nearly a combination of the rows is drawn again."""
+        order, m = [*self.expanded, *self.pending], len(self.expanded)
+        for piece in torch.split(self.rows, CHUNK, dim=1):
+            taken = piece[order]
+            piece[:m] = taken[:m]
+            piece[len(piece) - len(self.pending) :] = taken[m:]
+        self.leaks = self.columns[order][m:, self.expanded].double().cpu()
+        inner = self.columns[self.expanded][:, self.expanded]
+        self.columns.zero_()
+        self.columns[:m, :m] = inner
+        self.count, self.apart, self.expanded = m, len(self.pending), list(range(m))
+        self.since, self.random = m, True
+        usual = math.sqrt((self.size - m) / self.size)
+        while True:
+            drawn = torch.randn(self.size, generator=generator, dtype=self.rows.dtype, device=self.rows.device)
+            part, _ = self._new_part(_unit(drawn))
+            if float(part.norm()) >= 0.1 * usual:
+                return self._begin(part)
+
+    def found(self, top: int, risk: float, slack: float) -> bool | None:
+        """Whether the search has met something that belongs among the top; None while that is open."""
+        if self.since is None:
+            return None
+        if self.since < top:
             return True
-        span = least - min(float(older[0]), float(chain.values[-1]))
-        short = max(0.0, least - largest) / span if span > 0 else 0.0
-        chance = 1.648 * math.sqrt(self.rows.shape[1]) * math.exp(-math.sqrt(short) * (2 * len(own) - 1))
-        return True if chance <= risk else None
+        least, best = float(self.ritz.values[top - 1]), float(self.chain.values[0])
+        if best > least + slack:
+            return True
+        if self.broken or float(self.chain.residuals[0]) <= slack:
+            return False
+        span = least - min(float(self.ritz.values[-1]), float(self.chain.values[-1]))
+        short = max(0.0, least - best) / span if span > 0 else 0.0
+        chance = 1.648 * math.sqrt(self.size) * math.exp(-math.sqrt(short) * (2 * len(self.chain.values) - 1))
+        return False if self.random and chance <= risk else None
 
-    def end(self) -> None:
-        """Leave the newest chain as it is."""
-        self.loose = torch.cat([_widened(self.loose, self.count), _last(self.count, self.known[1][-1])])
-        self.broken = True
+    def end_search(self) -> None:
+        """Take the rows that were set apart up again."""
+        older = self.expanded[: self.since]
+        for i in range(self.apart):
+            part, along = self._new_part(self.rows[len(self.rows) - self.apart + i])
+            leaks = self.leaks[i].to(self.columns)
+            self.columns[: self.count, older] += torch.outer(along, leaks)
+            length = part.norm()
+            if self.count < self.size and float(length) > math.sqrt(torch.finfo(part.dtype).eps):
+                self.columns[self.count, older] = length * leaks
+                self._begin(part)
+        self.since, self.apart = None, 0
 
-    def compress(self, ritz: _Ritz, top: int) -> None:
-        """Keep the best combinations of rows; the chain, unless ended, goes on from its last direction."""
-        keep = min(self.count, top + (self.capacity - top) // 3)
-        mixed = ritz.vectors[:, :keep]
-        weights = mixed.T.to(self.rows)
-        for columns in torch.split(self.rows, CHUNK, dim=1):
-            columns[:keep] = weights @ columns[: self.count]
-        self.rows[keep] = self.rows[self.count]
-        self.loose = _widened(self.loose, self.count) @ mixed
-        self.projection.zero_()
-        self.projection.diagonal()[:keep] = ritz.values[:keep].to(self.projection)
-        self.lengths.zero_()
-        self.count = self.linked = keep
-        self.first, self.main = 0, None
+    def make_room(self, least: int, top: int) -> None:
+        """Keep only the best combinations of the multiplied rows if there is room for fewer than so many new ones."""
+        if self.room >= least or len(self.rows) > self.size:
+            return
+        keep = (len(self.rows) - top) // 3
+        if self.since is None:
+            mixed = self.ritz.vectors[:, : top + keep]
+        else:
+            mixed = torch.zeros(len(self.expanded), top + min(keep, len(self.chain.values)), dtype=torch.float64)
+            mixed[: self.since, :top] = self.ritz.vectors[:, :top]
+            mixed[self.since :, top:] = self.chain.vectors[:, :keep]
+            self.ritz = _Ritz(self.ritz.values[:top], torch.eye(top).double(), self.ritz.leaks[:, :top])
+            self.leaks = self.leaks @ mixed[: self.since, :top]
+            self.since, self.random = top, False
+        weights, m = mixed.T.to(self.rows), mixed.shape[1]
+        inner = weights @ self.columns[self.expanded][:, self.expanded] @ weights.T
+        leaks = self.columns[self.pending][:, self.expanded] @ weights.T
+        count = m + len(self.pending)
+        for piece in torch.split(self.rows, CHUNK, dim=1):
+            piece[:count] = torch.cat([weights @ piece[self.expanded], piece[self.pending]])
+        self.columns.zero_()
+        self.columns[:m, :m] = inner
+        self.columns[m:count, :m] = leaks
+        self.tip = m + self.pending.index(self.tip) if self.tip in self.pending else m
+        self.expanded, self.pending = list(range(m)), list(range(m, count))
+        self.count, self.main = count, None
+        if self.since is None:
+            self.ritz = _Ritz(self.ritz.values[:m], torch.eye(m).double(), self.ritz.leaks[:, :m])
 
     def combine(self, weights: Tensor) -> Tensor:
-        """Unit vectors (k, n) from weights (count, k) of the rows."""
-        return torch.nn.functional.normalize(weights.T.to(self.rows) @ self.rows[: self.count], dim=1)
+        """Unit vectors (k, n) from weights (m, k) of the multiplied rows."""
+        spread = weights.new_zeros(self.count, weights.shape[1])
+        spread[self.expanded[: len(weights)]] = weights
+        return torch.nn.functional.normalize(spread.T.to(self.rows) @ self.rows[: self.count], dim=1)
 
     def quadrature(self) -> tuple[Tensor, Tensor]:
         """Nodes and weights of the first chain: Σ weight f(node) estimates startᵀ f(A) start / ‖start‖²."""
         if self.main is None:
             return torch.zeros(0, dtype=torch.float64), torch.zeros(0, dtype=torch.float64)
-        nodes, vectors = torch.linalg.eigh(self.known[0][: self.main, : self.main], UPLO="U")
+        nodes, vectors = torch.linalg.eigh((self.tridiagonal + self.tridiagonal.T) / 2)
         return nodes, vectors[0] ** 2
 
-    def _new_part(self, vector: Tensor) -> Tensor:
+    def _begin(self, vector: Tensor) -> None:
+        self.rows[self.count] = _unit(vector)
+        self.tip = self.count
+        self.count += 1
+
+    def _new_part(self, vector: Tensor) -> tuple[Tensor, Tensor]:
+        """What of a vector is orthogonal to all rows, and how much of it lies along each."""
         held = self.rows[: self.count]
-        for _ in range(2):
-            vector = torch.addmv(vector, held.T, held @ vector, alpha=-1)
-        return vector
+        first = held @ vector
+        part = torch.addmv(vector, held.T, first, alpha=-1)
+        second = held @ part
+        return torch.addmv(part, held.T, second, alpha=-1), first + second
 
 
 def _limits(values: Tensor, tolerance: float, noise: float) -> Tensor:
@@ -451,15 +545,6 @@ def _limits(values: Tensor, tolerance: float, noise: float) -> Tensor:
 def _unit(vector: Tensor) -> Tensor:
     unit: Tensor = vector / vector.norm()
     return unit
-
-
-def _widened(loose: Tensor, width: int) -> Tensor:
-    return torch.nn.functional.pad(loose, (0, width - loose.shape[1]))
-
-
-def _last(width: int, value: Tensor) -> Tensor:
-    """(1, width) zeros but for the last."""
-    return _widened(value.view(1, 1), width).flip(1)
 
 
 def _checked(start: Tensor) -> int:
@@ -475,12 +560,12 @@ def _checked(start: Tensor) -> int:
 def _capacity(start: Tensor, wanted: int, least: int) -> int:
     """How many rows of the start vector's kind to hold."""
     row = len(start) * start.element_size()
-    fitting = free_bytes(start.device) // 2 // row - 1
+    fitting = free_bytes(start.device) // 2 // row
     if fitting < least:
         raise NoSpectrum(
-            f"Lanczos needs {least + 1} vectors of {len(start):,} numbers, {(least + 1) * row / 2**30:.1f} GiB, and "
-            f"half of the free memory of {start.device} is {free_bytes(start.device) / 2**31:.1f} GiB; free some, or "
-            "ask for fewer eigenvalues or parameters"
+            f"Lanczos needs {least} vectors of {len(start):,} numbers, {least * row / 2**30:.2f} GiB, and half of the "
+            f"free memory of {start.device} is {free_bytes(start.device) / 2**31:.2f} GiB; free some, or ask for fewer "
+            "eigenvalues or parameters"
         )
     return max(least, min(wanted, fitting))
 
@@ -509,21 +594,27 @@ def _differentiable(outputs: Any) -> Tensor:
     return outputs
 
 
-def _hessian_piece(
-    outputs: Tensor, loss: Callable[[Tensor], Tensor], leaves: Sequence[Tensor], keep: bool
-) -> Callable[[Sequence[Tensor]], Tensor]:
+@dataclass(frozen=True, eq=False)
+class _Piece:
+    """What one batch adds to a matrix, and the first derivatives behind it."""
+
+    product: Product
+    slopes: Sequence[Tensor]
+
+
+def _hessian_piece(outputs: Tensor, loss: Callable[[Tensor], Tensor], leaves: Sequence[Tensor], keep: bool) -> _Piece:
     """v → H v of one batch: the derivative of the gradient along v, by a second backward pass."""
     gradient = torch.autograd.grad(loss(outputs), leaves, create_graph=True, materialize_grads=True)
 
     def product(parts: Sequence[Tensor]) -> Tensor:
         return _flat(_pulled_back(gradient, leaves, parts, keep))
 
-    return product
+    return _Piece(product, gradient)
 
 
 def _gauss_newton_piece(
     outputs: Tensor, loss: Callable[[Tensor], Tensor], leaves: Sequence[Tensor], keep: bool
-) -> Callable[[Sequence[Tensor]], Tensor]:
+) -> _Piece:
     """v → Jᵀ L J v of one batch, with L the second derivative of the loss by the outputs.
 
     J v takes two backward passes: Jᵀu is linear in u, and the derivative of vᵀ(Jᵀu) by u is J v.
@@ -538,7 +629,7 @@ def _gauss_newton_piece(
         bent = _pulled_back([slope], [point], pushed, True)
         return _flat(_pulled_back([outputs], leaves, bent, keep))
 
-    return product
+    return _Piece(product, back)
 
 
 def _pulled_back(
@@ -556,14 +647,12 @@ def _flat(parts: Sequence[Tensor]) -> Tensor:
     return torch.cat([part.reshape(-1) for part in parts])
 
 
-def _made_anew(
-    build: Callable[[Tensor, Tensor, bool], Callable[[Sequence[Tensor]], Tensor]], x: Tensor, y: Tensor
-) -> Callable[[Sequence[Tensor]], Tensor]:
-    return lambda parts: build(x, y, False)(parts)
+def _made_anew(build: Callable[[Tensor, Tensor, bool], _Piece], x: Tensor, y: Tensor) -> Product:
+    return lambda parts: build(x, y, False).product(parts)
 
 
-def _graph_bytes(build: Callable[[], object], leaves: Iterable[Tensor]) -> int:
-    """Bytes that a graph holds on to, beside the leaves."""
+def _graph_bytes(build: Callable[[], _Piece], leaves: Iterable[Tensor]) -> int:
+    """Bytes that the graph of a piece holds on to, beside the leaves; a graph with a dead end is refused."""
     known = {leaf.untyped_storage().data_ptr() for leaf in leaves}
     held: dict[int, Tensor] = {}
 
@@ -573,9 +662,22 @@ def _graph_bytes(build: Callable[[], object], leaves: Iterable[Tensor]) -> int:
         return saved
 
     with torch.autograd.graph.saved_tensors_hooks(see, lambda saved: saved):
-        built = build()
-    del built
+        _refuse_dead_ends(build().slopes)
     return sum(t.untyped_storage().nbytes() for pointer, t in held.items() if pointer not in known)
+
+
+def _refuse_dead_ends(slopes: Iterable[Tensor]) -> None:
+    """A function marked as once differentiable ends the graph without a word, and would count as constant."""
+    seen: set[Any] = set()
+    open_ = [slope.grad_fn for slope in slopes]
+    while open_:
+        node = open_.pop()
+        if node is None or node in seen:
+            continue
+        if node.name().endswith("::Error"):
+            raise NoSpectrum("the model cannot be differentiated twice: a function in it is marked once_differentiable")
+        seen.add(node)
+        open_ += [following for following, _ in node.next_functions]
 
 
 @contextmanager

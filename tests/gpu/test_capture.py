@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from holdfast.settings import MethodSettings
+from holdfast.settings import AscentSettings, MethodSettings
 from holdfast.train import fit
 from tests.conftest import Heard, flat_weights, make_data
 
@@ -27,6 +27,24 @@ def test_captured_equals_eager(method: str, optimizer: str, n: int) -> None:
     torch.testing.assert_close(flat_weights(eager.model), flat_weights(captured.model), rtol=1e-5, atol=1e-6)
     losses = [[r["train_loss"] for r in run.history] for run in (eager, captured)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+@pytest.mark.parametrize("ascent", sorted(AscentSettings.known))
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_every_ascent_captured_equals_eager(ascent: str, optimizer: str) -> None:
+    settings = {**COMMON, "ascent": ascent, "optimizer": optimizer, "deterministic": True, "clip": 1.0, "epochs": 4}
+    chosen = "auto" if AscentSettings.known[ascent].direction in ("full", "noise") else "on"
+    data = make_data(100, channels=3)
+    eager, captured = (fit(data, capture=c, **settings) for c in ("off", chosen))
+    torch.testing.assert_close(flat_weights(eager.model), flat_weights(captured.model), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("ascent", ["sam", "fsam", "fisher-fsam"])
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_ascents_train_captured_in_half_precision(ascent: str, precision: str) -> None:
+    settings = {**COMMON, "ascent": ascent, "precision": precision, "channels_last": True, "capture": "on"}
+    result = fit(make_data(channels=3), **{**settings, "epochs": 10})
+    assert result.history[-1]["train_loss"] < 0.6 * result.history[0]["train_loss"]
 
 
 @pytest.mark.parametrize("precision", ["tf32", "bf16", "fp16"])

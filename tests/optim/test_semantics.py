@@ -209,6 +209,21 @@ def test_a_step_with_a_bad_gradient_never_happened(base: str, bad_pass: int, val
 
 
 @pytest.mark.parametrize("base", ["momentum", "fused momentum"])
+def test_a_bad_first_gradient_counts_even_if_the_second_pass_does_not_show_it(base: str) -> None:
+    model, (example,) = make_net(), make_batches(1)
+    optimizer = make(model, base)
+    train(model, optimizer, [example])
+    before = snapshot(model, optimizer)
+    for p in model.parameters():
+        p.grad = torch.full_like(p, float("nan"))
+    optimizer.first_step()
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    optimizer.second_step()
+    assert identical(before, snapshot(model, optimizer))
+
+
+@pytest.mark.parametrize("base", ["momentum", "fused momentum"])
 @pytest.mark.parametrize("clip", [nn.utils.clip_grad_value_, nn.utils.clip_grad_norm_])
 def test_clipping_does_not_hide_a_bad_gradient(base: str, clip: Callable[..., Any]) -> None:
     model, batches = make_net(), make_batches(3)

@@ -10,11 +10,15 @@ from torch import nn
 from holdfast.data import Dataset, load
 from holdfast.errors import unknown
 from holdfast.fronts.clean import clean
+from holdfast.fronts.curvature import curvature
 from holdfast.fronts.subject import Subject
 from holdfast.train.api import resolve_device
 from holdfast.types import Finding
 
-FRONTS: Mapping[str, Callable[[Subject], tuple[Finding, ...]]] = {"clean": clean}
+FRONTS: Mapping[str, Callable[[Subject], tuple[Finding, ...]]] = {
+    "clean": clean,
+    "curvature": curvature,
+}
 
 __all__ = ["FRONTS", "Subject", "audit"]
 

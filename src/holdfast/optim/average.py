@@ -12,10 +12,14 @@ Tensors = list[Tensor]
 
 @dataclass
 class _Cohort:
-    """Parameters that got their first gradient together. seeded: whether their mean holds one yet."""
+    """Parameters that got their first gradient together.
+
+    seeded: whether their mean holds one yet. surely_seeded: whether the host knows that it does.
+    """
 
     seeded: Tensor
     members: set[Tensor] = field(default_factory=set)
+    surely_seeded: bool = False
 
 
 class GradientAverage:
@@ -61,9 +65,13 @@ class GradientAverage:
     def commit(self, bad: Tensor | None) -> None:
         """Move the means, except where ``bad`` (a boolean tensor) says that the step is skipped."""
         for cohort, means, residual, gain in self._due:
-            rate = torch.where(cohort.seeded, gain, torch.ones((), dtype=torch.float64, device=cohort.seeded.device))
+            rate = gain if cohort.surely_seeded else torch.where(cohort.seeded, gain, cohort.seeded.double() + 1)
             add_unless(means, residual, rate, bad)
-            cohort.seeded.copy_(torch.ones_like(cohort.seeded) if bad is None else cohort.seeded | ~bad)
+            if bad is not None:
+                cohort.seeded |= ~bad
+            elif not cohort.surely_seeded:
+                cohort.seeded.fill_(True)
+                cohort.surely_seeded = True
         self._due = []
 
     def seeded(self) -> dict[Tensor, Tensor]:
@@ -75,10 +83,10 @@ class GradientAverage:
         self._mean, self._cohorts, self._due = dict(means), [], []
         if means:
             device = next(iter(means)).device
-            self._cohorts = [_Cohort(torch.ones((), dtype=torch.bool, device=device), set(means))]
+            self._cohorts = [_Cohort(torch.ones((), dtype=torch.bool, device=device), set(means), surely_seeded=True)]
 
 
-def add_unless(targets: Tensors, values: Tensors, rate: Tensor, bad: Tensor | None) -> None:
+def add_unless(targets: Tensors, values: Tensors, rate: float | Tensor, bad: Tensor | None = None) -> None:
     """targets += rate · values in place, or nothing at all where ``bad`` is true; decided on the device.
 
     Torch's fused descent kernel is the one multi-tensor operation with such a switch; maximising makes it an ascent.
@@ -86,13 +94,14 @@ def add_unless(targets: Tensors, values: Tensors, rate: Tensor, bad: Tensor | No
     """
     for device, dtype in {(t.device, t.dtype) for t in targets}:
         mine = [i for i, t in enumerate(targets) if t.device == device and t.dtype == dtype]
+        scalar = torch.float64 if device.type == "cpu" else torch.float32  # what the kernels read
         torch._fused_sgd_(
             [targets[i] for i in mine],
             [values[i] for i in mine],
             [],
             weight_decay=0.0,
             momentum=0.0,
-            lr=rate.to(device, torch.float64 if device.type == "cpu" else torch.float32),
+            lr=rate.to(device, scalar) if isinstance(rate, Tensor) else rate,
             dampening=0.0,
             nesterov=False,
             maximize=True,

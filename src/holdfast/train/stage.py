@@ -62,7 +62,7 @@ class StageRun:
         self.positions = torch.arange(count).repeat_interleave(times)
         self.steps_per_epoch = batches(len(self.positions), loop.batch_size)
         self.plain_step = Step(
-            model=torch.compile(self.trainee) if loop.compile else self.trainee,  # type: ignore[arg-type]
+            model=_compiled(self.trainee) if loop.compile else self.trainee,
             method=method,
             optimizer=self.optimizer,
             auxiliary_optimizer=self.auxiliary_optimizer,
@@ -160,3 +160,14 @@ def _load_optimizer(optimizer: Optimizer, state: dict[str, Any]) -> None:
     optimizer.load_state_dict(state)
     for group, kept in zip(optimizer.param_groups, scheduled, strict=True):
         group |= kept
+
+
+def _compiled(model: nn.Module) -> nn.Module:
+    """The model compiled for each batch size by itself.
+
+    Torch remembers from one training to the next that batch sizes vary, and then compiles slower code for any size;
+    and it gives up compiling after a few models. Hence the reset.
+    """
+    torch.compiler.reset()
+    compiled: nn.Module = torch.compile(model, dynamic=False)  # type: ignore[assignment]
+    return compiled

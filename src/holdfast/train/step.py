@@ -150,12 +150,14 @@ class CapturedStep:
             self.step(*batches)
             return
         if size not in self._graphs:
-            before = self.step.rng.state_dict()
+            generators = (*self.step.rng.values(), torch.cuda.default_generators[raw.x.device.index])
+            before = [generator.get_state() for generator in generators]
             try:
                 self._graphs[size] = self._capture(batches)
             except RuntimeError as error:
                 self._give_up(error)
-                self.step.rng.renew(before)
+                for generator, state in zip(generators, before, strict=True):
+                    _release(generator, state)
                 self.step(*batches)
                 return
         graph, inputs = self._graphs[size]
@@ -180,3 +182,10 @@ class CapturedStep:
             raise HoldfastError(f"the step cannot be captured: {reason}; use --capture off") from error
         self.note(f"the step cannot be captured ({reason}); it runs eagerly")
         self._failed = True
+
+
+def _release(generator: torch.Generator, state: Tensor) -> None:
+    """Free a generator from a capture that failed: it would refuse to draw outside of it."""
+    fresh = torch.Generator(generator.device)
+    fresh.set_state(state)
+    generator.graphsafe_set_state(fresh.graphsafe_get_state())

@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 
 from holdfast.reports.blocks import Section
 from holdfast.reports.runfiles import RunFiles
-from holdfast.reports.sections import clean, comparison, curves, samples, settings
+from holdfast.reports.sections import clean, comparison, curvature, curves, samples, settings
 
 SECTIONS: tuple[Callable[[Sequence[RunFiles]], Section | None], ...] = (
     comparison.comparison,
     clean.clean,
+    curvature.curvature,
     curves.curves,
     samples.samples,
     settings.settings,

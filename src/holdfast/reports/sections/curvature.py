@@ -1,0 +1,281 @@
+"""Curvature: how sharply the training loss bends around the weights."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from markupsafe import Markup
+
+from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Section, Side, Table
+from holdfast.reports.runfiles import RunFiles
+from holdfast.reports.summary import Arm, Measure, Spread, arms
+from holdfast.reports.svg import Line, Point, line_chart
+from holdfast.reports.svg.element import COLOURS, WIDTH, figure, scale, tag, text_width
+from holdfast.reports.svg.ticks import linear_ticks, tick_text
+from holdfast.reports.text import finite
+from holdfast.types import Finding
+
+LARGEST = Measure("lambda-1", front="curvature", title="λ1")
+FIFTH = Measure("lambda-5", front="curvature", title="λ5")
+RATIO = Measure("lambda-1/lambda-5", front="curvature", title="λ1/λ5")
+MEASURES = (LARGEST, FIFTH, RATIO)
+GRID = 300
+"""Points of a density; all methods are drawn on the same ones."""
+FEWEST = 1e5
+"""Parameters to assume where a finding does not say how many there are."""
+
+Curve = tuple[Point, ...]
+
+
+def curvature(runs: Sequence[RunFiles]) -> Section | None:
+    groups = [arm for arm in arms(runs) if LARGEST in arm.found]
+    if not groups:
+        return None
+    charts = [chart for chart in (_eigenvalues(groups), _density(groups)) if chart is not None]
+    blocks: list[Block] = [_table(groups)]
+    if charts:
+        blocks += [Side(tuple(charts)), Details("All eigenvalues", tuple(_numbers(groups)))]
+    lead = (
+        "Largest eigenvalues of the Hessian of the training loss at the final weights. A small λ1 is a flat place: a "
+        "step of length r in the steepest direction raises the loss by about λ1·r²/2. λ1/λ5 near 1 says that no one "
+        "direction stands out. Compare models of one architecture on the same data."
+    )
+    return Section("curvature", "Curvature", lead, tuple(blocks))
+
+
+def _table(groups: Sequence[Arm]) -> Table:
+    rows = []
+    for arm in groups:
+        spreads = [arm.spread(measure) for measure in MEASURES]
+        images, measured = _images(arm), len(spreads[0].values) if spreads[0] else 0
+        seeds = f"{measured}" if measured == len(arm.runs) else f"{measured} of {len(arm.runs)}"
+        cells = [Cell("" if s is None else _amount(s), s.mean if s else None) for s in spreads]
+        rows.append((Cell(arm.label), *cells, Cell(_span(images), max(images, default=0)), Cell(seeds, measured)))
+    columns = (
+        Column("method"),
+        *(Column(measure.title, numeric=True) for measure in MEASURES),
+        Column("images", numeric=True),
+        Column("seeds", numeric=True),
+    )
+    notes = ["Mean ± sample standard deviation over seeds."] if any(len(arm.runs) > 1 for arm in groups) else []
+    if len({n for arm in groups for n in _images(arm)}) > 1:
+        notes.append("Eigenvalues from fewer images come out larger: compare rows with the same number only.")
+    return Table("Curvature by method", columns, tuple(rows), " ".join([*notes, *_reasons(groups)]))
+
+
+def _reasons(groups: Sequence[Arm]) -> Iterator[str]:
+    """Why something was not measured, once for each method."""
+    for arm in groups:
+        said = [str(f.evidence["reason"]) for m in MEASURES for f in arm.found.get(m, ()) if "reason" in f.evidence]
+        for reason in dict.fromkeys(said):
+            yield f"{arm.label}: {reason}."
+
+
+def _images(arm: Arm) -> list[int]:
+    return sorted({f.n for f in arm.found[LARGEST] if f.n})
+
+
+def _span(numbers: Sequence[int]) -> str:
+    if not numbers:
+        return ""
+    return f"{numbers[0]:,}" if len(numbers) == 1 else f"{numbers[0]:,} to {numbers[-1]:,}"
+
+
+def _amount(spread: Spread) -> str:
+    """Mean and, over several seeds, sample standard deviation.
+
+    >>> _amount(Spread((10.0, 14.0), n=1)), _amount(Spread((0.012345,), n=1)), _amount(Spread((), n=0))
+    ('12 ± 2.8', '0.01235', 'not measured')
+    """
+    if spread.mean is None:
+        return "not measured"
+    return f"{spread.mean:.4g}" if spread.sd is None else f"{spread.mean:.4g} ± {spread.sd:.2g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Eigenvalue:
+    """One eigenvalue over the seeds of an arm; the whisker is its residual, or the deviation over seeds."""
+
+    value: float
+    whisker: float
+    text: str
+    note: str
+    colour: int
+
+
+def _eigenvalues(groups: Sequence[Arm]) -> Chart | None:
+    bars: dict[int, list[Eigenvalue]] = {}
+    for arm in groups:
+        found = [pairs for pairs in map(_pairs, arm.found[LARGEST]) if pairs]
+        for rank in range(min(map(len, found), default=0)):
+            values = [pairs[rank][0] for pairs in found]
+            several = len(values) > 1
+            whisker = stdev(values) if several else found[0][rank][1]
+            note = f"λ{rank + 1}, {arm.label}: {_amount(Spread(tuple(values), 1))}"
+            note += "" if several else f", residual {whisker:.1g}"
+            bar = Eigenvalue(fmean(values), whisker, f"{fmean(values):.3g}", note, arm.number)
+            bars.setdefault(rank, []).append(bar)
+    if not bars:
+        return None
+    several = any(len(arm.runs) > 1 for arm in groups)
+    note = "Whiskers are the standard deviation over seeds." if several else "Whiskers are the residuals ‖Hv − λv‖."
+    return Chart("Largest eigenvalues", _bars([bars[rank] for rank in sorted(bars)]), _legend(groups), note)
+
+
+def _legend(groups: Sequence[Arm]) -> tuple[tuple[int, str], ...]:
+    return tuple((arm.number, arm.label) for arm in groups) if len(groups) > 1 else ()
+
+
+def _pairs(finding: Finding) -> list[tuple[float, float]]:
+    """Eigenvalues with their residuals, as far as both are numbers."""
+    values, residuals = (_list(finding.evidence, key) for key in ("eigenvalues", "residuals"))
+    pairs = []
+    for value, residual in zip(values, residuals, strict=False):
+        if value is None or residual is None:
+            break
+        pairs.append((value, residual))
+    return pairs
+
+
+def _list(values: object, key: str) -> list[float | None]:
+    found = values.get(key) if isinstance(values, Mapping) else None
+    numbers = found if isinstance(found, (list, tuple)) else ()
+    return [finite(v) if isinstance(v, (int, float)) else None for v in numbers]
+
+
+def _bars(rows: Sequence[Sequence[Eigenvalue]]) -> Markup:
+    """Horizontal bars from zero, to either side, with whiskers."""
+    shown = [bar for row in rows for bar in row]
+    roomy = max(map(len, rows)) <= 3
+    pitch, gap = (20.0, 0.0) if max(map(len, rows)) == 1 else (14.0 if roomy else 9.0, 9.0)
+    left, right = 34.0, 14 + (max(text_width(bar.text) for bar in shown) if roomy else 0)
+    low = min(0.0, *(bar.value - bar.whisker for bar in shown))
+    high = max(0.0, *(bar.value + bar.whisker for bar in shown))
+    high = high if high > low else 1.0
+    x_of = scale((low, high), (left, WIDTH - right))
+    top, bottom = 4.0, 24.0
+    height = top + bottom + sum(pitch * len(row) + gap for row in rows)
+    parts = []
+    for tick in linear_ticks(low, high):
+        x = x_of(tick)
+        parts.append(tag("line", class_="grid", x1=x, x2=x, y1=top, y2=height - bottom))
+        parts.append(tag("text", tick_text(tick), class_="tick", x=x, y=height - 6, text_anchor="middle"))
+    y = top + gap / 2
+    for rank, row in enumerate(rows, start=1):
+        middle = y + pitch * len(row) / 2
+        parts.append(tag("text", f"λ{rank}", class_="label", x=left - 8, y=middle + 4, text_anchor="end"))
+        for bar in row:
+            middle, thickness = y + pitch / 2, pitch * 0.64
+            start, end = sorted((x_of(0.0), x_of(bar.value)))
+            place = {"x": start, "y": middle - thickness / 2, "width": end - start, "height": thickness}
+            drawn = [tag("title", bar.note), tag("rect", class_=f"bar s{bar.colour % COLOURS}", **place)]
+            ends, cap = [x_of(bar.value - bar.whisker), x_of(bar.value + bar.whisker)], min(thickness / 2 - 1, 4)
+            caps = "".join(f"M{x:.1f} {middle - cap:.1f}v{2 * cap:.1f}" for x in ends)
+            drawn.append(tag("path", class_="whisker", d=f"M{ends[0]:.1f} {middle:.1f}H{ends[1]:.1f}{caps}"))
+            if roomy:
+                drawn.append(tag("text", bar.text, class_="value", x=WIDTH, y=middle + 4, text_anchor="end"))
+            parts.append(tag("g", *drawn))
+            y += pitch
+        y += gap
+    return figure(parts, "curvature-top", "Largest eigenvalues", "; ".join(bar.note for bar in shown), height)
+
+
+def _density(groups: Sequence[Arm]) -> Chart | None:
+    curves = {arm.number: [c for c in map(_curve, arm.found[LARGEST]) if c] for arm in groups}
+    xs = [x for own in curves.values() for curve in own for x, _ in curve]
+    if not xs:
+        return None
+    low, high = min(xs), max(xs)
+    grid = [low + (high - low) * i / (GRID - 1) for i in range(GRID)]
+    parameters = max((_parameters(f) for arm in groups for f in arm.found[LARGEST]), default=FEWEST)
+    peak = max(y for own in curves.values() for curve in own for _, y in curve)
+    floor = peak / parameters / 10  # an order below what a single eigenvalue shows
+    factor, x_label = _whole(high - low)
+    lines = []
+    for arm in groups:
+        if curves[arm.number]:
+            mean = [(x, fmean(_at(curve, x) for curve in curves[arm.number])) for x in grid]
+            lines.append(Line(arm.label, _above(mean, floor, factor), arm.number))
+    title = "Density of eigenvalues"
+    picture = line_chart(
+        lines, id="curvature-density", title=title, x_label=x_label, y_range=(floor, peak), log=True, direct=False
+    )
+    note = "Share of all eigenvalues at each value, smoothed. Most are near zero; those far out are the ones above."
+    return Chart(f"{title}, logarithmic", picture, _legend(groups), note)
+
+
+def _curve(finding: Finding) -> Curve:
+    density = finding.evidence.get("density")
+    pairs = zip(_list(density, "grid"), _list(density, "density"), strict=False)
+    return tuple((x, y) for x, y in pairs if x is not None and y is not None)
+
+
+def _parameters(finding: Finding) -> float:
+    value = finding.settings.get("parameters")
+    return float(value) if isinstance(value, (int, float)) and value > 0 else FEWEST
+
+
+def _at(curve: Curve, x: float) -> float:
+    """A curve between its points, and zero beside them.
+
+    >>> _at(((0.0, 1.0), (2.0, 3.0)), 0.5), _at(((0.0, 1.0), (2.0, 3.0)), 2.5)
+    (1.5, 0.0)
+    """
+    right = bisect_right(curve, x, key=lambda point: point[0])
+    if right == len(curve) and x == curve[-1][0]:
+        return curve[-1][1]
+    if right in (0, len(curve)):
+        return 0.0
+    (x0, y0), (x1, y1) = curve[right - 1 : right + 1]
+    return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
+
+
+def _above(points: Sequence[Point], floor: float, factor: float) -> tuple[tuple[Point, ...], ...]:
+    """The stretches of a curve that are above the floor."""
+    segments: list[list[Point]] = [[]]
+    for x, y in points:
+        if y >= floor:
+            segments[-1].append((x * factor, y))
+        elif segments[-1]:
+            segments.append([])
+    return tuple(tuple(segment) for segment in segments if segment)
+
+
+def _whole(span: float) -> tuple[float, str]:
+    """What to multiply eigenvalues by so that whole numbers make good marks, and the name of the axis.
+
+    >>> _whole(80.0), _whole(0.5)
+    ((1.0, 'eigenvalue'), (100.0, 'eigenvalue × 100'))
+    """
+    power = max(0, math.ceil(math.log10(10 / span))) if 0 < span < 5 else 0
+    return 10.0**power, f"eigenvalue × {10**power}" if power else "eigenvalue"
+
+
+def _numbers(groups: Sequence[Arm]) -> Iterator[Table]:
+    columns = (
+        Column("eigenvalue"),
+        Column("value", numeric=True),
+        Column("residual", numeric=True),
+        Column("converged"),
+    )
+    for arm in groups:
+        for run in arm.runs:
+            for finding in run.findings:
+                if (finding.front, finding.name) != (LARGEST.front, LARGEST.name) or not _pairs(finding):
+                    continue
+                flags = finding.evidence.get("converged")
+                flags = flags if isinstance(flags, (list, tuple)) else ()
+                rows = tuple(
+                    (Cell(f"λ{i + 1}"), Cell(f"{v:.6g}", v), Cell(f"{r:.1g}", r), Cell(_yes(flags, i)))
+                    for i, (v, r) in enumerate(_pairs(finding))
+                )
+                name = run.name if len(groups) == 1 else f"{run.name} ({arm.label})"
+                yield Table(f"Eigenvalues of {name}", columns, rows, f"On {finding.n:,} images.")
+
+
+def _yes(flags: Sequence[object], i: int) -> str:
+    return ("yes" if flags[i] else "no") if i < len(flags) else ""
