@@ -24,7 +24,6 @@ Matvec = Callable[[Tensor], Tensor]
 """v (n,) to A v (n,), on one device, float32 or float64; A is symmetric."""
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Outputs (B, K) and labels (B,) to one value a sample (B,)."""
-
 Product = Callable[[Sequence[Tensor]], Tensor]
 """A vector, cut into the shapes of the parameters, to a flat vector."""
 
@@ -32,7 +31,8 @@ LEAST_ROOM = 30
 """Rows a basis needs beyond the wanted vectors, to make progress between two restarts."""
 SKEW = 0.01
 """A matrix further from symmetric than this, relative to its size, is refused; float32 stays below 1e-5."""
-CHUNK = 1 << 20
+CHUNK = 1 << 18
+"""Columns of the rows that are combined at a time: bounds the memory this takes."""
 SEED = 0x5EA2C4
 
 
@@ -133,11 +133,11 @@ def lanczos(
             krylov.extend()
         krylov.read()
         ritz = krylov.ritz
-        limits = _limits(ritz.values[:top], tolerance, noise * float(ritz.values.abs().max()))
+        limits = _limits(ritz.values[:top], tolerance, noise * krylov.norm)
         unsettled = ritz.residuals[:top] > limits
         settled = len(limits) == top and not bool(unsettled.any())
         found = krylov.found(top, risk, float(limits[-1]))
-        complete = found is False or len(krylov.expanded) == n
+        complete = found is False or krylov.exhausted
         if settled and (complete or risk == 1):
             break
         if krylov.products >= steps and len(limits) == top:
@@ -158,7 +158,7 @@ def lanczos(
     nodes, weights = krylov.quadrature()
     vectors = krylov.combine(ritz.vectors[:, :top])
     values, residuals = ritz.values[:top], ritz.residuals[:top]
-    products, size = krylov.products, float(ritz.values.abs().max())
+    products, size = krylov.products, krylov.norm
     del krylov
     if exact:
         values, residuals = rayleigh(matvec, vectors)
@@ -348,11 +348,12 @@ class _Krylov:
     are orthogonal to the multiplied rows only, so it sees all that these do not. At its end the rows set apart are
     taken up again, less what the search has found of them.
 
-    rows: (capacity, n); the first ``count`` are in use, the last ``apart`` are set apart.
-    columns: (capacity, capacity), the products in terms of the rows.
+    rows: (capacity, n); the first ``count`` are in use. columns: (capacity, capacity), the products in these terms.
     expanded: the multiplied rows, in that order. pending: the other ones. tip: the one to multiply next.
+    apart: the rows set apart; leaks: how much of the product of each older row lies along them.
     since: where in ``expanded`` the chain of a search begins; None while there is none.
     ritz: the pairs of all multiplied rows but those of a search; chain: those of the search.
+    first: the projection as long as there is but one chain and all of its rows.
     """
 
     def __init__(self, matvec: Matvec, start: Tensor, capacity: int) -> None:
@@ -360,20 +361,38 @@ class _Krylov:
         self.size = len(start)
         self.rows = start.new_empty(capacity, self.size)
         self.columns = start.new_zeros(capacity, capacity)
-        self.count = self.apart = self.products = 0
-        self.largest = 0.0
+        self.apart = start.new_empty(0, self.size)
+        self.count = self.products = self.tip = 0
+        self.entry = self.lowest = self.highest = 0.0
         self.expanded: list[int] = []
         self.fresh: list[tuple[int, int]] = []
         self.pending: list[int] = []
         self.since: int | None = None
-        self.main: int | None = 0
+        self.only = True
+        self.first = torch.zeros(0, 0, dtype=torch.float64)
         self.broken = self.random = False
         self._begin(start.detach())
 
     @property
     def room(self) -> int:
         """How many rows can still be added."""
-        return len(self.rows) - self.apart - self.count
+        reserved = len(self.apart) if self.bounded and self.since is not None else 0
+        return len(self.rows) - self.count - reserved
+
+    @property
+    def bounded(self) -> bool:
+        """Whether there are fewer rows than the matrix could fill."""
+        return len(self.rows) <= self.size
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether there is nothing left to know."""
+        return self.since is None and len(self.expanded) == self.size
+
+    @property
+    def norm(self) -> float:
+        """How large the matrix is, as far as is known."""
+        return max(abs(self.lowest), abs(self.highest))
 
     def extend(self) -> None:
         """Multiply the tip, and go on with what is new."""
@@ -403,8 +422,8 @@ class _Krylov:
             along = columns[:new, row]
             if not bool(along.isfinite().all()):
                 raise NoSpectrum("the matrix gives values that are not finite; look at the weights and the data")
-            self.largest = max(self.largest, float(along.abs().max()))
-            if new >= self.size or columns[new, row] <= 10 * spacing * self.largest:
+            self.entry = max(self.entry, float(along.abs().max()))
+            if new >= self.size or columns[new, row] <= 10 * spacing * self.entry:
                 self.expanded = self.expanded[: self.expanded.index(row) + 1]
                 self.columns[new:] = self.columns[:, new:] = 0
                 self.count, self.broken = new, True
@@ -414,18 +433,17 @@ class _Krylov:
         own = self.expanded[self.since or 0 :]
         inner = columns[own][:, own]
         skew = float((inner - inner.T).abs().max())
-        if skew > SKEW * self.largest:
-            raise NoSpectrum(
-                f"the matrix is not symmetric: off by {skew:.1g} where entries go up to {self.largest:.1g}"
-            )
+        if skew > SKEW * self.entry:
+            raise NoSpectrum(f"the matrix is not symmetric: off by {skew:.1g} where entries go up to {self.entry:.1g}")
         found = _Ritz.of((inner + inner.T) / 2, columns[self.pending][:, own])
+        self.lowest = min(self.lowest, float(found.values[-1]))
+        self.highest = max(self.highest, float(found.values[0]))
         if self.since is not None:
             self.chain = found
             return
         self.ritz = found
-        if self.main is not None:
-            self.main = len(self.expanded)
-            self.tridiagonal = inner
+        if self.only:
+            self.first = (inner + inner.T) / 2
 
     def follow(self, unsettled: Tensor) -> None:
         """Go on with the pending row that the wanted pairs leak into most."""
@@ -434,17 +452,11 @@ class _Krylov:
 
     def search(self, generator: torch.Generator) -> None:
         """Begin a chain with a random vector; one that is nearly a combination of the rows is drawn again."""
-        order, m = [*self.expanded, *self.pending], len(self.expanded)
-        for piece in torch.split(self.rows, CHUNK, dim=1):
-            taken = piece[order]
-            piece[:m] = taken[:m]
-            piece[len(piece) - len(self.pending) :] = taken[m:]
-        self.leaks = self.columns[order][m:, self.expanded].double().cpu()
-        inner = self.columns[self.expanded][:, self.expanded]
-        self.columns.zero_()
-        self.columns[:m, :m] = inner
-        self.count, self.apart, self.expanded = m, len(self.pending), list(range(m))
-        self.since, self.random = m, True
+        m = len(self.expanded)
+        self.apart = self.rows[self.pending]
+        self.leaks = self.columns[self.pending][:, self.expanded]
+        self._replace(None, [])
+        self.since, self.random, self.only = m, True, False
         usual = math.sqrt((self.size - m) / self.size)
         while True:
             drawn = torch.randn(self.size, generator=generator, dtype=self.rows.dtype, device=self.rows.device)
@@ -461,66 +473,76 @@ class _Krylov:
         least, best = float(self.ritz.values[top - 1]), float(self.chain.values[0])
         if best > least + slack:
             return True
-        if self.broken or float(self.chain.residuals[0]) <= slack:
+        if self.broken or float(self.chain.residuals[0]) <= slack / 10:
             return False
-        span = least - min(float(self.ritz.values[-1]), float(self.chain.values[-1]))
-        short = max(0.0, least - best) / span if span > 0 else 0.0
+        short = max(0.0, least - best) / (least - self.lowest) if least > self.lowest else 0.0
         chance = 1.648 * math.sqrt(self.size) * math.exp(-math.sqrt(short) * (2 * len(self.chain.values) - 1))
         return False if self.random and chance <= risk else None
 
     def end_search(self) -> None:
         """Take the rows that were set apart up again."""
         older = self.expanded[: self.since]
-        for i in range(self.apart):
-            part, along = self._new_part(self.rows[len(self.rows) - self.apart + i])
-            leaks = self.leaks[i].to(self.columns)
+        for row, leaks in zip(self.apart, self.leaks, strict=True):
+            part, along = self._new_part(row)
             self.columns[: self.count, older] += torch.outer(along, leaks)
             length = part.norm()
             if self.count < self.size and float(length) > math.sqrt(torch.finfo(part.dtype).eps):
                 self.columns[self.count, older] = length * leaks
                 self._begin(part)
-        self.since, self.apart = None, 0
+        self.since = None
 
     def make_room(self, least: int, top: int) -> None:
-        """Keep only the best combinations of the multiplied rows if there is room for fewer than so many new ones."""
-        if self.room >= least or len(self.rows) > self.size:
+        """Keep only the best combinations of rows if there is room for fewer than so many new ones."""
+        if self.room >= least or not self.bounded:
             return
-        keep = (len(self.rows) - top) // 3
         if self.since is None:
-            mixed = self.ritz.vectors[:, : top + keep]
+            third = (len(self.rows) - top) // 3
+            keep = min(len(self.expanded), top + third)
+            # so many chains are rare; a pending row that no wanted pair leaks into is no loss
+            order = self.ritz.leaks[:, :top].norm(dim=1).argsort(descending=True)[:third].tolist()
+            leaks = self.ritz.leaks[order]
+            self._replace(self.ritz.vectors[:, :keep], [self.pending[i] for i in order])
         else:
-            mixed = torch.zeros(len(self.expanded), top + min(keep, len(self.chain.values)), dtype=torch.float64)
-            mixed[: self.since, :top] = self.ritz.vectors[:, :top]
-            mixed[self.since :, top:] = self.chain.vectors[:, :keep]
-            self.ritz = _Ritz(self.ritz.values[:top], torch.eye(top).double(), self.ritz.leaks[:, :top])
-            self.leaks = self.leaks @ mixed[: self.since, :top]
-            self.since, self.random = top, False
-        weights, m = mixed.T.to(self.rows), mixed.shape[1]
-        inner = weights @ self.columns[self.expanded][:, self.expanded] @ weights.T
-        leaks = self.columns[self.pending][:, self.expanded] @ weights.T
-        count = m + len(self.pending)
+            keep, leaks = top, self.ritz.leaks
+            best = self.rows[self.expanded[self.since :]].T @ self.chain.vectors[:, 0].to(self.rows)
+            self.expanded = self.expanded[: self.since]
+            self.leaks = self.leaks @ self.ritz.vectors[:, :keep].to(self.leaks)
+            self._replace(self.ritz.vectors[:, :keep], [])
+            self._begin(self._new_part(best)[0])
+            self.since, self.random = keep, False
+        self.ritz = _Ritz(self.ritz.values[:keep], torch.eye(keep).double(), leaks[:, :keep])
+        self.only, self.first = False, self.first[:0, :0]
+
+    def _replace(self, mixed: Tensor | None, pending: Sequence[int]) -> None:
+        """Make combinations (old, new) of the multiplied rows the only ones, beside some of the pending rows."""
+        m = len(self.expanded) if mixed is None else mixed.shape[1]
+        count = m + len(pending)
+        known = self.columns[:, self.expanded].double()
+        inner, leaks = known[self.expanded], known[pending]
+        if mixed is not None:
+            weights = mixed.to(known)
+            inner, leaks = weights.T @ inner @ weights, leaks @ weights
         for piece in torch.split(self.rows, CHUNK, dim=1):
-            piece[:count] = torch.cat([weights @ piece[self.expanded], piece[self.pending]])
+            taken = piece[self.expanded] if mixed is None else _combined(piece[self.expanded], mixed)
+            piece[:count] = torch.cat([taken, piece[pending]])
         self.columns.zero_()
         self.columns[:m, :m] = inner
         self.columns[m:count, :m] = leaks
-        self.tip = m + self.pending.index(self.tip) if self.tip in self.pending else m
+        self.tip = m
         self.expanded, self.pending = list(range(m)), list(range(m, count))
-        self.count, self.main = count, None
-        if self.since is None:
-            self.ritz = _Ritz(self.ritz.values[:m], torch.eye(m).double(), self.ritz.leaks[:, :m])
+        self.count = count
 
     def combine(self, weights: Tensor) -> Tensor:
         """Unit vectors (k, n) from weights (m, k) of the multiplied rows."""
-        spread = weights.new_zeros(self.count, weights.shape[1])
-        spread[self.expanded[: len(weights)]] = weights
-        return torch.nn.functional.normalize(spread.T.to(self.rows) @ self.rows[: self.count], dim=1)
+        pieces = torch.split(self.rows, CHUNK, dim=1)
+        made = torch.cat([_combined(piece[self.expanded[: len(weights)]], weights) for piece in pieces], dim=1)
+        return torch.nn.functional.normalize(made, dim=1)
 
     def quadrature(self) -> tuple[Tensor, Tensor]:
         """Nodes and weights of the first chain: Σ weight f(node) estimates startᵀ f(A) start / ‖start‖²."""
-        if self.main is None:
+        if not len(self.first):
             return torch.zeros(0, dtype=torch.float64), torch.zeros(0, dtype=torch.float64)
-        nodes, vectors = torch.linalg.eigh((self.tridiagonal + self.tridiagonal.T) / 2)
+        nodes, vectors = torch.linalg.eigh(self.first)
         return nodes, vectors[0] ** 2
 
     def _begin(self, vector: Tensor) -> None:
@@ -540,6 +562,11 @@ class _Krylov:
 def _limits(values: Tensor, tolerance: float, noise: float) -> Tensor:
     """How large the residual of a converged pair may be."""
     return (tolerance * values.abs()).clamp(min=noise)
+
+
+def _combined(rows: Tensor, weights: Tensor) -> Tensor:
+    """In float64, which also keeps clear of the shorter formats that matrix products may be allowed to take."""
+    return (weights.T.to(rows.device) @ rows.double()).to(rows.dtype)
 
 
 def _unit(vector: Tensor) -> Tensor:

@@ -10,6 +10,9 @@ from holdfast.settings import TrainSettings
 from holdfast.train import train
 from holdfast.train.progress import Progress
 
+FRONTS_OF_A_RUN = ("clean",)
+"""What every training is measured on at its end; an audit looks at the rest."""
+
 
 def run(
     settings: TrainSettings,
@@ -24,7 +27,13 @@ def run(
     data, loop = result.data, settings.loop
     if data.test is not None:
         findings = audit(
-            result.model, data, device=loop.device, batch_size=loop.batch_size, precision=loop.precision, seed=loop.seed
+            result.model,
+            data,
+            only=FRONTS_OF_A_RUN,
+            device=loop.device,
+            batch_size=loop.batch_size,
+            precision=loop.precision,
+            seed=loop.seed,
         )
         write_findings(
             out / "findings.json",

@@ -20,10 +20,10 @@ from holdfast.train.precision import kernels
 from holdfast.types import Finding
 
 TOP = 5
-IMAGES = {"cuda": 1000, "cpu": 300}
+IMAGES = {"cuda": 1000, "cpu": 250}
 """Training images to measure on, by device: on a CPU a thousand would take longer than many a training."""
 TOLERANCE = 1e-3
-DENSITY_STEPS = 25
+DENSITY_STEPS = 20
 """Products given to the spectral density; the eigenvalues alone often need fewer."""
 POINTS = 201
 
@@ -31,7 +31,7 @@ POINTS = 201
 def curvature(subject: Subject, *, images: int | None = None, ggn: bool = False) -> tuple[Finding, ...]:
     """The largest eigenvalues of the Hessian of the mean cross-entropy: λ1, λ5 and their ratio.
 
-    images: how many training images to take at random, without augmentation; None is 1,000 on a GPU, 300 on a CPU.
+    images: how many training images to take at random, without augmentation; None is 1,000 on a GPU, 250 on a CPU.
     ggn: take the generalised Gauss-Newton matrix instead of the Hessian.
     """
     name, split = ("train", subject.data.train) if len(subject.data.train) else ("test", subject.split)

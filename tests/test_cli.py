@@ -1,0 +1,149 @@
+"""The command line as a person meets it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from holdfast.cli import main, parse_train
+
+QUICK = ["--data", "digits", "--device", "cpu", "--epochs", "1", "--quiet"]
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
+    captured = capsys.readouterr()
+    return captured.out, captured.err
+
+
+def test_train_writes_a_run_and_report_rebuilds_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run"
+    assert main(["train", *QUICK, "--out", str(out)]) == 0
+    assert str(out / "report.html") in said(capsys)[0].replace("\n", "")
+    names = {"run.yaml", "metrics.jsonl", "model.safetensors", "model.json", "findings.json", "report.html"}
+    assert names <= {p.name for p in out.iterdir()}
+    before = (out / "report.html").read_bytes()
+    (out / "report.html").unlink()
+    assert main(["report", str(out)]) == 0
+    assert (out / "report.html").read_bytes() == before
+
+
+def test_a_runs_own_settings_repeat_it(tmp_path: Path) -> None:
+    first, again = tmp_path / "first", tmp_path / "again"
+    assert main(["train", *QUICK, "--lr", "0.02", "--seed", "3", "--out", str(first)]) == 0
+    assert main(["train", "--config", str(first / "run.yaml"), "--quiet", "--out", str(again)]) == 0
+    assert (first / "model.safetensors").read_bytes() == (again / "model.safetensors").read_bytes()
+
+
+def test_flags_win_over_the_file_and_the_file_over_the_recipe(tmp_path: Path) -> None:
+    config = tmp_path / "mine.yaml"
+    config.write_text("epochs: 7\nlr: 1e-2\nascent: {name: fsam, rho: 0.3}\n")
+    words = ["--recipe", "erm/cifar10-resnet18", "--config", str(config), "--epochs", "9", "--ascent.sigma", "0.5"]
+    settings, _ = parse_train(words)
+    assert settings.loop.epochs == 9  # flag
+    assert settings.optimizer.lr == 0.01  # file
+    assert settings.augment.crop == 4  # recipe
+    assert settings.optimizer.momentum == 0.9  # default
+    assert (settings.ascent.rho, settings.ascent.sigma) == (0.3, 0.5)  # type: ignore[attr-defined]
+
+
+def test_printed_settings_are_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--optimizer", "adam", "--ascent", "sam", "--print-config"]) == 0
+    text = said(capsys)[0]
+    (tmp_path / "a.yaml").write_text(text)
+    assert parse_train(["--config", str(tmp_path / "a.yaml")]) == parse_train(
+        ["--optimizer", "adam", "--ascent", "sam"]
+    )
+    assert yaml.safe_load(text)["optimizer"] == "adam"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["tran"], "unknown command 'tran'; did you mean 'train'?"),
+        (["train", "--method", "ermm"], "unknown method 'ermm'; did you mean 'erm'?"),
+        (["train", "--ascent", "fsamm"], "unknown ascent 'fsamm'; did you mean 'fsam'"),
+        (["train", "--data", "cifr10"], "'cifr10'; did you mean 'cifar10'"),
+        (["train", "--data", "/nowhere/photos"], "'/nowhere/photos'"),
+        (["train", "--recipe", "erm/cifar"], "unknown recipe 'erm/cifar'; did you mean 'erm/cifar10-resnet18'?"),
+        (["train", "--epochs", "0"], "epochs must be >= 1, got 0"),
+        (["train", "--image-size", "0"], "image_size must be in 1..4096, got 0"),
+        (["train", "--batch-size", "2", "--accumulate", "3"], "accumulate (3) cannot exceed batch_size (2)"),
+        (["train", "--config", "missing.yaml"], "cannot read settings from missing.yaml"),
+        (["train", "--model", "resnet1", *QUICK], "unknown model 'resnet1'; did you mean"),
+        (["train", "--weights", "no.pth", *QUICK], "no.pth"),
+        (["train", "--device", "cuda:9", *QUICK[4:], "--data", "digits"], "device 'cuda:9' is not there"),
+        (["report", "/nowhere"], "/nowhere"),
+        (["report"], "no run folder given"),
+        (["data", "check", "nothing-here"], "'nothing-here'"),
+        (["list", "mthods"], "unknown kind 'mthods'; did you mean 'methods'"),
+    ],
+)
+def test_bad_input_is_named_with_exit_code_2(
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    error = said(capsys)[1]
+    assert message in error
+    assert "Traceback" not in error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_mistyped_flag_exits_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(["train", "--epoch", "3"])
+    assert exit_.value.code == 2
+    assert "--epochs" in said(capsys)[1]
+
+
+def test_lists_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list"]) == 0
+    text = said(capsys)[0]
+    assert all(word in text for word in ("erm", "fsam", "coloured-digits", "erm/cifar10-resnet18"))
+
+
+def test_data_check_finds_the_broken_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from PIL import Image
+
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        for i in range(3):
+            Image.new("RGB", (8, 8), (i * 40, 0, 0)).save(tmp_path / name / f"{i}.png")
+    assert main(["data", "check", str(tmp_path)]) == 0
+    (tmp_path / "dog" / "1.png").write_bytes(b"no picture")
+    said(capsys)
+    assert main(["data", "check", str(tmp_path)]) == 2
+    assert "1.png" in said(capsys)[0]
+
+
+@pytest.mark.parametrize(
+    "words", [["--help"], ["train", "--help"], ["train", "--methd", "x"], ["train", "--data", "x"]]
+)
+def test_help_and_usage_errors_answer_at_once_without_torch(words: list[str]) -> None:
+    code = "import sys; from holdfast.cli import main\ntry: main(sys.argv[1:])\nexcept SystemExit: pass\n"
+    code += "sys.exit(7 if 'torch' in sys.modules else 0)"
+    took = []
+    for _ in range(5):
+        started = time.perf_counter()
+        done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, env={**os.environ})
+        took.append(time.perf_counter() - started)
+        assert done.returncode == 0, done.stderr
+    limit = 0.5 if "PYTEST_XDIST_WORKER" not in os.environ else 1.5  # beside other tests the machine is shared
+    assert min(took) < limit
+
+
+@pytest.mark.slow
+def test_the_demonstration_shows_the_shortcut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--seeds", "2", "--epochs", "6", "--quiet", "--out", str(tmp_path)]) == 0
+    assert "conflicting" in said(capsys)[0]
+    assert (tmp_path / "report.html").stat().st_size > 10_000
+    findings = json.loads((tmp_path / "erm-seed0" / "findings.json").read_text())["findings"]
+    side = {f["where"]["bias"]: f["value"] for f in findings if "bias" in f["where"]}
+    assert side["aligned"] > side["conflicting"] + 0.3
