@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 from collections.abc import Sequence
@@ -41,7 +42,7 @@ def value(findings: Sequence[Finding], name: str) -> float:
 
 def exact_eigenvalues(model: nn.Module, split: ArraySplit) -> Tensor:
     """All eigenvalues of the Hessian over a whole split, largest first, by dense algebra in float64."""
-    model = make_model().double()
+    model = copy.deepcopy(model).double()
     x, y = split.images.double() / 255, split.labels
     shapes = {name: p.shape for name, p in model.named_parameters()}
     sizes = [shape.numel() for shape in shapes.values()]

@@ -89,11 +89,14 @@ def _amount(spread: Spread) -> str:
     """Mean and, over several seeds, sample standard deviation.
 
     >>> _amount(Spread((10.0, 14.0), n=1)), _amount(Spread((0.012345,), n=1)), _amount(Spread((), n=0))
-    ('12 ± 2.8', '0.01235', 'not measured')
+    ('12.0 ± 2.8', '0.01235', 'not measured')
     """
     if spread.mean is None:
         return "not measured"
-    return f"{spread.mean:.4g}" if spread.sd is None else f"{spread.mean:.4g} ± {spread.sd:.2g}"
+    if not spread.sd:
+        return f"{spread.mean:.4g}" + (" ± 0" if spread.sd == 0 else "")
+    digits = min(9, max(0, 1 - math.floor(math.log10(spread.sd))))
+    return f"{spread.mean:.{digits}f} ± {spread.sd:.{digits}f}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,12 +190,12 @@ def _bars(rows: Sequence[Sequence[Eigenvalue]]) -> Markup:
 def _density(groups: Sequence[Arm]) -> Chart | None:
     curves = {arm.number: [c for c in map(_curve, arm.found[LARGEST]) if c] for arm in groups}
     xs = [x for own in curves.values() for curve in own for x, _ in curve]
-    if not xs:
+    peak = max((y for own in curves.values() for curve in own for _, y in curve), default=0.0)
+    if peak <= 0:
         return None
     low, high = min(xs), max(xs)
     grid = [low + (high - low) * i / (GRID - 1) for i in range(GRID)]
     parameters = max((_parameters(f) for arm in groups for f in arm.found[LARGEST]), default=FEWEST)
-    peak = max(y for own in curves.values() for curve in own for _, y in curve)
     floor = peak / parameters / 10  # an order below what a single eigenvalue shows
     factor, x_label = _whole(high - low)
     lines = []
@@ -204,14 +207,14 @@ def _density(groups: Sequence[Arm]) -> Chart | None:
     picture = line_chart(
         lines, id="curvature-density", title=title, x_label=x_label, y_range=(floor, peak), log=True, direct=False
     )
-    note = "Share of all eigenvalues at each value, smoothed. Most are near zero; those far out are the ones above."
+    note = "Share of all eigenvalues at each value, smoothed. Most are near zero."
     return Chart(f"{title}, logarithmic", picture, _legend(groups), note)
 
 
 def _curve(finding: Finding) -> Curve:
     density = finding.evidence.get("density")
     pairs = zip(_list(density, "grid"), _list(density, "density"), strict=False)
-    return tuple((x, y) for x, y in pairs if x is not None and y is not None)
+    return tuple(sorted((x, y) for x, y in pairs if x is not None and y is not None))
 
 
 def _parameters(finding: Finding) -> float:
