@@ -253,6 +253,25 @@ class TestLanczos:
             moment = unit @ torch.linalg.matrix_power(a, power) @ unit
             assert float((found.weights * found.nodes**power).sum()) == pytest.approx(float(moment), rel=1e-9)
 
+    def test_the_first_chain_can_be_given_more_products(self) -> None:
+        a = matrix_of([100.0, *torch.linspace(-1, 1, 99).tolist()])
+        short, long = (lanczos(a.mv, draw(100), top=1, least=least) for least in (0, 25))
+        assert len(short.nodes) < 25 == len(long.nodes)
+
+    def test_rows_stay_orthogonal(self) -> None:
+        # without a second pass of Gram-Schmidt this is off by more than a tenth
+        values = torch.logspace(0, 6, 300)
+        krylov = spectrum._Krylov(lambda v: values * v, draw(300, dtype=torch.float32), 81)
+        for _ in range(80):
+            krylov.extend()
+        rows = krylov.rows.double()
+        assert (rows @ rows.T - torch.eye(81)).abs().max() < 1e-5
+
+    def test_a_search_that_draws_the_start_vector_draws_again(self) -> None:
+        found = lanczos(torch.zeros_like, draw(6), top=5, generator=generator())
+        assert found.eigenvalues.tolist() == [0.0] * 5
+        torch.testing.assert_close(found.vectors @ found.vectors.T, torch.eye(5).double())
+
     def test_a_matrix_that_is_not_symmetric_is_refused(self) -> None:
         with pytest.raises(NoSpectrum, match="not symmetric: off by"):
             lanczos(draw(50, 50).mv, draw(50, seed=1))
