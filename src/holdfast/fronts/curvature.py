@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -59,7 +60,8 @@ def spectrum(subject: Subject, split: Split, *, ggn: bool) -> Spectrum:
     """Top eigenvalues on all images of a split. In float32 throughout: shorter formats lose the small ones in noise."""
     device = subject.device
     generator = torch.Generator(device).manual_seed(derive(subject.seed, "curvature/start"))
-    with kernels("fp32", deterministic=False), torch.autocast(device.type, enabled=False):
+    exact = kernels("fp32", deterministic=False) if device.type == "cuda" else nullcontext()
+    with exact, torch.autocast(device.type, enabled=False):
         matrix = hessian_operator(subject.model, batches(subject, split), loss_of(subject), ggn=ggn)
         start = torch.randn(matrix.size, generator=generator, device=device, dtype=matrix.dtype)
         return lanczos(
