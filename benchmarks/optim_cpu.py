@@ -14,6 +14,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -71,6 +72,14 @@ class Peer:
         self.first_step, self.second_step = self.optimizer.first_step, self.optimizer.second_step
 
 
+class Ours:
+    """As ``step(closure)`` calls it: the first gradient is given up after the climb."""
+
+    def __init__(self, optimizer: SAM) -> None:
+        self.first_step = partial(optimizer.first_step, zero_grad=True)
+        self.second_step = optimizer.second_step
+
+
 class Descent:
     """The base optimiser alone."""
 
@@ -85,11 +94,11 @@ def candidates() -> dict[str, Callable[[list[Tensor]], Any]]:
     ours = {"rho": 0.1, "fused": True, **DESCENT}
     made: dict[str, Callable[[list[Tensor]], Any]] = {
         "SGD alone, fused": Descent,
-        "SAM": lambda p: SAM(p, SGD, **ours),
-        "SAM, unchecked": lambda p: SAM(p, SGD, skip_nonfinite=False, **ours),
+        "SAM": lambda p: Ours(SAM(p, SGD, **ours)),
+        "SAM, unchecked": lambda p: Ours(SAM(p, SGD, skip_nonfinite=False, **ours)),
         "SAM, plain loop": lambda p: PlainLoop(p, rho=0.1, friendly=False),
-        "F-SAM": lambda p: FriendlySAM(p, SGD, **ours),
-        "F-SAM, unchecked": lambda p: FriendlySAM(p, SGD, skip_nonfinite=False, **ours),
+        "F-SAM": lambda p: Ours(FriendlySAM(p, SGD, **ours)),
+        "F-SAM, unchecked": lambda p: Ours(FriendlySAM(p, SGD, skip_nonfinite=False, **ours)),
         "F-SAM, plain loop": lambda p: PlainLoop(p, rho=0.1, friendly=True),
     }
     if find_spec("pytorch_optimizer"):
@@ -134,11 +143,13 @@ class Contender:
 
     def peak(self, device: torch.device) -> int:
         """Bytes beyond weights and gradients at the worst moment of a step."""
-        for p, g in zip(self.params, self.gradients, strict=True):
-            p.grad = g.clone()
-        torch.cuda.reset_peak_memory_stats(device)
-        before = allocated(device)
+        before = 0
         for half in (self.optimizer.first_step, self.optimizer.second_step):
+            for p, g in zip(self.params, self.gradients, strict=True):
+                p.grad = g.clone()
+            if not before:
+                torch.cuda.reset_peak_memory_stats(device)
+                before = allocated(device)
             half()
         over = torch.cuda.max_memory_allocated(device) - before
         for p in self.params:

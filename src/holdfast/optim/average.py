@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 Tensors = list[Tensor]
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class _Cohort:
-    """Parameters that got their first gradient together.
+    """Parameters that got their first gradient together. empty: whether their mean holds none yet."""
 
-    seeded: whether their mean holds one yet. surely_seeded: whether the host knows that it does.
-    """
-
-    seeded: Tensor
-    members: set[Tensor] = field(default_factory=set)
-    surely_seeded: bool = False
+    empty: Tensor
+    one: Tensor
 
 
 class GradientAverage:
@@ -30,82 +27,90 @@ class GradientAverage:
     """
 
     def __init__(self) -> None:
-        self._mean: dict[Tensor, Tensor] = {}
-        self._cohorts: list[_Cohort] = []
+        self._mean: dict[Tensor, tuple[Tensor, _Cohort]] = {}
         self._due: list[tuple[_Cohort, Tensors, Tensors, float]] = []
 
     def __getitem__(self, parameter: Tensor) -> Tensor:
-        return self._mean[parameter]
+        return self._mean[parameter][0]
 
     def __contains__(self, parameter: Tensor) -> bool:
         return parameter in self._mean
 
-    def residual(self, params: Tensors, grads: Tensors, *, lmbda: float) -> Tensors:
-        """g − m_{t−1} for each parameter; the means will follow at the next commit."""
-        new = [p for p in params if p not in self._mean]
-        if new:
-            device = new[0].device
-            self._cohorts.append(_Cohort(torch.zeros((), dtype=torch.bool, device=device), set(new)))
-            self._mean |= {p: torch.zeros_like(p, memory_format=torch.preserve_format) for p in new}
-        residual = [
-            d if d.stride() == self._mean[p].stride() else torch.empty_like(self._mean[p]).copy_(d)
-            for p, d in zip(params, torch._foreach_sub(grads, [self._mean[p] for p in params]), strict=True)
-        ]
-        for cohort in self._cohorts:
-            mine = [i for i, p in enumerate(params) if p in cohort.members]
-            if mine:
-                means = [self._mean[params[i]] for i in mine]
-                self._due.append((cohort, means, [residual[i] for i in mine], 1 - lmbda))
+    def residual(self, params: Tensors, grads: Tensors, *, lmbda: float, in_place: bool = False) -> Tensors:
+        """g − m_{t−1} for each parameter; the means will follow at the next commit. Gradients lie as parameters do.
+
+        in_place: leave it in the memory of the gradients.
+        """
+        known = [self._mean.get(p) or self._begin(params, p) for p in params]
+        means = [mean for mean, _ in known]
+        if in_place:
+            torch._foreach_sub_(residual := grads, means)
+        else:
+            residual = list(torch._foreach_sub(grads, means))
+        for cohort in dict.fromkeys(cohort for _, cohort in known):
+            mine = [i for i, (_, own) in enumerate(known) if own is cohort]
+            self._due.append((cohort, [means[i] for i in mine], [residual[i] for i in mine], 1 - lmbda))
         return residual
+
+    def _begin(self, params: Tensors, parameter: Tensor) -> tuple[Tensor, _Cohort]:
+        """Means of 0 for all parameters that have none; the one of ``parameter``."""
+        new = [p for p in params if p not in self._mean]
+        self._join(new, [torch.zeros_like(p, requires_grad=False) for p in new], empty=True)
+        return self._mean[parameter]
+
+    def _join(self, params: Tensors, means: Tensors, *, empty: bool) -> None:
+        device = params[0].device
+        one = torch.ones((), device=device, dtype=torch.float64 if device.type == "cpu" else torch.float32)
+        cohort = _Cohort(torch.full((), empty, device=device), one)
+        self._mean |= {p: (mean, cohort) for p, mean in zip(params, means, strict=True)}
 
     def forget(self) -> None:
         """Drop what is due from a step that was never finished."""
         self._due = []
 
     def commit(self, bad: Tensor | None) -> None:
-        """Move the means, except where ``bad`` (a boolean tensor) says that the step is skipped."""
+        """Move the means, except where ``bad`` (0 or 1) says that the step is skipped."""
         for cohort, means, residual, gain in self._due:
-            rate = gain if cohort.surely_seeded else torch.where(cohort.seeded, gain, cohort.seeded.double() + 1)
-            add_unless(means, residual, rate, bad)
-            if bad is not None:
-                cohort.seeded |= ~bad
-            elif not cohort.surely_seeded:
-                cohort.seeded.fill_(True)
-                cohort.surely_seeded = True
+            add_scaled(means, residual, torch.where(cohort.empty, cohort.one, gain), unless=bad)
+            if bad is None:
+                cohort.empty.fill_(False)
+            else:
+                torch.logical_and(cohort.empty, bad, out=cohort.empty)
         self._due = []
 
     def seeded(self) -> dict[Tensor, Tensor]:
         """The means that hold at least one gradient. Waits for the device."""
-        return {p: self._mean[p] for cohort in self._cohorts if bool(cohort.seeded) for p in cohort.members}
+        cohorts = dict.fromkeys(cohort for _, cohort in self._mean.values())
+        held = {cohort for cohort in cohorts if not bool(cohort.empty)}
+        return {p: mean for p, (mean, cohort) in self._mean.items() if cohort in held}
 
     def load(self, means: dict[Tensor, Tensor]) -> None:
         """Take over means that hold gradients."""
-        self._mean, self._cohorts, self._due = dict(means), [], []
+        self._mean, self._due = {}, []
         if means:
-            device = next(iter(means)).device
-            self._cohorts = [_Cohort(torch.ones((), dtype=torch.bool, device=device), set(means), surely_seeded=True)]
+            self._join(list(means), list(means.values()), empty=False)
 
 
-def add_unless(targets: Tensors, values: Tensors, rate: float | Tensor, bad: Tensor | None = None) -> None:
-    """targets += rate · values in place, or nothing at all where ``bad`` is true; decided on the device.
+def add_scaled(targets: Tensors, values: Tensors, rate: Tensor, *, unless: Tensor | None = None) -> None:
+    """targets += rate · values in place, or nothing at all where ``unless`` is 1; decided on the device.
 
-    Torch's fused descent kernel is the one multi-tensor operation with such a switch; maximising makes it an ascent.
-    It goes by memory: a target and its value must have the same strides.
+    Torch's fused descent kernel is the one multi-tensor operation with such a factor and such a switch; maximising
+    makes it an ascent. It goes by memory: a target and its value must have the same strides, without gaps.
     """
-    for device, dtype in {(t.device, t.dtype) for t in targets}:
-        mine = [i for i, t in enumerate(targets) if t.device == device and t.dtype == dtype]
-        scalar = torch.float64 if device.type == "cpu" else torch.float32  # what the kernels read
+    kinds = Optimizer._group_tensors_by_device_and_dtype([targets, values])  # type: ignore[list-item]
+    for (device, _), ((own, added), _) in kinds.items():
+        assert device is not None
         torch._fused_sgd_(
-            [targets[i] for i in mine],
-            [values[i] for i in mine],
+            own,  # type: ignore[arg-type]
+            added,  # type: ignore[arg-type]
             [],
             weight_decay=0.0,
             momentum=0.0,
-            lr=rate.to(device, scalar) if isinstance(rate, Tensor) else rate,
+            lr=rate.to(device, torch.float64 if device.type == "cpu" else torch.float32),
             dampening=0.0,
             nesterov=False,
             maximize=True,
             is_first_step=False,
             grad_scale=None,
-            found_inf=None if bad is None else bad.to(device, torch.float32),
+            found_inf=None if unless is None else unless.to(device, torch.float32),
         )

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.optim import SGD, Optimizer
 
 from holdfast.errors import HoldfastError, require
-from holdfast.optim.average import GradientAverage, Tensors
+from holdfast.optim.average import GradientAverage, Tensors, add_scaled
 from holdfast.optim.metrics import Adaptive, Euclidean, Fisher, Metric
 
 TINY = 1e-12
@@ -66,7 +66,7 @@ class SAM(Optimizer):
         self.average = GradientAverage()
         self._saved: dict[Tensor, Tensor] = {}
         self._moved: Tensors = []
-        self._first_bad: Tensor | None = None
+        self._first_norm: Tensor | None = None
         super().__init__(params, {"rho": rho, "sigma": sigma if friendly else 0.0, "lmbda": lmbda})
         self.base_optimizer = base_optimizer(self.param_groups, **kwargs)
         self.defaults = {**self.base_optimizer.defaults, **self.defaults}
@@ -82,22 +82,25 @@ class SAM(Optimizer):
         """Climb: from w, with the gradient there, to w + ε. ``scaler``: the one that scaled the loss."""
         require(not self._moved, "first_step was called twice; call second_step in between")
         self.average.forget()
-        params, grads = self._moving()
+        groups = [(group, [p for p in group["params"] if p.grad is not None]) for group in self.param_groups]
+        params = [p for _, own in groups for p in own]
         if not params:
             return
+        grads = [_dense(p) for p in params]
         if scaler is not None and scaler.is_enabled():
             one = torch.ones((), device=grads[0].device)
             grads = list(torch._foreach_mul(grads, scaler.scale(one).double().reciprocal().to(one.dtype)))
-        norm, steps = self._ascent(params, grads)
+        # A checked step needs the direction until its end, when this memory may hold the second gradient; and a
+        # metric other than these may look at the gradient itself.
+        in_place = zero_grad and not self.skip_nonfinite and isinstance(self.metric, (Euclidean, Adaptive))
+        norm, climb, rates = self._ascent(groups, params, grads, in_place=in_place)
         if self.skip_nonfinite:
-            self._first_bad = ~norm.isfinite()
+            self._first_norm = norm
         else:
             self.average.commit(None)
-        for p in params:
-            if p not in self._saved:
-                self._saved[p] = torch.empty_like(p)
-        torch._foreach_copy_([self._saved[p] for p in params], params)
-        torch._foreach_add_(params, steps)
+        torch._foreach_copy_([self._place(p) for p in params], params)
+        for rate, mine in rates:
+            _add(params[mine], climb[mine], rate)
         self._moved = params
         if zero_grad:
             self.zero_grad()
@@ -164,55 +167,53 @@ class SAM(Optimizer):
         self.second_step(scaler=scaler, before_descent=before_descent)
         return loss
 
-    def _moving(self) -> tuple[Tensors, Tensors]:
-        """Parameters that have a gradient, and their gradients (dense)."""
-        params = [p for group in self.param_groups for p in group["params"] if p.grad is not None]
-        return params, [p.grad.to_dense() if p.grad.is_sparse else p.grad for p in params]
+    def _place(self, parameter: Tensor) -> Tensor:
+        """Where the weight is kept while it is moved."""
+        place = self._saved.get(parameter)
+        if place is None:
+            place = self._saved[parameter] = torch.empty_like(parameter, requires_grad=False)
+        return place
 
-    def _ascent(self, params: Tensors, grads: Tensors) -> tuple[Tensor, Tensors]:
-        """(‖T·d‖, ε of each parameter)."""
-        normed, climb = self.metric.scale(params, grads, self._direction(params, grads))
+    def _ascent(
+        self, groups: list[tuple[dict[str, Any], Tensors]], params: Tensors, grads: Tensors, *, in_place: bool
+    ) -> tuple[Tensor, Tensors, list[tuple[Tensor, slice]]]:
+        """(‖T·d‖, T²·d, the factor that makes it ε with the parameters it is for), parameters being group by group."""
+        spans, start = [], 0
+        for group, own in groups:
+            spans.append((group, slice(start, start := start + len(own))))
+        normed, climb = self.metric.scale(params, grads, self._direction(spans, params, grads, in_place=in_place))
         norm = _norm(normed)
         if self.skip_nonfinite:
             norm = norm.fmod(torch.inf)  # ∞ becomes NaN: processes that climb alone share the second gradient only
-        steps: dict[int, Tensor] = {}
-        for radius, mine in self._radii(params):
-            own = torch._foreach_mul([climb[i] for i in mine], radius / (norm + TINY))
-            steps |= dict(zip(mine, own, strict=True))
-        return norm, [steps[i] for i in range(len(params))]
+        inverse = (norm + TINY).reciprocal_()
+        rates = []
+        for group, mine in spans:
+            if mine.stop > mine.start:
+                sign = -1.0 if group.get("maximize", False) else 1.0  # a maximiser's worst case lies downhill
+                rates.append((inverse * (sign * group["rho"]), mine))
+        return norm, climb, rates
 
     @torch.no_grad()
     def ascent_norm(self, params: Tensors, grads: Tensors) -> float:
-        """‖ε‖ for these gradients, without moving anything. Waits for the device."""
-        _, steps = self._ascent(params, grads)
+        """‖ε‖ for these gradients, without moving anything. Waits for the device. Parameters come group by group."""
+        wanted = set(params)
+        groups = [(group, [p for p in group["params"] if p in wanted]) for group in self.param_groups]
+        _, climb, rates = self._ascent(groups, params, grads, in_place=False)
         self.average.forget()
-        return float(_norm(steps))
+        return float(_norm([step for rate, mine in rates for step in torch._foreach_mul(climb[mine], rate)]))
 
-    def _radii(self, params: Tensors) -> list[tuple[float | Tensor, list[int]]]:
-        """Signed radius of each group, and the positions of its parameters."""
-        position = {p: i for i, p in enumerate(params)}
-        found = []
-        for group in self.param_groups:
-            mine = [position[p] for p in group["params"] if p in position]
-            if mine:
-                sign = -1.0 if group.get("maximize", False) else 1.0  # a maximiser's worst case lies downhill
-                found.append((sign * group["rho"], mine))
-        return found
-
-    def _direction(self, params: Tensors, grads: Tensors) -> Tensors:
+    def _direction(
+        self, spans: list[tuple[dict[str, Any], slice]], params: Tensors, grads: Tensors, *, in_place: bool
+    ) -> Tensors:
         """g, or g − σ·m in friendly groups."""
         direction = list(grads)
-        position = {p: i for i, p in enumerate(params)}
-        for group in self.param_groups:
-            mine = [position[p] for p in group["params"] if p in position]
-            if not mine or not group["sigma"]:
-                continue
-            own = [params[i] for i in mine]
-            away = self.average.residual(own, [grads[i] for i in mine], lmbda=group["lmbda"])
-            if group["sigma"] != 1:
-                away = list(torch._foreach_add(away, [self.average[p] for p in own], alpha=1 - group["sigma"]))
-            for i, d in zip(mine, away, strict=True):
-                direction[i] = d
+        for group, mine in spans:
+            if group["sigma"] and mine.stop > mine.start:
+                own = params[mine]
+                away = self.average.residual(own, grads[mine], lmbda=group["lmbda"], in_place=in_place)
+                if group["sigma"] != 1:
+                    away = list(torch._foreach_add(away, [self.average[p] for p in own], alpha=1 - group["sigma"]))
+                direction[mine] = away
         return direction
 
     def _descend(self, bad: Tensor | None) -> None:
@@ -222,7 +223,7 @@ class SAM(Optimizer):
         if bad is None:
             base.step()
         elif getattr(base, "_step_supports_amp_scaling", False) and self._begin_momentum():
-            base.found_inf = bad.float()  # type: ignore[attr-defined]
+            base.found_inf = bad  # type: ignore[attr-defined]
             try:
                 base.step()
             finally:
@@ -236,7 +237,9 @@ class SAM(Optimizer):
         Fused SGD takes unset memory for its first momentum, and a skipped step would leave it unset. Zeros do the same
         without that, except under dampening, which spares the first gradient only.
         """
-        for group in self.param_groups if isinstance(self.base_optimizer, SGD) else ():
+        if not isinstance(self.base_optimizer, SGD) or len(self.state) == sum(1 for _ in self._numbered()):
+            return True
+        for group in self.param_groups:
             if not group["momentum"]:
                 continue
             fresh = [
@@ -249,15 +252,15 @@ class SAM(Optimizer):
         return True
 
     def _bad(self) -> Tensor | None:
-        """Whether the gradient of either pass was not finite; None if nobody asks."""
-        first, self._first_bad = self._first_bad, None
+        """1 if the gradient of either pass was not finite, else 0; None if nobody asks."""
+        norm, self._first_norm = self._first_norm, None
         if not self.skip_nonfinite:
             return None
-        grads = [p.grad for group in self.param_groups for p in group["params"] if p.grad is not None]
-        if not grads:
-            return first
-        second = ~_norm([g.coalesce().values() if g.is_sparse else g for g in grads]).isfinite()
-        return second if first is None else first | second
+        grads = [g for group in self.param_groups for p in group["params"] if (g := p.grad) is not None]
+        if grads:
+            second = _norm([g.coalesce().values() if g.is_sparse else g for g in grads])
+            norm = second if norm is None else norm + second
+        return None if norm is None else (norm * 0).ne_(0).float()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         _require_settings(param_group)
@@ -313,7 +316,7 @@ class SAM(Optimizer):
         return {**super().__getstate__(), **{name: getattr(self, name) for name in kept}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._saved, self._moved, self._first_bad = {}, [], None
+        self._saved, self._moved, self._first_norm = {}, [], None
         super().__setstate__(state)
         if self.defaults.get("fused"):  # a copy of a torch optimiser forgets that it can do this
             self.base_optimizer._step_supports_amp_scaling = True  # type: ignore[attr-defined]
@@ -377,8 +380,28 @@ class FriendlySAM(SAM):
 def _norm(tensors: Tensors) -> Tensor:
     """Euclidean norm of all tensors together."""
     norms = torch._foreach_norm(tensors)
-    total: Tensor = torch.linalg.vector_norm(torch.stack([n.to(norms[0].device) for n in norms]))
+    device = norms[0].device
+    total: Tensor = torch.linalg.vector_norm(torch.stack([n if n.device == device else n.to(device) for n in norms]))
     return total
+
+
+def _dense(parameter: Tensor) -> Tensor:
+    """The gradient, lying in memory as the parameter does."""
+    gradient = parameter.grad
+    assert gradient is not None
+    if gradient.is_sparse:
+        gradient = gradient.to_dense()
+    if gradient.stride() == parameter.stride():
+        return gradient
+    return torch.empty_like(parameter, requires_grad=False).copy_(gradient)
+
+
+def _add(params: Tensors, climb: Tensors, rate: Tensor) -> None:
+    """params += rate · climb, in one kernel where they lie alike and without gaps."""
+    if all(p.stride() == c.stride() and p.is_floating_point() for p, c in zip(params, climb, strict=True)):
+        add_scaled(params, climb, rate)
+    else:
+        torch._foreach_add_(params, torch._foreach_mul(climb, rate))
 
 
 def _like(parameter: Tensor, value: Tensor, name: str) -> Tensor:
