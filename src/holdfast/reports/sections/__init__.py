@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 
 from holdfast.reports.blocks import Section
 from holdfast.reports.runfiles import RunFiles
-from holdfast.reports.sections import clean, comparison, curvature, curves, samples, settings
+from holdfast.reports.sections import ascent, clean, comparison, curvature, curves, samples, settings
 
 SECTIONS: tuple[Callable[[Sequence[RunFiles]], Section | None], ...] = (
     comparison.comparison,
     clean.clean,
     curvature.curvature,
     curves.curves,
+    ascent.ascent,
     samples.samples,
     settings.settings,
 )

@@ -71,7 +71,7 @@ def _charts(groups: Sequence[Arm], quantity: str) -> list[Chart]:
         for arm in groups:
             title = f"{quantity.capitalize()} on the {words}" if len(groups) > 1 else quantity.capitalize()
             label, colour = (arm.label, arm.number) if len(groups) > 1 else (split, list(SPLITS).index(split))
-            series.setdefault(title, []).extend(_lines(arm, f"{split}_{quantity}", label, colour))
+            series.setdefault(title, []).extend(lines_of(arm, f"{split}_{quantity}", label, colour))
     series = {title: lines for title, lines in series.items() if lines}
     values = [y for lines in series.values() for line in lines for _, y in line.points]
     if not values:
@@ -110,7 +110,8 @@ def _y_range(values: Sequence[float], *, share: bool, log: bool) -> tuple[float,
     return min(0.0, low), high * 1.04 or 1.0
 
 
-def _lines(arm: Arm, key: str, label: str, colour: int) -> list[Line]:
+def lines_of(arm: Arm, key: str, label: str, colour: int) -> list[Line]:
+    """One metric of an arm: its mean over seeds, and each seed behind it."""
     tracks = [t for t in (track(run, key) for run in arm.runs) if t]
     if not tracks:
         return []
