@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.data import ArraySplit, Dataset
+from holdfast.settings import MethodSettings
 from holdfast.train.progress import Progress
 
 
@@ -78,3 +80,9 @@ def flat_weights(model: nn.Module) -> Tensor:
 
 
 Factory = Callable[[], nn.Module]
+
+
+def brisk(method: str) -> dict[str, object]:
+    """A method's settings with as few inner steps and first epochs as it can do with."""
+    known = {f.name for f in dataclasses.fields(MethodSettings.known[method])}
+    return {"name": method, **{key: 2 for key in ("steps", "first_epochs") if key in known}}

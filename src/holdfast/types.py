@@ -62,10 +62,14 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Views:
-    """What a method draws once a step: neighbours, and the loss of its own auxiliary model, if it has one."""
+    """What a method draws once a step: neighbours, and the loss of its own auxiliary model, if it has one.
+
+    memo: what the method wants to know again when it evaluates the loss, once or at several weights.
+    """
 
     items: tuple[View, ...]
     auxiliary_loss: Tensor | None = None
+    memo: dict[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -55,8 +56,16 @@ class Method(nn.Module):
     def stages(self) -> tuple[Stage, ...]:
         return (Stage("main", self.context.epochs),)
 
-    def begin(self, stage: Stage, predict: Callable[[nn.Module], Tensor]) -> None:
-        """Called once when a stage starts. ``predict`` gives a model's logits (N, K) on the clean training set."""
+    def begin(self, stage: Stage, predict: Callable[[nn.Module], Tensor]) -> str | None:
+        """Called once when a stage starts. ``predict`` gives a model's logits (N, K) on the clean training set.
+
+        What it returns, the user is told.
+        """
+        return None
+
+    def attached(self, model: nn.Module) -> AbstractContextManager[object]:
+        """Entered around a stage: the place for hooks on the network that is trained."""
+        return nullcontext()
 
     def trainee(self, stage: Stage, model: nn.Module) -> nn.Module:
         """The network that the main optimiser trains in this stage."""

@@ -49,3 +49,14 @@ class Normalised(nn.Module):
 def numbers(values: Tensor) -> tuple[float, ...]:
     """A buffer as plain numbers that give the same float32 back."""
     return tuple(values.flatten().tolist())
+
+
+def deviation(model: nn.Module) -> Tensor:
+    """(C,) what a model divides each channel by."""
+    for module in model.modules():
+        if isinstance(module, Normalised):
+            return module.std.flatten()
+    raise HoldfastError(
+        f"{type(model).__name__} has no normalisation of its own, so there is no normalised space to speak of; use "
+        "pixels, or put the network into holdfast.models.Normalised"
+    )

@@ -25,13 +25,14 @@ from holdfast.train.sinks import TensorBoardSink
 
 @dataclass(frozen=True, eq=False)
 class FitResult:
-    """A finished training. history: one record an epoch, as in metrics.jsonl."""
+    """A finished training. history: one record an epoch, as in metrics.jsonl. method: with its auxiliary model."""
 
     model: nn.Module
     data: Dataset
     settings: TrainSettings
     history: tuple[Mapping[str, Any], ...]
     out: Path | None
+    method: Method
 
 
 def fit(
@@ -133,7 +134,7 @@ def train(
             group_names=data.group_names,
         )
         save_model(folder.path, network, card=card)
-    return FitResult(network, data, settings, tuple(trainer.history), folder.path if folder else None)
+    return FitResult(network, data, settings, tuple(trainer.history), folder.path if folder else None, objective)
 
 
 def load_data(settings: TrainSettings) -> Dataset:

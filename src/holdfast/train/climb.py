@@ -32,7 +32,7 @@ def along_other_batch(step: Step, drawn: Drawn, extra: Batch | None) -> None:
     """The gradient of another random batch: SAM-db."""
     if extra is None:
         raise HoldfastError("sam-db needs another batch beside the one it trains on")
-    with frozen_statistics(step.model):
+    with frozen_statistics(step.model), frozen_statistics(step.method):
         step.gradients(step.draw(extra, augment=True))
 
 

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from holdfast.borrow import frozen_statistics
 from holdfast.optim import SAM, trained_parameters
 from holdfast.train.climb import inner
 from holdfast.train.step import Step
@@ -20,7 +21,8 @@ def diagnose(step: Step, batch: Batch) -> dict[str, float]:
     gradient's energy along the full gradient. ``ascent_norm``: ‖ε‖. ``ema_cosine``: cos(m, G) of a friendly ascent.
     """
     generators = step.rng.state_dict()
-    step.gradients(step.draw(batch, augment=False))
+    with frozen_statistics(step.model), frozen_statistics(step.method):
+        step.gradients(step.draw(batch, augment=False))
     params = [p for p in trained_parameters(step.optimizer) if p.grad is not None]
     scale = float(step.scaler.get_scale())
     own = [p.grad / scale for p in params if p.grad is not None]

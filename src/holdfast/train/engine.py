@@ -64,7 +64,7 @@ class Trainer:
         self.folder, self.progress, self.sinks = folder, progress, sinks
         self.memory_format = torch.channels_last if loop.channels_last else torch.contiguous_format
         self.model = model.to(device, memory_format=self.memory_format)  # type: ignore[call-overload]
-        self.method = method.to(device)
+        self.method = method.to(device, memory_format=self.memory_format)  # type: ignore[call-overload]
         self.rng = Generators(loop.seed, device)
         self.meters = Meters(device)
         mean = torch.tensor(channel_statistics(data.train)[0], device=device)
@@ -84,16 +84,19 @@ class Trainer:
                 stage = stages[self.at.stage]
                 self.now = self._enter(stage, resumed)
                 resumed = None
-                while self.at.epoch < stage.epochs:
-                    seconds, images = self._train_epoch()
-                    self._end_epoch(seconds, images, final=self.at.stage + 1 == len(stages))
+                with self.method.attached(self.now.trainee):
+                    while self.at.epoch < stage.epochs:
+                        seconds, images = self._train_epoch()
+                        self._end_epoch(seconds, images, final=self.at.stage + 1 == len(stages))
                 self.at = Position(stage=self.at.stage + 1, step=self.at.step)
         self._keep_selected()
 
     def _enter(self, stage: Stage, resumed: dict[str, Any] | None) -> StageRun:
         """Begin a stage, or go on in the middle of it."""
         if resumed is None:
-            self.method.begin(stage, lambda model: self._predict(model, self.data.train).logits)
+            remark = self.method.begin(stage, lambda model: self._predict(model, self.data.train).logits)
+            if remark is not None:
+                self.progress.note(remark)
         now = StageRun(
             stage,
             self.settings,

@@ -77,7 +77,7 @@ class Step:
     def full_gradient(self) -> None:
         """Leave the gradient of the whole training set, not augmented, in the parameters."""
         self.optimizer.zero_grad(set_to_none=True)
-        with frozen_statistics(self.model):
+        with frozen_statistics(self.model), frozen_statistics(self.method):
             for batch in self.whole():
                 share = len(batch) / self.whole_size
                 self._add_gradients([(views, part * share) for views, part in self.draw(batch, augment=False)])

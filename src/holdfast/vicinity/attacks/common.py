@@ -1,0 +1,166 @@
+"""What all attacks share: the model on loan, the goal, its gradient, and the best point seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.borrow import evaluating, frozen_statistics
+from holdfast.errors import require, unknown
+from holdfast.vicinity.attacks.losses import LOSSES, LossName
+
+Model = Callable[[Tensor], Tensor]
+"""Images (B, C, H, W) to logits (B, K)."""
+Mode = Literal["eval", "as-is"]
+Target = Tensor | Literal["least-likely"] | None
+
+FIRST_WEIGHT = 2.0**8
+"""By what a float16 model's loss is multiplied at first; then by what keeps its gradients in range."""
+
+
+@contextmanager
+def borrowed(model: Model, mode: Mode) -> Iterator[None]:
+    """The model in the asked mode; its flags and statistics are given back as they were."""
+    if mode not in ("eval", "as-is"):
+        raise unknown("mode", mode, ("eval", "as-is"))
+    if not isinstance(model, nn.Module):
+        yield
+    elif mode == "eval":
+        with evaluating(model):
+            yield
+    else:
+        with frozen_statistics(model):
+            yield
+
+
+@dataclass(frozen=True, eq=False)
+class Goal:
+    """What counts as success, and what to climb on the way there.
+
+    label: (B,) the class to leave (sign 1) or to reach (sign −1).
+    """
+
+    label: Tensor
+    loss: LossName = "ce"
+    sign: int = 1
+
+    def value(self, logits: Tensor) -> Tensor:
+        return self.sign * LOSSES[self.loss](logits, self.label)
+
+    def reached(self, logits: Tensor) -> Tensor:
+        """(B,) whether the prediction is not the class to leave, or is the class to reach."""
+        there = logits.argmax(1) == self.label
+        return ~there if self.sign > 0 else there
+
+    def take(self, index: Tensor) -> Goal:
+        return Goal(self.label[index], self.loss, self.sign)
+
+
+def make_goal(model: Model, x: Tensor, y: Tensor, *, target: Target, loss: LossName) -> Goal:
+    """The goal of an attack; the least likely class is that of the clean image, and never the label itself."""
+    require(len(x) == len(y), f"there must be one label an image, got {len(y)} for {len(x)}")
+    if loss not in LOSSES:
+        raise unknown("loss", loss, LOSSES)
+    if target is None:
+        return Goal(y, loss)
+    if isinstance(target, Tensor):
+        require(target.shape == y.shape, f"target must be as y, {tuple(y.shape)}, got {tuple(target.shape)}")
+        return Goal(target, loss, -1)
+    if target != "least-likely":
+        raise unknown("target", target, ("least-likely",))
+    return Goal(scores(model, x).scatter(1, y[:, None], torch.inf).argmin(1), loss, -1)
+
+
+@torch.no_grad()
+def scores(model: Model, x: Tensor) -> Tensor:
+    """Logits, float32 at least."""
+    return _wide(model(x))
+
+
+class Slopes:
+    """Gradients of a goal with respect to images, of the sum over samples, so that each is a sample's own.
+
+    Only the images are differentiated: parameters get no gradient. For outputs in float16 the loss of each sample
+    is multiplied by a weight that follows the size of its gradient, so that none of it falls out of range.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.weight: Tensor | None = None
+
+    def __call__(self, x: Tensor, goal: Goal) -> tuple[Tensor, Tensor, Tensor]:
+        """(value, reached, gradient): (B,), (B,), like x."""
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            raw = self.model(x)
+            logits = _wide(raw)
+            value = goal.value(logits)
+            total = value.sum() if raw.dtype != torch.float16 else (value * self._weights(value)).sum()
+            gradient = torch.autograd.grad(total, x, allow_unused=True)[0] if total.requires_grad else None
+        if gradient is None:  # a model that cuts its graph off: the trust checks will say so
+            gradient = torch.zeros_like(x)
+        if raw.dtype == torch.float16:
+            gradient = self._in_range(gradient)
+        return value.detach(), goal.reached(logits.detach()), gradient
+
+    def take(self, index: Tensor) -> None:
+        self.weight = None if self.weight is None else self.weight[index]
+
+    def _weights(self, value: Tensor) -> Tensor:
+        if self.weight is None or self.weight.shape != value.shape:
+            self.weight = torch.full_like(value.detach(), FIRST_WEIGHT)
+        return self.weight
+
+    def _in_range(self, gradient: Tensor) -> Tensor:
+        assert self.weight is not None
+        largest = gradient.detach().abs().amax((1, 2, 3)).to(self.weight.dtype)
+        lost, faint = ~largest.isfinite(), largest < 2.0**-8
+        factor = torch.where(lost, 2.0**-8, torch.where(faint, 2.0**8, 1.0))
+        self.weight = (self.weight * factor).clamp(2.0**-14, 2.0**15)
+        return gradient.float().nan_to_num(0.0, 0.0, 0.0)
+
+
+@dataclass(eq=False)
+class Best:
+    """The best point of each sample so far: one that reaches the goal before one that does not, then the higher."""
+
+    point: Tensor
+    value: Tensor
+    reached: Tensor
+
+    @classmethod
+    def nothing(cls, x: Tensor) -> Best:
+        lowest = torch.full((len(x),), -torch.inf, device=x.device)
+        return cls(x.detach().clone(), lowest, torch.zeros(len(x), dtype=torch.bool, device=x.device))
+
+    def see(self, point: Tensor, value: Tensor, reached: Tensor, index: Tensor | None = None) -> None:
+        """Look at points of all samples, or of those at an index."""
+        if index is not None:
+            part = Best(self.point[index], self.value[index], self.reached[index])
+            part.see(point, value, reached)
+            self.point = self.point.index_copy(0, index, part.point)
+            self.value = self.value.index_copy(0, index, part.value)
+            self.reached = self.reached.index_copy(0, index, part.reached)
+            return
+        value = value.to(self.value.dtype)
+        better = (reached & ~self.reached) | ((reached == self.reached) & (value > self.value))
+        self.point = torch.where(better.view(-1, 1, 1, 1), point, self.point)
+        self.value = torch.where(better, value, self.value)
+        self.reached = self.reached | reached
+
+
+def first_look(model: Model, x: Tensor, goal: Goal) -> Best:
+    """The images themselves, for attacks that start elsewhere: no attack then finds fewer errors than there are."""
+    best, logits = Best.nothing(x), scores(model, x)
+    best.see(x, goal.value(logits), goal.reached(logits))
+    return best
+
+
+def _wide(logits: Tensor) -> Tensor:
+    require(logits.ndim == 2 and logits.shape[1] >= 2, f"logits must be (B, K >= 2), got {tuple(logits.shape)}")
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))

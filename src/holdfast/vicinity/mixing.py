@@ -1,0 +1,71 @@
+"""Neighbours between samples: mixed images and labels, and how far to mix them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from holdfast.errors import require
+
+
+def mix(x: Tensor, partner: Tensor, lam: Tensor | float) -> Tensor:
+    """λ·x + (1−λ)·partner (ALPS, eq. 9), with one λ for all or one a sample.
+
+    >>> mix(torch.tensor([[0.0], [8.0]]), torch.tensor([[4.0], [4.0]]), torch.tensor([0.75, 1.0]))
+    tensor([[1.],
+            [8.]])
+    """
+    return torch.lerp(partner, x, _per_sample(lam, x))
+
+
+def cut(x: Tensor, partner: Tensor, lam: Tensor, *, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """A box of the partner pasted into each image (CutMix); the images, and the share of each that is still its own.
+
+    The box covers 1−λ of the area and is centred anywhere on the image; what lies beyond the border is lost, so the
+    share that is left can exceed λ.
+    """
+    n, _, height, width = x.shape
+    centre = torch.rand(2, n, 1, device=x.device, generator=generator)
+    side = (1 - lam.float()).sqrt()[:, None]
+    rows, columns = (
+        _inside(middle * length, side * length, length) for middle, length in zip(centre, (height, width), strict=True)
+    )
+    box = rows[:, :, None] & columns[:, None, :]
+    return torch.where(box[:, None], partner, x), 1 - box.float().mean((1, 2))
+
+
+def draw_beta(alpha: float, beta: float, n: int, *, generator: torch.Generator, device: torch.device) -> Tensor:
+    """(n,) draws from Beta(alpha, beta), as a ratio of gamma variables; in float64, where small ones do not vanish."""
+    first, second = (
+        torch._standard_gamma(torch.full((n,), shape, dtype=torch.float64, device=device), generator=generator)
+        for shape in (alpha, beta)
+    )
+    return (first / (first + second)).float()
+
+
+def beta_of(mode: float, concentration: float) -> tuple[float, float]:
+    """(alpha, beta) of the Beta distribution with this mode and alpha + beta = concentration.
+
+    >>> beta_of(0.75, 10)
+    (7.0, 3.0)
+    """
+    require(0 <= mode <= 1, f"mode must be in [0, 1], got {mode}")
+    require(concentration > 2, f"concentration must be > 2 for a mode to exist, got {concentration}")
+    return 1 + mode * (concentration - 2), 1 + (1 - mode) * (concentration - 2)
+
+
+def shuffled(n: int, *, generator: torch.Generator, device: torch.device) -> Tensor:
+    """(n,) a partner for each sample."""
+    return torch.rand(n, generator=generator, device=device).argsort()
+
+
+def _per_sample(lam: Tensor | float, like: Tensor) -> Tensor:
+    lam = torch.as_tensor(lam, dtype=like.dtype, device=like.device)
+    return lam.reshape(-1, *[1] * (like.ndim - 1)) if lam.ndim else lam
+
+
+def _inside(centre: Tensor, side: Tensor, length: int) -> Tensor:
+    """(n, length) which pixels a stretch around the centre covers."""
+    start = (centre - side / 2).round()
+    at = torch.arange(length, device=centre.device)
+    return (at >= start) & (at < start + side.round())
