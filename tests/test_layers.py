@@ -22,7 +22,7 @@ LINES = (
     {"train"},
     {"methods", "optim"},
     {"models", "data"},
-    {"vicinity", "losses", "metrics", "spectrum"},
+    {"vicinity", "losses", "elbo", "metrics", "spectrum"},
     {"types", "errors", "borrow", "rng", "files", "settings"},
 )
 BOTTOM = LINES[-1]

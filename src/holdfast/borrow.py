@@ -23,6 +23,22 @@ def evaluating(*models: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
+def frozen_parameters(*models: nn.Module) -> Iterator[None]:
+    """No parameter asks for a gradient; afterwards each has its own flag back.
+
+    For passes that differentiate inputs alone: a compiled model would compute every parameter's gradient all the same.
+    """
+    flags = [(p, p.requires_grad) for model in models for p in model.parameters()]
+    for p, _ in flags:
+        p.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for p, flag in flags:
+            p.requires_grad_(flag)
+
+
+@contextmanager
 def frozen_statistics(model: nn.Module) -> Iterator[None]:
     """Run forward passes that leave the model's buffers, its running statistics among them, as they are.
 

@@ -325,6 +325,13 @@ def test_a_model_without_a_graph_gets_no_gradient() -> None:
     assert torch.equal(found, x)
 
 
+def test_compiled_models_are_attacked_alike_and_given_back() -> None:
+    x, y, model = make_images(2, 4), torch.arange(4) % 3, make_net(1, 3).train()
+    compiled = torch.compile(model, backend="eager")
+    assert torch.equal(pgd(compiled, x, y, radius=0.1, steps=3), pgd(model, x, y, radius=0.1, steps=3))
+    assert all(m.training for m in model.modules())
+
+
 def test_a_captured_attack_is_the_attack_where_there_is_no_gpu() -> None:
     x, y, model = make_images(2, 4), torch.arange(4) % 3, make_net(1, 3)
     captured = CapturedAttack(model, attack=pgd, radius=0.1, steps=3)

@@ -7,6 +7,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from holdfast.data.biased.assign import balanced_groups, biased_groups
 from holdfast.data.options import Options
 from holdfast.data.resize import resize
 from holdfast.data.splits import ArraySplit, Dataset, hold_out
@@ -62,38 +63,12 @@ def biased_colours(labels: Tensor, conflict: float, seed: int) -> Tensor:
     The counts are exact: round(conflict N) in all, each class within one of its own share. A larger share
     adds conflicting samples and leaves the others as they were.
     """
-    generator = torch.Generator().manual_seed(derive(seed, "colours/train"))
-    order = torch.randperm(len(labels), generator=generator)
-    offset = torch.randint(1, len(COLOURS), (len(labels),), generator=generator)
-    colours = labels.clone()
-    for label, count in enumerate(_apportion(conflict, torch.bincount(labels))):
-        chosen = order[labels[order] == label][:count]
-        colours[chosen] = (labels[chosen] + offset[chosen]) % len(COLOURS)
-    return colours
+    return biased_groups(labels, len(COLOURS), conflict, seed, purpose="colours")
 
 
 def balanced_colours(labels: Tensor, seed: int) -> Tensor:
     """(N,) colours, each equally often (within one) in every class of the labels (N,), and over all."""
-    generator = torch.Generator().manual_seed(derive(seed, "colours/test"))
-    order = torch.randperm(len(labels), generator=generator)
-    by_class = order[labels[order].argsort(stable=True)]
-    colours = torch.empty_like(labels)
-    colours[by_class] = torch.arange(len(labels)) % len(COLOURS)
-    return colours
-
-
-def _apportion(share: float, sizes: Tensor) -> list[int]:
-    """share of each size, rounded so that the sum is right: the largest remainders are rounded up.
-
-    >>> _apportion(0.5, torch.tensor([3, 3, 2]))
-    [2, 1, 1]
-    """
-    exact = [share * int(size) for size in sizes]
-    counts = [int(value) for value in exact]
-    missing = round(share * int(sizes.sum())) - sum(counts)
-    for k in sorted(range(len(exact)), key=lambda k: counts[k] - exact[k])[:missing]:
-        counts[k] += 1
-    return counts
+    return balanced_groups(labels, len(COLOURS), seed, purpose="colours")
 
 
 @cache

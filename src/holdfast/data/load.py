@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from holdfast.data.layouts.filenames import Rules
 from holdfast.data.listing import Listing, open_files
 from holdfast.data.options import Options, at_home
 from holdfast.data.sources import find
@@ -25,6 +26,9 @@ def load(
     val: float = 0.0,
     conflict: float = 0.05,
     data_seed: int = 0,
+    names: str | None = None,
+    label: str | None = None,
+    group: str | None = None,
 ) -> Dataset:
     """A built-in set by name, an .npz file, a CSV or Parquet table, or a folder of images.
 
@@ -34,6 +38,8 @@ def load(
     val: share of training held out for validation, by class; 0 keeps the set's own validation split, if any.
     conflict: coloured-digits: share of training digits whose colour contradicts their class.
     data_seed: of held-out splits and generated sets.
+    names: pattern of file names, such as "{age}_{gender}_{race}_", for folders whose labels are in the names.
+    label, group: rules on the parts of such names, such as "age>=40" or "gender"; for CelebA, attributes.
 
     >>> data = load("coloured-digits", val=0.1)
     >>> data.shape, len(data.train), len(data.val), len(data.test)
@@ -46,7 +52,7 @@ def load(
         conflict=conflict,
         seed=data_seed,
     )
-    found = find(name_or_path)(options)
+    found = find(name_or_path, Rules(names=names, label=label, group=group))(options)
     data = open_files(found, image_size) if isinstance(found, Listing) else found
     splits: dict[str, Split | None] = {"train": data.train, "val": data.val, "test": data.test}
     refuse(find_problems(data.classes, {k: s.labels for k, s in splits.items() if s is not None}), data.name)

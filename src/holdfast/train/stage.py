@@ -61,8 +61,11 @@ class StageRun:
         times = torch.ones(count, dtype=torch.int64) if repeats is None else repeats.cpu()
         self.positions = torch.arange(count).repeat_interleave(times)
         self.steps_per_epoch = batches(len(self.positions), loop.batch_size)
+        network = _compiled(self.trainee) if loop.compile else self.trainee
+        for auxiliary in method.children() if loop.compile else ():
+            auxiliary.compile(dynamic=False)
         self.plain_step = Step(
-            model=_compiled(self.trainee) if loop.compile else self.trainee,
+            model=network,
             method=method,
             optimizer=self.optimizer,
             auxiliary_optimizer=self.auxiliary_optimizer,

@@ -9,10 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from holdfast.borrow import evaluating, frozen_statistics
+from holdfast.borrow import evaluating, frozen_parameters, frozen_statistics
 from holdfast.errors import require
 from holdfast.vicinity.attacks.common import Mode, Model
 from holdfast.vicinity.norms import Norm, Space, make_ball
+from holdfast.vicinity.streams import side_by_side
 
 
 def bias_adversarial(
@@ -47,7 +48,7 @@ def bias_adversarial(
         return x.detach().clone()
     length = min(radius, 2.5 * radius / steps) if step_size is None else step_size
     both = [m for m in (model, biased) if isinstance(m, torch.nn.Module)]
-    with ExitStack() as loan, torch.no_grad():
+    with ExitStack() as loan, frozen_parameters(*both), torch.no_grad():
         for borrowed in both:
             loan.enter_context(evaluating(borrowed) if mode == "eval" else frozen_statistics(borrowed))
         position = ball.random(generator) if random_start else ball.start
@@ -64,10 +65,18 @@ def objective(x: Tensor, y: Tensor, model: Model, biased: Model, *, lam: float) 
 
 
 def _slope(x: Tensor, y: Tensor, model: Model, biased: Model, lam: float) -> Tensor:
+    """Gradient of the objective; the models know nothing of each other, so each has its part computed by itself."""
+    if not lam:
+        return _gradient(x, y, biased)
+    away, own = side_by_side(lambda: _gradient(x, y, biased), lambda: _gradient(x, y, model), x.device)
+    return away - lam * own
+
+
+def _gradient(x: Tensor, y: Tensor, model: Model) -> Tensor:
     with torch.enable_grad():
         x = x.detach().requires_grad_()
-        (slope,) = torch.autograd.grad(objective(x, y, model, biased, lam=lam).sum(), x)
-    return slope
+        (gradient,) = torch.autograd.grad(_loss(model(x), y).sum(), x)
+    return gradient
 
 
 def _loss(logits: Tensor, y: Tensor) -> Tensor:

@@ -60,7 +60,10 @@ class Ball:
 
     def ascent(self, gradient: Tensor) -> Tensor:
         """The step of length 1, in units of the radius, along which a linear function rises most."""
-        return unit(gradient.to(self.low.dtype) * self.scale, self.norm) * self.scale
+        gradient = gradient.to(self.low.dtype)
+        if not isinstance(self.scale, Tensor):
+            return unit(gradient, self.norm)
+        return unit(gradient * self.scale, self.norm) * self.scale
 
     def project(self, position: Tensor) -> Tensor:
         """The nearest position in the ball (L2: along the ray to the centre), cut to the range of pixels."""

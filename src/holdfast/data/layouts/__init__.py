@@ -1,0 +1,1 @@
+"""Sets of the literature in the folders they are published in."""

@@ -1,0 +1,74 @@
+"""Knowing what was never seen: scores (pure), detectors, thresholds, label-free models, few labels."""
+
+from holdfast.detect.describe import Description, describe_images, probe
+from holdfast.detect.detectors import (
+    DETECTORS,
+    KL,
+    KNN,
+    MSP,
+    Detector,
+    Elbo,
+    Energy,
+    LikelihoodRegret,
+    Mahalanobis,
+    MaxLogit,
+    Reconstruction,
+    RelativeMahalanobis,
+    Rotation,
+    ViM,
+    make_detector,
+)
+from holdfast.detect.evaluation import Estimate, Evaluation, auroc, evaluate
+from holdfast.detect.few_labels import EncoderClassifier, FewLabels, FixMatch, Mistakes, train_few_labels
+from holdfast.detect.fused import Fused
+from holdfast.detect.loop import LoopSettings
+from holdfast.detect.monitor import Monitor, fit_monitor
+from holdfast.detect.rotation import train_rotation
+from holdfast.detect.seen import ClassifierSight, JointSight, RotationSight, Seen, Sight, VAESight, look_at
+from holdfast.detect.threshold import Threshold
+from holdfast.detect.vae import TrainedVAE, train_vae
+
+__all__ = [
+    "DETECTORS",
+    "KL",
+    "KNN",
+    "MSP",
+    "ClassifierSight",
+    "Description",
+    "Detector",
+    "Elbo",
+    "EncoderClassifier",
+    "Energy",
+    "Estimate",
+    "Evaluation",
+    "FewLabels",
+    "FixMatch",
+    "Fused",
+    "JointSight",
+    "LikelihoodRegret",
+    "LoopSettings",
+    "Mahalanobis",
+    "MaxLogit",
+    "Mistakes",
+    "Monitor",
+    "Reconstruction",
+    "RelativeMahalanobis",
+    "Rotation",
+    "RotationSight",
+    "Seen",
+    "Sight",
+    "Threshold",
+    "TrainedVAE",
+    "VAESight",
+    "ViM",
+    "auroc",
+    "describe_images",
+    "evaluate",
+    "fit_monitor",
+    "look_at",
+    "make_detector",
+    "probe",
+    "train_few_labels",
+    "train_rotation",
+    "train_vae",
+]

@@ -1,0 +1,162 @@
+"""A set in few dimensions: where its images lie, how well its classes lie apart, what lies between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from holdfast.borrow import evaluating
+from holdfast.detect.pictures import strip
+from holdfast.detect.seen import Images, batches
+from holdfast.errors import HoldfastError, require, unknown
+from holdfast.models.vae import VAE
+from holdfast.rng import derive
+from holdfast.types import Finding
+
+PROJECTIONS: Final = ("auto", "latent", "pca", "tsne", "umap")
+NEIGHBOURS: Final = 5
+MOST_SILHOUETTE: Final = 2000
+"""Silhouette compares every pair: a sample of so many stands for a larger set."""
+MOST_POINTS: Final = 2000
+"""Points of a map that a report draws."""
+
+
+def probe(z: Tensor, labels: Tensor, *, seed: int = 0) -> dict[str, float]:
+    """How well classes lie apart in z (N, K).
+
+    silhouette: in [-1, 1]. linear, knn: accuracy of a linear and a k-NN classifier on a held-out third.
+    """
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import silhouette_score
+    from sklearn.model_selection import train_test_split
+    from sklearn.neighbors import KNeighborsClassifier
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    require(len(torch.unique(labels)) >= 2, "a probe needs labels of at least two classes")
+    require(
+        int(torch.bincount(labels).clamp(min=0)[torch.unique(labels)].min()) >= 3,
+        "a probe needs at least three samples of every class",
+    )
+    points, truth = z.double().numpy(), labels.numpy()
+    state = derive(seed, "describe/probe") % 2**32
+    x, x_test, y, y_test = train_test_split(points, truth, test_size=1 / 3, random_state=state, stratify=truth)
+    linear = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000)).fit(x, y)
+    neighbours = make_pipeline(StandardScaler(), KNeighborsClassifier(min(NEIGHBOURS, len(x)))).fit(x, y)
+    return {
+        "silhouette": float(
+            silhouette_score(points, truth, sample_size=min(MOST_SILHOUETTE, len(points)), random_state=state)
+        ),
+        "linear": float(linear.score(x_test, y_test)),
+        "knn": float(neighbours.score(x_test, y_test)),
+    }
+
+
+def project(z: Tensor, *, how: str = "auto", seed: int = 0) -> Tensor:
+    """(N, 2) a map of z (N, K): z itself where it has two dimensions, else PCA, t-SNE or UMAP of it."""
+    if how not in PROJECTIONS:
+        raise unknown("projection", how, PROJECTIONS)
+    if how == "auto":
+        how = "latent" if z.shape[1] == 2 else "pca"
+    if how == "latent":
+        require(z.shape[1] == 2, f"the latent itself is a map only with 2 dimensions, it has {z.shape[1]}; use pca")
+        return z
+    require(len(z) >= 3, f"a projection needs at least 3 images, got {len(z)}")
+    if how == "pca":
+        if z.shape[1] == 1:
+            return torch.cat([z, torch.zeros_like(z)], 1)
+        centred = (z - z.mean(0)).double()
+        u, s, _ = torch.linalg.svd(centred, full_matrices=False)
+        flat: Tensor = u[:, :2] * s[:2]
+        return (flat * flat.gather(0, flat.abs().argmax(0, keepdim=True)).sign()).float()  # a sign that is repeatable
+    state = derive(seed, "describe/project") % 2**32
+    if how == "tsne":
+        from sklearn.manifold import TSNE
+
+        perplexity = min(30.0, (len(z) - 1) / 3)
+        made = TSNE(2, perplexity=perplexity, init="pca", random_state=state).fit_transform(z.numpy())
+        return torch.from_numpy(np.ascontiguousarray(made)).float()
+    try:
+        from umap import UMAP  # type: ignore[import-not-found]
+    except ImportError as error:
+        raise HoldfastError("umap is not installed; pip install umap-learn, or use pca or tsne") from error
+    return torch.from_numpy(UMAP(random_state=state).fit_transform(z.numpy())).float()
+
+
+@dataclass(frozen=True, eq=False)
+class Description:
+    """map: (N, 2). z: (N, K) mean of q(z|x). pictures: uint8 (rows, columns, C, H, W) of each kind."""
+
+    z: Tensor
+    map: Tensor
+    pictures: dict[str, Tensor]
+    figures: dict[str, float]
+
+
+def describe_images(
+    vae: VAE, images: Images, *, labels: Tensor | None = None, projection: str = "auto", seed: int = 0, steps: int = 9
+) -> Description:
+    """Where a VAE puts images, and what it draws: reconstructions, a walk along each dimension, one between images."""
+    parts, first = [], None
+    with evaluating(vae), torch.no_grad():
+        for x in batches(images, next(vae.parameters()).device):
+            first = x if first is None else first
+            parts.append(vae(x).cpu())
+        require(bool(parts), "there is no image to describe; give at least one")
+        assert first is not None
+        z = torch.cat(parts)
+        pictures = {
+            "reconstructions": torch.stack([first[:steps], vae.decode(vae(first[:steps]))]).cpu(),
+            "traversals": _walks(vae, z, steps),
+            "interpolations": _between(vae, z, labels, steps),
+        }
+    if labels is None and not isinstance(images, Tensor) and bool((images.labels >= 0).all()):
+        labels = images.labels
+    figures = probe(z, labels, seed=seed) if labels is not None and len(torch.unique(labels)) > 1 else {}
+    as_bytes = {k: v.clamp(0, 1).mul(255).round().to(torch.uint8) for k, v in pictures.items()}
+    return Description(z, project(z, how=projection, seed=seed), as_bytes, figures)
+
+
+def _walks(vae: VAE, z: Tensor, steps: int, most: int = 6) -> Tensor:
+    """Each dimension from its 2.5th to its 97.5th percentile, the others at their mean; the widest ones first."""
+    device = next(vae.parameters()).device
+    wide = z.std(0, unbiased=False).argsort(descending=True)[:most]
+    low, high = z.quantile(0.025, 0), z.quantile(0.975, 0)
+    rows = []
+    for k in wide.tolist():
+        row = z.mean(0).repeat(steps, 1)
+        row[:, k] = torch.linspace(float(low[k]), float(high[k]), steps)
+        rows.append(vae.decode(row.to(device)).cpu())
+    return torch.stack(rows)
+
+
+def _between(vae: VAE, z: Tensor, labels: Tensor | None, steps: int, most: int = 4) -> Tensor:
+    """Straight lines between images, of different classes where they are known."""
+    device = next(vae.parameters()).device
+    ends = torch.arange(len(z)) if labels is None else torch.stack([
+        (labels == label).nonzero()[0, 0] for label in torch.unique(labels)
+    ])  # fmt: skip
+    chosen = z[ends[: most + 1]] if len(ends) > 1 else z[[0, 0]]
+    share = torch.linspace(0, 1, steps)[:, None]
+    rows = [vae.decode(torch.lerp(a, b, share).to(device)).cpu() for a, b in pairwise(chosen)]
+    return torch.stack(rows)
+
+
+def findings(made: Description, labels: Tensor | None, classes: tuple[str, ...]) -> tuple[Finding, ...]:
+    """The description as findings: the probes as numbers, the map and the pictures as evidence."""
+    n = len(made.z)
+    kept = torch.unique(torch.linspace(0, n - 1, min(n, MOST_POINTS)).round().long())
+    points: dict[str, Any] = {"points": [[round(v, 4) for v in row] for row in made.map[kept].tolist()]}
+    if labels is not None:
+        points |= {"labels": labels[kept].tolist(), "classes": list(classes)}
+    rows = {name: [strip(row) for row in grid] for name, grid in made.pictures.items()}
+    settings = {"latent": made.z.shape[1]}
+    return (
+        Finding("describe", "map", None, n, settings=settings, evidence={**points, "strips": rows}),
+        *(Finding("describe", f"{name}", value, n, settings=settings) for name, value in made.figures.items()),
+    )

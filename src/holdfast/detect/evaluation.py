@@ -1,0 +1,156 @@
+"""How well scores tell anomalies from normal data, with bootstrap intervals. Anomalies are the positive class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from holdfast.detect.threshold import Threshold
+from holdfast.errors import require
+
+RESAMPLES = 1000
+CELLS = 2**22
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number and its 95 % bootstrap interval; low and high are None where there was nothing to resample."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Scores against the truth.
+
+    ranking: auroc; ap (average precision, the step-wise sum, not the trapezoid); fpr95 (share of normal data that is
+    flagged when the threshold is low enough to catch 95 % of the anomalies).
+    decision: precision, recall, f1 and false_alarm_rate at the threshold; empty without one. confusion: true/false
+    positives and negatives at the threshold.
+    """
+
+    normal: int
+    anomalous: int
+    ranking: dict[str, Estimate]
+    decision: dict[str, Estimate]
+    confusion: dict[str, int]
+
+    @property
+    def estimates(self) -> dict[str, Estimate]:
+        return {**self.ranking, **self.decision}
+
+
+def evaluate(
+    scores: Tensor,
+    anomalous: Tensor,
+    *,
+    threshold: Threshold | None = None,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Evaluation:
+    """Judge scores (N,) against the truth (N,) bool. Samples are redrawn within each kind: both keep their number."""
+    scores, anomalous = scores.double().cpu(), anomalous.bool().cpu()
+    require(
+        scores.ndim == 1 and scores.shape == anomalous.shape,
+        f"scores {tuple(scores.shape)} and truth {tuple(anomalous.shape)} must both have shape (N,)",
+    )
+    require(bool(torch.isfinite(scores).all()), "scores have NaN or infinite values; check the detector")
+    n, positives = len(scores), int(anomalous.sum())
+    require(0 < positives < n, f"both kinds are needed, got {positives} anomalies among {n}; add what is missing")
+    order = scores.argsort(descending=True, stable=True)
+    ordered, truth = scores[order], anomalous[order]
+    flags = torch.zeros(n, dtype=torch.bool) if threshold is None else threshold.flag(ordered)
+    once = _figures(torch.ones(1, n, dtype=torch.float64), ordered, truth, flags)
+    generator = torch.Generator().manual_seed(seed)
+    step = max(1, CELLS // n)
+    drawn = [
+        _figures(_redrawn(min(step, resamples - first), truth, generator), ordered, truth, flags)
+        for first in range(0, resamples, step)
+    ]
+    spread = torch.cat(drawn) if drawn else torch.empty(0, len(FIGURES), dtype=torch.float64)
+    estimates = {name: _estimate(once[0, i], spread[:, i]) for i, name in enumerate(FIGURES)}
+    confusion = {
+        "true_positive": int((flags & truth).sum()),
+        "false_positive": int((flags & ~truth).sum()),
+        "false_negative": int((~flags & truth).sum()),
+        "true_negative": int((~flags & ~truth).sum()),
+    }
+    return Evaluation(
+        normal=n - positives,
+        anomalous=positives,
+        ranking={name: estimates[name] for name in FIGURES[:3]},
+        decision={name: estimates[name] for name in FIGURES[3:]} if threshold is not None else {},
+        confusion=confusion if threshold is not None else {},
+    )
+
+
+FIGURES = ("auroc", "ap", "fpr95", "precision", "recall", "f1", "false_alarm_rate")
+
+
+def auroc(scores: Tensor, anomalous: Tensor) -> float:
+    """The chance that an anomaly scores above a normal sample; a tie counts half.
+
+    >>> auroc(torch.tensor([0.1, 0.4, 0.4, 0.9]), torch.tensor([False, False, True, True]))
+    0.875
+    """
+    return evaluate(scores, anomalous, resamples=0).ranking["auroc"].value
+
+
+def curves(scores: Tensor, anomalous: Tensor, *, points: int = 200) -> dict[str, list[list[float]]]:
+    """roc: [false alarms, recall] and pr: [recall, precision], thinned to so many points, for a report."""
+    order = scores.double().argsort(descending=True, stable=True)
+    truth, ordered = anomalous.bool()[order], scores.double()[order]
+    ends = _ends(ordered)
+    tp, fp = truth.cumsum(0)[ends].double(), (~truth).cumsum(0)[ends].double()
+    roc = torch.stack([fp / fp[-1], tp / tp[-1]], 1)
+    pr = torch.stack([tp / tp[-1], tp / (tp + fp)], 1)
+    kept = torch.unique(torch.linspace(0, len(ends) - 1, min(points, len(ends))).round().long())
+    return {"roc": [[0.0, 0.0], *roc[kept].tolist()], "pr": pr[kept].tolist()}
+
+
+def _figures(weights: Tensor, ordered: Tensor, truth: Tensor, flags: Tensor) -> Tensor:
+    """(B, len(FIGURES)) for weights (B, N): how often each sample, in falling order of score, was drawn."""
+    ends = _ends(ordered)
+    hits, alarms = weights * truth, weights * ~truth
+    tp, fp = hits.cumsum(1)[:, ends], alarms.cumsum(1)[:, ends]
+    positives, negatives = tp[:, -1:], fp[:, -1:]
+    recall, alarm_rate = tp / positives, fp / negatives
+    steps = recall.diff(dim=1, prepend=torch.zeros_like(recall[:, :1]))
+    rates = alarm_rate.diff(dim=1, prepend=torch.zeros_like(alarm_rate[:, :1]))
+    area = (rates * (recall - steps / 2)).sum(1)
+    precision_at = tp / (tp + fp).clamp(min=1)
+    ap = (steps * precision_at).sum(1)
+    reached = (recall >= 0.95 - 1e-12).double().argmax(1, keepdim=True)
+    fpr95 = alarm_rate.gather(1, reached)[:, 0]
+    found, false = (hits * flags).sum(1), (alarms * flags).sum(1)
+    precision = torch.where(found + false > 0, found / (found + false).clamp(min=1), 0)
+    recalled = found / positives[:, 0]
+    f1 = 2 * found / (found + false + positives[:, 0])
+    return torch.stack([area, ap, fpr95, precision, recalled, f1, false / negatives[:, 0]], 1)
+
+
+def _ends(ordered: Tensor) -> Tensor:
+    """Positions where a run of equal scores ends: a threshold cannot tell its members apart."""
+    last = torch.ones(len(ordered), dtype=torch.bool)
+    last[:-1] = ordered[:-1] != ordered[1:]
+    return last.nonzero().flatten()
+
+
+def _redrawn(count: int, truth: Tensor, generator: torch.Generator) -> Tensor:
+    weights = torch.zeros(count, len(truth), dtype=torch.float64)
+    for kind in (truth, ~truth):
+        own = kind.nonzero().flatten()
+        drawn = own[torch.randint(len(own), (count, len(own)), generator=generator)]
+        weights.scatter_add_(1, drawn, torch.ones(drawn.shape, dtype=torch.float64))
+    return weights
+
+
+def _estimate(value: Tensor, spread: Tensor) -> Estimate:
+    if not len(spread):
+        return Estimate(float(value))
+    low, high = spread.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
+    return Estimate(float(value), low, high)

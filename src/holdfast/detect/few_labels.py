@@ -1,0 +1,288 @@
+"""Classifiers from few labels and many images without: the report's way, done right, and four that beat it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.borrow import evaluating
+from holdfast.data.augment import to_float
+from holdfast.detect.augmentation import strong, weak
+from holdfast.detect.loop import LoopSettings, Losses, optimise
+from holdfast.detect.rotation import pixel_statistics
+from holdfast.detect.seen import Images, batches
+from holdfast.detect.vae import resident
+from holdfast.elbo import reparameterise
+from holdfast.errors import require, unknown
+from holdfast.losses import cross_entropy
+from holdfast.models import build_model
+from holdfast.models.heads import find_head, replace_head
+from holdfast.models.vae import VAE
+from holdfast.rng import derive
+from holdfast.train.precision import autocast, kernels
+
+WAYS: Final = ("frozen", "fine-tuned", "supervised", "rotation", "fixmatch")
+EMA: Final = 0.999
+
+
+@dataclass(frozen=True)
+class Mistakes:
+    """What the report's classifier did that it should not have; off by default.
+
+    softmax_before_loss: probabilities are given to a loss that takes logits: with five classes it cannot fall below
+    log(1 + 4/e) = 0.905. sampled_z: a random draw of z is classified instead of its mean.
+    """
+
+    softmax_before_loss: bool = False
+    sampled_z: bool = False
+
+
+@dataclass(frozen=True)
+class FixMatch:
+    """Settings of Sohn et al. (2020): how many unlabelled images a labelled one, how sure a guess must be, weight."""
+
+    ratio: int = 7
+    confidence: float = 0.95
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        require(self.ratio >= 1, f"ratio must be >= 1, got {self.ratio}")
+        require(0 < self.confidence <= 1, f"confidence must be in (0, 1], got {self.confidence}")
+        require(self.weight >= 0, f"weight must be >= 0, got {self.weight}")
+
+
+class EncoderClassifier(nn.Module):
+    """The report's head on a VAE's encoder: latent → 256 → 512 → classes, on the mean of q(z|x), giving logits.
+
+    frozen: the encoder keeps its weights, whoever trains the module: any method and ascent of the project can.
+    """
+
+    def __init__(
+        self, encoder: VAE, num_classes: int, *, frozen: bool = True, mistakes: Mistakes | None = None
+    ) -> None:
+        super().__init__()
+        self.encoder, self.frozen, self.mistakes = encoder, frozen, mistakes or Mistakes()
+        latent = encoder.settings.latent
+        self.head = nn.Sequential(
+            nn.Linear(latent, 256), nn.ReLU(), nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, num_classes)
+        )
+        if frozen:
+            for parameter in encoder.parameters():
+                parameter.requires_grad_(False)
+
+    def forward(self, x: Tensor, noise: Tensor | None = None) -> Tensor:
+        mean, log_var = self.encoder.encode(x)
+        if self.mistakes.sampled_z:
+            z = reparameterise(mean, log_var, torch.randn_like(mean) if noise is None else noise)
+        else:
+            z = mean
+        out: Tensor = self.head(z)
+        return out.softmax(1) if self.mistakes.softmax_before_loss else out
+
+
+@dataclass(frozen=True, eq=False)
+class FewLabels:
+    """A classifier and how its training went: one record an epoch."""
+
+    model: nn.Module
+    history: tuple[dict[str, float], ...]
+
+
+def train_few_labels(
+    way: str,
+    images: Images,
+    labels: Tensor,
+    *,
+    num_classes: int,
+    vae: VAE | None = None,
+    encoder: nn.Module | None = None,
+    unlabeled: Images | None = None,
+    model: str = "convnet",
+    loop: LoopSettings | None = None,
+    mistakes: Mistakes | None = None,
+    fixmatch: FixMatch | None = None,
+    flip: bool = False,
+    device: str | torch.device = "cpu",
+    on_epoch: Callable[[int, dict[str, float]], None] | None = None,
+) -> FewLabels:
+    """Train a classifier on labelled images (N, C, H, W) with labels (N,).
+
+    way: ``frozen`` (a VAE's encoder held still, the report's head), ``fine-tuned`` (the same, moving), ``supervised``
+    (a small network from scratch, augmented), ``rotation`` (the same, started from an encoder that learned to predict
+    rotations), ``fixmatch`` (the same, with ``unlabeled`` images: where it is sure of an image, it must say the same
+    of a strongly changed copy). flip: whether mirroring an image leaves its class as it is.
+    """
+    if way not in WAYS:
+        raise unknown("way", way, WAYS)
+    loop = loop or LoopSettings(epochs=30, batch_size=64, lr=1e-3, schedule="cosine")
+    device = torch.device(device)
+    x = resident(images, device)
+    require(labels.shape == (len(x),), f"{len(x)} images need as many labels, got shape {tuple(labels.shape)}")
+    require(
+        bool(((labels >= 0) & (labels < num_classes)).all()),
+        f"labels must be in 0..{num_classes - 1}, got {int(labels.min())} to {int(labels.max())}",
+    )
+    y = labels.to(device)
+    draw = torch.Generator(device).manual_seed(derive(loop.seed, f"few-labels/{way}"))
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(derive(loop.seed, "few-labels/weights"))
+        network = _network(way, vae, encoder, model, x, num_classes, mistakes).to(device)
+    if device.type == "cuda":
+        network = network.to(memory_format=torch.channels_last)
+    averaged: nn.Module | None = None
+    if way in ("frozen", "fine-tuned"):
+        losses = _latent_losses(network, x, y, draw, loop)
+    elif way == "fixmatch":
+        require(unlabeled is not None, "fixmatch needs unlabelled images; give unlabeled")
+        assert unlabeled is not None
+        others = resident(unlabeled, device)
+        require(others.shape[1:] == x.shape[1:], f"unlabelled images are {tuple(others.shape[1:])}, "
+                f"labelled ones {tuple(x.shape[1:])}; make them equal")  # fmt: skip
+        losses = _fixmatch_losses(network, x, y, others, draw, loop, fixmatch or FixMatch(), flip)
+        averaged = copy.deepcopy(network)
+    else:
+        losses = _supervised_losses(network, x, y, draw, loop, flip)
+    network.train()
+    parameters = [p for p in network.parameters() if p.requires_grad]
+    with kernels(loop.precision, deterministic=False):
+        history = optimise(
+            losses,
+            parameters,
+            len(x),
+            loop,
+            device=device,
+            generators=(draw,),
+            on_epoch=on_epoch,
+            after_step=None if averaged is None else _follow(averaged, network),
+        )
+    final = network if averaged is None else averaged
+    return FewLabels(final.eval(), history)
+
+
+def accuracy(
+    model: nn.Module, images: Images, labels: Tensor, *, seed: int = 0, device: str | torch.device = "cpu"
+) -> tuple[float, float]:
+    """(share of images classified right, mean cross-entropy); a model that draws at random does so from the seed."""
+    device = torch.device(device)
+    hits, loss, first = 0, 0.0, 0
+    with evaluating(model), torch.no_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(derive(seed, "few-labels/accuracy"))
+        for x in batches(images, device):
+            truth = labels[first : first + len(x)].to(device)
+            out = model(x)
+            hits += int((out.argmax(1) == truth).sum())
+            loss += float(cross_entropy(out, truth).sum())
+            first += len(x)
+    require(first > 0, "there is no image to classify; give at least one")
+    return hits / first, loss / first
+
+
+def _network(
+    way: str,
+    vae: VAE | None,
+    encoder: nn.Module | None,
+    model: str,
+    x: Tensor,
+    num_classes: int,
+    mistakes: Mistakes | None,
+) -> nn.Module:
+    if way in ("frozen", "fine-tuned"):
+        require(vae is not None, f"{way} needs a trained VAE; give vae")
+        assert vae is not None
+        own = copy.deepcopy(vae)
+        for parameter in own.parameters():
+            parameter.requires_grad_(True)
+        return EncoderClassifier(own, num_classes, frozen=way == "frozen", mistakes=mistakes)
+    if way == "rotation":
+        require(encoder is not None, "rotation needs an encoder trained by train_rotation; give encoder")
+        started = copy.deepcopy(encoder)
+        assert started is not None
+        require(bool(find_head(started)), "the encoder has no head to replace")
+        replace_head(started, num_classes)
+        return started
+    channels, height, width = x.shape[1:]
+    mean, std = pixel_statistics(x)
+    return build_model(
+        model, num_classes=num_classes, in_channels=channels, image_size=(height, width), mean=mean, std=std
+    ).model
+
+
+def _latent_losses(
+    network: nn.Module, x: Tensor, y: Tensor, draw: torch.Generator, loop: LoopSettings
+) -> Callable[[Tensor], Losses]:
+    assert isinstance(network, EncoderClassifier)
+    latent = network.encoder.settings.latent
+
+    def losses(index: Tensor) -> Losses:
+        noise = torch.randn(len(index), latent, device=x.device, generator=draw)
+        with autocast(loop.precision, x.device):
+            out = network(to_float(x[index]), noise)
+        return {"loss": cross_entropy(out, y[index]).mean()}
+
+    return losses
+
+
+def _supervised_losses(
+    network: nn.Module, x: Tensor, y: Tensor, draw: torch.Generator, loop: LoopSettings, flip: bool
+) -> Callable[[Tensor], Losses]:
+    def losses(index: Tensor) -> Losses:
+        with autocast(loop.precision, x.device):
+            out = network(strong(to_float(x[index]), draw, flip=flip))
+        return {"loss": cross_entropy(out, y[index]).mean()}
+
+    return losses
+
+
+def _fixmatch_losses(
+    network: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    others: Tensor,
+    draw: torch.Generator,
+    loop: LoopSettings,
+    settings: FixMatch,
+    flip: bool,
+) -> Callable[[Tensor], Losses]:
+    """One forward for all three kinds of images, so that batch norm sees them together, as the authors do."""
+
+    def losses(index: Tensor) -> Losses:
+        n = len(index)
+        chosen = torch.randint(len(others), (n * settings.ratio,), device=x.device, generator=draw)
+        plain = to_float(others[chosen])
+        batch = torch.cat([
+            weak(to_float(x[index]), draw, flip=flip), weak(plain, draw, flip=flip), strong(plain, draw, flip=flip)
+        ])  # fmt: skip
+        with autocast(loop.precision, x.device):
+            out = network(batch).float()
+        labelled, guesses, changed = out[:n], out[n : n + len(chosen)], out[n + len(chosen) :]
+        confidence, guess = guesses.detach().softmax(1).max(1)
+        sure = (confidence >= settings.confidence).float()
+        supervised = cross_entropy(labelled, y[index]).mean()
+        consistent = (cross_entropy(changed, guess) * sure).mean()
+        return {"loss": supervised + settings.weight * consistent, "supervised": supervised, "sure": sure.mean()}
+
+    return losses
+
+
+def _follow(averaged: nn.Module, network: nn.Module) -> Callable[[], None]:
+    """The average moves a little towards the network after each step; it starts moving fast."""
+    own = list(averaged.parameters())
+    theirs = list(network.parameters())
+    buffers = list(zip(averaged.buffers(), network.buffers(), strict=True))
+    steps = torch.zeros((), device=own[0].device)
+
+    @torch.no_grad()
+    def follow() -> None:
+        steps.add_(1)
+        weight = 1 - torch.clamp((1 + steps) / (10 + steps), max=EMA)
+        for mine, other in zip(own, theirs, strict=True):
+            mine.add_((other - mine) * weight)
+        for kept, current in buffers:
+            kept.copy_(current)
+
+    return follow

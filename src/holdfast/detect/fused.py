@@ -1,0 +1,100 @@
+"""Several scores as one: each z-scored on held-out normal data, then joined."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from holdfast.detect.detectors import DETECTORS, Detector, make_detector
+from holdfast.detect.seen import Images, Seen, Sight, look_at
+from holdfast.errors import require
+
+COMBINE = ("mean", "max")
+
+
+class Fused(Detector):
+    """The mean (or the largest) of its members' z-scores.
+
+    Corrupted pixels and foreign meaning show in different scores; a z-score makes their units the same. Members learn
+    from one part of the normal data, centre and scale come from the other: a distance to data that one was fitted on
+    is too small to be typical.
+    """
+
+    name = "fused"
+
+    def __init__(self, members: Sequence[Detector], sight: Sight | None = None, *, combine: str = "mean") -> None:
+        super().__init__(sight)
+        require(len(members) >= 1, "fused needs at least one member")
+        names = [member.name for member in members]
+        require(len(set(names)) == len(names), f"fused has a member twice: {', '.join(names)}")
+        require(combine in COMBINE, f"combine must be one of {', '.join(COMBINE)}, got {combine!r}")
+        self.members, self.combine = tuple(members), combine
+        self.needs = tuple(dict.fromkeys(need for member in members for need in member.needs))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"combine": self.combine, "members": {m.name: m.settings for m in self.members}}
+
+    def fit(self, images: Images, *, labels: Tensor | None = None, held_out: Images | None = None) -> Self:
+        seen = look_at(self._sight, images)
+        kept = None if held_out is None else look_at(self._sight, held_out)
+        return self.fit_features(seen, labels=labels, held_out=kept)
+
+    def fit_features(self, seen: Seen | Tensor, *, labels: Tensor | None = None, held_out: Seen | None = None) -> Self:
+        """Learn from normal data. held_out: normal data for centre and scale; by default every fifth sample."""
+        seen = self._given(seen)
+        if labels is not None:
+            seen = seen.beside(Seen(labels=labels))
+        if held_out is None:
+            require(len(seen) >= 10, f"fused needs at least 10 normal samples to hold some out, got {len(seen)}")
+            kept = torch.arange(len(seen)) % 5 == 4
+            seen, held_out = seen[~kept], seen[kept]
+        require(len(held_out) >= 2, f"fused needs at least 2 held-out normal samples, got {len(held_out)}")
+        for member in self.members:
+            member.fit_features(seen)
+        values = self.member_scores(held_out).double()
+        centre, scale = values.mean(0), values.std(0)
+        for member, deviation in zip(self.members, scale.tolist(), strict=True):
+            require(
+                deviation > 0,
+                f"{member.name} gives every held-out normal sample the same score, so it has no scale; leave it out "
+                "(constant images?)",
+            )
+        self.state = {"centre": centre, "scale": scale}
+        return self
+
+    def member_scores(self, seen: Seen) -> Tensor:
+        """(N, M) the raw score of each member."""
+        return torch.stack([member.score_features(seen) for member in self.members], 1)
+
+    def z_scores(self, seen: Seen) -> Tensor:
+        """(N, M) how many standard deviations each score lies above what is normal."""
+        require(bool(self.state), "fused has not been fitted; call fit first")
+        return (self.member_scores(seen).double() - self.state["centre"]) / self.state["scale"]
+
+    def _score(self, seen: Seen) -> Tensor:
+        z = self.z_scores(seen)
+        return z.mean(1) if self.combine == "mean" else z.amax(1)
+
+    def all_state(self) -> dict[str, Tensor]:
+        """Everything that fitting made, members included, under names of their own."""
+        own = {f"fused/{name}": value for name, value in self.state.items()}
+        return own | {f"{m.name}/{name}": value for m in self.members for name, value in m.state.items()}
+
+    def load_state(self, tensors: dict[str, Tensor]) -> Self:
+        everyone: list[Detector] = [self, *self.members]
+        for detector in everyone:
+            head = f"{detector.name}/"
+            detector.state = {n.removeprefix(head): t for n, t in tensors.items() if n.startswith(head)}
+        return self
+
+    @classmethod
+    def from_settings(cls, settings: dict[str, Any], sight: Sight | None = None) -> Fused:
+        members = [make_detector(name, sight, **own) for name, own in settings["members"].items()]
+        return cls(members, sight, combine=settings["combine"])
+
+
+NAMES = (*DETECTORS, Fused.name)

@@ -1,0 +1,67 @@
+"""An encoder without labels: taught to tell by how many quarter turns an image is rotated (Gidaris et al., 2018)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from holdfast.data.augment import crop_and_flip, to_float
+from holdfast.detect.loop import LoopSettings, Losses, optimise
+from holdfast.detect.seen import TURNS, Images
+from holdfast.detect.vae import resident
+from holdfast.errors import require
+from holdfast.losses import cross_entropy
+from holdfast.models import Built, build_model
+from holdfast.rng import derive
+from holdfast.train.precision import autocast, kernels
+
+
+def train_rotation(
+    images: Images,
+    loop: LoopSettings | None = None,
+    *,
+    model: str = "convnet",
+    shift: int = 2,
+    device: str | torch.device = "cpu",
+    on_epoch: Callable[[int, dict[str, float]], None] | None = None,
+) -> Built:
+    """A network with a head of four: every image of a batch is shown in one of the four turns, shifted a little."""
+    loop = loop or LoopSettings(schedule="cosine")
+    device = torch.device(device)
+    x = resident(images, device)
+    channels, height, width = x.shape[1:]
+    require(height == width, f"quarter turns need square images, got {height}x{width}; crop or pad them")
+    mean, std = pixel_statistics(x)
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(derive(loop.seed, "rotation/weights"))
+        built = build_model(
+            model, num_classes=TURNS, in_channels=channels, image_size=(height, width), mean=mean, std=std
+        )
+    network = built.model.to(device)
+    if device.type == "cuda":
+        network = network.to(memory_format=torch.channels_last)
+    draw = torch.Generator(device).manual_seed(derive(loop.seed, "rotation/augment"))
+
+    def losses(index: Tensor) -> Losses:
+        batch = to_float(crop_and_flip(x[index], pad=min(shift, height // 4), flip=False, generator=draw))
+        turned = torch.cat([batch.rot90(turns, (2, 3)) for turns in range(TURNS)])
+        truth = torch.arange(TURNS, device=device).repeat_interleave(len(batch))
+        with autocast(loop.precision, device):
+            logits = network(turned)
+        right = (logits.argmax(1) == truth).float().mean()
+        return {"loss": cross_entropy(logits, truth).mean(), "accuracy": right}
+
+    network.train()
+    with kernels(loop.precision, deterministic=False):
+        optimise(losses, network.parameters(), len(x), loop, device=device, generators=(draw,), on_epoch=on_epoch)
+    network.eval()
+    return built
+
+
+def pixel_statistics(x: Tensor) -> tuple[list[float], list[float]]:
+    """(mean, standard deviation) of each channel of uint8 images, in [0, 1]."""
+    values = x.double() / 255
+    mean, std = values.mean((0, 2, 3)), values.std((0, 2, 3), unbiased=False)
+    return mean.tolist(), std.clamp(min=1 / 255).tolist()

@@ -1,0 +1,103 @@
+"""Anomaly scores as pure functions of logits, features and distances. Higher is always more anomalous."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from holdfast.errors import require
+
+CELLS = 2**24
+"""Distances held at a time: 64 MiB in float32, whatever the sizes of the two sets."""
+SPARE = 8
+"""Neighbours found beyond the k asked for, so that rounding in the matrix product cannot lose one."""
+
+
+def msp(logits: Tensor) -> Tensor:
+    """(N,) 1 − the largest probability (Hendrycks & Gimpel, 2017).
+
+    >>> msp(torch.zeros(1, 4))
+    tensor([0.7500])
+    """
+    return 1 - logits.softmax(1).amax(1)
+
+
+def max_logit(logits: Tensor) -> Tensor:
+    """(N,) −the largest logit (Hendrycks et al., 2022)."""
+    return -logits.amax(1)
+
+
+def energy(logits: Tensor, *, temperature: float = 1.0) -> Tensor:
+    """(N,) −T log Σ exp(logit / T) (Liu et al., 2020).
+
+    >>> round(float(energy(torch.zeros(1, 1))), 4)
+    -0.0
+    """
+    return -temperature * (logits / temperature).logsumexp(1)
+
+
+def squared_distances(x: Tensor, centres: Tensor) -> Tensor:
+    """(N, K) squared Euclidean distances of x (N, D) to centres (K, D), each as a difference: nothing cancels."""
+    return torch.stack([(x - centre).square().sum(1) for centre in centres], 1)
+
+
+def mahalanobis(x: Tensor, means: Tensor, whitening: Tensor) -> Tensor:
+    """(N, K) squared Mahalanobis distances of x (N, D) to means (K, D).
+
+    whitening: (D, D') such that whitening @ whitening.T is the inverse covariance.
+    """
+    return squared_distances(x @ whitening, means @ whitening)
+
+
+def vim(x: Tensor, logits: Tensor, *, origin: Tensor, residual: Tensor, alpha: float | Tensor) -> Tensor:
+    """(N,) α ‖(x − origin) residual‖ − log Σ exp(logit) (Wang et al., 2022).
+
+    residual: (D, R) orthonormal basis of what the principal space leaves out.
+    """
+    outside: Tensor = torch.linalg.vector_norm((x - origin) @ residual, dim=1)
+    return alpha * outside + energy(logits)
+
+
+@dataclass(frozen=True, eq=False)
+class Bank:
+    """Vectors to measure distances to, prepared once.
+
+    vectors: (M, D) about their mean, so that norms are small and less cancels in the product. centre: (D,) that mean.
+    norms: (M,) squared.
+    """
+
+    vectors: Tensor
+    centre: Tensor
+    norms: Tensor
+
+    @classmethod
+    def of(cls, vectors: Tensor) -> Bank:
+        centre = vectors.mean(0)
+        centred = vectors - centre
+        return cls(centred, centre, centred.square().sum(1))
+
+
+def neighbour_distances(x: Tensor, bank: Tensor | Bank, *, k: int, cells: int = CELLS) -> Tensor:
+    """(N, k) Euclidean distances of x (N, D) to its k nearest rows of the bank (M, D), nearest first. Exact.
+
+    A matrix product finds the candidates in pieces of bounded memory; the distances to the few that are kept are
+    then computed as differences, so that the product's rounding does not reach the result.
+    """
+    bank = bank if isinstance(bank, Bank) else Bank.of(bank)
+    vectors, size = bank.vectors, len(bank.vectors)
+    require(1 <= k <= size, f"k must be in 1..{size}, the number of vectors in the bank, got {k}")
+    kept = min(k + SPARE, size)
+    step = max(1, min(len(x), cells // size))
+    rows = max(1, cells // (kept * x.shape[1]))
+    room = x.new_empty(step, size)
+    found = [x.new_empty(0, k)]
+    for part in torch.split(x - bank.centre, step):
+        products = torch.mm(part, vectors.T, out=room[: len(part)])
+        nearness = torch.sub(bank.norms, products, alpha=2, out=products)  # |b|² − 2xb: |x|² changes no order
+        candidates = nearness.topk(kept, largest=False, sorted=False).indices
+        for own, chosen in zip(torch.split(part, rows), torch.split(candidates, rows), strict=True):
+            exact = vectors[chosen].sub_(own[:, None]).square_().sum(2)
+            found.append(exact.topk(k, largest=False).values.sqrt())
+    return torch.cat(found)

@@ -1,0 +1,202 @@
+"""Front ``unknown``: whether the model's own scores tell what it was never taught from what it was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from holdfast.data import load
+from holdfast.data.resize import resize
+from holdfast.data.splits import Dataset, Split
+from holdfast.detect.detectors import Detector, make_detector
+from holdfast.detect.evaluation import Evaluation, curves, evaluate
+from holdfast.detect.pictures import png
+from holdfast.detect.seen import ClassifierSight, Images, Seen, look_at
+from holdfast.detect.threshold import Threshold
+from holdfast.errors import HoldfastError
+from holdfast.fronts.subject import Subject
+from holdfast.models.heads import find_head
+from holdfast.rng import derive
+from holdfast.types import Finding
+
+SCORES: Final = ("msp", "max-logit", "energy", "knn", "mahalanobis", "relative-mahalanobis", "vim")
+MOST_TRAIN: Final = 5000
+"""Training images that distances are measured to."""
+MOST_FOREIGN: Final = 1000
+FALSE_ALARMS: Final = 0.05
+PICTURES: Final = 12
+BINS: Final = 40
+
+
+def unknown(
+    subject: Subject,
+    *,
+    foreign: Mapping[str, str | Dataset | Images] | None = None,
+    scores: tuple[str, ...] = SCORES,
+) -> tuple[Finding, ...]:
+    """AUROC, average precision and FPR95 of each score on each kind of foreign image, against the test images.
+
+    foreign: images of no class of the model, by name; by default noise and, unless they are what the model knows, the
+    embedded digits. Distances are to training images; thresholds come from the other half of the test images, so that
+    nothing is set on what it is judged on.
+    """
+    seed = subject.seed
+    sight = ClassifierSight(subject.model, subject.precision)
+    settings = {"false_alarm_rate": FALSE_ALARMS, "seed": seed, "train_images": MOST_TRAIN}
+    try:
+        find_head(subject.model)
+        train = look_at(sight, _sample(subject.data.train, MOST_TRAIN, seed), workers=subject.workers)
+        test = look_at(sight, subject.split, workers=subject.workers)
+    except HoldfastError as error:
+        return (Finding("unknown", "auroc", None, 0, settings=settings, evidence={"reason": str(error)}),)
+    kept = torch.randperm(len(test), generator=torch.Generator().manual_seed(derive(seed, "unknown/halves")))
+    level, judged = kept[: len(kept) // 2].sort().values, kept[len(kept) // 2 :].sort().values
+    sets = foreign_images(subject, foreign)
+    seen = {name: look_at(sight, images) for name, images in sets.items()}
+    found: list[Finding] = []
+    for score in scores:
+        detector, reason = _fitted(score, sight, train)
+        if detector is None:
+            nothing = {"score": score}
+            found.append(Finding("unknown", "auroc", None, 0, where=nothing, settings=settings, evidence=reason))
+            continue
+        normal = detector.score_features(test)
+        threshold = _threshold(normal[level])
+        pooled = []
+        for name, own in seen.items():
+            strange = detector.score_features(own)
+            pooled.append(strange)
+            result = Judged(normal[judged], strange, threshold)
+            found += _findings(result, {"score": score, "foreign": name}, settings, seed)
+        together = Judged(normal[judged], torch.cat(pooled), threshold)
+        found += _findings(together, {"score": score}, settings, seed)
+    found.append(_misses(seen, sets, subject, settings))
+    return tuple(found)
+
+
+class Judged:
+    """Scores of normal and foreign images, with the threshold they met."""
+
+    def __init__(self, normal: Tensor, strange: Tensor, threshold: Threshold | None) -> None:
+        self.scores = torch.cat([normal, strange])
+        self.truth = torch.arange(len(self.scores)) >= len(normal)
+        self.normal, self.strange, self.threshold = normal, strange, threshold
+
+    def evaluation(self, seed: int) -> Evaluation:
+        return evaluate(self.scores, self.truth, threshold=self.threshold, seed=seed)
+
+    def evidence(self) -> dict[str, Any]:
+        low, high = float(self.scores.min()), float(self.scores.max())
+        histograms = {
+            name: torch.histc(values.float(), BINS, low, high if high > low else low + 1).int().tolist()
+            for name, values in (("normal", self.normal), ("foreign", self.strange))
+        }
+        return {
+            "curves": curves(self.scores, self.truth, points=60),
+            "histogram": {"low": low, "high": high, **histograms},
+            "threshold": None if self.threshold is None else self.threshold.value,
+        }
+
+
+def foreign_images(subject: Subject, given: Mapping[str, str | Dataset | Images] | None) -> dict[str, Images]:
+    """Images of no known class, in the model's size and colours."""
+    shape, seed = subject.data.shape, subject.seed
+    made: dict[str, Images] = {}
+    if given is not None:
+        for name, images in given.items():
+            made[name] = _given(images, shape, seed)
+        return made
+    generator = torch.Generator().manual_seed(derive(seed, "unknown/noise"))
+    made["noise"] = torch.randint(0, 256, (256, *shape), generator=generator).to(torch.uint8)
+    if "digits" not in subject.data.name and subject.data.name not in ("mnist", "svhn"):
+        made["digits"] = _given("digits", shape, seed)
+    return made
+
+
+def _given(images: str | Dataset | Images, shape: tuple[int, int, int], seed: int) -> Images:
+    if isinstance(images, str):
+        images = load(images)
+    if isinstance(images, Dataset):
+        images = images.test if images.test is not None else images.train
+    if not isinstance(images, Tensor):
+        images = _sample(images, MOST_FOREIGN, seed)
+        images = images.read(torch.arange(len(images)))
+    if images.dtype != torch.uint8:
+        images = images.mul(255).round().to(torch.uint8)
+    if tuple(images.shape[2:]) != shape[1:]:
+        images = _fitted_size(images, shape[1], shape[2])
+    if images.shape[1] == 1 and shape[0] == 3:
+        images = images.expand(-1, 3, -1, -1)
+    elif images.shape[1] == 3 and shape[0] == 1:
+        images = images.float().mean(1, keepdim=True).round().to(torch.uint8)
+    return images.contiguous()
+
+
+def _fitted_size(images: Tensor, height: int, width: int) -> Tensor:
+    """The centre of a square that covers the size."""
+    side = max(height, width)
+    square = resize(images, side)
+    top, left = (side - height) // 2, (side - width) // 2
+    return square[:, :, top : top + height, left : left + width]
+
+
+def _sample(split: Split, most: int, seed: int) -> Split:
+    if len(split) <= most:
+        return split
+    generator = torch.Generator().manual_seed(derive(seed, "unknown/sample"))
+    return split.subset(torch.randperm(len(split), generator=generator)[:most].sort().values)
+
+
+def _fitted(name: str, sight: ClassifierSight, train: Seen) -> tuple[Detector | None, dict[str, Any]]:
+    """The detector, or why it cannot be: too few classes or features."""
+    try:
+        settings = {"k": min(5, len(train))} if name == "knn" else {}
+        return make_detector(name, sight, **settings).fit_features(train), {}
+    except HoldfastError as error:
+        return None, {"reason": str(error)}
+
+
+def _threshold(scores: Tensor) -> Threshold | None:
+    """From held-out test images; none where they are too few for the rate."""
+    try:
+        return Threshold.from_normal(scores, false_alarm_rate=FALSE_ALARMS)
+    except HoldfastError:
+        return None
+
+
+def _findings(judged: Judged, where: dict[str, str], settings: dict[str, Any], seed: int) -> list[Finding]:
+    result, n = judged.evaluation(seed), len(judged.scores)
+    made = []
+    for name, estimate in result.estimates.items():
+        evidence = judged.evidence() if name == "auroc" and "foreign" not in where else {}
+        interval = (estimate.low, estimate.high)
+        made.append(Finding("unknown", name, estimate.value, n, *interval, where, settings, evidence))
+    return made
+
+
+def _misses(
+    seen: Mapping[str, Seen], sets: Mapping[str, Images], subject: Subject, settings: dict[str, Any]
+) -> Finding:
+    """The foreign images that the model is surest of."""
+    rows = []
+    for name, own in seen.items():
+        assert own.logits is not None
+        confidence, prediction = own.logits.softmax(1).max(1)
+        images = sets[name]
+        assert isinstance(images, Tensor)
+        for i in confidence.argsort(descending=True)[:PICTURES].tolist():
+            rows.append((float(confidence[i]), name, int(prediction[i]), images[i]))
+    rows.sort(key=lambda row: -row[0])
+    pictures = [
+        {
+            "png": png(image),
+            "label": name,
+            "prediction": subject.data.classes[label] if label < subject.data.num_classes else str(label),
+            "confidence": sure,
+        }
+        for sure, name, label, image in rows[:PICTURES]
+    ]
+    return Finding("unknown", "misses", None, 0, settings=settings, evidence={"misses": pictures})

@@ -1,0 +1,201 @@
+"""Variational autoencoders of images: the report's network to the letter, and a strided one as our default."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from holdfast.elbo import (
+    REPORT_SIGMA,
+    gaussian_nll,
+    importance_weighted_bound,
+    kl_to_standard_normal,
+    log_normal,
+    reparameterise,
+)
+from holdfast.errors import HoldfastError, require, unknown
+
+WIDTHS: Final = (32, 64, 128)
+NETWORKS: Final = ("strided", "report")
+LOWEST_LOG_SIGMA: Final = -6.0
+"""A learned σ stops here: on constant images it would otherwise run to zero and the bound to infinity."""
+
+
+@dataclass(frozen=True)
+class VAESettings:
+    """What a VAE is.
+
+    network: ``strided`` (ours) or ``report`` (three 3×3 convolutions without stride or padding). shape: (C, H, W)
+    of the images. latent: dimensions of z. sigma: the decoder's standard deviation; None learns it. beta: weight of
+    the KL term in training.
+    """
+
+    shape: tuple[int, int, int]
+    network: str = "strided"
+    latent: int = 16
+    sigma: float | None = None
+    beta: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.network not in NETWORKS:
+            raise unknown("VAE network", self.network, NETWORKS)
+        require(len(self.shape) == 3 and min(self.shape) >= 1, f"shape must be (C, H, W), got {self.shape}")
+        require(self.latent >= 1, f"latent must be >= 1, got {self.latent}")
+        require(
+            self.sigma is None or (math.isfinite(self.sigma) and self.sigma > 0),
+            f"sigma must be > 0, or None to learn it, got {self.sigma}",
+        )
+        require(math.isfinite(self.beta) and self.beta >= 0, f"beta must be >= 0, got {self.beta}")
+        least = 2 * len(WIDTHS) + 1 if self.network == "report" else 2
+        require(
+            min(self.shape[1:]) >= least,
+            f"the {self.network} VAE needs images of at least {least}x{least} pixels, "
+            f"got {self.shape[1]}x{self.shape[2]}",
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "shape": list(self.shape)}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> VAESettings:
+        channels, height, width = values["shape"]
+        return cls(**{**values, "shape": (channels, height, width)})
+
+
+def report_settings(shape: tuple[int, int, int] = (1, 32, 32), *, latent: int = 16) -> VAESettings:
+    """The report's model: its network and its fixed σ² = 1/2."""
+    return VAESettings(shape, network="report", latent=latent, sigma=REPORT_SIGMA)
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """What the bound of each image is made of.
+
+    reconstruction: (B,) −log p(x|z), constant included. kl: (B,) KL(q ‖ p), analytic. mean, log_var: (B, K) of q(z|x).
+    decoded: (B, C, H, W) mean of p(x|z).
+    """
+
+    reconstruction: Tensor
+    kl: Tensor
+    mean: Tensor
+    log_var: Tensor
+    decoded: Tensor
+
+    @property
+    def elbo(self) -> Tensor:
+        return -(self.reconstruction + self.kl)
+
+
+class VAE(nn.Module):
+    """Encoder to q(z|x), decoder to p(x|z), and σ, fixed or learned."""
+
+    log_sigma: Tensor
+
+    def __init__(self, settings: VAESettings) -> None:
+        super().__init__()
+        self.settings = settings
+        if settings.network == "report":
+            self.encoder, self.decoder, self.inner = _report_layers(settings.shape)
+        else:
+            self.encoder, self.decoder, self.inner = _strided_layers(settings.shape)
+        size = math.prod(self.inner)
+        self.to_mean = nn.Linear(size, settings.latent)
+        self.to_log_var = nn.Linear(size, settings.latent)
+        self.from_latent = nn.Linear(settings.latent, size)
+        start = torch.tensor(math.log(settings.sigma if settings.sigma is not None else 0.2))
+        if settings.sigma is None:
+            self.log_sigma = nn.Parameter(start)
+        else:
+            self.register_buffer("log_sigma", start)
+
+    def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(mean, log variance) of q(z|x), each (B, K), for images in [0, 1]."""
+        self._check(x)
+        hidden = self.encoder(x).flatten(1).to(self.to_mean.weight.dtype)
+        # Out of any autocast: three digits of log σ² are too few for the KL term.
+        with torch.autocast(x.device.type, enabled=False):
+            return self.to_mean(hidden), self.to_log_var(hidden)
+
+    def decode(self, z: Tensor) -> Tensor:
+        """(B, C, H, W) mean of p(x|z) for z (B, K)."""
+        images: Tensor = self.decoder(F.relu(self.from_latent(z)).view(-1, *self.inner))
+        return images.sigmoid()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """q's mean (B, K): a description of each image, never a random draw of one."""
+        return self.encode(x)[0]
+
+    def terms(self, x: Tensor, noise: Tensor | None = None) -> Terms:
+        """The bound's terms with z = mean + σ·noise (B, K); without noise z is the mean, and nothing is random."""
+        mean, log_var = self.encode(x)
+        z = mean if noise is None else reparameterise(mean, log_var, noise)
+        decoded = self.decode(z).float()
+        nll = gaussian_nll(x.float(), decoded, self.bounded_log_sigma)
+        return Terms(nll, kl_to_standard_normal(mean, log_var), mean, log_var, decoded)
+
+    def loss(self, x: Tensor, noise: Tensor) -> Tensor:
+        """(B,) −log p(x|z) + β KL."""
+        terms = self.terms(x, noise)
+        return terms.reconstruction + self.settings.beta * terms.kl
+
+    def importance_weighted(self, x: Tensor, noise: Tensor) -> Tensor:
+        """(B,) the importance-weighted bound on log p(x) with noise (S, B, K): S draws."""
+        mean, log_var = self.encode(x)
+        weights = []
+        for own in noise:
+            z = reparameterise(mean, log_var, own)
+            nll = gaussian_nll(x.float(), self.decode(z).float(), self.bounded_log_sigma)
+            weights.append(log_normal(z) - nll - log_normal(z, mean, log_var))
+        return importance_weighted_bound(torch.stack(weights))
+
+    @property
+    def bounded_log_sigma(self) -> Tensor:
+        return self.log_sigma.clamp(min=LOWEST_LOG_SIGMA)
+
+    @property
+    def sigma(self) -> float:
+        return float(self.bounded_log_sigma.detach().exp())
+
+    def _check(self, x: Tensor) -> None:
+        if x.ndim != 4 or tuple(x.shape[1:]) != self.settings.shape:
+            raise HoldfastError(
+                f"this VAE takes images of shape (C, H, W) {self.settings.shape}, got {tuple(x.shape[1:])}; "
+                "bring them to that size and number of channels"
+            )
+        if not x.is_floating_point():
+            raise HoldfastError(f"images must be float in [0, 1], got {x.dtype}; divide bytes by 255")
+
+
+def _report_layers(shape: tuple[int, int, int]) -> tuple[nn.Module, nn.Module, tuple[int, int, int]]:
+    """3×3 convolutions without stride or padding and their mirror: 32×32 images become 26×26 maps."""
+    channels, height, width = shape
+    down: list[nn.Module] = []
+    up: list[nn.Module] = []
+    for before, after in zip((channels, *WIDTHS), WIDTHS, strict=False):
+        down += [nn.Conv2d(before, after, 3), nn.ReLU()]
+        up.insert(0, nn.ConvTranspose2d(after, before, 3))
+    shrunk = 2 * len(WIDTHS)
+    return nn.Sequential(*down), nn.Sequential(*_relu_between(up)), (WIDTHS[-1], height - shrunk, width - shrunk)
+
+
+def _strided_layers(shape: tuple[int, int, int]) -> tuple[nn.Module, nn.Module, tuple[int, int, int]]:
+    """Each convolution halves the side (rounding up); its mirror restores exactly the side it had."""
+    channels, height, width = shape
+    down: list[nn.Module] = []
+    up: list[nn.Module] = []
+    for before, after in zip((channels, *WIDTHS), WIDTHS, strict=False):
+        down += [nn.Conv2d(before, after, 3, stride=2, padding=1), nn.ReLU()]
+        extra = (1 - height % 2, 1 - width % 2)
+        up.insert(0, nn.ConvTranspose2d(after, before, 3, stride=2, padding=1, output_padding=extra))
+        height, width = (height + 1) // 2, (width + 1) // 2
+    return nn.Sequential(*down), nn.Sequential(*_relu_between(up)), (WIDTHS[-1], height, width)
+
+
+def _relu_between(layers: list[nn.Module]) -> list[nn.Module]:
+    """A ReLU after every layer but the last."""
+    return [module for layer in layers for module in (layer, nn.ReLU())][:-1]

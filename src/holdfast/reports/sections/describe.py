@@ -1,0 +1,76 @@
+"""The map: where images lie in two dimensions, and what a VAE draws there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from holdfast.reports import tables
+from holdfast.reports.blocks import Block, Chart, Gallery, Picture, Section
+from holdfast.reports.runfiles import RunFiles
+from holdfast.reports.sections.samples import _is_png
+from holdfast.reports.svg.element import COLOURS, WIDTH, figure, scale, tag
+from holdfast.reports.text import finite
+from holdfast.types import Finding
+
+HEIGHT = 360.0
+TITLES = {
+    "reconstructions": "Images, and what is made of them",
+    "traversals": "Along each latent dimension, the widest first",
+    "interpolations": "From one image to another",
+}
+
+
+def describe(runs: Sequence[RunFiles]) -> Section | None:
+    found = [f for run in runs for f in run.findings if f.front == "describe"]
+    maps = [f for f in found if f.name == "map"]
+    if not maps:
+        return None
+    blocks: list[Block] = []
+    for number, finding in enumerate(maps):
+        blocks += [*_map(finding, number), *_strips(finding)]
+    numbers = [f for f in found if f.value is not None]
+    if numbers:
+        blocks.insert(0, tables.findings(numbers, caption="How far the classes lie apart"))
+    lead = (
+        "Each point is an image at the mean of its code, never at a random draw of it. Silhouette is near 1 where "
+        "classes form separate clusters and near 0 where they overlap; the probes are classifiers trained on the code."
+    )
+    return Section("describe", "The map", lead, tuple(blocks))
+
+
+def _map(finding: Finding, number: int) -> Iterator[Chart]:
+    points = [p for p in finding.evidence.get("points") or () if _is_point(p)]
+    if not points:
+        return
+    labels = finding.evidence.get("labels") or [0] * len(points)
+    classes = [str(c) for c in finding.evidence.get("classes") or ()]
+    xs, ys = [p[0] for p in points], [p[1] for p in points]
+    x_of, y_of = scale((min(xs), max(xs)), (12.0, WIDTH - 12.0)), scale((min(ys), max(ys)), (HEIGHT - 12, 12.0))
+    dots: list[Markup] = []
+    for (x, y), label in zip(points, labels, strict=False):
+        colour = int(label) % COLOURS if isinstance(label, int) and label >= 0 else 0
+        dots.append(tag("circle", class_=f"dot s{colour}", cx=x_of(x), cy=y_of(y), r=1.8))
+    words = f"{len(points)} images" + (f" of {len(classes)} classes" if classes else "")
+    svg = figure(dots, f"describe-map-{number}", "Map of the images", words, HEIGHT)
+    legend = tuple((i % COLOURS, name) for i, name in enumerate(classes))
+    yield Chart("Map", svg, legend, f"{words}, latent of {finding.settings.get('latent', '?')} dimensions.")
+
+
+def _strips(finding: Finding) -> Iterator[Gallery]:
+    strips: Any = finding.evidence.get("strips")
+    for name, rows in strips.items() if isinstance(strips, Mapping) else ():
+        pictures = tuple(
+            Picture(f"data:image/png;base64,{png}", f"{name}, row {i + 1}", "", "", wrong=False)
+            for i, png in enumerate(rows if isinstance(rows, list) else ())
+            if isinstance(png, str) and _is_png(png)
+        )
+        if pictures:
+            yield Gallery(TITLES.get(name, str(name)), pictures)
+
+
+def _is_point(value: object) -> bool:
+    pair = value if isinstance(value, (list, tuple)) and len(value) == 2 else ()
+    return bool(pair) and all(isinstance(v, (int, float)) and finite(float(v)) is not None for v in pair)

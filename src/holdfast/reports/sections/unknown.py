@@ -1,0 +1,186 @@
+"""Unknown inputs: which scores of a classifier, or of a detector, tell them from known ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from holdfast.reports import tables
+from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Gallery, Picture, Section, Side, Table
+from holdfast.reports.runfiles import RunFiles
+from holdfast.reports.sections.samples import _is_png
+from holdfast.reports.summary import Arm, Measure, Spread, arms
+from holdfast.reports.svg import Bar, BarRow, Line, bar_chart, line_chart
+from holdfast.reports.text import finite, percent
+from holdfast.types import Finding
+
+COLUMNS = (
+    ("auroc", "AUROC"),
+    ("ap", "average precision"),
+    ("fpr95", "FPR95"),
+    ("precision", "precision"),
+    ("recall", "recall"),
+    ("false_alarm_rate", "false alarms"),
+)
+
+
+def unknown(runs: Sequence[RunFiles]) -> Section | None:
+    """A classifier's own scores on foreign images."""
+    lead = (
+        "Foreign images against test images. AUROC is the chance that a foreign image scores above a known one; FPR95 "
+        "is the share of known images flagged when 95 % of the foreign ones are caught. Precision, recall and false "
+        "alarms are at a threshold set on other test images."
+    )
+    return _section(runs, "unknown", "Unknown inputs", lead)
+
+
+def detect(runs: Sequence[RunFiles]) -> Section | None:
+    """A detector on data whose anomalies are known."""
+    lead = (
+        "Anomalies against normal images. AUROC is the chance that an anomaly scores above a normal image; FPR95 is "
+        "the share of normal images flagged when 95 % of the anomalies are caught. Precision, recall and false alarms "
+        "are at the detector's own threshold, which was set on held-out normal images before."
+    )
+    return _section(runs, "detect", "Detection", lead)
+
+
+def _section(runs: Sequence[RunFiles], front: str, title: str, lead: str) -> Section | None:
+    groups = [arm for arm in arms(runs) if any(m.front == front for m in arm.found)]
+    if not groups:
+        return None
+    blocks: list[Block] = [_table(arm, front, groups) for arm in groups]
+    charts = [_bars(groups, front), *_curves(groups, front)]
+    blocks.append(Side(tuple(chart for chart in charts if chart is not None)))
+    blocks += [g for arm in groups for g in _misses(arm, front)]
+    numbers = tuple(
+        tables.findings([f for f in run.findings if f.front == front and f.name != "misses"], caption=run.name)
+        for arm in groups
+        for run in arm.runs
+    )
+    return Section(front, title, lead, (*blocks, Details("All numbers", numbers)))
+
+
+def _scores(arm: Arm, front: str) -> list[str]:
+    """Scores in the order of the findings; those over all foreign images have no other part."""
+    found = [dict(m.where) for m in arm.found if m.front == front and m.name == "auroc"]
+    return list(dict.fromkeys(w["score"] for w in found if set(w) == {"score"}))
+
+
+def _spread(arm: Arm, front: str, name: str, score: str) -> Spread | None:
+    return arm.spread(Measure(name, (("score", score),), front))
+
+
+def _table(arm: Arm, front: str, groups: Sequence[Arm]) -> Table:
+    rows = []
+    best = max((s.mean for n in _scores(arm, front) if (s := _spread(arm, front, "auroc", n)) and s.mean), default=None)
+    notes = []
+    for score in _scores(arm, front):
+        cells = []
+        for name, _ in COLUMNS:
+            spread = _spread(arm, front, name, score)
+            strong = name == "auroc" and spread is not None and spread.mean == best
+            text = "" if spread is None or spread.mean is None else tables.share(spread)
+            cells.append(Cell(text, spread.mean if spread else None, strong=strong))
+        rows.append((Cell(score), *cells))
+        for finding in arm.found.get(Measure("auroc", (("score", score),), front), ()):
+            if "reason" in finding.evidence:
+                notes.append(f"{score}: {finding.evidence['reason']}.")
+    columns = (Column("score"), *(Column(f"{title}, %", numeric=True) for _, title in COLUMNS))
+    caption = "By score" if len(groups) == 1 else f"By score, {arm.label}"
+    return Table(caption, columns, tuple(rows), " ".join(dict.fromkeys(notes)))
+
+
+def _bars(groups: Sequence[Arm], front: str) -> Chart | None:
+    names = list(dict.fromkeys(score for arm in groups for score in _scores(arm, front)))
+    if not names:
+        return None
+    rows = [BarRow(name, tuple(_bar(arm, front, name) for arm in groups)) for name in names]
+    legend = tuple((arm.number, arm.label) for arm in groups) if len(groups) > 1 else ()
+    return Chart("AUROC", bar_chart(rows, id=f"{front}-auroc", title="AUROC by score"), legend)
+
+
+def _bar(arm: Arm, front: str, score: str) -> Bar:
+    spread = _spread(arm, front, "auroc", score)
+    if spread is None or spread.mean is None:
+        return Bar(None, None, None, "not measured", f"{score}, {arm.label}: not measured", arm.number)
+    note = f"{score}, {arm.label}: {tables.share(spread)} %"
+    return Bar(spread.mean, spread.low, spread.high, percent(spread.mean), note, arm.number)
+
+
+def _curves(groups: Sequence[Arm], front: str) -> Iterator[Chart]:
+    """ROC and precision-recall of the best scores, and the histogram of the best one, of the first run."""
+    arm = groups[0]
+    ranked = []
+    for score in _scores(arm, front):
+        findings = arm.found.get(Measure("auroc", (("score", score),), front), ())
+        ranked += [(f.value, score, f) for f in findings[:1] if finite(f.value) is not None and "curves" in f.evidence]
+    ranked.sort(key=lambda row: -(row[0] or 0.0))
+    of = "" if len(groups) == 1 else f" ({arm.label})"
+    for key, title, x_label in (("roc", "ROC", "false alarms, %"), ("pr", "Precision and recall", "recall, %")):
+        lines = [
+            Line(score, (points,), colour)
+            for colour, (_, score, finding) in enumerate(ranked[:4])
+            if (points := _points(finding.evidence["curves"], key))
+        ]
+        if lines:
+            svg = line_chart(lines, id=f"{front}-{key}", title=title, x_label=x_label, y_range=(0.0, 1.0), share=True)
+            yield Chart(f"{title}{of}", svg)
+    if ranked:
+        chart = _histogram(ranked[0][2], ranked[0][1], front)
+        if chart is not None:
+            yield chart
+
+
+def _points(values: object, key: str) -> tuple[tuple[float, float], ...]:
+    found = values.get(key) if isinstance(values, Mapping) else None
+    rows = found if isinstance(found, (list, tuple)) else ()
+    pairs = [(100 * float(p[0]), float(p[1])) for p in rows if isinstance(p, (list, tuple)) and len(p) == 2]
+    return tuple(pairs)
+
+
+def _histogram(finding: Finding, score: str, front: str) -> Chart | None:
+    """Shares of known and foreign images by score."""
+    values: Any = finding.evidence.get("histogram")
+    if not isinstance(values, Mapping):
+        return None
+    low, high = finite(values.get("low")), finite(values.get("high"))
+    if low is None or high is None:
+        return None
+    names = [k for k in values if isinstance(values[k], list) and values[k] and sum(values[k])]
+    lines, top = [], 0.0
+    for colour, name in enumerate(names):
+        total = sum(values[name])
+        shares = [v / total for v in values[name]]
+        top = max(top, *shares)
+        lines.append(Line(name, (tuple((float(i), s) for i, s in enumerate(shares)),), colour))
+    if not lines:
+        return None
+    svg = line_chart(
+        lines, id=f"{front}-histogram", title=f"Images by {score}", x_label="bin", y_range=(0.0, top), share=True
+    )
+    note = f"Bins from {low:.3g} to {high:.3g}."
+    if finding.evidence.get("threshold") is not None:
+        note += f" Above {finding.evidence['threshold']:.3g} an image is flagged."
+    return Chart(f"Where {score} lies", svg, note=note)
+
+
+def _misses(arm: Arm, front: str) -> Iterator[Gallery]:
+    """Foreign images that were taken for known ones with the most confidence; of several seeds, the first's."""
+    for finding in arm.found.get(Measure("misses", (), front), ())[:1]:
+        pictures = []
+        for values in finding.evidence.get("misses") or ():
+            if not isinstance(values, Mapping) or not _is_png(str(values.get("png", ""))):
+                continue
+            label, detail = str(values.get("label", "")), _detail(values)
+            title = f"{label} → {values['prediction']}" if values.get("prediction") is not None else label
+            source = f"data:image/png;base64,{values['png']}"
+            pictures.append(Picture(source, f"{title}; {detail}", title, detail, wrong=True))
+        if pictures:
+            yield Gallery(f"Worst misses, {arm.label}", tuple(pictures))
+
+
+def _detail(values: Mapping[str, Any]) -> str:
+    sure, score = values.get("confidence"), values.get("score")
+    if isinstance(sure, (int, float)):
+        return f"{percent(float(sure))} % sure"
+    return f"score {float(score):.2f}" if isinstance(score, (int, float)) else ""

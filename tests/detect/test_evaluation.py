@@ -1,0 +1,97 @@
+"""Evaluation against scikit-learn; intervals against a plain bootstrap and known coverage."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn import metrics
+from torch import Tensor
+
+from holdfast.detect import Threshold, auroc, evaluate
+from holdfast.detect.evaluation import curves
+from holdfast.errors import HoldfastError
+
+
+def sample(n: int = 400, share: float = 0.1, *, seed: int = 0, digits: int | None = None) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    truth = torch.rand(n, generator=generator) < share
+    scores = torch.randn(n, generator=generator) + 1.5 * truth
+    return (scores if digits is None else (scores * 10**digits).round() / 10**digits), truth
+
+
+@pytest.mark.parametrize("digits", [None, 1, 0])
+def test_numbers_are_those_of_scikit_learn(digits: int | None) -> None:
+    scores, truth = sample(digits=digits)
+    found = evaluate(scores, truth, threshold=Threshold(1.25), resamples=0)
+    flags = scores.numpy() > 1.25
+    false_alarms, recall, _ = metrics.roc_curve(truth, scores.double(), drop_intermediate=False)
+    expected = {
+        "auroc": metrics.roc_auc_score(truth, scores.double()),
+        "ap": metrics.average_precision_score(truth, scores.double()),
+        "fpr95": false_alarms[np.argmax(recall >= 0.95)],
+        "precision": metrics.precision_score(truth, flags),
+        "recall": metrics.recall_score(truth, flags),
+        "f1": metrics.f1_score(truth, flags),
+        "false_alarm_rate": flags[~truth.numpy()].mean(),
+    }
+    assert {k: e.value for k, e in found.estimates.items()} == pytest.approx(expected)
+    (tn, fp), (fn, tp) = metrics.confusion_matrix(truth, flags)
+    assert found.confusion == {"true_positive": tp, "false_positive": fp, "false_negative": fn, "true_negative": tn}
+
+
+def test_intervals_are_those_of_a_plain_bootstrap() -> None:
+    scores, truth = sample(200, 0.2)
+    found = evaluate(scores, truth, resamples=2000).ranking
+    rng = np.random.default_rng(0)
+    normal, strange = scores[~truth].double().numpy(), scores[truth].double().numpy()
+    areas, precisions = [], []
+    for _ in range(400):
+        s = np.concatenate([rng.choice(normal, len(normal)), rng.choice(strange, len(strange))])
+        y = np.r_[np.zeros(len(normal)), np.ones(len(strange))]
+        areas.append(metrics.roc_auc_score(y, s))
+        precisions.append(metrics.average_precision_score(y, s))
+    for name, values in (("auroc", areas), ("ap", precisions)):
+        low, high = np.quantile(values, [0.025, 0.975])
+        assert found[name].low == pytest.approx(low, abs=0.02)
+        assert found[name].high == pytest.approx(high, abs=0.02)
+
+
+def test_with_52_anomalies_the_area_is_uncertain_by_the_figure_the_report_left_out() -> None:
+    """FIELD, section 5: a standard error of about 0.026 at an area of 0.92."""
+    generator = torch.Generator().manual_seed(3)
+    truth = torch.arange(1052) < 52
+    scores = torch.randn(1052, generator=generator) + 1.99 * truth  # Φ(1.99/√2) = 0.92
+    found = evaluate(scores, truth).ranking["auroc"]
+    assert found.low is not None
+    assert found.high is not None
+    assert (found.high - found.low) / 3.92 == pytest.approx(0.02, abs=0.01)
+
+
+def test_sign_and_seeds() -> None:
+    scores, truth = sample()
+    assert auroc(scores, truth) > 0.8 > 0.2 > auroc(-scores, truth)
+    assert evaluate(scores, truth, seed=1) == evaluate(scores, truth, seed=1) != evaluate(scores, truth, seed=2)
+
+
+def test_curves_end_where_they_must() -> None:
+    scores, truth = sample()
+    drawn = curves(scores, truth, points=50)
+    assert drawn["roc"][0] == [0.0, 0.0]
+    assert drawn["roc"][-1] == [1.0, 1.0]
+    assert drawn["pr"][-1] == pytest.approx([1.0, float(truth.float().mean())])
+    assert len(drawn["roc"]) <= 51
+
+
+@pytest.mark.parametrize(
+    ("scores", "truth", "message"),
+    [
+        (torch.rand(3), torch.zeros(3), "got 0 anomalies among 3"),
+        (torch.rand(3), torch.ones(3), "got 3 anomalies among 3"),
+        (torch.rand(3), torch.ones(2), "must both have shape"),
+        (torch.tensor([0.0, float("inf")]), torch.tensor([0, 1]), "NaN or infinite"),
+    ],
+)
+def test_bad_input_is_refused(scores: Tensor, truth: Tensor, message: str) -> None:
+    with pytest.raises(HoldfastError, match=message):
+        evaluate(scores, truth)

@@ -1,0 +1,49 @@
+"""Captured training on a GPU is the same sequence of updates as eager training."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from holdfast.detect import FixMatch, LoopSettings, train_few_labels, train_rotation, train_vae
+from holdfast.models.vae import VAESettings, report_settings
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+
+def loops(**changes: object) -> list[LoopSettings]:
+    return [LoopSettings(epochs=2, batch_size=50, capture=c, **changes) for c in (True, False)]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("network", ["strided", "report"])
+def test_a_captured_vae_is_the_eager_one(normal: Tensor, network: str) -> None:
+    settings = VAESettings((1, 16, 16), network, 8)
+    captured, eager = (train_vae(normal, settings, loop, device="cuda") for loop in loops())
+    for a, b in zip(captured.history, eager.history, strict=True):
+        assert a["loss"] == pytest.approx(b["loss"], rel=1e-3)
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_short_formats_learn_as_well(normal: Tensor, precision: str) -> None:
+    loop = LoopSettings(epochs=6, batch_size=50, lr=3e-3, precision=precision)
+    exact = LoopSettings(epochs=6, batch_size=50, lr=3e-3)
+    short, full = (train_vae(normal, report_settings((1, 16, 16)), own, device="cuda") for own in (loop, exact))
+    assert short.history[-1]["loss"] == pytest.approx(full.history[-1]["loss"], rel=0.02)
+
+
+def test_a_captured_encoder_and_fixmatch_are_the_eager_ones(normal: Tensor) -> None:
+    seen: list[list[float]] = []
+    for loop in loops(schedule="cosine"):
+        own: list[float] = []
+        train_rotation(normal, loop, device="cuda", on_epoch=lambda _, r, own=own: own.append(r["loss"]))  # type: ignore[misc]
+        labels = torch.arange(100) % 5
+        few = train_few_labels(
+            "fixmatch", normal[:100], labels, num_classes=5, unlabeled=normal, loop=loop, fixmatch=FixMatch(ratio=2),
+            device="cuda",
+        )  # fmt: skip
+        seen.append(own + [r["supervised"] for r in few.history])
+    assert seen[0] == pytest.approx(seen[1], rel=2e-2)

@@ -1,0 +1,113 @@
+"""Label-free training: the VAE lowers its bound, the encoder learns turns, both repeat under a seed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from holdfast.borrow import evaluating
+from holdfast.data import ArraySplit
+from holdfast.detect import LikelihoodRegret, LoopSettings, VAESight, auroc, look_at, train_rotation, train_vae
+from holdfast.detect.monitor import Monitor
+from holdfast.detect.seen import RotationSight
+from holdfast.elbo import squared_error
+from holdfast.errors import HoldfastError
+from holdfast.models.vae import VAESettings
+from tests.conftest import same_weights
+
+SHAPE = (1, 16, 16)
+
+
+def test_the_bound_falls_and_sigma_is_learned(normal: Tensor) -> None:
+    trained = train_vae(normal, VAESettings(SHAPE, latent=8), LoopSettings(epochs=5, lr=3e-3, batch_size=50))
+    losses = [record["loss"] for record in trained.history]
+    assert losses[-1] < losses[0]
+    error = squared_error(normal.float() / 255, trained.model.terms(normal.float() / 255).decoded).mean() / 256
+    assert 1 < trained.model.sigma**2 / float(error.detach()) < 2  # training draws z, which adds to the error
+    last = trained.history[-1]
+    assert last["loss"] == pytest.approx(last["reconstruction"] + last["kl"], rel=1e-4)
+    assert not trained.model.training
+
+
+def test_sigma_a_half_acts_as_a_large_beta(normal: Tensor) -> None:
+    """σ² = 1/2 weighs a pixel's error 1/(2σ²) = 1, a learned σ many times more: the KL term wins and z goes dark."""
+    loop = LoopSettings(epochs=6, lr=3e-3, batch_size=50)
+    fixed, learned = (train_vae(normal, VAESettings(SHAPE, latent=8, sigma=s), loop) for s in (0.5**0.5, None))
+    assert fixed.history[-1]["kl"] < 0.6 * learned.history[-1]["kl"]
+
+
+def test_half_precision_learns_as_well(normal: Tensor) -> None:
+    settings = VAESettings(SHAPE, latent=8)
+    short, full = (
+        train_vae(normal, settings, LoopSettings(epochs=3, lr=3e-3, batch_size=50, precision=p)).history[-1]["loss"]
+        for p in ("bf16", "fp32")
+    )
+    assert short == pytest.approx(full, abs=10)
+
+
+def test_iwae_and_the_halves_alone(normal: Tensor) -> None:
+    loop, settings = LoopSettings(epochs=2, lr=3e-3, batch_size=50), VAESettings(SHAPE, latent=4)
+    iwae = train_vae(normal, settings, loop, bound="iwae", samples=3)
+    assert iwae.history[-1]["loss"] < iwae.history[0]["loss"]
+    halves = {b: train_vae(normal, settings, loop, bound=b).history[-1] for b in ("reconstruction", "kl")}
+    assert halves["kl"]["kl"] < 0.1 < halves["reconstruction"]["kl"]
+    assert halves["reconstruction"]["reconstruction"] < halves["kl"]["reconstruction"]
+
+
+def test_seeds(normal: Tensor) -> None:
+    before = torch.get_rng_state()
+    first, again, other = (
+        train_vae(normal[:100], VAESettings(SHAPE), LoopSettings(epochs=1, seed=s)).model for s in (1, 1, 2)
+    )
+    assert same_weights(first, again)
+    assert not same_weights(first, other)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_turns_are_learned_and_foreign_digits_confuse(monitor: Monitor, fresh: ArraySplit) -> None:
+    model = monitor.encoder
+    assert model is not None
+    seen = look_at(RotationSight(model), fresh.images)
+    assert seen.rotation is not None
+    assert seen.features is not None
+    assert auroc(seen.rotation, fresh.labels >= 5) > 0.65
+    x = fresh.images.float() / 255
+    with evaluating(model), torch.no_grad():
+        surprise = [
+            -model(x.rot90(k, (2, 3))).log_softmax(1)[:, k] for k in range(4)
+        ]  # each turn is to be recognised as what it is
+        torch.testing.assert_close(seen.rotation, torch.stack(surprise).mean(0), rtol=1e-3, atol=1e-4)
+
+
+def test_likelihood_regret_is_never_negative_and_larger_for_the_unseen(normal: Tensor, fresh: ArraySplit) -> None:
+    trained = train_vae(normal, VAESettings(SHAPE, latent=8), LoopSettings(epochs=6, lr=3e-3, batch_size=50)).model
+    scores = LikelihoodRegret(VAESight(trained, regret=10)).score(fresh.images)
+    assert (scores >= 0).all()
+    assert auroc(scores, fresh.labels >= 5) > 0.65
+    assert all(p.grad is None for p in trained.parameters())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"epochs": 0}, "epochs must be >= 1"),
+        ({"lr": 0.0}, "lr must be > 0"),
+        ({"schedule": "step"}, "schedule must be constant or cosine"),
+        ({"precision": "fp16"}, "precision must be fp32, tf32 or bf16"),
+    ],
+)
+def test_bad_settings_are_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(HoldfastError, match=message):
+        LoopSettings(**changes)  # type: ignore[arg-type]
+
+
+def test_bad_images_are_refused() -> None:
+    with pytest.raises(HoldfastError, match="these are .1, 16, 16."):
+        train_vae(torch.zeros(9, *SHAPE, dtype=torch.uint8), VAESettings((1, 32, 32)))
+    with pytest.raises(HoldfastError, match="quarter turns need square images, got 8x9"):
+        train_rotation(torch.zeros(9, 1, 8, 9, dtype=torch.uint8))
+    with pytest.raises(HoldfastError, match="NaN or infinite"):
+        train_vae(torch.full((9, *SHAPE), float("nan")), VAESettings(SHAPE))
+    with pytest.raises(HoldfastError, match="training diverged in epoch 1"):
+        train_vae(torch.rand(64, *SHAPE), VAESettings(SHAPE), LoopSettings(epochs=1, lr=1e30, batch_size=8))
