@@ -1,4 +1,4 @@
-"""The VAE report, rerun and beaten: three seeds, its mistakes on and off. Tables go to OUT/study.md.
+"""The VAE report, rerun and beaten: three seeds, its mistakes on and off. Tables and curves go to OUT.
 
     python benchmarks/vae_study.py --root DATA --out runs/vae-study --device cuda [--minutes 8]
     python benchmarks/vae_study.py --data digits --out runs/vae-study-digits --quick        (a CPU, seconds)
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -31,6 +32,33 @@ QUICK = StudySettings(
     model="convnet",
     precision="fp32",
 )
+
+
+def draw(records: list[dict[str, Any]], path: Path) -> None:
+    """Loss over epochs by latent size and by learning rate, a line a seed: the report's figures 2 and 3."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    terms = ("loss", "reconstruction", "kl")
+    rows = {"latent": lambda s: s["lr"] == 1e-3, "lr": lambda s: s["latent"] == 16}
+    figure, axes = plt.subplots(len(rows), len(terms), figsize=(12, 6), squeeze=False)
+    fixed = [r for r in records if r.get("settings", {}).get("sigma") is not None]
+    for line, (key, wanted) in zip(axes, rows.items(), strict=True):
+        own = [r for r in fixed if wanted(r["settings"])]
+        values = sorted({r["settings"][key] for r in own})
+        for axis, term in zip(line, terms, strict=True):
+            for record in own:
+                number = values.index(record["settings"][key])
+                label = f"{key} {values[number]:g}" if record["seed"] == min(r["seed"] for r in own) else None
+                curve = [epoch[term] for epoch in record["history"]]
+                axis.plot(range(1, len(curve) + 1), curve, color=f"C{number}", lw=0.8, label=label)
+            axis.set(title=term, xlabel="epoch")
+        line[0].legend()
+    figure.tight_layout()
+    figure.savefig(path)
+    plt.close(figure)
 
 
 def main() -> None:
@@ -63,6 +91,7 @@ def main() -> None:
     records = run_study(make, args.out, settings, minutes=args.minutes, note=lambda text: print(text, flush=True))
     text = tables(records)
     (args.out / "study.md").write_text(text)
+    draw(records, args.out / "training.svg")
     print(text)
 
 

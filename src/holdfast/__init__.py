@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast import data, fronts, losses, methods, metrics, models, optim, reports, settings, train, vicinity
+    from holdfast import data, detect, elbo, fronts, losses, methods, metrics, models, optim, reports, settings, train, vicinity
     from holdfast.errors import HoldfastError
     from holdfast.fronts import audit
     from holdfast.models import load_model
@@ -27,6 +27,8 @@ _NAMES = {
 }
 _MODULES = (
     "data",
+    "detect",
+    "elbo",
     "fronts",
     "losses",
     "methods",
@@ -44,6 +46,8 @@ __all__ = [
     "__version__",
     "audit",
     "data",
+    "detect",
+    "elbo",
     "fit",
     "fronts",
     "load_model",

@@ -63,7 +63,7 @@ def test_it_runs_and_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     value = records[0]["scores"]["fused"]["pooled"]["auroc"][0]
     assert f"| ours | fused | {value:.3f} |" in text
     assert "frozen, both mistakes" in text
-    assert json.loads((tmp_path / f"{FAITHFUL}-seed0.json").read_text()) == faithful
+    assert json.loads((tmp_path / f"{FAITHFUL}-seed{TINY.first_seed}.json").read_text()) == faithful
 
 
 def test_a_rate_that_diverges_is_a_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -44,8 +44,8 @@ STATE: Final = "detector.safetensors"
 VAE_WEIGHTS: Final = "vae.safetensors"
 ENCODER: Final = "encoder"
 FORMAT: Final = 1
-FUSED: Final = ("reconstruction", "knn", "rotation")
-"""What ``fused`` joins without labels: damaged pixels show in the first, foreign meaning in the others."""
+FUSED: Final = ("reconstruction", "knn", "mahalanobis")
+"""What ``fused`` joins without labels: damaged pixels show in the first, foreign meaning in the distances."""
 FUSED_CLASSIFIER: Final = ("reconstruction", "knn", "energy")
 """What ``fused`` joins around a classifier."""
 OF_VAE: Final = frozenset({"reconstruction", "kl", "regret"})
@@ -78,7 +78,7 @@ class Monitor:
 
     @property
     def sight(self) -> Sight:
-        return make_sight(self.vae, self.encoder, self.kind, regret="regret" in self.detector.needs)
+        return make_sight(self.vae, self.encoder, self.kind, needs=self.detector.needs)
 
     def score(self, images: Images) -> Tensor:
         """(N,) scores: z-scores of held-out normal data, so 0 is ordinary."""
@@ -183,13 +183,17 @@ class Monitor:
         )
 
 
-def make_sight(vae: VAE | None, encoder: nn.Module | None, kind: str, *, regret: bool = False) -> Sight:
-    """What the given models see together. Beside an encoder's features, a VAE gives its terms only."""
+def make_sight(vae: VAE | None, encoder: nn.Module | None, kind: str, *, needs: Collection[str]) -> Sight:
+    """What the given models see together. Beside an encoder's features, a VAE gives its terms only.
+
+    needs: fields of :class:`Seen` that will be asked for; turning images and fitting codes cost several passes.
+    """
     parts: list[Sight] = []
     if encoder is not None:
-        parts.append(RotationSight(encoder) if kind == "rotation" else ClassifierSight(encoder))
+        turned = kind == "rotation" and "rotation" in needs
+        parts.append(RotationSight(encoder) if turned else ClassifierSight(encoder))
     if vae is not None:
-        parts.append(VAESight(vae, features=encoder is None, regret=REGRET_STEPS if regret else 0))
+        parts.append(VAESight(vae, features=encoder is None, regret=REGRET_STEPS if "regret" in needs else 0))
     require(bool(parts), "a detector needs a VAE or an encoder to look with")
     return parts[0] if len(parts) == 1 else JointSight(tuple(parts))
 
@@ -249,7 +253,7 @@ def fit_monitor(
         loop = encoder_loop or LoopSettings(epochs=10, lr=2e-3, schedule="cosine", seed=seed)
         built = train_rotation(_chosen(images, train), loop, model=encoder, device=device)
         network, kind, card = built.model, "rotation", rotation_card(built, (shape[0], shape[1], shape[2]))
-    sight = make_sight(trained, network, kind, regret="regret" in needs)
+    sight = make_sight(trained, network, kind, needs=needs)
     seen = [look_at(sight, _chosen(images, part)) for part in (train, scale, level)]
     fused = Fused([make_detector(name, sight) for name in names], combine=combine)
     fused.fit_features(seen[0], labels=None if labels is None else labels[train], held_out=seen[1])

@@ -9,14 +9,18 @@ from torch import nn
 
 from holdfast.data import Dataset, load
 from holdfast.errors import unknown
+from holdfast.fronts.attacks import attacks
 from holdfast.fronts.clean import clean
 from holdfast.fronts.curvature import curvature
 from holdfast.fronts.subject import Subject
+from holdfast.fronts.unknown import unknown as unknown_inputs
 from holdfast.train.api import resolve_device
 from holdfast.types import Finding
 
 FRONTS: Mapping[str, Callable[[Subject], tuple[Finding, ...]]] = {
     "clean": clean,
+    "attacks": attacks,
+    "unknown": unknown_inputs,
     "curvature": curvature,
 }
 

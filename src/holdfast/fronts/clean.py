@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -11,24 +12,32 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from holdfast import metrics
 from holdfast.fronts.subject import Subject
-from holdfast.metrics import mean_interval, wilson_interval
+from holdfast.metrics import Estimate, mean_interval, wilson_interval
+from holdfast.rng import derive
+from holdfast.train.evaluate import Predictions
 from holdfast.types import Finding
 
 PICTURES = 24
 THUMBNAIL = 96
 """Largest side, in pixels, of a picture kept in the findings."""
+TOP = 5
+BINS = 15
+"""Bins of confidence, the number that most papers take."""
+MOST_CLASSES = 50
+"""Up to so many classes, all of the confusion matrix is kept; beyond, its largest pairs."""
+PAIRS = 20
 
 
 def clean(subject: Subject) -> tuple[Finding, ...]:
-    """Accuracy over all, by class, by group, and on both sides of the shortcut; loss; sample pictures."""
+    """Accuracy over all, by class, by group, and on both sides of the shortcut; likelihood, calibration; pictures."""
     seen, data = subject.predictions, subject.data
     correct = seen.correct
-    loss, low, high = mean_interval(seen.losses)
-    findings = [
-        accuracy(correct, {}),
-        Finding("clean", "nll", loss, len(correct), low, high),
-    ]
+    findings = [accuracy(correct, {}, evidence={"confusion": confusion(seen, data.classes)} if len(correct) else {})]
+    if data.num_classes > TOP:
+        findings.append(accuracy(metrics.top_k(seen.logits, seen.labels, TOP), {}, name=f"top-{TOP}-accuracy"))
+    findings += probabilities(seen, seed=subject.seed)
     for label, name in enumerate(data.classes):
         findings.append(accuracy(correct[seen.labels == label], {"class": name}))
     for group, name in enumerate(data.group_names):
@@ -43,20 +52,85 @@ def clean(subject: Subject) -> tuple[Finding, ...]:
     return tuple(findings)
 
 
-def accuracy(correct: Tensor, where: dict[str, str]) -> Finding:
+def accuracy(
+    correct: Tensor,
+    where: dict[str, str],
+    *,
+    front: str = "clean",
+    name: str = "accuracy",
+    evidence: dict[str, Any] | None = None,
+) -> Finding:
     """Share of correct predictions with Wilson's interval; empty where there is no sample."""
     n, hits = len(correct), int(correct.sum())
+    more = evidence or {}
     if n == 0:
-        return Finding("clean", "accuracy", None, 0, where=where)
-    return Finding("clean", "accuracy", hits / n, n, *wilson_interval(hits, n), where=where)
+        return Finding(front, name, None, 0, where=where, evidence=more)
+    return Finding(front, name, hits / n, n, *wilson_interval(hits, n), where=where, evidence=more)
 
 
-def harmonic_mean(a: Finding, b: Finding) -> Finding:
+def harmonic_mean(a: Finding, b: Finding, *, front: str = "clean", where: dict[str, str] | None = None) -> Finding:
     """One number that is high only when both sides are."""
-    if a.value is None or b.value is None:
-        return Finding("clean", "harmonic-mean", None, 0)
-    total = a.value + b.value
-    return Finding("clean", "harmonic-mean", 2 * a.value * b.value / total if total else 0.0, a.n + b.n)
+    parts = [_estimate(f) for f in (a, b)]
+    if any(part.n == 0 for part in parts):
+        return Finding(front, "harmonic-mean", None, 0, where=where or {})
+    both = metrics.combined(metrics.harmonic_mean, parts)
+    low, high = max(0.0, both.low), min(1.0, both.high)
+    return Finding(front, "harmonic-mean", both.value, both.n, low, high, where or {})
+
+
+def _estimate(finding: Finding) -> Estimate:
+    """The numbers of a finding that has an interval; n is 0 where there was nothing to measure."""
+    if finding.value is None or finding.low is None or finding.high is None:
+        return Estimate(0.0, 0.0, 0.0, 0)
+    return Estimate(finding.value, finding.low, finding.high, finding.n)
+
+
+def probabilities(seen: Predictions, *, seed: int) -> list[Finding]:
+    """Likelihood, Brier score and calibration error; the reliability curve is the latter's evidence."""
+    n = len(seen.labels)
+    if n == 0:
+        return [Finding("clean", name, None, 0) for name in ("nll", "brier", "ece", "ece-adaptive")]
+    made = []
+    for name, scores in (("nll", metrics.nll), ("brier", metrics.brier)):
+        value, low, high = mean_interval(scores(seen.logits, seen.labels))
+        made.append(Finding("clean", name, value, n, low, high))
+    confidence = seen.logits.double().softmax(1).max(1).values
+    for name, adaptive in (("ece", False), ("ece-adaptive", True)):
+        generator = torch.Generator().manual_seed(derive(seed, f"clean/{name}"))
+        found = metrics.ece(confidence, seen.correct, generator=generator, bins=BINS, adaptive=adaptive)
+        curve = metrics.reliability(confidence, seen.correct, bins=BINS, adaptive=adaptive)
+        evidence = {
+            "reliability": {key: list(values) for key, values in asdict(curve).items()},
+            "chance": found.chance,
+            "chance_high": found.chance_high,
+            "mean_confidence": float(confidence.mean()),
+        }
+        settings = {"bins": BINS, "adaptive": adaptive, "resamples": metrics.RESAMPLES}
+        error = found.estimate
+        made.append(Finding("clean", name, error.value, n, error.low, error.high, {}, settings, evidence))
+    return made
+
+
+def confusion(seen: Predictions, classes: tuple[str, ...]) -> dict[str, Any]:
+    """Counts by class and prediction: the matrix for few classes, else its largest pairs off the diagonal."""
+    count = len(classes)
+    table = torch.bincount(seen.labels * count + seen.logits.argmax(1), minlength=count * count).view(count, count)
+    if count <= MOST_CLASSES:
+        return {"classes": list(classes), "matrix": table.tolist()}
+    sizes = table.sum(1)
+    wrong = table.clone().fill_diagonal_(0).flatten()
+    order = wrong.argsort(descending=True, stable=True)[:PAIRS]
+    pairs = [
+        {
+            "label": classes[i // count],
+            "prediction": classes[i % count],
+            "count": int(wrong[i]),
+            "of": int(sizes[i // count]),
+        }
+        for i in order.tolist()
+        if wrong[i] > 0
+    ]
+    return {"pairs": pairs, "errors": int(wrong.sum())}
 
 
 def pictures(subject: Subject) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
-PERCENT = frozenset({"accuracy", "harmonic-mean"})
+PERCENT = frozenset({"accuracy", "error", "harmonic-mean"})
 """Findings whose value is a share: shown in percent. The others are shown as they are."""
 
 JOINERS = "\u200c\u200d"

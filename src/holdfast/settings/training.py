@@ -31,7 +31,13 @@ class DataSettings:
     val: float = 0.0
     """Share of the training set held out for validation, by class; 0 uses the set's own, if any."""
     conflict: float = 0.05
-    """coloured-digits: share of training digits whose colour contradicts their class."""
+    """Sets made with a shortcut (coloured-digits, corrupted-cifar10-*): share of training samples that contradict it."""
+    names: str | None = None
+    """Pattern of file names that labels are taken from, such as "{age}_{gender}_{race}_"."""
+    label: str | None = None
+    """Rule for the label on the parts of such names ("age>=40"), or an attribute of CelebA."""
+    group: str | None = None
+    """The same for the group."""
     data_seed: int = 0
     """Seed of the held-out split and of generated sets; apart from --seed, so all runs share one test set."""
     loader: Literal["auto", "resident", "stream"] = "auto"

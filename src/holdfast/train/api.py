@@ -140,7 +140,17 @@ def train(
 def load_data(settings: TrainSettings) -> Dataset:
     """The data set that settings name."""
     s = settings.data
-    return load(s.name, root=s.root, image_size=s.image_size, val=s.val, conflict=s.conflict, data_seed=s.data_seed)
+    return load(
+        s.name,
+        root=s.root,
+        image_size=s.image_size,
+        val=s.val,
+        conflict=s.conflict,
+        data_seed=s.data_seed,
+        names=s.names,
+        label=s.label,
+        group=s.group,
+    )
 
 
 def resolve_device(name: str) -> torch.device:

@@ -6,11 +6,26 @@ from collections.abc import Callable, Sequence
 
 from holdfast.reports.blocks import Section
 from holdfast.reports.runfiles import RunFiles
-from holdfast.reports.sections import ascent, clean, comparison, curvature, curves, samples, settings
+from holdfast.reports.sections import (
+    ascent,
+    attacks,
+    clean,
+    comparison,
+    curvature,
+    curves,
+    describe,
+    samples,
+    settings,
+    unknown,
+)
 
 SECTIONS: tuple[Callable[[Sequence[RunFiles]], Section | None], ...] = (
     comparison.comparison,
     clean.clean,
+    attacks.attacks,
+    unknown.unknown,
+    unknown.detect,
+    describe.describe,
     curvature.curvature,
     curves.curves,
     ascent.ascent,

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from holdfast.reports import tables
 from holdfast.reports.blocks import Block, Chart, Gallery, Picture, Section
 from holdfast.reports.runfiles import RunFiles
-from holdfast.reports.sections.samples import _is_png
+from holdfast.reports.sections.samples import is_png
 from holdfast.reports.svg.element import COLOURS, WIDTH, figure, scale, tag
 from holdfast.reports.text import finite
 from holdfast.types import Finding
@@ -65,7 +65,7 @@ def _strips(finding: Finding) -> Iterator[Gallery]:
         pictures = tuple(
             Picture(f"data:image/png;base64,{png}", f"{name}, row {i + 1}", "", "", wrong=False)
             for i, png in enumerate(rows if isinstance(rows, list) else ())
-            if isinstance(png, str) and _is_png(png)
+            if isinstance(png, str) and is_png(png)
         )
         if pictures:
             yield Gallery(TITLES.get(name, str(name)), pictures)

@@ -43,7 +43,7 @@ def _gallery(arm: Arm, run: RunFiles, found: Sequence[Mapping[str, Any]], room: 
     unreadable = 0
     for values in found:
         png = str(values.get("png", ""))
-        if not _is_png(png):
+        if not is_png(png):
             unreadable += 1
         elif len(pictures) < MOST_AN_ARM and len(png) <= room:
             room -= len(png)
@@ -69,7 +69,7 @@ def _picture(values: Mapping[str, Any], png: str) -> Picture:
     return Picture(f"data:image/png;base64,{png}", alt, title, ", ".join(details), wrong)
 
 
-def _is_png(text: str) -> bool:
+def is_png(text: str) -> bool:
     try:
         return base64.b64decode(text, validate=True).startswith(PNG)
     except (binascii.Error, ValueError):

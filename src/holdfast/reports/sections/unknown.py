@@ -8,7 +8,7 @@ from typing import Any
 from holdfast.reports import tables
 from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Gallery, Picture, Section, Side, Table
 from holdfast.reports.runfiles import RunFiles
-from holdfast.reports.sections.samples import _is_png
+from holdfast.reports.sections.samples import is_png
 from holdfast.reports.summary import Arm, Measure, Spread, arms
 from holdfast.reports.svg import Bar, BarRow, Line, bar_chart, line_chart
 from holdfast.reports.text import finite, percent
@@ -169,7 +169,7 @@ def _misses(arm: Arm, front: str) -> Iterator[Gallery]:
     for finding in arm.found.get(Measure("misses", (), front), ())[:1]:
         pictures = []
         for values in finding.evidence.get("misses") or ():
-            if not isinstance(values, Mapping) or not _is_png(str(values.get("png", ""))):
+            if not isinstance(values, Mapping) or not is_png(str(values.get("png", ""))):
                 continue
             label, detail = str(values.get("label", "")), _detail(values)
             title = f"{label} → {values['prediction']}" if values.get("prediction") is not None else label

@@ -1,0 +1,78 @@
+"""The command line: arguments to calls. Nothing heavy is imported before the arguments are known to be right."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+from holdfast import __version__
+from holdfast.cli.common import narrate
+from holdfast.cli.data import data_check, data_make
+from holdfast.cli.demo import demo
+from holdfast.cli.detect import describe, detect_evaluate, detect_fit, detect_score, predict
+from holdfast.cli.listing import list_
+from holdfast.cli.report import report
+from holdfast.cli.train import parse_train, train
+from holdfast.errors import HoldfastError, unknown
+
+__all__ = ["COMMANDS", "main", "parse_train"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code: 0 done, 2 bad input, 128 + N ended by signal N."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _dispatch(words)
+    except HoldfastError as error:
+        narrate(f"error: {error}")
+        return 2
+    except BrokenPipeError:  # the reader of our output, such as head, has left
+        sys.stderr.close()
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(_usage())
+        return 0 if words else 2
+    if words[0] == "--version":
+        print(f"holdfast {__version__}")
+        return 0
+    families = {name.split()[0] for name in COMMANDS if " " in name}
+    name = " ".join(words[:2]) if words[0] in families else words[0]
+    if name not in COMMANDS:
+        raise unknown("command", name, COMMANDS)
+    return COMMANDS[name](words[len(name.split()) :])
+
+
+def _usage() -> str:
+    width = max(map(len, COMMANDS))
+    rows = [f"  {name:<{width}}  {(command.__doc__ or '').splitlines()[0]}" for name, command in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: holdfast COMMAND [OPTIONS]",
+            "",
+            "Train image classifiers that hold outside their training data, and measure whether they do.",
+            "",
+            *rows,
+            "",
+            "'holdfast COMMAND --help' lists the options of a command; start with 'holdfast demo'.",
+        ]
+    )
+
+
+COMMANDS: dict[str, Callable[[list[str]], int]] = {
+    "demo": demo,
+    "train": train,
+    "report": report,
+    "data check": data_check,
+    "data make": data_make,
+    "detect fit": detect_fit,
+    "detect score": detect_score,
+    "detect evaluate": detect_evaluate,
+    "predict": predict,
+    "describe": describe,
+    "list": list_,
+}

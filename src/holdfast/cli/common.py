@@ -1,0 +1,49 @@
+"""What the commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import tyro
+from rich.console import Console
+
+from holdfast.errors import unknown
+
+
+def parse(kind: Any, words: Sequence[str], name: str, doc: str | None, **kwargs: Any) -> Any:
+    """Words as an options class, with the command's own first line as its help."""
+    return tyro.cli(kind, prog=f"holdfast {name}", description=doc, args=words, **kwargs)
+
+
+def peek(words: Sequence[str], flag: str) -> str | None:
+    """The value of a flag before anything is parsed.
+
+    >>> peek(["--method", "lff", "--config=a.yaml"], "--config")
+    'a.yaml'
+    """
+    for word, following in zip(words, [*words[1:], None], strict=True):
+        if word == flag:
+            return following
+        if word.startswith(flag + "="):
+            return word.partition("=")[2]
+    return None
+
+
+def require_data(name: str) -> None:
+    """Refuse a mistyped name before torch is imported."""
+    from holdfast.settings.names import DATA_NAMES
+
+    if name not in DATA_NAMES and not Path(name).exists():
+        raise unknown("data set (and no such file or folder)", name, DATA_NAMES)
+
+
+def say(text: str) -> None:
+    """A line of results, as it is: no markup, no wrapping."""
+    Console().print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def narrate(text: str) -> None:
+    """A line on what happens, to stderr."""
+    Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)

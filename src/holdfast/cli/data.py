@@ -1,0 +1,68 @@
+"""``holdfast data``: look at a data set, or make one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from tyro.conf import Positional, arg
+
+from holdfast.cli.common import narrate, parse, require_data, say
+from holdfast.errors import unknown
+
+
+@dataclass(frozen=True)
+class CheckOptions:
+    """What to check."""
+
+    data: Positional[str]
+    """A built-in set, an .npz file, a folder of images, or a CSV/Parquet table."""
+    root: str | None = None
+    """Where built-in sets lie."""
+
+
+def data_check(words: list[str]) -> int:
+    """List classes, groups, sizes, channels, and every file that cannot be read."""
+    options: CheckOptions = parse(CheckOptions, words, "data check", data_check.__doc__)
+    require_data(options.data)
+    from holdfast.data.check import check
+
+    found = check(options.data, root=options.root)
+    print(found.to_text())
+    return 0 if found.sound else 2
+
+
+@dataclass(frozen=True)
+class MakeOptions:
+    """What to make, and where to put it."""
+
+    what: Annotated[Positional[str], arg(metavar="corrupted-cifar10|coloured|watermark|background|fashion-anomalies")]
+    """A set to make: class-aligned corruptions of CIFAR-10, a shortcut put into any set, or garments with anomalies."""
+    out: str
+    """The file to write (.npz; a manifest goes beside it), or the folder for fashion-anomalies."""
+    data: str | None = None
+    """The set to put a shortcut into."""
+    root: str | None = None
+    """Where built-in sets lie."""
+    kind: Literal["lff-0", "lff-1", "dfa"] = "dfa"
+    """corrupted-cifar10: which ten corruptions."""
+    conflict: float = 0.05
+    """Share of training samples that contradict the shortcut."""
+    severity: int | None = None
+    """corrupted-cifar10: strength of the corruptions, 1 to 5 (default: as published)."""
+    frost: str | None = None
+    """corrupted-cifar10: a folder of frost textures; drawn ones serve otherwise."""
+    seed: int = 0
+    device: str = "cpu"
+
+
+def data_make(words: list[str]) -> int:
+    """Make a data set with a known shortcut or known anomalies, with a manifest of what is in it."""
+    options: MakeOptions = parse(MakeOptions, words, "data make", data_make.__doc__)
+    known = ("corrupted-cifar10", "coloured", "watermark", "background", "fashion-anomalies")
+    if options.what not in known:
+        raise unknown("set to make", options.what, known)
+    from holdfast.experiment.make import make
+
+    say(make(**vars(options), note=narrate))
+    return 0

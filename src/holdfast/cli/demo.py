@@ -1,0 +1,38 @@
+"""``holdfast demo``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from holdfast.cli.common import parse, say
+
+
+@dataclass(frozen=True)
+class DemoOptions:
+    """The demonstration."""
+
+    out: str = "runs/demo"
+    """Where the runs and the report go."""
+    seeds: int = 3
+    """Trainings of each method."""
+    epochs: int | None = None
+    """Epochs of each training (default: the recipe's)."""
+    quiet: bool = False
+
+
+def demo(words: list[str]) -> int:
+    """Show a shortcut in embedded data and what each method makes of it, in minutes."""
+    options: DemoOptions = parse(DemoOptions, words, "demo", demo.__doc__)
+    from holdfast.experiment.demo import demo as run_demo
+    from holdfast.reports import comparison_table
+    from holdfast.train.progress import make_progress
+
+    runs = run_demo(
+        Path(options.out), seeds=options.seeds, epochs=options.epochs, progress=make_progress(not options.quiet)
+    )
+    Console().print(comparison_table(runs))
+    say(f"report: {Path(options.out) / 'report.html'}")
+    return 0

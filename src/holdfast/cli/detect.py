@@ -1,0 +1,191 @@
+"""``holdfast detect``, ``predict`` and ``describe``: what lies outside, what lies inside, and a map of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tyro.conf import Positional
+
+from holdfast.cli.common import narrate, parse, say
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """What is normal, and how to learn it."""
+
+    data: str
+    """Normal pictures: a built-in set, an .npz file, a folder of images, or a CSV/Parquet table."""
+    out: str | None = None
+    """The detector's folder (default: inside --run)."""
+    run: str | None = None
+    """A trained run whose classifier is to be watched; its features are scored then."""
+    scores: tuple[str, ...] = ("fused",)
+    """What to score by: fused, or any of elbo, reconstruction, kl, knn, mahalanobis, vim, energy, msp, ..."""
+    root: str | None = None
+    """Where built-in sets lie."""
+    image_size: int | None = None
+    """Side in pixels that images are brought to (default: their own)."""
+    network: Literal["strided", "report"] = "strided"
+    """The VAE: ours, or that of the report this follows."""
+    latent: int = 16
+    """Latent dimensions of the VAE."""
+    beta: float = 1.0
+    """Weight of the VAE's divergence term."""
+    encoder: str = "convnet"
+    """Network that learns features by predicting rotations."""
+    epochs: int = 20
+    """Epochs of the VAE."""
+    encoder_epochs: int = 10
+    batch_size: int = 128
+    lr: float = 1e-3
+    held_out: float = 0.2
+    """Share of the pictures that only the threshold is set on."""
+    false_alarm_rate: float = 0.05
+    """Share of normal pictures that may be flagged."""
+    seed: int = 0
+    device: str = "auto"
+    precision: Literal["fp32", "tf32", "bf16"] = "fp32"
+
+
+def detect_fit(words: list[str]) -> int:
+    """Learn what normal pictures look like, and from where on to raise an alarm."""
+    options: FitOptions = parse(FitOptions, words, "detect fit", detect_fit.__doc__)
+    from holdfast.experiment import detection
+
+    values = dict(vars(options))
+    monitor = detection.detect_fit(values.pop("data"), values.pop("out"), **values, note=narrate)
+    where = options.out or f"{options.run}/{detection.DETECTOR}"
+    say(
+        f"{where}: alarm above {monitor.threshold.value:.4g}, {options.false_alarm_rate:.1%} false alarms on held-out data"
+    )
+    return 0
+
+
+@dataclass(frozen=True)
+class ScoreOptions:
+    """What to score, with which detector."""
+
+    detector: Positional[str]
+    """The detector's folder."""
+    data: str
+    """The pictures: a set, a file, or a folder of any size, with or without classes."""
+    out: str
+    """The CSV to write: a score, a flag and a reason a picture."""
+    root: str | None = None
+    split: Literal["train", "val", "test"] = "train"
+    """Which part of a set that has parts."""
+    batch_size: int = 256
+    workers: int = 4
+    device: str = "auto"
+
+
+def detect_score(words: list[str]) -> int:
+    """Score pictures: how strange each is, whether that is an alarm, and why."""
+    options: ScoreOptions = parse(ScoreOptions, words, "detect score", detect_score.__doc__)
+    from holdfast.experiment import detection
+
+    values = dict(vars(options))
+    made = detection.detect_score(values.pop("detector"), values.pop("data"), values.pop("out"), **values)
+    say(f"{made.out}: {made.flagged} of {made.pictures} pictures flagged")
+    return 0
+
+
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """Pictures whose truth is known."""
+
+    detector: Positional[str]
+    """The detector's folder."""
+    normal: str
+    """Normal pictures; or, alone, a set made by 'holdfast data make fashion-anomalies'."""
+    anomalous: str | None = None
+    """Pictures that should be flagged."""
+    out: str | None = None
+    """A folder for findings.json and report.html."""
+    root: str | None = None
+    split: Literal["train", "val", "test"] = "test"
+    resamples: int = 1000
+    """Bootstrap samples behind the intervals."""
+    seed: int = 0
+    device: str = "auto"
+
+
+def detect_evaluate(words: list[str]) -> int:
+    """Judge a detector: AUROC, AP, FPR95, precision and recall at its threshold, with intervals."""
+    options: EvaluateOptions = parse(EvaluateOptions, words, "detect evaluate", detect_evaluate.__doc__)
+    from holdfast.experiment import detection
+
+    values = dict(vars(options))
+    found = detection.detect_evaluate(
+        values.pop("detector"), values.pop("normal"), values.pop("anomalous"), values.pop("out"), **values
+    )
+    say(detection.summary_text(found))
+    if options.out:
+        say(f"report: {options.out}/report.html")
+    return 0
+
+
+@dataclass(frozen=True)
+class PredictOptions:
+    """What to judge, with which run."""
+
+    run: Positional[str]
+    """The run folder of a trained classifier."""
+    data: str
+    """The pictures."""
+    out: str
+    """The CSV to write: label, confidence and, where the run carries a detector, an 'unknown' flag a picture."""
+    detector: str | None = None
+    """A detector's folder (default: the one in the run, if any)."""
+    root: str | None = None
+    split: Literal["train", "val", "test"] = "test"
+    batch_size: int = 256
+    workers: int = 4
+    device: str = "auto"
+
+
+def predict(words: list[str]) -> int:
+    """Classify pictures, and flag those the model should not judge."""
+    options: PredictOptions = parse(PredictOptions, words, "predict", predict.__doc__)
+    from holdfast.experiment import detection
+
+    values = dict(vars(options))
+    made = detection.predict(values.pop("run"), values.pop("data"), values.pop("out"), **values)
+    say(f"{made.out}: {made.pictures} pictures, {made.flagged} of them unknown")
+    return 0
+
+
+@dataclass(frozen=True)
+class DescribeOptions:
+    """What to draw a map of."""
+
+    data: Positional[str]
+    """The set."""
+    out: str
+    """The folder for findings.json and report.html."""
+    detector: str | None = None
+    """Use the VAE of this detector instead of training one."""
+    root: str | None = None
+    split: Literal["train", "val", "test"] = "train"
+    image_size: int | None = None
+    latent: int = 2
+    """Latent dimensions; more than two are projected."""
+    network: Literal["strided", "report"] = "strided"
+    projection: Literal["auto", "pca", "tsne", "umap"] = "auto"
+    epochs: int = 30
+    batch_size: int = 128
+    lr: float = 1e-3
+    seed: int = 0
+    device: str = "auto"
+
+
+def describe(words: list[str]) -> int:
+    """Draw a low-dimensional map of a data set, with reconstructions and how well its classes separate."""
+    options: DescribeOptions = parse(DescribeOptions, words, "describe", describe.__doc__)
+    from holdfast.experiment import detection
+
+    values = dict(vars(options))
+    detection.describe(values.pop("data"), values.pop("out"), **values, note=narrate)
+    say(f"report: {options.out}/report.html")
+    return 0

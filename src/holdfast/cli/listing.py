@@ -1,0 +1,56 @@
+"""``holdfast list``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+from holdfast.cli.common import parse
+from holdfast.errors import unknown
+from holdfast.settings import AscentSettings, Choice, MethodSettings
+
+
+@dataclass(frozen=True)
+class ListOptions:
+    """What to list."""
+
+    what: Annotated[Positional[str], arg(metavar="methods|ascents|data|recipes|models")] = "all"
+    """One kind, or everything but the many model names."""
+
+
+def list_(words: list[str]) -> int:
+    """List methods, ascents, data sets, recipes or models by name."""
+    options: ListOptions = parse(ListOptions, words, "list", list_.__doc__)
+    from holdfast.experiment.recipes import recipe_names
+    from holdfast.settings.names import DATA_NAMES
+
+    def described(family: type[Choice]) -> list[str]:
+        return [f"{name:<20} {(kind.__doc__ or '').splitlines()[0]}" for name, kind in family.known.items()]
+
+    def models() -> list[str]:
+        from holdfast.models import model_names
+
+        return [
+            name if kind == "holdfast" else f"{kind}:{name}" for kind, names in model_names().items() for name in names
+        ]
+
+    kinds: dict[str, Callable[[], Sequence[str]]] = {
+        "methods": lambda: described(MethodSettings),
+        "ascents": lambda: described(AscentSettings),
+        "data": lambda: DATA_NAMES,
+        "recipes": recipe_names,
+        "models": models,
+    }
+    if options.what not in kinds and options.what != "all":
+        raise unknown("kind", options.what, kinds)
+    for kind in kinds if options.what == "all" else [options.what]:
+        if options.what == "all":
+            if kind == "models":
+                continue
+            print(f"{kind}:")
+        for line in kinds[kind]():
+            print(f"  {line}" if options.what == "all" else line)
+    return 0

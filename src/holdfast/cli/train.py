@@ -1,0 +1,123 @@
+"""``holdfast train``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, make_dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from rich.console import Console
+from tyro.conf import OmitArgPrefixes, arg
+
+from holdfast.cli.common import narrate, parse, peek, require_data, say
+from holdfast.settings import AscentSettings, MethodSettings, TrainSettings, build, flatten, read_yaml
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Where settings come from and where the run goes. Flags win over --config, and that over --recipe."""
+
+    out: str | None = None
+    """The run folder (default: runs/DATA-MODEL-METHOD-seedN)."""
+    resume: bool = False
+    """Continue the run in --out; its settings are taken from there."""
+    overwrite: bool = False
+    """Replace the run in --out."""
+    recipe: str | None = None
+    """Named settings ('holdfast list recipes')."""
+    config: str | None = None
+    """A YAML file of settings; any run.yaml repeats its run."""
+    print_config: bool = False
+    """Print the resolved settings as YAML and stop."""
+    quiet: bool = False
+    """No progress, only the result."""
+
+
+def train(words: list[str]) -> int:
+    """Train a model, measure it on the test set, write a run folder with a report."""
+    settings, options = parse_train(words)
+    if options.print_config:
+        import yaml
+
+        print(yaml.safe_dump(flatten(settings), sort_keys=False), end="")
+        return 0
+    require_data(settings.data.name)
+    out = Path(options.out or default_out(settings))
+
+    from holdfast.experiment.run import run
+    from holdfast.reports import findings_table
+    from holdfast.train import Interrupted
+    from holdfast.train.progress import make_progress
+
+    try:
+        files = run(
+            settings,
+            out,
+            resume=options.resume,
+            overwrite=options.overwrite,
+            progress=make_progress(not options.quiet),
+        )
+    except Interrupted as stopped:
+        narrate(str(stopped))
+        return 128 + stopped.signum
+    Console().print(findings_table(files.findings))
+    say(f"report: {out / 'report.html'}")
+    return 0
+
+
+def parse_train(words: list[str]) -> tuple[TrainSettings, RunOptions]:
+    """Settings from flags, over a YAML file, over a recipe, over the defaults."""
+    from holdfast.experiment.recipes import read_recipe
+
+    values: dict[str, Any] = {}
+    if recipe := peek(words, "--recipe"):
+        values |= read_recipe(recipe)
+    if config := peek(words, "--config"):
+        values |= read_yaml(Path(config))
+    out = peek(words, "--out")
+    if "--resume" in words and out and (Path(out) / "run.yaml").exists():
+        values |= read_yaml(Path(out) / "run.yaml")
+    base = build(TrainSettings, values)
+    chosen = {}
+    for family in (MethodSettings, AscentSettings):
+        current = getattr(base, family.kind)
+        name = peek(words, f"--{family.kind}")
+        chosen[family.kind] = current if name in (None, current.name) else family.choose(name)
+    command = make_dataclass(
+        "Train",
+        [
+            ("options", OmitArgPrefixes[RunOptions], field(default_factory=RunOptions)),
+            *(
+                (
+                    f"{kind}_name",
+                    Annotated[str, arg(name=kind, help=f"One of: {', '.join(choice.known)}.")],
+                    choice.name,
+                )
+                for kind, choice in chosen.items()
+            ),
+            *((kind, type(choice), field(default=choice)) for kind, choice in chosen.items()),
+            *((f.name, f.type, getattr(base, f.name)) for f in _groups()),
+        ],
+        frozen=True,
+    )
+    parsed = parse(command, words, "train", train.__doc__)
+    groups = {f.name: getattr(parsed, f.name) for f in _groups()}
+    return replace(base, method=parsed.method, ascent=parsed.ascent, **groups), parsed.options
+
+
+def _groups() -> list[Any]:
+    import typing
+
+    hints = typing.get_type_hints(TrainSettings, include_extras=True)
+    found = [f for f in fields(TrainSettings) if f.name not in ("method", "ascent")]
+    for f in found:
+        f.type = hints[f.name]
+    return found
+
+
+def default_out(settings: TrainSettings) -> str:
+    """A folder name that says what was trained."""
+    data = Path(settings.data.name).stem
+    parts = [data, settings.model.name.replace(":", "-").replace("/", "-"), settings.method.name]
+    parts += [settings.ascent.name] if settings.ascent.name != "none" else []
+    return "runs/" + "-".join([*parts, f"seed{settings.loop.seed}"])

@@ -1,0 +1,55 @@
+"""Data sets that are made: a known shortcut or known anomalies, and a manifest that says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from holdfast.data import load
+from holdfast.data.anomalies import make_fashion_anomalies, save_anomalies
+from holdfast.data.biased import Manifest, make_biased, make_corrupted_cifar10
+from holdfast.errors import HoldfastError
+
+
+def make(
+    what: str,
+    out: str | Path,
+    *,
+    data: str | None = None,
+    root: str | None = None,
+    kind: str = "dfa",
+    conflict: float = 0.05,
+    severity: int | None = None,
+    frost: str | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+    note: Callable[[str], None] | None = None,
+) -> str:
+    """Make a set and say in one line what it holds."""
+    note = note or (lambda text: None)
+    if what == "fashion-anomalies":
+        made = make_fashion_anomalies(root=root, seed=seed)
+        folder = save_anomalies(made, out)
+        return f"{folder}: {len(made.unlabeled)} + {len(made.labeled)} garments, {len(made.sets)} sets with anomalies"
+    if what == "corrupted-cifar10":
+        note("corrupting 60,000 images")
+        source = load("cifar10", root=root)
+        manifest = make_corrupted_cifar10(
+            source,
+            out=out,
+            kind=kind,
+            conflict=conflict,
+            severity=severity,
+            seed=seed,
+            device=device,
+            frost_folder=frost,
+        )
+        return describe(out, manifest)
+    if data is None:
+        raise HoldfastError(f"{what} is put into a set: name one with --data")
+    return describe(out, make_biased(load(data, root=root), what, out=out, conflict=conflict, seed=seed))
+
+
+def describe(out: str | Path, manifest: Manifest) -> str:
+    train = manifest.counts["train"]
+    return f"{out}: {train['samples']} training images, {train['conflicting']} of them against the shortcut"

@@ -1,0 +1,65 @@
+"""The suspected samples by kind: what the biased model takes for alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.borrow import evaluating
+from holdfast.data.augment import to_float
+from holdfast.data.splits import Split
+from holdfast.models import penultimate
+
+BATCH = 256
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Suspected samples that the biased model sees alike: positions in the training set, the likeliest first.
+
+    Each (name, share) is the most frequent of the cluster: its class, what the biased models take it for, its group
+    (None where groups are unknown).
+    """
+
+    number: int
+    positions: tuple[int, ...]
+    label: tuple[str, float]
+    taken_for: tuple[str, float]
+    group: tuple[str, float] | None
+
+
+@torch.no_grad()
+def features(model: nn.Module, split: Split, positions: Tensor, *, device: torch.device) -> Tensor:
+    """(M, D) what the model's head is given for these samples, on the CPU."""
+    made = []
+    with evaluating(model), penultimate(model) as seen:
+        for part in positions.split(BATCH):
+            model(to_float(split.read(part).to(device)))
+            made.append(seen.features.float().cpu())
+    return torch.cat(made)
+
+
+def k_means(points: Tensor, count: int, *, seed: int) -> Tensor:
+    """(M,) cluster of each point (M, D), renumbered by size: 0 is the largest."""
+    from sklearn.cluster import KMeans  # slow to import
+
+    different = len(points.unique(dim=0))  # scikit-learn warns where clusters outnumber points
+    fitted = KMeans(min(count, different), n_init=10, random_state=seed % 2**32).fit(points.double().numpy())
+    found = torch.from_numpy(fitted.labels_).long()
+    order = torch.bincount(found).argsort(descending=True, stable=True)
+    return order.argsort()[found]
+
+
+def most_frequent(values: Tensor, names: tuple[str, ...]) -> tuple[str, float] | None:
+    """The most frequent of values (M,) that are known (>= 0), and its share of all.
+
+    >>> most_frequent(torch.tensor([1, 1, 0, -1]), ("a", "b"))
+    ('b', 0.5)
+    """
+    known = values[values >= 0]
+    if not len(known) or not names:
+        return None
+    counts = torch.bincount(known)
+    return names[int(counts.argmax())], float(counts.max()) / len(values)

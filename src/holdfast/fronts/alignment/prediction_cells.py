@@ -1,0 +1,168 @@
+"""Cells of a predictions file: words by column, scores as numbers. Rows are parsed one by one, so that a thousand
+scores for each of fifty thousand images stay four bytes each."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from holdfast.data.printable import printable
+from holdfast.errors import HoldfastError, require
+from holdfast.fronts.alignment.classes import simple
+
+WORDS: Final = ("id", "path", "position", "label", "prediction", "group")
+"""Columns that say something of a row; known in any case."""
+IGNORED: Final = ("split", "confidence", "correct")
+PREFIX = re.compile(r"(?:logits?|log[ _-]?probs?|prob(?:s|ability)?|scores?|p)[_:. ]", re.IGNORECASE)
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """words: text cells by column. names: numeric columns; scores: (N, S) what they hold. lines: where each row stands.
+    left_out: columns that are neither."""
+
+    words: dict[str, list[str]]
+    names: tuple[str, ...]
+    scores: np.ndarray[Any, np.dtype[np.float32]]
+    lines: Sequence[int]
+    left_out: tuple[str, ...]
+
+
+def read_cells(path: str | Path, *, extra: Sequence[str] = ()) -> Cells:
+    """A CSV or Parquet file. extra: further columns of words."""
+    path = Path(path)
+    require(path.is_file(), f"predictions {printable(path)} do not exist; give a CSV or Parquet file")
+    suffix = path.suffix.lower()
+    require(suffix in (".csv", ".parquet"), f"predictions {printable(path)} must be .csv or .parquet, not {suffix!r}")
+    return _read_csv(path, extra) if suffix == ".csv" else _read_parquet(path, extra)
+
+
+def class_columns(names: Sequence[str], classes: Sequence[str] | None) -> dict[str, int]:
+    """Which numeric columns are scores: {class: column}.
+
+    classes: those of the data, None where the file alone says. A word such as ``logit_`` before the name is dropped
+    where that finds more of the data's classes or, without data, where two columns or more have one: the others are
+    then something else.
+
+    >>> class_columns(["width", "logit_cat", "logit_dog"], None), class_columns(["cat", "p_dog"], ["cat", "p_dog"])
+    ({'cat': 1, 'dog': 2}, {'cat': 0, 'p_dog': 1})
+    """
+    plain = {name: i for i, name in enumerate(names)}
+    short = {name[m.end() :]: i for i, name in enumerate(names) if (m := PREFIX.match(name))}
+    if classes is None:
+        return short if len(short) > 1 else plain
+    wanted = {simple(name) for name in classes}
+    return max((plain, short), key=lambda found: sum(simple(name) in wanted for name in found))
+
+
+def _read_csv(path: Path, extra: Sequence[str]) -> Cells:
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.reader(file, strict=True)
+            header = _header(path, next(reader, []), extra)
+            first = next((row for row in reader if row), [])
+            numeric = [i for i, name in enumerate(header) if name and _is_number(first[i : i + 1])]
+            columns = _Columns(path, header, [i for i in numeric if not _is_word(header[i], extra)], extra)
+            if first:
+                columns.add(first, reader.line_num)
+            for row in reader:
+                if row:
+                    columns.add(row, reader.line_num)
+    except csv.Error as error:
+        raise HoldfastError(f"{printable(path)}, line {reader.line_num}: {error}; mend the table") from error
+    except UnicodeDecodeError as error:
+        raise HoldfastError(f"{printable(path)} is not UTF-8 ({error.reason}); save it as UTF-8") from error
+    except OSError as error:
+        raise HoldfastError(f"cannot read {printable(path)}: {error.strerror}") from error
+    return columns.cells()
+
+
+class _Columns:
+    """Rows of a CSV file on their way into columns."""
+
+    def __init__(self, path: Path, header: list[str], scores: list[int], extra: Sequence[str]) -> None:
+        self.path, self.header, self.scores = path, header, scores
+        self.words: dict[int, list[str]] = {i: [] for i, name in enumerate(header) if _is_word(name, extra)}
+        self.rows: list[np.ndarray[Any, np.dtype[np.float32]]] = []
+        self.lines: list[int] = []
+
+    def add(self, row: list[str], line: int) -> None:
+        require(
+            len(row) == len(self.header),
+            f"{printable(self.path)}, line {line}: {len(row)} cells under {len(self.header)} columns; mend the row",
+        )
+        try:
+            self.rows.append(np.array([row[i] for i in self.scores], dtype=np.float32))
+        except ValueError as error:
+            raise HoldfastError(f"{printable(self.path)}, line {line}: {error}; scores must be numbers") from error
+        for i, cells in self.words.items():
+            cells.append(row[i].strip())
+        self.lines.append(line)
+
+    def cells(self) -> Cells:
+        left = [name for i, name in enumerate(self.header) if i not in self.words and i not in self.scores]
+        scores = np.stack(self.rows) if self.rows else np.zeros((0, len(self.scores)), dtype=np.float32)
+        return Cells(
+            {self.header[i]: cells for i, cells in self.words.items()},
+            tuple(self.header[i] for i in self.scores),
+            scores,
+            self.lines,
+            tuple(left),
+        )
+
+
+def _read_parquet(path: Path, extra: Sequence[str]) -> Cells:
+    try:
+        import pyarrow
+        import pyarrow.parquet as parquet
+    except ImportError as error:
+        raise HoldfastError(f"reading {printable(path)} needs pyarrow; run: pip install 'holdfast[parquet]'") from error
+    try:
+        table = parquet.read_table(path)
+    except (OSError, ValueError) as error:  # pyarrow's errors are of these kinds
+        raise HoldfastError(f"cannot read {printable(path)} as Parquet: {error}; write it again") from error
+    header = _header(path, table.column_names, extra)
+    words, scores, left = {}, [], []
+    for name, column in zip(header, table.columns, strict=True):
+        if _is_word(name, extra):
+            words[name] = ["" if cell is None else str(cell).strip() for cell in column.to_pylist()]
+        elif name and (pyarrow.types.is_floating(column.type) or pyarrow.types.is_integer(column.type)):
+            scores.append((name, column.to_numpy().astype(np.float32)))
+        else:
+            left.append(name)
+    matrix = np.stack([values for _, values in scores], 1) if scores else np.zeros((table.num_rows, 0), np.float32)
+    return Cells(words, tuple(n for n, _ in scores), matrix, range(1, table.num_rows + 1), tuple(left))
+
+
+def _header(path: Path, names: Sequence[str], extra: Sequence[str]) -> list[str]:
+    """Column names; those known in any case in lower case, those ignored empty."""
+    header = [_known(name.strip(), extra) for name in names]
+    require(bool(header), f"{printable(path)} is empty; the first line must name the columns")
+    twice = sorted({name for name in header if name and header.count(name) > 1})
+    require(not twice, f"{printable(path)} has the column {', '.join(map(printable, twice))} more than once; keep one")
+    for name in extra:
+        require(name in header, f"{printable(path)} has no column {name!r}; its columns are: {', '.join(names)}")
+    return header
+
+
+def _known(name: str, extra: Sequence[str]) -> str:
+    if name in extra:
+        return name
+    return "" if name.lower() in IGNORED else name.lower() if name.lower() in WORDS else name
+
+
+def _is_word(name: str, extra: Sequence[str]) -> bool:
+    return name in WORDS or name in extra
+
+
+def _is_number(cells: Sequence[str]) -> bool:
+    try:
+        return bool(cells) and float(cells[0]) is not None
+    except ValueError:
+        return False

@@ -1,0 +1,133 @@
+"""Saliency: the same pictures for every model, with what each looks at; and how concentrated its maps are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from holdfast.reports import tables
+from holdfast.reports.blocks import Block, Cell, Column, Details, Gallery, Picture, Section, Table
+from holdfast.reports.runfiles import RunFiles
+from holdfast.reports.sections.samples import is_png
+from holdfast.reports.summary import Arm, Measure, Spread, arms
+from holdfast.reports.text import finite, part, percent
+
+MOST_MODELS = 8
+MOST_BYTES = 3_000_000
+"""For all pictures of the section together."""
+NAMES = {"half-area": "area that holds half of the map", "entropy": "entropy", "agreement": "agreement"}
+
+
+def saliency(runs: Sequence[RunFiles]) -> Section | None:
+    groups = [arm for arm in arms(runs) if any(m.front == "saliency" for m in arm.found)]
+    if not groups:
+        return None
+    lead = (
+        "Grad-CAM of the class that each model predicts: the brighter, the more a place speaks for it. A map that lies "
+        "on the background or a mark instead of the object is a shortcut at work. Half of a map that is the same "
+        "everywhere takes 50 % of the picture."
+    )
+    table = _numbers(groups)
+    blocks: list[Block] = [table] if table is not None else []
+    columns = [column for arm in groups[:MOST_MODELS] for column in _columns(arm, several=len(groups) > 1)]
+    blocks += _grid(columns)
+    numbers = tuple(
+        tables.findings([f for f in run.findings if f.front == "saliency" and f.name != "maps"], caption=run.name)
+        for arm in groups
+        for run in arm.runs
+    )
+    return Section("saliency", "Saliency", lead, (*blocks, Details("All numbers", numbers)))
+
+
+def _numbers(groups: Sequence[Arm]) -> Table | None:
+    """A row a measure and part, a column an arm."""
+    measures = list(dict.fromkeys(m for arm in groups for m in arm.found if m.front == "saliency" and m.name in NAMES))
+    if not measures:
+        return None
+    rows = []
+    for measure in measures:
+        cells = [_cell(measure, arm.spread(measure)) for arm in groups]
+        rows.append((Cell(NAMES[measure.name]), Cell(part(dict(measure.where))), *cells))
+    columns = (Column("measure"), Column("part"), *(Column(arm.label, numeric=True) for arm in groups))
+    reasons = [
+        f"{arm.label}: {finding.evidence['reason']}."
+        for arm in groups
+        for found in arm.found.values()
+        for finding in found
+        if finding.front == "saliency" and "reason" in finding.evidence
+    ]
+    several = any(len(arm.runs) > 1 for arm in groups)
+    note = "Mean ± sample standard deviation over seeds. " if several else ""
+    return Table("Maps in numbers", columns, tuple(rows), (note + " ".join(dict.fromkeys(reasons))).strip())
+
+
+def _cell(measure: Measure, spread: Spread | None) -> Cell:
+    if spread is None or spread.mean is None:
+        return Cell("" if spread is None else tables.EMPTY)
+    if measure.name == "half-area":
+        return Cell(f"{tables.share(spread)} %", spread.mean)
+    sd = "" if spread.sd is None else f" ± {spread.sd:.2f}"
+    return Cell(f"{spread.mean:.2f}{sd}", spread.mean)
+
+
+Column_ = tuple[str, Mapping[int, tuple[Mapping[str, Any], Mapping[str, Any]]]]
+"""A model's name, and for each position in the test set the picture and the model's look at it."""
+
+
+def _columns(arm: Arm, *, several: bool) -> Iterator[Column_]:
+    """The models that an arm's first run with maps has shown."""
+    for run in arm.runs:
+        for finding in run.findings:
+            if finding.front != "saliency" or finding.name != "maps":
+                continue
+            rows = [row for row in finding.evidence.get("maps") or () if isinstance(row, Mapping)]
+            for number, name in enumerate(finding.evidence.get("models") or [""]):
+                pairs = {
+                    int(row["position"]): (row, row["looks"][number])
+                    for row in rows
+                    if isinstance(row.get("position"), int) and _has(row.get("looks"), number)
+                }
+                label = str(name) or (arm.label if several else "map")
+                yield (f"{arm.label}: {name}" if several and name else label), pairs
+            return
+
+
+def _has(values: object, number: int) -> bool:
+    return isinstance(values, (list, tuple)) and len(values) > number and isinstance(values[number], Mapping)
+
+
+def _grid(columns: Sequence[Column_]) -> Iterator[Gallery]:
+    """A gallery a picture: the picture itself, then a map a model. What all models were shown comes first."""
+    room = MOST_BYTES
+    rows: dict[int, Mapping[str, Any]] = {}
+    for _, pairs in columns:
+        for position, (row, _) in pairs.items():
+            rows.setdefault(position, row)
+    order = sorted(rows, key=lambda i: not rows[i].get("shared"))
+    for position in order:
+        row, png = rows[position], str(rows[position].get("png", ""))
+        label = str(row.get("label", "?"))
+        group = f", group {row['group']}" if row.get("group") is not None else ""
+        where = str(row.get("source") or f"sample {position}")
+        found = [_picture(png, f"{label}{group}; {where}", "image", "", wrong=False)]
+        for name, pairs in columns:
+            if position in pairs:
+                found.append(_look(name, label, pairs[position][1]))
+        pictures = tuple(p for p in found if p is not None)
+        room -= sum(len(p.source) for p in pictures)
+        if room < 0:
+            return
+        if len(pictures) > 1:
+            yield Gallery(f"{label}{group}", pictures)
+
+
+def _look(name: str, label: str, look: Mapping[str, Any]) -> Picture | None:
+    said = str(look.get("prediction", "?"))
+    sure = finite(look["confidence"]) if isinstance(look.get("confidence"), (int, float)) else None
+    detail = said if sure is None else f"{said}, {percent(sure)} %"
+    alt = f"where {name} looks, which takes this {label} for {detail}"
+    return _picture(str(look.get("overlay", "")), alt, name, detail, wrong=said != label)
+
+
+def _picture(png: str, alt: str, title: str, detail: str, *, wrong: bool) -> Picture | None:
+    return Picture(f"data:image/png;base64,{png}", alt, title, detail, wrong) if is_png(png) else None

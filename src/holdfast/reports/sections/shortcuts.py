@@ -1,0 +1,159 @@
+"""Shortcuts: how many training samples contradict what is easy to learn, which kinds there are, and how they look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from holdfast.reports.blocks import Block, Cell, Chart, Column, Gallery, Section, Table
+from holdfast.reports.runfiles import RunFiles
+from holdfast.reports.sections.saliency import _look, _picture
+from holdfast.reports.svg import Line, line_chart
+from holdfast.reports.text import finite, percent
+from holdfast.types import Finding
+
+MOST_BYTES = 6_000_000
+"""For all pictures of one data set together."""
+
+
+def shortcuts(runs: Sequence[RunFiles]) -> Section | None:
+    blocks: list[Block] = []
+    notes: list[str] = []
+    for run in runs:
+        found = [f for f in run.findings if f.front == "shortcuts"]
+        if found:
+            several = f" ({run.name})" if len(runs) > 1 else ""
+            blocks += _blocks(found, several)
+            notes += [str(n) for f in found for n in f.evidence.get("notes") or ()]
+    if not blocks:
+        return None
+    lead = (
+        "Biased models learn what is easy. The score of a training sample is how little they believe its label, over "
+        "epochs and seeds: high for samples that contradict the shortcut, but also for wrong labels and odd pictures. "
+        "Each picture is followed by where the models look: a biased one looks at the shortcut."
+    )
+    warning = "".join(f"Caution: {note}. " for note in dict.fromkeys(notes))
+    return Section("shortcuts", "Shortcuts", warning + lead, tuple(blocks))
+
+
+def summary(findings: Sequence[Finding]) -> str:
+    """The outcome in one sentence."""
+    value = {f.name: f for f in findings if f.front == "shortcuts" and not f.where}
+    share = value.get("conflicting-share")
+    if share is None or (size := finite(share.value)) is None:
+        return "Nothing was measured"
+    text = f"About {percent(size)} % of {share.n:,} training samples contradict the shortcut"
+    low, high = finite(share.low), finite(share.high)
+    if low is not None and high is not None:
+        text += f" ({percent(low)} to {percent(high)} %)"
+    return text
+
+
+def _blocks(found: Sequence[Finding], several: str) -> Iterator[Block]:
+    yield _numbers(found, several)
+    clusters = [f for f in found if f.name == "cluster-size"]
+    if clusters:
+        yield _clusters(clusters, several)
+    for finding in found:
+        chart = _histogram(finding, several)
+        if chart is not None:
+            yield chart
+    room = MOST_BYTES
+    galleries = [(_title(f), f.evidence.get("rows")) for f in clusters]
+    for finding in found:
+        if finding.name == "ends":
+            galleries.append(("Highest scores of all", finding.evidence.get("top")))
+            galleries.append(("Lowest scores: what follows the shortcut", finding.evidence.get("bottom")))
+    for title, rows in galleries:
+        gallery = _gallery(f"{title}{several}", rows)
+        room -= sum(len(p.source) for p in gallery.pictures)
+        if gallery.pictures and room >= 0:
+            yield gallery
+
+
+def _numbers(found: Sequence[Finding], several: str) -> Table:
+    rows = []
+    for f in found:
+        value, low, high = finite(f.value), finite(f.low), finite(f.high)
+        if f.where or value is None:
+            continue
+        interval = "" if low is None or high is None else f"{percent(low)} to {percent(high)} %"
+        words = {
+            "conflicting-share": "samples that contradict the shortcut (estimated)",
+            "base-rate": "samples that contradict it by their group labels",
+            "average-precision": "average precision of the ranking against the group labels",
+        }.get(f.name, f.name)
+        lift = finite(f.evidence.get("lift")) if isinstance(f.evidence.get("lift"), (int, float)) else None
+        text = f"{percent(value)} %" + (f", {lift:.1f} times the base rate" if lift is not None else "")
+        rows.append((Cell(words), Cell(text, value), Cell(interval, low), Cell(f"{f.n:,}", f.n)))
+    columns = (
+        Column("measure"), Column("value", numeric=True),
+        Column("95 % interval", numeric=True), Column("n", numeric=True),
+    )  # fmt: skip
+    return Table(f"What was found{several}", columns, tuple(rows))
+
+
+def _clusters(clusters: Sequence[Finding], several: str) -> Table:
+    grouped = any(f.evidence.get("group") for f in clusters)
+    rows = []
+    for f in clusters:
+        parts = [_named(f.evidence.get(key)) for key in ("label", "taken_for", *(["group"] if grouped else []))]
+        rows.append((Cell(f.where.get("cluster", "?")), Cell(f"{f.n:,}", f.n), *(Cell(text) for text in parts)))
+    columns = [
+        Column("kind"), Column("samples", numeric=True), Column("mostly of class"), Column("mostly taken for"),
+        *([Column("mostly in group")] if grouped else []),
+    ]  # fmt: skip
+    note = "Suspected samples, sorted by k-means on what the biased model's last layer is given."
+    return Table(f"Kinds of contradicting samples{several}", tuple(columns), tuple(rows), note)
+
+
+def _title(finding: Finding) -> str:
+    label, taken = (_named(finding.evidence.get(key)) for key in ("label", "taken_for"))
+    return f"Kind {finding.where.get('cluster', '?')}: class {label}, taken for {taken}"
+
+
+def _named(value: object) -> str:
+    """A name with its share of the cluster."""
+    pair = value if isinstance(value, (list, tuple)) and len(value) == 2 else None
+    share = None if pair is None or not isinstance(pair[1], (int, float)) else finite(pair[1])
+    return "" if pair is None else str(pair[0]) + ("" if share is None else f" ({100 * share:.0f} %)")
+
+
+def _histogram(finding: Finding, several: str) -> Chart | None:
+    values: Any = finding.evidence.get("histogram")
+    if finding.name != "conflicting-share" or not isinstance(values, Mapping):
+        return None
+    lines, top = [], 0.0
+    for colour, (name, counts) in enumerate(values.items()):
+        total = sum(counts) if isinstance(counts, list) else 0
+        if total:
+            points = tuple((100 * (i + 0.5) / len(counts), c / total) for i, c in enumerate(counts))
+            top = max(top, *(y for _, y in points))
+            lines.append(Line(str(name), (points,), colour))
+    if not lines:
+        return None
+    svg = line_chart(
+        lines, id=f"shortcuts-histogram{several}", title="Samples by score", x_label="score, %",
+        y_range=(0.0, top), share=True,
+    )  # fmt: skip
+    return Chart(f"Training samples by score{several}", svg, note="Each line: share of its samples, in percent.")
+
+
+def _gallery(title: str, rows: object) -> Gallery:
+    """Each picture, then where each model looks."""
+    pictures = []
+    for row in rows if isinstance(rows, list) else ():
+        if not isinstance(row, Mapping):
+            continue
+        label = str(row.get("label", "?"))
+        group = f"group {row['group']}" if row.get("group") is not None else ""
+        score = finite(row["score"]) if isinstance(row.get("score"), (int, float)) else None
+        detail = ", ".join(filter(None, [group, "" if score is None else f"score {score:.2f}"]))
+        where = str(row.get("source") or f"sample {row.get('position', '?')}")
+        looks = row.get("looks")
+        found = [_picture(str(row.get("png", "")), f"{label}; {detail}; {where}", label, detail, wrong=False)]
+        for name, look in looks.items() if isinstance(looks, Mapping) else ():
+            if isinstance(look, Mapping):
+                found.append(_look(str(name), label, look))
+        pictures += [p for p in found if p is not None]
+    return Gallery(title, tuple(pictures))

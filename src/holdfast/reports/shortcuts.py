@@ -1,0 +1,46 @@
+"""shortcuts.html: a page of its own for what ``holdfast shortcuts`` found, as self-contained as a report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from markupsafe import Markup
+
+from holdfast.errors import require
+from holdfast.files import write_atomic
+from holdfast.reports.html import _asset, _environment, _policy, _unbroken
+from holdfast.reports.runfiles import RunFiles
+from holdfast.reports.sections.shortcuts import shortcuts, summary
+from holdfast.reports.text import setting
+from holdfast.types import Finding
+
+
+def write_page(findings: Sequence[Finding], path: str | Path, *, name: str) -> Path:
+    """Write the page. The same findings give the same bytes."""
+    path = Path(path)
+    write_atomic(path, render_page(findings, name=name).encode("utf-8", "backslashreplace"))
+    return path
+
+
+def render_page(findings: Sequence[Finding], *, name: str) -> str:
+    """The page as text. name: the data set's."""
+    section = shortcuts([RunFiles(name, findings=tuple(findings))])
+    require(section is not None, "there are no findings on shortcuts to show; run 'holdfast shortcuts' first")
+    settings = next((f.settings for f in findings if f.front == "shortcuts" and f.settings), {})
+    facts = [name] + [setting(settings[k]) for k in ("model",) if k in settings]
+    style, script = _asset("style.css"), _asset("script.js")
+    return (
+        _environment()
+        .get_template("report.html")
+        .render(
+            title=f"Shortcuts in {name}",
+            facts=[*facts, f"the training set of {name}"],
+            verdict=_unbroken(summary(findings)),
+            sentences=[],
+            sections=[section],
+            style=Markup(style),
+            script=Markup(script),
+            policy=_policy(style, script),
+        )
+    )

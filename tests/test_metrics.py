@@ -1,0 +1,260 @@
+"""Metrics against other libraries, closed forms, and simulations of what intervals and tests promise."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from sklearn import metrics as sk
+from torch import Tensor
+
+from holdfast.metrics import (
+    Estimate,
+    benjamini_hochberg,
+    bin_edges,
+    bootstrap,
+    bounded_mean,
+    brier,
+    combined,
+    ece,
+    fisher_p,
+    harmonic_mean,
+    holm,
+    lowest,
+    mcnemar,
+    nll,
+    paired_difference,
+    proportion,
+    reliability,
+    top_k,
+    widest_gap,
+    wilson_interval,
+)
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.fixture
+def predictions() -> tuple[Tensor, Tensor]:
+    """Logits and labels of 400 samples in seven classes, right about half of the time."""
+    labels = torch.randint(7, (400,), generator=seeded())
+    logits = torch.randn(400, 7, generator=seeded(1))
+    logits[torch.arange(400), labels] += 1.5
+    return logits, labels
+
+
+@pytest.mark.parametrize("k", [1, 2, 5, 7, 9])
+def test_top_k_as_scikit_learn(predictions: tuple[Tensor, Tensor], k: int) -> None:
+    logits, labels = predictions
+    expected = sk.top_k_accuracy_score(labels, logits, k=min(k, 6)) if k < 7 else 1.0
+    assert float(top_k(logits, labels, k).double().mean()) == pytest.approx(expected)
+
+
+def test_likelihood_and_brier_score_as_scikit_learn(predictions: tuple[Tensor, Tensor]) -> None:
+    logits, labels = predictions
+    p = logits.double().softmax(1).numpy()
+    assert float(nll(logits, labels).mean()) == pytest.approx(sk.log_loss(labels, p), rel=1e-12)
+    expected = ((p - np.eye(7)[labels]) ** 2).sum(1)
+    assert brier(logits, labels).numpy() == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.slow  # torchmetrics takes its time to import
+@pytest.mark.parametrize("bins", [1, 10, 15])
+def test_calibration_error_as_torchmetrics(predictions: tuple[Tensor, Tensor], bins: int) -> None:
+    functional = pytest.importorskip("torchmetrics.functional.classification")
+    logits, labels = predictions
+    p = logits.double().softmax(1)
+    sure, correct = p.max(1).values, p.argmax(1) == labels
+    expected = float(functional.multiclass_calibration_error(p, labels, num_classes=7, n_bins=bins, norm="l1"))
+    assert reliability(sure, correct, bins=bins).ece == pytest.approx(expected, abs=1e-6)
+    found = ece(sure, correct, generator=seeded(), bins=bins, resamples=10)
+    assert found.estimate.value == pytest.approx(expected, abs=1e-6)
+
+
+def test_reliability_by_hand() -> None:
+    sure = torch.tensor([0.2, 0.5, 0.55, 0.9, 1.0])
+    correct = torch.tensor([False, True, False, True, True])
+    curve = reliability(sure, correct, bins=2)
+    assert (curve.low, curve.high, curve.n) == ((0.0, 0.5), (0.5, 1.0), (2, 3))
+    assert curve.accuracy == pytest.approx((0.5, 2 / 3))
+    assert curve.confidence == pytest.approx((0.35, (0.55 + 0.9 + 1) / 3))
+    assert curve.ece == pytest.approx((2 * 0.15 + 3 * abs(2 / 3 - 2.45 / 3)) / 5)
+
+
+def test_adaptive_bins_hold_equally_many_and_keep_equals_together() -> None:
+    sure = torch.rand(300, generator=seeded(), dtype=torch.float64)
+    curve = reliability(sure, sure > 0.5, bins=15, adaptive=True)
+    assert curve.n == (20,) * 15
+    tied = torch.cat([torch.full((250,), 0.9), torch.rand(50, generator=seeded()) * 0.8])
+    curve = reliability(tied, torch.ones(300).bool(), bins=15, adaptive=True)
+    assert sum(curve.n) == 300
+    assert curve.n == (20, 20, 260)  # the third bin ends at the tie and takes all of it
+    assert len(bin_edges(torch.full((9,), 1.0), adaptive=True)) == 2
+
+
+@pytest.mark.parametrize("wrong_by", [0.0, 0.03, 0.12])
+def test_calibration_interval_holds_its_level(wrong_by: float) -> None:
+    """Models whose confidence is too high by a known amount; 95 % of 150 is 142.5, with a deviation of 2.7."""
+    generator, held = seeded(5), 0
+    for _ in range(150):
+        sure = 0.5 + 0.5 * torch.rand(500, generator=generator, dtype=torch.float64)
+        correct = torch.rand(500, generator=generator, dtype=torch.float64) < sure - wrong_by
+        found = ece(sure, correct, generator=generator, bins=10, resamples=200).estimate
+        held += found.low <= wrong_by <= found.high
+    assert held >= 134
+
+
+def test_chance_explains_the_calibration_error_of_a_calibrated_model_only() -> None:
+    sure = 0.5 + 0.5 * torch.rand(2000, generator=seeded(), dtype=torch.float64)
+    fair = ece(sure, torch.rand(2000, generator=seeded(3), dtype=torch.float64) < sure, generator=seeded())
+    assert fair.estimate.low == 0
+    assert 0 < fair.chance < fair.chance_high
+    vain = ece(sure, torch.rand(2000, generator=seeded(3), dtype=torch.float64) < sure - 0.2, generator=seeded())
+    assert vain.estimate.low > fair.chance_high
+    assert vain.chance == pytest.approx(fair.chance, rel=0.1)  # depends on the confidences alone
+
+
+@pytest.mark.parametrize(("hits", "n"), [(0, 9), (3, 10), (50, 57), (20, 20)])
+def test_wilson_as_scipy(hits: int, n: int) -> None:
+    expected = stats.binomtest(hits, n).proportion_ci(method="wilson")
+    assert wilson_interval(hits, n) == pytest.approx((expected.low, expected.high), abs=1e-12)
+
+
+def test_bounded_mean_is_agresti_coull_on_shares_and_bonett_price_on_pairs() -> None:
+    correct = torch.tensor([1.0] * 47 + [0.0] * 3)
+    p = (47 + 2) / 54
+    half = 1.959964 * math.sqrt(p * (1 - p) / 54)
+    found = bounded_mean(correct)
+    assert (found.value, found.n) == (0.94, 50)
+    assert (found.low, found.high) == pytest.approx((p - half, min(1.0, p + half)), abs=1e-6)
+    pairs = torch.tensor([1.0] * 9 + [-1.0] * 2 + [0.0] * 29)
+    a, b = 10 / 42, 3 / 42
+    half = 1.959964 * math.sqrt((a + b - (a - b) ** 2) / 42)
+    found = bounded_mean(pairs, (-1.0, 1.0), extra=1)
+    assert (found.low, found.high) == pytest.approx((a - b - half, a - b + half), abs=1e-6)
+
+
+def test_difference_of_proportions_is_newcombes() -> None:
+    """56/70 against 48/80: method 10 in Newcombe (1998), table II."""
+    parts = [Estimate(h / n, *wilson_interval(h, n), n) for h, n in ((56, 70), (48, 80))]
+    gap = combined(lambda p: p[0] - p[1], parts)
+    assert gap.value == pytest.approx(0.2)
+    assert (gap.low, gap.high) == pytest.approx((0.0524, 0.3339), abs=5e-5)
+    assert gap.n == 150
+
+
+def test_harmonic_mean() -> None:
+    assert harmonic_mean([0.9, 0.6]) == pytest.approx(stats.hmean([0.9, 0.6]))
+    assert harmonic_mean([0.9, 0.0]) == 0
+
+
+@pytest.mark.parametrize(("p", "q"), [(0.98, 0.3), (0.7, 0.6), (1.0, 0.05)])
+def test_interval_of_a_harmonic_mean_holds_its_level(p: float, q: float) -> None:
+    draw, held, truth = np.random.default_rng(0), 0, stats.hmean([p, q])
+    for a, b in zip(draw.binomial(60, p, 1000), draw.binomial(300, q, 1000), strict=True):
+        parts = [Estimate(h / n, *wilson_interval(int(h), n), n) for h, n in ((a, 60), (b, 300))]
+        found = combined(harmonic_mean, parts)
+        held += found.low <= truth <= found.high
+    assert held >= 930  # 950 expected, deviation 7
+
+
+@pytest.mark.parametrize("chances", [[0.8] * 12, [0.5, *[0.9] * 11], [0.7, 0.72, 0.75, *[0.95] * 9]])
+def test_intervals_of_the_worst_and_of_the_gap_hold_although_they_are_picked(chances: list[float]) -> None:
+    draw, counts, held = np.random.default_rng(1), [40] * len(chances), [0, 0]
+    for hits in draw.binomial(40, chances, (600, len(chances))).tolist():
+        low, gap = lowest(hits, counts), widest_gap(hits, counts)
+        assert low.value == min(hits) / 40
+        held[0] += low.low <= min(chances) <= low.high
+        held[1] += gap.low <= max(chances) - min(chances) <= gap.high
+    assert min(held) >= 555  # 570 expected at least, deviation 5
+
+
+def test_the_worst_ones_own_interval_would_not_hold() -> None:
+    """Why ``lowest`` is there: of twelve equal cells the lowest looks clearly worse than it is."""
+    draw, held = np.random.default_rng(1), 0
+    for hits in draw.binomial(40, 0.8, (600, 12)).tolist():
+        low, high = wilson_interval(min(hits), 40)
+        held += low <= 0.8 <= high
+    assert held < 500
+
+
+def test_cells_without_samples_do_not_count() -> None:
+    assert lowest([0, 3, 5], [0, 6, 5]).value == 0.5
+    assert widest_gap([0, 3, 5], [0, 6, 5]).value == 0.5
+    assert widest_gap([3], [6]).value == 0
+
+
+def test_bootstrap_of_a_mean_is_as_wide_as_theory_says() -> None:
+    values = torch.randn(2000, generator=seeded())
+    found = bootstrap(values, generator=seeded(), resamples=4000)
+    half = 1.96 * float(values.double().std()) / math.sqrt(2000)
+    assert found.value == pytest.approx(float(values.double().mean()))
+    assert (found.low, found.high) == pytest.approx((found.value - half, found.value + half), abs=0.1 * half)
+
+
+def test_bootstrap_of_a_ratio_agrees_with_scipy() -> None:
+    values = torch.rand(300, 2, generator=seeded()) + torch.tensor([0.0, 1.0])
+    found = bootstrap(values, lambda m: m[:, 0] / m[:, 1], generator=seeded(), resamples=3000)
+    x, y = values.double().numpy().T
+    expected = stats.bootstrap(
+        (x, y), lambda a, b, axis: a.mean(axis) / b.mean(axis), paired=True, vectorized=True, n_resamples=3000,
+        method="percentile", rng=np.random.default_rng(0),
+    ).confidence_interval  # fmt: skip
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high), rel=0.03)
+
+
+def test_bootstrap_is_repeatable_and_the_same_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = torch.rand(50, generator=seeded())
+    whole = bootstrap(values, generator=seeded(4), resamples=100)
+    monkeypatch.setattr("holdfast.metrics.CELLS", 50 * 7)
+    assert bootstrap(values, generator=seeded(4), resamples=100) == whole
+
+
+def test_pairing_narrows_a_difference() -> None:
+    hard = torch.rand(1000, generator=seeded(), dtype=torch.float64)
+    a, b = hard < 0.8, hard < 0.75
+    found = paired_difference(a, b, generator=seeded())
+    assert found.low <= 0.05 <= found.high
+    apart = combined(lambda p: p[0] - p[1], [proportion(a), proportion(b)])
+    assert found.high - found.low < 0.5 * (apart.high - apart.low)
+    with pytest.raises(ValueError, match="same samples"):
+        paired_difference(a, b[:5], generator=seeded())
+
+
+@pytest.mark.parametrize(("only_a", "only_b"), [(0, 0), (5, 0), (12, 9), (40, 80), (1500, 1400)])
+def test_mcnemar_is_the_exact_binomial_test(only_a: int, only_b: int) -> None:
+    a = torch.tensor([True] * only_a + [False] * only_b + [True] * 10)
+    b = torch.tensor([False] * only_a + [True] * only_b + [True] * 10)
+    found = mcnemar(a, b)
+    assert (found.only_a, found.only_b) == (only_a, only_b)
+    expected = stats.binomtest(only_a, only_a + only_b, 0.5).pvalue if only_a + only_b else 1.0
+    assert found.p == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "table", [(3, 10, 5, 90), (0, 10, 5, 90), (10, 10, 0, 30), (40, 300, 160, 1700), (9, 10, 9, 10)]
+)
+def test_fisher_as_scipy(table: tuple[int, int, int, int]) -> None:
+    wrong_in, n_in, wrong_out, n_out = table
+    expected = stats.fisher_exact([[wrong_in, n_in - wrong_in], [wrong_out, n_out - wrong_out]], "greater").pvalue
+    assert fisher_p(*table) == pytest.approx(expected, rel=1e-9)
+
+
+def test_corrections() -> None:
+    p = np.random.default_rng(0).uniform(size=20) ** 3
+    assert benjamini_hochberg(p.tolist()) == pytest.approx(stats.false_discovery_control(p).tolist())
+    closed = _closed_testing(p[:7].tolist())
+    assert holm(p[:7].tolist()) == pytest.approx(closed)
+    assert holm([]) == benjamini_hochberg([]) == []
+
+
+def _closed_testing(p: list[float]) -> list[float]:
+    """Holm's adjustment by its definition: the largest Bonferroni p of all sets of hypotheses that hold the one."""
+    sets = [c for size in range(1, len(p) + 1) for c in combinations(range(len(p)), size)]
+    return [max(min(1.0, len(c) * min(p[j] for j in c)) for c in sets if i in c) for i in range(len(p))]
