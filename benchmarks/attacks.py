@@ -176,9 +176,11 @@ def compare(p: Problem, kind: str, args: argparse.Namespace) -> dict[str, Any]:
     runners: dict[str, Runner] = {}
     for name, (attack, dtype) in {**peers, **rows(p, kind, args)}.items():
         runner = Runner(attack, dtype, [])
+        started = time.perf_counter()
         try:
             runner.warm_up(p)
             runners[name] = runner
+            print(f"{name:36} warm after {time.perf_counter() - started:.1f} s", flush=True)
         except Exception as problem:  # one variant must not take the table with it
             figures[name] = {"failed": repr(problem)}
             print(f"{name:36} failed: {problem!r}", flush=True)

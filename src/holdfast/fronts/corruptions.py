@@ -27,9 +27,8 @@ from holdfast.vicinity.corruptions import EIGHT, EXTRA, NINETEEN, SEVERITIES, co
 
 IMAGES: Final = {"cuda": 10_000, "cpu": 1000}
 """Test images to corrupt, by device."""
-STRENGTHS: Final = (0.5, 1.0, 2.0)
+STRENGTHS: Final = (1.0, 2.0)
 """1 is the paper's setting."""
-EXAMPLE_STRENGTHS: Final = (1.0, 2.0)
 KEPT: Final = tuple(name for name in NINETEEN if name not in EXTRA)
 """The fifteen that published means are taken over."""
 
@@ -268,7 +267,7 @@ def examples(subject: Subject, index: Tensor) -> list[dict[str, Any]]:
     x = to_float(subject.split.read(torch.tensor([position]))).to(device)
     generator = torch.Generator(device).manual_seed(derive(subject.seed, "corruptions/examples"))
     with exact(device):
-        grid = example_grid(x[0], generator=generator, strengths=EXAMPLE_STRENGTHS)
+        grid = example_grid(x[0], generator=generator, strengths=STRENGTHS)
     pictures = torch.cat([x, grid.images.flatten(0, 1)])
     with evaluating(subject.model), autocast(subject.precision, device):
         confidence, prediction = subject.model(pictures).float().softmax(1).max(1)

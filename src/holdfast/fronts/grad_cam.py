@@ -132,7 +132,8 @@ def _as_planes(a: Tensor, x: Tensor, grid: list[tuple[int, int]]) -> Tensor:
     rows, columns = grid[0]
     extra = a.shape[1] - rows * columns
     require(extra >= 0 and rows > 0, f"{a.shape[1]} tokens do not fill {rows}×{columns} patches; choose another layer")
-    return a[:, extra:].transpose(1, 2).unflatten(2, (rows, columns))  # class and register tokens come first
+    patches = a[:, extra:]  # class and register tokens come first
+    return patches.transpose(1, 2).reshape(len(a), -1, rows, columns)
 
 
 def _plane(a: Tensor, x: Tensor) -> tuple[int, int]:
@@ -150,7 +151,7 @@ def _find(model: nn.Module, layer: str | nn.Module) -> nn.Module:
     if isinstance(layer, nn.Module):
         require(any(m is layer for m in model.modules()), f"layer {type(layer).__name__} is not part of the model")
         return layer
-    named = dict(model.named_modules())
+    named: dict[str, nn.Module] = dict(model.named_modules())
     if layer not in named or not layer:
         raise unknown("layer", layer, [name for name in named if name])
     return named[layer]

@@ -99,7 +99,8 @@ def rank_correlation(a: Tensor, b: Tensor) -> Tensor:
     varied = torch.stack([(m.amax(1) > m.amin(1)) for m in flat]).all(0)
     first, second = (average_ranks(m[varied]) for m in flat)
     first, second = (r - r.mean(1, keepdim=True) for r in (first, second))
-    return (first * second).sum(1) / (first.norm(dim=1) * second.norm(dim=1))
+    lengths = first.square().sum(1) * second.square().sum(1)
+    return (first * second).sum(1) / lengths.sqrt()
 
 
 def average_ranks(values: Tensor) -> Tensor:
@@ -119,8 +120,9 @@ def measured(name: str, values: Tensor, settings: Mapping[str, Any], where: Mapp
     if len(values) == 0:
         return Finding("saliency", name, None, 0, where=where or {}, settings=settings)
     mean, low, high = mean_interval(values)
-    bounds = (low, high) if math.isfinite(low) else (None, None)
-    return Finding("saliency", name, mean, len(values), *bounds, where=where or {}, settings=settings)
+    if not math.isfinite(low):
+        return Finding("saliency", name, mean, len(values), where=where or {}, settings=settings)
+    return Finding("saliency", name, mean, len(values), low, high, where or {}, settings)
 
 
 def pictures(subject: Subject, models: Mapping[str, nn.Module]) -> list[dict[str, Any]]:
@@ -153,7 +155,7 @@ def pictures(subject: Subject, models: Mapping[str, nn.Module]) -> list[dict[str
 def by_class(split: Split, wanted: Tensor | None) -> list[int]:
     """A picture of each of the first classes, from those wanted where there is one."""
     chosen = []
-    for label in split.labels.unique().tolist()[:SHARED]:
+    for label in sorted(set(split.labels.tolist()))[:SHARED]:
         own = (split.labels == label).nonzero().flatten()
         best = own if wanted is None or not bool(wanted[own].any()) else own[wanted[own]]
         chosen.append(int(best[0]))
@@ -207,12 +209,12 @@ def overlay(image: Tensor, heat: Tensor) -> str:
 
     factor = max(1, round(SIDE / max(image.shape[1:])))
     size = [factor * n for n in image.shape[1:]]
-    grey = image.float().mean(0)[None, None] / 255
+    grey = image.float().amax(0)[None, None] / 255  # the largest channel: blue strokes are strokes too
     enlarged = F.interpolate(grey, size=size, mode="nearest")[0, 0].numpy()
     smooth = F.interpolate(heat[None, None].float(), size=size, mode="bilinear", align_corners=False)[0, 0].numpy()
     colour = matplotlib.colormaps["inferno"](smooth)[..., :3]
     # the picture keeps its strokes in grey: colours would be mistaken for the map's
-    blended = 0.7 * colour + 0.3 * enlarged[..., None]
+    blended = 0.6 * colour + 0.4 * enlarged[..., None]
     picture = Image.fromarray((255 * blended.clip(0, 1)).astype(np.uint8))
     picture.thumbnail((SIDE, SIDE))
     file = io.BytesIO()

@@ -28,7 +28,7 @@ def render_page(findings: Sequence[Finding], *, name: str) -> str:
     section = shortcuts([RunFiles(name, findings=tuple(findings))])
     require(section is not None, "there are no findings on shortcuts to show; run 'holdfast shortcuts' first")
     settings = next((f.settings for f in findings if f.front == "shortcuts" and f.settings), {})
-    facts = [name] + [setting(settings[k]) for k in ("model",) if k in settings]
+    facts = [setting(settings["model"])] if "model" in settings else []
     style, script = _asset("style.css"), _asset("script.js")
     return (
         _environment()

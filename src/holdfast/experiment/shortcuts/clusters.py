@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -35,8 +36,8 @@ def features(model: nn.Module, split: Split, positions: Tensor, *, device: torch
     """(M, D) what the model's head is given for these samples, on the CPU."""
     made = []
     with evaluating(model), penultimate(model) as seen:
-        for part in positions.split(BATCH):
-            model(to_float(split.read(part).to(device)))
+        for first in range(0, len(positions), BATCH):
+            model(to_float(split.read(positions[first : first + BATCH]).to(device)))
             made.append(seen.features.float().cpu())
     return torch.cat(made)
 
@@ -45,8 +46,9 @@ def k_means(points: Tensor, count: int, *, seed: int) -> Tensor:
     """(M,) cluster of each point (M, D), renumbered by size: 0 is the largest."""
     from sklearn.cluster import KMeans  # slow to import
 
-    different = len(points.unique(dim=0))  # scikit-learn warns where clusters outnumber points
-    fitted = KMeans(min(count, different), n_init=10, random_state=seed % 2**32).fit(points.double().numpy())
+    values = points.double().numpy()
+    different = len(np.unique(values, axis=0))  # scikit-learn warns where clusters outnumber points
+    fitted = KMeans(min(count, different), n_init=10, random_state=seed % 2**32).fit(values)
     found = torch.from_numpy(fitted.labels_).long()
     order = torch.bincount(found).argsort(descending=True, stable=True)
     return order.argsort()[found]

@@ -50,9 +50,10 @@ def _binned(scores: Tensor, bins: int = 512) -> tuple[Tensor, Tensor]:
     """(the mean score of each used bin, the bin of each sample). Bins are narrow near 0 and 1, as scores are dense."""
     edge = torch.logit(torch.tensor(EDGE, dtype=torch.float64)).abs()
     at = ((torch.logit(scores) + edge) / (2 * edge) * (bins - 1)).round().long()
-    _, inverse = at.unique(return_inverse=True)
-    count = torch.bincount(inverse).double()
-    return torch.zeros_like(count).index_add_(0, inverse, scores) / count, inverse
+    count = torch.bincount(at, minlength=bins).double()
+    used = count > 0
+    sums = torch.zeros_like(count).index_add_(0, at, scores)
+    return sums[used] / count[used], (used.cumsum(0) - 1)[at]
 
 
 def _fit(x: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:

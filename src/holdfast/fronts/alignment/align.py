@@ -17,6 +17,7 @@ from holdfast.data.statistics import channel_statistics
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.fronts.alignment.aligned_model import AlignedModel
 from holdfast.fronts.alignment.classes import ClassMap, ClassMatch, match_classes
+from holdfast.fronts.alignment.order import find_order
 from holdfast.fronts.alignment.outputs import (
     KINDS,
     change,
@@ -31,8 +32,10 @@ from holdfast.models.sources import NONE, Opened, Prepared, Preprocessing
 from holdfast.rng import derive
 
 STATED = "stated"
-STEADY = 1e-3
+STEADY = 1e-2
 """Answers to the same images may differ by this share of their spread: kernels add in another order."""
+ALONE = 5e-2
+"""By this share where the batch has another size: other kernels, in TF32 at worst."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,11 +144,13 @@ def align(
     warnings += [rival.warning(float(right.double().mean())) for rival in rivals[:1] if rival.better]
     notes.append(f"preprocessing: {_naming(name, used, opened)}")
     class_notes, class_warnings = _class_words(match, split)
+    if match.kind == "order":
+        class_warnings += _order_warning(outputs, labels, match)
     return Aligned(
         _readings(model, kind, match, data),
         match,
         kind,
-        used,
+        model.preprocessing,
         name,
         float(right.double().mean()) if len(right) else float("nan"),
         len(right),
@@ -193,7 +198,7 @@ def _naming(name: str, used: Preprocessing, opened: Opened) -> str:
 def _answers(model: Prepared, images: Tensor, batch_size: int, device: torch.device) -> Tensor:
     """(N, K) on the CPU."""
     with evaluating(model):
-        return torch.cat([model(to_float(part.to(device))).cpu() for part in images.split(batch_size)])
+        return torch.cat([model(to_float(part.to(device))).cpu() for part in torch.split(images, batch_size)])
 
 
 def _unsteady(
@@ -211,7 +216,7 @@ def _unsteady(
             )
         return [f"{text}: every number below is one draw of many"]
     alone = _answers(model, few[:4], 1, device)
-    if (moved := change(outputs[:4], alone)) > STEADY:
+    if (moved := change(outputs[:4], alone)) > ALONE:
         return [
             f"an answer depends on the other images of its batch (by up to {moved:.2g} of the spread): a BatchNorm "
             "layer in training mode? Export the model in evaluation mode"
@@ -249,6 +254,21 @@ def _readings(model: Prepared, kind: str, match: ClassMatch, data: Dataset) -> d
         name: Reading(name, AlignedModel(model, kind, match.selection(name)), relabel(data, match, name))
         for name in names
     }
+
+
+def _order_warning(outputs: Tensor, labels: Tensor, match: ClassMatch) -> list[str]:
+    """What to say where the outputs fit the classes far better in another order."""
+    found = find_order(outputs.argmax(1), labels, len(match.data))
+    if found is None:
+        return []
+    pair = found.paired
+    wrong = [i for i, column in enumerate(found.columns) if column != i][:5]
+    swaps = ", ".join(f"{printable(match.data[i])} = output {found.columns[i]}" for i in wrong)
+    return [
+        f"the outputs seem to stand in another order ({swaps}{', ...' if len(wrong) == 5 else ''}): "
+        f"{100 * pair.lead:+.1f} points, {100 * pair.low:+.1f} to {100 * pair.high:+.1f} at {pair.level:.0%}, on "
+        f"{pair.n} images that did not choose it. Say it with --class-map FILE"
+    ]
 
 
 def _class_words(match: ClassMatch, split: Split) -> tuple[list[str], list[str]]:

@@ -19,6 +19,7 @@ class AlignedModel(nn.Module):
     """
 
     columns: Tensor
+    unused: Tensor
 
     def __init__(self, prepared: Prepared, kind: str, selection: Sequence[Sequence[int]]) -> None:
         super().__init__()

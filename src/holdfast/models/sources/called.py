@@ -33,7 +33,7 @@ class FixedBatch(nn.Module):
         n = len(x)
         if lacking := -n % self.size:
             x = torch.cat([x, x[-1:].expand(lacking, *x.shape[1:])])
-        return _first([self.net(piece) for piece in x.split(self.size)], n)
+        return _first([self.net(piece) for piece in torch.split(x, self.size)], n)
 
 
 def _first(answers: list[Any], n: int) -> Any:
@@ -43,3 +43,23 @@ def _first(answers: list[Any], n: int) -> Any:
     if isinstance(answers[0], dict):
         return {name: _first([answer[name] for answer in answers], n) for name in answers[0]}
     return [_first(list(parts), n) for parts in zip(*answers, strict=True)]
+
+
+class Cast(nn.Module):
+    """A network whose weights are of another precision than float32: images are brought to it."""
+
+    def __init__(self, net: nn.Module, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.net = net
+        self.dtype = dtype
+
+    def forward(self, x: Tensor) -> Any:
+        return self.net(x.to(self.dtype))
+
+
+def in_its_own_precision(net: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:
+    """A network that takes float32 images, and what to say of it."""
+    dtype = next((p.dtype for p in net.parameters() if p.is_floating_point()), torch.float32)
+    if dtype == torch.float32:
+        return net, ()
+    return Cast(net, dtype), (f"weights are {str(dtype).removeprefix('torch.')}: images are turned into that",)

@@ -14,7 +14,7 @@ def names() -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
     >>> names()[0][0], names()[1][0]
     ('n01440764', ('tench', 'Tinca tinca'))
     """
-    from timm.data import ImageNetInfo
+    from timm.data.imagenet_info import ImageNetInfo
 
     info = ImageNetInfo("imagenet-1k")
     words = (tuple(w.strip() for w in info.index_to_description(i).split(",")) for i in range(CLASSES))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def find(path: str, asked: Asked) -> Found:
 
 def open_session(path: str, device: torch.device) -> Any:
     try:
-        import onnxruntime
+        onnxruntime: Any = import_module("onnxruntime")
     except ImportError as error:
         raise HoldfastError(f"reading {path} needs onnxruntime; run: pip install 'holdfast[onnx]'") from error
     wanted = ["CUDAExecutionProvider"] if device.type == "cuda" else []

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 import torch
 
 from holdfast.models.sources.asked import Asked
+from holdfast.models.sources.called import in_its_own_precision
 from holdfast.models.sources.opened import Found, Opened
-from holdfast.models.sources.prepared import Prepared
+from holdfast.models.sources.prepared import Prepared, uncropped
 from holdfast.models.sources.preprocessing import NONE, Preprocessing
 from holdfast.models.sources.probe import probe_gradients, sample_images, try_out
+from holdfast.models.sources.python import read_made
 from holdfast.models.sources.spec import kind_of
 
 SOURCES: Final = ("run", "timm", "torchvision", "weights", "python", "torchscript", "exported", "onnx")
@@ -38,15 +41,40 @@ def open_model(
     preprocessing, image_size: what the user states; they win over the model's own settings.
     """
     kind, rest = kind_of(spec)
-    where = torch.device(device)
-    asked = Asked(shape, where, model, num_classes, pretrained, preprocessing)
+    asked = Asked(shape, torch.device(device), model, num_classes, pretrained, preprocessing)
     found: Found = import_module(f"holdfast.models.sources.{kind}").find(rest, asked)
-    stated = preprocessing or found.preprocessing
+    return _tried(found, spec, kind, asked, image_size)
+
+
+def open_module(
+    module: Callable[..., Any],
+    *,
+    shape: tuple[int, int, int],
+    device: torch.device | str = "cpu",
+    name: str = "model",
+    preprocessing: Preprocessing | None = None,
+    image_size: tuple[int, int] | None = None,
+) -> Opened:
+    """The same for a module (or any callable from images to outputs) that is already there.
+
+    It may state ``classes``, ``mean`` and ``std`` (plain numbers), ``input_size`` as attributes.
+    """
+    asked = Asked(shape, torch.device(device), preprocessing=preprocessing)
+    return _tried(read_made(module, asked), name, "module", asked, image_size)
+
+
+def _tried(found: Found, spec: str, kind: str, asked: Asked, image_size: tuple[int, int] | None) -> Opened:
+    """What images need put before the network, and both tried out together."""
+    shape, where = asked.shape, asked.device
+    stated = asked.preprocessing or found.preprocessing
     size = image_size or found.size
     channels = found.channels or shape[0]
-    prepared = Prepared(found.net, stated or NONE, channels=channels, size=size).to(where)
+    crop = 1.0 if image_size else found.crop
+    net, cast = in_its_own_precision(found.net)
+    prepared = Prepared(net, stated or NONE, channels=channels, size=size, crop=crop).to(where)
     images = sample_images(shape, where)
-    notes = [*found.notes, *fitting_notes(spec, shape, channels, size), *try_out(prepared, images, spec)]
+    notes = [*found.notes, *cast, *fitting_notes(spec, shape, channels, size, crop)]
+    notes += try_out(prepared, images, spec)
     no_gradients = probe_gradients(prepared, images)
     if no_gradients:
         notes.append(f"no gradients reach the images: {no_gradients}")
@@ -58,6 +86,7 @@ def open_model(
         found.classes,
         found.aliases,
         size,
+        None if size is None else uncropped(size, crop),
         channels,
         no_gradients is None,
         no_gradients,
@@ -68,7 +97,7 @@ def open_model(
 
 
 def fitting_notes(
-    spec: str, shape: tuple[int, int, int], channels: int, size: tuple[int, int] | None
+    spec: str, shape: tuple[int, int, int], channels: int, size: tuple[int, int] | None, crop: float = 1.0
 ) -> tuple[str, ...]:
     """What is done to the images so that the network can take them.
 
@@ -81,5 +110,6 @@ def fitting_notes(
     elif shape[0] == 3 and channels == 1:
         notes.append(f"{spec} takes grey: colour images are turned to their luminance for it")
     if size is not None and size != shape[1:]:
-        notes.append(f"images are resized from {shape[1]}x{shape[2]} to {size[0]}x{size[1]} for {spec}")
+        done = "cut at the centre" if uncropped(size, crop) == shape[1:] else "resized"
+        notes.append(f"images are {done} from {shape[1]}x{shape[2]} to {size[0]}x{size[1]} for {spec}")
     return tuple(notes)

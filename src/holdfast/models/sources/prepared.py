@@ -20,11 +20,19 @@ LUMINANCE = (0.299, 0.587, 0.114)
 class Prepared(nn.Module):
     """Images (B, C, H, W) in [0, 1] at the data's size to outputs (B, K) in float32.
 
-    In order: grey to colour or back, resize, channel order and normalisation, the network, the one tensor it returns.
+    In order: grey to colour or back, the network's own size, channel order and normalisation, the network, the one
+    tensor it returns. size: what the network takes, None for any. crop: share of each side that its published
+    evaluation keeps; images that come in at size / crop are cut as there, others resized.
     """
 
     def __init__(
-        self, net: nn.Module, preprocessing: Preprocessing, *, channels: int, size: tuple[int, int] | None
+        self,
+        net: nn.Module,
+        preprocessing: Preprocessing,
+        *,
+        channels: int,
+        size: tuple[int, int] | None,
+        crop: float = 1.0,
     ) -> None:
         super().__init__()
         preprocessing = preprocessing.for_channels(channels)
@@ -34,6 +42,7 @@ class Prepared(nn.Module):
         self.preprocessing = preprocessing
         self.channels = channels
         self.size = size
+        self.crop = crop
         self.normalised = Normalised(net, mean, std)
         # Not through train(), which exported programs refuse.
         self.training = self.normalised.training = net.training
@@ -44,7 +53,7 @@ class Prepared(nn.Module):
 
     def with_preprocessing(self, preprocessing: Preprocessing) -> Prepared:
         """The same network, not a copy of it, behind other preprocessing."""
-        other = Prepared(self.net, preprocessing, channels=self.channels, size=self.size)
+        other = Prepared(self.net, preprocessing, channels=self.channels, size=self.size, crop=self.crop)
         return other.to(self.normalised.mean.device)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -52,7 +61,7 @@ class Prepared(nn.Module):
 
     def raw(self, x: Tensor) -> Any:
         """What the network itself returns."""
-        x = fit_size(fit_channels(x, self.channels), self.size)
+        x = fit_size(fit_channels(x, self.channels), self.size, self.crop)
         if self.preprocessing.bgr:
             x = x.flip(1)
         return self.normalised(x)
@@ -77,8 +86,21 @@ def fit_channels(x: Tensor, channels: int) -> Tensor:
     )
 
 
-def fit_size(x: Tensor, size: tuple[int, int] | None) -> Tensor:
-    """Images at the network's own size; bilinear, antialiased when shrinking."""
+def fit_size(x: Tensor, size: tuple[int, int] | None, crop: float = 1.0) -> Tensor:
+    """Images at the network's own size: their centre where they are as much larger as ``crop`` says, else resized,
+    bilinear, antialiased when shrinking."""
     if size is None or tuple(x.shape[2:]) == size:
         return x
+    if tuple(x.shape[2:]) == uncropped(size, crop):
+        top, left = (x.shape[2] - size[0]) // 2, (x.shape[3] - size[1]) // 2
+        return x[:, :, top : top + size[0], left : left + size[1]]
     return interpolate(x, size=size, mode="bilinear", antialias=True)
+
+
+def uncropped(size: tuple[int, int], crop: float) -> tuple[int, int]:
+    """The size images have before the centre is cut out.
+
+    >>> uncropped((224, 224), 224 / 256)
+    (256, 256)
+    """
+    return int(size[0] / crop + 1e-6), int(size[1] / crop + 1e-6)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
@@ -26,38 +28,49 @@ SHAPE = "write python:package.module:function, such as python:my_models:make"
 
 
 def find(spec: str, asked: Asked) -> Found:
-    """Call the function, which takes nothing, and read what its model states about itself.
-
-    A model may carry ``classes``, ``mean`` and ``std``, ``input_size``; timm's networks carry theirs in settings.
-    """
+    """Call the function, which takes nothing, and read what its model states about itself."""
     module_name, colon, name = spec.rpartition(":")
     require(bool(colon and module_name and name), f"python:{spec} names no function; {SHAPE}")
-    made = call(load(module_name), name, f"python:{spec}")
-    net = made.eval().to(asked.device) if isinstance(made, nn.Module) else Called(made)
-    settings = settings_of(made)
-    classes, aliases = class_names(settings)
-    own: Sequence[Any] | None = getattr(made, "classes", None)
-    size = getattr(made, "input_size", None)
-    convolution = next((m for m in net.modules() if isinstance(m, nn.Conv2d)), None)
+    require(
+        not module_name.endswith(".py") and "/" not in module_name,
+        f"python:{spec} is a path; give the module's name and start in its folder: "
+        f"python:{Path(module_name).stem}:{name}",
+    )
+    with working_folder_importable():
+        made = call(load(module_name), name, f"python:{spec}")
     notes = [f"python:{spec} ran code of yours, from {where(module_name)}"]
     if not isinstance(made, nn.Module):
         notes.append(f"{name} returned a {type(made).__name__}, not a torch module: it stays on the device it is on")
+    return replace(read_made(made, asked), notes=tuple(notes))
+
+
+def read_made(made: Callable[..., Any], asked: Asked) -> Found:
+    """A module or another callable, in evaluation mode, with what it states about itself.
+
+    It may carry ``classes`` (or transformers' ``config.id2label``), ``mean`` and ``std``, ``input_size``; timm's
+    networks carry theirs in settings.
+    """
+    net = made.eval().to(asked.device) if isinstance(made, nn.Module) else Called(made)
+    settings = settings_of(made)
+    classes, aliases = class_names(settings)
+    if own := own_classes(made):
+        classes, aliases = own, ()
+    size = getattr(made, "input_size", None)
+    convolution = next((m for m in net.modules() if isinstance(m, nn.Conv2d)), None)
     return Found(
         net,
         stated_by(made) or stated(settings.get("mean"), settings.get("std")),
-        classes=tuple(map(str, own)) if isinstance(own, Sequence) and not isinstance(own, str) else classes,
-        aliases=() if isinstance(own, Sequence) else aliases,
-        size=input_size(settings) if size is None else both_sides(tuple(size)[-2:] if _several(size) else int(size)),
+        classes=classes,
+        aliases=aliases,
+        size=_size(size) if isinstance(size, int | list | tuple) else input_size(settings),
         channels=None if convolution is None else convolution.in_channels,
         hash=hash_tensors(net.state_dict()),
-        notes=tuple(notes),
     )
 
 
 def load(name: str) -> ModuleType:
     """Import a module, looked for in the working folder first."""
     here = os.getcwd()
-    sys.path.insert(0, here)
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
@@ -68,6 +81,14 @@ def load(name: str) -> ModuleType:
         raise HoldfastError(f"no Python module {name!r}; {hint}") from error
     except Exception as error:  # the user's code may fail in any way
         raise HoldfastError(f"importing {name} failed: {type(error).__name__}: {reason(error)}") from error
+
+
+@contextmanager
+def working_folder_importable() -> Iterator[None]:
+    here = os.getcwd()
+    sys.path.insert(0, here)
+    try:
+        yield
     finally:
         sys.path.remove(here)
 
@@ -92,6 +113,17 @@ def call(module: ModuleType, name: str, spec: str) -> Callable[..., Any]:
     return made  # type: ignore[no-any-return]
 
 
+def own_classes(made: Any) -> tuple[str, ...] | None:
+    """``classes`` on the model, or ``config.id2label`` as transformers keeps them."""
+    own = getattr(made, "classes", None)
+    if isinstance(own, list | tuple):
+        return tuple(map(str, own))
+    labels = getattr(getattr(made, "config", None), "id2label", None)
+    if isinstance(labels, Mapping) and sorted(map(int, labels)) == list(range(len(labels))):
+        return tuple(str(name) for _, name in sorted((int(i), name) for i, name in labels.items()))
+    return None
+
+
 def stated_by(made: Any) -> Preprocessing | None:
     """``mean`` and ``std`` as plain numbers on the model. Tensors are not read: they are layers' own business."""
     mean, std = getattr(made, "mean", None), getattr(made, "std", None)
@@ -103,5 +135,6 @@ def where(name: str) -> str:
     return str(getattr(sys.modules[name], "__file__", None) or name)
 
 
-def _several(size: Any) -> bool:
-    return isinstance(size, Sequence)
+def _size(size: int | Sequence[int]) -> tuple[int, int]:
+    """(height, width) from a side, (height, width) or (channels, height, width)."""
+    return both_sides(size) if isinstance(size, int) else (int(size[-2]), int(size[-1]))

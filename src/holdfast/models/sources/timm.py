@@ -35,6 +35,7 @@ def find(name: str, asked: Asked) -> Found:
         classes=classes,
         aliases=aliases,
         size=input_size(settings),
+        crop=float(settings.get("crop_pct") or 1),
         channels=settings["input_size"][0] if settings.get("input_size") else None,
         hash=hash_tensors(net.state_dict()),
         notes=(f"weights: timm's {origin}",) if asked.pretrained and origin else (),

@@ -33,7 +33,7 @@ def find(spec: str, asked: Asked) -> Found:
             f"without a network, bring the file along: FILE --model torchvision:{name}"
         ) from error
     random = (RANDOM.format(f"torchvision:{name}"),)
-    preprocessing, size = settings_of(weights)
+    preprocessing, size, crop = settings_of(weights)
     classes = None if weights is None else tuple(weights.meta["categories"])
     return Found(
         net.eval().to(asked.device),
@@ -41,6 +41,7 @@ def find(spec: str, asked: Asked) -> Found:
         classes=classes,
         aliases=wordnet(classes),
         size=size,
+        crop=crop,
         channels=3,
         hash=hash_tensors(net.state_dict()),
         notes=() if weights is None else (f"weights: torchvision's {weights}",),
@@ -64,13 +65,13 @@ def choose(published: Any, name: str, wanted: str) -> Any | None:
     return known.get(wanted, published.DEFAULT)
 
 
-def settings_of(weights: Any | None) -> tuple[Preprocessing | None, tuple[int, int] | None]:
-    """(preprocessing, input size) that published weights state; ImageNet's for none, as every recipe there has it."""
+def settings_of(weights: Any | None) -> tuple[Preprocessing | None, tuple[int, int] | None, float]:
+    """(preprocessing, input size, crop) that published weights state; ImageNet's for none, as all its recipes have."""
     if weights is None:
-        return IMAGENET, None
+        return IMAGENET, None, 1.0
     transforms = weights.transforms()
-    side = transforms.crop_size[0] if hasattr(transforms, "crop_size") else None
-    return stated(transforms.mean, transforms.std), None if side is None else (side, side)
+    side, before = transforms.crop_size[0], transforms.resize_size[0]
+    return stated(transforms.mean, transforms.std), (side, side), side / before
 
 
 def wordnet(classes: tuple[str, ...] | None) -> tuple[tuple[str, ...], ...]:

@@ -1,21 +1,31 @@
-"""Accuracy on the test set as it is: overall, and by class and group."""
+"""Accuracy on the test set as it is: overall, by class and group; calibration, and what is taken for what."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from holdfast.reports import tables
 from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Section, Side, Table
 from holdfast.reports.runfiles import RunFiles
-from holdfast.reports.summary import ALIGNED, AVERAGE, CONFLICTING, HARMONIC, Arm, Spread, arms
-from holdfast.reports.svg import Bar, BarRow, bar_chart
-from holdfast.reports.text import percent
+from holdfast.reports.summary import ALIGNED, AVERAGE, CONFLICTING, HARMONIC, Arm, Measure, Spread, arms
+from holdfast.reports.svg import Bar, BarRow, Line, bar_chart, line_chart
+from holdfast.reports.svg.heatmap import Heat, heat_map
+from holdfast.reports.text import finite, percent
 
 MOST_ROWS = 20
 """A chart of more parts shows the weakest; the table below it has them all."""
 
 MOST_NUMBERS = 5000
 """More findings than this are not listed one by one."""
+
+MORE = (("top-5-accuracy", "top-5, %"), ("nll", "NLL"), ("brier", "Brier score"), ("ece", "ECE, %"))
+"""What the probabilities are worth: figures of the whole test set, and their titles."""
+SHARES = frozenset({"top-5-accuracy", "ece"})
+MOST_SIDE = 20
+"""A larger confusion matrix is shown by its largest pairs."""
+MOST_MAPS = 4
+PAIRS = 20
 
 
 def clean(runs: Sequence[RunFiles]) -> Section | None:
@@ -27,11 +37,135 @@ def clean(runs: Sequence[RunFiles]) -> Section | None:
         _chart(groups, "Overall", "overall", {title: s for title, s in overall.items() if any(s)}),
         *(_by_part(groups, key) for key in ("group", "class")),
     ]
-    blocks: tuple[Block, ...] = (
-        Side(tuple(chart for chart in charts if chart is not None)),
-        Details("All numbers", tuple(_numbers(groups))),
+    confusions = list(_confusions(groups))
+    charts += [_calibration(groups), *(block for block in confusions if isinstance(block, Chart))]
+    blocks: list[Block] = [Side(tuple(chart for chart in charts if chart is not None))]
+    blocks += [block for block in (_probabilities(groups), *confusions) if isinstance(block, Table)]
+    blocks.append(Details("All numbers", tuple(_numbers(groups))))
+    return Section("clean", "Clean accuracy", f"Test set as it is, nothing added. {_whiskers(groups)}", tuple(blocks))
+
+
+def _probabilities(groups: Sequence[Arm]) -> Table | None:
+    """One row an arm: top-5, likelihood, Brier score, calibration error and what of it chance explains."""
+    rows = []
+    chances = [_evidence(arm, "ece", "chance_high") for arm in groups]
+    for arm, chance in zip(groups, chances, strict=True):
+        cells = [_figure(arm.spread(Measure(name)), share=name in SHARES) for name, _ in MORE]
+        known = finite(float(chance)) if isinstance(chance, (int, float)) else None
+        rows.append((Cell(arm.label), *cells, Cell("" if known is None else percent(known), known)))
+    titles = [*(title for _, title in MORE), "of it chance, %"]
+    kept = [i for i in range(len(titles)) if any(row[i + 1].text for row in rows)]
+    if len(kept) < 2:
+        return None
+    columns = (Column("method"), *(Column(titles[i], numeric=True) for i in kept))
+    note = (
+        "ECE is the mean distance between confidence and accuracy in 15 bins of confidence. A perfectly calibrated "
+        "model would show up to the last number by chance."
     )
-    return Section("clean", "Clean accuracy", f"Test set as it is, nothing added. {_whiskers(groups)}", blocks)
+    return Table("Probabilities", columns, tuple((row[0], *(row[i + 1] for i in kept)) for row in rows), note)
+
+
+def _figure(spread: Spread | None, *, share: bool) -> Cell:
+    if spread is None or spread.mean is None:
+        return Cell("")
+    shown = percent if share else "{:.3f}".format
+    text = shown(spread.mean)
+    if spread.sd is not None:
+        text += f" ± {shown(spread.sd)}"
+    elif spread.low is not None and spread.high is not None:
+        text += f" ({shown(spread.low)} to {shown(spread.high)})"
+    return Cell(text, spread.mean)
+
+
+def _evidence(arm: Arm, name: str, key: str) -> Any:
+    """A piece of evidence of the first run that has it."""
+    return next((f.evidence[key] for f in arm.found.get(Measure(name), ()) if key in f.evidence), None)
+
+
+def _calibration(groups: Sequence[Arm]) -> Chart | None:
+    """Accuracy over confidence; of several seeds, the first's."""
+    lines = []
+    for arm in groups:
+        curve = _evidence(arm, "ece", "reliability")
+        sure, right = (curve.get(key) for key in ("confidence", "accuracy")) if isinstance(curve, Mapping) else (0, 0)
+        if not isinstance(sure, list) or not isinstance(right, list):
+            continue
+        pairs = [(finite(c), finite(a)) for c, a in zip(sure, right, strict=False)]
+        points = tuple((100 * c, a) for c, a in pairs if c is not None and a is not None)
+        if points:
+            lines.append(Line(arm.label if len(groups) > 1 else "this model", (points,), arm.number))
+    if not lines:
+        return None
+    low = min(x for line in lines for x, _ in line.points)
+    perfect = Line("", (((low, low / 100), (100.0, 1.0)),), 7, thin=True)
+    svg = line_chart(
+        [perfect, *lines], id="clean-calibration", title="Accuracy", x_label="confidence, %", y_range=(0.0, 1.0),
+        share=True, direct=len(lines) > 1,
+    )  # fmt: skip
+    note = "Below the thin line the model is surer than it is right; above it, less sure."
+    return Chart("Calibration", svg, note=note)
+
+
+def _confusions(groups: Sequence[Arm]) -> Iterator[Chart | Table]:
+    """A map of each arm's confusion matrix, or its largest pairs; of several seeds, the first's."""
+    for arm in groups[:MOST_MAPS]:
+        given = _evidence(arm, "accuracy", "confusion")
+        if not isinstance(given, Mapping):
+            continue
+        of = "" if len(groups) == 1 else f": {arm.label}"
+        classes, matrix = given.get("classes"), given.get("matrix")
+        if not (isinstance(classes, list) and isinstance(matrix, list) and _square(matrix, len(classes))):
+            pairs = [p for p in given.get("pairs") or () if isinstance(p, Mapping)]
+            table = _pairs(
+                [(str(p.get("label")), str(p.get("prediction")), p.get("count"), p.get("of")) for p in pairs], of
+            )
+        elif len(classes) > MOST_SIDE:
+            found = [
+                (str(classes[i]), str(classes[j]), n, sum(row))
+                for i, row in enumerate(matrix)
+                for j, n in enumerate(row)
+                if i != j and n > 0
+            ]
+            table = _pairs(sorted(found, key=lambda pair: -pair[2])[:PAIRS], of)
+        else:
+            yield _matrix([str(c) for c in classes], matrix, f"clean-confusion-{arm.number}", of)
+            continue
+        if table is not None:
+            yield table
+
+
+def _square(matrix: Sequence[Any], side: int) -> bool:
+    rows = len(matrix) == side and all(isinstance(row, list) and len(row) == side for row in matrix)
+    return rows and all(isinstance(n, int) and n >= 0 for row in matrix for n in row)
+
+
+def _matrix(classes: Sequence[str], matrix: Sequence[Sequence[int]], id: str, of: str) -> Chart:
+    cells = [
+        [_confused(label, other, n, sum(row)) for other, n in zip(classes, row, strict=True)]
+        for label, row in zip(classes, matrix, strict=True)
+    ]
+    title = f"What is taken for what, %{of}"
+    return Chart(
+        title, heat_map(classes, classes, cells, id=id, title=title, x_label="prediction", y_label="class", colour=0)
+    )
+
+
+def _confused(label: str, other: str, n: int, total: int) -> Heat:
+    if not total:
+        return Heat(None, "–", f"{label}: no samples")
+    return Heat(n / total, f"{100 * n / total:.0f}" if n else "", f"{label} taken for {other}: {n:,} of {total:,}")
+
+
+def _pairs(pairs: Sequence[tuple[str, str, Any, Any]], of: str) -> Table | None:
+    rows = [
+        (Cell(label), Cell(other), Cell(f"{n:,}", n), Cell(percent(n / total), n / total))
+        for label, other, n, total in pairs
+        if isinstance(n, int) and isinstance(total, int) and total > 0
+    ]
+    columns = (
+        Column("class"), Column("taken for"), Column("samples", numeric=True), Column("of the class, %", numeric=True),
+    )  # fmt: skip
+    return Table(f"Most frequent confusions{of}", columns, tuple(rows)) if rows else None
 
 
 def _whiskers(groups: Sequence[Arm]) -> str:
@@ -78,14 +212,15 @@ def _chart(
     if not rows:
         return None
     bars = [
-        BarRow(name, tuple(_bar(name, arm, s) for arm, s in zip(groups, spreads, strict=True)))
+        BarRow(name, tuple(share_bar(name, arm, s) for arm, s in zip(groups, spreads, strict=True)))
         for name, spreads in rows.items()
     ]
     legend = tuple((arm.number, arm.label) for arm in groups) if len(groups) > 1 else ()
     return Chart(title, bar_chart(bars, id=f"clean-{id}", title=f"Accuracy, {title.lower()}"), legend, note)
 
 
-def _bar(name: str, arm: Arm, spread: Spread | None) -> Bar:
+def share_bar(name: str, arm: Arm, spread: Spread | None) -> Bar:
+    """A share of one arm, with what a tooltip says of it."""
     who = f"{name}, {arm.label}"
     if spread is None or spread.mean is None:
         text = "not measured" if spread is None else tables.spread_cell(spread).text

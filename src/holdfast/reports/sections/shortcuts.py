@@ -108,8 +108,12 @@ def _clusters(clusters: Sequence[Finding], several: str) -> Table:
 
 
 def _title(finding: Finding) -> str:
-    label, taken = (_named(finding.evidence.get(key)) for key in ("label", "taken_for"))
-    return f"Kind {finding.where.get('cluster', '?')}: class {label}, taken for {taken}"
+    label, taken = (finding.evidence.get(key) for key in ("label", "taken_for"))
+    one = (
+        isinstance(label, (list, tuple)) and len(label) == 2 and isinstance(label[1], (int, float)) and label[1] >= 0.5
+    )
+    of = f"class {_named(label)}" if one else "several classes"
+    return f"Kind {finding.where.get('cluster', '?')}: {of}, taken for {_named(taken)}"
 
 
 def _named(value: object) -> str:

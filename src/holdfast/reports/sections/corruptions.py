@@ -1,0 +1,229 @@
+"""Corruptions: accuracy when images are noisy, blurred, turned, compressed or partly hidden."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
+
+from holdfast.reports import tables
+from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Gallery, Picture, Section, Side, Table
+from holdfast.reports.runfiles import RunFiles
+from holdfast.reports.sections.samples import is_png
+from holdfast.reports.summary import Arm, Measure, Spread, arms
+from holdfast.reports.svg import Line, line_chart
+from holdfast.reports.svg.element import COLOURS
+from holdfast.reports.text import finite, percent
+
+FRONT = "corruptions"
+MEAN, NONE = "mean of eight", "none"
+STANDARD = "1"
+"""The strength of the paper."""
+MOST_BYTES = 400_000
+MOST_NUMBERS = 2000
+
+
+def corruptions(runs: Sequence[RunFiles]) -> Section | None:
+    found = [arm for arm in arms(runs) if any(m.front == FRONT for m in arm.found)]
+    if not found:
+        return None
+    measured = [arm for arm in found if any(m.front == FRONT and m.name == "accuracy" and m.where for m in arm.found)]
+    if not measured:
+        return Section(FRONT, "Corruptions", f"Not measured: {_reason(found)}.", ())
+    lead = (
+        "The same test images, corrupted. The eight are those of BiasAdv's robustness table; strength 1 is its "
+        "setting. The drop is against the same images left alone, pair by pair."
+    )
+    blocks: list[Block] = [table for table in (_eight(arm, alone=len(measured) == 1) for arm in measured) if table]
+    families = list(dict.fromkeys(f for arm in measured for f in _families(arm)))
+    charts = [_strengths(measured), *(_severities(measured, family, i) for i, family in enumerate(families))]
+    blocks.append(Side(tuple(chart for chart in charts if chart is not None)))
+    blocks += [t for family in families if (t := _errors(measured, family)) is not None]
+    blocks += [g for arm in measured[:1] for g in _examples(arm)]
+    blocks.append(Details("All numbers", tuple(_numbers(measured))))
+    return Section(FRONT, "Corruptions", lead, tuple(blocks))
+
+
+def _reason(found: Sequence[Arm]) -> str:
+    reasons = [f.evidence["reason"] for arm in found for fs in arm.found.values() for f in fs if "reason" in f.evidence]
+    return str(reasons[0]) if reasons else "nothing was found"
+
+
+def _spread(arm: Arm, name: str, **where: str) -> Spread | None:
+    return arm.spread(Measure(name, tuple(sorted(where.items())), FRONT))
+
+
+def _values(arm: Arm, key: str, **fixed: str) -> list[str]:
+    """What a part's key may be among accuracies that have the other parts given, in the order of the findings."""
+    parts = [dict(m.where) for m in arm.found if (m.front, m.name) == (FRONT, "accuracy")]
+    return list(dict.fromkeys(p[key] for p in parts if key in p and all(p.get(k) == v for k, v in fixed.items())))
+
+
+def _eight(arm: Arm, *, alone: bool) -> Table | None:
+    """One row a corruption, one column a strength, and the drop at the paper's strength."""
+    strengths = _values(arm, "strength")
+    if not strengths:
+        return None
+    at = STANDARD if STANDARD in strengths else strengths[-1]
+    rows = []
+    for name in [n for n in _values(arm, "corruption") if _values(arm, "strength", corruption=n)]:
+        cells = [_cell(_spread(arm, "accuracy", corruption=name, strength=s), strong=name == MEAN) for s in strengths]
+        rows.append(
+            (Cell(name, strong=name == MEAN), *cells, _drop(_spread(arm, "drop", corruption=name, strength=at)))
+        )
+    clean = _spread(arm, "accuracy", corruption=NONE)
+    columns = (
+        Column("corruption"),
+        *(Column(f"strength {s}, %", numeric=True) for s in strengths),
+        Column(f"drop at {at}, points", numeric=True),
+    )
+    note = (
+        "" if clean is None or clean.mean is None else f"Without corruption {tables.share(clean)} %, n = {clean.n:,}."
+    )
+    caption = "Accuracy under eight corruptions" + ("" if alone else f": {arm.label}")
+    return Table(caption, columns, tuple(rows), note)
+
+
+def _cell(spread: Spread | None, *, strong: bool = False) -> Cell:
+    cell = tables.spread_cell(spread)
+    return Cell(cell.text, cell.value, strong)
+
+
+def _drop(spread: Spread | None) -> Cell:
+    if spread is None or spread.mean is None:
+        return Cell("")
+    text = points(spread.mean)
+    if spread.sd is not None:
+        text += f" ± {percent(spread.sd)}"
+    elif spread.low is not None and spread.high is not None:
+        text += f" ({points(spread.low)} to {points(spread.high)})"
+    return Cell(text, spread.mean)
+
+
+def points(difference: float) -> str:
+    """A difference of shares in points; nothing is not less than nothing.
+
+    >>> points(0.0712), points(-0.0004)
+    ('7.1', '0.0')
+    """
+    text = percent(difference)
+    return "0.0" if text == "-0.0" else text
+
+
+def _strengths(measured: Sequence[Arm]) -> Chart | None:
+    """Accuracy over the strength: every corruption for one arm, the mean for several."""
+    lines: list[Line] = []
+    for arm in measured:
+        clean = _spread(arm, "accuracy", corruption=NONE)
+        start = [(0.0, clean.mean)] if clean is not None and clean.mean is not None else []
+        for name in _values(arm, "corruption") if len(measured) == 1 else [MEAN]:
+            points = list(start)
+            for strength in _values(arm, "strength", corruption=name):
+                spread, x = _spread(arm, "accuracy", corruption=name, strength=strength), _number(strength)
+                if spread is not None and spread.mean is not None and x is not None:
+                    points.append((100 * x, spread.mean))
+            if len(points) > 1:
+                several = len(measured) > 1
+                colour = arm.number if several else COLOURS if name == MEAN else len(lines)
+                lines.append(Line(arm.label if several else name, (tuple(sorted(points)),), colour))
+    if not lines:
+        return None
+    title = "Accuracy against strength" + ("" if len(measured) == 1 else ", mean of eight")
+    svg = line_chart(
+        lines, id="corruptions-strength", title=title, x_label="strength, % of the paper's", y_range=(0.0, 1.0),
+        share=True, direct=False,
+    )  # fmt: skip
+    named = tuple((line.colour, line.label) for line in lines if len(measured) > 1 or line.label != MEAN)
+    return Chart(title, svg, named, "" if len(measured) > 1 else "Dashed: the mean of eight.")
+
+
+def _families(arm: Arm) -> list[str]:
+    return list(dict.fromkeys(_values(arm, "family")))
+
+
+def _severities(measured: Sequence[Arm], family: str, number: int) -> Chart | None:
+    """Accuracy over severity: a thick line for the mean of the corruptions, a thin one for each of them."""
+    lines = []
+    for arm in measured:
+        curves = []
+        for name in _values(arm, "corruption", family=family):
+            points = []
+            for severity in _values(arm, "severity", family=family, corruption=name):
+                spread = _spread(arm, "accuracy", family=family, corruption=name, severity=severity)
+                x = _number(severity)
+                if spread is not None and spread.mean is not None and x is not None:
+                    points.append((x, spread.mean))
+            curves.append(tuple(sorted(points)))
+        lines += [Line("", (curve,), arm.number, thin=True) for curve in curves if curve]
+        xs = sorted({x for curve in curves for x, _ in curve})
+        mean = tuple((x, fmean(y for curve in curves for at, y in curve if at == x)) for x in xs)
+        if mean:
+            lines.append(Line(arm.label if len(measured) > 1 else "average", (mean,), arm.number))
+    if not lines:
+        return None
+    title = f"Accuracy against severity, {family}"
+    svg = line_chart(
+        lines, id=f"corruptions-severity-{number}", title=title, x_label="severity", y_range=(0.0, 1.0), share=True
+    )
+    return Chart(title, svg, note="Thin lines are single corruptions.")
+
+
+def _errors(measured: Sequence[Arm], family: str) -> Table | None:
+    """Error over the severities, by corruption, and its means; one column an arm."""
+    names = list(dict.fromkeys(n for arm in measured for n in _values(arm, "corruption", family=family)))
+    if not names:
+        return None
+    rows = [
+        (Cell(n), *(_cell(_spread(arm, "corruption-error", family=family, corruption=n)) for arm in measured))
+        for n in names
+    ]
+    means: dict[str, dict[str, str]] = {
+        "mean corruption error": {},
+        "mean, without the extra four": {"over": "without the extra four"},
+        "mean, relative to the baseline": {"relative to": "baseline"},
+    }
+    for title, where in means.items():
+        cells = [_cell(_spread(arm, "mean-corruption-error", family=family, **where), strong=True) for arm in measured]
+        if any(cell.text for cell in cells):
+            rows.append((Cell(title, strong=True), *cells))
+    columns = (Column("corruption"), *(Column(f"{arm.label}, %", numeric=True) for arm in measured))
+    note = "Mean over the severities. The four that were kept for validation are left out of published means."
+    return Table(f"Error by corruption, {family}", columns, tuple(rows), note)
+
+
+def _examples(arm: Arm) -> Iterator[Gallery]:
+    """One image under each corruption, as the model saw it; of several seeds, the first's."""
+    room = MOST_BYTES
+    for finding in arm.found.get(Measure("examples", (), FRONT), ())[:1]:
+        pictures = []
+        examples = finding.evidence.get("examples")
+        for values in examples if isinstance(examples, list) else ():
+            png = str(values.get("png", "")) if isinstance(values, Mapping) else ""
+            if not is_png(png) or len(png) > room:
+                continue
+            room -= len(png)
+            name, strength = str(values.get("corruption", "")), str(values.get("strength", ""))
+            title = "as it is" if name == NONE else f"{name}, {strength}"
+            said, sure = str(values.get("prediction", "?")), values.get("confidence")
+            detail = f"{said}, {percent(float(sure))} % sure" if isinstance(sure, (int, float)) else said
+            wrong = values.get("label") != values.get("prediction")
+            alt = f"{values.get('label', '?')}, {title}; taken for {detail}"
+            pictures.append(Picture(f"data:image/png;base64,{png}", alt, title, detail, wrong))
+        if pictures:
+            yield Gallery("One image under each corruption, and what the model says", tuple(pictures))
+
+
+def _numbers(measured: Sequence[Arm]) -> Iterator[Table]:
+    room = MOST_NUMBERS
+    for arm in measured:
+        for run in arm.runs:
+            own = [f for f in run.findings if f.front == FRONT and f.name != "examples"]
+            room -= len(own)
+            if own and room >= 0:
+                yield tables.findings(own, caption=f"Findings of {run.name}")
+
+
+def _number(text: str) -> float | None:
+    try:
+        return finite(float(text))
+    except ValueError:
+        return None

@@ -1,0 +1,177 @@
+"""Groups: where in the table of classes and groups the model is weak, and how it does on both sides of a shortcut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from holdfast.reports import tables
+from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Section, Side, Table
+from holdfast.reports.runfiles import RunFiles
+from holdfast.reports.sections.clean import share_bar
+from holdfast.reports.summary import Arm, Measure, arms
+from holdfast.reports.svg import BarRow, bar_chart
+from holdfast.reports.svg.heatmap import Heat, heat_map
+from holdfast.reports.text import percent
+
+FRONT = "groups"
+COLUMNS: tuple[tuple[str, str, dict[str, str]], ...] = (
+    ("average", "accuracy", {}),
+    ("every cell alike", "balanced-accuracy", {}),
+    ("aligned", "accuracy", {"bias": "aligned"}),
+    ("conflicting", "accuracy", {"bias": "conflicting"}),
+    ("harmonic mean", "harmonic-mean", {}),
+    ("gap of both sides", "gap", {"between": "aligned and conflicting"}),
+    ("worst group", "worst-group", {}),
+    ("gap of groups", "gap", {"between": "best and worst group"}),
+)
+MOST_SIDE = 24
+"""A map of more rows or columns is not drawn; its numbers are in the findings."""
+MOST_MAPS = 4
+
+
+def groups(runs: Sequence[RunFiles]) -> Section | None:
+    found = [arm for arm in arms(runs) if any(m.front == FRONT for m in arm.found)]
+    if not found:
+        return None
+    measured = [arm for arm in found if _names(arm)]
+    if not measured:
+        return Section(FRONT, "Groups", f"Not measured: {_reason(found)}.", ())
+    lead = (
+        "A cell is one group of one class; the worst group is the lowest cell, and its interval allows for having "
+        "picked it. Aligned samples are in the group that is usual for their class in training, conflicting ones are "
+        "not. Darker is worse; an empty cell has no samples."
+    )
+    blocks: list[Block] = [_table(measured), Side((*_bars(measured), *_maps(measured)))]
+    numbers = tuple(
+        tables.findings([f for f in run.findings if f.front == FRONT], caption=f"Findings of {run.name}")
+        for arm in measured
+        for run in arm.runs
+    )
+    return Section(FRONT, "Groups", lead, (*blocks, Details("All numbers", numbers)))
+
+
+def _names(arm: Arm) -> list[str]:
+    """The columns that were measured; the data set's own has no name."""
+    worst = [(dict(m.where).get("column", ""), fs) for m, fs in arm.found.items() if _is(m, "worst-group")]
+    return [name for name, findings in worst if any(f.n for f in findings)]
+
+
+def _is(measure: Measure, name: str) -> bool:
+    return (measure.front, measure.name) == (FRONT, name)
+
+
+def _reason(found: Sequence[Arm]) -> str:
+    reasons = [
+        str(f.evidence["reason"]) for arm in found for fs in arm.found.values() for f in fs if "reason" in f.evidence
+    ]
+    return reasons[0] if reasons else "nothing was found"
+
+
+def _table(measured: Sequence[Arm]) -> Table:
+    """One row an arm and column of groups; only figures that some row has."""
+    rows = []
+    for arm in measured:
+        for name in _names(arm):
+            cells = []
+            for title, figure, where in COLUMNS:
+                part = {**where, "column": name} if name and title != "average" else where
+                cells.append(tables.spread_cell(arm.spread(Measure(figure, tuple(sorted(part.items())), FRONT))))
+            rows.append((Cell(f"{arm.label}, {name}" if name else arm.label), *cells))
+    kept = [i for i in range(len(COLUMNS)) if any(row[i + 1].text for row in rows)]
+    columns = (Column("method"), *(Column(f"{COLUMNS[i][0]}, %", numeric=True) for i in kept))
+    several = any(len(arm.runs) > 1 for arm in measured)
+    note = "Mean ± sample standard deviation over seeds. " if several else ""
+    note += "“Every cell alike” is the mean over cells that have samples: what an unbiased test set would show."
+    note += "".join(f" Worst group of {arm.label}: {cell}." for arm in measured if (cell := _worst(arm)))
+    return Table(
+        "Accuracy by side and worst group", columns, tuple((row[0], *(row[i + 1] for i in kept)) for row in rows), note
+    )
+
+
+def _bars(measured: Sequence[Arm]) -> Iterator[Chart]:
+    """The shares of the table with their intervals, one chart a column of groups."""
+    for number, name in enumerate(dict.fromkeys(name for arm in measured for name in _names(arm))):
+        rows = []
+        for title, figure, where in COLUMNS:
+            part = tuple(sorted(({**where, "column": name} if name and title != "average" else where).items()))
+            spreads = [arm.spread(Measure(figure, part, FRONT)) for arm in measured]
+            if figure != "gap" and any(spreads):
+                bars = tuple(share_bar(title, arm, s) for arm, s in zip(measured, spreads, strict=True))
+                rows.append(BarRow(title, bars))
+        legend = tuple((arm.number, arm.label) for arm in measured) if len(measured) > 1 else ()
+        title = "Both sides and the worst group" + (f", {name}" if name else "")
+        yield Chart(title, bar_chart(rows, id=f"groups-bars-{number}", title=title), legend)
+
+
+def _maps(measured: Sequence[Arm]) -> Iterator[Chart]:
+    drawn = 0
+    for arm in measured:
+        for measure, findings in arm.found.items():
+            if not _is(measure, "worst-group") or drawn >= MOST_MAPS:
+                continue
+            table = summed([f.evidence.get("table") for f in findings])
+            if table is None or max(len(table["classes"]), len(table["groups"])) > MOST_SIDE:
+                continue
+            drawn += 1
+            yield _map(arm, table, f"groups-map-{drawn}", alone=len(measured) == 1)
+
+
+def summed(given: Sequence[Any]) -> dict[str, Any] | None:
+    """The tables of several seeds as one: samples and hits add up. None where one is not what the front writes."""
+    total: dict[str, Any] | None = None
+    for table in given:
+        if not isinstance(table, Mapping) or not _whole(table):
+            return None
+        if total is None:
+            total = {**table, "hits": [list(row) for row in table["hits"]], "n": [list(row) for row in table["n"]]}
+        elif (table["classes"], table["groups"]) != (total["classes"], total["groups"]):
+            return None
+        else:
+            for key in ("hits", "n"):
+                total[key] = [
+                    [a + b for a, b in zip(*rows, strict=True)] for rows in zip(total[key], table[key], strict=True)
+                ]
+    return total
+
+
+def _whole(table: Mapping[str, Any]) -> bool:
+    classes, names = table.get("classes"), table.get("groups")
+    if not isinstance(classes, list) or not isinstance(names, list):
+        return False
+    for key in ("hits", "n"):
+        rows = table.get(key)
+        if not isinstance(rows, list) or len(rows) != len(classes):
+            return False
+        if any(len(row) != len(names) or not all(isinstance(v, int) and v >= 0 for v in row) for row in rows):
+            return False
+    return True
+
+
+def _map(arm: Arm, table: Mapping[str, Any], id: str, *, alone: bool) -> Chart:
+    classes, names, column = (
+        [str(c) for c in table["classes"]],
+        [str(g) for g in table["groups"]],
+        str(table.get("column", "group")),
+    )
+    cells = [
+        [_heat(f"{classes[i]}, {names[j]}", hits, n) for j, (hits, n) in enumerate(zip(*row, strict=True))]
+        for i, row in enumerate(zip(table["hits"], table["n"], strict=True))
+    ]
+    title = f"Accuracy by class and {column}, %"
+    svg = heat_map(classes, names, cells, id=id, title=title, x_label=column, y_label="class")
+    note = "All seeds together." if len(arm.runs) > 1 else ""
+    return Chart(title if alone else f"{title}: {arm.label}", svg, note=note)
+
+
+def _heat(name: str, hits: int, n: int) -> Heat:
+    if not n:
+        return Heat(None, "–", f"{name}: no samples")
+    return Heat(1 - hits / n, f"{100 * hits / n:.0f}", f"{name}: {percent(hits / n)} % of {n:,}")
+
+
+def _worst(arm: Arm) -> str:
+    """Which cell is the worst, for a single run; over seeds it may be another each time."""
+    found = arm.found.get(Measure("worst-group", (), FRONT), ()) if len(arm.runs) == 1 else ()
+    cell = found[0].evidence.get("cell") if found else None
+    return ", ".join(f"{key} {value}" for key, value in cell.items()) if isinstance(cell, Mapping) else ""

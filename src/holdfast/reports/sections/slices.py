@@ -1,0 +1,140 @@
+"""Slices: parts of the data, told by how images look, on which the model is weaker than on the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from holdfast.reports import tables
+from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Gallery, Picture, Section, Side, Table
+from holdfast.reports.runfiles import RunFiles
+from holdfast.reports.sections.corruptions import points
+from holdfast.reports.sections.samples import is_png
+from holdfast.reports.summary import arms
+from holdfast.reports.svg import Line, line_chart
+from holdfast.reports.text import finite, percent
+from holdfast.types import Finding
+
+FRONT = "slices"
+MOST_BYTES = 300_000
+"""For the pictures of one run."""
+
+
+def slices(runs: Sequence[RunFiles]) -> Section | None:
+    found = [run for arm in arms(runs) for run in arm.runs if any(f.front == FRONT for f in run.findings)]
+    if not found:
+        return None
+    lead = (
+        "Parts were found on one half of the test samples and judged on the other, which the numbers are from: what "
+        "only chance made weak does not return there. A part is confirmed if its adjusted p is at most the level."
+    )
+    blocks: list[Block] = []
+    for run in found:
+        own = [f for f in run.findings if f.front == FRONT]
+        name = run.name if len(found) > 1 else ""
+        blocks.append(_table(own, name))
+        chart = _profile(own, name, f"slices-profile-{len(blocks)}")
+        if chart is not None:
+            blocks.append(Side((chart,)))
+        blocks += _galleries(own, name)
+    numbers = tuple(
+        tables.findings([f for f in run.findings if f.front == FRONT], caption=f"Findings of {run.name}")
+        for run in found
+    )
+    return Section(FRONT, "Slices", lead, (*blocks, Details("All numbers", numbers)))
+
+
+def _table(own: Sequence[Finding], name: str) -> Table:
+    gaps = {f.where.get("slice"): f for f in own if f.name == "gap"}
+    rows = []
+    for f in own:
+        if f.name != "accuracy" or "slice" not in f.where:
+            continue
+        gap, p = gaps.get(f.where["slice"]), _number(f.evidence.get("adjusted_p"))
+        confirmed = f.evidence.get("confirmed") is True
+        rows.append((
+            Cell(f.where["slice"], strong=confirmed),
+            _share(f.value),
+            Cell(f"{f.n:,}", f.n),
+            _gap(gap),
+            Cell("" if p is None else f"{p:.2g}", p),
+            Cell("confirmed" if confirmed else "not confirmed", float(confirmed), strong=confirmed),
+        ))  # fmt: skip
+    columns = (
+        Column("part"), Column("accuracy, %", numeric=True), Column("n", numeric=True),
+        Column("below the rest by, points (95 %)", numeric=True), Column("adjusted p", numeric=True), Column("verdict"),
+    )  # fmt: skip
+    caption = "Weak parts" + (f" of {name}" if name else "")
+    return Table(caption, columns, tuple(rows), _note(own))
+
+
+def _note(own: Sequence[Finding]) -> str:
+    for f in own:
+        if f.name == "confirmed":
+            looked, level = f.evidence.get("attributes"), _number(f.settings.get("level"))
+            names = ", ".join(map(str, looked)) if isinstance(looked, list) and looked else "nothing that varies"
+            count = int(finite(f.value) or 0)
+            said = f"{count} confirmed" if count else "No weak part is confirmed"
+            at = "" if level is None else f" at level {level:g}"
+            return f"{said}{at}, on {f.n:,} samples. Looked at: {names}."
+    return ""
+
+
+def _share(value: float | None) -> Cell:
+    shown = finite(value)
+    return Cell("empty" if shown is None else percent(shown), shown)
+
+
+def _gap(gap: Finding | None) -> Cell:
+    value = None if gap is None else finite(gap.value)
+    if gap is None or value is None:
+        return Cell("")
+    low, high = finite(gap.low), finite(gap.high)
+    interval = "" if low is None or high is None else f" ({points(low)} to {points(high)})"
+    return Cell(points(value) + interval, value)
+
+
+def _profile(own: Sequence[Finding], name: str, id: str) -> Chart | None:
+    """Accuracy along every attribute, in tenths of the samples."""
+    profiles = next((f.evidence.get("profile") for f in own if f.name == "confirmed"), None)
+    if not isinstance(profiles, Mapping):
+        return None
+    lines = []
+    for colour, (attribute, values) in enumerate(profiles.items()):
+        shares = values.get("accuracy") if isinstance(values, Mapping) else None
+        if isinstance(shares, list) and len(shares) > 1 and all(_number(v) is not None for v in shares):
+            curve = tuple((float(i + 1), float(v)) for i, v in enumerate(shares))
+            lines.append(Line(str(attribute), (curve,), colour))
+    if not lines:
+        return None
+    title = "Accuracy along each attribute" + (f", {name}" if name else "")
+    svg = line_chart(
+        lines, id=id, title=title, x_label="tenth of the samples, lowest first", y_range=(0.0, 1.0), share=True
+    )
+    return Chart(title, svg, note="All test samples: for the eye, not for a verdict.")
+
+
+def _galleries(own: Sequence[Finding], name: str) -> Iterator[Gallery]:
+    room = MOST_BYTES
+    for f in own:
+        pictures = []
+        examples = f.evidence.get("examples")
+        for values in examples if isinstance(examples, list) else ():
+            png = str(values.get("png", "")) if isinstance(values, Mapping) else ""
+            if not is_png(png) or len(png) > room:
+                continue
+            room -= len(png)
+            pictures.append(_picture(values, png))
+        if pictures:
+            title = f"Mistakes where {f.where.get('slice', '')}"
+            yield Gallery(f"{title}, {name}" if name else title, tuple(pictures))
+
+
+def _picture(values: Mapping[str, Any], png: str) -> Picture:
+    title = f"{values.get('label', '?')} → {values.get('prediction', '?')}"
+    source = str(values.get("source", ""))
+    return Picture(f"data:image/png;base64,{png}", f"{title}; {source}", title, "", wrong=True)
+
+
+def _number(value: object) -> float | None:
+    return finite(float(value)) if isinstance(value, (int, float)) and not isinstance(value, bool) else None

@@ -1,0 +1,149 @@
+"""Predictions from a file: matched with the right images, or refused."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from holdfast.data import ArraySplit, Dataset
+from holdfast.errors import HoldfastError
+from holdfast.fronts.alignment import read_predictions
+
+LABELS = torch.tensor([0, 1, 2, 1, 0])
+LOGITS = 3 * torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
+CLASSES = ("cat", "dog", "owl")
+
+
+def dataset() -> Dataset:
+    split = ArraySplit(torch.zeros(5, 1, 2, 2, dtype=torch.uint8), LABELS, torch.tensor([0, 0, 1, 1, -1]), "set")
+    return Dataset("set", CLASSES, train=split, test=split, group_names=("day", "night"))
+
+
+def write(path: Path, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> Path:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
+
+
+def scores(order: Sequence[int], values: torch.Tensor = LOGITS) -> list[list[Any]]:
+    return [[i, *values[i].tolist()] for i in order]
+
+
+def test_logits_by_position_in_any_order_and_any_column_order(tmp_path: Path) -> None:
+    order = [3, 0, 4, 1, 2]
+    rows = [[i, c, b, a] for i, a, b, c in scores(order)]
+    path = write(tmp_path / "p.csv", ["position", "owl", "dog", "cat"], rows)
+    found = read_predictions(path, data=dataset())
+    assert found.positions.tolist() == order
+    assert torch.allclose(found.predictions.logits, LOGITS[order])
+    assert torch.equal(found.predictions.labels, LABELS[order])
+    assert found.predictions.groups.tolist() == [1, 0, -1, 0, 1]
+    assert (found.output, found.scores, found.warnings, found.group_names) == ("logits", True, (), ("day", "night"))
+
+
+def test_probabilities_are_recognised_and_prefixes_dropped(tmp_path: Path) -> None:
+    header = ["id", "prob_cat", "prob_dog", "prob_owl", "confidence", "width"]
+    rows = [[f"set[{i}]", *p, max(p), 640] for i, p in enumerate(LOGITS.softmax(1).tolist())]
+    found = read_predictions(write(tmp_path / "p.csv", header, rows), data=dataset())
+    assert found.output == "probabilities"
+    assert torch.allclose(found.predictions.logits.softmax(1), LOGITS.softmax(1), atol=1e-6)
+    assert any("columns of no class left out: width" in note for note in found.notes)
+    assert read_predictions(tmp_path / "p.csv", data=dataset(), output="logits").output == "logits"
+
+
+def test_predicted_classes_alone(tmp_path: Path) -> None:
+    rows = [["cat", "day"], ["cat", "day"], ["owl", "night"], ["dog", "dusk"], ["dog", ""]]
+    path = write(tmp_path / "p.csv", ["Prediction", "site"], rows)
+    found = read_predictions(path, data=dataset(), groups=["site"])
+    assert not found.scores
+    assert found.output is None
+    assert found.predictions.correct.tolist() == [True, False, True, True, False]
+    assert found.columns["site"] == ("day", "day", "night", "dusk", "")
+
+
+def test_a_file_alone_needs_labels(tmp_path: Path) -> None:
+    rows = [["a.png", "cat", "dog", "g1"], ["b.png", "owl", "owl", "g0"]]
+    path = write(tmp_path / "p.csv", ["id", "label", "prediction", "group"], rows)
+    found = read_predictions(path)
+    assert (found.classes, found.group_names, found.ids) == (CLASSES, ("g0", "g1"), ("a.png", "b.png"))
+    assert found.predictions.correct.tolist() == [False, True]
+    assert found.predictions.groups.tolist() == [1, 0]
+    numbered = write(tmp_path / "n.csv", ["label", "cat", "dog"], [[1, 0.2, 3.0], [0, 1.0, 4.0]])
+    assert read_predictions(numbered).predictions.correct.tolist() == [True, False]
+    with pytest.raises(HoldfastError, match="has no column 'label'"):
+        read_predictions(write(tmp_path / "u.csv", ["prediction"], [["cat"]]))
+
+
+def test_parquet_gives_the_same(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    table = pyarrow.table(
+        {
+            "position": [2, 1, 0],
+            "label": ["owl", "dog", "cat"],
+            "note": ["x", "y", None],
+            **{name: LOGITS[[2, 1, 0], i].numpy() for i, name in enumerate(CLASSES)},
+        }
+    )
+    parquet.write_table(table, tmp_path / "p.parquet")
+    found = read_predictions(tmp_path / "p.parquet", data=dataset())
+    assert torch.equal(found.predictions.logits, LOGITS[[2, 1, 0]])
+    assert any("columns left out: note" in note for note in found.notes)
+    assert any("covers 3 of 5 test images" in text for text in found.warnings)
+    (tmp_path / "p.parquet").write_bytes(b"nothing")
+    with pytest.raises(HoldfastError, match="as Parquet"):
+        read_predictions(tmp_path / "p.parquet")
+
+
+ROWS = scores(range(5))
+
+
+@pytest.mark.parametrize(
+    ("header", "rows", "message"),
+    [
+        (["position", *CLASSES], [*ROWS, ROWS[0]], "speaks of 1 images more than once"),
+        (["position", *CLASSES], [[7, 1, 2, 3]], "position '7' is none of 0 to 4"),
+        (["id", *CLASSES], [["set[9]", 1, 2, 3]], "unknown test image 'set.9.'; did you mean"),
+        (list(CLASSES), [[1, 2, 3]], "has 1 rows for 5 test images and no column 'id' or 'position'"),
+        (["position", "cat", "dog"], [[0, 1, 2]], "has no column for owl; its numeric columns are cat, dog"),
+        (["position", *CLASSES], [[0, 1, 2, "nan"]], "NaN or infinity for 1 of 1"),
+        (["position", *CLASSES], [[0, 1, 2, 3], [1, 1, 2, "x"]], "line 3: .*scores must be numbers"),
+        (["position", *CLASSES], [[0, 1, 2, 3], [1, 1]], "line 3: 2 cells under 4 columns"),
+        (["position", "prediction"], [[0, "cta"]], "line 2: unknown prediction 'cta'; did you mean 'cat'"),
+        (["position", "prediction"], [[0, ""]], "line 2: no prediction"),
+        (["position", "prediction", "label"], [[0, "cat", "dog"]], r"1 of 1 labels are not the data's.*line 2 \(dog"),
+        (["position"], [[0]], "neither a column 'prediction' nor one a class, such as 'cat'"),
+        (["position", "cat", "cat"], [[0, 1, 2]], "has the column cat more than once"),
+        (["position", *CLASSES], [], "has no rows"),
+        ([], [], "is empty; the first line must name the columns"),
+    ],
+)
+def test_what_may_be_wrong_with_a_file(tmp_path: Path, header: list[str], rows: list[list[Any]], message: str) -> None:
+    path = write(tmp_path / "p.csv", header, rows)
+    with pytest.raises(HoldfastError, match=message):
+        read_predictions(path, data=dataset())
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(HoldfastError, match="do not exist"):
+        read_predictions(tmp_path / "none.csv")
+    (tmp_path / "p.txt").write_text("x")
+    with pytest.raises(HoldfastError, match="must be .csv or .parquet, not '.txt'"):
+        read_predictions(tmp_path / "p.txt")
+    (tmp_path / "p.csv").write_bytes("label,prediction\nk\xe4se,a\n".encode("latin-1"))
+    with pytest.raises(HoldfastError, match="is not UTF-8"):
+        read_predictions(tmp_path / "p.csv")
+    with pytest.raises(HoldfastError, match="no column 'site'"):
+        read_predictions(write(tmp_path / "q.csv", ["label", "prediction"], [["a", "a"]]), groups=["site"])
+
+
+def test_a_prediction_against_its_own_scores_is_said(tmp_path: Path) -> None:
+    path = write(tmp_path / "p.csv", ["position", "prediction", *CLASSES], [[0, "cat", 1.0, 5.0, -2.0]])
+    found = read_predictions(path, data=dataset())
+    assert any("in 1 rows" in text and "scores count" in text for text in found.warnings)
