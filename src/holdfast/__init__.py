@@ -9,7 +9,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast import data, detect, elbo, fronts, losses, methods, metrics, models, optim, reports, settings, train, vicinity
+    from holdfast import (
+        data,
+        detect,
+        elbo,
+        fronts,
+        losses,
+        methods,
+        metrics,
+        models,
+        optim,
+        reports,
+        settings,
+        train,
+        vicinity,
+    )
     from holdfast.errors import HoldfastError
     from holdfast.fronts import audit
     from holdfast.models import load_model

@@ -78,14 +78,14 @@ def test_nothing_held_out_is_trained_on(normal: Tensor, monkeypatch: pytest.Monk
     assert torch.equal(seen["vae"], normal[train])
 
 
-def test_around_a_classifier(normal: Tensor, fresh: ArraySplit) -> None:
+def test_around_a_classifier(normal: Tensor, fresh: ArraySplit, tmp_path: Path) -> None:
     model = build_model("convnet", num_classes=5, in_channels=1, image_size=16).model
     before = {k: v.clone() for k, v in model.state_dict().items()}
     made = fit_monitor(normal, classifier=model, scores=("energy", "knn", "vim", "mahalanobis"))
     assert torch.isfinite(made.score(fresh.images)).all()
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
     with pytest.raises(HoldfastError, match="only encoders from build_model"):
-        made.save("nowhere")
+        made.save(tmp_path / "nowhere")
 
 
 class TestBadInput:

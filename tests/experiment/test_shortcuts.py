@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 from holdfast.data import ArraySplit, Dataset
@@ -107,7 +108,7 @@ def test_the_findings_and_the_page(found: tuple[Shortcuts, Path]) -> None:
     assert (sum(histogram["aligned"]), sum(histogram["conflicting"])) == (288, 12)
     text = (out / "shortcuts.html").read_text()
     page = Page(text)
-    assert page.text("h1")[0].startswith("About 4.0\u00a0% of 300 training samples contradict the shortcut")
+    assert page.text("h1")[0].startswith("About 4.0\u00a0% of 300 training samples contradict what is easy to learn")
     kinds = page.tables["Kinds of contradicting samples"]
     assert [row[1].text for row in kinds[1:]] == [str(len(c.positions)) for c in result.clusters]
     pictures = page.attributes("img")
@@ -184,6 +185,21 @@ def test_a_run_without_a_biased_model_or_data_says_so(tmp_path: Path) -> None:
         HoldfastError, match=r"the data of .*erm is not there: no such file.*; name its place with --data"
     ):
         shortcuts(run)
+
+
+def test_a_folder_of_pictures(tmp_path: Path) -> None:
+    data = shortcut_data(90, 6)
+    for split, own in (("train", data.train), ("test", data.test)):
+        assert isinstance(own, ArraySplit)
+        for i, image in enumerate(own.images):
+            path = tmp_path / "photos" / split / "abc"[int(own.labels[i])] / f"{i:03}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(image.permute(1, 2, 0).numpy()).save(path)
+    result = shortcuts(tmp_path / "photos", out=tmp_path / "out", **(QUICK | {"epochs": 12}))  # type: ignore[arg-type]
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "out" / "shortcuts.csv").read_text())))
+    assert {Path(r["source"]).name for r in rows[:6]} == {f"{i:03}.png" for i in range(84, 90)}
+    assert {r["group"] for r in rows} == {""}
+    assert result.judged is None
 
 
 def test_nothing_is_replaced_unasked(tmp_path: Path) -> None:

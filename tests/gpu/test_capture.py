@@ -21,7 +21,14 @@ COMMON = {"device": "cuda", "epochs": 6, "batch_size": 16, "crop": 1, "flip": Tr
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_captured_equals_eager(method: str, optimizer: str) -> None:
     n = 100 if optimizer == "sgd" else 96  # with and without a smaller last batch
-    settings = {**COMMON, "method": brisk(method), "optimizer": optimizer, "deterministic": True, "ema": 0.9, "clip": 1.0}
+    settings = {
+        **COMMON,
+        "method": brisk(method),
+        "optimizer": optimizer,
+        "deterministic": True,
+        "ema": 0.9,
+        "clip": 1.0,
+    }
     data = make_data(n, channels=3, groups=2)
     eager, captured = (fit(data, capture=c, **settings) for c in ("off", "on"))
     torch.testing.assert_close(flat_weights(eager.model), flat_weights(captured.model), rtol=1e-5, atol=1e-6)

@@ -129,6 +129,9 @@ class Monitor:
     def save(self, folder: str | Path) -> None:
         """Write the folder; the card comes last, so that a folder with a card is whole."""
         folder = Path(folder)
+        require(
+            self.encoder is None or self.card is not None, "only encoders from build_model can be saved with a detector"
+        )
         state = {name: value.contiguous().clone() for name, value in self.detector.all_state().items()}
         write_atomic(folder / STATE, save(state))
         if self.vae is not None:
@@ -136,7 +139,6 @@ class Monitor:
                        for n, v in self.vae.state_dict().items()}  # fmt: skip
             write_atomic(folder / VAE_WEIGHTS, save(weights))
         if self.encoder is not None:
-            require(self.card is not None, "only encoders from build_model can be saved with a detector")
             assert self.card is not None
             save_model(folder / ENCODER, self.encoder, card=self.card)
         content = {

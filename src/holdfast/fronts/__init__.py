@@ -11,7 +11,11 @@ from holdfast.data import Dataset, load
 from holdfast.errors import unknown
 from holdfast.fronts.attacks import attacks
 from holdfast.fronts.clean import clean
+from holdfast.fronts.corruptions import corruptions
 from holdfast.fronts.curvature import curvature
+from holdfast.fronts.groups import groups
+from holdfast.fronts.saliency import saliency
+from holdfast.fronts.slices import slices
 from holdfast.fronts.subject import Subject
 from holdfast.fronts.unknown import unknown as unknown_inputs
 from holdfast.train.api import resolve_device
@@ -19,9 +23,13 @@ from holdfast.types import Finding
 
 FRONTS: Mapping[str, Callable[[Subject], tuple[Finding, ...]]] = {
     "clean": clean,
+    "groups": groups,
+    "slices": slices,
+    "corruptions": corruptions,
     "attacks": attacks,
     "unknown": unknown_inputs,
     "curvature": curvature,
+    "saliency": saliency,
 }
 
 __all__ = ["FRONTS", "Subject", "audit"]

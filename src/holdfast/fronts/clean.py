@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -28,6 +29,7 @@ BINS = 15
 MOST_CLASSES = 50
 """Up to so many classes, all of the confusion matrix is kept; beyond, its largest pairs."""
 PAIRS = 20
+ROWS = 4096
 
 
 def clean(subject: Subject) -> tuple[Finding, ...]:
@@ -92,9 +94,9 @@ def probabilities(seen: Predictions, *, seed: int) -> list[Finding]:
         return [Finding("clean", name, None, 0) for name in ("nll", "brier", "ece", "ece-adaptive")]
     made = []
     for name, scores in (("nll", metrics.nll), ("brier", metrics.brier)):
-        value, low, high = mean_interval(scores(seen.logits, seen.labels))
+        value, low, high = mean_interval(_by_rows(scores, seen))
         made.append(Finding("clean", name, value, n, low, high))
-    confidence = seen.logits.double().softmax(1).max(1).values
+    confidence = _by_rows(lambda logits, _: logits.double().softmax(1).max(1).values, seen)
     for name, adaptive in (("ece", False), ("ece-adaptive", True)):
         generator = torch.Generator().manual_seed(derive(seed, f"clean/{name}"))
         found = metrics.ece(confidence, seen.correct, generator=generator, bins=BINS, adaptive=adaptive)
@@ -109,6 +111,12 @@ def probabilities(seen: Predictions, *, seed: int) -> list[Finding]:
         error = found.estimate
         made.append(Finding("clean", name, error.value, n, error.low, error.high, {}, settings, evidence))
     return made
+
+
+def _by_rows(scores: Callable[[Tensor, Tensor], Tensor], seen: Predictions) -> Tensor:
+    """Scores (N,) from logits and labels, some rows at a time: float64 logits of 1,000 classes are large."""
+    pieces = zip(torch.split(seen.logits, ROWS), torch.split(seen.labels, ROWS), strict=True)
+    return torch.cat([scores(logits, labels) for logits, labels in pieces])
 
 
 def confusion(seen: Predictions, classes: tuple[str, ...]) -> dict[str, Any]:

@@ -7,7 +7,22 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
-PERCENT = frozenset({"accuracy", "error", "harmonic-mean"})
+PERCENT = frozenset(
+    {
+        "accuracy",
+        "balanced-accuracy",
+        "corruption-error",
+        "drop",
+        "ece",
+        "ece-adaptive",
+        "error",
+        "gap",
+        "harmonic-mean",
+        "mean-corruption-error",
+        "top-5-accuracy",
+        "worst-group",
+    }
+)
 """Findings whose value is a share: shown in percent. The others are shown as they are."""
 
 JOINERS = "\u200c\u200d"

@@ -94,6 +94,8 @@ def test_broken_preprocessing_is_caught_with_the_remedy(
     assert found.rivals[0].name == best
     mended = run(net(), stated=stated, preprocessing=best)
     assert alarms(mended) == []
+    assert mended.accuracy is not None
+    assert found.accuracy is not None
     assert mended.accuracy > found.accuracy + 0.1
 
 
@@ -185,11 +187,23 @@ def test_samples_of_classes_the_model_does_not_know_are_set_aside() -> None:
     assert split is not None
     threes = int((split.labels == 3).sum())
     assert any(f"does not know 3: {threes} of {len(split)} test images are set aside" in w for w in found.warnings)
+    assert found.n < 512  # the sample has some threes, which say nothing
+    assert found.accuracy is not None
+    assert found.accuracy > 0.95
     test = found.reading.data.test
     assert test is not None
     assert len(test) == len(split) - threes
     assert found.reading.data.classes == tuple("012456789")
     assert accuracy(found, "restricted") > 0.95
+
+
+def test_data_of_which_the_model_knows_no_image_is_refused() -> None:
+    split = digits().test
+    assert split is not None
+    threes = replace(digits(), test=split.subset((split.labels == 3).nonzero().flatten()))
+    net = nn.Sequential(plain_net(), nn.Flatten())
+    with pytest.raises(HoldfastError, match="no test image of digits is of a class the model knows"):
+        run(net, threes, class_map={"0": 0, "1": 1})
 
 
 def test_a_permuted_model_is_put_in_order() -> None:
@@ -216,6 +230,10 @@ def test_several_outputs_for_one_class_add_up() -> None:
     logits = found.reading.model(digits().test.images / 255)  # type: ignore[union-attr]
     expected = outputs.softmax(1).view(-1, 5, 2).sum(1)
     assert torch.allclose(logits.softmax(1), expected, atol=1e-5)
+    uneven = run(plain_net(), even, class_map={"even": [0, 2, 4, 6, 8], "odd": 7}).readings["restricted"]
+    logits = uneven.model(digits().test.images / 255)  # type: ignore[union-attr]
+    among = outputs.softmax(1)
+    assert torch.allclose(logits.softmax(1)[:, 1], among[:, 7] / (among[:, ::2].sum(1) + among[:, 7]), atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["probabilities", "log-probabilities"])

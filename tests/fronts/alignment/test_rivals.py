@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from holdfast.fronts.alignment.rivals import MEANING, candidates, judge
+from holdfast.fronts.alignment.rivals import MEANING, candidates, judge, named
 from holdfast.models.sources import HALF, IMAGENET, NONE, Preprocessing
 
 
@@ -16,6 +16,7 @@ def test_what_is_in_use_is_no_rival_of_itself() -> None:
     assert "half" not in candidates(HALF, channels=1)
     assert "data" not in candidates(HALF, channels=1, data=HALF)
     assert "bgr" not in candidates(HALF, channels=1)
+    assert "imagenet" in named(IMAGENET, channels=3)  # the user may still ask for it by name
     assert candidates(IMAGENET, channels=3)["bgr"] == Preprocessing(IMAGENET.mean, IMAGENET.std, bgr=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from holdfast.errors import HoldfastError
 from holdfast.models.sources import open_model
 from holdfast.models.sources.onnx import read_layout
+from tests.models.sources.small import Small
 
 X = torch.rand(5, 3, 6, 6, generator=torch.Generator().manual_seed(1))
 
@@ -84,3 +86,15 @@ def test_layouts_without_the_runtime() -> None:
         read_layout(given([1, 5], "tensor(int64)"), "m")
     with pytest.raises(HoldfastError, match="m takes nothing"):
         read_layout([], "m")
+
+
+def test_a_network_exported_by_torch(tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript")
+    pytest.importorskip("onnxruntime")
+    net = Small(3, 4, 6).eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter's own
+        torch.onnx.export(net, (torch.zeros(2, 3, 6, 6),), tmp_path / "m.onnx", verbose=False)
+    found = open_model(str(tmp_path / "m.onnx"), shape=(3, 6, 6))
+    assert torch.allclose(found.model(X), net(X), atol=1e-5)
+    assert any("batches of exactly 2" in text for text in found.notes)

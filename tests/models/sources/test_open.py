@@ -91,6 +91,19 @@ def test_an_architecture_brings_its_librarys_normalisation(tmp_path: Path) -> No
     assert found.stated.mean == pytest.approx((0.5, 0.5, 0.5))  # timm's settings of test_resnet
 
 
+def test_an_architecture_of_one_size_has_images_brought_to_it(tmp_path: Path) -> None:
+    net = build_model("timm:test_vit", num_classes=4).model.net
+    torch.save(net.state_dict(), tmp_path / "w.pth")
+    found = opened(tmp_path / "w.pth", model="timm:test_vit")
+    assert found.size == (160, 160)
+    assert found.model(X).shape == (5, 4)
+    net = build_model("timm:test_vit", num_classes=4, image_size=(32, 32)).model.net.eval()
+    torch.save(net.state_dict(), tmp_path / "w.pth")
+    found = opened(tmp_path / "w.pth", model="timm:test_vit", image_size=(32, 32), shape=(3, 32, 32))
+    x = torch.rand(2, 3, 32, 32)
+    assert torch.allclose(found.model(x), net((x - 0.5) / 0.5), atol=1e-5)
+
+
 def test_weight_files_that_do_not_do(tmp_path: Path) -> None:
     model, path = network(), tmp_path / "w.pth"
     tensors = model.net.state_dict()

@@ -16,8 +16,10 @@ from holdfast.models.sources.probe import probe_gradients, sample_images, try_ou
 X = sample_images((1, 4, 4), torch.device("cpu"))
 
 
-def softmax(x: Tensor) -> Tensor:
-    return x.flatten(1).softmax(1)
+def balanced(x: Tensor) -> Tensor:
+    """A binary classifier whose outputs always sum to zero."""
+    margin = x.flatten(1).sum(1, keepdim=True)
+    return torch.cat([margin, -margin], 1)
 
 
 def rounded(x: Tensor) -> Tensor:
@@ -39,7 +41,7 @@ def roots(x: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("function", "why"),
     [
-        (softmax, None),  # sums to one: an unweighted sum of outputs would have no gradient
+        (balanced, None),  # a plain sum of the outputs would have no gradient
         (rounded, "zero everywhere"),
         (cut, "cut off from the images"),
         (through_numpy, "differentiating failed"),

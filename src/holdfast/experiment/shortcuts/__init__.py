@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from holdfast.data import Dataset, load
 from holdfast.data.splits import aligned_groups
-from holdfast.detect.evaluation import evaluate
+from holdfast.detect.evaluation import Estimate, evaluate
 from holdfast.errors import HoldfastError, require
 from holdfast.experiment.shortcuts import files
 from holdfast.experiment.shortcuts.clusters import Cluster, features, k_means, most_frequent
@@ -47,8 +48,8 @@ class Shortcuts:
     highest score first. wrong: (N,) share of epochs and seeds in which a biased model predicts another class.
     difficulty: (N,) LfF's relative difficulty at the end, the mean over seeds; None for a model taken as it is.
     share: how many conflict. member: (N,) probability of being one of them. taken_for: (N,) what the biased models
-    say at the end. clusters: the suspected ones by kind. average_precision, base_rate: against the group labels; None
-    without. notes: what the user should hear. findings: all of it for a report.
+    say at the end. clusters: the suspected ones by kind. judged: average precision against the group labels, base_rate:
+    what a random order would get; None without. notes: what the user should hear. findings: all of it for a report.
     """
 
     data: Dataset
@@ -61,7 +62,7 @@ class Shortcuts:
     taken_for: Tensor
     sightings: tuple[Sighting, ...]
     clusters: tuple[Cluster, ...] = ()
-    average_precision: float | None = None
+    judged: Estimate | None = None
     base_rate: float | None = None
     notes: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
@@ -69,6 +70,10 @@ class Shortcuts:
     @property
     def member(self) -> Tensor:
         return self.share.member
+
+    @property
+    def average_precision(self) -> float | None:
+        return None if self.judged is None else self.judged.value
 
 
 def shortcuts(
@@ -119,7 +124,7 @@ def shortcuts(
             not there, f"{place} already holds {', '.join(there)}; replace with --overwrite or choose another --out"
         )
     progress, where = progress or Progress(), resolve_device(device)
-    run = Path(source) if not isinstance(source, Dataset) and (Path(source) / "run.yaml").is_file() else None
+    run = None if isinstance(source, Dataset) else _run_folder(source)
     require(run is not None or data is None, "data goes with a run; without one, the source is the data")
     require(run is not None or not reuse, f"reuse needs the folder of a run, and {source} is none")
     require(not (reuse and isinstance(model, nn.Module)), "reuse and a model of your own exclude each other; give one")
@@ -169,6 +174,11 @@ def shortcuts(
     if place is not None:
         files.write(found, place)
     return found
+
+
+def _run_folder(source: str | Path) -> Path | None:
+    """The folder of a run, or None for anything else; unlike Path.is_file, also for names no file could have."""
+    return Path(source) if os.path.isfile(os.path.join(source, "run.yaml")) else None
 
 
 def _open_run(
@@ -248,12 +258,13 @@ def _ranked(
     share = estimate_share(score, resamples=resamples, seed=derive(seed, "shortcuts/share"))
     taken_for = torch.stack([s.probabilities for s in sightings]).mean(0).argmax(1)
     labels, groups = data.train.labels, data.train.groups
-    precision, base_rate = None, None
+    judged, base_rate = None, None
     known = groups >= 0
     conflicting = known & (groups != aligned_groups(labels, groups, data.num_classes)[labels])
     if bool(conflicting.any()) and not bool(conflicting[known].all()):
-        judged = evaluate(score[known], conflicting[known], resamples=0)
-        precision, base_rate = judged.ranking["ap"].value, float(conflicting[known].double().mean())
+        drawn = derive(seed, "shortcuts/precision")
+        judged = evaluate(score[known], conflicting[known], resamples=resamples, seed=drawn).ranking["ap"]
+        base_rate = float(conflicting[known].double().mean())
     return Shortcuts(
         data=data,
         settings=settings,
@@ -264,7 +275,7 @@ def _ranked(
         share=share,
         taken_for=taken_for,
         sightings=sightings,
-        average_precision=precision,
+        judged=judged,
         base_rate=base_rate,
         notes=_notes(sightings, labels, share),
     )
@@ -326,12 +337,10 @@ def _findings(found: Shortcuts, models: dict[str, nn.Module]) -> tuple[Finding, 
     share = found.share
     evidence: dict[str, Any] = {"histogram": _histogram(found), "notes": list(found.notes)}
     made = [Finding("shortcuts", "conflicting-share", share.value, n, share.low, share.high, {}, settings, evidence)]
-    if found.average_precision is not None and found.base_rate is not None:
+    if found.judged is not None and found.base_rate is not None:
         known = int((data.train.groups >= 0).sum())
-        lift = {"lift": found.average_precision / found.base_rate}
-        made.append(
-            Finding("shortcuts", "average-precision", found.average_precision, known, settings=settings, evidence=lift)
-        )
+        ap, lift = found.judged, {"lift": found.judged.value / found.base_rate}
+        made.append(Finding("shortcuts", "average-precision", ap.value, known, ap.low, ap.high, {}, settings, lift))
         made.append(Finding("shortcuts", "base-rate", found.base_rate, known, settings=settings))
     for cluster in found.clusters:
         part = torch.tensor(cluster.positions[:SHOWN])
@@ -354,7 +363,7 @@ def _histogram(found: Shortcuts) -> dict[str, list[int]]:
     labels, groups = found.data.train.labels, found.data.train.groups
     at = (found.score * BINS).long().clamp(max=BINS - 1)
     parts = {"all": torch.ones_like(labels, dtype=torch.bool)}
-    if found.average_precision is not None:
+    if found.judged is not None:
         usual = groups == aligned_groups(labels, groups, found.data.num_classes)[labels]
         parts = {"aligned": usual, "conflicting": ~usual & (groups >= 0)}
     return {name: torch.bincount(at[chosen], minlength=BINS).tolist() for name, chosen in parts.items()}

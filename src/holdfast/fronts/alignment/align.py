@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,13 +11,10 @@ from torch import Tensor, nn
 
 from holdfast.borrow import evaluating
 from holdfast.data.augment import to_float
-from holdfast.data.printable import printable
 from holdfast.data.splits import Dataset, Split
-from holdfast.data.statistics import channel_statistics
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.fronts.alignment.aligned_model import AlignedModel
 from holdfast.fronts.alignment.classes import ClassMap, ClassMatch, match_classes
-from holdfast.fronts.alignment.order import find_order
 from holdfast.fronts.alignment.outputs import (
     KINDS,
     change,
@@ -27,11 +24,11 @@ from holdfast.fronts.alignment.outputs import (
     kind_warning,
 )
 from holdfast.fronts.alignment.relabel import relabel, set_aside
-from holdfast.fronts.alignment.rivals import Rival, candidates, judge
+from holdfast.fronts.alignment.rivals import STATED, Rival, candidates, judge, named
+from holdfast.fronts.alignment.words import class_words, order_warning, preprocessing_words
 from holdfast.models.sources import NONE, Opened, Prepared, Preprocessing
 from holdfast.rng import derive
 
-STATED = "stated"
 STEADY = 1e-2
 """Answers to the same images may differ by this share of their spread: kernels add in another order."""
 ALONE = 5e-2
@@ -56,7 +53,7 @@ class Aligned:
 
     readings: by name; a full match has "all" alone. output: kind of the model's numbers. preprocessing: what is used,
     and under which name. accuracy: on the labelled sample of n images, as "all". rivals: other preprocessing, the best
-    first; empty where it was not probed.
+    first; empty where it was not probed. accuracy is None where no sample is of a class the model knows.
     """
 
     readings: Mapping[str, Reading]
@@ -64,7 +61,7 @@ class Aligned:
     output: str
     preprocessing: Preprocessing
     preprocessing_name: str
-    accuracy: float
+    accuracy: float | None
     n: int
     rivals: tuple[Rival, ...]
     notes: tuple[str, ...]
@@ -120,11 +117,11 @@ def align(
     if output is not None and output not in KINDS:
         raise unknown("kind of outputs", output, KINDS)
     device = opened.model.normalised.mean.device
-    statistics = Preprocessing(*channel_statistics(data.train))
-    name, used = _choose(opened, preprocessing, statistics)
-    model = opened.model.with_preprocessing(used)
     index = draw(len(split), sample, seed)
     images, labels = split.read(index), split.labels[index]
+    statistics = _statistics(images)
+    name, used = _choose(opened, preprocessing, statistics)
+    model = opened.model.with_preprocessing(used)
 
     def answer(to: Prepared) -> Tensor:
         return _answers(to, images, batch_size, device)
@@ -136,23 +133,31 @@ def align(
     match = match_classes(
         data.classes, opened.classes, outputs=outputs.shape[1], aliases=opened.aliases, class_map=class_map
     )
+    require(
+        set_aside(split, match) < len(split),
+        f"no test image of {data.name} is of a class the model knows ({match.describe()}); check --class-map",
+    )
     kind = output or decide_kind(outputs)
     notes = [f"outputs are {kind}" + (", as stated" if output else f", decided on {len(outputs)} images")]
     right = _right(outputs, labels, match)
-    rivals = _probe(model, used, statistics, labels, match, answer) if probe and len(right) else ()
+    rivals: tuple[Rival, ...] = ()
+    if probe and len(right):
+        tried = candidates(used, channels=model.channels, data=statistics)
+        rights = {key: _right(answer(model.with_preprocessing(tried[key])), labels, match) for key in tried}
+        rivals = judge(right, rights, tried)
     warnings += [text for text in (kind_warning(outputs, kind),) if text]
     warnings += [rival.warning(float(right.double().mean())) for rival in rivals[:1] if rival.better]
-    notes.append(f"preprocessing: {_naming(name, used, opened)}")
-    class_notes, class_warnings = _class_words(match, split)
+    notes.append(f"preprocessing: {preprocessing_words(name, used, stated=opened.stated)}")
+    class_notes, class_warnings = class_words(match, split)
     if match.kind == "order":
-        class_warnings += _order_warning(outputs, labels, match)
+        class_warnings += order_warning(outputs, labels, match)
     return Aligned(
         _readings(model, kind, match, data),
         match,
         kind,
         model.preprocessing,
         name,
-        float(right.double().mean()) if len(right) else float("nan"),
+        float(right.double().mean()) if len(right) else None,
         len(right),
         rivals,
         (*opened.notes, *notes, *class_notes),
@@ -174,6 +179,13 @@ def _test(data: Dataset) -> Split:
     return data.test
 
 
+def _statistics(images: Tensor) -> Preprocessing:
+    """Mean and deviation of each channel of uint8 images (N, C, H, W), in [0, 1]; a constant channel counts 1/255."""
+    pixels = to_float(images).double()
+    mean, std = pixels.mean((0, 2, 3)), pixels.std((0, 2, 3)).clamp_min(1 / 255)
+    return Preprocessing(tuple(mean.tolist()), tuple(std.tolist()))
+
+
 def _choose(opened: Opened, asked: str | Preprocessing, statistics: Preprocessing) -> tuple[str, Preprocessing]:
     """(name, value) of the preprocessing to use."""
     if isinstance(asked, Preprocessing):
@@ -181,17 +193,10 @@ def _choose(opened: Opened, asked: str | Preprocessing, statistics: Preprocessin
     own = opened.stated or NONE
     if asked == STATED:
         return STATED, own
-    known = candidates(own, channels=opened.channels, data=statistics)
-    same = {"none": NONE} if own == NONE else {}
-    if asked not in {**known, **same}:
-        raise unknown("preprocessing", asked, [STATED, *known, *same])
-    return asked, {**known, **same}[asked]
-
-
-def _naming(name: str, used: Preprocessing, opened: Opened) -> str:
-    if name == STATED and opened.stated is None:
-        return f"{used} (the model states nothing: images go in as they are)"
-    return f"{used} ({'by the model' if name == STATED else name})"
+    known = named(own, channels=opened.channels, data=statistics)
+    if asked not in known:
+        raise unknown("preprocessing", asked, [STATED, *known])
+    return asked, known[asked]
 
 
 @torch.no_grad()
@@ -224,21 +229,6 @@ def _unsteady(
     return []
 
 
-def _probe(
-    model: Prepared,
-    used: Preprocessing,
-    statistics: Preprocessing,
-    labels: Tensor,
-    match: ClassMatch,
-    answer: Callable[[Prepared], Tensor],
-) -> tuple[Rival, ...]:
-    """Every rival on the same images. One whose answers are not finite is simply wrong there."""
-    tried = candidates(used, channels=model.channels, data=statistics)
-    stated = _right(answer(model), labels, match)
-    rights = {name: _right(answer(model.with_preprocessing(value)), labels, match) for name, value in tried.items()}
-    return judge(stated, rights, tried)
-
-
 def _right(outputs: Tensor, labels: Tensor, match: ClassMatch) -> Tensor:
     """(M,) whether the strongest of all outputs belongs to the label, for samples whose class the model knows."""
     owner = torch.full((outputs.shape[1],), -1)
@@ -254,41 +244,3 @@ def _readings(model: Prepared, kind: str, match: ClassMatch, data: Dataset) -> d
         name: Reading(name, AlignedModel(model, kind, match.selection(name)), relabel(data, match, name))
         for name in names
     }
-
-
-def _order_warning(outputs: Tensor, labels: Tensor, match: ClassMatch) -> list[str]:
-    """What to say where the outputs fit the classes far better in another order."""
-    found = find_order(outputs.argmax(1), labels, len(match.data))
-    if found is None:
-        return []
-    pair = found.paired
-    wrong = [i for i, column in enumerate(found.columns) if column != i][:5]
-    swaps = ", ".join(f"{printable(match.data[i])} = output {found.columns[i]}" for i in wrong)
-    return [
-        f"the outputs seem to stand in another order ({swaps}{', ...' if len(wrong) == 5 else ''}): "
-        f"{100 * pair.lead:+.1f} points, {100 * pair.low:+.1f} to {100 * pair.high:+.1f} at {pair.level:.0%}, on "
-        f"{pair.n} images that did not choose it. Say it with --class-map FILE"
-    ]
-
-
-def _class_words(match: ClassMatch, split: Split) -> tuple[list[str], list[str]]:
-    """(notes, warnings) on the classes."""
-    notes, warnings = [f"classes matched {match.how}"], []
-    if match.moved:
-        notes.append(f"class mapping: {match.describe()}")
-    if match.kind == "order" and "assumed" in match.how:
-        warnings.append(
-            "the model does not name its classes: output 0 is taken for "
-            f"{printable(match.data[0])!r}, and so on in order; --class-map FILE says it for sure"
-        )
-    if match.kind == "partial":
-        warnings.append(
-            f"{len(match.known)} of the data's {len(match.data)} classes are among the model's {len(match.model)}; "
-            "two readings: 'all' counts an answer outside the data's classes as wrong, 'restricted' leaves it no choice"
-        )
-    if match.missing:
-        names = ", ".join(printable(name) for name in match.missing[:5]) + (", ..." if len(match.missing) > 5 else "")
-        warnings.append(
-            f"the model does not know {names}: {set_aside(split, match)} of {len(split)} test images are set aside"
-        )
-    return notes, warnings

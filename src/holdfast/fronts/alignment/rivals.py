@@ -11,6 +11,8 @@ from torch import Tensor
 from holdfast.fronts.alignment.paired import Paired, compare
 from holdfast.models.sources import HALF, IMAGENET, NONE, Preprocessing
 
+STATED: Final = "stated"
+"""The name of what the model's own settings say."""
 LEVEL: Final = 0.99
 """Over all rivals together: each interval has its share of the 1 %."""
 LEAST_LEAD: Final = 0.02
@@ -19,7 +21,7 @@ MEANING: Final = {
     "none": "images as they are: the network may normalise by itself already",
     "imagenet": "ImageNet's mean and deviation",
     "half": "0.5 and 0.5",
-    "data": "the data's own mean and deviation",
+    "data": "mean and deviation of the data itself",
     "bgr": "as stated, but blue first",
     "bytes": "values from 0 to 255",
     "undo-imagenet": "ImageNet's normalisation undone: the network normalises twice",
@@ -52,11 +54,8 @@ class Rival:
         )
 
 
-def candidates(stated: Preprocessing, *, channels: int, data: Preprocessing | None = None) -> dict[str, Preprocessing]:
-    """Everything worth trying by name, without what equals the stated one or an earlier name.
-
-    data: mean and deviation of the data itself.
-    """
+def named(stated: Preprocessing, *, channels: int, data: Preprocessing | None = None) -> dict[str, Preprocessing]:
+    """Every preprocessing that has a name. data: mean and deviation of the data itself."""
     own = {} if data is None else {"data": data, "undo-data": data.undone()}
     tried = {
         "none": NONE,
@@ -70,11 +69,15 @@ def candidates(stated: Preprocessing, *, channels: int, data: Preprocessing | No
     }
     if channels != 3:
         del tried["bgr"]
+    return {name: preprocessing.for_channels(channels) for name, preprocessing in tried.items()}
+
+
+def candidates(stated: Preprocessing, *, channels: int, data: Preprocessing | None = None) -> dict[str, Preprocessing]:
+    """Those worth trying: without what equals the stated one or an earlier name."""
     found: dict[str, Preprocessing] = {}
-    for name, preprocessing in tried.items():
-        full = preprocessing.for_channels(channels)
-        if full != stated.for_channels(channels) and full not in found.values():
-            found[name] = full
+    for name, preprocessing in named(stated, channels=channels, data=data).items():
+        if preprocessing != stated.for_channels(channels) and preprocessing not in found.values():
+            found[name] = preprocessing
     return found
 
 

@@ -12,7 +12,7 @@ from holdfast.models.sources.preprocessing import Preprocessing
 @dataclass(frozen=True)
 class Asked:
     """model: architecture of a weight file. num_classes, shape: of the data. pretrained: whether published weights are
-    wanted. preprocessing: what the user states, None for what the model's settings say."""
+    wanted. preprocessing, image_size: what the user states, None for what the model's settings say."""
 
     shape: tuple[int, int, int]
     device: torch.device
@@ -20,3 +20,4 @@ class Asked:
     num_classes: int | None = None
     pretrained: bool = True
     preprocessing: Preprocessing | None = None
+    image_size: tuple[int, int] | None = None

@@ -41,9 +41,9 @@ def open_model(
     preprocessing, image_size: what the user states; they win over the model's own settings.
     """
     kind, rest = kind_of(spec)
-    asked = Asked(shape, torch.device(device), model, num_classes, pretrained, preprocessing)
+    asked = Asked(shape, torch.device(device), model, num_classes, pretrained, preprocessing, image_size)
     found: Found = import_module(f"holdfast.models.sources.{kind}").find(rest, asked)
-    return _tried(found, spec, kind, asked, image_size)
+    return _tried(found, spec, kind, asked)
 
 
 def open_module(
@@ -59,17 +59,17 @@ def open_module(
 
     It may state ``classes``, ``mean`` and ``std`` (plain numbers), ``input_size`` as attributes.
     """
-    asked = Asked(shape, torch.device(device), preprocessing=preprocessing)
-    return _tried(read_made(module, asked), name, "module", asked, image_size)
+    asked = Asked(shape, torch.device(device), preprocessing=preprocessing, image_size=image_size)
+    return _tried(read_made(module, asked), name, "module", asked)
 
 
-def _tried(found: Found, spec: str, kind: str, asked: Asked, image_size: tuple[int, int] | None) -> Opened:
+def _tried(found: Found, spec: str, kind: str, asked: Asked) -> Opened:
     """What images need put before the network, and both tried out together."""
     shape, where = asked.shape, asked.device
     stated = asked.preprocessing or found.preprocessing
-    size = image_size or found.size
+    size = asked.image_size or found.size
     channels = found.channels or shape[0]
-    crop = 1.0 if image_size else found.crop
+    crop = 1.0 if asked.image_size else found.crop
     net, cast = in_its_own_precision(found.net)
     prepared = Prepared(net, stated or NONE, channels=channels, size=size, crop=crop).to(where)
     images = sample_images(shape, where)

@@ -42,7 +42,7 @@ def try_out(model: Prepared, x: Tensor, spec: str) -> tuple[str, ...]:
 def probe_gradients(model: nn.Module, x: Tensor) -> str | None:
     """None where a gradient of the outputs reaches the images; else why not.
 
-    Outputs are weighted before they are summed: probabilities sum to one whatever the image, and would have none.
+    Outputs are weighted before they are summed: where they always add up to the same, a plain sum would have none.
     """
     x = x.detach().clone().requires_grad_(True)
     try:

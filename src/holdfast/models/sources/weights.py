@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
+from timm.models import get_pretrained_cfg
 from torch import Tensor
 
 from holdfast.errors import HoldfastError, require
 from holdfast.models.build import build_model
 from holdfast.models.files import read_tensors
+from holdfast.models.from_torchvision import INPUT_SIZE
 from holdfast.models.heads import find_heads
 from holdfast.models.names import resolve
 from holdfast.models.normalise import numbers
@@ -42,7 +44,14 @@ def find(path: str, asked: Asked) -> Found:
     channels = 3 if _takes_colour(tensors) else asked.shape[0]
     known = (assumed or Preprocessing()).for_channels(channels)
     with torch.random.fork_rng(devices=[]):
-        model = build_model(name, num_classes=classes, in_channels=channels, mean=known.mean, std=known.std).model
+        model = build_model(
+            name,
+            num_classes=classes,
+            in_channels=channels,
+            image_size=asked.image_size,
+            mean=known.mean,
+            std=known.std,
+        ).model
     notes = load_tensors(model, tensors, origin=path)
     fresh = [note for note in notes if note.startswith("head ")]
     require(not fresh, f"{path} lacks the classifier of {name} ({'; '.join(fresh)}); its answers would mean nothing")
@@ -51,6 +60,7 @@ def find(path: str, asked: Asked) -> Found:
     return Found(
         model.net.eval().to(asked.device),
         own if inside else assumed,
+        size=fixed_size(name),
         channels=channels,
         hash=hash_tensors(model.state_dict()),
         notes=notes,
@@ -82,10 +92,20 @@ def library_settings(name: str) -> Preprocessing | None:
     if library == "torchvision":
         return IMAGENET
     if library == "timm":
-        from timm.models import get_pretrained_cfg
-
         settings = get_pretrained_cfg(inner, allow_unregistered=True)
         return None if settings is None else stated(settings.mean, settings.std)
+    return None
+
+
+def fixed_size(name: str) -> tuple[int, int] | None:
+    """The size an architecture is built for where it takes no other; None for those that take any."""
+    library, inner = resolve(name)
+    if library == "torchvision":
+        return (224, 224) if inner.split("_")[0] in INPUT_SIZE else None
+    if library == "timm":
+        settings = get_pretrained_cfg(inner, allow_unregistered=True)
+        if settings is not None and settings.fixed_input_size:
+            return int(settings.input_size[1]), int(settings.input_size[2])
     return None
 
 

@@ -53,14 +53,14 @@ def _probabilities(groups: Sequence[Arm]) -> Table | None:
         cells = [_figure(arm.spread(Measure(name)), share=name in SHARES) for name, _ in MORE]
         known = finite(float(chance)) if isinstance(chance, (int, float)) else None
         rows.append((Cell(arm.label), *cells, Cell("" if known is None else percent(known), known)))
-    titles = [*(title for _, title in MORE), "of it chance, %"]
+    titles = [*(title for _, title in MORE), "ECE by chance, up to, %"]
     kept = [i for i in range(len(titles)) if any(row[i + 1].text for row in rows)]
     if len(kept) < 2:
         return None
     columns = (Column("method"), *(Column(titles[i], numeric=True) for i in kept))
     note = (
-        "ECE is the mean distance between confidence and accuracy in 15 bins of confidence. A perfectly calibrated "
-        "model would show up to the last number by chance."
+        "ECE is the mean distance between confidence and accuracy in 15 bins of confidence. By chance alone, a "
+        "perfectly calibrated model would show up to the last number."
     )
     return Table("Probabilities", columns, tuple((row[0], *(row[i + 1] for i in kept)) for row in rows), note)
 

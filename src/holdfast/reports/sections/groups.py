@@ -40,7 +40,7 @@ def groups(runs: Sequence[RunFiles]) -> Section | None:
     lead = (
         "A cell is one group of one class; the worst group is the lowest cell, and its interval allows for having "
         "picked it. Aligned samples are in the group that is usual for their class in training, conflicting ones are "
-        "not. Darker is worse; an empty cell has no samples."
+        "not. The stronger the colour the worse; an empty cell has no samples."
     )
     blocks: list[Block] = [_table(measured), Side((*_bars(measured), *_maps(measured)))]
     numbers = tuple(

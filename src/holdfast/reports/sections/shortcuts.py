@@ -19,11 +19,11 @@ MOST_BYTES = 6_000_000
 def shortcuts(runs: Sequence[RunFiles]) -> Section | None:
     blocks: list[Block] = []
     notes: list[str] = []
-    for run in runs:
+    for number, run in enumerate(runs):
         found = [f for f in run.findings if f.front == "shortcuts"]
         if found:
             several = f" ({run.name})" if len(runs) > 1 else ""
-            blocks += _blocks(found, several)
+            blocks += _blocks(found, several, number)
             notes += [str(n) for f in found for n in f.evidence.get("notes") or ()]
     if not blocks:
         return None
@@ -42,20 +42,20 @@ def summary(findings: Sequence[Finding]) -> str:
     share = value.get("conflicting-share")
     if share is None or (size := finite(share.value)) is None:
         return "Nothing was measured"
-    text = f"About {percent(size)} % of {share.n:,} training samples contradict the shortcut"
+    text = f"About {percent(size)} % of {share.n:,} training samples contradict what is easy to learn"
     low, high = finite(share.low), finite(share.high)
     if low is not None and high is not None:
         text += f" ({percent(low)} to {percent(high)} %)"
     return text
 
 
-def _blocks(found: Sequence[Finding], several: str) -> Iterator[Block]:
+def _blocks(found: Sequence[Finding], several: str, number: int) -> Iterator[Block]:
     yield _numbers(found, several)
     clusters = [f for f in found if f.name == "cluster-size"]
     if clusters:
         yield _clusters(clusters, several)
     for finding in found:
-        chart = _histogram(finding, several)
+        chart = _histogram(finding, several, number)
         if chart is not None:
             yield chart
     room = MOST_BYTES
@@ -123,7 +123,7 @@ def _named(value: object) -> str:
     return "" if pair is None else str(pair[0]) + ("" if share is None else f" ({100 * share:.0f} %)")
 
 
-def _histogram(finding: Finding, several: str) -> Chart | None:
+def _histogram(finding: Finding, several: str, number: int) -> Chart | None:
     values: Any = finding.evidence.get("histogram")
     if finding.name != "conflicting-share" or not isinstance(values, Mapping):
         return None
@@ -137,7 +137,7 @@ def _histogram(finding: Finding, several: str) -> Chart | None:
     if not lines:
         return None
     svg = line_chart(
-        lines, id=f"shortcuts-histogram{several}", title="Samples by score", x_label="score, %",
+        lines, id=f"shortcuts-histogram-{number}", title="Samples by score", x_label="score, %",
         y_range=(0.0, top), share=True,
     )  # fmt: skip
     return Chart(f"Training samples by score{several}", svg, note="Each line: share of its samples, in percent.")

@@ -109,9 +109,11 @@ def _profile(own: Sequence[Finding], name: str, id: str) -> Chart | None:
         return None
     title = "Accuracy along each attribute" + (f", {name}" if name else "")
     svg = line_chart(
-        lines, id=id, title=title, x_label="tenth of the samples, lowest first", y_range=(0.0, 1.0), share=True
-    )
-    return Chart(title, svg, note="All test samples: for the eye, not for a verdict.")
+        lines, id=id, title=title, x_label="tenth of the samples, lowest first", y_range=(0.0, 1.0), share=True,
+        direct=False,
+    )  # fmt: skip
+    legend = tuple((line.colour, line.label) for line in lines)
+    return Chart(title, svg, legend, "All test samples: for the eye, not for a verdict.")
 
 
 def _galleries(own: Sequence[Finding], name: str) -> Iterator[Gallery]:
