@@ -17,6 +17,8 @@ class GroupDroMethod(Method):
     """Each cell of class and group has a weight that grows with its loss; the loss is the weighted sum of cells."""
 
     settings: GroupDro
+    cell: Tensor
+    shares: Tensor
 
     def __init__(self, settings: GroupDro, context: Context) -> None:
         super().__init__(settings, context)

@@ -15,6 +15,7 @@ class JttMethod(Method):
     """A first model is trained plainly; what it gets wrong afterwards, the second is shown more often."""
 
     settings: Jtt
+    shown: Tensor
     first: bool = True
     """Whether it is the first model that is trained now."""
 

@@ -20,6 +20,9 @@ class LffMethod(Method):
     """
 
     settings: Lff
+    labels: Tensor
+    biased_average: Tensor
+    average: Tensor
 
     def __init__(self, settings: Lff, context: Context) -> None:
         super().__init__(settings, context)

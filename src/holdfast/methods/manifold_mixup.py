@@ -35,7 +35,7 @@ class ManifoldMixupMethod(MixupMethod):
         self._places = len(blocks)
         with ExitStack() as handles:
             for place, block in enumerate(blocks, start=1):
-                hook = torch.compiler.disable(self._hook(place))
+                hook = torch.compiler.disable(self._hook(place))  # type: ignore[no-untyped-call]
                 handles.callback(block.register_forward_hook(hook).remove)
             yield
 

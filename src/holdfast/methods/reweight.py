@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from holdfast.methods.base import Context, Method
 from holdfast.methods.cells import cells
@@ -14,6 +14,7 @@ from holdfast.types import Batch, View, Views
 
 class ReweightMethod(Method):
     settings: Reweight
+    weight: Tensor
 
     def __init__(self, settings: Reweight, context: Context) -> None:
         super().__init__(settings, context)
