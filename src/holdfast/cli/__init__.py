@@ -6,7 +6,9 @@ import sys
 from collections.abc import Callable, Sequence
 
 from holdfast import __version__
+from holdfast.cli.audit import audit
 from holdfast.cli.common import narrate
+from holdfast.cli.compare import compare
 from holdfast.cli.data import data_check, data_make
 from holdfast.cli.demo import demo
 from holdfast.cli.detect import describe, detect_evaluate, detect_fit, detect_score, predict
@@ -19,7 +21,10 @@ __all__ = ["COMMANDS", "main", "parse_train"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code: 0 done, 2 bad input, 128 + N ended by signal N."""
+    """Run a command and return its exit code.
+
+    0 done, 1 a gate failed, 2 bad input, 3 a front crashed, 128 + N ended by signal N.
+    """
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         return _dispatch(words)
@@ -66,6 +71,8 @@ def _usage() -> str:
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "demo": demo,
     "train": train,
+    "compare": compare,
+    "audit": audit,
     "report": report,
     "data check": data_check,
     "data make": data_make,

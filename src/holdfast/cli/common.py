@@ -23,7 +23,7 @@ def peek(words: Sequence[str], flag: str) -> str | None:
     >>> peek(["--method", "lff", "--config=a.yaml"], "--config")
     'a.yaml'
     """
-    for word, following in zip(words, [*words[1:], None], strict=True):
+    for word, following in zip(words, [*words, None][1:], strict=True):
         if word == flag:
             return following
         if word.startswith(flag + "="):

@@ -56,9 +56,7 @@ def detect_fit(words: list[str]) -> int:
     values = dict(vars(options))
     monitor = detection.detect_fit(values.pop("data"), values.pop("out"), **values, note=narrate)
     where = options.out or f"{options.run}/{detection.DETECTOR}"
-    say(
-        f"{where}: alarm above {monitor.threshold.value:.4g}, {options.false_alarm_rate:.1%} false alarms on held-out data"
-    )
+    say(f"{where}: alarm above {monitor.threshold.value:.4g} ({options.false_alarm_rate:.1%} of held-out pictures)")
     return 0
 
 

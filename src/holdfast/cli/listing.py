@@ -17,7 +17,7 @@ from holdfast.settings import AscentSettings, Choice, MethodSettings
 class ListOptions:
     """What to list."""
 
-    what: Annotated[Positional[str], arg(metavar="methods|ascents|data|recipes|models")] = "all"
+    what: Annotated[Positional[str], arg(metavar="methods|ascents|data|recipes|studies|models")] = "all"
     """One kind, or everything but the many model names."""
 
 
@@ -25,6 +25,7 @@ def list_(words: list[str]) -> int:
     """List methods, ascents, data sets, recipes or models by name."""
     options: ListOptions = parse(ListOptions, words, "list", list_.__doc__)
     from holdfast.experiment.recipes import recipe_names
+    from holdfast.experiment.studies import study_names
     from holdfast.settings.names import DATA_NAMES
 
     def described(family: type[Choice]) -> list[str]:
@@ -42,6 +43,7 @@ def list_(words: list[str]) -> int:
         "ascents": lambda: described(AscentSettings),
         "data": lambda: DATA_NAMES,
         "recipes": recipe_names,
+        "studies": study_names,
         "models": models,
     }
     if options.what not in kinds and options.what != "all":

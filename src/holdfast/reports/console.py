@@ -18,15 +18,15 @@ from holdfast.types import Finding
 
 def comparison_table(runs: Sequence[RunFiles]) -> RichTable:
     """Runs side by side, as in the report: one row a method, mean ± sample standard deviation over seeds."""
-    return _rich(tables.comparison(arms(runs)))
+    return rich_table(tables.comparison(arms(runs)))
 
 
 def findings_table(findings: Iterable[Finding]) -> RichTable:
     """One row a finding: what, where, how much, the interval and the number of samples."""
-    return _rich(tables.findings(findings))
+    return rich_table(tables.findings(findings))
 
 
-def _rich(table: Table) -> RichTable:
+def rich_table(table: Table) -> RichTable:
     """Names go in as text, never as markup."""
     caption = Text(plain(table.note), style="dim") if table.note else None
     rich = RichTable(title=Text(plain(table.caption)), caption=caption, box=box.SIMPLE_HEAD)

@@ -1,11 +1,15 @@
-"""findings.json: what was measured, and all that a report is made from."""
+"""findings.json: what was measured, and all that a report is made from. Its schema: docs/reference/findings.md.
+
+Keys may be added within a version, and readers leave those alone that they do not know; the version changes when a key
+that is there changes its meaning. So files of older holdfasts stay readable.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,24 +23,40 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class FindingsFile:
-    """The content of a findings file."""
+    """The content of a findings file. Of what training writes, run, fronts and gates are empty.
+
+    model: which, its hash, and how it was aligned. data: which, its hash and classes. run: command, versions, seed.
+    fronts: name, state and reason of each. gates: what was demanded, and whether it holds.
+    """
 
     findings: tuple[Finding, ...]
     model: Mapping[str, Any]
     data: Mapping[str, Any]
+    run: Mapping[str, Any] = field(default_factory=dict)
+    fronts: tuple[Mapping[str, Any], ...] = ()
+    gates: tuple[Mapping[str, Any], ...] = ()
 
 
 def write_findings(
-    path: str | Path, findings: Iterable[Finding], *, model: Mapping[str, Any], data: Mapping[str, Any]
+    path: str | Path,
+    findings: Iterable[Finding],
+    *,
+    model: Mapping[str, Any],
+    data: Mapping[str, Any],
+    run: Mapping[str, Any] | None = None,
+    fronts: Sequence[Mapping[str, Any]] = (),
+    gates: Sequence[Mapping[str, Any]] = (),
 ) -> None:
     """Write the file whole or not at all. JSON has no NaN and no infinity: they become null."""
-    content = {
-        "format": FORMAT,
-        "version": VERSION,
-        "model": model,
-        "data": data,
-        "findings": [finding.to_json() for finding in findings],
-    }
+    content: dict[str, Any] = {"format": FORMAT, "version": VERSION, "model": model, "data": data}
+    extra = {"run": run or {}, "fronts": list(fronts), "gates": list(gates)}
+    content |= {key: value for key, value in extra.items() if value}
+    content["findings"] = [finding.to_json() for finding in findings]
+    write_json(path, content)
+
+
+def write_json(path: str | Path, content: Mapping[str, Any]) -> None:
+    """A JSON file, whole or not at all."""
     text = json.dumps(_without_nan(content), indent=1, ensure_ascii=False, allow_nan=False)
     # A lone surrogate, as in a file name that is not UTF-8, is escaped: it has no encoding.
     write_atomic(Path(path), text.encode("utf-8", "backslashreplace") + b"\n")
@@ -63,15 +83,19 @@ def read_findings(path: str | Path) -> FindingsFile:
         )
     try:
         return FindingsFile(
-            findings=tuple(_finding(values) for values in content["findings"]),
+            findings=tuple(finding(values) for values in content["findings"]),
             model=_checked(content, "model", dict),
             data=_checked(content, "data", dict),
+            run=_checked({"run": {}, **content}, "run", dict),
+            fronts=_records(content, "fronts", "state"),
+            gates=_records(content, "gates", "passed"),
         )
     except (KeyError, TypeError) as error:
         raise HoldfastError(f"{path} is damaged ({error}); {again}") from None
 
 
-def _finding(values: Any) -> Finding:
+def finding(values: Any) -> Finding:
+    """A finding from its JSON; a KeyError or TypeError names what is wrong with it."""
     for key in ("front", "name"):
         _checked(values, key, str)
     for key in ("where", "settings", "evidence"):
@@ -80,6 +104,15 @@ def _finding(values: Any) -> Finding:
         _checked(values, key, float, int, type(None))
     _checked(values, "n", int)
     return Finding.from_json({**values, "where": {k: str(v) for k, v in values["where"].items()}})
+
+
+def _records(content: Mapping[str, Any], key: str, needed: str) -> tuple[Mapping[str, Any], ...]:
+    """A list of mappings with a name and one more key; none in files that are older than the key."""
+    found = _checked({key: [], **content}, key, list)
+    for record in found:
+        _checked(record, "name", str)
+        record[needed]
+    return tuple(found)
 
 
 def _checked(values: Any, key: str, *kinds: type) -> Any:

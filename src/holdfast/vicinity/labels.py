@@ -16,6 +16,7 @@ def one_hot(y: Tensor, num_classes: int) -> Tensor:
 def smooth_labels(y: Tensor, num_classes: int, *, epsilon: float) -> Tensor:
     """1−ε on the class, ε/(K−1) on each other (ALPS, eq. 6); torch's label smoothing of ε·K/(K−1).
 
+    >>> import torch
     >>> smooth_labels(torch.tensor([1]), 3, epsilon=0.5)
     tensor([[0.2500, 0.5000, 0.2500]])
     """
@@ -29,6 +30,7 @@ def adversarial_labels(logits: Tensor, y: Tensor, *, epsilon: float) -> Tensor:
 
     ε/2 moves from the class to the least likely one; where that is the class itself, nothing can get worse.
 
+    >>> import torch
     >>> adversarial_labels(torch.tensor([[3.0, 1.0, 2.0]]), torch.tensor([0]), epsilon=0.5)
     tensor([[0.7500, 0.2500, 0.0000]])
     """

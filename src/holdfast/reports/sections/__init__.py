@@ -18,6 +18,7 @@ from holdfast.reports.sections import (
     groups,
     saliency,
     samples,
+    sensitivity,
     settings,
     shortcuts,
     slices,
@@ -26,6 +27,7 @@ from holdfast.reports.sections import (
 
 SECTIONS: tuple[Callable[[Sequence[RunFiles]], Section | None], ...] = (
     comparison.comparison,
+    sensitivity.sensitivity,
     clean.clean,
     groups.groups,
     slices.slices,

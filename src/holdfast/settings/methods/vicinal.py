@@ -92,7 +92,7 @@ class Alps(MethodSettings):
 
     name: ClassVar[str] = "alps"
     implementation: ClassVar[str] = "holdfast.methods.alps:AlpsMethod"
-    epsilon: float = 0.2
+    epsilon: float = 0.1
     """Radius of the label ball; half of it moves to the least likely class."""
     mode: float = 0.9
     """Most probable share of the sample's own image."""

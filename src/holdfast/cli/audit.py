@@ -1,0 +1,181 @@
+"""``holdfast audit``."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import time
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from rich.console import Console
+from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
+
+from holdfast.cli.common import narrate, parse, require_data, say
+from holdfast.errors import HoldfastError, require
+
+
+@dataclass(frozen=True)
+class AuditOptions:
+    """What to audit, on what, and what it must reach."""
+
+    spec: Annotated[Positional[str | None], arg(metavar="MODEL")] = None
+    """A run folder; timm:NAME, hf-hub:NAME, torchvision:NAME[:WEIGHTS]; a weight file with --model;
+    python:package.module:function (runs that code); a TorchScript, .pt2 or .onnx file."""
+    data: str | None = None
+    """A built-in set, an .npz file, a folder of images, or a CSV/Parquet table; its test split is looked at."""
+    only: tuple[str, ...] = ()
+    """Fronts to measure (default: all): clean groups slices corruptions attacks unknown curvature saliency."""
+    against: tuple[str, ...] = ()
+    """Other models, compared on the same samples."""
+    model: str | None = None
+    """Architecture of a weight file."""
+    class_map: str | None = None
+    """JSON file that says which model class is which, or 'order'."""
+    preprocessing: str = "stated"
+    """stated, none, imagenet, half, data, bgr, bytes, undo-imagenet, undo-half or undo-data."""
+    output: Literal["logits", "probabilities", "log-probabilities"] | None = None
+    """What the model's numbers are (default: decided on a sample)."""
+    allow_random: bool = False
+    """Audit a model whose answers change from call to call."""
+    predictions: str | None = None
+    """CSV or Parquet file of predictions to audit instead of a model; --data is optional then."""
+    group: UseAppendAction[tuple[str, ...]] = ()
+    """Column of groups; several with --predictions."""
+    root: str | None = None
+    """Where built-in sets lie."""
+    image_size: int | None = None
+    """Side in pixels that images are read at (default: what the model was evaluated at, or their own)."""
+    out: str | None = None
+    """The folder to write (default: audits/MODEL-DATA). A killed audit goes on there."""
+    json: bool = False
+    """Print the findings as JSON instead of a table."""
+    quiet: bool = False
+    """No narration."""
+    budget: str | None = None
+    """About how long it may take, such as 5m; costly fronts then look at fewer images."""
+    fail_under: UseAppendAction[tuple[str, ...]] = ()
+    """Exit with 1 where a number is lower, such as worst-group=0.7."""
+    fail_on: Literal["value", "low"] = "value"
+    """What gates look at: the value, or the end of its interval that speaks against the model."""
+    max_drop: UseAppendAction[tuple[str, ...]] = ()
+    """Exit with 1 where a number is lower than --against's by more, such as clean=0.01."""
+    no_images: bool = False
+    """No pictures in what is written."""
+    redact_paths: bool = False
+    """No folders in what is written."""
+    seed: int = 0
+    device: str = "auto"
+    precision: Literal["fp32", "tf32", "bf16"] = "fp32"
+    batch_size: int = 256
+    workers: int = 4
+
+
+OWN = ("spec", "out", "json", "quiet", "fail_under", "fail_on", "max_drop")
+"""Options that are the command's, not the measurement's."""
+
+
+WIDE = 160
+"""Columns of the table where there is no terminal that says its own."""
+
+
+def audit(words: list[str]) -> int:
+    """Say on which fronts a model holds: any model, any data, with a report and gates for pipelines."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # a locale without UTF-8 must not end an audit
+    options: AuditOptions = parse(AuditOptions, words, "audit", audit.__doc__, config=(FlagCreatePairsOff,))
+    from holdfast.experiment.gate import parse_gates
+
+    gates = parse_gates(options.fail_under, options.max_drop, against=bool(options.against))
+    _check(options)
+    from holdfast.experiment import audit as body
+
+    note = _silent if options.quiet else _narrate
+    plan = body.Plan(**{f.name: getattr(options, f.name) for f in fields(options) if f.name not in OWN})
+    out = Path(options.out or _default_out(options))
+    try:
+        files = body.audit(
+            options.spec,
+            out,
+            plan,
+            gates=gates,
+            fail_on=options.fail_on,
+            command=shlex.join(["holdfast", "audit", *words]),
+            note=note,
+        )
+    except KeyboardInterrupt:
+        narrate("interrupted; the same command goes on with the fronts that are missing")
+        return 130
+    _summarise(out)
+    _print(files, out, as_json=options.json)
+    return body.exit_code(files)
+
+
+def _check(options: AuditOptions) -> None:
+    """Refuse what is wrong whatever the model, before torch is imported."""
+    if options.data is not None:
+        require_data(options.data)
+    require(
+        bool(options.spec) != bool(options.predictions),
+        "give either MODEL or --predictions FILE" + (", not both" if options.spec else "; 'holdfast audit --help'"),
+    )
+    require(options.data is not None or options.predictions is not None, "no data was given; name it with --data")
+
+
+def _print(files: Any, out: Path, *, as_json: bool) -> None:
+    from holdfast.reports.console import _rich as table
+    from holdfast.reports.overview import gates, overview, verdict
+
+    if as_json:
+        found = [(folder / "findings.json").read_text(encoding="utf-8") for folder in _folders(files, out)]
+        print(found[0] if len(found) == 1 else "[" + ",\n".join(found) + "]", end="")
+        return
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=WIDE)
+    for file in files:
+        for block in (overview(file), gates(file)):
+            if block is not None:
+                console.print(table(block))
+        say(verdict(file))
+    say(f"report: {out / 'report.html'}")
+
+
+def _folders(files: Any, out: Path) -> list[Path]:
+    return [out] if len(files) == 1 else [out / str(file.model["name"]) for file in files]
+
+
+def _summarise(out: Path) -> None:
+    """The summary page of a GitHub workflow, where there is one."""
+    target = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not target:
+        return
+    try:
+        with open(target, "a", encoding="utf-8") as file:
+            file.write((out / "summary.md").read_text(encoding="utf-8"))
+    except OSError as error:
+        raise HoldfastError(f"cannot write the summary to {target}: {error.strerror}") from error
+
+
+def _default_out(options: AuditOptions) -> str:
+    parts = [
+        Path(name).stem if Path(name).exists() else name
+        for name in (options.spec or options.predictions, options.data)
+        if name
+    ]
+    return "audits/" + "-".join(
+        "".join(c if c.isalnum() or c in "._-" else "-" for c in part).strip("-.") for part in parts
+    )
+
+
+def _narrate(text: str) -> None:
+    """With the time where nobody watches a terminal: logs are read later."""
+    stamp = "" if sys.stderr.isatty() else time.strftime("%H:%M:%S ")
+    narrate(stamp + text)
+
+
+def _silent(text: str) -> None:
+    """Nothing is said."""

@@ -1,0 +1,108 @@
+"""``holdfast compare``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.console import Console
+from tyro.conf import UseAppendAction
+
+from holdfast.cli.common import narrate, parse, require_data, say
+from holdfast.cli.train import parse_train
+from holdfast.settings.study import Plan, make_plan, parse_axes
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """What to compare."""
+
+    out: str = "runs/compare"
+    """Folder of the runs, of comparison.json and report.html. What is finished there is not repeated."""
+    methods: tuple[str, ...] = ()
+    """Methods to train (default: that of the base settings)."""
+    vary: UseAppendAction[tuple[str, ...]] = ()
+    """SETTING=VALUE,VALUE: one setting at a time, from the base settings. May be given several times."""
+    grid: tuple[str, ...] = ()
+    """SETTING=VALUE,VALUE ...: all combinations."""
+    study: str | None = None
+    """A named choice of these: biasadv-sensitivity or jtt-grid."""
+    baseline: str | None = None
+    """Method or cell that all are compared with (default: the first of --methods, or lff for lff+biasadv, ...)."""
+    seeds: int | None = None
+    """Trainings of each cell, with seeds from --seed on (default: the study's, or 3)."""
+    choose: Literal["val-average", "val-worst-class"] = "val-average"
+    """How the best cell is chosen where data is held out (--val); never on the test set."""
+    plan: bool = False
+    """Say what would be trained and stop."""
+    overwrite: bool = False
+    """Train anew what is there."""
+    quiet: bool = False
+    """No progress, only the result."""
+
+
+def compare(words: list[str]) -> int:
+    """Train methods or settings over seeds and compare them with a baseline, in one report."""
+    plan, options, seeds = plan_comparison(words)
+    if options.plan:
+        for cell in plan.cells:
+            say(f"{cell.label}{' (baseline)' if cell is plan.baseline else ''}")
+        say(f"{len(plan.cells)} cells × {seeds} seeds = {len(plan.cells) * seeds} trainings")
+        return 0
+    for name in dict.fromkeys(cell.settings.data.name for cell in plan.cells):
+        require_data(name)
+
+    from holdfast.experiment.compare import Comparison, carry_out
+    from holdfast.reports.blocks import Cell
+    from holdfast.reports.paired import paired_console
+    from holdfast.reports.summary import Spread
+    from holdfast.reports.tables import spread_cell
+    from holdfast.train import Interrupted
+    from holdfast.train.progress import make_progress
+
+    try:
+        done: Comparison = carry_out(
+            plan,
+            Path(options.out),
+            seeds=seeds,
+            choose=options.choose,
+            overwrite=options.overwrite,
+            progress=make_progress(not options.quiet),
+        )
+    except Interrupted as stopped:
+        narrate(f"{str(stopped).partition(';')[0]}; the same command continues")
+        return 128 + stopped.signum
+    extra: dict[str, list[Cell]] = {}
+    if (chosen := done.chosen) is not None:
+        scores = {label: Spread(values, len(values)) for label, values in chosen.scores.items()}
+        best = max(spread.mean or 0.0 for spread in scores.values())
+        extra[f"{chosen.rule}, %"] = [spread_cell(scores.get(arm.label), best) for arm in done.arms]
+    Console().print(paired_console(done.arms, done.baseline, extra=extra))
+    for name, reason in done.failed.items():
+        narrate(f"{name} failed: {reason}")
+    say(done.why)
+    say(f"report: {Path(options.out) / 'report.html'}")
+    return 0
+
+
+def plan_comparison(words: list[str]) -> tuple[Plan, CompareOptions, int]:
+    """Flags to cells, all values checked; nothing heavy is imported for it."""
+    about = f"{compare.__doc__} Every flag of 'holdfast train' is taken too, and sets what all trainings share."
+    options, rest = parse(CompareOptions, words, "compare", about, return_unknown_args=True)
+    base, shared = parse_train([*rest, "--out", options.out])
+    options = replace(options, plan=options.plan or shared.print_config)
+    study: dict[str, Any] = {}
+    if options.study is not None:
+        from holdfast.experiment.studies import read_study
+
+        study = read_study(options.study)
+    plan = make_plan(
+        base,
+        methods=options.methods or study.get("methods", ()),
+        vary=parse_axes(options.vary) or study.get("vary"),
+        grid=parse_axes(options.grid) or study.get("grid"),
+        baseline=options.baseline or study.get("baseline"),
+    )
+    seeds = study.get("seeds", 3) if options.seeds is None else options.seeds
+    return plan, options, seeds

@@ -1,0 +1,205 @@
+"""A gate for pipelines: what a model must reach, and whether it does.
+
+Needs no torch, so that a mistyped name is refused before anything runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from holdfast.errors import HoldfastError, require, unknown
+from holdfast.types import Finding
+
+FailOn = Literal["value", "low"]
+EXACT: Final = 1e-12
+"""0.9 - 0.89 is a little more than 0.01 in binary; nobody means that."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The finding behind a name. error: it counts failures, and the gate looks at 1 minus it."""
+
+    front: str
+    name: str
+    where: Mapping[str, str] = field(default_factory=dict)
+    error: bool = False
+
+    def find(self, findings: Iterable[Finding]) -> Finding | None:
+        """The finding; of several columns of groups the lowest, since the gate must hold for each."""
+        own = [
+            f
+            for f in findings
+            if (f.front, f.name) == (self.front, self.name)
+            and {k: v for k, v in f.where.items() if k != "column"} == dict(self.where)
+        ]
+        known = [f for f in own if f.value is not None]
+        return min(known, key=lambda f: f.value or 0.0) if known else next(iter(own), None)
+
+
+RADII: Final = ("2/255", "4/255", "8/255", "16/255")
+SCORES: Final = ("msp", "max-logit", "energy", "knn", "mahalanobis", "relative-mahalanobis", "vim")
+NAMES: Final[Mapping[str, Measured]] = {
+    "clean": Measured("clean", "accuracy"),
+    "top-5": Measured("clean", "top-5-accuracy"),
+    "worst-group": Measured("groups", "worst-group"),
+    "balanced": Measured("groups", "balanced-accuracy"),
+    "aligned": Measured("groups", "accuracy", {"bias": "aligned"}),
+    "conflicting": Measured("groups", "accuracy", {"bias": "conflicting"}),
+    "harmonic-mean": Measured("groups", "harmonic-mean"),
+    "corruptions": Measured("corruptions", "accuracy", {"corruption": "mean of eight", "strength": "1"}),
+    "corruptions@2": Measured("corruptions", "accuracy", {"corruption": "mean of eight", "strength": "2"}),
+    **{
+        f"attacks@{radius}": Measured(
+            "attacks", "error", {"attack": "strongest", "access": "any", "radius": radius}, error=True
+        )
+        for radius in RADII
+    },
+    **{f"unknown@{score}": Measured("unknown", "auroc", {"score": score}) for score in SCORES},
+}
+"""What a gate may be set on; all are shares, the higher the better."""
+
+
+@dataclass(frozen=True)
+class Gate:
+    """One demand: a share to reach, or how much lower than another model's it may be."""
+
+    kind: Literal["fail-under", "max-drop"]
+    name: str
+    threshold: float
+
+
+@dataclass(frozen=True)
+class Number:
+    """A share with its interval; low and high are None where it has none."""
+
+    value: float
+    low: float | None
+    high: float | None
+    n: int
+
+
+def parse_gates(fail_under: Sequence[str], max_drop: Sequence[str], *, against: bool) -> tuple[Gate, ...]:
+    """Gates from words such as ``worst-group=0.7``.
+
+    >>> parse_gates(["worst-group=0.7"], [], against=False)
+    (Gate(kind='fail-under', name='worst-group', threshold=0.7),)
+    """
+    require(not max_drop or against, "--max-drop compares with another model; name it with --against")
+    gates = [_parse("fail-under", word) for word in fail_under] + [_parse("max-drop", word) for word in max_drop]
+    return tuple(gates)
+
+
+def _parse(kind: Literal["fail-under", "max-drop"], word: str) -> Gate:
+    name, equals, number = word.partition("=")
+    require(bool(equals), f"--{kind} takes NAME=NUMBER such as clean=0.9, got {word!r}")
+    if name not in NAMES:
+        raise unknown("gate", name, NAMES)
+    try:
+        threshold = float(number)
+    except ValueError:
+        raise HoldfastError(f"--{kind} {name} takes a share such as 0.9, got {number!r}") from None
+    require(0 <= threshold <= 1, f"--{kind} {name} must be in [0, 1], got {number}")
+    return Gate(kind, name, threshold)
+
+
+def judge(
+    gate: Gate,
+    findings: Sequence[Finding],
+    *,
+    fail_on: FailOn,
+    states: Mapping[str, tuple[str, str]],
+    base: Sequence[Finding] = (),
+    against: str = "",
+) -> dict[str, Any]:
+    """Whether a gate holds, as plain values for findings.json.
+
+    states: (state, reason) of each front. base, against: findings and name of the other model, for a drop. fail_on
+    "low" takes the end of the interval that speaks against the model instead of the value. What was not measured, or
+    cannot be believed, fails.
+    """
+    measured = NAMES[gate.name]
+    words = f"{gate.name} >= {gate.threshold:g}" if gate.kind == "fail-under" else _drop_words(gate, against)
+    made: dict[str, Any] = {
+        "name": words,
+        "kind": gate.kind,
+        "measure": gate.name,
+        "front": measured.front,
+        "threshold": gate.threshold,
+        "fail_on": fail_on,
+        **({"against": against} if against else {}),
+    }
+    reason = _unusable(measured, findings, states, gate.name)
+    number = None if reason else _number(measured, findings)
+    if gate.kind == "max-drop" and number is not None:
+        theirs = _number(measured, base)
+        reason = "" if theirs else f"{gate.name} was not measured on {against}"
+        number = theirs and (_paired(gate.name, findings, against) or drop(theirs, number))
+    if number is None:
+        return {**made, "value": None, "low": None, "high": None, "n": 0, "passed": False, "reason": reason}
+    bound = number.value
+    if fail_on == "low":
+        end = number.low if gate.kind == "fail-under" else number.high
+        if end is None:
+            text = f"{gate.name} has no interval to fail on; use --fail-on value"
+            return {**made, **vars(number), "passed": False, "reason": text}
+        bound = end
+    passed = bound >= gate.threshold - EXACT if gate.kind == "fail-under" else bound <= gate.threshold + EXACT
+    return {**made, **vars(number), "passed": passed, "reason": "" if passed else _failed(gate, bound, fail_on)}
+
+
+def drop(theirs: Number, ours: Number) -> Number:
+    """How much lower ours is; the interval from both, as if samples were not shared, so rather too wide."""
+    value, n = theirs.value - ours.value, min(theirs.n, ours.n)
+    ends = theirs.low, theirs.high, ours.low, ours.high
+    if any(end is None for end in ends):
+        return Number(value, None, None, n)
+    low_t, high_t, low_o, high_o = (float(end or 0.0) for end in ends)
+    down = math.hypot(theirs.value - low_t, high_o - ours.value)
+    up = math.hypot(high_t - theirs.value, ours.value - low_o)
+    return Number(value, max(-1.0, value - down), min(1.0, value + up), n)
+
+
+def _number(measured: Measured, findings: Sequence[Finding]) -> Number | None:
+    found = measured.find(findings)
+    if found is None or found.value is None:
+        return None
+    if not measured.error:
+        return Number(found.value, found.low, found.high, found.n)
+    low, high = (None if end is None else 1 - end for end in (found.high, found.low))
+    return Number(1 - found.value, low, high, found.n)
+
+
+def _paired(name: str, findings: Sequence[Finding], against: str) -> Number | None:
+    """The drop in clean accuracy on the same samples, where it was compared so."""
+    if name != "clean":
+        return None
+    for f in findings:
+        if (f.front, f.name, f.where.get("against")) == ("against", "lead", against) and f.value is not None:
+            return Number(-f.value, None if f.high is None else -f.high, None if f.low is None else -f.low, f.n)
+    return None
+
+
+def _unusable(measured: Measured, findings: Sequence[Finding], states: Mapping[str, tuple[str, str]], name: str) -> str:
+    """Why a gate cannot hold whatever the number; empty where it can."""
+    state, why = states.get(measured.front, ("skipped", "it was not asked for"))
+    if state != "measured":
+        return f"front {measured.front} was not measured: {state}" + (f" ({why})" if why else "")
+    found = measured.find(findings)
+    if found is None or found.value is None:
+        return f"front {measured.front} has no number for {name} on this data"
+    if found.evidence.get("trusted") is False:
+        return f"the trust checks of front {measured.front} failed; its numbers may flatter the model"
+    return ""
+
+
+def _failed(gate: Gate, bound: float, fail_on: FailOn) -> str:
+    if gate.kind == "fail-under":
+        return f"{'lower end of the interval' if fail_on == 'low' else 'value'} {bound:.4f} is under {gate.threshold:g}"
+    return f"{'drop may be' if fail_on == 'low' else 'drop is'} {bound:.4f}, more than {gate.threshold:g}"
+
+
+def _drop_words(gate: Gate, against: str) -> str:
+    return f"{gate.name} at most {gate.threshold:g} below {against}"

@@ -1,0 +1,81 @@
+"""An audit as JUnit XML, which pipelines show as tests; made from findings files alone.
+
+A gate is a test case, failed where it does not hold. A front is one too: an error where it crashed, skipped where it
+was not measured. Its numbers are properties of its case.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+from xml.etree import ElementTree
+
+from holdfast.reports.findings import FindingsFile
+from holdfast.reports.overview import shown, title
+from holdfast.reports.text import part, plain
+
+FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""What XML 1.0 cannot hold even as an entity."""
+
+
+def junit(files: Sequence[FindingsFile]) -> str:
+    """One suite a model."""
+    root = ElementTree.Element("testsuites", name="holdfast audit")
+    for file in files:
+        _suite(root, file)
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _suite(root: ElementTree.Element, file: FindingsFile) -> None:
+    name = clean(title(file))
+    crashed = [r for r in file.fronts if r["state"] == "crashed"]
+    skipped = [r for r in file.fronts if r["state"] in ("skipped", "not applicable")]
+    failed = [g for g in file.gates if not g["passed"]]
+    counts = {
+        "tests": len(file.fronts) + len(file.gates),
+        "failures": len(failed),
+        "errors": len(crashed),
+        "skipped": len(skipped),
+    }
+    suite = ElementTree.SubElement(root, "testsuite", {"name": name, **{k: str(v) for k, v in counts.items()}})
+    for gate in file.gates:
+        case = ElementTree.SubElement(suite, "testcase", classname=f"{name}.gates", name=clean(str(gate["name"])))
+        if not gate["passed"]:
+            text = clean(str(gate.get("reason") or "failed"))
+            ElementTree.SubElement(case, "failure", message=text).text = _gate_numbers(gate)
+    for record in file.fronts:
+        _front(suite, file, name, record)
+
+
+def _front(suite: ElementTree.Element, file: FindingsFile, name: str, record: Mapping[str, Any]) -> None:
+    front, reason = clean(str(record["name"])), clean(str(record.get("reason") or ""))
+    seconds = f"{float(record.get('seconds') or 0):.3f}"
+    case = ElementTree.SubElement(suite, "testcase", classname=f"{name}.fronts", name=front, time=seconds)
+    own = [f for f in file.findings if f.front == record["name"] and f.value is not None]
+    if own:
+        properties = ElementTree.SubElement(case, "properties")
+        for f in own:
+            value, interval = shown(f)
+            text = value + (f" ({interval})" if interval else "") + f", n {f.n:,}"
+            key = clean(f"{f.name}, {part(f.where)}")
+            ElementTree.SubElement(properties, "property", name=key, value=text)
+    if record["state"] == "crashed":
+        ElementTree.SubElement(case, "error", message=reason)
+    elif record["state"] != "measured":
+        ElementTree.SubElement(case, "skipped", message=f"{record['state']}: {reason}")
+
+
+def _gate_numbers(gate: Mapping[str, Any]) -> str:
+    keys = ("value", "low", "high", "n", "threshold")
+    return ", ".join(f"{key} {gate[key]}" for key in keys if gate.get(key) is not None)
+
+
+def clean(text: str) -> str:
+    r"""Text that XML can hold.
+
+    >>> clean("a\x00b\ufffe")
+    'a\\x00b'
+    """
+    return FORBIDDEN.sub("", plain(text))

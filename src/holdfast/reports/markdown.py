@@ -1,0 +1,85 @@
+"""An audit as Markdown, for a pull request or a pipeline's summary page; made from findings files alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from holdfast.reports import tables
+from holdfast.reports.blocks import Table
+from holdfast.reports.findings import FindingsFile
+from holdfast.reports.overview import gates, overview, title, verdict
+from holdfast.reports.text import plain, setting
+
+MOST_ROWS = 200
+"""Findings of a front listed one by one; a summary page holds a megabyte."""
+SPECIAL = re.compile(r"([\\`*_{}\[\]#!|~$])")
+"""What markup or a formula could start with."""
+INSTEAD = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;&#8203;", "://": ":&#8203;//"}
+"""HTML stays text; nobody is mentioned, and no address becomes a link."""
+
+
+def markdown(files: Sequence[FindingsFile]) -> str:
+    """One chapter a model: verdict, gates, fronts, warnings, then every number on demand."""
+    return "\n".join(line for file in files for line in _chapter(file))
+
+
+def _chapter(file: FindingsFile) -> list[str]:
+    lines = [f"## {escape(title(file))}", "", escape(verdict(file)), ""]
+    made = gates(file)
+    if made is not None:
+        lines += ["### Gates", "", *table(made), ""]
+    lines += ["### Fronts", "", *table(overview(file)), ""]
+    warnings = file.model.get("warnings") or ()
+    if warnings:
+        lines += ["### Warnings", "", *(f"- {escape(str(text))}" for text in warnings), ""]
+    for front in dict.fromkeys(f.front for f in file.findings):
+        found = [f for f in file.findings if f.front == front and f.value is not None]
+        if not found:
+            continue
+        rows = table(tables.findings(found[:MOST_ROWS]))
+        left = len(found) - MOST_ROWS
+        more = [f"{left} more in findings.json."] if left > 0 else []
+        lines += [
+            f"<details><summary>{escape(front)}: {len(found)} numbers</summary>",
+            "",
+            *rows,
+            *more,
+            "",
+            "</details>",
+            "",
+        ]
+    return [*lines, *_repeat(file)]
+
+
+def _repeat(file: FindingsFile) -> list[str]:
+    facts = [
+        f"{name} {setting(file.run[name])}" for name in ("holdfast", "torch", "device", "seed") if name in file.run
+    ]
+    for name, record in (("weights", file.model), ("data", file.data)):
+        if record.get("hash"):
+            facts.append(f"{name} {str(record['hash'])[:12]}")
+    lines = [escape(", ".join(facts)), ""] if facts else []
+    if file.run.get("command"):
+        lines += ["Repeat it:", "", f"    {plain(str(file.run['command']))}", ""]
+    return lines
+
+
+def table(block: Table) -> list[str]:
+    """A table in pipes."""
+    rule = ["---:" if column.numeric else "---" for column in block.columns]
+    rows = [[column.title for column in block.columns], *([cell.text for cell in row] for row in block.rows)]
+    head, *body = ["| " + " | ".join(map(escape, row)) + " |" for row in rows]
+    return [head, "| " + " | ".join(rule) + " |", *body]
+
+
+def escape(text: str) -> str:
+    r"""Text that stays text: no markup, no HTML, no mention, one line.
+
+    >>> print(escape("a|b <script> *x* @me"))
+    a\|b &lt;script&gt; \*x\* &#64;&#8203;me
+    """
+    safe = SPECIAL.sub(r"\\\1", plain(text))
+    for special, word in INSTEAD.items():
+        safe = safe.replace(special, word)
+    return safe

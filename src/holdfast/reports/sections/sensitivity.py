@@ -1,0 +1,164 @@
+"""How much a setting matters: accuracy over each setting that was varied, with the baseline as a dashed line."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.reports.blocks import Block, Chart, Section, Side
+from holdfast.reports.paired import COMPARED, baseline_of, paired_table
+from holdfast.reports.runfiles import RunFiles
+from holdfast.reports.summary import Arm, Measure, Spread, arms, flat, varying
+from holdfast.reports.svg.points import Level, Series, Spot, point_chart
+from holdfast.reports.tables import share
+from holdfast.reports.text import setting
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Arms that differ in one setting alone. fixed: the other varied settings, as far as sweeps differ in them."""
+
+    method: str
+    key: str
+    points: tuple[tuple[Any, Arm], ...]
+    fixed: tuple[tuple[str, Any], ...] = ()
+
+
+def sensitivity(runs: Sequence[RunFiles]) -> Section | None:
+    groups = arms(runs)
+    baseline = baseline_of(groups)
+    found = sweeps(groups)
+    measured = [m for m in COMPARED if any(_known(arm, m) for arm in groups)]
+    charts = [chart for i, family in enumerate(found) for chart in _charts(family, measured, baseline, f"sweep-{i}")]
+    blocks: list[Block] = [Side(tuple(charts))] if charts else []
+    if baseline is not None and len(groups) > 1 and measured:
+        blocks.append(paired_table([baseline, *(arm for arm in groups if arm is not baseline)], baseline))
+    if not blocks:
+        return None
+    lead = "What the settings that were varied do to the accuracy on the test set." if charts else "Seed against seed."
+    if charts:
+        lead += " Points are means over seeds, whiskers one sample standard deviation; the values stand equally spaced."
+    if charts and baseline is not None:
+        lead += f" Dashed: {baseline.label}, the baseline."
+    lead += " The best of many cells on the test set is no fair estimate of itself: choose on held-out data."
+    return Section("sensitivity", "Sensitivity", lead, tuple(blocks))
+
+
+def sweeps(groups: Sequence[Arm]) -> list[tuple[Sweep, ...]]:
+    """Every setting that was varied, by method: sweeps with the same key, one for each value of the others.
+
+    Varying one setting at a time gives one sweep a setting; a grid gives several.
+    """
+    families: dict[tuple[str, str], list[Sweep]] = {}
+    by_method: dict[str, list[tuple[Arm, dict[str, Any]]]] = defaultdict(list)
+    for arm in groups:
+        own = flat(arm.runs[0].settings)
+        own.pop("seed", None)
+        by_method[str(own.get("method", ""))].append((arm, own))
+    for method, members in by_method.items():
+        keys = varying(own for _, own in members)[1]
+        for key in keys:
+            for line in _lines(key, keys, members):
+                families.setdefault((method, key), []).append(Sweep(method, key, *line))
+    return [tuple(family) for family in families.values()]
+
+
+Line = tuple[tuple[tuple[Any, Arm], ...], tuple[tuple[str, Any], ...]]
+
+
+def _lines(key: str, keys: Sequence[str], members: Sequence[tuple[Arm, dict[str, Any]]]) -> list[Line]:
+    """Arms that share all settings but one, in the order of that one."""
+    rest = [k for k in keys if k != key]
+    alike: dict[str, list[tuple[Arm, dict[str, Any]]]] = defaultdict(list)
+    for arm, own in members:
+        alike[json.dumps([own.get(k) for k in rest], default=str)].append((arm, own))
+    kept = [group for group in alike.values() if len({setting(own.get(key)) for _, own in group}) > 1]
+    told = varying({k: group[0][1].get(k) for k in rest} for group in kept)[1] if len(kept) > 1 else []
+    lines = []
+    for group in kept:
+        points: dict[str, tuple[Any, Arm]] = {}
+        for arm, own in group:
+            points.setdefault(setting(own.get(key)), (own.get(key), arm))
+        numeric = _ordered([value for value, _ in points.values()])
+        ordered = sorted(points.values(), key=lambda point: float(point[0])) if numeric else list(points.values())
+        lines.append((tuple(ordered), tuple((k, group[0][1].get(k)) for k in told)))
+    orderly = _ordered([value for _, fixed in lines for _, value in fixed])
+    return sorted(lines, key=lambda line: [float(value) for _, value in line[1]]) if orderly else lines
+
+
+def _charts(family: Sequence[Sweep], measures: Sequence[Measure], baseline: Arm | None, id: str) -> list[Chart]:
+    """One chart with all measures for one sweep; one chart a measure for those of a grid."""
+    if len(family) == 1:
+        lines = [(m.title, m, family[0], i) for i, m in enumerate(measures)]
+        return [_chart("", lines, baseline, id)] if any(_spots(s, m, [], "") for _, m, s, _ in lines) else []
+    charts = []
+    for i, measure in enumerate(measures):
+        lines = [(_fixed(sweep), measure, sweep, colour) for colour, sweep in enumerate(family)]
+        if any(_spots(sweep, measure, [], "") for sweep in family):
+            charts.append(_chart(f", {measure.title}", lines, baseline, f"{id}-{i}"))
+    return charts
+
+
+def _chart(kind: str, lines: Sequence[tuple[str, Measure, Sweep, int]], baseline: Arm | None, id: str) -> Chart:
+    first = lines[0][2]
+    values = {setting(v): v for _, _, sweep, _ in lines for v, _ in sweep.points}
+    joined = _ordered(list(values.values()))
+    places = sorted(values, key=lambda text: float(values[text])) if joined else list(values)
+    series = [Series(_spots(sweep, m, places, label), colour, joined) for label, m, sweep, colour in lines]
+    levels = _levels(lines, baseline)
+    reach = [v for one in series for spot in one.spots for v in (spot.value, spot.low, spot.high) if v is not None]
+    reach += [level.value for level in levels]
+    title = f"{first.method}: {first.key}{kind}".removeprefix(": ")
+    drawn = point_chart(series, levels, id=id, title=title, x_label=first.key, places=places, y_range=_y_range(reach))
+    return Chart(f"{title}, %", drawn, tuple((colour, label) for label, _, _, colour in lines))
+
+
+def _levels(lines: Sequence[tuple[str, Measure, Sweep, int]], baseline: Arm | None) -> list[Level]:
+    """The baseline once a measure: in the colour of the measure, or in grey where colours tell other things."""
+    levels: dict[Measure, Level] = {}
+    several = len({measure for _, measure, _, _ in lines}) == len(lines)
+    for _, measure, sweep, colour in lines:
+        if baseline is None or any(arm.data != baseline.data for _, arm in sweep.points):
+            continue
+        spread = _known(baseline, measure)
+        if spread is not None and spread.mean is not None:
+            note = f"{baseline.label}, {measure.title}: {share(spread)} %"
+            levels.setdefault(measure, Level(spread.mean, colour if several else 7, note))
+    return list(levels.values())
+
+
+def _spots(sweep: Sweep, measure: Measure, places: Sequence[str], label: str) -> tuple[Spot, ...]:
+    spots = []
+    for value, arm in sweep.points:
+        spread = _known(arm, measure)
+        if spread is None or spread.mean is None:
+            continue
+        text, sd = setting(value), spread.sd
+        place = places.index(text) if places else 0
+        low, high = (None, None) if sd is None else (max(0.0, spread.mean - sd), min(1.0, spread.mean + sd))
+        spots.append(Spot(place, spread.mean, low, high, f"{label}, {sweep.key} {text}: {share(spread)} %"))
+    return tuple(spots)
+
+
+def _known(arm: Arm, measure: Measure) -> Spread | None:
+    spread = arm.spread(measure)
+    return spread if spread is not None and spread.values else None
+
+
+def _fixed(sweep: Sweep) -> str:
+    return ", ".join(f"{key.removeprefix('method.')} {setting(value)}" for key, value in sweep.fixed)
+
+
+def _ordered(values: Sequence[Any]) -> bool:
+    return all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in values)
+
+
+def _y_range(values: Sequence[float]) -> tuple[float, float]:
+    """Whole steps of five percent around all that is drawn: small differences must be visible here."""
+    low, high = math.floor(min(values) * 20 - 1e-9) / 20, math.ceil(max(values) * 20 + 1e-9) / 20
+    low = min(max(0.0, low), 0.95)
+    return low, min(1.0, max(high, low + 0.05))

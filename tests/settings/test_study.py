@@ -1,0 +1,121 @@
+"""Which cells a comparison has, and that bad values are refused with a hint before anything runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.errors import HoldfastError
+from holdfast.experiment.recipes import read_recipe
+from holdfast.experiment.studies import read_study
+from holdfast.settings import TrainSettings, build, flatten
+from holdfast.settings.methods import Jtt, LffBiasAdv
+from holdfast.settings.study import Plan, changed, make_plan, parse_axes
+
+BIASADV = build(TrainSettings, {"method": {"name": "lff+biasadv", "lam": 0.5, "radius": 0.3, "ema": 0.9}})
+
+
+def labels(plan: Plan) -> list[str]:
+    return [cell.label for cell in plan.cells]
+
+
+def differing(a: TrainSettings, b: TrainSettings) -> set[str]:
+    def dotted(settings: TrainSettings) -> dict[str, Any]:
+        flat = flatten(settings)
+        method = flat.pop("method")
+        return flat | (
+            {f"method.{k}": v for k, v in method.items()} if isinstance(method, dict) else {"method": method}
+        )
+
+    one, other = dotted(a), dotted(b)
+    return {key for key in one | other if one.get(key) != other.get(key)}
+
+
+def test_vary_changes_one_setting_at_a_time_and_the_base_value_once() -> None:
+    plan = make_plan(BIASADV, vary={"method.lam": [0.25, 0.5, 1], "method.radius": [0.1, 0.3]}, baseline="lff+biasadv")
+    assert labels(plan) == ["lff+biasadv", *(f"lff+biasadv {w}" for w in ("lam=0.25", "lam=1", "radius=0.1"))]
+    assert plan.baseline.settings == BIASADV
+    assert [differing(BIASADV, cell.settings) for cell in plan.cells[1:]] == [
+        {"method.lam"}, {"method.lam"}, {"method.radius"},
+    ]  # fmt: skip
+
+
+def test_a_grid_has_every_combination_once() -> None:
+    base = build(TrainSettings, {"method": "jtt"})
+    plan = make_plan(base, grid={"method.first_epochs": [1, 2, 5], "method.up": [10, 20]}, baseline="erm")
+    assert plan.baseline.label == "erm"
+    methods = [cell.settings.method for cell in plan.cells[1:]]
+    assert all(isinstance(m, Jtt) for m in methods)
+    found = [(m.first_epochs, m.up) for m in methods if isinstance(m, Jtt)]
+    assert sorted(found) == [(1, 10), (1, 20), (2, 10), (2, 20), (5, 10), (5, 20)]
+
+
+def test_the_baseline_differs_in_the_extension_alone() -> None:
+    plan = make_plan(BIASADV)
+    assert labels(plan) == ["lff", "lff+biasadv"]
+    assert plan.baseline.settings.method.ema == 0.9  # type: ignore[attr-defined]
+    kept = flatten(BIASADV) | {"method": 0}
+    assert flatten(plan.baseline.settings) | {"method": 0} == kept
+
+
+def test_settings_of_another_method_are_not_carried_over() -> None:
+    """A radius of BiasAdv is not one of adversarial training."""
+    plan = make_plan(BIASADV, methods=["adversarial", "lff+biasadv"])
+    assert plan.cells[0].settings.method.radius == 8 / 255  # type: ignore[attr-defined]
+    assert plan.cells[1].settings == BIASADV
+
+
+def test_a_setting_is_varied_for_the_methods_that_have_it() -> None:
+    plan = make_plan(BIASADV, methods=["erm", "lff+biasadv"], vary={"method.lam": [1.0], "lr": [0.3]})
+    assert labels(plan) == ["erm", "erm lr=0.3", "lff+biasadv", "lff+biasadv lam=1.0", "lff+biasadv lr=0.3"]
+
+
+def test_studies_fit_the_recipes_and_hold_the_values_of_section_b() -> None:
+    study = read_study("biasadv-sensitivity")
+    base = build(TrainSettings, read_recipe("biasadv/bffhq-lff+biasadv"))
+    plan = make_plan(base, vary=study["vary"])
+    assert plan.baseline.label == "lff"
+    # 4 + 5 + 5 + 4 values; the recipe's λ, radius, S and β are among them and make one cell together.
+    assert len(plan.cells) == 1 + 1 + (4 - 1) + (5 - 1) + (5 - 1) + (4 - 1)
+    assert isinstance(base.method, LffBiasAdv)
+    assert (base.method.lam, base.method.radius, base.method.steps, base.method.beta) == (0.5, 0.3, 5, 0.5)
+    grid = read_study("jtt-grid")
+    jtt = make_plan(build(TrainSettings, read_recipe("biasadv/bar-jtt")), grid=grid["grid"], baseline=grid["baseline"])
+    assert len(jtt.cells) == 1 + 4 * 3
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"vary": {"method.lamm": [1]}}, "unknown setting 'method.lamm'; did you mean 'method.lam'"),
+        ({"vary": {"epoch": [1]}}, "unknown settings key 'epoch'; did you mean 'epochs'?"),
+        ({"vary": {"loop.epochs": [1]}}, "unknown setting 'loop.epochs'"),
+        ({"grid": {"method.lam": [0.5, -1]}}, "lam must be >= 0, got -1"),
+        ({"vary": {"method.steps": [1.5]}}, "steps must be a whole number, got 1.5"),
+        ({"vary": {"method.norm": ["l3"]}}, "unknown norm 'l3'; did you mean 'l2'"),
+        ({"vary": {"seed": [1, 2]}}, "--seeds"),
+        ({"vary": {"lr": []}}, "lr has no values"),
+        ({"methods": ["erm", "lff"], "vary": {"method.lam": [1]}}, "unknown setting 'method.lam'"),
+        ({"methods": ["ermm"]}, "unknown method 'ermm'; did you mean 'erm'?"),
+        ({"baseline": "lfff"}, "unknown baseline 'lfff'; did you mean 'lff'"),
+    ],
+)
+def test_bad_values_are_named(asked: dict[str, Any], message: str) -> None:
+    with pytest.raises(HoldfastError) as caught:
+        make_plan(BIASADV, **asked)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["lr", "lr=", "=1", "lr=[1"])
+def test_unreadable_axes_are_refused(text: str) -> None:
+    with pytest.raises(HoldfastError, match="SETTING=VALUE,VALUE"):
+        parse_axes([text])
+    with pytest.raises(HoldfastError, match="given twice"):
+        parse_axes(["lr=1", "lr=2"])
+
+
+def test_changed_reaches_the_ascent_too() -> None:
+    base = build(TrainSettings, {"ascent": "fsam"})
+    assert changed(base, "ascent.sigma", 0.5).ascent.sigma == 0.5  # type: ignore[attr-defined]
+    assert changed(base, "ascent", "none").ascent.name == "none"

@@ -1,0 +1,92 @@
+"""``holdfast compare`` as a person meets it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli import main
+from holdfast.cli.compare import plan_comparison
+
+QUICK = ["--recipe", "erm/coloured-digits", "--epochs", "1", "--device", "cpu", "--quiet"]
+
+
+def test_compares_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    words = ["--vary", "lr=0.001", "--seeds", "1", "--val", "0.1", "--choose", "val-worst-class"]
+    assert main(["compare", *QUICK, *words, "--out", str(tmp_path / "c")]) == 0
+    text = capsys.readouterr().out
+    assert "erm (baseline)" in text
+    assert "erm lr=0.001" in text
+    assert "Δ conflicting, points" in text
+    assert "val-worst-class, %" in text
+    assert "by val-worst-class on held-out data" in " ".join(text.split())
+    names = {"erm-seed0", "erm-lr0.001-seed0", "comparison.json", "report.html"}
+    assert {p.name for p in (tmp_path / "c").iterdir()} == names
+
+
+def test_flags_become_cells() -> None:
+    plan, options, seeds = plan_comparison(
+        ["--methods", "erm", "jtt", "--grid", "method.first_epochs=1,2", "method.up=5,9", "--vary", "lr=0.1",
+         "--vary", "flip=true", "--baseline", "jtt", "--epochs", "7", "--seed", "4"]
+    )  # fmt: skip
+    found = [cell.label for cell in plan.cells]
+    assert found[0] == "jtt"
+    assert set(found[1:]) == {
+        *("erm", "erm lr=0.1", "erm flip=true", "jtt lr=0.1", "jtt flip=true"),
+        *(f"jtt first_epochs={t} up={u}" for t in (1, 2) for u in (5, 9)),
+    }
+    assert all(cell.settings.loop.epochs == 7 and cell.settings.loop.seed == 4 for cell in plan.cells)
+    assert (seeds, options.out) == (3, "runs/compare")
+
+
+def test_the_plan_of_a_study_is_shown_without_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--recipe", "biasadv/bffhq-lff+biasadv", "--study", "biasadv-sensitivity", "--out", str(tmp_path / "c")]
+    assert main(["compare", *words, "--plan"]) == 0
+    text = capsys.readouterr().out
+    assert text.splitlines()[0] == "lff (baseline)"
+    assert "16 cells × 3 seeds = 48 trainings" in text
+    assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--method", "lff+biasadv", "--vary", "method.lambda=1"], "unknown setting 'method.lambda'; did you mean"),
+        (["--vary", "epochs=0,3"], "epochs must be >= 1, got 0"),
+        (["--vary", "epochs"], "write SETTING=VALUE,VALUE"),
+        (["--study", "jtt-gird"], "unknown study 'jtt-gird'; did you mean 'jtt-grid'?"),
+        (["--study", "jtt-grid"], "unknown setting 'method.first_epochs'; method erm has none"),
+        (["--vary", "data=digits,cifr10"], "'cifr10'; did you mean 'cifar10'"),
+        (["--seeds", "0", *QUICK], "seeds must be >= 1, got 0"),
+    ],
+)
+def test_bad_input_is_named_with_exit_code_2(
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["compare", *words]) == 2
+    assert message in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_mistyped_flag_exits_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(["compare", "--vari", "lr=1"])
+    assert exit_.value.code == 2
+    assert "--vari" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", [["--help"], ["--vary", "lrr=1"], ["--study", "jtt-grid", "--method", "jtt", "--plan"]]
+)
+def test_answers_without_torch(words: list[str]) -> None:
+    code = "import sys; from holdfast.cli import main\ntry: main(sys.argv[1:])\nexcept SystemExit: pass\n"
+    code += "sys.exit(7 if 'torch' in sys.modules else 0)"
+    done = subprocess.run([sys.executable, "-c", code, "compare", *words], capture_output=True)
+    assert done.returncode == 0, done.stderr
