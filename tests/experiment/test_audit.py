@@ -228,6 +228,14 @@ def test_bad_input_exits_with_2_and_leaves_nothing(
     assert {p.name for p in folder.iterdir()} <= {"nearest.py", "__pycache__"}
 
 
+@pytest.mark.parametrize(
+    "gate", [["--fail-under", "cleen=0.9"], ["--max-drop", "clean=0.1"], ["--fail-under", "clean"]]
+)
+def test_a_gate_that_cannot_be_is_refused_before_anything_runs(folder: Path, gate: list[str]) -> None:
+    assert main(["audit", MODEL, *QUICK, *gate]) == 2
+    assert "nearest" not in sys.modules
+
+
 def test_an_interrupted_audit_goes_on_with_what_is_missing(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,6 +14,7 @@ from holdfast.cli.demo import demo
 from holdfast.cli.detect import describe, detect_evaluate, detect_fit, detect_score, predict
 from holdfast.cli.listing import list_
 from holdfast.cli.report import report
+from holdfast.cli.shortcuts import shortcuts
 from holdfast.cli.train import parse_train, train
 from holdfast.errors import HoldfastError, unknown
 
@@ -81,5 +82,6 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "detect evaluate": detect_evaluate,
     "predict": predict,
     "describe": describe,
+    "shortcuts": shortcuts,
     "list": list_,
 }

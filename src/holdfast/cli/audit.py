@@ -126,7 +126,7 @@ def _check(options: AuditOptions) -> None:
 
 
 def _print(files: Any, out: Path, *, as_json: bool) -> None:
-    from holdfast.reports.console import _rich as table
+    from holdfast.reports.console import rich_table
     from holdfast.reports.overview import gates, overview, verdict
 
     if as_json:
@@ -139,7 +139,7 @@ def _print(files: Any, out: Path, *, as_json: bool) -> None:
     for file in files:
         for block in (overview(file), gates(file)):
             if block is not None:
-                console.print(table(block))
+                console.print(rich_table(block))
         say(verdict(file))
     say(f"report: {out / 'report.html'}")
 

@@ -22,6 +22,7 @@ def peek(words: Sequence[str], flag: str) -> str | None:
 
     >>> peek(["--method", "lff", "--config=a.yaml"], "--config")
     'a.yaml'
+    >>> peek([], "--config")
     """
     for word, following in zip(words, [*words, None][1:], strict=True):
         if word == flag:

@@ -34,7 +34,7 @@ from holdfast.experiment.told import told_subject
 from holdfast.experiment.verdicts import verdicts
 from holdfast.files import write_atomic
 from holdfast.fronts import FRONTS, Outcome, Subject, check_names, measure
-from holdfast.fronts.alignment import ORDER, align, read_class_map, read_predictions
+from holdfast.fronts.alignment import ORDER, Aligned, align, read_class_map, read_predictions
 from holdfast.fronts.alignment.paired import compare
 from holdfast.fronts.audit import ready
 from holdfast.fronts.clean import accuracy
@@ -257,17 +257,7 @@ def _open(spec: str, name: str, plan: Plan, device: torch.device, sets: dict[int
         note(f"{name}: images are read at {size[0]}x{size[1]}, as in the model's own evaluation; --image-size chooses")
         data = data_of(size[0])
         opened = opened_on(data)
-    mapping = plan.class_map if plan.class_map in (None, ORDER) else read_class_map(str(plan.class_map))
-    aligned = align(
-        opened,
-        data,
-        class_map=mapping,
-        output=plan.output,
-        preprocessing=plan.preprocessing,
-        allow_random=plan.allow_random,
-        seed=plan.seed,
-        batch_size=min(64, plan.batch_size),
-    )
+    aligned = _align(opened, data, plan, name, note)
     for text in aligned.notes:
         note(f"{name}: {text}")
     for text in aligned.warnings:
@@ -288,6 +278,28 @@ def _open(spec: str, name: str, plan: Plan, device: torch.device, sets: dict[int
     if opened.hash is None or opened.source in CODE:
         record["answers_hash"] = _hash_answers(subject.predictions.logits)
     return Model(name, subject, record, _data_record(data, subject), blocked, extra=extra)
+
+
+def _align(opened: Opened, data: Dataset, plan: Plan, name: str, note: Note) -> Aligned:
+    """Aligned in batches that memory holds."""
+    mapping = plan.class_map if plan.class_map in (None, ORDER) else read_class_map(str(plan.class_map))
+    size = min(64, plan.batch_size)
+    while True:
+        try:
+            return align(
+                opened,
+                data,
+                class_map=mapping,
+                output=plan.output,
+                preprocessing=plan.preprocessing,
+                allow_random=plan.allow_random,
+                seed=plan.seed,
+                batch_size=size,
+            )
+        except torch.OutOfMemoryError:
+            require(size > 1, "out of memory with a single image a batch; use --device cpu or smaller images")
+            size //= 2
+            note(f"{name}: out of memory: aligned in batches of {size}")
 
 
 def _from_predictions(plan: Plan, device: torch.device, note: Note) -> Model:

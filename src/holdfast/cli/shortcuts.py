@@ -1,0 +1,76 @@
+"""``holdfast shortcuts``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tyro.conf import Positional
+
+from holdfast.cli.common import narrate, parse, require_data, say
+from holdfast.errors import HoldfastError
+
+
+@dataclass(frozen=True)
+class ShortcutsOptions:
+    """Where to look for a shortcut."""
+
+    run: Positional[str | None] = None
+    """A run folder: its data and network are taken; or name a set with --data."""
+    data: str | None = None
+    """A built-in set, an .npz file, a folder of images, or a CSV/Parquet table."""
+    out: str | None = None
+    """The folder to write to (default: runs/shortcuts-DATA, or shortcuts in the run)."""
+    model: str | None = None
+    """The network (default: the run's, or convnet)."""
+    reuse: bool = False
+    """Take the biased model of a run that trained one instead of training it again."""
+    epochs: int = 10
+    """Epochs of each training."""
+    seeds: int = 2
+    """Trainings to agree over."""
+    seed: int = 0
+    batch_size: int | None = None
+    lr: float = 1e-3
+    clusters: int | None = None
+    """Clusters that the contradicting samples are sorted into (default: chosen from the data)."""
+    root: str | None = None
+    """Where built-in sets lie."""
+    image_size: int | None = None
+    conflict: float = 0.05
+    """Sets made with a shortcut: share of training that contradicts it."""
+    data_seed: int = 0
+    device: str = "auto"
+    precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
+    channels_last: bool = False
+    compile: bool = False
+    overwrite: bool = False
+    """Replace what is in --out."""
+    quiet: bool = False
+
+
+def shortcuts(words: list[str]) -> int:
+    """Find the samples that contradict what is easy to learn, and show what the easy way looks at."""
+    options: ShortcutsOptions = parse(ShortcutsOptions, words, "shortcuts", shortcuts.__doc__)
+    if options.run is None and options.data is None:
+        raise HoldfastError("where shall it look? give a run folder, or a set with --data")
+    if options.data is not None:
+        require_data(options.data)
+    from holdfast.experiment.shortcuts import shortcuts as find
+    from holdfast.train.progress import make_progress
+
+    values = dict(vars(options))
+    run, data = values.pop("run"), values.pop("data")
+    progress = make_progress(not values.pop("quiet"))
+    name = Path(run or data).stem
+    values["out"] = values["out"] or (f"{run}/shortcuts" if run else f"runs/shortcuts-{name}")
+    found = find(run or data, data=data if run else None, progress=progress, **values)
+    for note in found.notes:
+        narrate(note)
+    share = found.share
+    say(f"{share.value:.1%} ({share.low:.1%} to {share.high:.1%}) of training contradicts what is easy to learn")
+    if found.judged is not None:
+        say(f"average precision against the group labels: {found.judged.value:.3f} (base rate {found.base_rate:.3f})")
+    say(f"gallery: {values['out']}/shortcuts.html")
+    return 0

@@ -1,0 +1,70 @@
+"""Audits in findings.json: what they add to the file, and the tables made of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.errors import HoldfastError
+from holdfast.reports import read_findings, write_findings
+from holdfast.reports.overview import gates, overview, verdict
+from tests.reports.audits import audited
+
+
+def write(path: Path, **changes: Any) -> Path:
+    file = audited()
+    write_findings(
+        path, file.findings, model=file.model, data=file.data, run=file.run, fronts=file.fronts, gates=file.gates
+    )
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    return path
+
+
+def test_an_audit_comes_back_whole(tmp_path: Path) -> None:
+    assert read_findings(write(tmp_path / "findings.json")) == audited()
+
+
+def test_a_file_from_before_audits_is_read(tmp_path: Path) -> None:
+    content = {"format": "holdfast-findings", "version": 1, "model": {}, "data": {}, "findings": []}
+    (tmp_path / "findings.json").write_text(json.dumps(content))
+    read = read_findings(tmp_path / "findings.json")
+    assert (read.run, read.fronts, read.gates) == ({}, (), ())
+    assert gates(read) is None
+    assert overview(read).rows == ()
+
+
+def test_keys_of_a_later_holdfast_are_left_alone(tmp_path: Path) -> None:
+    assert read_findings(write(tmp_path / "findings.json", surprise=[1])) == audited()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("run", 3), ("fronts", {}), ("fronts", [{"name": "clean"}]), ("gates", [{"passed": True}]), ("gates", [1])],
+)
+def test_damaged_parts_are_refused(tmp_path: Path, key: str, value: object) -> None:
+    with pytest.raises(HoldfastError, match="is damaged"):
+        read_findings(write(tmp_path / "findings.json", **{key: value}))
+
+
+def test_every_front_has_a_row_with_its_numbers_or_its_reason() -> None:
+    rows = [[cell.text for cell in row] for row in overview(audited()).rows]
+    assert rows == [
+        ["clean", "measured", "accuracy", "71.2 %", "66.0 % to 75.0 %", "1,642"],
+        ["clean", "measured", "nll", "0.8312", "0.8 to 0.9", "1,642"],
+        ["groups", "not applicable", "no groups", "", "", ""],
+        ["attacks", "crashed", "RuntimeError: cat", "", "", ""],
+        ["saliency", "skipped", "not asked for", "", "", ""],
+    ]
+
+
+def test_gates_are_listed_with_what_was_judged() -> None:
+    table = gates(audited())
+    assert table is not None
+    assert [[cell.text for cell in row] for row in table.rows] == [
+        ["clean >= 0.7", "holds", "0.7120", "0.6600 to 0.7500", "1,642", ""],
+        ["clean >= 0.9", "FAILED", "0.7120", "", "1,642", "value 0.7120 is under 0.9"],
+    ]
+    assert verdict(audited()) == "1 of 4 fronts measured; crashed: attacks; 1 of 2 gates failed"
