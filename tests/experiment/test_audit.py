@@ -457,3 +457,26 @@ def test_a_locale_without_utf8_and_a_wish_for_no_colour_are_respected(folder: Pa
     assert b"\x1b[3" not in done.stdout + done.stderr
     assert b"1 of 8 fronts measured" in done.stdout
     assert re.match(rb"\d\d:\d\d:\d\d ", done.stderr)
+
+
+def test_hostile_class_names_do_nothing_anywhere(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = ["</script><script>alert(1)</script>", "=1+1", "a|b", 'quo"te', "\x1b[31mred", "[x](http://evil)"]
+    with Path("p.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["label", "prediction"])
+        writer.writerows([name, names[0]] for name in names for _ in range(3))
+    assert main(["audit", "--predictions", "p.csv", "--device", "cpu", "--out", "out"]) == 0
+    said = "".join(capsys.readouterr())
+    assert "\x1b" not in said
+    page = Path("out/report.html").read_text(encoding="utf-8")
+    assert page.count("<script") == 1
+    assert "\x1b" not in page
+    ElementTree.parse("out/junit.xml")
+    labels = [row["label"] for row in table(Path("out"))]
+    assert labels[3] == "'=1+1"
+    assert labels[12] == "\\x1b[31mred"
+    summary = Path("out/summary.md").read_text(encoding="utf-8")
+    assert "<script" not in summary
+    assert not re.search(r"(?<!\\)\]\(", summary)
+    found = read_findings("out/findings.json")
+    assert {f.where["class"] for f in found.findings if f.name == "accuracy" and f.where} == set(names)

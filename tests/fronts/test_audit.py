@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from holdfast.data import Dataset
 from holdfast.errors import HoldfastError
 from holdfast.fronts import FRONTS, Subject, audit, check_names, measure
-from holdfast.fronts.audit import ready
+from holdfast.fronts.auditing import ready
 from holdfast.types import Finding
 from tests.conftest import make_data
 

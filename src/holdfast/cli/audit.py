@@ -10,7 +10,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from rich.console import Console
 from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
 
 from holdfast.cli.common import narrate, parse, require_data, say
@@ -126,6 +125,8 @@ def _check(options: AuditOptions) -> None:
 
 
 def _print(files: Any, out: Path, *, as_json: bool) -> None:
+    from rich.console import Console
+
     from holdfast.reports.console import rich_table
     from holdfast.reports.overview import gates, overview, verdict
 

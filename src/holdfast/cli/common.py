@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import tyro
-from rich.console import Console
 
 from holdfast.errors import unknown
 
@@ -42,9 +41,13 @@ def require_data(name: str) -> None:
 
 def say(text: str) -> None:
     """A line of results, as it is: no markup, no wrapping."""
+    from rich.console import Console
+
     Console().print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def narrate(text: str) -> None:
     """A line on what happens, to stderr."""
+    from rich.console import Console
+
     Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)

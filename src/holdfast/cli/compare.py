@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from rich.console import Console
 from tyro.conf import UseAppendAction
 
 from holdfast.cli.common import narrate, parse, require_data, say
@@ -44,6 +43,8 @@ class CompareOptions:
 
 def compare(words: list[str]) -> int:
     """Train methods or settings over seeds and compare them with a baseline, in one report."""
+    from rich.console import Console
+
     plan, options, seeds = plan_comparison(words)
     if options.plan:
         for cell in plan.cells:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-
 from holdfast.cli.common import parse, say
 
 
@@ -25,6 +23,8 @@ class DemoOptions:
 
 def demo(words: list[str]) -> int:
     """Show a shortcut in embedded data and what each method makes of it, in minutes."""
+    from rich.console import Console
+
     options: DemoOptions = parse(DemoOptions, words, "demo", demo.__doc__)
     from holdfast.experiment.demo import demo as run_demo
     from holdfast.reports import comparison_table

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, fields, make_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from rich.console import Console
 from tyro.conf import OmitArgPrefixes, arg
 
 from holdfast.cli.common import narrate, parse, peek, require_data, say
@@ -35,6 +34,8 @@ class RunOptions:
 
 def train(words: list[str]) -> int:
     """Train a model, measure it on the test set, write a run folder with a report."""
+    from rich.console import Console
+
     settings, options = parse_train(words)
     if options.print_config:
         import yaml

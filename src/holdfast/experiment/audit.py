@@ -36,7 +36,7 @@ from holdfast.files import write_atomic
 from holdfast.fronts import FRONTS, Outcome, Subject, check_names, measure
 from holdfast.fronts.alignment import ORDER, Aligned, align, read_class_map, read_predictions
 from holdfast.fronts.alignment.paired import compare
-from holdfast.fronts.audit import ready
+from holdfast.fronts.auditing import ready
 from holdfast.fronts.clean import accuracy
 from holdfast.models.sources import Opened, open_model
 from holdfast.reports.findings import FindingsFile, read_findings, write_findings

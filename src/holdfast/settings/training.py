@@ -31,7 +31,7 @@ class DataSettings:
     val: float = 0.0
     """Share of the training set held out for validation, by class; 0 uses the set's own, if any."""
     conflict: float = 0.05
-    """Sets made with a shortcut (coloured-digits, corrupted-cifar10-*): share of training that contradicts it."""
+    """Sets made with a shortcut (coloured-digits, corrupted-cifar10-...): share of training that contradicts it."""
     names: str | None = None
     """Pattern of file names that labels are taken from, such as "{age}_{gender}_{race}_"."""
     label: str | None = None
