@@ -30,8 +30,6 @@ WITHOUT_INTERVAL = {
     "curvature": {"lambda-1", "lambda-5", "lambda-1/lambda-5"},
 }
 """Counts, verdicts and eigenvalues, whose error is a residual in their evidence: no sampling interval applies."""
-BESIDE = {"ap": 0.005}
-"""Where scores part two sets the wrong way round without exception, resamples differ from the sample by their ties."""
 
 
 class Net(nn.Module):
@@ -80,8 +78,7 @@ def check_numbers(outcome: Outcome) -> None:
             allowed = f.name in WITHOUT_INTERVAL.get(f.front, set()) or "reason" in f.evidence or f.n == 1
             assert allowed, f
         else:
-            beside = BESIDE.get(f.name, 1e-9)
-            assert f.low - beside <= f.value <= f.high + beside, f
+            assert f.low - 1e-9 <= f.value <= f.high + 1e-9, f
     parts = [(f.name, tuple(f.where.items())) for f in outcome.findings]
     assert len(parts) == len(set(parts))
 

@@ -95,3 +95,12 @@ def test_curves_end_where_they_must() -> None:
 def test_bad_input_is_refused(scores: Tensor, truth: Tensor, message: str) -> None:
     with pytest.raises(HoldfastError, match=message):
         evaluate(scores, truth)
+
+
+def test_an_interval_holds_its_own_value_where_resampling_lifts_it() -> None:
+    scores = torch.cat([torch.arange(40.0) + 1000, torch.arange(160.0)])
+    truth = torch.arange(200) >= 40  # every anomaly scores below every normal sample
+    found = evaluate(scores, truth, resamples=500).ranking["ap"]
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low <= found.value <= found.high
