@@ -26,6 +26,7 @@ class RunFiles:
     environment: versions, device, start and command.
     metrics: one mapping an epoch.
     model, data: what the findings say of the model and the data.
+    fronts, gates: what an audit says of each front's state, and of what was demanded.
     """
 
     name: str
@@ -35,6 +36,8 @@ class RunFiles:
     findings: tuple[Finding, ...] = ()
     model: Mapping[str, Any] = field(default_factory=dict)
     data: Mapping[str, Any] = field(default_factory=dict)
+    fronts: tuple[Mapping[str, Any], ...] = ()
+    gates: tuple[Mapping[str, Any], ...] = ()
 
     @classmethod
     def read(cls, folder: str | Path) -> Self:
@@ -57,6 +60,8 @@ class RunFiles:
             findings=found.findings,
             model=found.model,
             data=found.data,
+            fronts=found.fronts,
+            gates=found.gates,
         )
 
 

@@ -15,6 +15,7 @@ from holdfast.reports.sections import (
     curvature,
     curves,
     describe,
+    glance,
     groups,
     saliency,
     samples,
@@ -26,6 +27,7 @@ from holdfast.reports.sections import (
 )
 
 SECTIONS: tuple[Callable[[Sequence[RunFiles]], Section | None], ...] = (
+    glance.glance,
     comparison.comparison,
     sensitivity.sensitivity,
     clean.clean,

@@ -1,0 +1,26 @@
+"""An audit at a glance: the state of every front with the numbers that stand for it, and the gates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.reports import overview
+from holdfast.reports.blocks import Block, Section
+from holdfast.reports.findings import FindingsFile
+from holdfast.reports.runfiles import RunFiles
+
+
+def glance(runs: Sequence[RunFiles]) -> Section | None:
+    blocks: list[Block] = []
+    words = []
+    for run in runs:
+        if not run.fronts:
+            continue
+        file = FindingsFile(run.findings, {**run.model, "name": run.name}, run.data, fronts=run.fronts, gates=run.gates)
+        demanded = overview.gates(file)
+        blocks += [overview.overview(file), *([demanded] if demanded is not None else [])]
+        words.append(f"{run.name}: {overview.verdict(file)}." if len(runs) > 1 else f"{overview.verdict(file)}.")
+    if not blocks:
+        return None
+    lead = " ".join(words) + " What was not measured says why."
+    return Section("glance", "At a glance", lead, tuple(blocks))

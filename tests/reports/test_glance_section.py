@@ -1,0 +1,57 @@
+"""The chapter that says of every front whether it was measured, and of every gate whether it holds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from holdfast.reports import RunFiles, write_findings
+from holdfast.reports.blocks import Table
+from holdfast.reports.html import render
+from holdfast.reports.sections.glance import glance
+from holdfast.types import Finding
+
+FOUND = (Finding("clean", "accuracy", 0.75, 400, 0.70, 0.79),)
+FRONTS = (
+    {"name": "clean", "state": "measured", "reason": ""},
+    {"name": "attacks", "state": "crashed", "reason": "RuntimeError: out of luck"},
+    {"name": "groups", "state": "not applicable", "reason": "no groups"},
+)
+GATES = (
+    {"name": "clean >= 0.8", "passed": False, "value": 0.75, "low": 0.7, "high": 0.79, "n": 400, "reason": "below"},
+)
+
+
+def texts(table: Table) -> list[list[str]]:
+    return [[cell.text for cell in row] for row in table.rows]
+
+
+def test_states_reasons_and_gates_are_told(tmp_path: Path) -> None:
+    write_findings(tmp_path / "a" / "findings.json", FOUND, model={}, data={}, fronts=FRONTS, gates=GATES)
+    run = RunFiles.read(tmp_path / "a")
+    section = glance([run])
+    assert section is not None
+    states, gates = section.blocks
+    assert isinstance(states, Table)
+    assert isinstance(gates, Table)
+    assert texts(states) == [
+        ["clean", "measured", "accuracy", "75.0 %", "70.0 % to 79.0 %", "400"],
+        ["attacks", "crashed", "RuntimeError: out of luck", "", "", ""],
+        ["groups", "not applicable", "no groups", "", "", ""],
+    ]
+    assert texts(gates)[0][:2] == ["clean >= 0.8", "FAILED"]
+    assert section.lead.startswith("1 of 3 fronts measured; crashed: attacks; 1 of 1 gates failed.")
+    assert "out of luck" in render([run])
+
+
+def test_of_two_models_each_is_named() -> None:
+    first = RunFiles("first", findings=FOUND, fronts=FRONTS)
+    section = glance([first, replace(first, name="second")])
+    assert section is not None
+    assert "first: 1 of 3" in section.lead
+    assert "second: 1 of 3" in section.lead
+    assert len(section.blocks) == 2
+
+
+def test_a_training_has_no_such_chapter() -> None:
+    assert glance([RunFiles("plain", findings=FOUND)]) is None
