@@ -90,7 +90,7 @@ class Descent:
         pass
 
 
-def candidates() -> dict[str, Callable[[list[Tensor]], Any]]:
+def candidates(device: torch.device) -> dict[str, Callable[[list[Tensor]], Any]]:
     ours = {"rho": 0.1, "fused": True, **DESCENT}
     made: dict[str, Callable[[list[Tensor]], Any]] = {
         "SGD alone, fused": Descent,
@@ -101,6 +101,12 @@ def candidates() -> dict[str, Callable[[list[Tensor]], Any]]:
         "F-SAM, unchecked": lambda p: Ours(FriendlySAM(p, SGD, skip_nonfinite=False, **ours)),
         "F-SAM, plain loop": lambda p: PlainLoop(p, rho=0.1, friendly=True),
     }
+    if device.type == "cuda":
+        captured = {**ours, "capture": True}
+        made["SAM, captured"] = lambda p: Ours(SAM(p, SGD, **captured))
+        made["SAM, unchecked, captured"] = lambda p: Ours(SAM(p, SGD, skip_nonfinite=False, **captured))
+        made["F-SAM, captured"] = lambda p: Ours(FriendlySAM(p, SGD, **captured))
+        made["F-SAM, unchecked, captured"] = lambda p: Ours(FriendlySAM(p, SGD, skip_nonfinite=False, **captured))
     if find_spec("pytorch_optimizer"):
         name = f"pytorch_optimizer {version('pytorch_optimizer')}"
         made[f"SAM, {name}"] = lambda p: Peer(p, friendly=False)
@@ -177,7 +183,7 @@ def allocated(device: torch.device) -> int:
 
 
 def race(model: nn.Module, device: torch.device, *, warm_up: int, repeats: int) -> dict[str, Contender]:
-    contenders = {name: Contender(make, model, device) for name, make in candidates().items()}
+    contenders = {name: Contender(make, model, device) for name, make in candidates(device).items()}
     for turn in range(warm_up + repeats):
         for contender in contenders.values():
             took = contender.step(device)

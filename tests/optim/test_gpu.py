@@ -159,3 +159,95 @@ def test_what_a_step_leaves_behind_is_saved_weights_and_averages(kind: type[SAM]
         optimizer.step(lambda: sum((p**2).sum() for p in params).backward())
     optimizer.zero_grad()
     assert torch.cuda.memory_allocated() - before <= 1.01 * copies * size
+
+
+KINDS: dict[str, tuple[type[SAM], dict[str, Any]]] = {
+    "sam": (SAM, {}),
+    "asam": (ASAM, {}),
+    "fisher-sam": (FisherSAM, {}),
+    "friendly-sam": (FriendlySAM, {"sigma": 0.7}),
+}
+
+
+@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("checked", [True, False])
+def test_replayed_halves_are_the_plain_ones(kind: str, base: str, checked: bool) -> None:
+    """Bit for bit, with schedules of learning rate and radius and a restart in between."""
+    descent, settings = BASES[base]
+    family, own = KINDS[kind]
+    ends, states = [], []
+    for capture in (False, True):
+        model = on_gpu()
+        optimizer = family(
+            model.parameters(), descent, skip_nonfinite=checked, capture=capture, **own, **{**settings, "lr": 0.1}
+        )
+        schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+        for i, batch in enumerate(batches(12)):
+            rho = 0.1 / (1 + i)
+            for group in optimizer.param_groups:
+                group["rho"] = group["rho"].fill_(rho) if isinstance(group["rho"], Tensor) else rho
+            train(model, optimizer, [batch])
+            schedule.step()
+            if i == 7:
+                optimizer.load_state_dict(optimizer.state_dict())
+        assert (optimizer._recordings is not None) is capture
+        if capture:
+            assert any(optimizer._recordings._known.values()), "nothing was recorded, so nothing was tested"
+        ends.append(weights(model))
+        states.append(optimizer.state_dict()["state"])
+    torch.testing.assert_close(ends[1], ends[0], rtol=1e-6, atol=1e-7)
+    for number, state in states[0].items():
+        for name, value in state.items():
+            torch.testing.assert_close(states[1][number][name], value, rtol=1e-5, atol=1e-7)
+
+
+def test_gradients_that_wander_are_followed() -> None:
+    """Memory of another address each step: nothing is replayed on stale places."""
+    ends = []
+    for capture in (False, True):
+        model, kept = on_gpu(), []
+        optimizer = FriendlySAM(model.parameters(), SGD, lr=0.1, momentum=0.9, fused=True, capture=capture)
+        for x, y in batches(10):
+
+            def closure(x: Tensor = x, y: Tensor = y, model: nn.Module = model, kept: list[Any] = kept) -> None:
+                F.cross_entropy(model(x), y).backward()
+                kept.extend(p.grad for p in model.parameters())  # so that none of it is free again
+
+            optimizer.step(closure)
+        ends.append(weights(model))
+    assert torch.equal(ends[0], ends[1])
+
+
+@pytest.mark.parametrize("bad_pass", [1, 2])
+def test_a_bad_step_is_skipped_in_a_replay_too(bad_pass: int) -> None:
+    model, plain = on_gpu(), on_gpu()
+    optimizer, reference = (
+        FriendlySAM(m.parameters(), SGD, lr=0.1, momentum=0.9, fused=True, capture=True) for m in (model, plain)
+    )
+    train(model, optimizer, batches(6))
+    train(plain, reference, batches(6))
+    calls = 0
+
+    def closure() -> None:
+        nonlocal calls
+        calls += 1
+        x, y = batches(6)[5]
+        F.cross_entropy(model(x), y).backward()
+        if calls == bad_pass:
+            model[0].weight.grad[0, 0] = float("inf")
+
+    optimizer.step(closure)
+    assert torch.equal(weights(model), weights(plain))
+    assert identical(optimizer.state_dict()["state"], reference.state_dict()["state"])
+
+
+def test_replays_take_no_more_memory_than_plain_steps() -> None:
+    params = [nn.Parameter(torch.randn(1024, 1024, device="cuda")) for _ in range(8)]
+    size = sum(p.numel() * p.element_size() for p in params)
+    optimizer = FriendlySAM(params, SGD, lr=0.1, fused=True, capture=True, skip_nonfinite=False)
+    before = torch.cuda.memory_allocated()
+    for _ in range(6):
+        optimizer.step(lambda: sum((p**2).sum() for p in params).backward())
+    optimizer.zero_grad()
+    assert torch.cuda.memory_allocated() - before <= 1.01 * 2 * size

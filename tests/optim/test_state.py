@@ -313,3 +313,8 @@ def test_a_tensor_for_a_radius_is_saved_and_loaded() -> None:
     assert rho == 0.25
     rho.fill_(1.0)
     assert one.param_groups[0]["rho"] == 0.25
+
+
+def test_capture_wants_a_gpu() -> None:
+    with pytest.raises(HoldfastError, match=r"one CUDA device, found cpu; move the model there first"):
+        SAM([nn.Parameter(torch.ones(2))], SGD, lr=0.1, fused=True, capture=True)

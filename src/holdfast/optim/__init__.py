@@ -2,8 +2,9 @@
 
 from holdfast.borrow import frozen_statistics
 from holdfast.optim.build import build_optimizer, set_option, trained_parameters
+from holdfast.optim.family import ASAM, FisherSAM, FriendlySAM
 from holdfast.optim.metrics import Adaptive, Euclidean, Fisher, Metric
-from holdfast.optim.sam import ASAM, SAM, FisherSAM, FriendlySAM
+from holdfast.optim.sam import SAM
 
 __all__ = [
     "ASAM",

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
-Tensors = list[Tensor]
+from holdfast.optim.lists import Tensors, add_scaled
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,6 +16,16 @@ class _Cohort:
 
     empty: Tensor
     one: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Due:
+    """How some means are to move: by gain · residual, or the whole residual if they are empty."""
+
+    cohort: _Cohort
+    means: Tensors
+    residual: Tensors
+    gain: float
 
 
 class GradientAverage:
@@ -28,7 +37,7 @@ class GradientAverage:
 
     def __init__(self) -> None:
         self._mean: dict[Tensor, tuple[Tensor, _Cohort]] = {}
-        self._due: list[tuple[_Cohort, Tensors, Tensors, float]] = []
+        self.due: list[Due] = []
 
     def __getitem__(self, parameter: Tensor) -> Tensor:
         return self._mean[parameter][0]
@@ -49,7 +58,7 @@ class GradientAverage:
             residual = list(torch._foreach_sub(grads, means))
         for cohort in dict.fromkeys(cohort for _, cohort in known):
             mine = [i for i, (_, own) in enumerate(known) if own is cohort]
-            self._due.append((cohort, [means[i] for i in mine], [residual[i] for i in mine], 1 - lmbda))
+            self.due.append(Due(cohort, [means[i] for i in mine], [residual[i] for i in mine], 1 - lmbda))
         return residual
 
     def _begin(self, params: Tensors, parameter: Tensor) -> tuple[Tensor, _Cohort]:
@@ -66,17 +75,18 @@ class GradientAverage:
 
     def forget(self) -> None:
         """Drop what is due from a step that was never finished."""
-        self._due = []
+        self.due = []
 
     def commit(self, bad: Tensor | None) -> None:
         """Move the means, except where ``bad`` (0 or 1) says that the step is skipped."""
-        for cohort, means, residual, gain in self._due:
-            add_scaled(means, residual, torch.where(cohort.empty, cohort.one, gain), unless=bad)
+        for due in self.due:
+            empty = due.cohort.empty
+            add_scaled(due.means, due.residual, torch.where(empty, due.cohort.one, due.gain), unless=bad)
             if bad is None:
-                cohort.empty.fill_(False)
+                empty.fill_(False)
             else:
-                torch.logical_and(cohort.empty, bad, out=cohort.empty)
-        self._due = []
+                torch.logical_and(empty, bad, out=empty)
+        self.due = []
 
     def seeded(self) -> dict[Tensor, Tensor]:
         """The means that hold at least one gradient. Waits for the device."""
@@ -86,31 +96,6 @@ class GradientAverage:
 
     def load(self, means: dict[Tensor, Tensor]) -> None:
         """Take over means that hold gradients."""
-        self._mean, self._due = {}, []
+        self._mean, self.due = {}, []
         if means:
             self._join(list(means), list(means.values()), empty=False)
-
-
-def add_scaled(targets: Tensors, values: Tensors, rate: Tensor, *, unless: Tensor | None = None) -> None:
-    """targets += rate · values in place, or nothing at all where ``unless`` is 1; decided on the device.
-
-    Torch's fused descent kernel is the one multi-tensor operation with such a factor and such a switch; maximising
-    makes it an ascent. It goes by memory: a target and its value must have the same strides, without gaps.
-    """
-    kinds = Optimizer._group_tensors_by_device_and_dtype([targets, values])  # type: ignore[list-item]
-    for (device, _), ((own, added), _) in kinds.items():
-        assert device is not None
-        torch._fused_sgd_(
-            own,  # type: ignore[arg-type]
-            added,  # type: ignore[arg-type]
-            [],
-            weight_decay=0.0,
-            momentum=0.0,
-            lr=rate.to(device, torch.float64 if device.type == "cpu" else torch.float32),
-            dampening=0.0,
-            nesterov=False,
-            maximize=True,
-            is_first_step=False,
-            grad_scale=None,
-            found_inf=None if unless is None else unless.to(device, torch.float32),
-        )

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import torch
 
-from holdfast.optim.average import Tensors
+from holdfast.optim.lists import Tensors
 
 
 class Metric(Protocol):

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.optim import SGD, Optimizer
 
 from holdfast.errors import HoldfastError, require
-from holdfast.optim.average import GradientAverage, Tensors, add_scaled
+from holdfast.optim.average import Due, GradientAverage
+from holdfast.optim.lists import Tensors, add_any, copied_like, dense_gradient, norm_of
 from holdfast.optim.metrics import Adaptive, Euclidean, Fisher, Metric
+from holdfast.optim.recording import Recordings
+
+Result = TypeVar("Result")
 
 TINY = 1e-12
 """Added to the norm of the direction, so that a vanishing gradient moves nothing."""
@@ -38,6 +43,9 @@ class SAM(Optimizer):
     base_optimizer: the class that descends; ``kwargs`` go to it. With ``fused=True`` no step waits for the device.
     adaptive: T = abs(w). metric: any other T.
     skip_nonfinite: turn the check off to save its two passes over the gradients and one copy of the parameters.
+    capture: replay both halves of the step as CUDA graphs, where the gradients lie as they lay before; the loop around
+    them stays as it is. For fused base optimisers on one GPU. Learning rate and radius become tensors there, so that
+    schedules reach the graphs. A scaler, ``before_descent`` and a metric of your own leave their half as it was.
 
     As with every torch optimiser, ``step(closure)`` calls the closure; here twice. It computes the loss and its
     gradient and returns the loss; gradients are cleared before each call. Without a closure: backward,
@@ -56,6 +64,7 @@ class SAM(Optimizer):
         lmbda: float = 0.9,
         metric: Metric | None = None,
         skip_nonfinite: bool = True,
+        capture: bool = False,
         **kwargs: Any,
     ) -> None:
         _require_settings({"rho": rho, "sigma": sigma, "lmbda": lmbda})
@@ -67,10 +76,15 @@ class SAM(Optimizer):
         self._saved: dict[Tensor, Tensor] = {}
         self._moved: Tensors = []
         self._first_norm: Tensor | None = None
+        self._recordings: Recordings | None = None
+        if capture and "capturable" in inspect.signature(base_optimizer).parameters:
+            kwargs = {"capturable": True, **kwargs}
         super().__init__(params, {"rho": rho, "sigma": sigma if friendly else 0.0, "lmbda": lmbda})
         self.base_optimizer = base_optimizer(self.param_groups, **kwargs)
         self.defaults = {**self.base_optimizer.defaults, **self.defaults}
         self._link()
+        if capture:
+            self._prepare_capture()
 
     def _link(self) -> None:
         """One set of groups and states, whoever looks: schedulers change what the base optimiser reads."""
@@ -86,31 +100,41 @@ class SAM(Optimizer):
         params = [p for _, own in groups for p in own]
         if not params:
             return
-        grads = [_dense(p) for p in params]
+        grads = [dense_gradient(p) for p in params]
         if scaler is not None and scaler.is_enabled():
             one = torch.ones((), device=grads[0].device)
             grads = list(torch._foreach_mul(grads, scaler.scale(one).double().reciprocal().to(one.dtype)))
         # A checked step needs the direction until its end, when this memory may hold the second gradient; and a
         # metric other than these may look at the gradient itself.
         in_place = zero_grad and not self.skip_nonfinite and isinstance(self.metric, (Euclidean, Adaptive))
-        norm, climb, rates = self._ascent(groups, params, grads, in_place=in_place)
-        if self.skip_nonfinite:
-            self._first_norm = norm
-        else:
-            self.average.commit(None)
-        torch._foreach_copy_([self._place(p) for p in params], params)
-        for rate, mine in rates:
-            _add(params[mine], climb[mine], rate)
+        climb = partial(self._climb, groups, params, grads, in_place=in_place)
+        recorded = scaler is None and isinstance(self.metric, (Euclidean, Adaptive, Fisher))
+        self._first_norm, self.average.due = self._run(climb, grads, in_place) if recorded else climb()
         self._moved = params
         if zero_grad:
             self.zero_grad()
 
+    def _climb(
+        self, groups: list[tuple[dict[str, Any], Tensors]], params: Tensors, grads: Tensors, *, in_place: bool
+    ) -> tuple[Tensor | None, list[Due]]:
+        """Keep w and move to w + ε. What a checked step needs at its end: ‖T·d‖, and how the averages are to move."""
+        norm, climb, rates = self._ascent(groups, params, grads, in_place=in_place)
+        if not self.skip_nonfinite:
+            self.average.commit(None)
+        torch._foreach_copy_([self._place(p) for p in params], params)
+        for rate, mine in rates:
+            add_any(params[mine], climb[mine], rate)
+        return (norm if self.skip_nonfinite else None), self.average.due
+
     @torch.no_grad()
     def restore(self) -> None:
         """Back to w exactly, in place."""
+        self._to_saved()
+        self._moved = []
+
+    def _to_saved(self) -> None:
         if self._moved:
             torch._foreach_copy_(self._moved, [self._saved[p] for p in self._moved])
-        self._moved = []
 
     @torch.no_grad()
     def second_step(
@@ -121,16 +145,45 @@ class SAM(Optimizer):
         before_descent: Callable[[], Any] | None = None,
     ) -> None:
         """Back to w, then descend with the gradient taken at w + ε. ``before_descent`` is the place to clip it."""
-        self.restore()
+        try:
+            if scaler is None and before_descent is None:
+                self._run(self._fall, self._gradients())
+            else:
+                self._fall(scaler, before_descent)
+        except BaseException:
+            self.restore()  # the model is left at w
+            raise
+        self._moved, self._first_norm, self.average.due = [], None, []
+        self._opt_called = True  # learning-rate schedulers look for it
+        if zero_grad:
+            self.zero_grad()
+
+    def _run(self, work: Callable[[], Result], grads: Tensors, *also: Hashable) -> Result:
+        """Half a step: from its recording, if there is one for the same memory and settings."""
+        if self._recordings is None:
+            return work()
+        settings = [value for group in self.param_groups for name, value in group.items() if name != "params"]
+        held = [*grads, *self._moved, *([] if self._first_norm is None else [self._first_norm])]
+        held += [r for due in self.average.due for r in due.residual]
+        held += [p for group in self.param_groups for p in group["params"] if p.grad is not None]
+        places = tuple([(t.data_ptr(), t.stride()) for t in held])
+        plain = tuple([s for s in settings if isinstance(s, (bool, int, float, tuple, type(None)))])
+        numbers = tuple([s.data_ptr() for s in settings if isinstance(s, Tensor)])
+        return self._recordings.run((also, self.metric, self.skip_nonfinite, places, plain, numbers), work)
+
+    def _gradients(self) -> Tensors:
+        return [g for group in self.param_groups for p in group["params"] if (g := p.grad) is not None]
+
+    def _fall(
+        self, scaler: torch.amp.GradScaler | None = None, before_descent: Callable[[], Any] | None = None
+    ) -> None:
+        self._to_saved()
         if scaler is not None and scaler.is_enabled():
             scaler.unscale_(self.base_optimizer)
         bad = self._bad()  # asked before anyone clips: an infinite number cut to size would pass
         if before_descent is not None:
             before_descent()
         self._descend(bad)
-        self._opt_called = True  # learning-rate schedulers look for it
-        if zero_grad:
-            self.zero_grad()
 
     def step(
         self,
@@ -162,10 +215,30 @@ class SAM(Optimizer):
         try:
             with descent_context():
                 evaluate()
-        finally:
-            self.restore()  # also when the closure raised: the model is left at w
+        except BaseException:
+            self.restore()  # the model is left at w
+            raise
         self.second_step(scaler=scaler, before_descent=before_descent)
         return loss
+
+    def _prepare_capture(self) -> None:
+        """Settings that schedules change become tensors, which graphs read; recordings of before are void."""
+        params = [p for group in self.param_groups for p in group["params"]]
+        places = {p.device for p in params}
+        require(
+            len(places) == 1 and params[0].is_cuda,
+            f"capture needs all parameters on one CUDA device, found {', '.join(sorted(map(str, places)))}; "
+            "move the model there first, or leave capture out",
+        )
+        require(
+            all(group.get("fused") for group in self.param_groups),
+            f"capture needs a fused base optimiser; give {type(self.base_optimizer).__name__} fused=True, if it has it",
+        )
+        for group in self.param_groups:
+            for name in ("lr", "rho"):
+                if not isinstance(group[name], Tensor):
+                    group[name] = torch.tensor(group[name], device=params[0].device)
+        self._recordings = Recordings()
 
     def _place(self, parameter: Tensor) -> Tensor:
         """Where the weight is kept while it is moved."""
@@ -182,7 +255,7 @@ class SAM(Optimizer):
         for group, own in groups:
             spans.append((group, slice(start, start := start + len(own))))
         normed, climb = self.metric.scale(params, grads, self._direction(spans, params, grads, in_place=in_place))
-        norm = _norm(normed)
+        norm = norm_of(normed)
         if self.skip_nonfinite:
             norm = norm.fmod(torch.inf)  # ∞ becomes NaN: processes that climb alone share the second gradient only
         inverse = (norm + TINY).reciprocal_()
@@ -200,7 +273,7 @@ class SAM(Optimizer):
         groups = [(group, [p for p in group["params"] if p in wanted]) for group in self.param_groups]
         _, climb, rates = self._ascent(groups, params, grads, in_place=False)
         self.average.forget()
-        return float(_norm([step for rate, mine in rates for step in torch._foreach_mul(climb[mine], rate)]))
+        return float(norm_of([step for rate, mine in rates for step in torch._foreach_mul(climb[mine], rate)]))
 
     def _direction(
         self, spans: list[tuple[dict[str, Any], slice]], params: Tensors, grads: Tensors, *, in_place: bool
@@ -253,12 +326,11 @@ class SAM(Optimizer):
 
     def _bad(self) -> Tensor | None:
         """1 if the gradient of either pass was not finite, else 0; None if nobody asks."""
-        norm, self._first_norm = self._first_norm, None
+        norm = self._first_norm
         if not self.skip_nonfinite:
             return None
-        grads = [g for group in self.param_groups for p in group["params"] if (g := p.grad) is not None]
-        if grads:
-            second = _norm([g.coalesce().values() if g.is_sparse else g for g in grads])
+        if grads := self._gradients():
+            second = norm_of([g.coalesce().values() if g.is_sparse else g for g in grads])
             norm = second if norm is None else norm + second
         return None if norm is None else (norm * 0).ne_(0).float()
 
@@ -269,6 +341,8 @@ class SAM(Optimizer):
             return
         own = {name: self.defaults[name] for name in OWN}
         self.base_optimizer.add_param_group({**own, **param_group})
+        if self._recordings is not None:
+            self._prepare_capture()
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a resumed training needs: the base optimiser's state, the gradient averages, all settings."""
@@ -298,7 +372,9 @@ class SAM(Optimizer):
         means, plain = {}, {}
         for number, own in state_dict["state"].items():
             if EMA_KEY in own:
-                means[parameters[number]] = _like(parameters[number], own[EMA_KEY], f"{EMA_KEY} of parameter {number}")
+                means[parameters[number]] = copied_like(
+                    parameters[number], own[EMA_KEY], f"{EMA_KEY} of parameter {number}"
+                )
             if rest := {key: value for key, value in own.items() if key != EMA_KEY}:
                 plain[number] = rest
         ascents = [{name: group[name] for name in OWN} for group in self.param_groups]
@@ -307,19 +383,25 @@ class SAM(Optimizer):
         for group, ascent in zip(self.param_groups, ascents, strict=True):
             group.update({name: group.get(name, value) for name, value in ascent.items()})
         self.average.load(means)
+        if self._recordings is not None:
+            self._prepare_capture()
         for after in self._optimizer_load_state_dict_post_hooks.values():
             after(self)
 
     def __getstate__(self) -> dict[str, Any]:
         self._require_whole("copying")
         kept = ("base_optimizer", "metric", "skip_nonfinite", "average")
-        return {**super().__getstate__(), **{name: getattr(self, name) for name in kept}}
+        captured = {"capture": self._recordings is not None}
+        return {**super().__getstate__(), **{name: getattr(self, name) for name in kept}, **captured}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._saved, self._moved, self._first_norm = {}, [], None
+        self._saved, self._moved, self._first_norm, self._recordings = {}, [], None, None
+        capture = state.pop("capture", False)
         super().__setstate__(state)
         if self.defaults.get("fused"):  # a copy of a torch optimiser forgets that it can do this
             self.base_optimizer._step_supports_amp_scaling = True  # type: ignore[attr-defined]
+        if capture:
+            self._prepare_capture()
 
     def _require_whole(self, act: str) -> None:
         require(
@@ -329,86 +411,6 @@ class SAM(Optimizer):
 
     def _numbered(self) -> Iterable[tuple[int, Tensor]]:
         return enumerate(p for group in self.param_groups for p in group["params"])
-
-
-class ASAM(SAM):
-    """Adaptive SAM: T = abs(w) + eta on weights, 1 on biases and normalisation, as its authors have it."""
-
-    def __init__(
-        self,
-        params: Iterable[Any],
-        base_optimizer: type[Optimizer],
-        *,
-        rho: float = 0.5,
-        eta: float = 0.01,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(params, base_optimizer, rho=rho, metric=Adaptive(eta, vectors=False), **kwargs)
-
-
-class FisherSAM(SAM):
-    """Fisher SAM: T² = 1 / (1 + eta·g²)."""
-
-    def __init__(
-        self,
-        params: Iterable[Any],
-        base_optimizer: type[Optimizer],
-        *,
-        rho: float = 0.05,
-        eta: float = 1.0,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(params, base_optimizer, rho=rho, metric=Fisher(eta), **kwargs)
-
-
-class FriendlySAM(SAM):
-    """Friendly SAM: the running mean of the gradient, its full-batch part, is taken out of the ascent."""
-
-    def __init__(
-        self,
-        params: Iterable[Any],
-        base_optimizer: type[Optimizer],
-        *,
-        rho: float = 0.05,
-        sigma: float = 1.0,
-        lmbda: float = 0.9,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(params, base_optimizer, rho=rho, friendly=True, sigma=sigma, lmbda=lmbda, **kwargs)
-
-
-def _norm(tensors: Tensors) -> Tensor:
-    """Euclidean norm of all tensors together."""
-    norms = torch._foreach_norm(tensors)
-    device = norms[0].device
-    total: Tensor = torch.linalg.vector_norm(torch.stack([n if n.device == device else n.to(device) for n in norms]))
-    return total
-
-
-def _dense(parameter: Tensor) -> Tensor:
-    """The gradient, lying in memory as the parameter does."""
-    gradient = parameter.grad
-    assert gradient is not None
-    if gradient.is_sparse:
-        gradient = gradient.to_dense()
-    if gradient.stride() == parameter.stride():
-        return gradient
-    return torch.empty_like(parameter, requires_grad=False).copy_(gradient)
-
-
-def _add(params: Tensors, climb: Tensors, rate: Tensor) -> None:
-    """params += rate · climb, in one kernel where they lie alike and without gaps."""
-    if all(p.stride() == c.stride() and p.is_floating_point() for p, c in zip(params, climb, strict=True)):
-        add_scaled(params, climb, rate)
-    else:
-        torch._foreach_add_(params, torch._foreach_mul(climb, rate))
-
-
-def _like(parameter: Tensor, value: Tensor, name: str) -> Tensor:
-    """A copy of the value that lies where and as the parameter does."""
-    shapes = tuple(value.shape), tuple(parameter.shape)
-    require(shapes[0] == shapes[1], f"{name} has shape {shapes[0]}, the parameter {shapes[1]}; is it another model's?")
-    return torch.empty_like(parameter, requires_grad=False).copy_(value)
 
 
 def _require_settings(given: dict[str, Any]) -> None:

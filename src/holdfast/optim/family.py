@@ -1,0 +1,57 @@
+"""The members of the SAM family by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from torch.optim import Optimizer
+
+from holdfast.optim.metrics import Adaptive, Fisher
+from holdfast.optim.sam import SAM
+
+
+class ASAM(SAM):
+    """Adaptive SAM: T = abs(w) + eta on weights, 1 on biases and normalisation, as its authors have it."""
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        base_optimizer: type[Optimizer],
+        *,
+        rho: float = 0.5,
+        eta: float = 0.01,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(params, base_optimizer, rho=rho, metric=Adaptive(eta, vectors=False), **kwargs)
+
+
+class FisherSAM(SAM):
+    """Fisher SAM: T² = 1 / (1 + eta·g²)."""
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        base_optimizer: type[Optimizer],
+        *,
+        rho: float = 0.05,
+        eta: float = 1.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(params, base_optimizer, rho=rho, metric=Fisher(eta), **kwargs)
+
+
+class FriendlySAM(SAM):
+    """Friendly SAM: the running mean of the gradient, its full-batch part, is taken out of the ascent."""
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        base_optimizer: type[Optimizer],
+        *,
+        rho: float = 0.05,
+        sigma: float = 1.0,
+        lmbda: float = 0.9,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(params, base_optimizer, rho=rho, friendly=True, sigma=sigma, lmbda=lmbda, **kwargs)

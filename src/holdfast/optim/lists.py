@@ -1,0 +1,70 @@
+"""Arithmetic on lists of tensors, such as all weights or all gradients, in as few kernels as there are."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from holdfast.errors import require
+
+Tensors = list[Tensor]
+
+
+def add_scaled(targets: Tensors, values: Tensors, rate: Tensor, *, unless: Tensor | None = None) -> None:
+    """targets += rate · values in place, or nothing at all where ``unless`` is 1; decided on the device.
+
+    Torch's fused descent kernel is the one multi-tensor operation with such a factor and such a switch; maximising
+    makes it an ascent. It goes by memory: a target and its value must have the same strides, without gaps.
+    """
+    kinds = Optimizer._group_tensors_by_device_and_dtype([targets, values])  # type: ignore[list-item]
+    for (device, _), ((own, added), _) in kinds.items():
+        assert device is not None
+        torch._fused_sgd_(
+            own,  # type: ignore[arg-type]
+            added,  # type: ignore[arg-type]
+            [],
+            weight_decay=0.0,
+            momentum=0.0,
+            lr=rate.to(device, torch.float64 if device.type == "cpu" else torch.float32),
+            dampening=0.0,
+            nesterov=False,
+            maximize=True,
+            is_first_step=False,
+            grad_scale=None,
+            found_inf=None if unless is None else unless.to(device, torch.float32),
+        )
+
+
+def norm_of(tensors: Tensors) -> Tensor:
+    """Euclidean norm of all tensors together."""
+    norms = torch._foreach_norm(tensors)
+    device = norms[0].device
+    total: Tensor = torch.linalg.vector_norm(torch.stack([n if n.device == device else n.to(device) for n in norms]))
+    return total
+
+
+def dense_gradient(parameter: Tensor) -> Tensor:
+    """The gradient, lying in memory as the parameter does."""
+    gradient = parameter.grad
+    assert gradient is not None
+    if gradient.is_sparse:
+        gradient = gradient.to_dense()
+    if gradient.stride() == parameter.stride():
+        return gradient
+    return torch.empty_like(parameter, requires_grad=False).copy_(gradient)
+
+
+def add_any(params: Tensors, climb: Tensors, rate: Tensor) -> None:
+    """params += rate · climb, in one kernel where they lie alike and without gaps."""
+    if all(p.stride() == c.stride() and p.is_floating_point() for p, c in zip(params, climb, strict=True)):
+        add_scaled(params, climb, rate)
+    else:
+        torch._foreach_add_(params, torch._foreach_mul(climb, rate))
+
+
+def copied_like(parameter: Tensor, value: Tensor, name: str) -> Tensor:
+    """A copy of the value that lies where and as the parameter does."""
+    shapes = tuple(value.shape), tuple(parameter.shape)
+    require(shapes[0] == shapes[1], f"{name} has shape {shapes[0]}, the parameter {shapes[1]}; is it another model's?")
+    return torch.empty_like(parameter, requires_grad=False).copy_(value)

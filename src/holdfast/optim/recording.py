@@ -1,0 +1,61 @@
+"""Work on tensors that lie where they lay before, replayed as CUDA graphs in an otherwise eager loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
+
+import torch
+
+Result = TypeVar("Result")
+
+
+class Recordings:
+    """Graphs of work done before, by what they depend on.
+
+    An eager backward pass allocates its gradients anew, but from a warm cache they come to lie where they lay in the
+    step before. Work is done plainly the first time its key is met, recorded the second, and replayed from then on, so
+    that memory which wanders costs time and nothing else.
+
+    limit: how many keys are kept; the oldest goes first.
+    """
+
+    def __init__(self, limit: int = 8) -> None:
+        self._limit = limit
+        self._known: dict[Hashable, tuple[torch.cuda.CUDAGraph, object] | None] = {}
+        self._pool: Any = None
+
+    def clear(self) -> None:
+        """Forget everything: tensors that the work uses, other than those in its keys, have moved."""
+        self._known.clear()
+
+    def run(self, key: Hashable, work: Callable[[], Result]) -> Result:
+        """What ``work`` gives. The key has to hold all that it depends on, down to the addresses of tensors.
+
+        Replays give the tensors of the recording again, with new contents.
+        """
+        if torch.cuda.is_current_stream_capturing():  # somebody else's graph takes it in
+            return work()
+        if key not in self._known:
+            while len(self._known) >= self._limit:
+                self._known.pop(next(iter(self._known)))
+            self._known[key] = None
+            return work()
+        known = self._known[key] or self._record(work)
+        self._known[key] = known
+        graph, result = known
+        graph.replay()
+        return result  # type: ignore[return-value]
+
+    def _record(self, work: Callable[[], object]) -> tuple[torch.cuda.CUDAGraph, object]:
+        # torch.cuda.graph would empty the allocator's cache first, and the gradients' addresses with it.
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        self._pool = self._pool or torch.cuda.graph_pool_handle()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            try:
+                result = work()
+            finally:
+                graph.capture_end()
+        return graph, result
