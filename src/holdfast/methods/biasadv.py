@@ -14,6 +14,7 @@ from holdfast.settings.methods import ErmBiasAdv, JttBiasAdv, LffBiasAdv
 from holdfast.settings.methods.bias import BiasAdv
 from holdfast.types import Batch, View, Views
 from holdfast.vicinity.biased import bias_adversarial
+from holdfast.vicinity.twins import Twins
 
 
 class ErmBiasAdvMethod(Method):
@@ -24,9 +25,10 @@ class ErmBiasAdvMethod(Method):
     def __init__(self, settings: ErmBiasAdv, context: Context) -> None:
         super().__init__(settings, context)
         self.biased = context.make_model()
+        self.twins = Twins()
 
     def views(self, batch: Batch, *, model: nn.Module, rng: Generators) -> Views:
-        found = contradicting(self.settings, batch, model, self.biased, rng)
+        found = contradicting(self.settings, batch, model, self.biased, rng, self.twins)
         logits = self.biased(batch.x)
         own = generalized_cross_entropy(logits, batch.y, q=self.settings.q, scaled=self.settings.gce == "scaled")
         return Views((View(batch.x, batch.y), found), auxiliary_loss=own.mean())
@@ -37,11 +39,15 @@ class JttBiasAdvMethod(JttMethod):
 
     settings: JttBiasAdv
 
+    def __init__(self, settings: JttBiasAdv, context: Context) -> None:
+        super().__init__(settings, context)
+        self.twins = Twins()
+
     def views(self, batch: Batch, *, model: nn.Module, rng: Generators) -> Views:
         plain = super().views(batch, model=model, rng=rng)
         if self.first:
             return plain
-        return Views((*plain.items, contradicting(self.settings, batch, model, self.biased, rng)))
+        return Views((*plain.items, contradicting(self.settings, batch, model, self.biased, rng, self.twins)))
 
 
 class LffBiasAdvMethod(LffMethod):
@@ -49,17 +55,25 @@ class LffBiasAdvMethod(LffMethod):
 
     settings: LffBiasAdv
 
+    def __init__(self, settings: LffBiasAdv, context: Context) -> None:
+        super().__init__(settings, context)
+        self.twins = Twins()
+
     def neighbours(self, batch: Batch, *, model: nn.Module, rng: Generators) -> tuple[View, ...]:
-        return (contradicting(self.settings, batch, model, self.biased, rng),)
+        return (contradicting(self.settings, batch, model, self.biased, rng, self.twins),)
 
 
-def contradicting(settings: BiasAdv, batch: Batch, model: nn.Module, biased: nn.Module, rng: Generators) -> View:
+def contradicting(
+    settings: BiasAdv, batch: Batch, model: nn.Module, biased: nn.Module, rng: Generators, twins: Twins
+) -> View:
     """Neighbours of a batch that fool the biased model and not the other, with weight β."""
+    pair = (model, biased)
+    if settings.statistics == "running":
+        pair = (twins.of(model, batch.x.device), twins.of(biased, batch.x.device))
     found = bias_adversarial(
         batch.x,
         batch.y,
-        model,
-        biased,
+        *pair,
         radius=settings.radius,
         lam=settings.lam,
         steps=settings.steps,
@@ -69,6 +83,7 @@ def contradicting(settings: BiasAdv, batch: Batch, model: nn.Module, biased: nn.
         scale=deviation(model) if settings.space == "normalised" else None,
         random_start=settings.random_start,
         mode="eval" if settings.statistics == "running" else "as-is",
+        compile=hasattr(model, "_orig_mod"),
         generator=rng["attack"],
     )
     return View(found, batch.y, batch.x.new_full((len(batch),), settings.beta))

@@ -21,6 +21,7 @@ from holdfast.train.average import WeightAverage
 from holdfast.train.climb import DIRECTIONS
 from holdfast.train.meters import Meters
 from holdfast.types import Batch, Views
+from holdfast.vicinity.streams import ahead
 
 WARM_UP = 3
 """Eager steps of a batch size before it is captured: kernels are chosen and optimiser states made in them."""
@@ -52,14 +53,32 @@ class Step:
 
     def __call__(self, raw: Batch, extra: Batch | None = None) -> None:
         """Train on a batch; ``extra`` is another one, for ascents that climb along it."""
-        drawn = self.draw(raw, augment=True)
-        self._train_auxiliary(drawn)
-        loss, logits = self._ascend(drawn, extra) if isinstance(self.optimizer, SAM) else self.gradients(drawn)
-        self._descend(self.optimizer)
+        if self._may_part(raw.x.device):
+            drawn, (loss, logits) = ahead(
+                lambda: self.draw(raw, augment=True), self._train_auxiliary, self._train_main, raw.x.device
+            )
+        else:
+            drawn = self.draw(raw, augment=True)
+            self._train_auxiliary(drawn)
+            loss, logits = self._train_main(drawn, extra)
         self.scaler.update()
         if self.average is not None:
             self.average.update()
         self.meters.update(loss, logits, raw.y)
+
+    def _may_part(self, device: torch.device) -> bool:
+        """Whether both networks can be trained at once: nothing the main one does asks for the other again."""
+        return (
+            device.type == "cuda"
+            and self.auxiliary_optimizer is not None
+            and self.direction == "batch"
+            and not self.scaler.is_enabled()
+        )
+
+    def _train_main(self, drawn: Drawn, extra: Batch | None = None) -> tuple[Tensor, Tensor]:
+        seen = self._ascend(drawn, extra) if isinstance(self.optimizer, SAM) else self.gradients(drawn)
+        self._descend(self.optimizer)
+        return seen
 
     def draw(self, raw: Batch, *, augment: bool) -> Drawn:
         """The method's neighbours of a batch: once a step, however often their loss is evaluated."""

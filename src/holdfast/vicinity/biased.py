@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import cache
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +13,7 @@ from torch import Tensor
 from holdfast.borrow import evaluating, frozen_parameters, frozen_statistics
 from holdfast.errors import require
 from holdfast.vicinity.attacks.common import Mode, Model
-from holdfast.vicinity.norms import Norm, Space, make_ball
+from holdfast.vicinity.norms import Ball, Norm, Space, make_ball
 from holdfast.vicinity.streams import side_by_side
 
 
@@ -32,6 +33,7 @@ def bias_adversarial(
     random_start: bool = False,
     bounds: tuple[float, float] = (0.0, 1.0),
     mode: Mode = "eval",
+    compile: bool = False,
     generator: torch.Generator | None = None,
 ) -> Tensor:
     """Images within the radius at which L(biased) − λ·L(model) is as large as PGD finds it (BiasAdv, eq. 3).
@@ -39,6 +41,7 @@ def bias_adversarial(
     x: images (B, C, H, W) in [0, 1]. y: (B,) classes. radius: in pixels, or in units of ``scale`` with
     ``space="normalised"``. step_size: 2.5 · radius / steps unless given.
     mode: "eval" runs both in evaluation mode; "as-is" as they are, with their statistics given back.
+    compile: pass the arithmetic between two gradients through torch.compile; the models are the caller's business.
     The result is detached, both models are left as they were, and nothing waits for the device.
     """
     require(steps >= 1, f"steps must be >= 1, got {steps}")
@@ -52,9 +55,10 @@ def bias_adversarial(
         for borrowed in both:
             loan.enter_context(evaluating(borrowed) if mode == "eval" else frozen_statistics(borrowed))
         position = ball.random(generator) if random_start else ball.start
+        move = _compiled_move() if compile else _move
         for _ in range(steps):
-            slope = _slope(ball.point(position), y, model, biased, lam)
-            position = ball.project(position + length * ball.ascent(slope))
+            away, own = _slopes(ball.point(position), y, model, biased, lam)
+            position = move(ball, position, away, own, lam, length)
         return ball.point(position)
 
 
@@ -64,12 +68,23 @@ def objective(x: Tensor, y: Tensor, model: Model, biased: Model, *, lam: float) 
     return value - lam * _loss(model(x), y) if lam else value
 
 
-def _slope(x: Tensor, y: Tensor, model: Model, biased: Model, lam: float) -> Tensor:
-    """Gradient of the objective; the models know nothing of each other, so each has its part computed by itself."""
+def _slopes(x: Tensor, y: Tensor, model: Model, biased: Model, lam: float) -> tuple[Tensor, Tensor | None]:
+    """Gradients of both losses; the models know nothing of each other, so each is computed by itself."""
     if not lam:
-        return _gradient(x, y, biased)
-    away, own = side_by_side(lambda: _gradient(x, y, biased), lambda: _gradient(x, y, model), x.device)
-    return away - lam * own
+        return _gradient(x, y, biased), None
+    return side_by_side(lambda: _gradient(x, y, biased), lambda: _gradient(x, y, model), x.device)
+
+
+def _move(ball: Ball, position: Tensor, away: Tensor, own: Tensor | None, lam: float, length: float) -> Tensor:
+    """A step uphill, and back into the ball."""
+    slope = away if own is None else away - lam * own
+    return ball.project(position + length * ball.ascent(slope))
+
+
+@cache
+def _compiled_move() -> Callable[..., Tensor]:
+    """Some forty small kernels of rounding and projection become a few."""
+    return torch.compile(_move, dynamic=False)
 
 
 def _gradient(x: Tensor, y: Tensor, model: Model) -> Tensor:

@@ -1,0 +1,33 @@
+"""Every method with every ascent and optimiser: captured and eager training are the same. Needs a CUDA device."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from holdfast.settings import AscentSettings, MethodSettings
+from holdfast.train import fit
+from tests.conftest import Heard, brisk, flat_weights, make_data
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+COMMON = {"device": "cuda", "epochs": 3, "batch_size": 16, "crop": 1, "flip": True, "model": "convnet"}
+
+
+@pytest.mark.parametrize("method", sorted(MethodSettings.known))
+@pytest.mark.parametrize("ascent", sorted(AscentSettings.known))
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
+def test_captured_equals_eager(method: str, ascent: str, optimizer: str) -> None:
+    """Ascents along the whole training set go over it batch by batch and stay eager: there, that it is said."""
+    settings = {**COMMON, "method": brisk(method), "ascent": ascent, "optimizer": optimizer, "deterministic": True}
+    data = make_data(80, channels=3, groups=2)
+    graphs = AscentSettings.known[ascent].direction not in ("full", "noise")
+    heard = Heard()
+    eager = fit(data, capture="off", **settings)
+    captured = fit(data, capture="on" if graphs else "auto", progress=heard, **settings)
+    torch.testing.assert_close(flat_weights(eager.model), flat_weights(captured.model), rtol=1e-4, atol=1e-5)
+    if not graphs:
+        assert any("takes the gradient of all" in note for note in heard.notes)
