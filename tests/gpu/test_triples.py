@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from holdfast.settings import AscentSettings, MethodSettings
-from holdfast.train import fit
+from holdfast.settings import AscentSettings, MethodSettings, TrainSettings, build
+from holdfast.train import train
 from tests.conftest import Heard, brisk, flat_weights, make_data
 
 pytestmark = [
@@ -25,9 +25,10 @@ def test_captured_equals_eager(method: str, ascent: str, optimizer: str) -> None
     settings = {**COMMON, "method": brisk(method), "ascent": ascent, "optimizer": optimizer, "deterministic": True}
     data = make_data(80, channels=3, groups=2)
     graphs = AscentSettings.known[ascent].direction not in ("full", "noise")
-    heard = Heard()
-    eager = fit(data, capture="off", **settings)
-    captured = fit(data, capture="on" if graphs else "auto", progress=heard, **settings)
+    heard, chosen = Heard(), "on" if graphs else "auto"
+    eager, captured = (
+        train(build(TrainSettings, {**settings, "capture": c}), data=data, progress=heard) for c in ("off", chosen)
+    )
     torch.testing.assert_close(flat_weights(eager.model), flat_weights(captured.model), rtol=1e-4, atol=1e-5)
     if not graphs:
         assert any("takes the gradient of all" in note for note in heard.notes)
