@@ -5,12 +5,13 @@
         [--compile-mode max-autotune-no-cudagraphs] [--out benchmarks/results/attacks_gpu.json]
 
 On a CPU the small convnet on the embedded digits; on a GPU ResNet-18 (CIFAR stem) on the CIFAR-10 test set, float32
-with TF32 for everybody, and bf16 for ours and, under autocast, for the peers. Speed-ups are over the fastest peer in
-TF32. Without --weights the net is trained for a few epochs first. Radius 8/255 (--radius), step radius/4, 10 steps, no
-random start; APGD with --apgd-steps steps, cross-entropy, one run. All get images on the device in batches of --batch.
-No parameter asks for a gradient, which is the peers' best case. Errors are counted by one forward pass over what each
-returned. Time: the median of --repeats passes over all images, taken in turns, after a warm-up pass that compiles and
-captures; making the attack object is not counted for anybody.
+with TF32 for everybody, and bf16 for ours and, under autocast, for the peers. Speed-ups are over the fastest peer of
+the same precision. Without --weights the net is trained for a few epochs first. Radius 8/255 (--radius), step
+radius/4, 10 steps, no random start; APGD with --apgd-steps steps, cross-entropy, one run. All get images on the device
+in batches of --batch. No parameter asks for a gradient, which is the peers' best case. Errors are counted by one
+forward pass over what each returned, in TF32 whatever it was computed in. Time: the median of --repeats passes over all
+images, taken in turns, after a warm-up pass that compiles and captures; making the attack object is not counted for
+anybody.
 
 PEERS is a folder with the peers' packages (pip install --target PEERS --no-deps torchattacks foolbox eagerpy GitPython
 gitdb smmap pyautoattack); one that cannot be imported is named as missing.
@@ -38,10 +39,12 @@ from holdfast.data import Dataset, load
 from holdfast.models import load_model
 from holdfast.train import fit
 from holdfast.train.precision import kernels
-from holdfast.vicinity.attacks import CapturedAttack, apgd, pgd
+from holdfast.vicinity.attacks import CapturedAttack, QueuedPgd, apgd, pgd
 
 Attack = Callable[[Tensor, Tensor], Tensor]
 STEPS = 10
+BEYOND = 0.5
+"""Logits by which a queue in bf16 passes the label, so that rounding does not decide."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,12 @@ def ours(p: Problem, kind: str, **changes: Any) -> Attack:
     return CapturedAttack(model, radius=p.radius, **settings, **changes)
 
 
+def queue(p: Problem, batch: int, **changes: Any) -> Attack:
+    model = copy.deepcopy(p.model).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    fast = {"compile": p.device.type == "cuda", "channels_last": True, "batch": batch}
+    return QueuedPgd(model, radius=p.radius, steps=STEPS, step_size=p.radius / 4, **fast, **changes)
+
+
 def rows(p: Problem, kind: str, args: argparse.Namespace) -> dict[str, tuple[Attack, torch.dtype | None]]:
     """What is measured: our variants by name, each with the type it computes in."""
     made: dict[str, tuple[Attack, torch.dtype | None]] = {
@@ -116,7 +125,7 @@ def rows(p: Problem, kind: str, args: argparse.Namespace) -> dict[str, tuple[Att
         "holdfast early stop": (ours(p, kind, eager=True, early_stop=True), None),
     }
     if p.device.type == "cpu":
-        return made
+        return {**made, "holdfast queue": (queue(p, args.batch), None)} if kind == "pgd" else made
     fast: dict[str, Any] = {"compile": True, "compile_mode": args.compile_mode, "channels_last": True}
     bf16 = torch.bfloat16
     made["holdfast captured"] = ours(p, kind), None
@@ -124,6 +133,9 @@ def rows(p: Problem, kind: str, args: argparse.Namespace) -> dict[str, tuple[Att
     made["holdfast bf16 captured"] = ours(p, kind, autocast=bf16, channels_last=True), None
     made["holdfast bf16 compiled, captured"] = ours(p, kind, autocast=bf16, **fast), None
     made["holdfast bf16 early stop"] = ours(p, kind, eager=True, early_stop=True), bf16
+    if kind == "pgd":
+        made["holdfast queue, compiled"] = queue(p, args.batch), None
+        made["holdfast bf16 queue, compiled"] = queue(p, args.batch, autocast=bf16, beyond=BEYOND), None
     return made
 
 
@@ -140,7 +152,11 @@ class Runner:
         _wait(p.device)
         started = time.perf_counter()
         with torch.autocast(p.device.type, dtype=self.dtype) if self.dtype else nullcontext():
-            moved = [self.attack(x, y) for x, y in p.batches]
+            if isinstance(self.attack, QueuedPgd):
+                x, y = (torch.cat(parts) for parts in zip(*p.batches, strict=True))
+                moved = list(self.attack(x, y).split([len(part) for part, _ in p.batches]))
+            else:
+                moved = [self.attack(x, y) for x, y in p.batches]
         _wait(p.device)
         self.seconds.append(time.perf_counter() - started)
         return moved
@@ -188,13 +204,17 @@ def compare(p: Problem, kind: str, args: argparse.Namespace) -> dict[str, Any]:
         for runner in runners.values():
             runner.once(p)
     medians = {name: statistics.median(runner.seconds) for name, runner in runners.items()}
-    fastest = min((medians[name] for name in PEERS[kind] if name in medians), default=None)
+    fastest = {
+        half: min((medians[n] for n in peers if n in medians and n.endswith(" bf16") == half), default=None)
+        for half in (False, True)
+    }
     for name, runner in runners.items():
         figures[name] = {"seconds": medians[name], "error": runner.error}
         text = ""
-        if fastest is not None and name.startswith("holdfast"):
-            figures[name]["speedup_over_fastest_peer"] = fastest / medians[name]
-            text = f"x{fastest / medians[name]:.2f}"
+        peer = fastest["bf16" in name]
+        if peer is not None and name.startswith("holdfast"):
+            figures[name]["speedup_over_fastest_peer"] = peer / medians[name]
+            text = f"x{peer / medians[name]:.2f}"
         print(f"{name:36} {medians[name]:8.3f} s   error {runner.error:7.2%}   {text}", flush=True)
     return figures
 

@@ -182,14 +182,14 @@ def test_replayed_halves_are_the_plain_ones(kind: str, base: str, checked: bool)
         optimizer = family(
             model.parameters(), descent, skip_nonfinite=checked, capture=capture, **own, **{**settings, "lr": 0.1}
         )
-        schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
-        for i, batch in enumerate(batches(12)):
-            rho = 0.1 / (1 + i)
+        schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.95)
+        for i, batch in enumerate(batches(40)):
+            rho = 0.1 / (1 + i / 4)
             for group in optimizer.param_groups:
                 group["rho"] = group["rho"].fill_(rho) if isinstance(group["rho"], Tensor) else rho
             train(model, optimizer, [batch])
             schedule.step()
-            if i == 7:
+            if i == 19:
                 optimizer.load_state_dict(optimizer.state_dict())
         assert (optimizer._recordings is not None) is capture
         if capture:

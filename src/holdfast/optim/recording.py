@@ -17,10 +17,10 @@ class Recordings:
     step before. Work is done plainly the first time its key is met, recorded the second, and replayed from then on, so
     that memory which wanders costs time and nothing else.
 
-    limit: how many keys are kept; the oldest goes first.
+    limit: how many keys are kept before all are forgotten.
     """
 
-    def __init__(self, limit: int = 8) -> None:
+    def __init__(self, limit: int = 32) -> None:
         self._limit = limit
         self._known: dict[Hashable, tuple[torch.cuda.CUDAGraph, object] | None] = {}
         self._pool: Any = None
@@ -28,6 +28,7 @@ class Recordings:
     def clear(self) -> None:
         """Forget everything: tensors that the work uses, other than those in its keys, have moved."""
         self._known.clear()
+        self._pool = None  # a pool dies with its last graph
 
     def run(self, key: Hashable, work: Callable[[], Result]) -> Result:
         """What ``work`` gives. The key has to hold all that it depends on, down to the addresses of tensors.
@@ -37,8 +38,8 @@ class Recordings:
         if torch.cuda.is_current_stream_capturing():  # somebody else's graph takes it in
             return work()
         if key not in self._known:
-            while len(self._known) >= self._limit:
-                self._known.pop(next(iter(self._known)))
+            if len(self._known) >= self._limit:
+                self.clear()
             self._known[key] = None
             return work()
         known = self._known[key] or self._record(work)

@@ -109,7 +109,7 @@ class SAM(Optimizer):
         in_place = zero_grad and not self.skip_nonfinite and isinstance(self.metric, (Euclidean, Adaptive))
         climb = partial(self._climb, groups, params, grads, in_place=in_place)
         recorded = scaler is None and isinstance(self.metric, (Euclidean, Adaptive, Fisher))
-        self._first_norm, self.average.due = self._run(climb, grads, in_place) if recorded else climb()
+        self._first_norm, self.average.due = self._run(climb, params, grads, in_place) if recorded else climb()
         self._moved = params
         if zero_grad:
             self.zero_grad()
@@ -147,7 +147,8 @@ class SAM(Optimizer):
         """Back to w, then descend with the gradient taken at w + ε. ``before_descent`` is the place to clip it."""
         try:
             if scaler is None and before_descent is None:
-                self._run(self._fall, self._gradients())
+                params = [p for group in self.param_groups for p in group["params"] if p.grad is not None]
+                self._run(self._fall, params, [p.grad for p in params if p.grad is not None])
             else:
                 self._fall(scaler, before_descent)
         except BaseException:
@@ -158,18 +159,20 @@ class SAM(Optimizer):
         if zero_grad:
             self.zero_grad()
 
-    def _run(self, work: Callable[[], Result], grads: Tensors, *also: Hashable) -> Result:
+    def _run(self, work: Callable[[], Result], params: Tensors, grads: Tensors, *also: Hashable) -> Result:
         """Half a step: from its recording, if there is one for the same memory and settings."""
         if self._recordings is None:
             return work()
-        settings = [value for group in self.param_groups for name, value in group.items() if name != "params"]
-        held = [*grads, *self._moved, *([] if self._first_norm is None else [self._first_norm])]
-        held += [r for due in self.average.due for r in due.residual]
-        held += [p for group in self.param_groups for p in group["params"] if p.grad is not None]
-        places = tuple([(t.data_ptr(), t.stride()) for t in held])
-        plain = tuple([s for s in settings if isinstance(s, (bool, int, float, tuple, type(None)))])
-        numbers = tuple([s.data_ptr() for s in settings if isinstance(s, Tensor)])
-        return self._recordings.run((also, self.metric, self.skip_nonfinite, places, plain, numbers), work)
+        held = [*params, *grads, *self._moved]
+        if self._first_norm is not None:
+            held.append(self._first_norm)
+            held += [r for due in self.average.due for r in due.residual]
+        settings: list[Any] = [self.metric, self.skip_nonfinite, *also]
+        for group in self.param_groups:
+            held += [value for value in group.values() if isinstance(value, Tensor)]
+            settings += [value for value in group.values() if isinstance(value, (float, int, tuple))]
+        key = (*map(Tensor.data_ptr, held), *map(Tensor.stride, grads), *settings)
+        return self._recordings.run(key, work)
 
     def _gradients(self) -> Tensors:
         return [g for group in self.param_groups for p in group["params"] if (g := p.grad) is not None]

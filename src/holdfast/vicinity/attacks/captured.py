@@ -41,7 +41,10 @@ class CapturedAttack:
         channels_last: bool = False,
         **settings: Any,
     ) -> None:
-        require(not settings.get("early_stop", False), "early_stop asks the host and cannot be captured; leave it out")
+        require(
+            not settings.get("early_stop", False),
+            "early_stop asks the host and cannot be captured; leave it out, or use QueuedPgd",
+        )
         require(autocast in (None, torch.bfloat16, torch.float16), f"autocast must be bf16 or fp16, got {autocast}")
         self.model, self.attack, self.autocast, self.settings = model, attack, autocast, settings
         self.layout = torch.channels_last if channels_last else torch.contiguous_format

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from holdfast.borrow import evaluating, frozen_statistics
 from holdfast.errors import require, unknown
-from holdfast.vicinity.attacks.losses import LOSSES, LossName
+from holdfast.vicinity.attacks.losses import LOSSES, LossName, margin
 
 Model = Callable[[Tensor], Tensor]
 """Images (B, C, H, W) to logits (B, K)."""
@@ -42,23 +42,26 @@ def borrowed(model: Model, mode: Mode) -> Iterator[None]:
 class Goal:
     """What counts as success, and what to climb on the way there.
 
-    label: (B,) the class to leave (sign 1) or to reach (sign −1).
+    label: (B,) the class to leave (sign 1) or to reach (sign −1). beyond: by how much of a logit.
     """
 
     label: Tensor
     loss: LossName = "ce"
     sign: int = 1
+    beyond: float = 0.0
 
     def value(self, logits: Tensor) -> Tensor:
         return self.sign * LOSSES[self.loss](logits, self.label)
 
     def reached(self, logits: Tensor) -> Tensor:
         """(B,) whether the prediction is not the class to leave, or is the class to reach."""
+        if self.beyond:
+            return self.sign * margin(logits, self.label) > self.beyond
         there = logits.argmax(1) == self.label
         return ~there if self.sign > 0 else there
 
     def take(self, index: Tensor) -> Goal:
-        return Goal(self.label[index], self.loss, self.sign)
+        return replace(self, label=self.label[index])
 
 
 def make_goal(model: Model, x: Tensor, y: Tensor, *, target: Target, loss: LossName) -> Goal:
