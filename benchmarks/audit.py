@@ -1,0 +1,62 @@
+"""Seconds that every front of an audit takes on a trained network.
+
+    python benchmarks/audit.py --device cuda --root DATA [--out benchmarks/results/audit_gpu.json]   # CIFAR-10
+    python benchmarks/audit.py [--out benchmarks/results/audit_cpu.json]                             # embedded digits
+
+On a GPU: ResNet-18 (CIFAR stem) after a short training, all 10,000 test images; FGSM, PGD-10, both APGDs (100 steps)
+and Square (1,000 queries) on all of them at 8/255, transfer from a network trained on the spot, eight corruptions at
+two strengths, the top five of the Hessian on 1,000 images. Nothing is warmed up: these are the seconds a user waits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from record import write_result
+
+from holdfast.data import load
+from holdfast.fronts import FRONTS, Subject, measure
+from holdfast.train import fit
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--root")
+    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--precision", default="tf32")
+    parser.add_argument("--commit")
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    cuda = args.device == "cuda"
+    data = load("cifar10", root=args.root) if cuda else load("digits")
+    fast = {"precision": "bf16", "channels_last": True, "crop": 4, "flip": True} if cuda else {}
+    net = "cifar-resnet18" if cuda else "convnet"
+    model = fit(data, model=net, epochs=args.epochs, device=args.device, eval_every=0, progress=False, **fast).model
+    assert data.test is not None
+    settings: dict[str, Any] = {"attacks": {"images": len(data.test), "radii": (8 / 255,)}} if cuda else {}
+    subject = Subject(
+        model,
+        data,
+        torch.device(args.device),
+        batch_size=1000 if cuda else 256,
+        precision=args.precision if cuda else "fp32",
+    )
+    figures: dict[str, Any] = {}
+    began = time.perf_counter()
+    for name in FRONTS:
+        outcome = measure(name, subject, settings.get(name))
+        figures[name] = {"seconds": outcome.seconds, "state": outcome.state, "reason": outcome.reason}
+        print(f"{name:12} {outcome.seconds:8.2f} s   {outcome.state} {outcome.reason}", flush=True)
+    figures["all"] = {"seconds": time.perf_counter() - began}
+    print(f"{'all':12} {figures['all']['seconds']:8.2f} s")
+    if args.out:
+        write_result(args.out, figures, commit=args.commit)
+
+
+if __name__ == "__main__":
+    main()
