@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from holdfast.errors import HoldfastError
@@ -11,12 +12,21 @@ from holdfast.errors import HoldfastError
 
 def write_atomic(path: Path, content: bytes) -> None:
     """Write beside the target, make it durable, then put it in place. Missing folders are made."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """The same for content that grows: write the yielded file, which takes the place of ``path`` at the end.
+
+    If the block raises, ``path`` stays as it was. An ``OSError`` counts as one of writing, so let the block do no more.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
+        yield temporary
+        with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +18,8 @@ from torch import Tensor
 
 from holdfast import __version__
 from holdfast.data.splits import ArraySplit, Dataset, Split, aligned_groups
-from holdfast.errors import HoldfastError, require
-from holdfast.files import write_atomic
+from holdfast.errors import require
+from holdfast.files import replacing, write_atomic
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,8 @@ def write_set(data: Dataset, out: Path, *, made_from: str, settings: Mapping[str
         },
     )
     names = {"classes": np.array(data.classes), "group_names": np.array(data.group_names)}
-    _write_npz(out, content | names)
+    with replacing(out) as temporary, temporary.open("wb") as file:  # no second copy of the arrays in memory
+        np.savez(file, allow_pickle=False, **content, **names)
     write_atomic(out.with_suffix(".manifest.json"), manifest.to_json().encode())
     return manifest
 
@@ -89,21 +88,3 @@ def _counts(split: Split, own: Tensor, classes: int, groups: int) -> dict[str, A
     table = torch.bincount(split.labels * groups + split.groups, minlength=classes * groups).view(classes, groups)
     conflicting = int((split.groups != own[split.labels]).sum())
     return {"samples": len(split), "conflicting": conflicting, "by_class_and_group": table.tolist()}
-
-
-def _write_npz(path: Path, content: Mapping[str, npt.NDArray[Any]]) -> None:
-    """As :func:`holdfast.files.write_atomic`, without a second copy of the arrays in memory."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            np.savez(file, allow_pickle=False, **dict(content))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise HoldfastError(f"cannot write {path}: {reason}; free some room or choose another place") from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import HoldfastError
+from holdfast.files import replacing, write_atomic
+
+
+def test_content_arrives_whole_in_folders_that_are_made(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b" / "file.bin"
+    write_atomic(path, b"old")
+    with path.open("rb") as reader:
+        write_atomic(path, b"new\0\n")
+        assert reader.read() == b"old"  # who reads meanwhile sees one whole file, never a mixture
+    assert path.read_bytes() == b"new\0\n"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_what_grows_takes_its_place_at_the_end_only(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_bytes(b"old")
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        file.write(b"first,")
+        file.flush()
+        assert path.read_bytes() == b"old"
+        file.write(b"last")
+    assert path.read_bytes() == b"first,last"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("error", [ValueError("of the block"), KeyboardInterrupt()])
+def test_a_block_that_fails_leaves_the_old_file_and_no_draft(tmp_path: Path, error: BaseException) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_bytes(b"old")
+
+    def write_half() -> None:
+        with replacing(path) as temporary:
+            temporary.write_bytes(b"half")
+            raise error
+
+    with pytest.raises(type(error)):
+        write_half()
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_content_is_on_the_disk_before_it_takes_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file.bin"
+    synced: list[tuple[int, bool]] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append((os.fstat(descriptor).st_size, path.exists())))
+    write_atomic(path, b"12345")
+    assert synced == [(5, False)]
+
+
+def test_a_file_that_cannot_be_written_is_named_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_bytes(b"a file, no folder")
+    path = tmp_path / "taken" / "file.bin"
+    with pytest.raises(HoldfastError, match=f"cannot write {path}: .*exists; free some room or choose another place"):
+        write_atomic(path, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_is_named_with_the_reason(tmp_path: Path) -> None:
+    path = tmp_path / "file.bin"
+    with (
+        pytest.raises(HoldfastError, match=f"cannot write {path}: No space left"),
+        replacing(path),
+        open("/dev/full", "wb") as full,
+    ):
+        full.write(b"1")
+    assert not path.exists()
