@@ -1,15 +1,32 @@
-"""A small non-quadratic problem, and Friendly SAM written down a second time as a plain loop."""
+"""A small non-quadratic problem, optimisers for it, and Friendly SAM written down a second time as a plain loop."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.optim import SGD, Adagrad, Adam, AdamW, NAdam, RMSprop
+
+from holdfast.optim import SAM, FriendlySAM
 
 Example = tuple[Tensor, Tensor]
+CLOSE = {"rtol": 0.0, "atol": 1e-12}
+BASES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "sgd": (SGD, {"lr": 0.1, "foreach": False}),
+    "momentum": (SGD, {"lr": 0.1, "momentum": 0.9, "foreach": True}),
+    "fused momentum": (SGD, {"lr": 0.1, "momentum": 0.9, "fused": True}),
+    "fused dampening": (SGD, {"lr": 0.1, "momentum": 0.9, "dampening": 0.5, "fused": True}),
+    "fused nesterov": (SGD, {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1, "nesterov": True, "fused": True}),
+    "adam": (Adam, {"lr": 0.02}),
+    "fused adamw": (AdamW, {"lr": 0.02, "amsgrad": True, "fused": True}),
+    "fused adagrad": (Adagrad, {"lr": 0.02, "fused": True}),
+    "nadam": (NAdam, {"lr": 0.02}),
+    "rmsprop": (RMSprop, {"lr": 0.02, "momentum": 0.5}),
+}
 
 
 def make_net(*, seed: int = 0, dtype: torch.dtype = torch.float64) -> nn.Sequential:
@@ -23,6 +40,11 @@ def make_batches(n: int, *, size: int = 8, seed: int = 1, dtype: torch.dtype = t
     x = torch.randn(n, size, 3, generator=generator, dtype=dtype)
     y = torch.randint(0, 2, (n, size), generator=generator)
     return list(zip(x, y, strict=True))
+
+
+def make_optimizer(model: nn.Module, base: str = "momentum", kind: type[SAM] = FriendlySAM, **settings: Any) -> SAM:
+    descent, own = BASES[base]
+    return kind(model.parameters(), descent, **{"rho": 0.1, **own, **settings})
 
 
 def loss_closure(model: nn.Module, example: Example) -> Callable[[], Tensor]:
@@ -60,6 +82,10 @@ def identical(a: Any, b: Any) -> bool:
     if isinstance(a, (list, tuple)):
         return len(a) == len(b) and all(identical(x, y) for x, y in zip(a, b, strict=True))
     return bool(a == b)
+
+
+def snapshot(model: nn.Module, optimizer: SAM) -> Any:
+    return copy.deepcopy([list(model.parameters()), optimizer.state_dict()])
 
 
 class PlainLoop:

@@ -1,0 +1,93 @@
+"""Parameters without a gradient: frozen, idle, late, or without one now and then."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim import Adam
+
+from tests.optim.problems import (
+    BASES,
+    CLOSE,
+    PlainLoop,
+    make_batches,
+    make_net,
+    make_optimizer,
+    run_loop,
+    train,
+    weights,
+)
+
+
+class Branches(nn.Module):
+    """``late`` joins at a given call; ``idle`` never does; ``fixed`` is frozen."""
+
+    def __init__(self, joins: int) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        draw = lambda: torch.randn(2, 3, generator=generator, dtype=torch.float64)  # noqa: E731
+        self.always, self.late = nn.Parameter(draw()), nn.Parameter(draw())
+        self.idle, self.fixed = nn.Parameter(draw()), nn.Parameter(draw(), requires_grad=False)
+        self.left = joins
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.left -= 1
+        w = self.always + self.fixed
+        return torch.tanh(x @ (w + self.late if self.left < 0 else w).T)
+
+
+@pytest.mark.usefixtures("unset_memory_is_nan")
+@pytest.mark.parametrize("base", sorted(BASES.keys() - {"fused dampening"}))  # torch's own cannot take one late
+@pytest.mark.parametrize("joins", [0, 4, 6])  # calls, of which there are two a step
+@pytest.mark.parametrize("sigma", [0.0, 0.5, 1.0])
+def test_parameters_without_a_gradient_wait_for_their_first(base: str, joins: int, sigma: float) -> None:
+    kind, settings = BASES[base]
+    batches = make_batches(6)
+    model, reference = Branches(joins), Branches(joins)
+    idle, fixed = model.idle.clone(), model.fixed.clone()
+    settings = {k: v for k, v in settings.items() if k != "fused"}
+    run_loop(
+        PlainLoop(reference.parameters(), kind(reference.parameters(), **settings), rho=0.1, sigma=sigma, lmbda=0.6),
+        reference,
+        batches,
+    )
+    train(model, make_optimizer(model, base, sigma=sigma, lmbda=0.6), batches)
+    torch.testing.assert_close(weights(model), weights(reference), **CLOSE)
+    assert torch.equal(model.idle, idle)
+    assert torch.equal(model.fixed, fixed)
+    assert not torch.equal(model.late, Branches(0).late)
+
+
+def test_a_parameter_may_go_without_between_two_passes_and_steps() -> None:
+    class Alternating(nn.Module):
+        """One branch in odd calls, the other in even ones."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(3, 2).double(), nn.Linear(3, 2).double()
+            self.calls = 0
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.calls += 1
+            return torch.tanh((self.a, self.b)[self.calls // 3 % 2](x))
+
+    torch.manual_seed(0)
+    model = Alternating()
+    reference = copy.deepcopy(model)
+    batches = make_batches(9)
+    base = Adam(reference.parameters(), lr=0.02)
+    run_loop(PlainLoop(reference.parameters(), base, rho=0.1, sigma=1.0, lmbda=0.9), reference, batches)
+    train(model, make_optimizer(model, "adam"), batches)
+    torch.testing.assert_close(weights(model), weights(reference), **CLOSE)
+
+
+def test_a_step_without_any_gradient_moves_nothing() -> None:
+    model = make_net()
+    optimizer, before = make_optimizer(model), weights(model)
+    optimizer.step(lambda: None)
+    assert torch.equal(weights(model), before)
+    train(model, optimizer, make_batches(1))
+    assert not torch.equal(weights(model), before)
