@@ -12,53 +12,22 @@ from __future__ import annotations
 import argparse
 from functools import partial
 from itertools import product
-from pathlib import Path
 
-import torch
-from jobs import read_jobs, run_jobs
+from jobs import read_jobs, run_jobs, sweep_parser, train
 
 from holdfast.data import Dataset, load
-from holdfast.train import fit
 
 MODES, CONCENTRATIONS, RADII = (0.8, 0.9, 0.97), (10.0, 40.0), (0.1, 0.2, 0.4)
 
 
-def train(data: Dataset, method: dict[str, object], args: argparse.Namespace, seed: int) -> dict[str, object]:
-    result = fit(
-        data,
-        method=method,
-        model=args.model,
-        lr=0.1,
-        weight_decay=1e-4,
-        schedule="multistep",
-        milestones=[args.epochs // 2, args.epochs * 3 // 4],
-        epochs=args.epochs,
-        batch_size=128,
-        crop=4,
-        flip=True,
-        eval_every=0,
-        precision=args.precision,
-        channels_last=True,
-        device=args.device,
-        seed=seed,
-        progress=False,
-    )
-    last = result.history[-1]
+def held_out(data: Dataset, method: dict[str, object], args: argparse.Namespace, seed: int) -> dict[str, object]:
+    milestones = [args.epochs // 2, args.epochs * 3 // 4]
+    last = train(data, method, args, seed, lr=0.1, schedule="multistep", milestones=milestones).history[-1]
     return {"method": method, "seed": seed, "epochs": args.epochs, "held_out_error": 1 - last["val_accuracy"]}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--root")
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--epochs", type=int, default=30)
-    parser.add_argument("--seeds", type=int, nargs="*", default=[0])
-    parser.add_argument("--model", default="cifar-preactresnet18")
-    parser.add_argument("--precision", default="bf16")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--part", default="0/1")
-    parser.add_argument("--table", action="store_true")
-    args = parser.parse_args()
+    args = sweep_parser(__doc__.splitlines()[0], model="cifar-preactresnet18", epochs=30).parse_args()
     if args.table:
         for record in sorted(read_jobs(args.out), key=lambda r: r["held_out_error"]):
             print(f"{100 * record['held_out_error']:6.2f} %  {record['method']}  seed {record['seed']}")
@@ -71,7 +40,7 @@ def main() -> None:
     ]
     names = ["-".join(str(v) for v in method.values()) for method in methods]
     jobs = [
-        (f"{name}-seed{seed}", partial(train, data, method, args, seed))
+        (f"{name}-seed{seed}", partial(held_out, data, method, args, seed))
         for seed in args.seeds
         for name, method in zip(names, methods, strict=True)
     ]

@@ -16,12 +16,11 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from jobs import read_jobs, run_jobs
+from jobs import read_jobs, run_jobs, sweep_parser, train
 
 from holdfast.data import Dataset, load
 from holdfast.data.biased import corrupted_cifar10
 from holdfast.fronts import audit
-from holdfast.train import fit
 
 PIXEL = 1 / 255
 READINGS: dict[str, dict[str, object]] = {
@@ -43,30 +42,11 @@ READINGS: dict[str, dict[str, object]] = {
 }
 
 
-def train(data: Dataset, reading: str, seed: int, args: argparse.Namespace) -> dict[str, object]:
+def read(data: Dataset, reading: str, seed: int, args: argparse.Namespace) -> dict[str, object]:
     values = READINGS[reading]
     method = values if "name" in values else {"name": "lff+biasadv", "lam": 0.5, "beta": 1.0, "steps": 5, **values}
-    result = fit(
-        data,
-        method=method,
-        model=args.model,
-        optimizer="adam",
-        lr=1e-3,
-        weight_decay=1e-4,
-        schedule="step",
-        step_size=max(1, args.epochs // 5),
-        gamma=0.5,
-        epochs=args.epochs,
-        batch_size=128,
-        crop=4,
-        flip=True,
-        eval_every=0,
-        precision=args.precision,
-        channels_last=True,
-        device=args.device,
-        seed=seed,
-        progress=False,
-    )
+    halved = {"schedule": "step", "step_size": max(1, args.epochs // 5), "gamma": 0.5}
+    result = train(data, method, args, seed, optimizer="adam", lr=1e-3, **halved)
     found = audit(result.model, data, only=["clean"], device=args.device)
     wanted = {
         f.where.get("bias", "average"): f.value for f in found if f.name == "accuracy" and set(f.where) <= {"bias"}
@@ -98,20 +78,11 @@ def table(folder: Path) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--root")
-    parser.add_argument("--out", type=Path, required=True)
+    parser = sweep_parser(__doc__.splitlines()[0], model="torchvision:resnet18", epochs=20)
     parser.add_argument("--kind", default="dfa")
     parser.add_argument("--conflict", type=float, default=0.05)
-    parser.add_argument("--epochs", type=int, default=20)
-    parser.add_argument("--seeds", type=int, nargs="*", default=[0])
-    parser.add_argument("--model", default="torchvision:resnet18")
-    parser.add_argument("--precision", default="bf16")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--only", nargs="*", default=list(READINGS))
-    parser.add_argument("--part", default="0/1")
     parser.add_argument("--images", type=int, help="only so many training images")
-    parser.add_argument("--table", action="store_true")
     args = parser.parse_args()
     if args.table:
         print(table(args.out))
@@ -122,7 +93,7 @@ def main() -> None:
         source = Dataset(source.name, source.classes, source.train.subset(some), None, source.test.subset(some))
     data = corrupted_cifar10(source, kind=args.kind, conflict=args.conflict, device=args.device)
     jobs = [
-        (f"{reading}-{args.conflict:g}-{args.epochs}-seed{seed}", partial(train, data, reading, seed, args))
+        (f"{reading}-{args.conflict:g}-{args.epochs}-seed{seed}", partial(read, data, reading, seed, args))
         for seed in args.seeds
         for reading in args.only
     ]

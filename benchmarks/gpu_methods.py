@@ -12,15 +12,10 @@ import argparse
 from pathlib import Path
 
 import torch
-from gpu_step import step_time
+from gpu_step import make_trainer, step_time
 from record import write_result
 
 from holdfast.data import Dataset, load
-from holdfast.methods import Context
-from holdfast.models import build_model
-from holdfast.settings import TrainSettings, build
-from holdfast.train.engine import Trainer
-from holdfast.train.progress import Progress
 
 FAMILIES: dict[str, tuple[str, dict[str, dict[str, object]]]] = {
     "vicinal": (
@@ -41,18 +36,6 @@ FAMILIES: dict[str, tuple[str, dict[str, dict[str, object]]]] = {
         },
     ),
 }
-
-
-def make_trainer(data: Dataset, net: str, values: dict[str, object]) -> Trainer:
-    common = {"batch_size": 128, "crop": 4, "flip": True, "eval_every": 0, "device": "cuda", "epochs": 1}
-    settings = build(TrainSettings, {**common, **values})
-
-    def make() -> torch.nn.Module:
-        return build_model(net, num_classes=10, mean=(0.49, 0.48, 0.45), std=(0.25, 0.24, 0.26)).model
-
-    context = Context(10, data.train.labels, data.train.groups, 1, make_model=make)
-    method = settings.method.load()(settings.method, context)
-    return Trainer(settings, data, make(), method, device=torch.device("cuda"), folder=None, progress=Progress())
 
 
 def main() -> None:
@@ -82,7 +65,7 @@ def main() -> None:
             }
             if family == "bias":
                 values |= {"optimizer": "adam", "weight_decay": 1e-4}
-            trainer = make_trainer(data, net, values)
+            trainer = make_trainer(data, net, values, epochs=1)
             trainer.run()
             step = step_time(trainer, repeats=100)
             plain = plain or step

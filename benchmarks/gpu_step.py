@@ -18,10 +18,8 @@ from record import write_result
 
 from holdfast.data import Dataset, load
 from holdfast.methods import Context
-from holdfast.methods.erm import ErmMethod
 from holdfast.models import build_model
 from holdfast.settings import TrainSettings, build
-from holdfast.settings.methods import Erm
 from holdfast.train.engine import Trainer
 from holdfast.train.precision import kernels
 from holdfast.train.progress import Progress
@@ -41,23 +39,18 @@ SETTINGS = {
     "bf16 compiled, captured, ASAM": {**BF16, "compile": True, "ascent": "asam"},
     "bf16 compiled, captured, Fisher F-SAM": {**BF16, "compile": True, "ascent": "fisher-fsam"},
 }
-COMMON = {
-    "data": "cifar10",
-    "model": "cifar-resnet18",
-    "batch_size": 128,
-    "crop": 4,
-    "flip": True,
-    "eval_every": 0,
-    "device": "cuda",
-}
+COMMON = {"batch_size": 128, "crop": 4, "flip": True, "eval_every": 0}
 
 
-def make_trainer(data: Dataset, changes: dict[str, object], epochs: int) -> Trainer:
-    settings = build(TrainSettings, {**COMMON, **changes, "epochs": epochs})
-    model = build_model("cifar-resnet18", num_classes=10, mean=(0.49, 0.48, 0.45), std=(0.25, 0.24, 0.26)).model
-    context = Context(10, data.train.labels, data.train.groups, epochs, make_model=lambda: model)
-    method = ErmMethod(Erm(), context)
-    return Trainer(settings, data, model, method, device=torch.device("cuda"), folder=None, progress=Progress())
+def make_trainer(data: Dataset, net: str, changes: dict[str, object], *, epochs: int, device: str = "cuda") -> Trainer:
+    settings = build(TrainSettings, {**COMMON, **changes, "epochs": epochs, "device": device})
+
+    def make() -> torch.nn.Module:
+        return build_model(net, num_classes=10, mean=(0.49, 0.48, 0.45), std=(0.25, 0.24, 0.26)).model
+
+    context = Context(10, data.train.labels, data.train.groups, epochs, make_model=make)
+    method = settings.method.load()(settings.method, context)
+    return Trainer(settings, data, make(), method, device=torch.device(device), folder=None, progress=Progress())
 
 
 def step_time(trainer: Trainer, repeats: int = 200) -> float:
@@ -88,7 +81,7 @@ def main() -> None:
     data = load("cifar10", root=args.root)
     figures = {}
     for name in args.only:
-        trainer = make_trainer(data, SETTINGS[name], args.epochs)
+        trainer = make_trainer(data, "cifar-resnet18", SETTINGS[name], epochs=args.epochs)
         trainer.run()
         epoch = trainer.history[-1]["seconds"]
         steps = trainer.now.steps_per_epoch

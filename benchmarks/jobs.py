@@ -1,11 +1,55 @@
-"""Many trainings, one JSON file each: what is there already is not done again."""
+"""Sweeps over short trainings of CIFAR-10, one JSON file a training: what is there already is not done again."""
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+import torch
+
+from holdfast.data import Dataset
+from holdfast.train import FitResult, fit
+
+
+def sweep_parser(description: str, *, model: str, epochs: int) -> argparse.ArgumentParser:
+    """The flags that every sweep has."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--root")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--epochs", type=int, default=epochs)
+    parser.add_argument("--seeds", type=int, nargs="*", default=[0])
+    parser.add_argument("--model", default=model)
+    parser.add_argument("--precision", default="bf16")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--part", default="0/1")
+    parser.add_argument("--table", action="store_true")
+    return parser
+
+
+def train(
+    data: Dataset, method: Mapping[str, object], args: argparse.Namespace, seed: int, **schedule: Any
+) -> FitResult:
+    """One training as the flags say, with what the papers on CIFAR-10 have in common."""
+    return fit(
+        data,
+        method=method,
+        model=args.model,
+        weight_decay=1e-4,
+        epochs=args.epochs,
+        batch_size=128,
+        crop=4,
+        flip=True,
+        eval_every=0,
+        precision=args.precision,
+        channels_last=True,
+        device=args.device,
+        seed=seed,
+        progress=False,
+        **schedule,
+    )
 
 
 def run_jobs(jobs: Iterable[tuple[str, Callable[[], Mapping[str, Any]]]], out: Path, part: str = "0/1") -> None:
