@@ -134,6 +134,17 @@ def test_a_large_jpeg_decoded_at_a_fraction_looks_the_same(tmp_path: Path) -> No
     assert np.abs(read.astype(int) - whole).max() <= 2
 
 
+@pytest.mark.parametrize(("side", "held"), [(200, 1), (100, 2), (50, 4), (20, 8)])
+def test_a_jpeg_is_not_decoded_below_twice_the_size_that_is_wanted(tmp_path: Path, side: int, held: int) -> None:
+    path = write(tmp_path / "a.jpg", noise(480, 640))
+    read = read_image(path, size=(side, side), channels=3).transpose(1, 2, 0)
+    with Image.open(path) as file:
+        file.draft("RGB", (640 // held, 480 // held))
+        assert file.size == (640 // held, 480 // held)
+        expected = np.asarray(ImageOps.fit(file, (side, side), Image.Resampling.BILINEAR))
+    assert np.array_equal(read, expected)
+
+
 def test_the_header_is_read_without_decoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = [write(tmp_path / f"a.{suffix}", RGB) for suffix in ("png", "jpg", "bmp", "gif", "tif", "webp")]
 
