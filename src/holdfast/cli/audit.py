@@ -86,14 +86,15 @@ def audit(words: list[str]) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a locale without UTF-8 must not end an audit
     options: AuditOptions = parse(AuditOptions, words, "audit", audit.__doc__, config=(FlagCreatePairsOff,))
-    from holdfast.experiment.gate import parse_gates
+    from holdfast.experiment.audit.gate import parse_gates
 
     gates = parse_gates(options.fail_under, options.max_drop, against=bool(options.against))
     _check(options)
-    from holdfast.experiment import audit as body
+    from holdfast.experiment.audit import run as body
+    from holdfast.experiment.audit.plan import Plan
 
     note = _silent if options.quiet else _narrate
-    plan = body.Plan(**{f.name: getattr(options, f.name) for f in fields(options) if f.name not in OWN})
+    plan = Plan(**{f.name: getattr(options, f.name) for f in fields(options) if f.name not in OWN})
     out = Path(options.out or _default_out(options))
     try:
         files = body.audit(

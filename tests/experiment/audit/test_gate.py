@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import HoldfastError
-from holdfast.experiment.gate import NAMES, RADII, SCORES, Gate, Number, drop, judge, parse_gates
+from holdfast.experiment.audit.gate import NAMES, RADII, SCORES, Gate, Number, drop, judge, parse_gates
 from holdfast.types import Finding
 
 MEASURED = dict.fromkeys(("clean", "groups", "attacks", "corruptions", "unknown"), ("measured", ""))

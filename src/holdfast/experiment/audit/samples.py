@@ -1,4 +1,4 @@
-"""What each front says of a single test image, from its findings: the last columns of samples.csv."""
+"""A row a test image: what the model says of it, and the verdict of each front that speaks of single images."""
 
 from __future__ import annotations
 
@@ -7,11 +7,31 @@ from typing import Any
 
 import torch
 
+from holdfast.experiment.audit.files import HIDDEN
+from holdfast.experiment.audit.opening import Model
 from holdfast.fronts import Subject
 from holdfast.fronts.slices import Slice, appearance, file_sizes
 from holdfast.types import Finding
 
 RIGHT, WRONG = "right", "wrong"
+
+
+def sample_columns(
+    model: Model, findings: Sequence[Finding], *, redacted: bool
+) -> dict[str, list[str | int | float | None]]:
+    """Columns of samples.csv: what the model says of each test image, and the verdict of each front that has one."""
+    seen, data, split = model.subject.predictions, model.subject.data, model.subject.split
+    confidence, prediction = seen.logits.softmax(1).max(1)
+    groups: list[str | None] = [data.group_names[g] if 0 <= g < len(data.group_names) else None for g in seen.groups]
+    columns: dict[str, list[Any]] = {
+        "id": list(range(len(split))),
+        "path": [HIDDEN] * len(split) if redacted else model.ids(),
+        "label": [data.classes[i] for i in seen.labels],
+        "prediction": [data.classes[i] for i in prediction],
+        "confidence": [None] * len(split) if model.data.get("scores") is False else confidence.tolist(),
+        "group": groups,
+    }
+    return columns | verdicts(model.subject, findings)
 
 
 def verdicts(subject: Subject, findings: Sequence[Finding]) -> dict[str, list[str | None]]:

@@ -6,16 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 from PIL import Image
 
 from holdfast.data import ArraySplit, Dataset, load
-from holdfast.experiment.audit_files import hash_data, key_of, read_front, write_front
-from holdfast.experiment.verdicts import verdicts
+from holdfast.experiment.audit.files import Redaction, hash_data, key_of, read_front, without_pictures, write_front
 from holdfast.fronts import Outcome
 from holdfast.types import Finding
 from tests.conftest import make_data
-from tests.fronts.told import one_hot, split, told
 
 OUTCOME = Outcome(
     "clean", "measured", (Finding("clean", "accuracy", 1 / 3, 9, 0.1, 0.6),), "", {"images": 9}, 1.25, ("x",)
@@ -81,30 +78,15 @@ def test_the_hash_of_files_is_that_of_their_contents(tmp_path: Path) -> None:
     assert first["hash"] != other["hash"]
 
 
-def test_verdicts_speak_of_single_images() -> None:
-    labels = torch.tensor([0, 0, 1, 1])
-    test = split(labels, torch.tensor([0, 1, 0, 1]))
-    subject = told(one_hot(torch.tensor([0, 1, 1, 1]), 2), test, group_names=("red", "blue"))
-    findings = [
-        Finding("groups", "worst-group", 0.0, 1, 0, 1, evidence={"cell": {"class": "c0", "group": "blue"}}),
-        Finding("attacks", "error", 0.5, 2, evidence={"verdicts": {"positions": [3, 1], "right": [True, False]}}),
-    ]
-    assert verdicts(subject, findings) == {
-        "clean": ["right", "wrong", "right", "right"],
-        "groups": ["", "worst", "", ""],
-        "attacks": [None, "wrong", None, "right"],
-    }
-
-
-def test_an_image_names_the_confirmed_slices_it_belongs_to() -> None:
-    images = torch.zeros(4, 1, 4, 4, dtype=torch.uint8)
-    images[2:] = 200
-    subject = told(
-        one_hot(torch.zeros(4, dtype=torch.int64), 2), split(torch.zeros(4, dtype=torch.int64), images=images)
+def test_a_picture_takes_along_what_describes_it() -> None:
+    picture = {"png": "iVBORw0KGgoAAA", "label": "cat"}
+    found = Finding(
+        "clean", "samples", None, 0, evidence={"pictures": [picture], "curve": [1, 2], "grid": "iVBORw0KGgo"}
     )
-    part = {"attribute": "brightness", "side": "above", "value": 0.5}
-    findings = [
-        Finding("slices", "accuracy", 0.1, 2, where={"slice": "bright"}, evidence={**part, "confirmed": True}),
-        Finding("slices", "accuracy", 0.1, 2, where={"slice": "doubtful"}, evidence={**part, "confirmed": False}),
-    ]
-    assert verdicts(subject, findings)["slices"] == ["", "", "bright", "bright"]
+    assert without_pictures(found).evidence == {"pictures": [], "curve": [1, 2]}
+
+
+def test_redaction_leaves_the_name_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    redaction = Redaction([tmp_path / "data"])
+    assert redaction.value({"spec": f"{tmp_path}/data/x.png", "n": 3}) == {"spec": "…/x.png", "n": 3}

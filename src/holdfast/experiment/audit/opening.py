@@ -1,0 +1,199 @@
+"""The models of an audit, opened and aligned with the data, each ready to be measured."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from holdfast.data import Dataset, load
+from holdfast.data.splits import FileSplit
+from holdfast.errors import require
+from holdfast.experiment.audit.files import hash_data
+from holdfast.experiment.audit.plan import Note, Plan
+from holdfast.experiment.audit.told import told_subject
+from holdfast.fronts import Subject
+from holdfast.fronts.alignment import ORDER, Aligned, align, read_class_map, read_predictions
+from holdfast.fronts.auditing import ready
+from holdfast.fronts.clean import accuracy
+from holdfast.models.sources import Opened, open_model
+from holdfast.types import Finding
+
+GRADIENTS: Final = ("attacks", "curvature", "saliency")
+"""Fronts that need gradients."""
+CODE: Final = ("python", "module")
+"""Sources whose weights do not say all of what they compute."""
+
+
+@dataclass(eq=False)
+class Model:
+    """One model under audit. records: of model and data, for findings.json. not_applicable: front -> why."""
+
+    name: str
+    subject: Subject
+    model: dict[str, Any]
+    data: dict[str, Any]
+    not_applicable: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    extra: tuple[Finding, ...] = ()
+    fix: Callable[[Finding], Finding] | None = None
+
+    def ids(self) -> list[str]:
+        split = self.subject.split
+        return [split.describe(i) for i in range(len(split))]
+
+
+def open_all(specs: Sequence[str], plan: Plan, device: torch.device, note: Note) -> list[Model]:
+    """Every model, MODEL first, before any is measured."""
+    if plan.predictions is not None:
+        require(not specs, "--predictions is audited alone; leave MODEL and --against out, or it")
+        return [_from_predictions(plan, device, note)]
+    require(
+        bool(specs), "no model was given; try: holdfast audit timm:resnet18.a1_in1k --data DATA, or --predictions FILE"
+    )
+    require(plan.data is not None, "no data was given; name it with --data")
+    sets: dict[int | None, Dataset] = {}
+    return [_open(spec, name, plan, device, sets, note) for spec, name in zip(specs, names_of(specs), strict=True)]
+
+
+def _open(spec: str, name: str, plan: Plan, device: torch.device, sets: dict[int | None, Dataset], note: Note) -> Model:
+    def data_of(size: int | None) -> Dataset:
+        if size not in sets:
+            group = plan.group[0] if plan.group else None
+            require(len(plan.group) < 2, "several --group columns are read from --predictions; data has one")
+            sets[size] = load(str(plan.data), root=plan.root, image_size=size, group=group)
+            for text in sets[size].notes:
+                note(f"data: {text}")
+        return sets[size]
+
+    def opened_on(data: Dataset) -> Opened:
+        return open_model(spec, shape=data.shape, device=device, model=plan.model, num_classes=data.num_classes)
+
+    data = data_of(plan.image_size)
+    opened = opened_on(data)
+    size = opened.read_size
+    if (
+        plan.image_size is None
+        and size
+        and size[0] == size[1]
+        and isinstance(data.test, FileSplit)
+        and data.shape[1:] != size
+    ):
+        note(f"{name}: images are read at {size[0]}x{size[1]}, as in the model's own evaluation; --image-size chooses")
+        data = data_of(size[0])
+        opened = opened_on(data)
+    aligned = _align(opened, data, plan, name, note)
+    for text in aligned.notes:
+        note(f"{name}: {text}")
+    for text in aligned.warnings:
+        note(f"{name}: warning: {text}")
+    reading = aligned.reading
+    subject, spoken = ready(_subject(plan, reading.model, reading.data, device))
+    for text in spoken:
+        note(f"{name}: {text}")
+    extra: tuple[Finding, ...] = ()
+    if reading.name == "restricted":
+        every = aligned.readings["all"]
+        whole, _ = ready(_subject(plan, every.model, every.data, device))
+        extra = (accuracy(whole.predictions.correct, {"reading": "all"}),)
+    blocked = (
+        {} if opened.gradients else dict.fromkeys(GRADIENTS, f"no gradients reach the images: {opened.no_gradients}")
+    )
+    record = {"name": name, "spec": spec, "source": opened.source, "hash": opened.hash, **aligned.record()}
+    if opened.hash is None or opened.source in CODE:
+        record["answers_hash"] = _hash_answers(subject.predictions.logits)
+    return Model(name, subject, record, _data_record(data, subject), blocked, extra=extra)
+
+
+def _align(opened: Opened, data: Dataset, plan: Plan, name: str, note: Note) -> Aligned:
+    """Aligned in batches that memory holds."""
+    mapping = plan.class_map if plan.class_map in (None, ORDER) else read_class_map(str(plan.class_map))
+    size = min(64, plan.batch_size)
+    while True:
+        try:
+            return align(
+                opened,
+                data,
+                class_map=mapping,
+                output=plan.output,
+                preprocessing=plan.preprocessing,
+                allow_random=plan.allow_random,
+                seed=plan.seed,
+                batch_size=size,
+            )
+        except torch.OutOfMemoryError:
+            require(size > 1, "out of memory with a single image a batch; use --device cpu or smaller images")
+            size //= 2
+            note(f"{name}: out of memory: aligned in batches of {size}")
+
+
+def _from_predictions(plan: Plan, device: torch.device, note: Note) -> Model:
+    path = str(plan.predictions)
+    data = None if plan.data is None else load(plan.data, root=plan.root, image_size=plan.image_size)
+    read = read_predictions(path, data=data, output=plan.output, groups=plan.group)
+    for text in (*read.notes, *(f"warning: {text}" for text in read.warnings)):
+        note(f"predictions: {text}")
+    made = told_subject(read, data, device, seed=plan.seed, batch_size=plan.batch_size, workers=plan.workers)
+    name = names_of([path])[0]
+    record = {
+        "name": name,
+        "spec": path,
+        "source": "predictions",
+        "hash": None,
+        "answers_hash": _hash_answers(read.predictions.logits),
+        "output": read.output,
+        "notes": list(read.notes),
+        "warnings": list(read.warnings),
+    }
+    about = {**_data_record(made.subject.data, made.subject), "scores": read.scores}
+    return Model(name, made.subject, record, about, made.not_applicable, made.settings, fix=made.fix)
+
+
+def names_of(specs: Sequence[str]) -> list[str]:
+    """A short name for each model, fit for a folder, such that no two are the same.
+
+    >>> names_of(["timm:resnet18", "runs/a", "runs/a"])
+    ['timm-resnet18', 'runs-a', 'runs-a-2']
+    """
+    names: list[str] = []
+    for spec in specs:
+        last = Path(spec).resolve().name if Path(spec).exists() else spec
+        short = re.sub(r"[^\w.\-]+", "-", last).strip("-.") or "model"
+        number = sum(name == short or re.fullmatch(re.escape(short) + r"-\d+", name) is not None for name in names)
+        names.append(short if number == 0 else f"{short}-{number + 1}")
+    return names
+
+
+def _subject(plan: Plan, model: torch.nn.Module, data: Dataset, device: torch.device) -> Subject:
+    return Subject(
+        model,
+        data,
+        device,
+        batch_size=plan.batch_size,
+        precision=plan.precision,
+        seed=plan.seed,
+        workers=plan.workers,
+    )
+
+
+def _data_record(data: Dataset, subject: Subject) -> dict[str, Any]:
+    return {
+        "name": data.name,
+        "split": "test",
+        "n": len(subject.split),
+        "train": len(subject.data.train),
+        "shape": list(subject.split.shape),
+        "classes": list(subject.data.classes),
+        "group_names": list(data.group_names),
+        **hash_data(data),
+    }
+
+
+def _hash_answers(logits: Tensor) -> str:
+    return hashlib.sha256(logits.contiguous().numpy().tobytes()).hexdigest()

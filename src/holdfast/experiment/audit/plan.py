@@ -1,0 +1,35 @@
+"""What an audit was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Note = Callable[[str], None]
+"""Says something to the user as the audit goes on."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What an audit was asked for; see ``holdfast audit --help``."""
+
+    data: str | None = None
+    only: tuple[str, ...] = ()
+    against: tuple[str, ...] = ()
+    model: str | None = None
+    class_map: str | None = None
+    preprocessing: str = "stated"
+    output: str | None = None
+    allow_random: bool = False
+    predictions: str | None = None
+    group: tuple[str, ...] = ()
+    root: str | None = None
+    image_size: int | None = None
+    budget: str | None = None
+    no_images: bool = False
+    redact_paths: bool = False
+    seed: int = 0
+    device: str = "auto"
+    precision: str = "fp32"
+    batch_size: int = 256
+    workers: int = 4

@@ -1,0 +1,81 @@
+"""``holdfast audit``: open models, align them with data, measure every front, judge gates, write the folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import require
+from holdfast.experiment.audit.budget import parse_budget
+from holdfast.experiment.audit.comparing import against, judge_all
+from holdfast.experiment.audit.files import Redaction
+from holdfast.experiment.audit.folder import claim, render, run_record
+from holdfast.experiment.audit.gate import FailOn, Gate
+from holdfast.experiment.audit.measuring import measure_all
+from holdfast.experiment.audit.opening import open_all
+from holdfast.experiment.audit.plan import Note, Plan
+from holdfast.experiment.audit.samples import sample_columns
+from holdfast.fronts import FRONTS, check_names
+from holdfast.reports.findings import FindingsFile, write_findings
+from holdfast.reports.samples_table import write_samples
+from holdfast.train.api import resolve_device
+
+
+def audit(
+    spec: str | None,
+    out: Path,
+    plan: Plan,
+    *,
+    gates: Sequence[Gate] = (),
+    fail_on: FailOn = "value",
+    command: str = "",
+    note: Note = lambda text: None,
+) -> tuple[FindingsFile, ...]:
+    """Audit a model, and those it is set against, and write the folder; returns the findings of each, MODEL's first.
+
+    Every model is opened and aligned before the first front runs, so that bad input costs no time.
+    """
+    require(plan.batch_size >= 1, f"batch_size must be >= 1, got {plan.batch_size}")
+    fronts = check_names(plan.only or list(FRONTS))
+    seconds = None if plan.budget is None else parse_budget(plan.budget)
+    device = resolve_device(plan.device)
+    specs = [*([spec] if spec else []), *plan.against]
+    claim(out, several=len(specs) > 1)
+    models = open_all(specs, plan, device, note)
+    redaction = Redaction([plan.data, plan.predictions, plan.class_map, out, *specs]) if plan.redact_paths else None
+    folders = [out / model.name if len(models) > 1 else out for model in models]
+    results = [
+        measure_all(model, folder, fronts, plan, None if seconds is None else seconds / len(models), redaction, note)
+        for model, folder in zip(models, folders, strict=True)
+    ]
+    found = [
+        [f for o in outcomes for f in o.findings] + list(m.extra) for m, outcomes in zip(models, results, strict=True)
+    ]
+    found[0] += [f for other in models[1:] for f in against(models[0], other)]
+    judged = judge_all(gates, fail_on, models, found, results[0])
+    run = run_record(plan, device, command)
+    for i, (model, folder, outcomes) in enumerate(zip(models, folders, results, strict=True)):
+        hide = redaction.value if redaction else _as_it_is
+        write_findings(
+            folder / "findings.json",
+            found[i],
+            model=hide(model.model),
+            data=hide(model.data),
+            run=hide(run),
+            fronts=[hide(outcome.record()) for outcome in outcomes],
+            gates=judged if i == 0 else [],
+        )
+        write_samples(folder / "samples.csv", sample_columns(model, found[i], redacted=plan.redact_paths))
+    return render(out, folders)
+
+
+def exit_code(files: Sequence[FindingsFile]) -> int:
+    """0 holds, 1 a gate failed, 3 a front crashed: an audit that is not whole is no verdict, so that comes first."""
+    if any(record["state"] == "crashed" for file in files for record in file.fronts):
+        return 3
+    return 1 if any(not gate["passed"] for file in files for gate in file.gates) else 0
+
+
+def _as_it_is(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    return value

@@ -1,0 +1,54 @@
+"""What cannot be audited is refused with a sentence, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli import main
+from tests.experiment.audit.nearest import MODEL, QUICK
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([MODEL, "--data", "coloured-digits", "--fail-under", "cleen=0.9"], "unknown gate 'cleen'"),
+        ([MODEL, "--data", "coloured-digits", "--max-drop", "clean=0.1"], "name it with --against"),
+        ([MODEL, "--data", "coloured-digits", "--only", "clen"], "unknown front 'clen'; did you mean 'clean'"),
+        ([MODEL, "--data", "coloured-digits", "--budget", "soon"], "such as 90s, 5m or 1h, got 'soon'"),
+        ([MODEL, "--data", "colored-digit"], "did you mean 'coloured-digits'"),
+        ([MODEL], "no data was given"),
+        (["--data", "digits"], "give either MODEL or --predictions FILE"),
+        ([MODEL, "--predictions", "x.csv"], "not both"),
+        (["python:nearest:nothing", *QUICK], "nothing"),
+        ([MODEL, *QUICK, "--class-map", "none.json"], "cannot read class map none.json"),
+        ([MODEL, *QUICK, "--out", "nearest.py"], "cannot write"),
+        (["--predictions", "none.csv"], "none.csv"),
+    ],
+)
+def test_bad_input_exits_with_2_and_leaves_nothing(
+    folder: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["audit", *words]) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert "Traceback" not in err
+    assert {p.name for p in folder.iterdir()} <= {"nearest.py", "__pycache__"}
+
+
+@pytest.mark.parametrize(
+    "gate", [["--fail-under", "cleen=0.9"], ["--max-drop", "clean=0.1"], ["--fail-under", "clean"]]
+)
+def test_a_gate_that_cannot_be_is_refused_before_anything_runs(folder: Path, gate: list[str]) -> None:
+    assert main(["audit", MODEL, *QUICK, *gate]) == 2
+    assert "nearest" not in sys.modules
+
+
+def test_a_training_run_is_not_written_over(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("run").mkdir()
+    Path("run/run.yaml").write_text("epochs: 1\n")
+    assert main(["audit", MODEL, *QUICK, "--out", "run"]) == 2
+    assert "holds a training run" in capsys.readouterr().err
+    assert [p.name for p in Path("run").iterdir()] == ["run.yaml"]

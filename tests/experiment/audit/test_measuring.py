@@ -1,0 +1,72 @@
+"""An audit goes on where it was stopped, and keeps to its time."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.cli import main
+from holdfast.fronts import FRONTS, Subject
+from holdfast.reports import read_findings
+from holdfast.types import Finding
+from tests.experiment.audit.nearest import MODEL, QUICK
+
+
+def test_an_interrupted_audit_goes_on_with_what_is_missing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[str] = []
+    originals = dict(FRONTS)
+
+    def watched(name: str, stop: bool) -> Any:
+        def front(subject: Subject, **settings: Any) -> tuple[Finding, ...]:
+            ran.append(name)
+            if stop:
+                raise KeyboardInterrupt
+            return originals[name](subject, **settings)
+
+        return front
+
+    words = ["audit", MODEL, *QUICK, "--only", "clean", "groups", "slices", "--out", "out"]
+    for name in ("clean", "groups", "slices"):
+        monkeypatch.setitem(FRONTS, name, watched(name, name == "groups"))
+    assert main(words) == 130
+    assert "goes on with the fronts that are missing" in capsys.readouterr().err
+    assert ran == ["clean", "groups"]
+    assert not Path("out/findings.json").exists()
+    monkeypatch.setitem(FRONTS, "groups", watched("groups", False))
+    ran.clear()
+    assert main(words) == 0
+    assert ran == ["groups", "slices"]
+    first = read_findings("out/findings.json").findings
+    ran.clear()
+    assert main(words) == 0
+    assert ran == []
+    assert read_findings("out/findings.json").findings == first
+    assert main([*words, "--seed", "1"]) == 0
+    assert ran == ["clean", "groups", "slices"]  # other settings: nothing of the old is taken
+    ran.clear()
+    text = (folder / "nearest.py").read_text()
+    (folder / "nearest.py").write_text(
+        text.replace(
+            "model = nn.Sequential(nn.Flatten()",
+            "model = nn.Sequential(nn.ReLU6(), nn.Threshold(0.5, 0.0), nn.Flatten()",
+        )
+    )
+    sys.modules.pop("nearest", None)
+    assert main([*words, "--seed", "1"]) == 0
+    assert ran == ["clean", "groups", "slices"]  # the same weights behind other code are another model
+
+
+def test_a_budget_is_said_and_what_it_leaves_no_time_for_is_skipped(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["audit", MODEL, *QUICK, "--only", "clean", "corruptions", "saliency", "--out", "out"]
+    assert main([*words, "--budget", "0.001s"]) == 0
+    states = {r["name"]: (r["state"], r["reason"]) for r in read_findings("out/findings.json").fronts}
+    assert states["clean"][0] == "measured"
+    assert states["corruptions"] == ("skipped", "the budget of 0.001 s is spent")
+    assert "the budget of 0.001 s is spent" in capsys.readouterr().err

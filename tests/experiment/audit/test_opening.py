@@ -1,0 +1,63 @@
+"""Models with more classes, without gradients, and predictions without a model."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+import torch
+
+from holdfast.cli import main
+from holdfast.data import load
+from holdfast.reports import read_findings
+from tests.experiment.audit.nearest import QUICK, answers
+
+
+def test_predictions_alone_are_enough_for_accuracy_and_groups(folder: Path) -> None:
+    predicted, labels = answers()
+    file = io.StringIO()
+    writer = csv.writer(file)
+    writer.writerow(["label", "prediction", "site"])
+    for i, (p, y) in enumerate(zip(predicted.tolist(), labels.tolist(), strict=True)):
+        writer.writerow([y, p, "ab"[i % 2]])
+    Path("p.csv").write_text(file.getvalue())
+    assert main(["audit", "--predictions", "p.csv", "--group", "site", "--device", "cpu", "--quiet", "--out", "o"]) == 0
+    read = read_findings("o/findings.json")
+    value = {(f.front, f.name, *f.where.values()): f.value for f in read.findings}
+    assert value["clean", "accuracy"] == pytest.approx((predicted == labels).double().mean().item())
+    assert value["groups", "accuracy", "site", "a"] == pytest.approx((predicted == labels)[::2].double().mean().item())
+    assert value["clean", "ece"] is None  # there are no scores to be calibrated
+    assert all(not f.evidence.get("pictures") for f in read.findings)
+    states = {r["name"]: r["state"] for r in read.fronts}
+    assert {name for name, state in states.items() if state == "measured"} == {"clean", "groups"}
+    assert set(states.values()) == {"measured", "not applicable"}
+
+
+def test_a_model_that_knows_more_classes_has_both_readings(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", "python:nearest:wide", *QUICK, "--only", "clean", "--out", "out"]) == 0
+    assert "two readings" in capsys.readouterr().err
+    found = {
+        tuple(f.where.items()): f.value for f in read_findings("out/findings.json").findings if f.name == "accuracy"
+    }
+    predicted, labels = answers()
+    right = predicted == labels
+    assert found[()] == pytest.approx(right.double().mean().item())  # the classes of the data alone
+    data = load("coloured-digits")
+    assert data.test is not None
+    x, t = (s.read(torch.arange(len(s))).double().flatten(1) / 255 for s in (data.train, data.test))
+    means = torch.stack([x[data.train.labels == c].mean(0) for c in range(10)])
+    scores = 2 * t @ means.T - means.square().sum(1)
+    lost = scores[:, 0] + 1 > scores.max(1).values  # "wolf" wins, and no digit is one
+    assert bool((lost & right).any())
+    assert found[("reading", "all"),] == pytest.approx((right & ~lost).double().mean().item())
+
+
+def test_fronts_that_need_gradients_say_so_where_there_are_none(folder: Path) -> None:
+    words = ["audit", "python:nearest:Blind", *QUICK, "--only", "attacks", "saliency", "curvature", "--quiet"]
+    assert main([*words, "--out", "out"]) == 0
+    states = {r["name"]: (r["state"], r["reason"]) for r in read_findings("out/findings.json").fronts}
+    for name in ("attacks", "saliency", "curvature"):
+        assert states[name][0] == "not applicable"
+        assert "no gradients reach the images" in states[name][1]

@@ -1,0 +1,38 @@
+"""Each front's verdict on a single image."""
+
+from __future__ import annotations
+
+import torch
+
+from holdfast.experiment.audit.samples import verdicts
+from holdfast.types import Finding
+from tests.fronts.told import one_hot, split, told
+
+
+def test_verdicts_speak_of_single_images() -> None:
+    labels = torch.tensor([0, 0, 1, 1])
+    test = split(labels, torch.tensor([0, 1, 0, 1]))
+    subject = told(one_hot(torch.tensor([0, 1, 1, 1]), 2), test, group_names=("red", "blue"))
+    findings = [
+        Finding("groups", "worst-group", 0.0, 1, 0, 1, evidence={"cell": {"class": "c0", "group": "blue"}}),
+        Finding("attacks", "error", 0.5, 2, evidence={"verdicts": {"positions": [3, 1], "right": [True, False]}}),
+    ]
+    assert verdicts(subject, findings) == {
+        "clean": ["right", "wrong", "right", "right"],
+        "groups": ["", "worst", "", ""],
+        "attacks": [None, "wrong", None, "right"],
+    }
+
+
+def test_an_image_names_the_confirmed_slices_it_belongs_to() -> None:
+    images = torch.zeros(4, 1, 4, 4, dtype=torch.uint8)
+    images[2:] = 200
+    subject = told(
+        one_hot(torch.zeros(4, dtype=torch.int64), 2), split(torch.zeros(4, dtype=torch.int64), images=images)
+    )
+    part = {"attribute": "brightness", "side": "above", "value": 0.5}
+    findings = [
+        Finding("slices", "accuracy", 0.1, 2, where={"slice": "bright"}, evidence={**part, "confirmed": True}),
+        Finding("slices", "accuracy", 0.1, 2, where={"slice": "doubtful"}, evidence={**part, "confirmed": False}),
+    ]
+    assert verdicts(subject, findings)["slices"] == ["", "", "bright", "bright"]
