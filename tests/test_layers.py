@@ -23,7 +23,7 @@ LINES = (
     {"methods", "optim"},
     {"models", "data"},
     {"vicinity", "losses", "elbo", "metrics", "spectrum"},
-    {"types", "errors", "borrow", "rng", "files", "settings"},
+    {"types", "errors", "borrow", "rng", "files", "pictures", "settings"},
 )
 BOTTOM = LINES[-1]
 SIDEWAYS = {("settings", "errors"), ("files", "errors")}

@@ -219,15 +219,18 @@ def test_bootstrap_is_repeatable_and_the_same_in_pieces(monkeypatch: pytest.Monk
 def test_pairing_narrows_a_difference() -> None:
     hard = torch.rand(1000, generator=seeded(), dtype=torch.float64)
     a, b = hard < 0.8, hard < 0.75
-    found = paired_difference(a, b, generator=seeded())
+    found = paired_difference(a, b)
     assert found.low <= 0.05 <= found.high
     apart = combined(lambda p: p[0] - p[1], [proportion(a), proportion(b)])
     assert found.high - found.low < 0.5 * (apart.high - apart.low)
     with pytest.raises(ValueError, match="same samples"):
-        paired_difference(a, b[:5], generator=seeded())
+        paired_difference(a, b[:5])
 
 
-@pytest.mark.parametrize(("only_a", "only_b"), [(0, 0), (5, 0), (12, 9), (40, 80), (1500, 1400)])
+@pytest.mark.parametrize(
+    ("only_a", "only_b"),
+    [(0, 0), (3, 0), (5, 0), (12, 5), (12, 9), (7, 7), (40, 80), (140, 90), (0, 200), (1500, 1400), (20300, 19900)],
+)
 def test_mcnemar_is_the_exact_binomial_test(only_a: int, only_b: int) -> None:
     a = torch.tensor([True] * only_a + [False] * only_b + [True] * 10)
     b = torch.tensor([False] * only_a + [True] * only_b + [True] * 10)
@@ -235,6 +238,41 @@ def test_mcnemar_is_the_exact_binomial_test(only_a: int, only_b: int) -> None:
     assert (found.only_a, found.only_b) == (only_a, only_b)
     expected = stats.binomtest(only_a, only_a + only_b, 0.5).pvalue if only_a + only_b else 1.0
     assert found.p == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_lead_by_hand() -> None:
+    first = torch.tensor([True, True, False, False, False, True])
+    second = torch.tensor([True, False, True, True, True, True])
+    found = paired_difference(second, first)
+    assert found.lead == pytest.approx(2 / 6)
+    # gained 3, lost 1, n 6: (4 - 2) / 8 -+ 1.96 sqrt((6/8 - (2/8)^2) / 8)
+    assert (found.low, found.high) == (
+        pytest.approx(0.25 - 1.95996 * 0.29315, abs=1e-4),
+        pytest.approx(0.82457, abs=1e-4),
+    )
+    swapped = paired_difference(first, second)
+    assert (swapped.low, swapped.high) == (pytest.approx(-found.high), pytest.approx(-found.low))
+
+
+@pytest.mark.parametrize(("gain", "loss"), [(0.02, 0.02), (0.10, 0.03), (0.3, 0.1)])
+def test_the_interval_covers_the_true_difference(gain: float, loss: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    draws = torch.rand(2000, 200, generator=generator)
+    covered = 0
+    for row in draws:
+        second_only, first_only = row < gain, row > 1 - loss
+        found = paired_difference(second_only, first_only)
+        covered += found.low <= gain - loss <= found.high
+    assert 0.935 <= covered / len(draws) <= 0.985
+
+
+def test_a_wider_level_and_no_sample_at_all() -> None:
+    a, b = torch.rand(2, 300, generator=seeded()) < torch.tensor([[0.8], [0.6]])
+    usual, wide = paired_difference(a, b), paired_difference(a, b, level=0.99)
+    ratio = stats.norm.ppf(0.995) / stats.norm.ppf(0.975)
+    assert wide.high - wide.low == pytest.approx(ratio * (usual.high - usual.low))
+    none = paired_difference(a[:0], b[:0])
+    assert (none.lead, none.low, none.high, none.p, none.n) == (0.0, -1.0, 1.0, 1.0, 0)
 
 
 @pytest.mark.parametrize(

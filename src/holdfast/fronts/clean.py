@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
 from holdfast import metrics
 from holdfast.fronts.subject import Subject
 from holdfast.metrics import Estimate, mean_interval, wilson_interval
+from holdfast.pictures import png
 from holdfast.rng import derive
 from holdfast.train.evaluate import Predictions
 from holdfast.types import Finding
 
 PICTURES = 24
-THUMBNAIL = 96
-"""Largest side, in pixels, of a picture kept in the findings."""
 TOP = 5
 BINS = 15
 """Bins of confidence, the number that most papers take."""
@@ -159,13 +154,3 @@ def pictures(subject: Subject) -> list[dict[str, Any]]:
         }
         for i, image in zip(order, images, strict=True)
     ]
-
-
-def png(image: Tensor) -> str:
-    """A uint8 image (C, H, W) as base64 PNG, no larger than a thumbnail."""
-    pixels: Any = image.squeeze(0).numpy() if image.shape[0] == 1 else image.permute(1, 2, 0).numpy()
-    picture = Image.fromarray(np.ascontiguousarray(pixels))
-    picture.thumbnail((THUMBNAIL, THUMBNAIL))
-    file = io.BytesIO()
-    picture.save(file, format="PNG")
-    return base64.b64encode(file.getvalue()).decode("ascii")

@@ -17,9 +17,10 @@ from holdfast.data.layouts.corruption_sets import open_corrupted
 from holdfast.data.loaders import make_loader
 from holdfast.data.splits import Split
 from holdfast.errors import require
-from holdfast.fronts.clean import accuracy, png
+from holdfast.fronts.clean import accuracy
 from holdfast.fronts.subject import Subject
 from holdfast.metrics import bounded_mean, mcnemar
+from holdfast.pictures import png
 from holdfast.rng import derive
 from holdfast.train.precision import autocast, kernels
 from holdfast.types import Finding

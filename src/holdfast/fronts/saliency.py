@@ -18,10 +18,10 @@ from holdfast.borrow import evaluating
 from holdfast.data.augment import to_float
 from holdfast.data.splits import Split
 from holdfast.errors import HoldfastError, require
-from holdfast.fronts.clean import png
 from holdfast.fronts.grad_cam import default_layer, grad_cam
 from holdfast.fronts.subject import Subject
 from holdfast.metrics import mean_interval
+from holdfast.pictures import png
 from holdfast.rng import derive
 from holdfast.types import Finding
 

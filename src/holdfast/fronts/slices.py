@@ -17,9 +17,10 @@ from holdfast.data.augment import to_float
 from holdfast.data.images import peek
 from holdfast.data.splits import FileSplit, Split
 from holdfast.errors import require
-from holdfast.fronts.clean import accuracy, png
+from holdfast.fronts.clean import accuracy
 from holdfast.fronts.subject import Subject
 from holdfast.metrics import combined, fisher_p, holm, proportion
+from holdfast.pictures import png
 from holdfast.rng import derive
 from holdfast.types import Finding
 from holdfast.vicinity.corruptions.colour import luminance

@@ -13,12 +13,12 @@ from holdfast.data.resize import resize
 from holdfast.data.splits import Dataset, Split
 from holdfast.detect.detectors import Detector, make_detector
 from holdfast.detect.evaluation import Evaluation, curves, evaluate
-from holdfast.detect.pictures import png
 from holdfast.detect.seen import ClassifierSight, Images, Seen, look_at
 from holdfast.detect.threshold import Threshold
 from holdfast.errors import HoldfastError
 from holdfast.fronts.subject import Subject
 from holdfast.models.heads import find_head
+from holdfast.pictures import png
 from holdfast.rng import derive
 from holdfast.types import Finding
 

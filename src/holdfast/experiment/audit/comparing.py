@@ -10,7 +10,7 @@ import torch
 from holdfast.experiment.audit.gate import FailOn, Gate, judge
 from holdfast.experiment.audit.opening import Model
 from holdfast.fronts import Outcome
-from holdfast.fronts.alignment.paired import compare
+from holdfast.metrics import paired_difference
 from holdfast.types import Finding
 
 LEVEL: Final = 0.95
@@ -29,7 +29,7 @@ def against(model: Model, other: Model) -> list[Finding]:
         reason = "the two models share no test sample"
         return [Finding("against", "lead", None, 0, where=where, evidence={"reason": reason})]
     first, second = (torch.tensor(side) for side in zip(*pairs, strict=True))
-    pair = compare(second, first, level=LEVEL)
+    pair = paired_difference(first, second, level=LEVEL)
     counts = {"only_this": int((first & ~second).sum()), "only_other": int((second & ~first).sum())}
     return [
         Finding("against", "lead", pair.lead, pair.n, pair.low, pair.high, where, {"level": LEVEL}, counts),

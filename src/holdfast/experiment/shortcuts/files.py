@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from holdfast.data.splits import Split
 from holdfast.files import write_atomic
-from holdfast.fronts.clean import png
 from holdfast.fronts.saliency import looks
+from holdfast.pictures import png
 from holdfast.reports import write_findings
 from holdfast.reports.shortcuts import write_page
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from holdfast.fronts.alignment.paired import Paired, compare
 from holdfast.fronts.alignment.rivals import LEAST_LEAD, LEVEL
+from holdfast.metrics import Paired, paired_difference
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,6 @@ def find_order(predicted: Tensor, labels: Tensor, classes: int) -> Order | None:
     counts += 0.5 * torch.eye(classes)  # where samples say nothing, the order stays
     columns = torch.from_numpy(linear_sum_assignment(counts.numpy(), maximize=True)[1])
     now, then = predicted[judging] == labels[judging], predicted[judging] == columns[labels[judging]]
-    paired = compare(now, then, level=LEVEL)
+    paired = paired_difference(then, now, level=LEVEL)
     better = paired.low > 0 and paired.lead > LEAST_LEAD
     return Order(tuple(columns.tolist()), paired) if better else None

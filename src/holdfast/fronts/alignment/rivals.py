@@ -8,7 +8,7 @@ from typing import Final
 
 from torch import Tensor
 
-from holdfast.fronts.alignment.paired import Paired, compare
+from holdfast.metrics import Paired, paired_difference
 from holdfast.models.sources import HALF, IMAGENET, NONE, Preprocessing
 
 STATED: Final = "stated"
@@ -87,7 +87,7 @@ def judge(
     """Rivals from the best to the worst. stated, rivals: (N,) bool, right or wrong on the same samples."""
     level = 1 - (1 - LEVEL) / max(len(rivals), 1)
     judged = (
-        Rival(name, preprocessing[name], float(right.double().mean()), compare(stated, right, level=level))
+        Rival(name, preprocessing[name], float(right.double().mean()), paired_difference(right, stated, level=level))
         for name, right in rivals.items()
     )
     return tuple(sorted(judged, key=lambda rival: -rival.accuracy))
