@@ -17,6 +17,7 @@ from holdfast.fronts import trust
 from holdfast.fronts.attacks import BUDGETS, RADII, attacks, train_surrogate
 from holdfast.fronts.subject import Subject
 from holdfast.fronts.trust import WARNING
+from holdfast.fronts.verdicts import decode
 from holdfast.train import fit
 from holdfast.types import Finding
 from holdfast.vicinity.attacks import fgsm, pgd
@@ -110,6 +111,19 @@ def test_numbers_are_those_of_the_attacks(
     assert found.high is not None
     assert found.value is not None
     assert found.low < found.value < found.high
+
+
+def test_verdicts_on_single_images_add_up_to_the_strongest(honest: tuple[Finding, ...]) -> None:
+    said = dict(decode(honest[-1].evidence["verdicts"]))
+    n = len(said)
+    assert n == honest[-1].n
+    strongest = [f for f in honest if f.where.get("attack") == "strongest"]
+    down = sum(word == "wrong" for word in said.values())
+    assert down / n == error(honest, "clean", "none", "").value
+    for f in sorted(strongest, key=lambda f: float(f.evidence["radius"])):
+        down += sum(word == f"falls at {f.where['radius']}" for word in said.values())
+        assert down / n == pytest.approx(f.value)
+    assert down + sum(word.startswith("withstands") for word in said.values()) == n
 
 
 def test_the_strongest_is_no_less_than_any(honest: tuple[Finding, ...]) -> None:

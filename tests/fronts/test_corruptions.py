@@ -17,6 +17,7 @@ from holdfast.data import ArraySplit, Dataset
 from holdfast.errors import HoldfastError
 from holdfast.fronts.corruptions import ALEXNET, KEPT, by_severity, corruptions, official_set
 from holdfast.fronts.subject import Subject
+from holdfast.fronts.verdicts import decode
 from holdfast.rng import derive
 from holdfast.types import Finding
 from holdfast.vicinity.corruptions import EIGHT, NINETEEN, corrupt
@@ -60,6 +61,22 @@ def test_every_corruption_at_every_strength(findings: tuple[Finding, ...]) -> No
                 assert found.low < found.high
     assert {f.front for f in findings} == {"corruptions"}
     json.dumps([f.to_json() for f in findings], allow_nan=False)
+
+
+def test_verdicts_on_single_images_add_up_to_the_accuracies(findings: tuple[Finding, ...]) -> None:
+    (evidence,) = [f.evidence["verdicts"] for f in findings if "verdicts" in f.evidence]
+    said = dict(decode(evidence))
+    assert sorted(said) == list(range(90))
+    clean = get(findings, "accuracy", corruption="none").value
+    assert sum(word != "wrong" for word in said.values()) / 90 == clean
+    for name in EIGHT:
+        lost = sum(name in word.removeprefix("wrong under ").split(", ") for word in said.values())
+        drop = get(findings, "drop", corruption=name, strength="1").value
+        assert drop is not None
+        assert lost / 90 >= drop - 1e-12
+        if clean == 1:
+            assert lost / 90 == pytest.approx(drop)
+    assert any(word.startswith("wrong under") for word in said.values())
 
 
 @pytest.mark.parametrize("name", ["rotation", "gaussian-blur", "cutout", "jpeg-compression"])

@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -170,3 +171,13 @@ def test_overlay_is_bright_where_the_map_is() -> None:
 
 def decoded(text: str) -> np.ndarray:
     return np.asarray(Image.open(io.BytesIO(base64.b64decode(text))).convert("RGB")).astype(float)
+
+
+def test_a_program_that_hides_its_layers_says_so() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch advises against what people still have
+        net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 2))
+        program = torch.jit.trace(net, torch.rand(1, 1, 8, 8))  # type: ignore[no-untyped-call]
+    (only,) = saliency(Subject(nn.Sequential(program), corner_data(), CPU))
+    assert only.value is None
+    assert "program hides its layers" in only.evidence["reason"]

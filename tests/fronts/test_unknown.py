@@ -115,10 +115,24 @@ def test_findings_are_json_and_make_a_section(findings: tuple[Finding, ...]) -> 
     assert section([RunFiles("model")]) is None
 
 
-def test_a_model_without_a_head_gets_a_reason() -> None:
-    (found,) = unknown(subject_of(make_data(), nn.Flatten()))
-    assert found.value is None
-    assert "no layer that makes logits" in found.evidence["reason"]
+class Hidden(nn.Module):
+    """The same answers, by a layer that cannot be found, as in a compiled program."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = [Rows(8, 3)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner[0](x)  # type: ignore[no-any-return]
+
+
+def test_a_model_without_a_head_has_the_scores_of_its_logits(findings: tuple[Finding, ...]) -> None:
+    found = unknown(subject_of(make_data(300, 3, test=120), Hidden()))
+    for score in ("msp", "max-logit", "energy"):
+        assert value(found, "auroc", score=score) == value(findings, "auroc", score=score)
+    (without,) = [f for f in found if f.name == "auroc" and f.where == {"score": "knn"}]
+    assert without.value is None
+    assert "features" in without.evidence["reason"]
 
 
 def test_one_class_leaves_only_what_needs_two_out() -> None:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
@@ -35,7 +40,7 @@ class AuditOptions:
     """JSON file that says which model class is which, or 'order'."""
     preprocessing: str = "stated"
     """stated, none, imagenet, half, data, bgr, bytes, undo-imagenet, undo-half or undo-data."""
-    output: Literal["logits", "probabilities", "log-probabilities"] | None = None
+    output: Literal["logits", "probabilities", "log-probabilities", "sigmoid"] | None = None
     """What the model's numbers are (default: decided on a sample)."""
     allow_random: bool = False
     """Audit a model whose answers change from call to call."""
@@ -92,26 +97,51 @@ def audit(words: list[str]) -> int:
     _check(options)
     from holdfast.experiment.audit import run as body
     from holdfast.experiment.audit.plan import Plan
+    from holdfast.train import Interrupted
 
     note = _silent if options.quiet else _narrate
     plan = Plan(**{f.name: getattr(options, f.name) for f in fields(options) if f.name not in OWN})
     out = Path(options.out or _default_out(options))
     try:
-        files = body.audit(
-            options.spec,
-            out,
-            plan,
-            gates=gates,
-            fail_on=options.fail_on,
-            command=shlex.join(["holdfast", "audit", *words]),
-            note=note,
-        )
-    except KeyboardInterrupt:
+        with _ended_by_term():
+            files = body.audit(
+                options.spec,
+                out,
+                plan,
+                gates=gates,
+                fail_on=options.fail_on,
+                command=shlex.join(["holdfast", "audit", *words]),
+                note=note,
+            )
+    except (KeyboardInterrupt, Interrupted) as ended:
         narrate("interrupted; the same command goes on with the fronts that are missing")
-        return 130
+        return 128 + getattr(ended, "signum", signal.SIGINT)
     _summarise(out)
     _print(files, out, as_json=options.json)
     return body.exit_code(files)
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM. Like Ctrl-C it is no Exception, so that neither a front nor the code of a model takes it for a crash."""
+
+    signum = signal.SIGTERM
+
+
+@contextmanager
+def _ended_by_term() -> Iterator[None]:
+    """While open, SIGTERM ends an audit as Ctrl-C does: what was measured is kept, workers are let go."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may set handlers
+        return
+
+    def end(_signum: int, _frame: FrameType | None) -> None:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _check(options: AuditOptions) -> None:

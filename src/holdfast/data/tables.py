@@ -42,6 +42,13 @@ def scan_parquet(path: Path, root: Path | None) -> Listing:
     return _scan(path, root, _read_parquet(path))
 
 
+def read_columns(path: Path, names: Sequence[str]) -> dict[str, list[str]]:
+    """Paths of a table and further columns of it, as text, "" where empty; upper and lower case are the same."""
+    wanted = tuple(name.strip().lower() for name in names)
+    table = _read_csv(path, wanted) if path.suffix.lower() == ".csv" else _read_parquet(path, wanted)
+    return {"path": table.columns["path"], **{n: table.columns[w] for n, w in zip(names, wanted, strict=True)}}
+
+
 def name_order(names: set[str]) -> list[str]:
     """Names sorted; by value where all are numbers.
 
@@ -130,13 +137,13 @@ def _shared(paths: dict[str, set[str]]) -> list[str]:
     ]
 
 
-def _read_csv(path: Path) -> Table:
+def _read_csv(path: Path, extra: Sequence[str] = ()) -> Table:
     try:
         # file names need not be UTF-8; surrogateescape hands their bytes through unharmed
         with path.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
             reader = csv.reader(file, strict=True)
-            header = _header(path, next(reader, []))
-            columns: dict[str, list[str]] = {name: [] for name in header if name in NEEDED + OPTIONAL}
+            header = _header(path, next(reader, []), extra)
+            columns: dict[str, list[str]] = {name: [] for name in header if name in (*NEEDED, *OPTIONAL, *extra)}
             lines = []
             long = []
             for row in reader:
@@ -161,7 +168,7 @@ def _read_csv(path: Path) -> Table:
     return Table(columns, lines, problems=problems)
 
 
-def _read_parquet(path: Path) -> Table:
+def _read_parquet(path: Path, extra: Sequence[str] = ()) -> Table:
     try:
         import pyarrow.parquet as parquet
     except ImportError as error:
@@ -169,8 +176,9 @@ def _read_parquet(path: Path) -> Table:
     try:
         with parquet.ParquetFile(path) as file:
             names = file.schema_arrow.names
-            header = _header(path, names)
-            wanted = {name: raw for name, raw in zip(header, names, strict=True) if name in NEEDED + OPTIONAL}
+            header = _header(path, names, extra)
+            known = (*NEEDED, *OPTIONAL, *extra)
+            wanted = {name: raw for name, raw in zip(header, names, strict=True) if name in known}
             data = file.read(columns=list(wanted.values()))
     except (OSError, ValueError) as error:  # pyarrow's errors are of these kinds
         raise HoldfastError(f"cannot read {printable(path)} as Parquet: {error}; write it again") from error
@@ -178,17 +186,17 @@ def _read_parquet(path: Path) -> Table:
     return Table(columns, range(1, data.num_rows + 1), unit="row")
 
 
-def _header(path: Path, names: Sequence[str]) -> list[str]:
+def _header(path: Path, names: Sequence[str], extra: Sequence[str] = ()) -> list[str]:
     """Column names as they are looked up, once those needed are there, each once."""
     header = [name.strip().lower() for name in names]
     there = ", ".join(printable(name) for name in names) or "none"
-    for name in NEEDED:
+    for name in (*NEEDED, *extra):
         if name not in header:
             raise HoldfastError(
                 f"{printable(path)} has no column {name!r}; its columns are: {there}. "
-                f"Needed: {', '.join(NEEDED)}; optional: {', '.join(OPTIONAL)}"
+                f"Needed: {', '.join((*NEEDED, *extra))}; optional: {', '.join(OPTIONAL)}"
             )
-    for name in NEEDED + OPTIONAL:
+    for name in (*NEEDED, *OPTIONAL, *extra):
         if header.count(name) > 1:
             raise HoldfastError(f"{printable(path)} has the column {name!r} more than once ({there}); keep one")
     return header

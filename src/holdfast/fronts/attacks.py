@@ -21,6 +21,7 @@ from holdfast.errors import require, unknown
 from holdfast.fronts import trust
 from holdfast.fronts.subject import Subject
 from holdfast.fronts.trust import WARNING, Check
+from holdfast.fronts.verdicts import WRONG, encode
 from holdfast.metrics import wilson_interval
 from holdfast.rng import derive
 from holdfast.train.api import fit
@@ -109,7 +110,7 @@ def attacks(
         "seed": subject.seed,
         "surrogate": "none" if other is None else "given" if surrogate is not None else plan.surrogate_model,
     }
-    return _findings(wrong, unlimited, named, checks, settings)
+    return _findings(bench.index, wrong, unlimited, named, checks, settings)
 
 
 def train_surrogate(subject: Subject, plan: Budget) -> nn.Module | None:
@@ -142,7 +143,7 @@ class _Bench:
         require(images >= 1, f"images must be >= 1, got {images}")
         self.subject, self.plan = subject, plan
         generator = torch.Generator().manual_seed(derive(subject.seed, "attacks/images"))
-        index = torch.randperm(len(subject.split), generator=generator)[:images].sort().values
+        self.index = index = torch.randperm(len(subject.split), generator=generator)[:images].sort().values
         labels = subject.split.labels[index]
         require(len(index) > 0, f"{subject.data.name} has no test images to attack")
         self.batches = [
@@ -288,7 +289,20 @@ def radius_text(radius: float, norm: Norm) -> str:
     return f"{radius * 255:.4g}/255" if norm == "linf" else f"{radius:.4g}"
 
 
+def fallen(wrong: Mapping[Key, Tensor], norm: Norm) -> list[str]:
+    """What each image can bear: the smallest radius at which some attack brings it down."""
+    radii = sorted({key[2] for key in wrong if key[2]})
+    said = [f"withstands {radius_text(radii[-1], norm)}"] * len(wrong["clean", NONE, 0.0])
+    for radius in reversed(radii):
+        for i in _any(wrong, radius, lambda key: True).nonzero().flatten().tolist():
+            said[i] = f"falls at {radius_text(radius, norm)}"
+    for i in wrong["clean", NONE, 0.0].nonzero().flatten().tolist():
+        said[i] = WRONG
+    return said
+
+
 def _findings(
+    positions: Tensor,
     wrong: Mapping[Key, Tensor],
     unlimited: Tensor,
     presets: Mapping[str, Tensor],
@@ -321,7 +335,12 @@ def _findings(
     failed = [check.name for check in checks if check.passed is False]
     made.append(
         Finding(
-            "attacks", "trusted", float(trusted), len(clean), settings=settings, evidence={"failed": failed, **verdict}
+            "attacks",
+            "trusted",
+            float(trusted),
+            len(clean),
+            settings=settings,
+            evidence={"failed": failed, "verdicts": encode(positions, fallen(wrong, norm)), **verdict},
         )
     )
     return tuple(made)

@@ -15,6 +15,7 @@ from torch import nn
 
 from holdfast.data import Dataset, load
 from holdfast.errors import HoldfastError, unknown
+from holdfast.fronts.alignment.outputs import check_finite
 from holdfast.fronts.attacks import attacks
 from holdfast.fronts.clean import clean
 from holdfast.fronts.corruptions import corruptions
@@ -25,6 +26,7 @@ from holdfast.fronts.slices import slices
 from holdfast.fronts.subject import Subject
 from holdfast.fronts.unknown import unknown as unknown_inputs
 from holdfast.train.api import resolve_device
+from holdfast.train.signals import Interrupted
 from holdfast.types import Finding
 
 State = Literal["measured", "not applicable", "crashed", "skipped"]
@@ -97,6 +99,8 @@ def measure(name: str, subject: Subject, settings: Mapping[str, Any] | None = No
                 return ended("crashed", f"out of memory with a single image a batch: {_first_line(error)}")
             subject = smaller(subject)
             notes.append(f"out of memory: batches of {subject.batch_size} instead of {2 * subject.batch_size}")
+        except Interrupted:  # Ctrl-C while a front trained a model of its own
+            raise
         except HoldfastError as error:
             return ended("crashed", str(error))
         except Exception as error:  # a front must not take the others along, whatever the model's code raises
@@ -109,7 +113,8 @@ def measure(name: str, subject: Subject, settings: Mapping[str, Any] | None = No
 def ready(subject: Subject) -> tuple[Subject, tuple[str, ...]]:
     """The subject with its logits computed, in batches that memory holds, and what to say of it.
 
-    A model that does not fit the data is bad input, found here once, and not a crash of every front.
+    A model that does not fit the data, or answers with NaN, is bad input, found here once, and not a crash of every
+    front.
     """
     notes: list[str] = []
     while True:
@@ -123,6 +128,7 @@ def ready(subject: Subject) -> tuple[Subject, tuple[str, ...]]:
             subject = smaller(subject)
             notes.append(f"out of memory: batches of {subject.batch_size} instead of {2 * subject.batch_size}")
         else:
+            check_finite(subject.predictions.logits, "the test set")
             return subject, tuple(notes)
 
 

@@ -19,6 +19,7 @@ from holdfast.data.splits import Split
 from holdfast.errors import require
 from holdfast.fronts.clean import accuracy
 from holdfast.fronts.subject import Subject
+from holdfast.fronts.verdicts import RIGHT, WRONG, encode
 from holdfast.metrics import bounded_mean, mcnemar
 from holdfast.pictures import png
 from holdfast.rng import derive
@@ -76,7 +77,8 @@ def corruptions(
     )
     bench = _Bench(subject, IMAGES[subject.device.type] if images is None else images)
     eight = {(name, f"{s:g}"): _by_strength(name, s) for name in EIGHT for s in strengths}
-    found = list(_Eight(bench.correct, bench.measure(eight), tuple(f"{s:g}" for s in strengths), bench.settings).all())
+    right = bench.measure(eight)
+    found = list(_Eight(bench.correct, right, tuple(f"{s:g}" for s in strengths), bench.settings).all())
     if nineteen:
         many = {
             (name, str(s)): _by_severity(name, s, frost_folder) for name in NINETEEN for s in sorted(set(severities))
@@ -84,7 +86,11 @@ def corruptions(
         found += by_severity(bench.measure(many), bench.settings, family="nineteen", baseline=baseline)
     if official is not None:
         found += official_set(subject, official, baseline=baseline)
-    found.append(Finding("corruptions", "examples", None, 0, evidence={"examples": examples(subject, bench.index)}))
+    evidence = {
+        "examples": examples(subject, bench.index),
+        "verdicts": encode(bench.index, failures(bench.correct, right, f"{min(strengths):g}")),
+    }
+    found.append(Finding("corruptions", "examples", None, 0, evidence=evidence))
     return tuple(found)
 
 
@@ -144,6 +150,15 @@ class _Bench:
 def exact(device: torch.device) -> AbstractContextManager[None]:
     """Full float32 while images are made: blurs and warps are matrix products, which TF32 would round."""
     return kernels("fp32", deterministic=False) if device.type == "cuda" else nullcontext()
+
+
+def failures(clean: Tensor, right: Mapping[Key, Tensor], strength: str) -> list[str]:
+    """Under which corruptions of a strength each image is lost; that it is wrong as it is, or right under all."""
+    said = []
+    for i, known in enumerate(clean.tolist()):
+        lost = [name for (name, own), values in right.items() if own == strength and not values[i]]
+        said.append(f"wrong under {', '.join(lost)}" if known and lost else RIGHT if known else WRONG)
+    return said
 
 
 @dataclass(frozen=True)

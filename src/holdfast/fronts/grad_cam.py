@@ -76,10 +76,12 @@ def default_layer(model: nn.Module, x: Tensor) -> nn.Module:
         stack.enter_context(_borrowed(model, x))
         stack.enter_context(torch.no_grad())
         for name, module in model.named_modules():
-            if module is not model:
+            if module is not model and not isinstance(module, torch.jit.ScriptModule):  # these take no hooks
                 stack.callback(module.register_forward_hook(see(name)).remove)
         model(x[:1])
     found = tokens or planes
+    if not found and any(isinstance(m, torch.jit.ScriptModule | torch.fx.GraphModule) for m in model.modules()):
+        raise HoldfastError("a TorchScript or exported program hides its layers; give the model it was made from")
     if not found:
         raise HoldfastError(
             f"no layer of {type(model).__name__} keeps the plane of a {x.shape[2]}×{x.shape[3]} picture; name one with "

@@ -13,6 +13,7 @@ from holdfast.data.splits import aligned_groups
 from holdfast.errors import require
 from holdfast.fronts.clean import accuracy, harmonic_mean
 from holdfast.fronts.subject import Subject
+from holdfast.fronts.verdicts import encode
 from holdfast.metrics import Estimate, combined, lowest, proportion, widest_gap, wilson_interval
 from holdfast.types import Finding
 
@@ -71,7 +72,12 @@ def by_column(subject: Subject, column: Groups) -> list[Finding]:
     marginal = hits.sum(0).tolist(), counts.sum(0).tolist()
     if sum(n > 0 for n in marginal[1]) > 1:
         found.append(_finding("gap", widest_gap(*marginal), {"between": "best and worst group"}))
-    return [*found, *cells(hits, counts, classes, column)]
+    table, worst = cells(hits, counts, classes, column)
+    inside = (seen.labels == worst[0]) & (column.ids == worst[1])
+    said = "worst" if key == OWN else f"worst by {key}"
+    positions = inside.nonzero().flatten()
+    evidence = {**table[0].evidence, "verdicts": encode(positions, [said] * len(positions))}
+    return [*found, replace(table[0], evidence=evidence), *table[1:]]
 
 
 def sides(correct: Tensor, labels: Tensor, column: Groups) -> list[Finding]:
@@ -90,8 +96,10 @@ def sides(correct: Tensor, labels: Tensor, column: Groups) -> list[Finding]:
     return [*found, _finding("gap", gap, between)]
 
 
-def cells(hits: Tensor, counts: Tensor, classes: Sequence[str], column: Groups) -> list[Finding]:
-    """Every cell of class and group, the worst of them, and the mean that counts every cell the same."""
+def cells(
+    hits: Tensor, counts: Tensor, classes: Sequence[str], column: Groups
+) -> tuple[list[Finding], tuple[int, int]]:
+    """The worst cell of class and group, the mean that counts every cell the same, and every cell; which is worst."""
     table = {
         "column": column.name,
         "classes": list(classes),
@@ -119,7 +127,7 @@ def cells(hits: Tensor, counts: Tensor, classes: Sequence[str], column: Groups) 
         _finding("balanced-accuracy", balanced, {}, {"cells": len(sizes), "empty": int((~filled).sum())}),
     ]
     if counts.numel() > MOST_CELLS:
-        return made
+        return made, at
     for label, name in enumerate(classes):
         for group, other in enumerate(column.names):
             where = {"class": name, column.name: other}
@@ -129,7 +137,7 @@ def cells(hits: Tensor, counts: Tensor, classes: Sequence[str], column: Groups) 
             else:
                 interval = wilson_interval(right_here, n)
                 made.append(Finding("groups", "accuracy", right_here / n, n, *interval, where))
-    return made
+    return made, at
 
 
 def tabulate(correct: Tensor, labels: Tensor, ids: Tensor, classes: int, count: int) -> tuple[Tensor, Tensor]:

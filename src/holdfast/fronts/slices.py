@@ -73,8 +73,8 @@ def slices(
 ) -> tuple[Finding, ...]:
     """Weak parts by brightness, contrast, colourfulness, sharpness, size and aspect, and by any column.
 
-    columns: (N,) numbers a test sample, by name; whole numbers are taken for kinds, and ``names`` may name them. level:
-    the chance that a model without any weak part has one confirmed.
+    columns: (N,) numbers a test sample, by name; whole numbers are taken for kinds, those below 0 for unknown, and
+    ``names`` may name them. level: the chance that a model without any weak part has one confirmed.
     """
     require(0 < level < 1, f"level must be in (0, 1), got {level}")
     values = {**appearance(subject), **file_sizes(subject.split), **_checked(columns or {}, len(subject.split))}
@@ -205,7 +205,7 @@ def file_sizes(split: Split) -> dict[str, Tensor]:
 
 def profile(values: Tensor, correct: Tensor) -> dict[str, list[float]]:
     """Accuracy along an attribute, in tenths of the samples, on both halves: for the eye, not for a verdict."""
-    known = (~values.isnan()).nonzero().flatten()
+    known = _known(values).nonzero().flatten()
     order = known[values[known].argsort(stable=True)]
     parts = [part for part in order.tensor_split(TENTHS) if len(part)]
     return {
@@ -273,8 +273,12 @@ def _examples(subject: Subject, positions: Tensor) -> list[dict[str, Any]]:
     ]
 
 
+def _known(values: Tensor) -> Tensor:
+    return ~values.isnan() if values.is_floating_point() else values >= 0
+
+
 def _distinct(values: Tensor) -> list[float]:
-    return sorted(set(values[~values.isnan()].tolist()))
+    return sorted(set(values[_known(values)].tolist()))
 
 
 def _varies(values: Tensor) -> bool:

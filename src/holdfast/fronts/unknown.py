@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from holdfast.borrow import evaluating
 from holdfast.data import load
 from holdfast.data.resize import resize
 from holdfast.data.splits import Dataset, Split
@@ -20,6 +22,7 @@ from holdfast.fronts.subject import Subject
 from holdfast.models.heads import find_head
 from holdfast.pictures import png
 from holdfast.rng import derive
+from holdfast.train.precision import autocast
 from holdfast.types import Finding
 
 SCORES: Final = ("msp", "max-logit", "energy", "knn", "mahalanobis", "relative-mahalanobis", "vim")
@@ -40,14 +43,14 @@ def unknown(
     """AUROC, average precision and FPR95 of each score on each kind of foreign image, against the test images.
 
     foreign: images of no class of the model, by name; by default noise and, unless they are what the model knows, the
-    embedded digits. Distances are to training images; thresholds come from the other half of the test images, so that
+    embedded digits. A program that hides its layers has logits alone, and the scores of those. Distances are to
+    training images; thresholds come from the other half of the test images, so that
     nothing is set on what it is judged on.
     """
     seed = subject.seed
-    sight = ClassifierSight(subject.model, subject.precision)
+    sight = sight_of(subject)
     settings = {"false_alarm_rate": FALSE_ALARMS, "seed": seed, "train_images": MOST_TRAIN}
     try:
-        find_head(subject.model)
         train = look_at(sight, _sample(subject.data.train, MOST_TRAIN, seed), workers=subject.workers)
         test = look_at(sight, subject.split, workers=subject.workers)
     except HoldfastError as error:
@@ -75,6 +78,29 @@ def unknown(
         found += _findings(together, {"score": score}, settings, seed)
     found.append(_misses(seen, sets, subject, settings))
     return tuple(found)
+
+
+@dataclass(frozen=True, eq=False)
+class LogitSight:
+    """Logits alone, of a program whose features cannot be reached: TorchScript, .pt2, ONNX."""
+
+    model: nn.Module
+    device: torch.device
+    precision: str = "fp32"
+
+    @torch.no_grad()
+    def look(self, x: Tensor) -> Seen:
+        with evaluating(self.model), autocast(self.precision, x.device):
+            return Seen(logits=self.model(x).float())
+
+
+def sight_of(subject: Subject) -> ClassifierSight | LogitSight:
+    """All of what the model sees, or what it says where its last layer is not to be found."""
+    try:
+        find_head(subject.model)
+    except HoldfastError:
+        return LogitSight(subject.model, subject.device, subject.precision)
+    return ClassifierSight(subject.model, subject.precision)
 
 
 class Judged:
@@ -150,7 +176,7 @@ def _sample(split: Split, most: int, seed: int) -> Split:
     return split.subset(torch.randperm(len(split), generator=generator)[:most].sort().values)
 
 
-def _fitted(name: str, sight: ClassifierSight, train: Seen) -> tuple[Detector | None, dict[str, Any]]:
+def _fitted(name: str, sight: ClassifierSight | LogitSight, train: Seen) -> tuple[Detector | None, dict[str, Any]]:
     """The detector, or why it cannot be: too few classes or features."""
     try:
         settings = {"k": min(5, len(train))} if name == "knn" else {}

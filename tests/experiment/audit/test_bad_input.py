@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from holdfast.cli import main
+from holdfast.fronts.alignment.align import draw
 from tests.experiment.audit.nearest import MODEL, QUICK
 
 
@@ -44,6 +46,41 @@ def test_bad_input_exits_with_2_and_leaves_nothing(
 def test_a_gate_that_cannot_be_is_refused_before_anything_runs(folder: Path, gate: list[str]) -> None:
     assert main(["audit", MODEL, *QUICK, *gate]) == 2
     assert "nearest" not in sys.modules
+
+
+RARE = """
+import torch
+from torch import nn
+
+
+class Rare(nn.Module):
+    def __init__(self, wrong):
+        super().__init__()
+        self.wrong = wrong
+
+    def forward(self, x):
+        z = x.mean((2, 3))[:, :1] * torch.linspace(-1, 1, 10)
+        return torch.where((x[:, :1, 0, 0] == 1 / 255), torch.full_like(z, self.wrong), z)
+
+
+def make():
+    return Rare(float("nan"))
+"""
+
+
+def test_nan_beyond_the_sample_is_bad_input_too(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One image of 600, which the 512 that decide do not hold."""
+    images = np.zeros((600, 4, 4), np.uint8)
+    outside = next(i for i in range(600) if i not in draw(600, 512, 0).tolist())
+    images[outside, 0, 0] = 1
+    labels = np.arange(600) % 10
+    np.savez("d.npz", x_train=images[:10], y_train=labels[:10], x_test=images, y_test=labels)
+    Path("rare.py").write_text(RARE)
+    assert main(["audit", "python:rare:make", "--data", "d.npz", "--device", "cpu", "--out", "out"]) == 2
+    assert f"NaN or infinity for 1 of 600 images, the first at position {outside} of the test set" in (
+        capsys.readouterr().err
+    )
+    assert not Path("out").exists()
 
 
 def test_a_training_run_is_not_written_over(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

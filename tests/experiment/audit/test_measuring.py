@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ import pytest
 from holdfast.cli import main
 from holdfast.fronts import FRONTS, Subject
 from holdfast.reports import read_findings
+from holdfast.train import Interrupted
 from holdfast.types import Finding
 from tests.experiment.audit.nearest import MODEL, QUICK
 
@@ -59,6 +63,37 @@ def test_an_interrupted_audit_goes_on_with_what_is_missing(
     sys.modules.pop("nearest", None)
     assert main([*words, "--seed", "1"]) == 0
     assert ran == ["clean", "groups", "slices"]  # the same weights behind other code are another model
+
+
+@pytest.mark.parametrize(("end", "code"), [("SIGTERM", 143), ("SIGINT", 130), ("training", 130)])
+def test_every_way_to_stop_keeps_what_was_measured(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], end: str, code: int
+) -> None:
+    def stopped(subject: Subject) -> tuple[Finding, ...]:
+        try:
+            if end == "training":  # what the engine raises where a front trains a model of its own
+                raise Interrupted(signal.SIGINT, "stopped at step 3")
+            os.kill(os.getpid(), getattr(signal, end))
+            time.sleep(10)
+        except Exception as error:
+            if end != "training":
+                pytest.fail(f"the code of a model could swallow {error!r}")
+            raise
+        return ()
+
+    groups = FRONTS["groups"]
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setitem(FRONTS, "groups", stopped)
+    words = ["audit", MODEL, *QUICK, "--only", "clean", "groups", "--out", "out"]
+    assert main(words) == code
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert "goes on with the fronts that are missing" in capsys.readouterr().err
+    assert [p.name for p in Path("out/fronts").iterdir()] == ["clean.json"]
+    monkeypatch.setitem(FRONTS, "groups", groups)
+    assert main(words) == 0
+    said = capsys.readouterr().err
+    assert "clean: measured before" in said
+    assert "groups: measured," in said
 
 
 def test_a_budget_is_said_and_what_it_leaves_no_time_for_is_skipped(

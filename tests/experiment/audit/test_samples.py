@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 
 from holdfast.experiment.audit.samples import verdicts
+from holdfast.fronts.groups import groups
+from holdfast.fronts.verdicts import encode
 from holdfast.types import Finding
 from tests.fronts.told import one_hot, split, told
 
@@ -14,12 +16,12 @@ def test_verdicts_speak_of_single_images() -> None:
     test = split(labels, torch.tensor([0, 1, 0, 1]))
     subject = told(one_hot(torch.tensor([0, 1, 1, 1]), 2), test, group_names=("red", "blue"))
     findings = [
-        Finding("groups", "worst-group", 0.0, 1, 0, 1, evidence={"cell": {"class": "c0", "group": "blue"}}),
-        Finding("attacks", "error", 0.5, 2, evidence={"verdicts": {"positions": [3, 1], "right": [True, False]}}),
+        *groups(subject),
+        Finding("attacks", "error", 0.5, 2, evidence={"verdicts": encode(torch.tensor([3, 1]), ["right", "wrong"])}),
     ]
     assert verdicts(subject, findings) == {
         "clean": ["right", "wrong", "right", "right"],
-        "groups": ["", "worst", "", ""],
+        "groups": [None, "worst", None, None],
         "attacks": [None, "wrong", None, "right"],
     }
 

@@ -55,7 +55,7 @@ def measure_all(
 def _one(model: Model, name: str, still: list[str], clock: Clock | None, note: Note) -> Outcome:
     if name in model.not_applicable:
         return Outcome(name, "not applicable", reason=model.not_applicable[name])
-    settings = dict(model.settings.get(name, {}))
+    settings = dict(model.columns.settings().get(name, {}))
     notes: tuple[str, ...] = ()
     if clock is not None:
         if clock.left <= 0 and name in WEIGHTS:
@@ -90,6 +90,7 @@ def _key(model: Model, front: str, plan: Plan) -> dict[str, Any]:
         "data": {k: model.data[k] for k in ("hash", "n", "classes", "shape")},
         "device": model.subject.device.type,
         "group": list(plan.group),
+        "columns": model.columns.hash(),
         **asked,
     }
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from holdfast.data import Dataset, load
 from holdfast.data.splits import FileSplit
 from holdfast.errors import require
+from holdfast.experiment.audit.columns import FILES, OWN, Columns, columns_of
 from holdfast.experiment.audit.files import hash_data
 from holdfast.experiment.audit.plan import Note, Plan
 from holdfast.experiment.audit.told import told_subject
@@ -40,7 +41,7 @@ class Model:
     model: dict[str, Any]
     data: dict[str, Any]
     not_applicable: dict[str, str] = field(default_factory=dict)
-    settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    columns: Columns = field(default_factory=Columns)
     extra: tuple[Finding, ...] = ()
     fix: Callable[[Finding], Finding] | None = None
 
@@ -63,11 +64,14 @@ def open_all(specs: Sequence[str], plan: Plan, device: torch.device, note: Note)
 
 
 def _open(spec: str, name: str, plan: Plan, device: torch.device, sets: dict[int | None, Dataset], note: Note) -> Model:
+    by_name = plan.group != plan.group[:1] or plan.group in ((), (OWN,)) or Path(str(plan.data)).suffix.lower() in FILES
+
+    def loaded(size: int | None, group: str | None) -> Dataset:
+        return load(str(plan.data), root=plan.root, image_size=size, group=group)
+
     def data_of(size: int | None) -> Dataset:
         if size not in sets:
-            group = plan.group[0] if plan.group else None
-            require(len(plan.group) < 2, "several --group columns are read from --predictions; data has one")
-            sets[size] = load(str(plan.data), root=plan.root, image_size=size, group=group)
+            sets[size] = loaded(size, None if by_name else plan.group[0])
             for text in sets[size].notes:
                 note(f"data: {text}")
         return sets[size]
@@ -108,7 +112,12 @@ def _open(spec: str, name: str, plan: Plan, device: torch.device, sets: dict[int
     record = {"name": name, "spec": spec, "source": opened.source, "hash": opened.hash, **aligned.record()}
     if opened.hash is None or opened.source in CODE:
         record["answers_hash"] = _hash_answers(subject.predictions.logits)
-    return Model(name, subject, record, _data_record(data, subject), blocked, extra=extra)
+    columns = Columns()
+    if by_name and plan.group:
+        columns = columns_of(
+            str(plan.data), plan.group, data, subject.data, root=plan.root, again=lambda g: loaded(plan.image_size, g)
+        )
+    return Model(name, subject, record, _data_record(data, subject), blocked, columns, extra=extra)
 
 
 def _align(opened: Opened, data: Dataset, plan: Plan, name: str, note: Note) -> Aligned:
@@ -152,7 +161,8 @@ def _from_predictions(plan: Plan, device: torch.device, note: Note) -> Model:
         "warnings": list(read.warnings),
     }
     about = {**_data_record(made.subject.data, made.subject), "scores": read.scores}
-    return Model(name, made.subject, record, about, made.not_applicable, made.settings, fix=made.fix)
+    columns = Columns(read.columns)
+    return Model(name, made.subject, record, about, made.not_applicable, columns, fix=made.fix)
 
 
 def names_of(specs: Sequence[str]) -> list[str]:

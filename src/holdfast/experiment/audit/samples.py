@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from holdfast.experiment.audit.files import HIDDEN
 from holdfast.experiment.audit.opening import Model
 from holdfast.fronts import Subject
 from holdfast.fronts.slices import Slice, appearance, file_sizes
+from holdfast.fronts.verdicts import RIGHT, WRONG, decode
 from holdfast.types import Finding
-
-RIGHT, WRONG = "right", "wrong"
 
 
 def sample_columns(
@@ -31,43 +31,36 @@ def sample_columns(
         "confidence": [None] * len(split) if model.data.get("scores") is False else confidence.tolist(),
         "group": groups,
     }
-    return columns | verdicts(model.subject, findings)
+    columns |= {f"group {name}": [word or None for word in words] for name, words in model.columns.test.items()}
+    extra = model.columns.settings().get("slices", {}).get("columns", {})
+    return columns | verdicts(model.subject, findings, extra)
 
 
-def verdicts(subject: Subject, findings: Sequence[Finding]) -> dict[str, list[str | None]]:
-    """One column a front that speaks of single images; None where it did not look at one.
+def verdicts(
+    subject: Subject, findings: Sequence[Finding], columns: Mapping[str, Tensor] | None = None
+) -> dict[str, list[str | None]]:
+    """One column a front that speaks of single images; None where it says nothing of one.
 
-    clean: right or wrong. groups: "worst" in the worst cell. slices: the confirmed weak parts an image belongs to. Any
-    front may give more: a finding whose evidence has ``verdicts``, {"positions": [...], "right": [...]}.
+    clean: right or wrong. slices: the confirmed weak parts an image belongs to; columns: what they were looked for in
+    beyond appearance. Any other front leaves words in its evidence, see :mod:`holdfast.fronts.verdicts`.
     """
     made: dict[str, list[str | None]] = {
         "clean": [RIGHT if right else WRONG for right in subject.predictions.correct.tolist()]
     }
-    worst = [f for f in findings if (f.front, f.name) == ("groups", "worst-group") and "cell" in f.evidence]
-    if worst and "group" in worst[0].evidence["cell"]:
-        made["groups"] = _in_cell(subject, worst[0].evidence["cell"])
     confirmed = [f for f in findings if f.front == "slices" and f.evidence.get("confirmed") is True]
     if confirmed:
-        made["slices"] = _in_slices(subject, confirmed)
+        made["slices"] = _in_slices(subject, confirmed, columns or {})
     for f in findings:
         given = f.evidence.get("verdicts")
         if isinstance(given, Mapping):
             column = made.setdefault(f.front, [None] * len(subject.split))
-            for position, right in zip(given["positions"], given["right"], strict=True):
-                column[position] = RIGHT if right else WRONG
+            for position, word in decode(given):
+                column[position] = "; ".join(filter(None, (column[position], word)))
     return made
 
 
-def _in_cell(subject: Subject, cell: Mapping[str, str]) -> list[str | None]:
-    data, seen = subject.data, subject.predictions
-    inside = seen.labels == data.classes.index(cell["class"])
-    if cell["group"] in data.group_names:
-        inside &= seen.groups == data.group_names.index(cell["group"])
-    return ["worst" if i else "" for i in inside.tolist()]
-
-
-def _in_slices(subject: Subject, confirmed: Sequence[Finding]) -> list[str | None]:
-    values: dict[str, Any] = {**appearance(subject), **file_sizes(subject.split)}
+def _in_slices(subject: Subject, confirmed: Sequence[Finding], columns: Mapping[str, Tensor]) -> list[str | None]:
+    values: dict[str, Any] = {**appearance(subject), **file_sizes(subject.split), **columns}
     parts: list[list[str]] = [[] for _ in range(len(subject.split))]
     for f in confirmed:
         evidence = f.evidence

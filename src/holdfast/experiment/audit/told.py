@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from holdfast.data.splits import ArraySplit, Dataset
-from holdfast.data.tables import name_order
 from holdfast.fronts import FRONTS, Subject
 from holdfast.fronts.alignment import PredictionTable
 from holdfast.types import Finding
@@ -24,11 +23,10 @@ NO_SCORES: Final = "the file has predictions without scores"
 
 @dataclass(frozen=True, eq=False)
 class Told:
-    """settings: what to tell a front. fix: a finding without what the file cannot know."""
+    """not_applicable: front -> why. fix: a finding without what the file cannot know."""
 
     subject: Subject
     not_applicable: dict[str, str]
-    settings: dict[str, dict[str, Any]]
     fix: Callable[[Finding], Finding]
 
 
@@ -62,17 +60,4 @@ def told_subject(
             return replace(found, evidence={**found.evidence, "pictures": kept})
         return found
 
-    return Told(subject, blocked, _columns(read), fix)
-
-
-def _columns(read: PredictionTable) -> dict[str, dict[str, Any]]:
-    """Group columns of the file, for the front that takes several."""
-    if not read.columns:
-        return {}
-    columns: dict[str, Tensor] = {}
-    names: dict[str, tuple[str, ...]] = {}
-    for column, words in read.columns.items():
-        names[column] = tuple(name_order(set(words) - {""}))
-        number = {name: i for i, name in enumerate(names[column])} | {"": -1}
-        columns[column] = torch.tensor([number[word] for word in words])
-    return {"groups": {"columns": columns, "names": names}}
+    return Told(subject, blocked, fix)

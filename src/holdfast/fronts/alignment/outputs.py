@@ -57,7 +57,7 @@ def kind_warning(outputs: Tensor, kind: str) -> str | None:
     return None
 
 
-def check_finite(outputs: Tensor) -> None:
+def check_finite(outputs: Tensor, of: str = "the sample") -> None:
     """Refuse NaN and infinity; minus infinity passes, as the logarithm of a probability of zero."""
     bad = (outputs.isnan() | (outputs == float("inf"))).any(1) | (outputs == float("-inf")).all(1)
     if not bool(bad.any()):
@@ -65,7 +65,7 @@ def check_finite(outputs: Tensor) -> None:
     first = int(bad.nonzero()[0])
     raise HoldfastError(
         f"the model gives NaN or infinity for {int(bad.sum())} of {len(outputs)} images, the first at position {first} "
-        "of the sample; check its weights and its preprocessing, and try --precision fp32"
+        f"of {of}; check its weights and its preprocessing, and try --precision fp32"
     )
 
 
