@@ -109,6 +109,7 @@ def test_shared_pictures_contradict_the_shortcut_and_mistakes_follow() -> None:
 
 
 def test_the_model_is_given_back_and_the_seed_decides() -> None:
+    torch.manual_seed(0)
     data, model = make_data(groups=2), nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), Pooled(4, 3))
     model.train()
     before = {k: v.clone() for k, v in model.state_dict().items()}

@@ -66,6 +66,8 @@ class AuditOptions:
     """What gates look at: the value, or the end of its interval that speaks against the model."""
     max_drop: UseAppendAction[tuple[str, ...]] = ()
     """Exit with 1 where a number is lower than --against's by more, such as clean=0.01."""
+    samples: Literal["csv", "parquet"] = "csv"
+    """What the table of samples is written as; Parquet needs pyarrow."""
     no_images: bool = False
     """No pictures in what is written."""
     redact_paths: bool = False

@@ -2,13 +2,40 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 import torch
 
+from holdfast.cli import main
 from holdfast.experiment.audit.samples import verdicts
 from holdfast.fronts.groups import groups
 from holdfast.fronts.verdicts import encode
 from holdfast.types import Finding
+from tests.experiment.audit.nearest import MODEL, QUICK, table
 from tests.fronts.told import one_hot, split, told
+
+
+def test_parquet_holds_what_csv_holds(folder: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    words = ["audit", MODEL, *QUICK, "--only", "clean", "groups", "--quiet", "--out", "out"]
+    assert main(words) == 0
+    rows = table(Path("out"))
+    assert main([*words, "--samples", "parquet"]) == 0
+    assert not Path("out/samples.csv").exists()  # of another audit, perhaps
+    read = parquet.read_table("out/samples.parquet").to_pylist()
+    assert [{k: "" if v is None else str(v) for k, v in row.items()} for row in read] == rows
+    assert isinstance(read[0]["confidence"], float)
+    assert isinstance(read[0]["id"], int)
+
+
+def test_parquet_without_its_library_is_refused_before_anything_runs(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("holdfast.experiment.audit.samples.find_spec", lambda name: None)
+    assert main(["audit", MODEL, *QUICK, "--samples", "parquet", "--out", "out"]) == 2
+    assert "pip install 'holdfast[parquet]'" in capsys.readouterr().err
+    assert not Path("out").exists()
 
 
 def test_verdicts_speak_of_single_images() -> None:

@@ -26,6 +26,7 @@ class Plan:
     root: str | None = None
     image_size: int | None = None
     budget: str | None = None
+    samples: str = "csv"
     no_images: bool = False
     redact_paths: bool = False
     seed: int = 0

@@ -15,10 +15,9 @@ from holdfast.experiment.audit.gate import FailOn, Gate
 from holdfast.experiment.audit.measuring import measure_all
 from holdfast.experiment.audit.opening import open_all
 from holdfast.experiment.audit.plan import Note, Plan
-from holdfast.experiment.audit.samples import sample_columns
+from holdfast.experiment.audit.samples import check_kind, sample_columns, write_table
 from holdfast.fronts import FRONTS, check_names
 from holdfast.reports.findings import FindingsFile, write_findings
-from holdfast.reports.samples_table import write_samples
 from holdfast.train.api import resolve_device
 
 
@@ -37,6 +36,7 @@ def audit(
     Every model is opened and aligned before the first front runs, so that bad input costs no time.
     """
     require(plan.batch_size >= 1, f"batch_size must be >= 1, got {plan.batch_size}")
+    check_kind(plan.samples)
     fronts = check_names(plan.only or list(FRONTS))
     seconds = None if plan.budget is None else parse_budget(plan.budget)
     device = resolve_device(plan.device)
@@ -66,7 +66,7 @@ def audit(
             fronts=[hide(outcome.record()) for outcome in outcomes],
             gates=judged if i == 0 else [],
         )
-        write_samples(folder / "samples.csv", sample_columns(model, found[i], redacted=plan.redact_paths))
+        write_table(folder, sample_columns(model, found[i], redacted=plan.redact_paths), plan.samples)
     return render(out, folders)
 
 

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
+from holdfast.errors import require, unknown
 from holdfast.experiment.audit.files import HIDDEN
 from holdfast.experiment.audit.opening import Model
+from holdfast.files import write_atomic
 from holdfast.fronts import Subject
 from holdfast.fronts.slices import Slice, appearance, file_sizes
 from holdfast.fronts.verdicts import RIGHT, WRONG, decode
+from holdfast.reports.samples_table import write_samples
 from holdfast.types import Finding
+
+KINDS: Final = ("csv", "parquet")
 
 
 def sample_columns(
@@ -34,6 +41,34 @@ def sample_columns(
     columns |= {f"group {name}": [word or None for word in words] for name, words in model.columns.test.items()}
     extra = model.columns.settings().get("slices", {}).get("columns", {})
     return columns | verdicts(model.subject, findings, extra)
+
+
+def check_kind(kind: str) -> None:
+    """Refuse a table that could not be written, before anything is measured."""
+    if kind not in KINDS:
+        raise unknown("kind of samples", kind, KINDS)
+    require(
+        kind != "parquet" or find_spec("pyarrow") is not None,
+        "samples as Parquet need pyarrow; run: pip install 'holdfast[parquet]', or leave --samples out for CSV",
+    )
+
+
+def write_table(folder: Path, columns: Mapping[str, Sequence[str | int | float | None]], kind: str) -> None:
+    """``samples.csv`` or ``samples.parquet``, whole or not at all; what an earlier audit left of the other goes."""
+    if kind == "parquet":
+        import pyarrow
+        from pyarrow import parquet
+
+        sink = pyarrow.BufferOutputStream()
+        types = {"id": pyarrow.int64(), "confidence": pyarrow.float64()}
+        arrays = {name: pyarrow.array(cells, types.get(name, pyarrow.string())) for name, cells in columns.items()}
+        parquet.write_table(pyarrow.table(arrays), sink)
+        write_atomic(folder / "samples.parquet", sink.getvalue().to_pybytes())
+    else:
+        write_samples(folder / "samples.csv", columns)
+    for other in KINDS:
+        if other != kind:
+            (folder / f"samples.{other}").unlink(missing_ok=True)
 
 
 def verdicts(
