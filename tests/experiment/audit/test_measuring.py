@@ -103,5 +103,5 @@ def test_a_budget_is_said_and_what_it_leaves_no_time_for_is_skipped(
     assert main([*words, "--budget", "0.001s"]) == 0
     states = {r["name"]: (r["state"], r["reason"]) for r in read_findings("out/findings.json").fronts}
     assert states["clean"][0] == "measured"
-    assert states["corruptions"] == ("skipped", "the budget of 0.001 s is spent")
-    assert "the budget of 0.001 s is spent" in capsys.readouterr().err
+    assert states["corruptions"] == ("skipped", "the time of --budget is spent")
+    assert "the time of --budget is spent" in capsys.readouterr().err

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
 
 from holdfast.errors import require
 from holdfast.fronts.attacks import BUDGETS
@@ -16,11 +17,25 @@ from holdfast.fronts.saliency import IMAGES as SEEN
 UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600}
 LEAST: Final = 16
 """Images under which a front's intervals would say nothing."""
+UNCUT: Final = ("unknown",)
+"""Fronts that always look at all images: they are left out once the time is spent."""
 WEIGHTS: Final[Mapping[str, float]] = {"corruptions": 0.25, "attacks": 0.5, "curvature": 0.15, "saliency": 0.1}
 """How the time that is left is shared among the costly fronts that are still to come."""
 STRENGTHS_OF_EIGHT: Final = 16
+HOPELESS: Final = 2
+"""Attacks let go of images that fell; the passes below count them to the end."""
+MORE: Final = 4
+"""How much larger a second trial is."""
+STEEP: Final = 0.25
+CAREFUL: Final = 0.8
+"""Part of the time that is planned with: a first trial may be slow and hide how steep the rest is."""
+WORTH: Final = 1.25
+"""A trial is not repeated for fewer additional images than this."""
 BACKWARD: Final = 3
 """A forward and a backward pass cost about three forward passes."""
+
+
+T = TypeVar("T")
 
 
 def parse_budget(text: str) -> float:
@@ -70,22 +85,65 @@ class Clock:
     def left(self) -> float:
         return self.seconds - (self.now() - self.started)
 
-    def settings(self, front: str, still: list[str], most: int) -> tuple[dict[str, Any], str]:
-        """What to tell a front, and the user, so that it takes its share of what is left.
+    def share(self, front: str, still: Sequence[str], reserved: float = 0.0) -> float:
+        """Seconds a costly front may take. still: fronts to come, this one among them. reserved: what the others take
+        that are not costly."""
+        weights = sum(WEIGHTS[name] for name in still if name in WEIGHTS)
+        return max(0.0, self.left - reserved) * WEIGHTS[front] / weights
 
-        still: fronts to come, this one among them. most: images there are.
-        """
-        if front not in WEIGHTS or self.forward <= 0:
-            return {}, ""
-        share = self.left * WEIGHTS[front] / sum(WEIGHTS[name] for name in still if name in WEIGHTS)
-        wanted = min(usual(front, self.device), most)
-        can = int(share / (self.forward * passes(front, self.device)))
-        images = min(wanted, max(LEAST, can))
-        if images == wanted:
-            return {}, ""
-        chosen: dict[str, Any] = {"images": images}
-        text = f"{front}: {images} images instead of {wanted}"
-        if front == "attacks" and can < LEAST:  # training the other model would take longer than all attacks
-            chosen["black_box"] = False
-            text += " and none made against another model"
-        return chosen, f"{text}, to stay within the budget"
+    def hopeless(self, front: str, share: float) -> str:
+        """Why not even the least number of images can be looked at; empty where they can, or where it is near."""
+        least = LEAST * self.forward * passes(front, self.device)
+        if least <= HOPELESS * share:
+            return ""
+        return f"{LEAST} images would take about {least:.0f} s, and its share of the budget is {share:.0f} s"
+
+
+@dataclass(frozen=True)
+class Fitted(Generic[T]):
+    """What a front came to in its share of the time. trials: (images, seconds) of those that chose the number."""
+
+    outcome: T
+    images: int
+    trials: tuple[tuple[int, float], ...]
+
+    def words(self, wanted: int) -> str:
+        """What was chosen, and on what grounds."""
+        trial = " and ".join(f"{images} took {seconds:.1f} s" for images, seconds in self.trials)
+        return f"{self.images} images instead of {wanted}, to stay within the budget ({trial})"
+
+
+def fit_images(
+    run: Callable[[int], tuple[T, float]],
+    *,
+    share: float,
+    wanted: int,
+    reserved: float = 0.0,
+    useful: Callable[[T], bool] = lambda outcome: True,
+) -> Fitted[T]:
+    """As many images as a share of the time allows, found by trying few first.
+
+    run: measures a number of images; what came of it and the seconds it took. reserved: seconds that the last run takes
+    on top, whatever the number. Time is taken for a fixed part and one that grows with the images: a first trial bounds
+    the second part from above, a second one tells the two apart. Where no larger number fits, the trial is the result.
+    useful: whether more images would add to an outcome; not to one that does not apply.
+    """
+    if wanted <= LEAST:
+        return Fitted(run(wanted)[0], wanted, ())
+    made, first = run(LEAST)
+    if not useful(made):
+        return Fitted(made, wanted, ())
+    trials = [(LEAST, first)]
+    left, slope, fixed = share - first - reserved, first / LEAST, 0.0
+    if wanted * slope > left and wanted > MORE * LEAST and MORE * first <= left / 2:
+        made, second = run(MORE * LEAST)
+        trials.append((MORE * LEAST, second))
+        left -= second
+        # a first run is slow for reasons of its own, which must not make the rest look free
+        slope = max((second - first) / (LEAST * (MORE - 1)), STEEP * second / (MORE * LEAST))
+        fixed = max(0.0, second - slope * MORE * LEAST)
+    tried = trials[-1][0]
+    images = min(wanted, int((CAREFUL * left - fixed) / slope) if slope > 0 else wanted)
+    if images < WORTH * tried and images < wanted:
+        return Fitted(made, tried, tuple(trials))
+    return Fitted(run(images)[0], images, tuple(trials))

@@ -5,17 +5,23 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 import holdfast
-from holdfast.experiment.audit.budget import WEIGHTS, Clock
+from holdfast.experiment.audit.budget import LEAST, MORE, UNCUT, WEIGHTS, Clock, fit_images, usual
 from holdfast.experiment.audit.files import Redaction, key_of, read_front, without_pictures, write_front
 from holdfast.experiment.audit.opening import Model
 from holdfast.experiment.audit.plan import Note, Plan
 from holdfast.fronts import FRONTS, Outcome, Subject, measure
+from holdfast.fronts.attacks import BUDGETS, train_surrogate
+from holdfast.fronts.unknown import MOST_FOREIGN, MOST_TRAIN
 from holdfast.types import Finding
+
+SURROGATE_LEAST: Final = 10.0
+"""Seconds under which a front does not even try how long another model would train."""
+SURROGATE_SHARE: Final = 1 / 3
 
 
 def measure_all(
@@ -55,21 +61,62 @@ def measure_all(
 def _one(model: Model, name: str, still: list[str], clock: Clock | None, note: Note) -> Outcome:
     if name in model.not_applicable:
         return Outcome(name, "not applicable", reason=model.not_applicable[name])
-    settings = dict(model.columns.settings().get(name, {}))
-    notes: tuple[str, ...] = ()
-    if clock is not None:
-        if clock.left <= 0 and name in WEIGHTS:
-            return Outcome(name, "skipped", reason=f"the budget of {clock.seconds:g} s is spent")
-        chosen, text = clock.settings(name, still, len(model.subject.split))
-        settings |= chosen
-        if text:
-            note(f"{model.name}: {text}")
-            notes = (text,)
-    outcome = measure(name, model.subject, settings)
+    if clock is not None and clock.left <= 0 and name in (*WEIGHTS, *UNCUT):
+        return Outcome(name, "skipped", reason="the time of --budget is spent")
+    if clock is not None and name in WEIGHTS:
+        outcome = _within(model, name, still, clock)
+    else:
+        outcome = measure(name, model.subject, model.columns.settings().get(name, {}))
     for text in outcome.notes:
         note(f"{model.name}: {name}: {text}")
-    shown = {key: value for key, value in settings.items() if isinstance(value, (int, float, str, bool))}
-    return replace(outcome, notes=(*notes, *outcome.notes), settings=shown)
+    shown = {key: value for key, value in outcome.settings.items() if isinstance(value, (int, float, str, bool))}
+    return replace(outcome, settings=shown)
+
+
+def _within(model: Model, name: str, still: list[str], clock: Clock) -> Outcome:
+    """A costly front in its share of the time, with as many images as a trial says it has time for."""
+    subject, started = model.subject, time.perf_counter()
+    share = clock.share(name, still, _unknown_seconds(subject, clock) if "unknown" in still else 0.0)
+    why = clock.hopeless(name, share)
+    if why:
+        return Outcome(name, "skipped", reason=why)
+    of = subject.data.train if name == "curvature" and len(subject.data.train) else subject.split
+    wanted = min(usual(name, clock.device), len(of))
+    transfer = _surrogate_seconds(subject, share) if name == "attacks" else None
+
+    def run(images: int) -> tuple[Outcome, float]:
+        settings: dict[str, Any] = {} if images == wanted else {"images": images}
+        if name == "attacks" and (transfer is None or images <= MORE * LEAST < wanted):
+            settings["black_box"] = False  # a trial trains no other model
+        outcome = measure(name, subject, settings)
+        return outcome, outcome.seconds
+
+    left = share - (time.perf_counter() - started)
+    fitted = fit_images(
+        run, share=left, wanted=wanted, reserved=transfer or 0.0, useful=lambda made: made.state == "measured"
+    )
+    notes = [*fitted.outcome.notes]
+    if fitted.outcome.settings.get("black_box") is False:
+        notes.insert(0, "no image is made against another model, which there is no time to train")
+    if fitted.images < wanted:
+        notes.insert(0, fitted.words(wanted))
+    return replace(fitted.outcome, notes=tuple(notes), seconds=time.perf_counter() - started)
+
+
+def _surrogate_seconds(subject: Subject, share: float) -> float | None:
+    """How long the other model of black-box attacks would train, from one of its epochs; None where it is too long."""
+    if share < SURROGATE_LEAST or len(subject.data.train) == 0:
+        return None
+    plan = BUDGETS[subject.device.type]
+    started = time.perf_counter()
+    train_surrogate(subject, replace(plan, surrogate_epochs=1))
+    seconds = plan.surrogate_epochs * (time.perf_counter() - started)
+    return seconds if seconds <= SURROGATE_SHARE * share else None
+
+
+def _unknown_seconds(subject: Subject, clock: Clock) -> float:
+    """What the front on unknown images takes, which looks at training, test and foreign images."""
+    return clock.forward * (min(MOST_TRAIN, len(subject.data.train)) + len(subject.split) + MOST_FOREIGN)
 
 
 def _told(found: Finding, model: Model, plan: Plan, redaction: Redaction | None) -> Finding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,16 +40,17 @@ def audit(
     check_kind(plan.samples)
     fronts = check_names(plan.only or list(FRONTS))
     seconds = None if plan.budget is None else parse_budget(plan.budget)
-    device = resolve_device(plan.device)
+    device, started = resolve_device(plan.device), time.monotonic()
     specs = [*([spec] if spec else []), *plan.against]
     claim(out, several=len(specs) > 1)
     models = open_all(specs, plan, device, note)
     redaction = Redaction([plan.data, plan.predictions, plan.class_map, out, *specs]) if plan.redact_paths else None
     folders = [out / model.name if len(models) > 1 else out for model in models]
-    results = [
-        measure_all(model, folder, fronts, plan, None if seconds is None else seconds / len(models), redaction, note)
-        for model, folder in zip(models, folders, strict=True)
-    ]
+    results = []
+    for i, (model, folder) in enumerate(zip(models, folders, strict=True)):
+        left = None if seconds is None else seconds - (time.monotonic() - started)
+        own = None if left is None else left / (len(models) - i)
+        results.append(measure_all(model, folder, fronts, plan, own, redaction, note))
     found = [
         [f for o in outcomes for f in o.findings] + list(m.extra) for m, outcomes in zip(models, results, strict=True)
     ]
