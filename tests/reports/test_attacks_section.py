@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.reports import RunFiles
-from holdfast.reports.blocks import Chart, Details, Section, Table
+from holdfast.reports.blocks import Chart, Details, Section, Side, Table
 from holdfast.reports.html import render
 from holdfast.reports.sections.attacks import attacks
 from holdfast.types import Finding
@@ -54,7 +54,8 @@ def made(runs: Sequence[RunFiles]) -> Section:
 
 
 def tables(section: Section) -> list[Table]:
-    return [block for block in section.blocks if isinstance(block, Table)]
+    flat = [b for block in section.blocks for b in (block.blocks if isinstance(block, Side) else (block,))]
+    return [block for block in flat if isinstance(block, Table)]
 
 
 def texts(table: Table) -> list[list[str]]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.reports import RunFiles
-from holdfast.reports.blocks import Chart, Details, Gallery, Section, Side, Table
+from holdfast.reports.blocks import Block, Chart, Details, Gallery, Section, Side, Table
 from holdfast.reports.sections.corruptions import MOST_BYTES, corruptions
 from holdfast.types import Finding
 from tests.reports.fake_runs import png
@@ -50,13 +50,16 @@ def made(*runs: RunFiles) -> Section:
     return section
 
 
+def flat(section: Section) -> list[Block]:
+    return [b for block in section.blocks for b in (block.blocks if isinstance(block, Side) else (block,))]
+
+
 def tables(section: Section) -> list[Table]:
-    return [block for block in section.blocks if isinstance(block, Table)]
+    return [block for block in flat(section) if isinstance(block, Table)]
 
 
 def charts(section: Section) -> list[Chart]:
-    (side,) = [block for block in section.blocks if isinstance(block, Side)]
-    return [block for block in side.blocks if isinstance(block, Chart)]
+    return [block for block in flat(section) if isinstance(block, Chart)]
 
 
 def texts(table: Table) -> list[list[str]]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from holdfast.reports import RunFiles, write_findings
-from holdfast.reports.blocks import Table
+from holdfast.reports.blocks import Side, Table
 from holdfast.reports.html import render
 from holdfast.reports.sections.glance import glance
 from holdfast.types import Finding
@@ -31,11 +31,12 @@ def test_states_reasons_and_gates_are_told(tmp_path: Path) -> None:
     run = RunFiles.read(tmp_path / "a")
     section = glance([run])
     assert section is not None
-    states, gates = section.blocks
+    side, gates, states = section.blocks
+    assert isinstance(side, Side)
     assert isinstance(states, Table)
     assert isinstance(gates, Table)
     assert texts(states) == [
-        ["clean", "measured", "accuracy", "75.0 %", "70.0 % to 79.0 %", "400"],
+        ["clean", "measured", "accuracy", "75.0 %", "70.0 to 79.0 %", "400"],
         ["attacks", "crashed", "RuntimeError: out of luck", "", "", ""],
         ["groups", "not applicable", "no groups", "", "", ""],
     ]
@@ -50,7 +51,13 @@ def test_of_two_models_each_is_named() -> None:
     assert section is not None
     assert "first: 1 of 3" in section.lead
     assert "second: 1 of 3" in section.lead
-    assert [block.rows[0][0].text for block in section.blocks if isinstance(block, Table)] == ["first", "second"]
+    (table,) = [block for block in section.blocks if isinstance(block, Table)]
+    assert [column.title for column in table.columns] == ["front", "measure", "first", "second"]
+    assert texts(table) == [
+        ["clean", "accuracy", "75.0 % (70.0 to 79.0 %)", "75.0 % (70.0 to 79.0 %)"],
+        ["attacks", "state", "crashed: RuntimeError: out of luck", "crashed: RuntimeError: out of luck"],
+        ["groups", "state", "not applicable: no groups", "not applicable: no groups"],
+    ]
 
 
 def test_a_training_has_no_such_chapter() -> None:

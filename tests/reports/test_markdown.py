@@ -16,17 +16,19 @@ def test_states_numbers_gates_and_the_command_are_there() -> None:
     lines = text.splitlines()
     assert lines[0] == "## net on digits"
     assert "1 of 4 fronts measured; crashed: attacks; 1 of 2 gates failed" in lines
-    assert "| clean | measured | accuracy | 71.2 % | 66.0 % to 75.0 % | 1,642 |" in lines
+    assert "| clean | measured | accuracy | 71.2 % | 66.0 to 75.0 % | 1,642 |" in lines
     assert "| groups | not applicable | no groups |  |  |  |" in lines
     assert "| attacks | crashed | RuntimeError: cat |  |  |  |" in lines
     assert "| clean &gt;= 0.9 | FAILED | 0.7120 |  | 1,642 | value 0.7120 is under 0.9 |" in lines
-    assert "| nll | all | 0.8312 | 0.8 to 0.9 | 1,642 |" in lines
+    assert "| nll | all | 0.831 | 0.800 to 0.900 | 1,642 |" in lines
     assert "- look here" in lines
     assert "    holdfast audit net --data digits" in lines
 
 
 def test_several_models_have_a_chapter_each() -> None:
-    assert re.findall("^## (.*)$", markdown([audited("a"), audited("b")]), re.M) == ["a on digits", "b on digits"]
+    text = markdown([audited("a"), audited("b")])
+    assert re.findall("^## (.*)$", text, re.M) == ["Side by side", "a on digits", "b on digits"]
+    assert "| clean | accuracy | 71.2 % (66.0 to 75.0 %) | 71.2 % (66.0 to 75.0 %) |" in text
 
 
 def test_long_fronts_say_what_is_left_out() -> None:

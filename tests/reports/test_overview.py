@@ -52,8 +52,8 @@ def test_damaged_parts_are_refused(tmp_path: Path, key: str, value: object) -> N
 def test_every_front_has_a_row_with_its_numbers_or_its_reason() -> None:
     rows = [[cell.text for cell in row] for row in overview(audited()).rows]
     assert rows == [
-        ["clean", "measured", "accuracy", "71.2 %", "66.0 % to 75.0 %", "1,642"],
-        ["clean", "measured", "nll", "0.8312", "0.8 to 0.9", "1,642"],
+        ["clean", "measured", "accuracy", "71.2 %", "66.0 to 75.0 %", "1,642"],
+        ["clean", "measured", "negative log-likelihood", "0.831", "0.800 to 0.900", "1,642"],
         ["groups", "not applicable", "no groups", "", "", ""],
         ["attacks", "crashed", "RuntimeError: cat", "", "", ""],
         ["saliency", "skipped", "not asked for", "", "", ""],

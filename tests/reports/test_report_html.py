@@ -50,11 +50,11 @@ def test_every_number_of_a_run_is_there_digit_for_digit(runs: list[RunFiles]) ->
             if f.value is None:
                 assert (value.text, interval.text) == ("empty", "–")
             elif f.name == "nll":
-                assert value.text == f"{f.value:.4g}"
+                assert value.text == f"{f.value:.3f}"
             else:
                 assert value.text == f"{f.value * 100:.1f} %"
                 if f.low is not None and f.high is not None:
-                    assert interval.text == f"{f.low * 100:.1f} % to {f.high * 100:.1f} %"
+                    assert interval.text == f"{f.low * 100:.1f} to {f.high * 100:.1f} %"
 
 
 def test_the_comparison_is_mean_and_sample_deviation_over_seeds(runs: list[RunFiles]) -> None:

@@ -12,7 +12,7 @@ from PIL import Image
 
 from holdfast.errors import HoldfastError
 from holdfast.reports import RunFiles
-from holdfast.reports.blocks import Details, Gallery, Section, Table
+from holdfast.reports.blocks import Details, Gallery, Section, Side, Table
 from holdfast.reports.sections.saliency import saliency
 from holdfast.reports.sections.shortcuts import shortcuts, summary
 from holdfast.reports.shortcuts import render_page, write_page
@@ -54,7 +54,8 @@ def made(section: Section | None) -> Section:
 
 
 def galleries(section: Section) -> list[Gallery]:
-    return [block for block in section.blocks if isinstance(block, Gallery)]
+    sides = [block for block in section.blocks if isinstance(block, Side)]
+    return [block for side in sides for block in side.blocks if isinstance(block, Gallery)]
 
 
 def table(section: Section) -> Table:
@@ -97,7 +98,7 @@ def test_numbers_over_seeds() -> None:
     assert [[c.text for c in r] for r in numbers.rows] == [
         ["area that holds half of the map", "all", "35.0 ± 7.1 %", "20.0 %"],
         ["area that holds half of the map", "conflicting", "empty", "empty"],
-        ["agreement", "model other", "0.25 ± 0.00", "0.25"],
+        ["agreement", "model other", "0.250 ± 0.000", "0.250"],
     ]
     assert "standard deviation" in numbers.note
     assert isinstance(section.blocks[-1], Details)

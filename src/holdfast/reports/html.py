@@ -15,11 +15,12 @@ from markupsafe import Markup
 
 from holdfast.errors import require
 from holdfast.files import write_atomic
+from holdfast.reports import holds
 from holdfast.reports.headline import sentence, verdict
 from holdfast.reports.runfiles import RunFiles
 from holdfast.reports.sections import SECTIONS
 from holdfast.reports.summary import Arm, arms, flat, varying
-from holdfast.reports.text import plain, setting
+from holdfast.reports.text import percent, plain, setting
 from holdfast.types import Finding
 
 MOST_SENTENCES = 8
@@ -48,14 +49,29 @@ def render(runs: Sequence[RunFiles]) -> str:
         .render(
             title=", ".join(arm.label for arm in groups),
             facts=_facts(runs),
-            verdict=_unbroken(verdict(groups)),
-            sentences=_sentences(groups),
+            **_top(runs, groups),
             sections=[section for make in SECTIONS if (section := make(runs)) is not None],
             style=Markup(style),
             script=Markup(script),
             policy=_policy(style, script),
         )
     )
+
+
+def _top(runs: Sequence[RunFiles], groups: Sequence[Arm]) -> dict[str, Any]:
+    """What was found in one sentence, and the sentences below it."""
+    found = [(run, holds.stands(run.findings, run.gates)) for run in runs if run.fronts]
+    if len(found) < len(runs) or not all(holds.clauses(own) for _, own in found):
+        return {"verdict": _unbroken(verdict(groups)), "sentences": _sentences(groups)}
+    if len(runs) == 1:
+        ((run, own),) = found
+        (word, text), *rest = holds.clauses(own)
+        first = f"{run.name}: {percent(own[0].value)} % right; {word} {text}"
+        return {"verdict": _unbroken(first), "sentences": [(w.rstrip(":").capitalize(), _unbroken(t)) for w, t in rest]}
+    leads = [lead for run, _ in found if (lead := holds.lead_sentence(run.findings, run.name))]
+    pairs = [(run.name, _unbroken(holds.sentence(own))) for run, own in found[:MOST_SENTENCES]]
+    pairs += [(f"{len(found) - MOST_SENTENCES} more", "in the tables below")] if len(found) > MOST_SENTENCES else []
+    return {"verdict": _unbroken(leads[0] if leads else verdict(groups)), "sentences": pairs}
 
 
 def _sentences(groups: Sequence[Arm]) -> list[tuple[str, str]]:

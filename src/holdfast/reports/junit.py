@@ -12,8 +12,9 @@ from typing import Any
 from xml.etree import ElementTree
 
 from holdfast.reports.findings import FindingsFile
-from holdfast.reports.overview import shown, title
-from holdfast.reports.text import part, plain
+from holdfast.reports.overview import title
+from holdfast.reports.tables import shown
+from holdfast.reports.text import exact, finite, part, plain
 
 FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What XML 1.0 cannot hold even as an entity."""
@@ -57,8 +58,8 @@ def _front(suite: ElementTree.Element, file: FindingsFile, name: str, record: Ma
     if own:
         properties = ElementTree.SubElement(case, "properties")
         for f in own:
-            value, interval = shown(f)
-            text = value + (f" ({interval})" if interval else "") + f", n {f.n:,}"
+            value, span = shown(f)
+            text = value + (f" ({span})" if span else "") + f", n {f.n:,}"
             key = clean(f"{f.name}, {part(f.where)}")
             ElementTree.SubElement(properties, "property", name=key, value=text)
     if record["state"] == "crashed":
@@ -68,8 +69,10 @@ def _front(suite: ElementTree.Element, file: FindingsFile, name: str, record: Ma
 
 
 def _gate_numbers(gate: Mapping[str, Any]) -> str:
-    keys = ("value", "low", "high", "n", "threshold")
-    return ", ".join(f"{key} {gate[key]}" for key in keys if gate.get(key) is not None)
+    shares = {key: finite(gate.get(key)) for key in ("value", "low", "high")}
+    words = [f"{key} {exact(share)}" for key, share in shares.items() if share is not None]
+    words += [f"n {gate['n']:,}"] if gate.get("n") is not None else []
+    return ", ".join([*words, *([f"threshold {gate['threshold']:g}"] if "threshold" in gate else [])])
 
 
 def clean(text: str) -> str:

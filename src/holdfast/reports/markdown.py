@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from holdfast.reports import tables
 from holdfast.reports.blocks import Table
 from holdfast.reports.findings import FindingsFile
-from holdfast.reports.overview import gates, overview, title, verdict
+from holdfast.reports.holds import clauses, leads, paired, stands
+from holdfast.reports.holds import table as drops
+from holdfast.reports.overview import gates, overview, side_by_side, title, verdict
 from holdfast.reports.text import plain, setting
 
 MOST_ROWS = 200
@@ -20,12 +22,24 @@ INSTEAD = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;&#8203;", "://": "
 
 
 def markdown(files: Sequence[FindingsFile]) -> str:
-    """One chapter a model: verdict, gates, fronts, warnings, then every number on demand."""
-    return "\n".join(line for file in files for line in _chapter(file))
+    """Models side by side where there are several; then a chapter a model: verdict, gates, fronts, every number."""
+    return "\n".join([*_together(files), *(line for file in files for line in _chapter(file))])
+
+
+def _together(files: Sequence[FindingsFile]) -> list[str]:
+    if len(files) < 2:
+        return []
+    names = [str(file.model.get("name") or "model") for file in files]
+    lines = ["## Side by side", "", *table(side_by_side(files, names)), ""]
+    pairs = paired([row for file, name in zip(files, names, strict=True) for row in leads(file.findings, name)])
+    return [*lines, *(["### Paired differences", "", *table(pairs), "", escape(pairs.note), ""] if pairs else [])]
 
 
 def _chapter(file: FindingsFile) -> list[str]:
     lines = [f"## {escape(title(file))}", "", escape(verdict(file)), ""]
+    found = stands(file.findings, file.gates)
+    if clauses(found):
+        lines += ["### What drops", "", *table(drops(found, "")), ""]
     made = gates(file)
     if made is not None:
         lines += ["### Gates", "", *table(made), ""]

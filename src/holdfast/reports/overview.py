@@ -2,76 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.reports.blocks import Cell, Column, Table
 from holdfast.reports.findings import FindingsFile
-from holdfast.reports.tables import EMPTY
-from holdfast.reports.text import finite, part, quantity
+from holdfast.reports.holds import sentence, stands
+from holdfast.reports.tables import shown
+from holdfast.reports.text import exact, finite, part
 from holdfast.types import Finding
 
 Where = dict[str, str]
-SHARED: Where = {"corruption": "mean of eight", "strength": "1"}
-HEADLINES: dict[str, tuple[tuple[str, Where], ...]] = {
-    "clean": (("accuracy", {}), ("accuracy", {"reading": "all"}), ("nll", {}), ("ece", {})),
-    "groups": (("worst-group", {}), ("balanced-accuracy", {}), ("gap", {"between": "best and worst cell"})),
-    "slices": (("confirmed", {}),),
-    "corruptions": (("accuracy", SHARED), ("drop", SHARED)),
-    "attacks": (("error", {"attack": "strongest", "access": "any"}), ("trusted", {})),
-    "unknown": (("auroc", {"score": "msp"}), ("auroc", {"score": "vim"})),
-    "curvature": (("lambda-1", {}), ("lambda-1/lambda-5", {})),
-    "saliency": (("half-area", {}),),
-    "against": (("lead", {}), ("mcnemar-p", {})),
+EIGHT: Where = {"corruption": "mean of eight", "strength": "1"}
+STRONGEST: Where = {"attack": "strongest", "access": "any"}
+HEADLINES: dict[str, tuple[tuple[str, Where, str], ...]] = {
+    "clean": (
+        ("accuracy", {}, "accuracy"),
+        ("accuracy", {"reading": "all"}, "accuracy among all classes of the model"),
+        ("nll", {}, "negative log-likelihood"),
+        ("ece", {}, "calibration error"),
+    ),
+    "groups": (
+        ("worst-group", {}, "accuracy in the worst group"),
+        ("balanced-accuracy", {}, "accuracy, every cell alike"),
+        ("gap", {"between": "best and worst cell"}, "gap between best and worst cell"),
+    ),
+    "slices": (("confirmed", {}, "weak parts confirmed"),),
+    "corruptions": (
+        ("accuracy", EIGHT, "accuracy, mean of eight corruptions"),
+        ("drop", EIGHT, "drop, mean of eight corruptions"),
+    ),
+    "attacks": (
+        ("error", STRONGEST, "error, strongest attack within {radius}"),
+        ("trusted", {}, "trust checks passed"),
+    ),
+    "unknown": (
+        ("auroc", {"score": "msp"}, "AUROC of the confidence"),
+        ("auroc", {"score": "vim"}, "AUROC of ViM"),
+    ),
+    "curvature": (("lambda-1", {}, "λ1"), ("lambda-1/lambda-5", {}, "λ1/λ5")),
+    "saliency": (("half-area", {}, "area that holds half of the map"),),
+    "against": (("lead", {}, "lead over {against}"), ("mcnemar-p", {}, "McNemar's p against {against}")),
 }
-"""The numbers of a front that stand for it: name, and what their part must at least say."""
+"""The numbers of a front that stand for it: name, what their part must at least say, and words for people."""
 OPEN = frozenset({"attacks", "against"})
 """Fronts whose headlines may say more of their part, such as each radius."""
 
 
-def shown(finding: Finding) -> tuple[str, str]:
-    """(value, interval) of a finding as every rendering writes them."""
-    value, low, high = finite(finding.value), finite(finding.low), finite(finding.high)
-    text = EMPTY if value is None else quantity(finding.name, value)
-    if low is None or high is None:
-        return text, ""
-    return text, f"{quantity(finding.name, low)} to {quantity(finding.name, high)}"
-
-
-def headlines(file: FindingsFile, front: str) -> list[Finding]:
-    """The findings that stand for a front."""
+def headlines(file: FindingsFile, front: str) -> list[tuple[str, Finding]]:
+    """The findings that stand for a front, each with its words."""
     found = []
-    for name, where in HEADLINES.get(front, ()):
+    for name, where, words in HEADLINES.get(front, ()):
         for f in file.findings:
             own = {k: v for k, v in f.where.items() if k != "column"}
             fits = own.items() >= where.items() if front in OPEN else own == where
             if (f.front, f.name) == (front, name) and fits and f.value is not None:
-                found.append(f)
+                rest = {k: v for k, v in f.where.items() if k not in where and f"{{{k}}}" not in words}
+                said = _filled(words, f.where)
+                found.append((f"{said}, {part(rest)}" if rest else said, f))
     return found
+
+
+def _filled(words: str, where: Mapping[str, str]) -> str:
+    """Names are put in as they are; braces in them mean nothing.
+
+    >>> _filled("lead over {against}", {"against": "{x}"})
+    'lead over {x}'
+    """
+    for key in ("radius", "against"):
+        before, mark, after = words.partition(f"{{{key}}}")
+        if mark:
+            return before + str(where.get(key, "?")) + after
+    return words
+
+
+def _records(file: FindingsFile) -> list[Mapping[str, Any]]:
+    fronts: list[Mapping[str, Any]] = [*file.fronts]
+    if any(f.front == "against" for f in file.findings):
+        fronts.append({"name": "against", "state": "measured", "reason": ""})
+    return fronts
 
 
 def overview(file: FindingsFile) -> Table:
     """One row a front, with its state and headline numbers; what was not measured says why."""
     rows = []
-    fronts = [*file.fronts]
-    if any(f.front == "against" for f in file.findings):
-        fronts.append({"name": "against", "state": "measured", "reason": ""})
-    for record in fronts:
+    for record in _records(file):
         name, state = str(record["name"]), str(record["state"])
         numbers = headlines(file, name) if state == "measured" else []
-        for f in numbers:
-            value, interval = shown(f)
-            what = f.name if not f.where else f"{f.name}, {part(f.where)}"
-            rows.append(
-                (
-                    Cell(name),
-                    Cell(state),
-                    Cell(what),
-                    Cell(value, f.value),
-                    Cell(interval, f.low),
-                    Cell(f"{f.n:,}", f.n),
-                )
-            )
+        for what, f in numbers:
+            value, span = shown(f)
+            cells = (Cell(value, finite(f.value)), Cell(span, finite(f.low)), Cell(f"{f.n:,}", f.n))
+            rows.append((Cell(name), Cell(state), Cell(what), *cells))
         if not numbers:
             rows.append((Cell(name), Cell(state), Cell(str(record.get("reason", ""))), Cell(""), Cell(""), Cell("")))
     columns = (
@@ -81,20 +102,42 @@ def overview(file: FindingsFile) -> Table:
     return Table(title(file), columns, tuple(rows))
 
 
+def side_by_side(files: Sequence[FindingsFile], names: Sequence[str]) -> Table:
+    """The numbers of :func:`overview` for several models: one row a number, one column a model."""
+    cells: dict[tuple[str, str], list[Cell]] = {}
+    for i, file in enumerate(files):
+        for record in file.fronts:
+            front, state = str(record["name"]), str(record["state"])
+            numbers = headlines(file, front) if state == "measured" else []
+            for what, f in numbers:
+                value, span = shown(f)
+                row = cells.setdefault((front, what), [Cell("")] * len(files))
+                row[i] = Cell(f"{value} ({span})" if span else value, finite(f.value))
+            if state != "measured":
+                row = cells.setdefault((front, "state"), [Cell("measured")] * len(files))
+                reason = record.get("reason")
+                row[i] = Cell(f"{state}: {reason}" if reason else state)
+    columns = (Column("front"), Column("measure"), *(Column(name, numeric=True) for name in names))
+    order = {name: i for i, name in enumerate(dict.fromkeys(str(r["name"]) for f in files for r in f.fronts))}
+    rows = sorted(cells.items(), key=lambda item: order[item[0][0]])
+    note = "In parentheses: the 95 % interval."
+    return Table("Every front", columns, tuple((Cell(f), Cell(w), *own) for (f, w), own in rows), note)
+
+
 def gates(file: FindingsFile) -> Table | None:
     """One row a gate; None where none was set."""
     if not file.gates:
         return None
     rows = []
     for gate in file.gates:
-        value, low, high = (_number(gate, key) for key in ("value", "low", "high"))
-        interval = "" if low is None or high is None else f"{low:.4f} to {high:.4f}"
+        value, low, high = (finite(gate.get(key)) for key in ("value", "low", "high"))
+        span = "" if low is None or high is None else f"{exact(low)} to {exact(high)}"
         rows.append(
             (
                 Cell(str(gate["name"])),
-                Cell("holds" if gate["passed"] else "FAILED"),
-                Cell("" if value is None else f"{value:.4f}", value),
-                Cell(interval, low),
+                Cell("holds" if gate["passed"] else "FAILED", strong=not gate["passed"]),
+                Cell("" if value is None else exact(value), value),
+                Cell(span, low),
                 Cell(f"{gate.get('n', 0):,}", gate.get("n", 0)),
                 Cell(str(gate.get("reason", ""))),
             )
@@ -112,7 +155,13 @@ def title(file: FindingsFile) -> str:
 
 
 def verdict(file: FindingsFile) -> str:
-    """One line: gates first, then crashes, then what was measured."""
+    """What drops, then the states of the fronts and the gates."""
+    words = sentence(stands(file.findings, file.gates))
+    return f"{words}. {states(file)}" if words else states(file)
+
+
+def states(file: FindingsFile) -> str:
+    """How many fronts were measured, which crashed, and how many gates hold."""
     failed = sum(not gate["passed"] for gate in file.gates)
     crashed = [str(r["name"]) for r in file.fronts if r["state"] == "crashed"]
     measured = sum(r["state"] == "measured" for r in file.fronts)
@@ -122,8 +171,3 @@ def verdict(file: FindingsFile) -> str:
     if file.gates:
         words.append(f"{failed} of {len(file.gates)} gates failed" if failed else f"all {len(file.gates)} gates hold")
     return "; ".join(words)
-
-
-def _number(gate: Mapping[str, Any], key: str) -> float | None:
-    value = gate.get(key)
-    return finite(float(value)) if isinstance(value, (int, float)) else None

@@ -23,7 +23,7 @@ class RunFiles:
 
     name: the folder's name.
     settings: run.yaml without its environment.
-    environment: versions, device, start and command.
+    environment: versions, device and command; of an audit, what its findings say of them.
     metrics: one mapping an epoch.
     model, data: what the findings say of the model and the data.
     fronts, gates: what an audit says of each front's state, and of what was demanded.
@@ -55,7 +55,7 @@ class RunFiles:
         return cls(
             name=folder.resolve().name,
             settings=settings,
-            environment=environment if isinstance(environment, dict) else {},
+            environment=environment if isinstance(environment, dict) else found.run,
             metrics=_read_metrics(folder / "metrics.jsonl"),
             findings=found.findings,
             model=found.model,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from holdfast.reports.blocks import Cell, Column, Table
 from holdfast.reports.summary import AVERAGE, MEASURES, Arm, Spread
-from holdfast.reports.text import finite, part, percent, quantity
+from holdfast.reports.text import finite, interval, part, percent, quantity
 from holdfast.types import Finding
 
 EMPTY = "empty"
@@ -52,17 +52,21 @@ def findings(items: Iterable[Finding], *, caption: str = "Findings") -> Table:
     for f in items:
         if f.evidence.get("pictures") is not None:
             continue
-        value, low, high = finite(f.value), finite(f.low), finite(f.high)
-        text = EMPTY if not f.n else NOT_FINITE if value is None else quantity(f.name, value)
-        interval = (
-            f"{quantity(f.name, low)} to {quantity(f.name, high)}" if low is not None and high is not None else ""
-        )
-        rows.append((Cell(f.name), Cell(part(f.where)), Cell(text, value), Cell(interval, low), Cell(f"{f.n:,}", f.n)))
+        text, span = shown(f)
+        value, low = finite(f.value), finite(f.low)
+        rows.append((Cell(f.name), Cell(part(f.where)), Cell(text, value), Cell(span, low), Cell(f"{f.n:,}", f.n)))
     columns = (
         Column("measure"), Column("part"), Column("value", numeric=True),
         Column("95 % interval", numeric=True), Column("n", numeric=True),
     )  # fmt: skip
     return Table(caption, columns, tuple(rows))
+
+
+def shown(finding: Finding) -> tuple[str, str]:
+    """(value, interval) of a finding as every rendering writes them."""
+    value = finite(finding.value)
+    text = EMPTY if not finding.n else NOT_FINITE if value is None else quantity(finding.name, value)
+    return text, interval(finding.name, finding.low, finding.high)
 
 
 def spread_cell(spread: Spread | None, best: float | None = None) -> Cell:

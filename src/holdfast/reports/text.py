@@ -7,23 +7,38 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
-PERCENT = frozenset(
+SHARES = frozenset(
     {
         "accuracy",
+        "ap",
+        "auroc",
         "balanced-accuracy",
         "corruption-error",
         "drop",
         "ece",
         "ece-adaptive",
         "error",
+        "f1",
+        "false_alarm_rate",
+        "fpr95",
         "gap",
+        "half-area",
         "harmonic-mean",
+        "lead",
         "mean-corruption-error",
+        "precision",
+        "recall",
         "top-5-accuracy",
         "worst-group",
     }
 )
-"""Findings whose value is a share: shown in percent. The others are shown as they are."""
+"""Findings whose value is a share: shown in percent."""
+DIFFERENCES = frozenset({"drop", "gap", "lead"})
+"""Shares that are the difference of two others: shown in points."""
+FIXED = frozenset({"agreement", "brier", "entropy", "nll"})
+"""Numbers of about the size of 1, with three digits after the point."""
+FLAGS = frozenset({"trust", "trusted"})
+CHANCES = frozenset({"mcnemar-p"})
 
 JOINERS = "\u200c\u200d"
 """Invisible, but letters of several scripts and many emoji need them."""
@@ -46,27 +61,68 @@ def _plain(character: str) -> str:
     return character
 
 
-def finite(value: float | None) -> float | None:
+def finite(value: object) -> float | None:
     """The number, or None where there is none to show."""
-    return value if value is not None and math.isfinite(value) else None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return value if math.isfinite(value) else None
 
 
 def percent(value: float) -> str:
-    """A share in percent, without the sign.
+    """A share in percent, without the sign. Nothing is not less than nothing.
 
-    >>> percent(0.7125), percent(1)
-    ('71.2', '100.0')
+    >>> percent(0.7125), percent(1), percent(-0.0004)
+    ('71.2', '100.0', '0.0')
     """
-    return f"{value * 100:.1f}"
+    text = f"{value * 100:.1f}"
+    return "0.0" if text == "-0.0" else text
+
+
+def number(name: str, value: float) -> str:
+    """The value of a finding as every rendering writes it, without its unit: one way a kind.
+
+    >>> number("accuracy", 0.712), number("nll", 0.83124), number("mcnemar-p", 0.00012345), number("trusted", 1.0)
+    ('71.2', '0.831', '0.00012', 'yes')
+    """
+    if name in SHARES:
+        return percent(value)
+    if name in FIXED:
+        return f"{value:.3f}"
+    if name in FLAGS:
+        return "yes" if value else "no"
+    return f"{value:.2g}" if name in CHANCES else f"{value:.4g}"
+
+
+def exact(share: float) -> str:
+    """What a gate judges, written as thresholds are, and more finely.
+
+    >>> exact(0.69962)
+    '0.6996'
+    """
+    return f"{share:.4f}"
+
+
+def unit(name: str) -> str:
+    return "points" if name in DIFFERENCES else "%" if name in SHARES else ""
 
 
 def quantity(name: str, value: float) -> str:
     """The value of a finding with its unit.
 
-    >>> quantity("accuracy", 0.712), quantity("nll", 0.83124)
-    ('71.2 %', '0.8312')
+    >>> quantity("accuracy", 0.712), quantity("drop", -0.0712), quantity("lambda-1", 11.93182)
+    ('71.2 %', '-7.1 points', '11.93')
     """
-    return f"{percent(value)} %" if name in PERCENT else f"{value:.4g}"
+    return f"{number(name, value)} {unit(name)}".rstrip()
+
+
+def interval(name: str, low: float | None, high: float | None) -> str:
+    """The interval of a finding; empty where it has none.
+
+    >>> interval("accuracy", 0.5, 0.75), interval("nll", 0.5, None)
+    ('50.0 to 75.0 %', '')
+    """
+    low, high = finite(low), finite(high)
+    return "" if low is None or high is None else f"{number(name, low)} to {quantity(name, high)}"
 
 
 def part(where: Mapping[str, str]) -> str:

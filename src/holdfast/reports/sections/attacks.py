@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from holdfast.reports import tables
-from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Section, Table
+from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Section, Side, Table
 from holdfast.reports.runfiles import RunFiles
 from holdfast.reports.summary import Arm, Spread, arms
 from holdfast.reports.svg import Line, line_chart
@@ -40,7 +40,8 @@ def attacks(runs: Sequence[RunFiles]) -> Section | None:
     blocks: list[Block] = []
     if doubtful:
         lead = f"{WARNING.upper()}: {_listed(doubtful)} failed a trust check, so robustness may be an illusion. {lead}"
-    blocks += [table for arm in groups if (table := _errors(arm, alone=len(groups) == 1)) is not None]
+    errors = tuple(table for arm in groups if (table := _errors(arm, alone=len(groups) == 1)) is not None)
+    blocks += [Side(errors)] if len(errors) > 1 else [*errors]
     blocks += [block for block in (_presets(groups), _curves(groups)) if block is not None]
     checks = list(_checks(groups))
     blocks += checks if doubtful or len(checks) == 1 else [Details("Trust checks, all passed", tuple(checks))]

@@ -11,7 +11,7 @@ from holdfast.reports.runfiles import RunFiles
 from holdfast.reports.summary import ALIGNED, AVERAGE, CONFLICTING, HARMONIC, Arm, Measure, Spread, arms
 from holdfast.reports.svg import Bar, BarRow, Line, bar_chart, line_chart
 from holdfast.reports.svg.heatmap import Heat, heat_map
-from holdfast.reports.text import finite, percent
+from holdfast.reports.text import finite, number, percent
 
 MOST_ROWS = 20
 """A chart of more parts shows the weakest; the table below it has them all."""
@@ -21,7 +21,6 @@ MOST_NUMBERS = 5000
 
 MORE = (("top-5-accuracy", "top-5, %"), ("nll", "NLL"), ("brier", "Brier score"), ("ece", "ECE, %"))
 """What the probabilities are worth: figures of the whole test set, and their titles."""
-SHARES = frozenset({"top-5-accuracy", "ece"})
 MOST_SIDE = 20
 """A larger confusion matrix is shown by its largest pairs."""
 MOST_MAPS = 4
@@ -50,7 +49,7 @@ def _probabilities(groups: Sequence[Arm]) -> Table | None:
     rows = []
     chances = [_evidence(arm, "ece", "chance_high") for arm in groups]
     for arm, chance in zip(groups, chances, strict=True):
-        cells = [_figure(arm.spread(Measure(name)), share=name in SHARES) for name, _ in MORE]
+        cells = [_figure(name, arm.spread(Measure(name))) for name, _ in MORE]
         known = finite(float(chance)) if isinstance(chance, (int, float)) else None
         rows.append((Cell(arm.label), *cells, Cell("" if known is None else percent(known), known)))
     titles = [*(title for _, title in MORE), "ECE by chance, up to, %"]
@@ -65,15 +64,14 @@ def _probabilities(groups: Sequence[Arm]) -> Table | None:
     return Table("Probabilities", columns, tuple((row[0], *(row[i + 1] for i in kept)) for row in rows), note)
 
 
-def _figure(spread: Spread | None, *, share: bool) -> Cell:
+def _figure(name: str, spread: Spread | None) -> Cell:
     if spread is None or spread.mean is None:
         return Cell("")
-    shown = percent if share else "{:.3f}".format
-    text = shown(spread.mean)
+    text = number(name, spread.mean)
     if spread.sd is not None:
-        text += f" ± {shown(spread.sd)}"
+        text += f" ± {number(name, spread.sd)}"
     elif spread.low is not None and spread.high is not None:
-        text += f" ({shown(spread.low)} to {shown(spread.high)})"
+        text += f" ({number(name, spread.low)} to {number(name, spread.high)})"
     return Cell(text, spread.mean)
 
 

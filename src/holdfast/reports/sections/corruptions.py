@@ -33,7 +33,8 @@ def corruptions(runs: Sequence[RunFiles]) -> Section | None:
         "The same test images, corrupted. The eight are those of BiasAdv's robustness table; strength 1 is its "
         "setting. The drop is against the same images left alone, pair by pair."
     )
-    blocks: list[Block] = [table for table in (_eight(arm, alone=len(measured) == 1) for arm in measured) if table]
+    eights = tuple(table for table in (_eight(arm, alone=len(measured) == 1) for arm in measured) if table)
+    blocks: list[Block] = [Side(eights)] if len(eights) > 1 else [*eights]
     families = list(dict.fromkeys(f for arm in measured for f in _families(arm)))
     charts = [_strengths(measured), *(_severities(measured, family, i) for i, family in enumerate(families))]
     blocks.append(Side(tuple(chart for chart in charts if chart is not None)))
@@ -91,22 +92,12 @@ def _cell(spread: Spread | None, *, strong: bool = False) -> Cell:
 def _drop(spread: Spread | None) -> Cell:
     if spread is None or spread.mean is None:
         return Cell("")
-    text = points(spread.mean)
+    text = percent(spread.mean)
     if spread.sd is not None:
         text += f" ± {percent(spread.sd)}"
     elif spread.low is not None and spread.high is not None:
-        text += f" ({points(spread.low)} to {points(spread.high)})"
+        text += f" ({percent(spread.low)} to {percent(spread.high)})"
     return Cell(text, spread.mean)
-
-
-def points(difference: float) -> str:
-    """A difference of shares in points; nothing is not less than nothing.
-
-    >>> points(0.0712), points(-0.0004)
-    ('7.1', '0.0')
-    """
-    text = percent(difference)
-    return "0.0" if text == "-0.0" else text
 
 
 def _strengths(measured: Sequence[Arm]) -> Chart | None:

@@ -1,33 +1,81 @@
-"""An audit at a glance: the state of every front with the numbers that stand for it, and the gates."""
+"""An audit at a glance: what holds and what drops, the state of every front, and the gates."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-from holdfast.reports import overview
-from holdfast.reports.blocks import Block, Cell, Column, Section, Table
+from holdfast.reports import holds, overview
+from holdfast.reports.blocks import Block, Chart, Section, Side, Table
 from holdfast.reports.findings import FindingsFile
+from holdfast.reports.holds import Stand
 from holdfast.reports.runfiles import RunFiles
+from holdfast.reports.svg import Bar, BarRow, bar_chart
+from holdfast.reports.text import interval, percent
+
+MOST_MODELS = 8
+"""More are not drawn in one chart."""
 
 
 def glance(runs: Sequence[RunFiles]) -> Section | None:
-    blocks: list[Block] = []
-    words = []
-    for run in runs:
-        if not run.fronts:
-            continue
-        file = FindingsFile(run.findings, {**run.model, "name": run.name}, run.data, fronts=run.fronts, gates=run.gates)
-        tables = [table for table in (overview.overview(file), overview.gates(file)) if table is not None]
-        blocks += [_of(run.name, table) for table in tables] if len(runs) > 1 else tables
-        words.append(f"{run.name}: {overview.verdict(file)}." if len(runs) > 1 else f"{overview.verdict(file)}.")
-    if not blocks:
+    audited = [(i, run) for i, run in enumerate(runs) if run.fronts]
+    if not audited:
         return None
+    several = len(audited) > 1
+    files = {run.name: file_of(run) for _, run in audited}
+    words = [f"{name}: {overview.states(f)}." if several else f"{overview.states(f)}." for name, f in files.items()]
+    found = [(i, run.name, stands) for i, run in audited if (stands := holds.stands(run.findings, run.gates))]
+    blocks: list[Block] = []
+    if found:
+        tables = [holds.table(own, f"What drops: {name}" if several else "What drops") for _, name, own in found]
+        blocks.append(Side((_chart(found[:MOST_MODELS]), *tables)))
+    pairs = holds.paired([row for run in runs for row in holds.leads(run.findings, run.name)])
+    blocks += [pairs] if pairs is not None else []
+    blocks += [gates for file in files.values() if (gates := _gates(file, several)) is not None]
+    blocks.append(
+        overview.side_by_side(list(files.values()), list(files)) if several else overview.overview(*files.values())
+    )
     lead = " ".join(words) + " What was not measured says why."
     return Section("glance", "At a glance", lead, tuple(blocks))
 
 
-def _of(name: str, table: Table) -> Table:
-    """The table with a first column that says whose it is."""
-    rows = tuple((Cell(name), *row) for row in table.rows)
-    return replace(table, columns=(Column("model"), *table.columns), rows=rows)
+def file_of(run: RunFiles) -> FindingsFile:
+    """A run as the other renderings see it."""
+    return FindingsFile(run.findings, {**run.model, "name": run.name}, run.data, fronts=run.fronts, gates=run.gates)
+
+
+def _gates(file: FindingsFile, several: bool) -> Table | None:
+    made = overview.gates(file)
+    if made is None or not several:
+        return made
+    return Table(f"{made.caption} of {file.model['name']}", made.columns, made.rows)
+
+
+def _chart(found: Sequence[tuple[int, str, Sequence[Stand]]]) -> Chart:
+    """A bar a share and model; titles of one measure may differ between models, its name does not."""
+    titles: dict[str, str] = {}
+    for _, _, own in found:
+        for s in own:
+            titles.setdefault(s.name, s.title)
+    rows = []
+    for name, title in titles.items():
+        bars = []
+        for colour, model, own in found:
+            stand = next((s for s in own if s.name == name), None)
+            bars.append(_bar(stand, model, title, colour))
+        rows.append(BarRow(title, tuple(bars)))
+    demanded = any(s.demanded is not None for _, _, own in found for s in own)
+    note = "Whiskers are 95 % intervals." + (" A thick mark is what was demanded." if demanded else "")
+    legend = tuple((colour, model) for colour, model, _ in found) if len(found) > 1 else ()
+    svg = bar_chart(rows, id="glance-holds", title="What holds", longest=26)
+    return Chart("What holds, %", svg, legend, note)
+
+
+def _bar(stand: Stand | None, model: str, title: str, colour: int) -> Bar:
+    if stand is None:
+        return Bar(None, None, None, "not measured", f"{title}, {model}: not measured", colour)
+    note = f"{stand.where}, {model}: {percent(stand.value)} %, n = {stand.n:,}"
+    span = interval("accuracy", stand.low, stand.high)
+    note += f", 95 % interval {span}" if span else ""
+    if stand.demanded is not None:
+        note += f"; demanded {percent(stand.demanded)} %, {'holds' if stand.passed else 'FAILED'}"
+    return Bar(stand.value, stand.low, stand.high, percent(stand.value), note, colour, stand.demanded)

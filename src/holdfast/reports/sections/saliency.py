@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.reports import tables
-from holdfast.reports.blocks import Block, Cell, Column, Details, Gallery, Picture, Section, Table
+from holdfast.reports.blocks import Block, Cell, Column, Details, Gallery, Picture, Section, Side, Table
 from holdfast.reports.runfiles import RunFiles
 from holdfast.reports.sections.samples import is_png
 from holdfast.reports.summary import Arm, Measure, Spread, arms
-from holdfast.reports.text import finite, part, percent
+from holdfast.reports.text import finite, number, part, percent, unit
 
 MOST_MODELS = 8
 MOST_BYTES = 3_000_000
@@ -30,7 +30,8 @@ def saliency(runs: Sequence[RunFiles]) -> Section | None:
     table = _numbers(groups)
     blocks: list[Block] = [table] if table is not None else []
     columns = [column for arm in groups[:MOST_MODELS] for column in _columns(arm, several=len(groups) > 1)]
-    blocks += _grid(columns)
+    if galleries := tuple(_grid(columns)):
+        blocks.append(Side(galleries))
     numbers = tuple(
         tables.findings([f for f in run.findings if f.front == "saliency" and f.name != "maps"], caption=run.name)
         for arm in groups
@@ -64,10 +65,8 @@ def _numbers(groups: Sequence[Arm]) -> Table | None:
 def _cell(measure: Measure, spread: Spread | None) -> Cell:
     if spread is None or spread.mean is None:
         return Cell("" if spread is None else tables.EMPTY)
-    if measure.name == "half-area":
-        return Cell(f"{tables.share(spread)} %", spread.mean)
-    sd = "" if spread.sd is None else f" ± {spread.sd:.2f}"
-    return Cell(f"{spread.mean:.2f}{sd}", spread.mean)
+    sd = "" if spread.sd is None else f" ± {number(measure.name, spread.sd)}"
+    return Cell(f"{number(measure.name, spread.mean)}{sd} {unit(measure.name)}".rstrip(), spread.mean)
 
 
 Column_ = tuple[str, Mapping[int, tuple[Mapping[str, Any], Mapping[str, Any]]]]
@@ -81,11 +80,11 @@ def _columns(arm: Arm, *, several: bool) -> Iterator[Column_]:
             if finding.front != "saliency" or finding.name != "maps":
                 continue
             rows = [row for row in finding.evidence.get("maps") or () if isinstance(row, Mapping)]
-            for number, name in enumerate(finding.evidence.get("models") or [""]):
+            for i, name in enumerate(finding.evidence.get("models") or [""]):
                 pairs = {
-                    int(row["position"]): (row, row["looks"][number])
+                    int(row["position"]): (row, row["looks"][i])
                     for row in rows
-                    if isinstance(row.get("position"), int) and _has(row.get("looks"), number)
+                    if isinstance(row.get("position"), int) and _has(row.get("looks"), i)
                 }
                 label = str(name) or (arm.label if several else "map")
                 yield (f"{arm.label}: {name}" if several and name else label), pairs

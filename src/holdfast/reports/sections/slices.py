@@ -8,11 +8,10 @@ from typing import Any
 from holdfast.reports import tables
 from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Gallery, Picture, Section, Side, Table
 from holdfast.reports.runfiles import RunFiles
-from holdfast.reports.sections.corruptions import points
 from holdfast.reports.sections.samples import is_png
 from holdfast.reports.summary import arms
 from holdfast.reports.svg import Line, line_chart
-from holdfast.reports.text import finite, percent
+from holdfast.reports.text import finite, number, percent
 from holdfast.types import Finding
 
 FRONT = "slices"
@@ -57,7 +56,7 @@ def _table(own: Sequence[Finding], name: str) -> Table:
             _share(f.value),
             Cell(f"{f.n:,}", f.n),
             _gap(gap),
-            Cell("" if p is None else f"{p:.2g}", p),
+            Cell("" if p is None else number("mcnemar-p", p), p),
             Cell("confirmed" if confirmed else "not confirmed", float(confirmed), strong=confirmed),
         ))  # fmt: skip
     columns = (
@@ -90,8 +89,8 @@ def _gap(gap: Finding | None) -> Cell:
     if gap is None or value is None:
         return Cell("")
     low, high = finite(gap.low), finite(gap.high)
-    interval = "" if low is None or high is None else f" ({points(low)} to {points(high)})"
-    return Cell(points(value) + interval, value)
+    interval = "" if low is None or high is None else f" ({percent(low)} to {percent(high)})"
+    return Cell(percent(value) + interval, value)
 
 
 def _profile(own: Sequence[Finding], name: str, id: str) -> Chart | None:

@@ -13,7 +13,10 @@ from holdfast.reports.svg.ticks import tick_text
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A share in [0, 1] with its interval. Without a value, its text is written in its place."""
+    """A share in [0, 1] with its interval. Without a value, its text is written in its place.
+
+    mark: a share that was demanded.
+    """
 
     value: float | None
     low: float | None
@@ -21,6 +24,7 @@ class Bar:
     text: str
     note: str
     colour: int = 0
+    mark: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +33,9 @@ class BarRow:
     bars: tuple[Bar, ...]
 
 
-def bar_chart(rows: Sequence[BarRow], *, id: str, title: str) -> Markup:
-    """Shares from 0 to 100 %, with whiskers for their intervals."""
-    labels = [shorten(row.label, 18) for row in rows]
+def bar_chart(rows: Sequence[BarRow], *, id: str, title: str, longest: int = 18) -> Markup:
+    """Shares from 0 to 100 %, with whiskers for their intervals. longest: characters of a row's name."""
+    labels = [shorten(row.label, longest) for row in rows]
     most = max((len(row.bars) for row in rows), default=1)
     roomy = most <= 3
     pitch = 22.0 if most == 1 else 15.0 if roomy else 9.0
@@ -77,6 +81,9 @@ def _bar(bar: Bar, y: float, pitch: float, x_of: Scale, roomy: bool) -> Markup:
         low, high, cap = x_of(_inside(bar.low)), x_of(_inside(bar.high)), min(thickness / 2 - 1, 4)
         ends = "".join(f"M{x:.1f} {middle - cap:.1f}v{2 * cap:.1f}" for x in (low, high))
         parts.append(tag("path", class_="whisker", d=f"M{low:.1f} {middle:.1f}H{high:.1f}{ends}"))
+    if bar.mark is not None:
+        x = x_of(_inside(bar.mark))
+        parts.append(tag("line", class_="mark", x1=x, x2=x, y1=y + 0.5, y2=y + pitch - 0.5))
     if roomy:
         parts.append(tag("text", bar.text, class_="value", x=WIDTH, y=middle + 4, text_anchor="end"))
     return tag("g", *parts)

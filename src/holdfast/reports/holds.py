@@ -1,0 +1,280 @@
+"""What holds and what drops: each front of an audit in one share, against the clean accuracy and what was demanded.
+
+Every number is a finding's own, or the plain difference of two that stand beside it; intervals are never made here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from holdfast.reports.blocks import Cell, Column, Table
+from holdfast.reports.text import finite, number, part, percent
+from holdfast.types import Finding
+
+CONFLICTING = {"bias": "conflicting"}
+EIGHT = {"corruption": "mean of eight", "strength": "1"}
+RADIUS = "8/255"
+"""The radius that stands for the attacks, where it was measured; the largest otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """One share, the higher the better, with its interval.
+
+    name: as a gate calls it. title: where, for people. detail: where exactly.
+    drop: how far it is below the clean accuracy, with an interval where the findings have one; None for other shares.
+    demanded, passed: the highest share that a gate asks for, and whether all gates on it hold.
+    """
+
+    name: str
+    front: str
+    title: str
+    value: float
+    low: float | None
+    high: float | None
+    n: int
+    drop: float | None = None
+    drop_low: float | None = None
+    drop_high: float | None = None
+    demanded: float | None = None
+    passed: bool = True
+    detail: str = ""
+
+    @property
+    def where(self) -> str:
+        return f"{self.title} ({self.detail})" if self.detail else self.title
+
+    def clear(self, clean: Stand) -> bool:
+        """Whether the drop is more than chance: its interval excludes zero, or the two intervals have a gap."""
+        if self.drop is None or self.drop <= 0:
+            return False
+        if self.drop_low is not None:
+            return self.drop_low > 0
+        return self.high is None or clean.low is None or self.high < clean.low
+
+
+def stands(findings: Sequence[Finding], gates: Sequence[Mapping[str, Any]] = ()) -> tuple[Stand, ...]:
+    """The clean accuracy first, then the fronts in reading order, then what else was demanded."""
+    clean = _of(_one(findings, "clean", "accuracy", {}), "clean", "as it is")
+    made = [
+        clean,
+        _below(_of(_one(findings, "groups", "accuracy", CONFLICTING), "conflicting", "against the shortcut"), clean),
+        _below(_worst(findings), clean),
+        _slice(findings),
+        _corrupted(findings),
+        _attacked(findings),
+        _of(_one(findings, "unknown", "auroc", {"score": "msp"}), "unknown@msp", "foreign images, AUROC"),
+    ]
+    found = [stand for stand in made if stand is not None]
+    known = {stand.name for stand in found}
+    demands = [g for g in gates if g.get("kind") == "fail-under" and finite(g.get("threshold")) is not None]
+    found += [stand for g in demands if g.get("measure") not in known and (stand := _demanded(g)) is not None]
+    return tuple(_judged(stand, demands) for stand in {s.name: s for s in found}.values())
+
+
+def sentence(found: Sequence[Stand]) -> str:
+    """In words: the clean accuracy, what drops from it and by how much, what holds, and what is under the demand."""
+    rest = [f"{word} {text}" for word, text in clauses(found)]
+    return "; ".join([f"{percent(found[0].value)} % right on {found[0].n:,} images", *rest]) if rest else ""
+
+
+def clauses(found: Sequence[Stand]) -> list[tuple[str, str]]:
+    """The sentence in parts: what it is about, and what it says; none where no front but the clean one was measured."""
+    if not found or found[0].name != "clean":
+        return []
+    dropping = sorted((s for s in found if s.clear(found[0])), key=lambda s: -(s.drop or 0.0))
+    holding = [s for s in found if s.drop is not None and s not in dropping]
+    said = []
+    if dropping:
+        first, *others = dropping
+        rest = "".join(f", {percent(s.drop or 0.0)} {s.where}" for s in others)
+        said.append(("drops", f"{percent(first.drop or 0.0)} points {first.where}{rest}"))
+    if holding:
+        said.append(("no clear drop", _listed([s.where for s in holding])))
+    failed = [s for s in found if not s.passed and s.demanded is not None]
+    if failed:
+        under = [f"{percent(s.value)} % {s.where}, {percent(s.demanded or 0.0)} % demanded" for s in failed]
+        said.append(("too low:", "; ".join(under)))
+    return said
+
+
+def table(found: Sequence[Stand], caption: str) -> Table:
+    """One row a share: how much, how far below the clean accuracy, and what was demanded."""
+    gated = any(s.demanded is not None for s in found)
+    rows = []
+    for s in found:
+        cells = [Cell(s.title), Cell(percent(s.value), s.value)]
+        cells.append(_with_interval("drop", s.drop, s.drop_low, s.drop_high))
+        if gated:
+            verdict = "" if s.demanded is None else "" if s.passed else " FAILED"
+            text = "" if s.demanded is None else percent(s.demanded) + verdict
+            cells.append(Cell(text, s.demanded, strong=bool(verdict)))
+        rows.append(tuple(cells))
+    columns = [Column("where"), Column("share, %", numeric=True), Column("drop, points (95 %)", numeric=True)]
+    columns += [Column("demanded, %", numeric=True)] if gated else []
+    return Table(caption, tuple(columns), tuple(rows))
+
+
+def leads(findings: Iterable[Finding], name: str) -> list[tuple[Cell, ...]]:
+    """Rows of :func:`paired`: how far a model leads each other one on the same samples."""
+    found = [f for f in findings if f.front == "against"]
+    p = {tuple(f.where.items()): f for f in found if f.name == "mcnemar-p"}
+    rows = []
+    for f in found:
+        value = finite(f.value)
+        if f.name != "lead" or value is None:
+            continue
+        chance = p.get(tuple(f.where.items()))
+        rest = {k: v for k, v in f.where.items() if k != "against"}
+        shown = None if chance is None else finite(chance.value)
+        rows.append((
+            Cell(f"{name} − {f.where.get('against', '?')}"),
+            Cell(part(rest) if rest else "as it is"),
+            _with_interval("lead", value, f.low, f.high),
+            *(_count(f.evidence.get(key)) for key in ("only_this", "only_other")),
+            Cell("" if shown is None else number("mcnemar-p", shown), shown),
+            Cell(f"{f.n:,}", f.n),
+        ))  # fmt: skip
+    return rows
+
+
+def paired(rows: Sequence[tuple[Cell, ...]]) -> Table | None:
+    """Models against each other on the same samples."""
+    columns = (
+        Column("models"), Column("where"), Column("lead, points (95 %)", numeric=True),
+        Column("only the first right", numeric=True), Column("only the second", numeric=True),
+        Column("McNemar's p", numeric=True), Column("n", numeric=True),
+    )  # fmt: skip
+    note = "Both models on the same samples: the interval is Bonett and Price's, the test exact and two-sided."
+    return Table("Paired differences", columns, tuple(rows), note) if rows else None
+
+
+def lead_sentence(findings: Iterable[Finding], name: str) -> str:
+    """The first comparison on the whole test set in words; empty where there is none."""
+    found = [f for f in findings if f.front == "against" and set(f.where) == {"against"}]
+    lead = next((f for f in found if f.name == "lead" and finite(f.value) is not None), None)
+    if lead is None or lead.value is None:
+        return ""
+    other = lead.where["against"]
+    p = next((f.value for f in found if f.name == "mcnemar-p" and f.where == lead.where), None)
+    tail = f" on the same {lead.n:,} images" + ("" if p is None else f", McNemar's p {number('mcnemar-p', p)}")
+    low, high = finite(lead.low), finite(lead.high)
+    span = "" if low is None or high is None else f" ({percent(low)} to {percent(high)})"
+    if low is not None and high is not None and low <= 0 <= high:
+        return f"{name} and {other} are level: {percent(lead.value)} points apart{span}{tail}"
+    ahead = "ahead of" if lead.value > 0 else "behind"
+    return f"{name} is {percent(abs(lead.value))} points {ahead} {other}{span}{tail}"
+
+
+def _one(findings: Iterable[Finding], front: str, name: str, where: Mapping[str, str]) -> Finding | None:
+    """The finding; of several columns of groups the lowest."""
+    own = [
+        f
+        for f in findings
+        if (f.front, f.name) == (front, name)
+        and {k: v for k, v in f.where.items() if k != "column"} == dict(where)
+        and finite(f.value) is not None
+    ]
+    return min(own, key=lambda f: f.value or 0.0, default=None)
+
+
+def _of(found: Finding | None, name: str, title: str) -> Stand | None:
+    if found is None or found.value is None:
+        return None
+    return Stand(name, found.front, title, found.value, finite(found.low), finite(found.high), found.n)
+
+
+def _below(stand: Stand | None, clean: Stand | None) -> Stand | None:
+    return stand if stand is None or clean is None else replace(stand, drop=clean.value - stand.value)
+
+
+def _worst(findings: Sequence[Finding]) -> Stand | None:
+    found = _one(findings, "groups", "worst-group", {})
+    cell = found.evidence.get("cell") if found is not None else None
+    which = ", ".join(f"{k} {v}" for k, v in cell.items()) if isinstance(cell, Mapping) else ""
+    stand = _of(found, "worst-group", "in the worst group")
+    return stand and replace(stand, detail=which)
+
+
+def _slice(findings: Sequence[Finding]) -> Stand | None:
+    """The confirmed weak part that is furthest below the rest."""
+    confirmed = {
+        f.where.get("slice"): f for f in findings if f.front == "slices" and f.evidence.get("confirmed") is True
+    }
+    gaps = [f for f in findings if (f.front, f.name) == ("slices", "gap") and f.where.get("slice") in confirmed]
+    worst = max((f for f in gaps if finite(f.value) is not None), key=lambda f: f.value or 0.0, default=None)
+    if worst is None:
+        return None
+    name = str(worst.where["slice"])
+    stand = _of(confirmed[name], "slices", f"where {name}")
+    return stand and replace(stand, drop=worst.value, drop_low=finite(worst.low), drop_high=finite(worst.high))
+
+
+def _corrupted(findings: Sequence[Finding]) -> Stand | None:
+    stand = _of(_one(findings, "corruptions", "accuracy", EIGHT), "corruptions", "under corruptions")
+    drop = _one(findings, "corruptions", "drop", EIGHT)
+    if stand is None or drop is None:
+        return stand
+    return replace(stand, drop=drop.value, drop_low=finite(drop.low), drop_high=finite(drop.high))
+
+
+def _attacked(findings: Sequence[Finding]) -> Stand | None:
+    """Share of images that withstand every attack, against the same images left alone."""
+    own = [
+        f
+        for f in findings
+        if (f.front, f.name, f.where.get("attack")) == ("attacks", "error", "strongest") and finite(f.value) is not None
+    ]
+    if not own:
+        return None
+    at = next((f for f in own if f.where.get("radius") == RADIUS), None)
+    at = at or max(own, key=lambda f: finite(f.evidence.get("radius")) or 0.0)
+    radius = at.where.get("radius", "")
+    low, high, error = finite(at.low), finite(at.high), at.value or 0.0
+    alone = _one(findings, "attacks", "error", {"attack": "clean", "access": "none"})
+    return Stand(
+        f"attacks@{radius}",
+        "attacks",
+        "under attack",
+        1 - error,
+        None if high is None else 1 - high,
+        None if low is None else 1 - low,
+        at.n,
+        None if alone is None or alone.value is None else error - alone.value,
+        detail=radius,
+    )
+
+
+def _demanded(gate: Mapping[str, Any]) -> Stand | None:
+    """What a gate judged that stands for no front."""
+    value, name = finite(gate.get("value")), str(gate.get("measure"))
+    if value is None:
+        return None
+    front = str(gate.get("front") or "")
+    return Stand(name, front, name, value, finite(gate.get("low")), finite(gate.get("high")), int(gate.get("n") or 0))
+
+
+def _judged(stand: Stand, gates: Sequence[Mapping[str, Any]]) -> Stand:
+    own = [g for g in gates if g.get("measure") == stand.name]
+    if not own:
+        return stand
+    return replace(stand, demanded=max(float(g["threshold"]) for g in own), passed=all(g["passed"] for g in own))
+
+
+def _with_interval(name: str, value: float | None, low: float | None, high: float | None) -> Cell:
+    """A share in percent or points with its interval, without units."""
+    value, low, high = finite(value), finite(low), finite(high)
+    if value is None:
+        return Cell("")
+    span = "" if low is None or high is None else f" ({number(name, low)} to {number(name, high)})"
+    return Cell(number(name, value) + span, value)
+
+
+def _count(value: object) -> Cell:
+    return Cell(f"{value:,}", value) if isinstance(value, int) else Cell("")
+
+
+def _listed(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
