@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from PIL import Image
 
-from holdfast.reports import RunFiles, write_report
+from holdfast.reports import RunFiles, read_runs, write_report
+from tests.reports.fake_runs import fake_metrics
 from tests.reports.test_report_html import hostile_runs
 
 if TYPE_CHECKING:
@@ -23,6 +28,7 @@ FLAGS = (
     "--disable-sync", "--no-first-run",
 )  # fmt: skip
 WIDTHS = {"desk": 1280, "tablet": 768, "phone": 375}
+SAMPLE = Path(__file__).parents[2] / "docs" / "sample" / "audit"
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +49,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def show(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Page]]:
-    """Opens a report. At the end: no error was logged, and nothing but the file was asked for."""
+    """Opens a report. At the end: no error was logged, no dialog shown, and nothing but the file was asked for."""
     problems: list[str] = []
     asked: set[str] = set()
     pages = []
@@ -54,6 +60,7 @@ def show(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Page]]:
         if listen:
             page.on("console", lambda message: problems.append(message.text))
         page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("dialog", lambda dialog: problems.append(f"dialog: {dialog.message}"))
         page.on("request", lambda request: asked.add(request.url.partition(":")[0]))
         page.goto(path.as_uri())
         pages.append(page)
@@ -63,7 +70,22 @@ def show(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Page]]:
     for page in pages:
         page.close()
     assert problems == []
-    assert asked <= {"file", "data"}
+    assert asked <= {"file", "data", "blob"}
+
+
+@pytest.fixture(scope="module")
+def audited() -> list[RunFiles]:
+    """Two models under every front, as an audit left them, with the curves of a training."""
+    runs = read_runs([SAMPLE])
+    return [replace(run, metrics=tuple(fake_metrics(run.name, 0))) for run in runs]
+
+
+@pytest.fixture
+def shots(tmp_path: Path) -> Path:
+    """Where screenshots go: $HOLDFAST_SHOTS, to look at them, or nowhere that lasts."""
+    folder = Path(os.environ.get("HOLDFAST_SHOTS") or tmp_path)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def overflow(page: Page) -> int:
@@ -82,18 +104,35 @@ def paper(page: Page) -> int:
 @pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_fits_with_everything_open(
-    show: Callable[..., Page], runs: list[RunFiles], width: int, scheme: str
+    show: Callable[..., Page], audited: list[RunFiles], width: int, scheme: str, shots: Path
 ) -> None:
-    page = show(runs, width=width, scheme=scheme)
+    page = show(audited, width=width, scheme=scheme)
+    page.screenshot(path=shots / f"{width}-{scheme}.png", full_page=True)
     page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
     assert overflow(page) <= 0
     assert (paper(page) > 600) is (scheme == "light")
-    for picture in page.locator("img").all():
-        box = picture.bounding_box()
-        assert box is not None
-        assert 0 < box["width"] <= 96
-        assert 0 < box["height"] <= 96
-    assert page.evaluate("[...document.images].every(i => i.complete && i.naturalWidth > 0)")
+    boxes = page.evaluate("[...document.images].map(i => [i.clientWidth, i.clientHeight, i.naturalWidth])")
+    assert len(boxes) > 50
+    assert all(0 < width <= 96 and 0 < height <= 96 and 0 < pixels <= 96 for width, height, pixels in boxes)
+    with_pictures = Image.open(shots / f"{width}-{scheme}.png")
+    assert with_pictures.width == width
+    colours = with_pictures.convert("RGB").resize((64, 64)).getcolors(4096)
+    assert colours is not None
+    assert len(colours) > 50, "an empty page has one colour"
+
+
+def test_every_chapter_of_an_audit_is_there(show: Callable[..., Page], audited: list[RunFiles]) -> None:
+    page = show(audited)
+    chapters = page.evaluate("[...document.querySelectorAll('main > section')].map(s => s.id)")
+    assert chapters == [
+        "glance", "comparison", "clean", "groups", "slices", "corruptions", "attacks", "unknown", "curvature",
+        "saliency", "training", "samples", "settings",
+    ]  # fmt: skip
+    links = page.evaluate("[...document.querySelectorAll('nav a')].map(a => a.getAttribute('href'))")
+    assert links == [f"#{chapter}" for chapter in chapters]
+    page.emulate_media(reduced_motion="reduce")
+    page.locator("nav a[href='#attacks']").click()
+    assert 0 <= page.evaluate("document.getElementById('attacks').getBoundingClientRect().top") < 100
 
 
 def test_a_wide_table_scrolls_in_its_box_on_a_phone(show: Callable[..., Page], runs: list[RunFiles]) -> None:
@@ -152,7 +191,7 @@ def test_hostile_names_run_nothing(show: Callable[..., Page], make_run: Callable
     page = show(hostile_runs(make_run), width=375)
     page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
     assert page.title().endswith("– holdfast")
-    assert page.locator("script").count() == 1
+    assert page.evaluate("[...document.scripts].map(s => s.type)") == ["application/json", ""]
     assert overflow(page) <= 0
 
 
@@ -176,3 +215,110 @@ def test_print_is_light_in_the_dark(show: Callable[..., Page], runs: list[RunFil
     page.emulate_media(media="print")
     assert paper(page) == 765
     assert page.locator("#theme").is_hidden()
+
+
+def test_the_keyboard_reaches_everything_in_the_order_of_the_page(
+    show: Callable[..., Page], audited: list[RunFiles]
+) -> None:
+    page = show(audited)
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    assert page.evaluate("document.activeElement.getBoundingClientRect().left") > 0, "seen once it has the focus"
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.getElementById('main').contains(document.activeElement)")
+    page.evaluate("scrollTo(0, 0); document.activeElement.blur()")
+    stops = page.evaluate(
+        """() => {
+            const all = [...document.querySelectorAll("a, button, summary, [tabindex]")];
+            const seen = all.filter((e) => e.checkVisibility());
+            return [all.filter((e) => e.tabIndex > 0).length, seen.every((e) => e.tabIndex === 0), seen.length];
+        }"""
+    )
+    assert stops[:2] == [0, True], "no order of its own, nothing left out"
+    page = show(audited)
+    visited = []
+    for _ in range(25):
+        page.keyboard.press("Tab")
+        visited.append(
+            page.evaluate(
+                """() => {
+                    const all = [...document.querySelectorAll("a, button, summary, [tabindex]")];
+                    const e = document.activeElement;
+                    const outline = getComputedStyle(e);
+                    const shown = outline.outlineStyle !== "none" && parseFloat(outline.outlineWidth) >= 2;
+                    return [all.indexOf(e), shown];
+                }"""
+            )
+        )
+    assert [index for index, _ in visited] == sorted({index for index, _ in visited})
+    assert all(shown for _, shown in visited)
+
+
+def test_all_tables_of_an_audit_sort(show: Callable[..., Page], audited: list[RunFiles]) -> None:
+    page = show(audited)
+    page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+    wrong = page.evaluate(
+        """() => {
+            const wrong = [];
+            for (const button of document.querySelectorAll("th > button")) {
+                button.click();
+                const header = button.parentNode;
+                const rows = [...header.closest("table").tBodies[0].rows];
+                const values = rows.map((row) => row.cells[header.cellIndex].dataset.value);
+                const numbers = values.filter((v) => v !== undefined).map(Number);
+                const sign = header.getAttribute("aria-sort") === "descending" ? -1 : 1;
+                if (numbers.some((v, i) => i && sign * (v - numbers[i - 1]) < 0)) wrong.push(button.textContent);
+            }
+            return [document.querySelectorAll("th > button").length, wrong];
+        }"""
+    )
+    assert wrong[0] > 100
+    assert wrong[1] == []
+
+
+def test_the_numbers_can_be_saved_and_are_the_findings(show: Callable[..., Page], audited: list[RunFiles]) -> None:
+    page = show(audited)
+    with page.expect_download() as waiting:
+        page.locator("#save").click()
+    saved = json.loads(Path(waiting.value.path()).read_text(encoding="utf-8"))
+    assert [run["name"] for run in saved] == [run.name for run in audited]
+    for given, run in zip(saved, audited, strict=True):
+        told = [f for f in run.findings if f.value is not None]
+        assert [(f["name"], f["value"], f["low"], f["n"], f["where"]) for f in given["findings"]] == [
+            (f.name, f.value, f.low, f.n, dict(f.where)) for f in told
+        ]
+
+
+def axe() -> str:
+    """The source of axe-core: a file named in $AXE, or the one that a package for Python brings along."""
+    path = os.environ.get("AXE")
+    if path is None:
+        package = importlib.util.find_spec("axe_playwright_python")
+        found = Path(package.origin or "").parent / "axe.min.js" if package else None
+        path = str(found) if found is not None and found.is_file() else None
+    if path is None:
+        message = "no axe-core: install axe-playwright-python, or name axe.min.js of npm's axe-core in $AXE"
+        if os.environ.get("CI") == "true":
+            pytest.fail(message)
+        pytest.skip(message)
+    return Path(path).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("which", ["audit", "training"])
+def test_axe_finds_nothing_serious(
+    show: Callable[..., Page], audited: list[RunFiles], runs: list[RunFiles], scheme: str, which: str
+) -> None:
+    page = show(audited if which == "audit" else runs, scheme=scheme)
+    page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+    page.evaluate(axe())  # what the browser's owner runs is not the page's own script: the policy stands
+    found: dict[str, Any] = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")
+    assert found["testEngine"]["name"] == "axe-core"
+    assert len(found["passes"]) > 20, "it looked at the page"
+    serious = [
+        (rule["id"], rule["help"], len(rule["nodes"]), rule["nodes"][0]["html"])
+        for rule in found["violations"]
+        if rule["impact"] in ("serious", "critical")
+    ]
+    assert serious == []

@@ -23,17 +23,19 @@ def strongest(radius: str, size: float, error: float) -> Finding:
     return Finding("attacks", "error", error, 100, error - 0.05, error + 0.05, where, evidence={"radius": size})
 
 
+CORRUPTED = Finding("corruptions", "accuracy", 0.85, 1000, 0.83, 0.87, EIGHT)
 FOUND = (
     Finding("clean", "accuracy", 0.9, 1000, 0.88, 0.92),
     Finding("clean", "accuracy", 0.2, 10, 0.1, 0.4, {"class": "cat"}),
     Finding("groups", "accuracy", 0.89, 500, 0.86, 0.91, {"bias": "conflicting"}),
+    Finding("groups", "gap", 0.08, 1000, -0.01, 0.11, {"between": "aligned and conflicting"}),
     Finding("groups", "worst-group", 0.4, 20, 0.2, 0.6, evidence={"cell": {"class": "cat", "group": "red"}}),
     Finding("groups", "worst-group", 0.3, 20, 0.1, 0.5, {"column": "site"}, evidence={"cell": {"site": "north"}}),
     Finding("slices", "accuracy", 0.7, 50, 0.6, 0.8, {"slice": "dark"}, evidence={"confirmed": True}),
     Finding("slices", "gap", 0.22, 100, 0.1, 0.3, {"slice": "dark"}),
     Finding("slices", "accuracy", 0.1, 50, 0.0, 0.2, {"slice": "chance"}, evidence={"confirmed": False}),
     Finding("slices", "gap", 0.8, 100, 0.7, 0.9, {"slice": "chance"}),
-    Finding("corruptions", "accuracy", 0.85, 1000, 0.83, 0.87, EIGHT),
+    CORRUPTED,
     Finding("corruptions", "drop", 0.05, 1000, 0.04, 0.06, EIGHT),
     Finding("attacks", "error", 0.12, 100, 0.07, 0.2, {"attack": "clean", "access": "none"}),
     strongest("2/255", 2 / 255, 0.5), strongest("8/255", 8 / 255, 0.95), strongest("16/255", 16 / 255, 1.0),
@@ -59,7 +61,7 @@ def test_each_front_is_one_share_and_its_drop_is_told() -> None:
     found = {s.name: s for s in stands(FOUND)}
     drops = {name: None if s.drop is None else round(s.drop, 9) for name, s in found.items()}
     assert drops == {
-        "clean": None, "conflicting": 0.01, "worst-group": 0.6, "slices": 0.22, "corruptions": 0.05,
+        "clean": None, "conflicting": 0.08, "worst-group": 0.6, "slices": 0.22, "corruptions": 0.05,
         "attacks@8/255": 0.83, "unknown@msp": None,
     }  # fmt: skip
     attacked = found["attacks@8/255"]
@@ -78,9 +80,9 @@ def test_the_sentence_starts_with_the_greatest_drop_and_ends_with_what_is_too_lo
 
 def test_a_drop_that_chance_explains_is_none() -> None:
     drop = Finding("corruptions", "drop", 0.05, 1000, -0.01, 0.11, EIGHT)
-    assert sentence(stands((FOUND[0], FOUND[9], drop))).endswith("no clear drop under corruptions")
+    assert sentence(stands((FOUND[0], CORRUPTED, drop))).endswith("no clear drop under corruptions")
     gain = Finding("corruptions", "drop", -0.05, 1000, -0.06, -0.04, EIGHT)
-    assert sentence(stands((FOUND[0], FOUND[9], gain))).endswith("no clear drop under corruptions")
+    assert sentence(stands((FOUND[0], CORRUPTED, gain))).endswith("no clear drop under corruptions")
 
 
 def test_what_else_is_demanded_has_a_row_and_thresholds_are_marked() -> None:

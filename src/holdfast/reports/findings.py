@@ -57,7 +57,7 @@ def write_findings(
 
 def write_json(path: str | Path, content: Mapping[str, Any]) -> None:
     """A JSON file, whole or not at all."""
-    text = json.dumps(_without_nan(content), indent=1, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(without_nan(content), indent=1, ensure_ascii=False, allow_nan=False)
     # A lone surrogate, as in a file name that is not UTF-8, is escaped: it has no encoding.
     write_atomic(Path(path), text.encode("utf-8", "backslashreplace") + b"\n")
 
@@ -122,11 +122,12 @@ def _checked(values: Any, key: str, *kinds: type) -> Any:
     return value
 
 
-def _without_nan(value: Any) -> Any:
+def without_nan(value: Any) -> Any:
+    """Plain values as JSON can hold them."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(k): _without_nan(v) for k, v in value.items()}
+        return {str(k): without_nan(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_without_nan(v) for v in value]
+        return [without_nan(v) for v in value]
     return value

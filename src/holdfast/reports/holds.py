@@ -14,6 +14,7 @@ from holdfast.reports.text import finite, number, part, percent
 from holdfast.types import Finding
 
 CONFLICTING = {"bias": "conflicting"}
+BOTH_SIDES = {"between": "aligned and conflicting"}
 EIGHT = {"corruption": "mean of eight", "strength": "1"}
 RADIUS = "8/255"
 """The radius that stands for the attacks, where it was measured; the largest otherwise."""
@@ -24,7 +25,8 @@ class Stand:
     """One share, the higher the better, with its interval.
 
     name: as a gate calls it. title: where, for people. detail: where exactly.
-    drop: how far it is below the clean accuracy, with an interval where the findings have one; None for other shares.
+    drop: how far it is below the clean accuracy, or of a part below the rest, with an interval where the findings have
+    one; None for other shares.
     demanded, passed: the highest share that a gate asks for, and whether all gates on it hold.
     """
 
@@ -60,7 +62,7 @@ def stands(findings: Sequence[Finding], gates: Sequence[Mapping[str, Any]] = ())
     clean = _of(_one(findings, "clean", "accuracy", {}), "clean", "as it is")
     made = [
         clean,
-        _below(_of(_one(findings, "groups", "accuracy", CONFLICTING), "conflicting", "against the shortcut"), clean),
+        _against_shortcut(findings),
         _below(_worst(findings), clean),
         _slice(findings),
         _corrupted(findings),
@@ -198,6 +200,19 @@ def _worst(findings: Sequence[Finding]) -> Stand | None:
     return stand and replace(stand, detail=which)
 
 
+def _against_shortcut(findings: Sequence[Finding]) -> Stand | None:
+    """Samples that contradict the shortcut; they drop from those that follow it."""
+    stand = _of(_one(findings, "groups", "accuracy", CONFLICTING), "conflicting", "against the shortcut")
+    return _dropped(stand, _one(findings, "groups", "gap", BOTH_SIDES))
+
+
+def _dropped(stand: Stand | None, by: Finding | None) -> Stand | None:
+    """A share with the drop that the findings have measured."""
+    if stand is None or by is None:
+        return stand
+    return replace(stand, drop=by.value, drop_low=finite(by.low), drop_high=finite(by.high))
+
+
 def _slice(findings: Sequence[Finding]) -> Stand | None:
     """The confirmed weak part that is furthest below the rest."""
     confirmed = {
@@ -208,16 +223,12 @@ def _slice(findings: Sequence[Finding]) -> Stand | None:
     if worst is None:
         return None
     name = str(worst.where["slice"])
-    stand = _of(confirmed[name], "slices", f"where {name}")
-    return stand and replace(stand, drop=worst.value, drop_low=finite(worst.low), drop_high=finite(worst.high))
+    return _dropped(_of(confirmed[name], "slices", f"where {name}"), worst)
 
 
 def _corrupted(findings: Sequence[Finding]) -> Stand | None:
     stand = _of(_one(findings, "corruptions", "accuracy", EIGHT), "corruptions", "under corruptions")
-    drop = _one(findings, "corruptions", "drop", EIGHT)
-    if stand is None or drop is None:
-        return stand
-    return replace(stand, drop=drop.value, drop_low=finite(drop.low), drop_high=finite(drop.high))
+    return _dropped(stand, _one(findings, "corruptions", "drop", EIGHT))
 
 
 def _attacked(findings: Sequence[Finding]) -> Stand | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.resources import files
@@ -16,6 +17,7 @@ from markupsafe import Markup
 from holdfast.errors import require
 from holdfast.files import write_atomic
 from holdfast.reports import holds
+from holdfast.reports.findings import without_nan
 from holdfast.reports.headline import sentence, verdict
 from holdfast.reports.runfiles import RunFiles
 from holdfast.reports.sections import SECTIONS
@@ -24,6 +26,9 @@ from holdfast.reports.text import percent, plain, setting
 from holdfast.types import Finding
 
 MOST_SENTENCES = 8
+MOST_NUMBERS = 20_000
+"""More findings than this are not in the page in full."""
+KEPT = ("front", "name", "value", "low", "high", "n", "where")
 
 
 def write_report(runs: Sequence[RunFiles], path: str | Path) -> Path:
@@ -54,8 +59,21 @@ def render(runs: Sequence[RunFiles]) -> str:
             style=Markup(style),
             script=Markup(script),
             policy=_policy(style, script),
+            numbers=_numbers(runs),
         )
     )
+
+
+def _numbers(runs: Sequence[RunFiles]) -> Markup:
+    """Every number with all its digits, as JSON that no name can end; what would make the page too long is named."""
+    room, given = MOST_NUMBERS, []
+    for run in runs:
+        own = [finding for finding in run.findings if finding.value is not None]
+        room -= len(own)
+        kept = [{key: getattr(f, key) for key in KEPT} for f in own] if room >= 0 else f"{len(own)} in findings.json"
+        given.append({"name": run.name, "fronts": run.fronts, "gates": run.gates, "findings": kept})
+    text = json.dumps(without_nan(given), separators=(",", ":"))
+    return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
 
 
 def _top(runs: Sequence[RunFiles], groups: Sequence[Arm]) -> dict[str, Any]:

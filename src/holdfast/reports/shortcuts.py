@@ -42,5 +42,6 @@ def render_page(findings: Sequence[Finding], *, name: str) -> str:
             style=Markup(style),
             script=Markup(script),
             policy=_policy(style, script),
+            numbers=None,
         )
     )

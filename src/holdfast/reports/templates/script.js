@@ -13,6 +13,19 @@ system.addEventListener("change", nameTheme);
 nameTheme();
 theme.hidden = false;
 
+const save = document.getElementById("save");
+if (save) {
+  save.addEventListener("click", () => {
+    const link = document.createElement("a");
+    const content = document.getElementById("numbers").textContent;
+    link.href = URL.createObjectURL(new Blob([content], { type: "application/json" }));
+    link.download = "numbers.json";
+    link.click();
+    URL.revokeObjectURL(link.href);
+  });
+  save.hidden = false;
+}
+
 const key = (row, column) => {
   const cell = row.cells[column];
   return cell.dataset.value === undefined ? cell.textContent.trim() : Number(cell.dataset.value);
