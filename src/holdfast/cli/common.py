@@ -40,14 +40,20 @@ def require_data(name: str) -> None:
 
 
 def say(text: str) -> None:
-    """A line of results, as it is: no markup, no wrapping."""
+    """Lines of results: no markup, no wrapping, nothing that could steer the terminal."""
     from rich.console import Console
 
-    Console().print(text, markup=False, highlight=False, soft_wrap=True)
+    Console().print(_safe(text), markup=False, highlight=False, soft_wrap=True)
 
 
 def narrate(text: str) -> None:
     """A line on what happens, to stderr."""
     from rich.console import Console
 
-    Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
+    Console(stderr=True).print(_safe(text), markup=False, highlight=False, soft_wrap=True)
+
+
+def _safe(text: str) -> str:
+    from holdfast.reports.text import plain
+
+    return "\n".join(map(plain, text.split("\n")))

@@ -17,7 +17,7 @@ MOST_ROWS = 200
 """Findings of a front listed one by one; a summary page holds a megabyte."""
 SPECIAL = re.compile(r"([\\`*_{}\[\]#!|~$])")
 """What markup or a formula could start with."""
-INSTEAD = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;&#8203;", "://": ":&#8203;//"}
+INSTEAD = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;&#8203;", "://": ":&#8203;//", "www.": "www&#8203;."}
 """HTML stays text; nobody is mentioned, and no address becomes a link."""
 
 

@@ -9,7 +9,7 @@ from holdfast.reports.blocks import Cell, Column, Table
 from holdfast.reports.findings import FindingsFile
 from holdfast.reports.holds import sentence, stands
 from holdfast.reports.tables import shown
-from holdfast.reports.text import exact, finite, part
+from holdfast.reports.text import exact, finite, part, plain
 from holdfast.types import Finding
 
 Where = dict[str, str]
@@ -155,9 +155,9 @@ def title(file: FindingsFile) -> str:
 
 
 def verdict(file: FindingsFile) -> str:
-    """What drops, then the states of the fronts and the gates."""
+    """What drops, then the states of the fronts and the gates; one line."""
     words = sentence(stands(file.findings, file.gates))
-    return f"{words}. {states(file)}" if words else states(file)
+    return plain(f"{words}. {states(file)}" if words else states(file))
 
 
 def states(file: FindingsFile) -> str:

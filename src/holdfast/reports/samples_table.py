@@ -13,8 +13,8 @@ from holdfast.reports.text import plain
 
 FIRST = ("id", "path", "label", "prediction", "confidence", "group")
 """Columns that are always there; one a front follows."""
-FORMULA = ("=", "+", "-", "@")
-"""A spreadsheet takes a cell that starts so for a formula, and runs it."""
+FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
+"""A spreadsheet takes a cell that starts so for a formula, and runs it; some trim it first, some take wide signs."""
 
 
 def samples_table(columns: Mapping[str, Sequence[str | int | float | None]]) -> str:
@@ -47,4 +47,4 @@ def _cell(value: str | int | float | None) -> str:
     if not isinstance(value, str):
         return repr(value)
     text = plain(value)
-    return f"'{text}" if text.startswith(FORMULA) else text
+    return f"'{text}" if text.lstrip().startswith(FORMULA) else text
