@@ -16,10 +16,14 @@ class Cell:
 
 @dataclass
 class Page(HTMLParser):
-    """Tables by caption, and every element with its attributes and the text directly in it."""
+    """Tables by caption, and every element with its attributes and the text directly in it.
+
+    all_tables: in the order of the page; captions may repeat.
+    """
 
     source: str
     tables: dict[str, list[list[Cell]]] = field(default_factory=dict)
+    all_tables: list[list[list[Cell]]] = field(default_factory=list)
     elements: list[tuple[str, dict[str, str | None]]] = field(default_factory=list)
     texts: list[tuple[str, str]] = field(default_factory=list)
 
@@ -50,6 +54,7 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
         if tag == "table":
             self.tables[self.caption] = self.rows
+            self.all_tables.append(self.rows)
 
     def handle_data(self, data: str) -> None:
         if not self.open:

@@ -16,7 +16,7 @@ from holdfast.reports.summary import Arm, Measure, Spread, arms
 from holdfast.reports.svg import Line, Point, line_chart
 from holdfast.reports.svg.element import COLOURS, WIDTH, figure, scale, tag, text_width
 from holdfast.reports.svg.ticks import linear_ticks, tick_text
-from holdfast.reports.text import finite
+from holdfast.reports.text import finite, number
 from holdfast.types import Finding
 
 LARGEST = Measure("lambda-1", front="curvature", title="λ1")
@@ -94,7 +94,7 @@ def _amount(spread: Spread) -> str:
     if spread.mean is None:
         return "not measured"
     if not spread.sd:
-        return f"{spread.mean:.4g}" + (" ± 0" if spread.sd == 0 else "")
+        return number(LARGEST.name, spread.mean) + (" ± 0" if spread.sd == 0 else "")
     digits = min(9, max(0, 1 - math.floor(math.log10(spread.sd))))
     return f"{spread.mean:.{digits}f} ± {spread.sd:.{digits}f}"
 
@@ -120,7 +120,7 @@ def _eigenvalues(groups: Sequence[Arm]) -> Chart | None:
             whisker = stdev(values) if several else found[0][rank][1]
             note = f"λ{rank + 1}, {arm.label}: {_amount(Spread(tuple(values), 1))}"
             note += "" if several else f", residual {whisker:.1g}"
-            bar = Eigenvalue(fmean(values), whisker, f"{fmean(values):.3g}", note, arm.number)
+            bar = Eigenvalue(fmean(values), whisker, number(LARGEST.name, fmean(values)), note, arm.number)
             bars.setdefault(rank, []).append(bar)
     if not bars:
         return None
@@ -273,7 +273,7 @@ def _numbers(groups: Sequence[Arm]) -> Iterator[Table]:
                 flags = finding.evidence.get("converged")
                 flags = flags if isinstance(flags, (list, tuple)) else ()
                 rows = tuple(
-                    (Cell(f"λ{i + 1}"), Cell(f"{v:.6g}", v), Cell(f"{r:.1g}", r), Cell(_yes(flags, i)))
+                    (Cell(f"λ{i + 1}"), Cell(number(LARGEST.name, v), v), Cell(f"{r:.1g}", r), Cell(_yes(flags, i)))
                     for i, (v, r) in enumerate(_pairs(finding))
                 )
                 name = run.name if len(groups) == 1 else f"{run.name} ({arm.label})"

@@ -11,7 +11,7 @@ from holdfast.reports.runfiles import RunFiles
 from holdfast.reports.sections.samples import is_png
 from holdfast.reports.summary import Arm, Measure, Spread, arms
 from holdfast.reports.svg import Bar, BarRow, Line, bar_chart, line_chart
-from holdfast.reports.text import finite, percent
+from holdfast.reports.text import finite, number, percent
 from holdfast.types import Finding
 
 COLUMNS = (
@@ -158,9 +158,10 @@ def _histogram(finding: Finding, score: str, front: str) -> Chart | None:
     svg = line_chart(
         lines, id=f"{front}-histogram", title=f"Images by {score}", x_label="bin", y_range=(0.0, top), share=True
     )
-    note = f"Bins from {low:.3g} to {high:.3g}."
-    if finding.evidence.get("threshold") is not None:
-        note += f" Above {finding.evidence['threshold']:.3g} an image is flagged."
+    note = f"Bins from {number('score', low)} to {number('score', high)}."
+    threshold = finite(finding.evidence.get("threshold"))
+    if threshold is not None:
+        note += f" Above {number('score', threshold)} an image is flagged."
     return Chart(f"Where {score} lies", svg, note=note)
 
 
