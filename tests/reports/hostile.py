@@ -45,13 +45,7 @@ def files(*, hostile: bool = True) -> tuple[FindingsFile, ...]:
 
 
 def runs(*, hostile: bool = True) -> list[RunFiles]:
-    return [
-        RunFiles(
-            str(file.model["name"]), findings=file.findings, model=file.model, data=file.data, environment=file.run,
-            fronts=file.fronts, gates=file.gates,
-        )
-        for file in files(hostile=hostile)
-    ]  # fmt: skip
+    return [RunFiles.of(file) for file in files(hostile=hostile)]
 
 
 def _changed(file: FindingsFile, number: str, hostile: bool) -> FindingsFile:

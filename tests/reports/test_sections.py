@@ -13,7 +13,6 @@ import pytest
 from holdfast.reports import RunFiles
 from holdfast.reports.blocks import Chart, Gallery, Section, Side, Table
 from holdfast.reports.sections import SECTIONS
-from holdfast.reports.sections import samples as samples_module
 from holdfast.reports.sections.clean import clean
 from holdfast.reports.sections.comparison import comparison
 from holdfast.reports.sections.curves import curves, track
@@ -154,11 +153,9 @@ def test_what_is_no_png_is_left_out_and_counted(bad: str) -> None:
     assert shown.note == "1 could not be read."
 
 
-def test_pictures_stay_under_their_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pictures_beyond_the_most_are_counted() -> None:
     one = {"png": png("1", (9, 9, 9)), "label": "1", "prediction": "2"}
     assert gallery(pictured(*[one] * 30)).note == "6 more in findings.json of run."
-    monkeypatch.setattr(samples_module, "MOST_BYTES", 2 * len(one["png"]) + 1)
-    assert len(gallery(pictured(*[one] * 30)).pictures) == 2
 
 
 def test_settings_that_differ_are_told_apart_from_those_that_do_not(runs: list[RunFiles]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
-from holdfast.cli.common import parse
+from holdfast.cli.common import parse, say
 from holdfast.errors import HoldfastError
 
 
@@ -16,21 +16,27 @@ class ReportOptions:
     """The report."""
 
     folders: Positional[tuple[str, ...]]
-    """Run folders."""
+    """Folders of runs and audits, or folders that hold some."""
     out: str | None = None
     """The file to write (default: report.html in the run folder, or here for several)."""
+    no_images: bool = False
+    """No pictures."""
+    redact_paths: bool = False
+    """No folders: the names of files stay, where they lie does not."""
 
 
 def report(words: list[str]) -> int:
-    """Rebuild report.html from the files of one or more runs alone."""
+    """Rebuild report.html from the files of runs and audits alone."""
     options: ReportOptions = parse(ReportOptions, words, "report", report.__doc__)
     if not options.folders:
         raise HoldfastError("no run folder given; try: holdfast report runs/demo/*")
     from holdfast.reports import read_runs, write_report
+    from holdfast.reports.redact import redacted
 
     folders = [Path(folder) for folder in options.folders]
     default = folders[0] / "report.html" if len(folders) == 1 else Path("report.html")
     out = Path(options.out) if options.out else default
-    write_report(read_runs(folders), out)
-    print(f"report: {out}")
+    runs = read_runs(folders)
+    write_report([redacted(run) for run in runs] if options.redact_paths else runs, out, images=not options.no_images)
+    say(f"report: {out}")
     return 0

@@ -36,6 +36,19 @@ class FindingsFile:
     fronts: tuple[Mapping[str, Any], ...] = ()
     gates: tuple[Mapping[str, Any], ...] = ()
 
+    def _repr_html_(self) -> str:
+        """In a notebook: the report, in a frame of its own, so that neither's style or script meets the other's."""
+        from markupsafe import escape
+
+        from holdfast.reports.html import render
+        from holdfast.reports.runfiles import RunFiles
+
+        page = escape(render([RunFiles.of(self)]))
+        return (
+            f'<iframe title="holdfast report" sandbox="allow-scripts allow-downloads" srcdoc="{page}" '
+            'style="width: 100%; height: 40rem; border: 1px solid #8888; border-radius: 4px"></iframe>'
+        )
+
 
 def write_findings(
     path: str | Path,

@@ -19,6 +19,7 @@ from holdfast.files import write_atomic
 from holdfast.reports import holds
 from holdfast.reports.findings import without_nan
 from holdfast.reports.headline import sentence, verdict
+from holdfast.reports.pictures import MOST_BYTES, fitted
 from holdfast.reports.runfiles import RunFiles
 from holdfast.reports.sections import SECTIONS
 from holdfast.reports.summary import Arm, arms, flat, varying
@@ -31,10 +32,10 @@ MOST_NUMBERS = 20_000
 KEPT = ("front", "name", "value", "low", "high", "n", "where")
 
 
-def write_report(runs: Sequence[RunFiles], path: str | Path) -> Path:
+def write_report(runs: Sequence[RunFiles], path: str | Path, *, images: bool = True) -> Path:
     """Write the report of one or several runs. The same runs give the same bytes."""
     path = Path(path)
-    write_atomic(path, render(runs).encode("utf-8"))
+    write_atomic(path, render(runs, images=images).encode("utf-8"))
     return path
 
 
@@ -43,10 +44,11 @@ def report(findings: Iterable[Finding], path: str | Path) -> Path:
     return write_report([RunFiles(name="model", findings=tuple(findings))], path)
 
 
-def render(runs: Sequence[RunFiles]) -> str:
+def render(runs: Sequence[RunFiles], *, images: bool = True) -> str:
     """The page as text."""
     require(bool(runs), "a report needs at least one run, got none; name a run folder")
     groups = arms(runs)
+    sections = [section for make in SECTIONS if (section := make(runs)) is not None]
     style, script = _asset("style.css"), _asset("script.js")
     return (
         _environment()
@@ -55,7 +57,7 @@ def render(runs: Sequence[RunFiles]) -> str:
             title=", ".join(arm.label for arm in groups),
             facts=_facts(runs),
             **_top(runs, groups),
-            sections=[section for make in SECTIONS if (section := make(runs)) is not None],
+            sections=fitted(sections, MOST_BYTES if images else 0),
             style=Markup(style),
             script=Markup(script),
             policy=_policy(style, script),

@@ -40,6 +40,19 @@ class RunFiles:
     gates: tuple[Mapping[str, Any], ...] = ()
 
     @classmethod
+    def of(cls, file: FindingsFile) -> Self:
+        """A findings file by itself, without a folder around it."""
+        return cls(
+            name=str(file.model.get("name") or "model"),
+            environment=file.run,
+            findings=file.findings,
+            model=file.model,
+            data=file.data,
+            fronts=file.fronts,
+            gates=file.gates,
+        )
+
+    @classmethod
     def read(cls, folder: str | Path) -> Self:
         """The run in a folder; one that is still training has no findings yet."""
         folder = Path(folder)

@@ -18,7 +18,6 @@ FRONT = "corruptions"
 MEAN, NONE = "mean of eight", "none"
 STANDARD = "1"
 """The strength of the paper."""
-MOST_BYTES = 400_000
 MOST_NUMBERS = 2000
 
 
@@ -183,15 +182,13 @@ def _errors(measured: Sequence[Arm], family: str) -> Table | None:
 
 def _examples(arm: Arm) -> Iterator[Gallery]:
     """One image under each corruption, as the model saw it; of several seeds, the first's."""
-    room = MOST_BYTES
     for finding in arm.found.get(Measure("examples", (), FRONT), ())[:1]:
         pictures = []
         examples = finding.evidence.get("examples")
         for values in examples if isinstance(examples, list) else ():
             png = str(values.get("png", "")) if isinstance(values, Mapping) else ""
-            if not is_png(png) or len(png) > room:
+            if not is_png(png):
                 continue
-            room -= len(png)
             name, strength = str(values.get("corruption", "")), str(values.get("strength", ""))
             title = "as it is" if name == NONE else f"{name}, {strength}"
             said, sure = str(values.get("prediction", "?")), values.get("confidence")

@@ -13,8 +13,6 @@ from holdfast.reports.summary import Arm, Measure, Spread, arms
 from holdfast.reports.text import finite, number, part, percent, unit
 
 MOST_MODELS = 8
-MOST_BYTES = 3_000_000
-"""For all pictures of the section together."""
 NAMES = {"half-area": "area that holds half of the map", "entropy": "entropy", "agreement": "agreement"}
 
 
@@ -97,7 +95,6 @@ def _has(values: object, number: int) -> bool:
 
 def _grid(columns: Sequence[Column_]) -> Iterator[Gallery]:
     """A gallery a picture: the picture itself, then a map a model. What all models were shown comes first."""
-    room = MOST_BYTES
     rows: dict[int, Mapping[str, Any]] = {}
     for _, pairs in columns:
         for position, (row, _) in pairs.items():
@@ -113,9 +110,6 @@ def _grid(columns: Sequence[Column_]) -> Iterator[Gallery]:
             if position in pairs:
                 found.append(_look(name, label, pairs[position][1]))
         pictures = tuple(p for p in found if p is not None)
-        room -= sum(len(p.source) for p in pictures)
-        if room < 0:
-            return
         if len(pictures) > 1:
             yield Gallery(f"{label}{group}", pictures)
 

@@ -13,15 +13,12 @@ from holdfast.reports.summary import Arm, arms
 from holdfast.reports.text import finite, percent
 
 MOST_AN_ARM = 24
-MOST_BYTES = 2_000_000
-"""For all pictures of a report together."""
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def samples(runs: Sequence[RunFiles]) -> Section | None:
     shown = [(arm, run, found) for arm in arms(runs) for run, found in [_first(arm)] if run and found]
-    room = MOST_BYTES // max(len(shown), 1)
-    galleries = tuple(_gallery(arm, run, found, room) for arm, run, found in shown)
+    galleries = tuple(_gallery(arm, run, found) for arm, run, found in shown)
     if not galleries:
         return None
     lead = "Misclassified pictures come first: 7 → 3 is a 7 that the model takes for a 3."
@@ -38,15 +35,14 @@ def _first(arm: Arm) -> tuple[RunFiles | None, list[Mapping[str, Any]]]:
     return None, []
 
 
-def _gallery(arm: Arm, run: RunFiles, found: Sequence[Mapping[str, Any]], room: int) -> Gallery:
+def _gallery(arm: Arm, run: RunFiles, found: Sequence[Mapping[str, Any]]) -> Gallery:
     pictures: list[Picture] = []
     unreadable = 0
     for values in found:
         png = str(values.get("png", ""))
         if not is_png(png):
             unreadable += 1
-        elif len(pictures) < MOST_AN_ARM and len(png) <= room:
-            room -= len(png)
+        elif len(pictures) < MOST_AN_ARM:
             pictures.append(_picture(values, png))
     left_out = len(found) - len(pictures) - unreadable
     notes = [f"{left_out} more in findings.json of {run.name}."] if left_out else []

@@ -15,8 +15,6 @@ from holdfast.reports.text import finite, number, percent
 from holdfast.types import Finding
 
 FRONT = "slices"
-MOST_BYTES = 300_000
-"""For the pictures of one run."""
 
 
 def slices(runs: Sequence[RunFiles]) -> Section | None:
@@ -116,15 +114,13 @@ def _profile(own: Sequence[Finding], name: str, id: str) -> Chart | None:
 
 
 def _galleries(own: Sequence[Finding], name: str) -> Iterator[Gallery]:
-    room = MOST_BYTES
     for f in own:
         pictures = []
         examples = f.evidence.get("examples")
         for values in examples if isinstance(examples, list) else ():
             png = str(values.get("png", "")) if isinstance(values, Mapping) else ""
-            if not is_png(png) or len(png) > room:
+            if not is_png(png):
                 continue
-            room -= len(png)
             pictures.append(_picture(values, png))
         if pictures:
             title = f"Mistakes where {f.where.get('slice', '')}"
