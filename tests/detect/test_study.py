@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
-from holdfast.data.anomalies import make_digits_anomalies
-from holdfast.detect import study
-from holdfast.detect.study import StudySettings, read_study, run_study
+from holdfast.data.anomalies import AnomalySet, make_digits_anomalies
+from holdfast.detect import study, study_jobs
+from holdfast.detect.evaluation import auroc
+from holdfast.detect.study import read_study, run_study
+from holdfast.detect.study_jobs import Bench, Record, StudySettings
 from holdfast.detect.study_tables import FAITHFUL, tables
+from holdfast.errors import HoldfastError
 
 TINY = StudySettings(
     seeds=1,
@@ -37,45 +41,75 @@ def test_digits_with_anomalies_are_cut_as_told() -> None:
     assert not set(rows) & set(test)
 
 
-def test_it_runs_and_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    every = [name for name, _ in study.jobs(TINY)]
-    assert every[:3] == [FAITHFUL, "ours", "report-learned-sigma"]
-    assert len(every) == 8
-    short = [job for job in study.jobs(TINY) if job[0] in (FAITHFUL, "ours")]
-    monkeypatch.setattr(study, "jobs", lambda settings: iter(short))
-    said: list[str] = []
-    none = run_study(lambda seed: make_digits_anomalies(seed=seed), tmp_path, TINY, minutes=-1, note=said.append)
-    assert none == []
-    assert said == ["out of time: run the same command again to continue"]
-    records = run_study(lambda seed: make_digits_anomalies(seed=seed), tmp_path, TINY)
-    assert [r["job"] for r in records] == ["ours", FAITHFUL]
+def digits(seed: int) -> AnomalySet:
+    return make_digits_anomalies(seed=seed)
 
-    def refuse(seed: int) -> None:
+
+def test_it_runs_and_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert list(study.JOBS)[:2] == [FAITHFUL, "ours"]
+    assert len(study.JOBS) == 12
+    short = (FAITHFUL, "ours", "ours-labelled", "labels-rotation")
+    monkeypatch.setattr(study, "JOBS", {name: study.JOBS[name] for name in short})
+    said: list[str] = []
+    assert run_study(digits, tmp_path, TINY, minutes=-1, note=said.append) == 0
+    assert read_study(tmp_path) == []
+    assert said == ["out of time: run the same command again to continue"]
+    assert run_study(digits, tmp_path, TINY, part=(2, 2)) == 0
+    assert [r["job"] for r in read_study(tmp_path)] == ["ours", "labels-rotation"]
+    assert run_study(digits, tmp_path, TINY, part=(1, 2)) == 0
+    records = read_study(tmp_path)
+    assert tuple(r["job"] for r in records) == short
+
+    def refuse(seed: int) -> AnomalySet:
         raise AssertionError("everything is there already")
 
-    assert run_study(refuse, tmp_path, TINY) == records == read_study(tmp_path)  # type: ignore[arg-type]
-    faithful = records[1]
+    assert run_study(refuse, tmp_path, TINY) == 0
+    assert read_study(tmp_path) == records
+    faithful = records[0]
     assert faithful["settings"]["network"] == "report"
     assert faithful["sigma"] == pytest.approx(0.5**0.5)
     assert set(faithful["heads"]["accuracy"]) >= {"frozen, both mistakes", "frozen, no mistakes"}
+    assert len(faithful["heads"]["history"]["frozen, no mistakes"]) == TINY.head_epochs
     assert set(faithful["map"]) == {"mean", "drawn"}
+    value = records[1]["scores"]["fused"]["pooled"]["auroc"][0]
+    kept = records[1]["values"]["fused"]["pooled"]
+    both = torch.tensor(kept["normal"] + kept["anomalous"])
+    truth = torch.arange(len(both)) >= len(kept["normal"])
+    assert auroc(both, truth) == pytest.approx(value, abs=1e-3)
     text = tables(records)
-    value = records[0]["scores"]["fused"]["pooled"]["auroc"][0]
     assert f"| ours | fused | {value:.3f} |" in text
     assert "frozen, both mistakes" in text
     assert json.loads((tmp_path / f"{FAITHFUL}-seed{TINY.first_seed}.json").read_text()) == faithful
 
 
-def test_a_rate_that_diverges_is_a_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wild = [("wild", lambda data, seed: study.report_job(data, seed, TINY, latent=2, lr=1e30))]
-    monkeypatch.setattr(study, "jobs", lambda settings: iter(wild))
-    (record,) = run_study(lambda seed: make_digits_anomalies(seed=seed), tmp_path, TINY)
+def test_shared_models_are_trained_once(tmp_path: Path) -> None:
+    bench = Bench(digits(1), 1, TINY, tmp_path)
+    first, again = bench.vae(), bench.vae()
+    x = torch.rand(3, 1, 16, 16)
+    torch.testing.assert_close(first(x), again(x), rtol=0, atol=0)
+    encoder = bench.encoder()
+    torch.testing.assert_close(encoder(x), bench.encoder()(x), rtol=0, atol=0)
+    (tmp_path / "encoder" / "model.safetensors").unlink()
+    with pytest.raises(HoldfastError, match="safetensors"):  # it was read, not trained again
+        bench.encoder()
+
+
+def test_a_rate_that_diverges_is_a_result_and_a_break_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(bench: Bench) -> Record:
+        raise RuntimeError("out of memory")
+
+    wild = partial(study.report_job, latent=2, lr=1e30)
+    monkeypatch.setattr(study, "JOBS", {"breaks": breaks, "wild": wild})
+    said: list[str] = []
+    assert run_study(digits, tmp_path, TINY, note=said.append) == 1
+    assert "RuntimeError: out of memory" in said[0]
+    (record,) = read_study(tmp_path)
     assert "training diverged" in record["error"]
     assert "training diverged" in tables([record])
 
 
 def test_the_reports_cut_is_made_on_the_test_set_itself() -> None:
     scores, truth = torch.tensor([0.0, 1.0, 2.0, 10.0]), torch.tensor([False, False, True, True])
-    assert study._report_cut(scores, truth) == {
+    assert study_jobs._report_cut(scores, truth) == {
         "anomalies found": 1, "anomalies": 2, "normal passed": 2, "normal": 2
     }  # fmt: skip

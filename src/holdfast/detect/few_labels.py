@@ -102,6 +102,7 @@ def train_few_labels(
     vae: VAE | None = None,
     encoder: nn.Module | None = None,
     unlabeled: Images | None = None,
+    validation: tuple[Images, Tensor] | None = None,
     model: str = "convnet",
     loop: LoopSettings | None = None,
     mistakes: Mistakes | None = None,
@@ -115,7 +116,8 @@ def train_few_labels(
     way: ``frozen`` (a VAE's encoder held still, the report's head), ``fine-tuned`` (the same, moving), ``supervised``
     (a small network from scratch, augmented), ``rotation`` (the same, started from an encoder that learned to predict
     rotations), ``fixmatch`` (the same, with ``unlabeled`` images: where it is sure of an image, it must say the same
-    of a strongly changed copy). flip: whether mirroring an image leaves its class as it is.
+    of a strongly changed copy). validation: images and labels that are only looked at, after every epoch. flip: whether
+    mirroring an image leaves its class as it is.
     """
     if way not in WAYS:
         raise unknown("way", way, WAYS)
@@ -147,6 +149,15 @@ def train_few_labels(
         averaged = copy.deepcopy(network)
     else:
         losses = _supervised_losses(network, x, y, draw, loop, flip)
+    checked: list[dict[str, float]] = []
+
+    def after_epoch(epoch: int, record: dict[str, float]) -> None:
+        if validation is not None:
+            share, loss = accuracy(averaged or network, *validation, seed=epoch, device=device)
+            checked.append({"validation_accuracy": share, "validation_loss": loss})
+        if on_epoch is not None:
+            on_epoch(epoch, record | (checked[-1] if checked else {}))
+
     network.train()
     parameters = [p for p in network.parameters() if p.requires_grad]
     with kernels(loop.precision, deterministic=False):
@@ -157,10 +168,12 @@ def train_few_labels(
             loop,
             device=device,
             generators=(draw,),
-            on_epoch=on_epoch,
+            on_epoch=after_epoch,
             after_step=None if averaged is None else _follow(averaged, network),
         )
     final = network if averaged is None else averaged
+    if checked:
+        history = tuple(own | seen for own, seen in zip(history, checked, strict=True))
     return FewLabels(final.eval(), history)
 
 

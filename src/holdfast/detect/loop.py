@@ -19,6 +19,10 @@ WARM_UP = 3
 """Eager steps before one is captured: kernels are chosen and the optimiser's state is made in them."""
 
 
+class Diverged(HoldfastError):
+    """The loss became infinite or no number."""
+
+
 @dataclass(frozen=True)
 class LoopSettings:
     """How to train.
@@ -100,9 +104,7 @@ def optimise(
             done += 1
         record = {name: float(total) / (n // size * size) for name, total in totals.items()}
         if not all(map(math.isfinite, record.values())):
-            raise HoldfastError(
-                f"training diverged in epoch {epoch + 1} (loss {record['loss']}); lower lr {settings.lr:g}"
-            )
+            raise Diverged(f"training diverged in epoch {epoch + 1} (loss {record['loss']}); lower lr {settings.lr:g}")
         history.append(record)
         if on_epoch is not None:
             on_epoch(epoch + 1, record)

@@ -70,7 +70,7 @@ def kinds(records: list[Record]) -> tuple[str, ...]:
 def by_kind(records: list[Record]) -> Rows:
     names = kinds(records)
     for job, own in _by_job(records, "scores"):
-        for score in own[0]["scores"] if job in (FAITHFUL, "ours") else ():
+        for score in own[0]["scores"] if job in (FAITHFUL, "ours", "ours-labelled") else ():
             cells = [r["scores"][score]["pooled"]["auroc by kind"] for r in own]
             yield job, score, *(spread([c[k] for c in cells]) for k in names)
 
@@ -90,9 +90,12 @@ def cuts(records: list[Record]) -> Rows:
 
 
 def classifiers(records: list[Record]) -> Rows:
-    for own in ([r["heads"] for r in records if "heads" in r], [r for r in records if "accuracy" in r]):
-        for way in own[0]["accuracy"] if own else ():
-            yield way, *(spread([r[k][way] for r in own], 4) for k in ("accuracy", "loss")), str(len(own))
+    found: dict[str, list[Record]] = {}
+    for record in (*(r["heads"] for r in records if "heads" in r), *(r for r in records if "accuracy" in r)):
+        for way in record["accuracy"]:
+            found.setdefault(way, []).append(record)
+    for way, own in found.items():
+        yield way, *(spread([r[k][way] for r in own], 4) for k in ("accuracy", "loss")), str(len(own))
 
 
 def maps(records: list[Record]) -> Rows:
