@@ -19,22 +19,8 @@ import torch
 
 from holdfast.data.anomalies import AnomalySet, make_digits_anomalies, make_fashion_anomalies
 from holdfast.detect.study import read_study, run_study
-from holdfast.detect.study_jobs import StudySettings
+from holdfast.detect.study_jobs import QUICK, StudySettings
 from holdfast.detect.study_tables import tables
-
-QUICK = StudySettings(
-    seeds=1,
-    epochs=5,
-    batch_size=20,
-    our_epochs=20,
-    rotation_epochs=8,
-    head_epochs=20,
-    label_epochs=20,
-    fixmatch_epochs=10,
-    fixmatch_ratio=2,
-    model="convnet",
-    precision="fp32",
-)
 
 
 def draw(records: list[dict[str, Any]], path: Path) -> None:

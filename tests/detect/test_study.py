@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -13,22 +14,12 @@ from holdfast.data.anomalies import AnomalySet, make_digits_anomalies
 from holdfast.detect import study, study_jobs
 from holdfast.detect.evaluation import auroc
 from holdfast.detect.study import read_study, run_study
-from holdfast.detect.study_jobs import Bench, Record, StudySettings
+from holdfast.detect.study_jobs import QUICK, Bench, Record
 from holdfast.detect.study_tables import FAITHFUL, tables
 from holdfast.errors import HoldfastError
 
-TINY = StudySettings(
-    seeds=1,
-    epochs=1,
-    batch_size=50,
-    our_epochs=2,
-    rotation_epochs=1,
-    head_epochs=2,
-    label_epochs=2,
-    fixmatch_epochs=1,
-    fixmatch_ratio=1,
-    model="convnet",
-    precision="fp32",
+TINY = replace(
+    QUICK, epochs=1, our_epochs=2, rotation_epochs=1, head_epochs=2, label_epochs=2, fixmatch_epochs=1, fixmatch_ratio=1
 )
 
 

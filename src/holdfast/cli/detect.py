@@ -2,12 +2,54 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, Literal
 
-from tyro.conf import Positional
+from tyro.conf import OmitArgPrefixes, Positional
 
 from holdfast.cli.common import narrate, parse, say
+
+Split = Literal["train", "val", "test"]
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How pictures are read."""
+
+    root: str | None = None
+    """Where built-in sets lie."""
+    batch_size: int = 256
+    workers: int = 4
+    device: str = "auto"
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """How a VAE is trained on pictures."""
+
+    root: str | None = None
+    """Where built-in sets lie."""
+    image_size: int | None = None
+    """Side in pixels that images are brought to (default: their own)."""
+    network: Literal["strided", "report"] = "strided"
+    """The VAE: ours, or that of the report this follows."""
+    latent: int = 16
+    """Latent dimensions of the VAE."""
+    epochs: int = 20
+    """Epochs of the VAE."""
+    batch_size: int = 128
+    lr: float = 1e-3
+    seed: int = 0
+    device: str = "auto"
+
+
+def values_of(options: Any) -> dict[str, Any]:
+    """All fields by name, those of groups among them."""
+    found: dict[str, Any] = {}
+    for own in fields(options):
+        value = getattr(options, own.name)
+        found |= values_of(value) if is_dataclass(value) else {own.name: value}
+    return found
 
 
 @dataclass(frozen=True)
@@ -22,30 +64,17 @@ class FitOptions:
     """A trained run whose classifier is to be watched; its features are scored then."""
     scores: tuple[str, ...] = ("fused",)
     """What to score by: fused, or any of elbo, reconstruction, kl, knn, mahalanobis, vim, energy, msp, ..."""
-    root: str | None = None
-    """Where built-in sets lie."""
-    image_size: int | None = None
-    """Side in pixels that images are brought to (default: their own)."""
-    network: Literal["strided", "report"] = "strided"
-    """The VAE: ours, or that of the report this follows."""
-    latent: int = 16
-    """Latent dimensions of the VAE."""
     beta: float = 1.0
     """Weight of the VAE's divergence term."""
     encoder: str = "convnet"
     """Network that learns features by predicting rotations."""
-    epochs: int = 20
-    """Epochs of the VAE."""
     encoder_epochs: int = 10
-    batch_size: int = 128
-    lr: float = 1e-3
     held_out: float = 0.2
     """Share of the pictures that only the threshold is set on."""
     false_alarm_rate: float = 0.05
     """Share of normal pictures that may be flagged."""
-    seed: int = 0
-    device: str = "auto"
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
+    training: OmitArgPrefixes[TrainOptions] = TrainOptions()
 
 
 def detect_fit(words: list[str]) -> int:
@@ -53,7 +82,7 @@ def detect_fit(words: list[str]) -> int:
     options: FitOptions = parse(FitOptions, words, "detect fit", detect_fit.__doc__)
     from holdfast.experiment import detection
 
-    values = dict(vars(options))
+    values = values_of(options)
     monitor = detection.detect_fit(values.pop("data"), values.pop("out"), **values, note=narrate)
     where = options.out or f"{options.run}/{detection.DETECTOR}"
     say(f"{where}: alarm above {monitor.threshold.value:.4g} ({options.false_alarm_rate:.1%} of held-out pictures)")
@@ -70,12 +99,9 @@ class ScoreOptions:
     """The pictures: a set, a file, or a folder of any size, with or without classes."""
     out: str
     """The CSV to write: a score, a flag and a reason a picture."""
-    root: str | None = None
-    split: Literal["train", "val", "test"] = "train"
+    split: Split = "train"
     """Which part of a set that has parts."""
-    batch_size: int = 256
-    workers: int = 4
-    device: str = "auto"
+    reading: OmitArgPrefixes[ReadOptions] = ReadOptions()
 
 
 def detect_score(words: list[str]) -> int:
@@ -83,7 +109,7 @@ def detect_score(words: list[str]) -> int:
     options: ScoreOptions = parse(ScoreOptions, words, "detect score", detect_score.__doc__)
     from holdfast.experiment import detection
 
-    values = dict(vars(options))
+    values = values_of(options)
     made = detection.detect_score(values.pop("detector"), values.pop("data"), values.pop("out"), **values)
     say(f"{made.out}: {made.flagged} of {made.pictures} pictures flagged")
     return 0
@@ -101,12 +127,11 @@ class EvaluateOptions:
     """Pictures that should be flagged."""
     out: str | None = None
     """A folder for findings.json and report.html."""
-    root: str | None = None
-    split: Literal["train", "val", "test"] = "test"
+    split: Split = "test"
     resamples: int = 1000
     """Bootstrap samples behind the intervals."""
     seed: int = 0
-    device: str = "auto"
+    reading: OmitArgPrefixes[ReadOptions] = ReadOptions()
 
 
 def detect_evaluate(words: list[str]) -> int:
@@ -114,7 +139,7 @@ def detect_evaluate(words: list[str]) -> int:
     options: EvaluateOptions = parse(EvaluateOptions, words, "detect evaluate", detect_evaluate.__doc__)
     from holdfast.experiment import detection
 
-    values = dict(vars(options))
+    values = values_of(options)
     found = detection.detect_evaluate(
         values.pop("detector"), values.pop("normal"), values.pop("anomalous"), values.pop("out"), **values
     )
@@ -136,11 +161,8 @@ class PredictOptions:
     """The CSV to write: label, confidence and, where the run carries a detector, an 'unknown' flag a picture."""
     detector: str | None = None
     """A detector's folder (default: the one in the run, if any)."""
-    root: str | None = None
-    split: Literal["train", "val", "test"] = "test"
-    batch_size: int = 256
-    workers: int = 4
-    device: str = "auto"
+    split: Split = "test"
+    reading: OmitArgPrefixes[ReadOptions] = ReadOptions()
 
 
 def predict(words: list[str]) -> int:
@@ -148,7 +170,7 @@ def predict(words: list[str]) -> int:
     options: PredictOptions = parse(PredictOptions, words, "predict", predict.__doc__)
     from holdfast.experiment import detection
 
-    values = dict(vars(options))
+    values = values_of(options)
     made = detection.predict(values.pop("run"), values.pop("data"), values.pop("out"), **values)
     say(f"{made.out}: {made.pictures} pictures, {made.flagged} of them unknown")
     return 0
@@ -164,18 +186,10 @@ class DescribeOptions:
     """The folder for findings.json and report.html."""
     detector: str | None = None
     """Use the VAE of this detector instead of training one."""
-    root: str | None = None
-    split: Literal["train", "val", "test"] = "train"
-    image_size: int | None = None
-    latent: int = 2
-    """Latent dimensions; more than two are projected."""
-    network: Literal["strided", "report"] = "strided"
+    split: Split = "train"
     projection: Literal["auto", "pca", "tsne", "umap"] = "auto"
-    epochs: int = 30
-    batch_size: int = 128
-    lr: float = 1e-3
-    seed: int = 0
-    device: str = "auto"
+    """How more than two latent dimensions become a map."""
+    training: OmitArgPrefixes[TrainOptions] = TrainOptions(latent=2, epochs=30)
 
 
 def describe(words: list[str]) -> int:
@@ -183,7 +197,7 @@ def describe(words: list[str]) -> int:
     options: DescribeOptions = parse(DescribeOptions, words, "describe", describe.__doc__)
     from holdfast.experiment import detection
 
-    values = dict(vars(options))
+    values = values_of(options)
     detection.describe(values.pop("data"), values.pop("out"), **values, note=narrate)
     say(f"report: {options.out}/report.html")
     return 0

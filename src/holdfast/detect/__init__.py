@@ -18,7 +18,7 @@ from holdfast.detect.detectors import (
     ViM,
     make_detector,
 )
-from holdfast.detect.evaluation import Estimate, Evaluation, auroc, evaluate
+from holdfast.detect.evaluation import Evaluation, auroc, evaluate
 from holdfast.detect.few_labels import EncoderClassifier, FewLabels, FixMatch, Mistakes, train_few_labels
 from holdfast.detect.fused import Fused
 from holdfast.detect.loop import LoopSettings
@@ -39,7 +39,6 @@ __all__ = [
     "Elbo",
     "EncoderClassifier",
     "Energy",
-    "Estimate",
     "Evaluation",
     "FewLabels",
     "FixMatch",

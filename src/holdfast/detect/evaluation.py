@@ -9,18 +9,10 @@ from torch import Tensor
 
 from holdfast.detect.threshold import Threshold
 from holdfast.errors import require
+from holdfast.metrics import Estimate
 
 RESAMPLES = 1000
 CELLS = 2**22
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A number and its 95 % bootstrap interval; low and high are None where there was nothing to resample."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -53,26 +45,18 @@ def evaluate(
     seed: int = 0,
 ) -> Evaluation:
     """Judge scores (N,) against the truth (N,) bool. Samples are redrawn within each kind: both keep their number."""
-    scores, anomalous = scores.double().cpu(), anomalous.bool().cpu()
-    require(
-        scores.ndim == 1 and scores.shape == anomalous.shape,
-        f"scores {tuple(scores.shape)} and truth {tuple(anomalous.shape)} must both have shape (N,)",
-    )
-    require(bool(torch.isfinite(scores).all()), "scores have NaN or infinite values; check the detector")
-    n, positives = len(scores), int(anomalous.sum())
-    require(0 < positives < n, f"both kinds are needed, got {positives} anomalies among {n}; add what is missing")
-    order = scores.argsort(descending=True, stable=True)
-    ordered, truth = scores[order], anomalous[order]
+    require(resamples >= 1, f"resamples must be >= 1, got {resamples}; without them there is no interval")
+    ordered, truth = _ordered(scores, anomalous)
+    n, positives = len(truth), int(truth.sum())
     flags = torch.zeros(n, dtype=torch.bool) if threshold is None else threshold.flag(ordered)
     once = _figures(torch.ones(1, n, dtype=torch.float64), ordered, truth, flags)
     generator = torch.Generator().manual_seed(seed)
     step = max(1, CELLS // n)
-    drawn = [
+    spread = torch.cat([
         _figures(_redrawn(min(step, resamples - first), truth, generator), ordered, truth, flags)
         for first in range(0, resamples, step)
-    ]
-    spread = torch.cat(drawn) if drawn else torch.empty(0, len(FIGURES), dtype=torch.float64)
-    estimates = {name: _estimate(once[0, i], spread[:, i]) for i, name in enumerate(FIGURES)}
+    ])  # fmt: skip
+    estimates = {name: _estimate(once[0, i], spread[:, i], n) for i, name in enumerate(FIGURES)}
     confusion = {
         "true_positive": int((flags & truth).sum()),
         "false_positive": int((flags & ~truth).sum()),
@@ -97,7 +81,9 @@ def auroc(scores: Tensor, anomalous: Tensor) -> float:
     >>> auroc(torch.tensor([0.1, 0.4, 0.4, 0.9]), torch.tensor([False, False, True, True]))
     0.875
     """
-    return evaluate(scores, anomalous, resamples=0).ranking["auroc"].value
+    ordered, truth = _ordered(scores, anomalous)
+    once = torch.ones(1, len(truth), dtype=torch.float64)
+    return float(_figures(once, ordered, truth, torch.zeros_like(truth))[0, FIGURES.index("auroc")])
 
 
 def curves(scores: Tensor, anomalous: Tensor, *, points: int = 200) -> dict[str, list[list[float]]]:
@@ -110,6 +96,20 @@ def curves(scores: Tensor, anomalous: Tensor, *, points: int = 200) -> dict[str,
     pr = torch.stack([tp / tp[-1], tp / (tp + fp)], 1)
     kept = torch.unique(torch.linspace(0, len(ends) - 1, min(points, len(ends))).round().long())
     return {"roc": [[0.0, 0.0], *roc[kept].tolist()], "pr": pr[kept].tolist()}
+
+
+def _ordered(scores: Tensor, anomalous: Tensor) -> tuple[Tensor, Tensor]:
+    """Scores from the highest to the lowest and the truth in that order, both checked."""
+    scores, anomalous = scores.double().cpu(), anomalous.bool().cpu()
+    require(
+        scores.ndim == 1 and scores.shape == anomalous.shape,
+        f"scores {tuple(scores.shape)} and truth {tuple(anomalous.shape)} must both have shape (N,)",
+    )
+    require(bool(torch.isfinite(scores).all()), "scores have NaN or infinite values; check the detector")
+    n, positives = len(scores), int(anomalous.sum())
+    require(0 < positives < n, f"both kinds are needed, got {positives} anomalies among {n}; add what is missing")
+    order = scores.argsort(descending=True, stable=True)
+    return scores[order], anomalous[order]
 
 
 def _figures(weights: Tensor, ordered: Tensor, truth: Tensor, flags: Tensor) -> Tensor:
@@ -149,11 +149,9 @@ def _redrawn(count: int, truth: Tensor, generator: torch.Generator) -> Tensor:
     return weights
 
 
-def _estimate(value: Tensor, spread: Tensor) -> Estimate:
-    if not len(spread):
-        return Estimate(float(value))
+def _estimate(value: Tensor, spread: Tensor, n: int) -> Estimate:
     # A sample drawn twice ties with itself, which lifts average precision a little in every resampling: the interval is
     # shifted back by what the resamplings lie above the value on average.
     levels = spread.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)) - (spread.mean() - value)
     low, high = levels.clamp(0, 1).tolist()
-    return Estimate(float(value), min(low, float(value)), max(high, float(value)))
+    return Estimate(float(value), min(low, float(value)), max(high, float(value)), n)

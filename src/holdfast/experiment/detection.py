@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,7 +25,8 @@ from holdfast.detect.monitor import Monitor, fit_monitor
 from holdfast.detect.pictures import png
 from holdfast.detect.seen import batches
 from holdfast.detect.vae import train_vae
-from holdfast.errors import HoldfastError, require
+from holdfast.errors import require
+from holdfast.files import replacing
 from holdfast.models import load_model
 from holdfast.models.vae import VAESettings
 from holdfast.reports import report, write_findings
@@ -190,18 +190,13 @@ def predict(
 @contextmanager
 def _growing_csv(path: Path, columns: Sequence[str]) -> Iterator[Callable[[Sequence[object]], object]]:
     """Rows go to a file beside the target, which takes its place when all are there."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(columns)
-            yield writer.writerow
-        os.replace(temporary, path)
-    except OSError as error:
-        raise HoldfastError(f"cannot write {path}: {error.strerror or error}; choose another place") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    with (
+        replacing(path) as temporary,
+        temporary.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file,
+    ):
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        yield writer.writerow
 
 
 def detect_evaluate(

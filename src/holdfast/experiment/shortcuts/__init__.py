@@ -13,12 +13,13 @@ from torch import Tensor, nn
 
 from holdfast.data import Dataset, load
 from holdfast.data.splits import aligned_groups
-from holdfast.detect.evaluation import Estimate, evaluate
+from holdfast.detect.evaluation import evaluate
 from holdfast.errors import HoldfastError, require
 from holdfast.experiment.shortcuts import files
 from holdfast.experiment.shortcuts.clusters import Cluster, features, k_means, most_frequent
 from holdfast.experiment.shortcuts.mixture import Share, estimate_share
 from holdfast.experiment.shortcuts.watch import Sighting, take, watch
+from holdfast.metrics import Estimate
 from holdfast.models import load_model
 from holdfast.rng import derive
 from holdfast.settings import TrainSettings, build
