@@ -10,7 +10,7 @@ from torch import Tensor
 
 from holdfast.data import ArraySplit, Dataset, load
 from holdfast.detect import LoopSettings, train_vae
-from holdfast.detect.augmentation import strong, weak
+from holdfast.data.strong import strong, weak
 from holdfast.detect.few_labels import (
     WAYS,
     EncoderClassifier,

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from holdfast.data import ArraySplit, load
 from holdfast.data.anomalies import make_digits_anomalies, save_anomalies
-from holdfast.detect.folders import open_pictures
+from holdfast.data.heaps import open_pictures
 from holdfast.errors import HoldfastError
 from holdfast.experiment.detection import describe, detect_evaluate, detect_fit, detect_score, predict, summary_text
 from holdfast.reports import html

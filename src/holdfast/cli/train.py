@@ -121,4 +121,6 @@ def default_out(settings: TrainSettings) -> str:
     data = Path(settings.data.name).stem
     parts = [data, settings.model.name.replace(":", "-").replace("/", "-"), settings.method.name]
     parts += [settings.ascent.name] if settings.ascent.name != "none" else []
+    parts += [] if settings.data.labels is None else [f"{settings.data.labels}labels"]
+    parts += [settings.model.pretrain] if settings.model.pretrain != "none" else []
     return "runs/" + "-".join([*parts, f"seed{settings.loop.seed}"])

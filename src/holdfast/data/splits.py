@@ -116,6 +116,7 @@ class Dataset:
     classes: name of each class; a label is a position in it.
     group_names: name of each group; empty where the set has no groups.
     notes: what the reader decided on its own and the user should hear of.
+    unlabeled: images to learn from whose labels are not known, or not to be used.
     """
 
     name: str
@@ -125,6 +126,7 @@ class Dataset:
     test: Split | None = None
     group_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    unlabeled: Split | None = None
 
     @property
     def shape(self) -> tuple[int, int, int]:

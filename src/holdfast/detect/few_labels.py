@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from holdfast.borrow import evaluating
 from holdfast.data.augment import to_float
-from holdfast.detect.augmentation import strong, weak
+from holdfast.data.strong import strong, weak
 from holdfast.detect.loop import LoopSettings, Losses, optimise
 from holdfast.detect.rotation import pixel_statistics
 from holdfast.detect.seen import Images, batches
@@ -22,6 +22,7 @@ from holdfast.errors import require, unknown
 from holdfast.losses import cross_entropy
 from holdfast.models import build_model
 from holdfast.models.heads import find_head, replace_head
+from holdfast.models.latent import latent_head
 from holdfast.models.vae import VAE
 from holdfast.rng import derive
 from holdfast.train.precision import autocast, kernels
@@ -67,10 +68,7 @@ class EncoderClassifier(nn.Module):
     ) -> None:
         super().__init__()
         self.encoder, self.frozen, self.mistakes = encoder, frozen, mistakes or Mistakes()
-        latent = encoder.settings.latent
-        self.head = nn.Sequential(
-            nn.Linear(latent, 256), nn.ReLU(), nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, num_classes)
-        )
+        self.head = latent_head(encoder.settings.latent, num_classes)
         if frozen:
             for parameter in encoder.parameters():
                 parameter.requires_grad_(False)

@@ -15,11 +15,11 @@ from torch import Tensor
 
 from holdfast.borrow import evaluating
 from holdfast.data.anomalies import holds_anomalies, read_anomalies
+from holdfast.data.heaps import open_pictures
 from holdfast.data.splits import Dataset, Split
 from holdfast.detect.describe import describe_images
 from holdfast.detect.describe import findings as describe_findings
 from holdfast.detect.evaluation import Evaluation, curves, evaluate
-from holdfast.detect.folders import open_pictures
 from holdfast.detect.loop import LoopSettings
 from holdfast.detect.monitor import Monitor, fit_monitor
 from holdfast.detect.pictures import png

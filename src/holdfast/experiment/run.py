@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from holdfast.experiment.few_labels import start
 from holdfast.fronts import audit
 from holdfast.reports import RunFiles, write_findings, write_report
 from holdfast.settings import TrainSettings
@@ -23,7 +24,7 @@ def run(
     progress: Progress | None = None,
 ) -> RunFiles:
     """Fill a run folder: weights, metrics, findings on the test set, and the report."""
-    result = train(settings, out=out, resume=resume, overwrite=overwrite, progress=progress)
+    result = train(settings, out=out, resume=resume, overwrite=overwrite, progress=progress, start=start(settings))
     data, loop = result.data, settings.loop
     if data.test is not None:
         findings = audit(

@@ -20,6 +20,7 @@ class Context:
     """What a method may know of the training it serves.
 
     labels, groups: (N,) of the training set, on the CPU. make_model: a fresh, freshly initialised network.
+    unlabeled: (M, C, H, W) uint8, images without labels, where there are some.
     """
 
     num_classes: int
@@ -27,6 +28,7 @@ class Context:
     groups: Tensor
     epochs: int
     make_model: Callable[[], nn.Module]
+    unlabeled: Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ def resolve(name: str) -> tuple[str, str]:
     Traceback (most recent call last):
     holdfast.errors.HoldfastError: unknown model 'cifar-resnet'; did you mean 'cifar-resnet18' or ...
     """
-    if name in own.NETS:
+    if name in own.names():
         return "holdfast", name
     library, colon, inner = name.partition(":")
     if colon and library in LIBRARIES:

@@ -39,7 +39,11 @@ class DataSettings:
     group: str | None = None
     """The same for the group."""
     data_seed: int = 0
-    """Seed of the held-out split and of generated sets; apart from --seed, so all runs share one test set."""
+    """Seed of the held-out split, of generated sets and of --labels; apart from --seed, so all runs share them."""
+    labels: int | None = None
+    """Use only so many labels of the training set, evenly over its classes (default: all)."""
+    unlabeled: str | None = None
+    """Pictures without labels, for --pretrain and --method fixmatch: a set, file or folder (default: the rest)."""
     loader: Literal["auto", "resident", "stream"] = "auto"
     """Keep all images on the device, or stream them (auto: arrays stay, files stream)."""
     workers: int = 4
@@ -51,6 +55,7 @@ class DataSettings:
         require(self.workers >= 0, f"workers must be >= 0, got {self.workers}")
         if self.image_size is not None:
             require(1 <= self.image_size <= 4096, f"image_size must be in 1..4096, got {self.image_size}")
+        require(self.labels is None or self.labels >= 1, f"labels must be >= 1, got {self.labels}")
 
 
 @dataclass(frozen=True)
@@ -77,17 +82,25 @@ class ModelSettings:
     """The network."""
 
     name: Annotated[str, arg(name="model")] = "convnet"
-    """convnet, a cifar-* net, or any timm or torchvision name (timm:NAME, torchvision:NAME)."""
+    """convnet, a cifar-* net, vae-head or vae-classifier, or any timm or torchvision name (timm:NAME, ...)."""
     pretrained: bool = False
     """Start from the weights the library publishes."""
     weights: str | None = None
     """Start from a file: .safetensors, or .pth/.pt holding tensors only."""
+    pretrain: Literal["none", "rotation", "vae"] = "none"
+    """Learn from the images without labels first: to tell rotations, or as a VAE (models vae-head, vae-classifier)."""
+    pretrain_epochs: int = 20
 
     def __post_init__(self) -> None:
         require(
             not (self.pretrained and self.weights),
             f"pretrained and weights ({self.weights}) exclude each other; give one of them",
         )
+        require(
+            self.pretrain == "none" or not (self.pretrained or self.weights),
+            f"pretrain {self.pretrain} would overwrite the weights that were asked for; give one of them",
+        )
+        require(self.pretrain_epochs >= 1, f"pretrain_epochs must be >= 1, got {self.pretrain_epochs}")
 
 
 @dataclass(frozen=True)

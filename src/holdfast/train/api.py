@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from holdfast.data import Dataset, load
+from holdfast.data.few import few_labels
 from holdfast.data.statistics import channel_statistics
 from holdfast.errors import HoldfastError, require
 from holdfast.methods import Context, Method
@@ -21,6 +22,9 @@ from holdfast.train.engine import Trainer
 from holdfast.train.folder import RunFolder
 from holdfast.train.progress import Progress, make_progress
 from holdfast.train.sinks import TensorBoardSink
+
+Start = Callable[[nn.Module, Dataset, torch.device], None]
+"""Brings a fresh network to where its training starts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,8 +82,12 @@ def train(
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress | None = None,
+    start: Start | None = None,
 ) -> FitResult:
-    """Train with resolved settings. Data and model may be given ready-made; else the settings name them."""
+    """Train with resolved settings. Data and model may be given ready-made; else the settings name them.
+
+    start: where to begin from; not asked when a checkpoint is there to go on from.
+    """
     progress = progress or Progress()
     loop = settings.loop
     device = resolve_device(loop.device)
@@ -91,6 +99,10 @@ def train(
     folder = RunFolder(Path(out)) if out is not None else None
     if folder is not None and not (resume or overwrite):
         folder.require_free()
+    require(
+        settings.model.pretrain == "none" or start is not None or model is not None,
+        f"pretrain {settings.model.pretrain} is what 'holdfast train' and holdfast.experiment.run do before training",
+    )
     data = data or load_data(settings)
     require(
         not loop.select.startswith("val-") or data.val is not None,
@@ -110,11 +122,14 @@ def train(
         if folder is not None:
             folder.open(settings, resume=resume)
         sinks = (TensorBoardSink(folder.path),) if folder is not None and loop.tensorboard else ()
-        torch.manual_seed(derive(loop.seed, "model"))
-        trainer = Trainer(
-            settings, data, network, objective, device=device, folder=folder, progress=progress, sinks=sinks
-        )
         try:
+            if start is not None and (folder is None or folder.checkpoints.newest is None):
+                progress.note(f"pretraining ({settings.model.pretrain}) on images without labels")
+                start(network, data, device)
+            torch.manual_seed(derive(loop.seed, "model"))
+            trainer = Trainer(
+                settings, data, network, objective, device=device, folder=folder, progress=progress, sinks=sinks
+            )
             with progress:
                 trainer.run()
         except HoldfastError:
@@ -140,7 +155,7 @@ def train(
 def load_data(settings: TrainSettings) -> Dataset:
     """The data set that settings name."""
     s = settings.data
-    return load(
+    data = load(
         s.name,
         root=s.root,
         image_size=s.image_size,
@@ -151,6 +166,9 @@ def load_data(settings: TrainSettings) -> Dataset:
         label=s.label,
         group=s.group,
     )
+    if s.labels is None and s.unlabeled is None:
+        return data
+    return few_labels(data, s.labels, unlabeled=s.unlabeled, root=s.root, seed=s.data_seed)
 
 
 def resolve_device(name: str) -> torch.device:
@@ -207,6 +225,7 @@ def _make_method(settings: MethodSettings, data: Dataset, epochs: int, make_mode
         groups=data.train.groups,
         epochs=epochs,
         make_model=lambda: make_model().model,
+        unlabeled=None if data.unlabeled is None else data.unlabeled.read(torch.arange(len(data.unlabeled))),
     )
     method: Method = settings.load()(settings, context)
     return method

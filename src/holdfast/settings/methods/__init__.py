@@ -10,6 +10,7 @@ from holdfast.settings.methods.bias import (
     LffBiasAdv,
     Reweight,
 )
+from holdfast.settings.methods.unlabelled import FixMatch
 from holdfast.settings.methods.vicinal import (
     Adversarial,
     Alps,
@@ -29,6 +30,7 @@ __all__ = [
     "Dropout",
     "Erm",
     "ErmBiasAdv",
+    "FixMatch",
     "Gaussian",
     "GroupDro",
     "Jtt",
