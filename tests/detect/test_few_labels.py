@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from holdfast.data import ArraySplit, Dataset, load
-from holdfast.detect import LoopSettings, train_vae
 from holdfast.data.strong import strong, weak
+from holdfast.detect import LoopSettings, train_vae
 from holdfast.detect.few_labels import (
     WAYS,
     EncoderClassifier,

@@ -13,9 +13,9 @@ import yaml
 from holdfast.cli import main
 from holdfast.models import load_model
 
-QUICK = "train --data digits --labels 100 --epochs 3 --batch-size 25 --device cpu --quiet --pretrain-epochs 1"
+QUICK = "train --data digits --labels 100 --epochs 3 --batch-size 25 --device cpu --quiet --pretrain-for 1"
 WAYS = {
-    "frozen": "--model vae-head --pretrain vae --optimizer adam --lr 3e-3 --method mixup --epochs 40 --pretrain-epochs 6",
+    "frozen": "--model vae-head --pretrain vae --pretrain-for 6 --optimizer adam --lr .003 --method mixup --epochs 40",
     "fine-tuned": "--model vae-classifier --pretrain vae --optimizer adam --ascent sam --epochs 20",
     "supervised": "--crop 1 --epochs 15",
     "rotation": "--pretrain rotation --ascent sam",

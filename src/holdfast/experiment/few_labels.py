@@ -33,7 +33,7 @@ def start(settings: TrainSettings) -> Start | None:
         images = data.train if data.unlabeled is None else data.unlabeled
         precision = "fp32" if settings.loop.precision == "fp16" else settings.loop.precision
         loop = LoopSettings(
-            model.pretrain_epochs, settings.loop.batch_size, LR, schedule="cosine", precision=precision,
+            model.pretrain_for, settings.loop.batch_size, LR, schedule="cosine", precision=precision,
             seed=settings.loop.seed,
         )  # fmt: skip
         assert isinstance(network, Normalised)

@@ -89,7 +89,8 @@ class ModelSettings:
     """Start from a file: .safetensors, or .pth/.pt holding tensors only."""
     pretrain: Literal["none", "rotation", "vae"] = "none"
     """Learn from the images without labels first: to tell rotations, or as a VAE (models vae-head, vae-classifier)."""
-    pretrain_epochs: int = 20
+    pretrain_for: int = 20
+    """Epochs of that."""
 
     def __post_init__(self) -> None:
         require(
@@ -100,7 +101,7 @@ class ModelSettings:
             self.pretrain == "none" or not (self.pretrained or self.weights),
             f"pretrain {self.pretrain} would overwrite the weights that were asked for; give one of them",
         )
-        require(self.pretrain_epochs >= 1, f"pretrain_epochs must be >= 1, got {self.pretrain_epochs}")
+        require(self.pretrain_for >= 1, f"pretrain_for must be >= 1, got {self.pretrain_for}")
 
 
 @dataclass(frozen=True)
