@@ -15,8 +15,8 @@ from holdfast.detect import study, study_jobs
 from holdfast.detect.evaluation import auroc
 from holdfast.detect.study import read_study, run_study
 from holdfast.detect.study_jobs import QUICK, Bench, Record
-from holdfast.detect.study_tables import FAITHFUL, tables
 from holdfast.errors import HoldfastError
+from holdfast.reports.study_tables import FAITHFUL, markdown
 
 TINY = replace(
     QUICK, epochs=1, our_epochs=2, rotation_epochs=1, head_epochs=2, label_epochs=2, fixmatch_epochs=1, fixmatch_ratio=1
@@ -67,7 +67,7 @@ def test_it_runs_and_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     both = torch.tensor(kept["normal"] + kept["anomalous"])
     truth = torch.arange(len(both)) >= len(kept["normal"])
     assert auroc(both, truth) == pytest.approx(value, abs=1e-3)
-    text = tables(records)
+    text = markdown(records)
     assert f"| ours | fused | {value:.3f} |" in text
     assert "frozen, both mistakes" in text
     assert json.loads((tmp_path / f"{FAITHFUL}-seed{TINY.first_seed}.json").read_text()) == faithful
@@ -96,7 +96,7 @@ def test_a_rate_that_diverges_is_a_result_and_a_break_is_not(tmp_path: Path, mon
     assert "RuntimeError: out of memory" in said[0]
     (record,) = read_study(tmp_path)
     assert "training diverged" in record["error"]
-    assert "training diverged" in tables([record])
+    assert "training diverged" in markdown([record])
 
 
 def test_the_reports_cut_is_made_on_the_test_set_itself() -> None:

@@ -11,7 +11,7 @@ from holdfast.cli.common import narrate
 from holdfast.cli.compare import compare
 from holdfast.cli.data import data_check, data_make
 from holdfast.cli.demo import demo
-from holdfast.cli.detect import describe, detect_evaluate, detect_fit, detect_score, predict
+from holdfast.cli.detect import describe, detect_evaluate, detect_fit, detect_score, detect_study, predict
 from holdfast.cli.listing import list_
 from holdfast.cli.report import report
 from holdfast.cli.shortcuts import shortcuts
@@ -80,6 +80,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "detect fit": detect_fit,
     "detect score": detect_score,
     "detect evaluate": detect_evaluate,
+    "detect study": detect_study,
     "predict": predict,
     "describe": describe,
     "shortcuts": shortcuts,

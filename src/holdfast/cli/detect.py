@@ -8,6 +8,7 @@ from typing import Any, Literal
 from tyro.conf import OmitArgPrefixes, Positional
 
 from holdfast.cli.common import narrate, parse, say
+from holdfast.errors import HoldfastError
 
 Split = Literal["train", "val", "test"]
 
@@ -201,3 +202,61 @@ def describe(words: list[str]) -> int:
     detection.describe(values.pop("data"), values.pop("out"), **values, note=narrate)
     say(f"report: {options.out}/report.html")
     return 0
+
+
+@dataclass(frozen=True)
+class StudyOptions:
+    """The study: each unit leaves one JSON file, and the same command continues one that was stopped."""
+
+    out: str
+    """The folder for results, study.md and study.html."""
+    data: str = "fashion-anomalies"
+    """fashion-anomalies or digits, made anew for each seed, or a file with such a set."""
+    root: str | None = None
+    """Where built-in sets lie."""
+    seeds: int = 3
+    epochs: int = 100
+    """Epochs of the report's VAE."""
+    model: str = "cifar-resnet18"
+    """Network of the rotation encoder and of the classifiers."""
+    precision: Literal["fp32", "tf32", "bf16"] = "bf16"
+    device: str = "auto"
+    quick: bool = False
+    """Small networks and few epochs: the embedded digits take a minute."""
+    part: str = "1/1"
+    """I/N takes every N-th unit, so that N processes can share the work."""
+    minutes: float | None = None
+    """Start no unit after so long."""
+    collect: bool = False
+    """Train nothing; make tables and figures of what is there."""
+
+
+def detect_study(words: list[str]) -> int:
+    """Rerun the VAE report with its mistakes on and off, and ours beside it: tables and figures."""
+    options: StudyOptions = parse(StudyOptions, words, "detect study", detect_study.__doc__)
+    number, slash, parts = options.part.partition("/")
+    if not (number.isdecimal() and slash and parts.isdecimal()):
+        raise HoldfastError(f"part must be I/N, such as 1/3, got {options.part!r}")
+    from dataclasses import replace
+
+    from holdfast.experiment import vae_study
+    from holdfast.train.api import resolve_device
+
+    broken = 0
+    if not options.collect:
+        whole = vae_study.StudySettings(
+            seeds=options.seeds, epochs=options.epochs, model=options.model, precision=options.precision
+        )
+        settings = replace(vae_study.QUICK if options.quick else whole, device=str(resolve_device(options.device)))
+        broken = vae_study.study(
+            options.data,
+            options.out,
+            settings,
+            root=options.root,
+            part=(int(number), int(parts)),
+            minutes=options.minutes,
+            note=narrate,
+        )
+    say(vae_study.collect(options.out, name=options.data))
+    say(f"report: {options.out}/study.html")
+    return 3 if broken else 0

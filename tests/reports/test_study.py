@@ -1,0 +1,117 @@
+"""The page of the VAE study: every figure of the report is drawn, from numbers that are in the results."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from sklearn import metrics
+
+from holdfast.errors import HoldfastError
+from holdfast.reports.study import ranking, render_study, verdict
+from holdfast.reports.study_tables import FAITHFUL, markdown
+
+PNG = "iVBORw0KGgo="
+
+
+def judged(auroc: float) -> dict[str, Any]:
+    names = ("ap", "fpr95", "precision", "recall", "f1", "false_alarm_rate")
+    return {
+        "auroc": [auroc, auroc - 0.1, auroc + 0.05],
+        **{name: [0.5, 0.4, 0.6] for name in names},
+        "threshold": 1.25,
+        "confusion": {"true_positive": 3, "false_positive": 2, "false_negative": 1, "true_negative": 14},
+        "auroc by kind": {"corrupted": auroc},
+    }
+
+
+def result(job: str, seed: int, *, score: str = "elbo", auroc: float = 0.9, **more: Any) -> dict[str, Any]:
+    draw = random.Random(seed)
+    values = {"normal": [draw.gauss(0, 1) for _ in range(16)], "anomalous": [draw.gauss(2, 1) for _ in range(4)]}
+    return {
+        "job": job,
+        "seed": seed,
+        "scores": {score: {split: judged(auroc) for split in ("set 1", "set 2", "pooled")}},
+        "values": {score: {"set 1": values, "set 2": values}},
+        **more,
+    }
+
+
+@pytest.fixture
+def records() -> list[dict[str, Any]]:
+    history = [{"loss": 30.0 / n, "reconstruction": 20.0 / n, "kl": 10.0 / n} for n in (1, 2, 3)]
+    heads = {
+        "accuracy": {"frozen, both mistakes": 0.81, "frozen, no mistakes": 0.94},
+        "loss": {"frozen, both mistakes": 1.098, "frozen, no mistakes": 0.2},
+        "history": {
+            "frozen, both mistakes": [{"loss": 1.2, "validation_loss": 1.3}, {"loss": 1, "validation_loss": 1}]
+        },
+    }
+    points = {"mean": [[0.0, 1.0], [2.0, 3.0]], "drawn": [[0.1, 1.0], [2.0, 2.0]], "labels": [0, 1]}
+    places = {z: {"silhouette": 0.5, "linear": 0.9, "knn": 0.8} for z in ("mean", "drawn")}
+    trained = {"history": history, "sigma": 0.7071, "train_seconds": 9.0, "reconstructions": [PNG, PNG]}
+    cut = {"anomalies found": 23, "anomalies": 52, "normal passed": 995, "normal": 1000}
+    made = []
+    for seed in (10, 11):
+        settings = {"latent": 16, "lr": 1e-3, "sigma": 0.7071}
+        made.append(
+            result(FAITHFUL, seed, settings=settings, heads=heads, map=places, report_cut={"set 1": cut}, **trained)
+        )
+        flat = {"latent": 2, "lr": 1e-3, "sigma": 0.7071}
+        made.append(result("report-latent2-lr0.001", seed, settings=flat, map={**places, "points": points}, **trained))
+        made.append(result("ours", seed, score="fused", auroc=0.97 + 0.01 * (seed - 10)))
+        made.append({"job": "labels-fixmatch", "seed": seed, "accuracy": {"fixmatch": 0.96}, "loss": {"fixmatch": 0.1}})
+    return made
+
+
+def test_every_figure_is_there(records: list[dict[str, Any]]) -> None:
+    page = render_study(records, name="fashion-anomalies")
+    for text in (
+        "Training at its end (the report&#39;s Table 1)",
+        "Latent dimensions: Reconstruction",
+        "Learning rate: KL",
+        "images, and what is made of them",
+        "Where the scores lie (ours, fused, seed 10, set 2)",
+        "ROC (report-latent16-lr0.001, elbo, seed 10, set 1)",
+        "Precision and recall (ours",
+        "23 of 52",
+        "At the random draw of z",
+        "frozen, both mistakes: cross-entropy",
+        "0.975 ± 0.007",
+        "seeds 10, 11",
+    ):
+        assert text in page
+    assert page.count(f"data:image/png;base64,{PNG}") == 4
+    ids = [part.split('"')[0] for part in page.split('<svg id="')[1:]]
+    assert len(ids) == len(set(ids))
+    assert page == render_study(records, name="fashion-anomalies")
+
+
+def test_the_verdict_and_the_tables_say_the_same(records: list[dict[str, Any]]) -> None:
+    assert "ours, fused: AUROC 0.975 ± 0.007" in verdict(records)
+    assert "81.0 ± 0.0 % right with the report's mistakes, 94.0 ± 0.0 % without" in verdict(records)
+    text = markdown(records)
+    assert "| ours | fused | 0.975 ± 0.007 |" in text.replace("\\", "")
+    assert "| fixmatch | 0.9600 ± 0.0000 |" in text
+
+
+def test_a_study_that_has_only_begun_has_a_page(records: list[dict[str, Any]]) -> None:
+    assert "Few labels" in render_study(records[3:4], name="x")
+    failed = {"job": "report-latent16-lr0.01", "seed": 10, "error": "training diverged"}
+    assert "training diverged" in markdown([*records, failed])
+    assert "<script>alert" not in render_study(records, name="<script>alert(1)</script>")
+    with pytest.raises(HoldfastError, match="no results of a study"):
+        render_study([], name="x")
+
+
+def test_curves_are_those_of_scikit_learn() -> None:
+    draw = random.Random(0)
+    normal = [round(draw.gauss(0, 1), 1) for _ in range(200)]
+    anomalous = [round(draw.gauss(1, 1), 1) for _ in range(30)]
+    roc, pr = ranking(normal, anomalous)
+    truth = [0] * 200 + [1] * 30
+    alarms, recall, _ = metrics.roc_curve(truth, normal + anomalous, drop_intermediate=False)
+    assert roc == pytest.approx(list(zip(alarms, recall, strict=True)))
+    precision, found, _ = metrics.precision_recall_curve(truth, normal + anomalous)
+    assert pr == pytest.approx(list(zip(found, precision, strict=True))[-2::-1])
