@@ -23,6 +23,7 @@ def sweep_parser(description: str, *, model: str, epochs: int) -> argparse.Argum
     parser.add_argument("--seeds", type=int, nargs="*", default=[0])
     parser.add_argument("--model", default=model)
     parser.add_argument("--precision", default="bf16")
+    parser.add_argument("--compile", action="store_true")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--part", default="0/1")
     parser.add_argument("--table", action="store_true")
@@ -45,6 +46,7 @@ def train(
         eval_every=0,
         precision=args.precision,
         channels_last=True,
+        compile=args.compile,
         device=args.device,
         seed=seed,
         progress=False,
