@@ -3,9 +3,9 @@
     python benchmarks/audit.py --device cuda --root DATA [--out benchmarks/results/audit_gpu.json]   # CIFAR-10
     python benchmarks/audit.py [--out benchmarks/results/audit_cpu.json]                             # embedded digits
 
-On a GPU: ResNet-18 (CIFAR stem) after a short training, all 10,000 test images; FGSM, PGD-10, both APGDs (100 steps)
-and Square (1,000 queries) on all of them at 8/255, transfer from a network trained on the spot, eight corruptions at
-two strengths, the top five of the Hessian on 1,000 images. Nothing is warmed up: these are the seconds a user waits.
+On a GPU: ResNet-18 (CIFAR stem) after a short training, all 10,000 test images; FGSM, PGD-10 and both APGDs (100 steps)
+on all of them at 8/255, Square (1,000 queries) on 1,000, transfer from a network trained on the spot; eight corruptions
+at two strengths; the top five of the Hessian on 1,000 images. Nothing is warmed up: these are the seconds a user waits.
 """
 
 from __future__ import annotations

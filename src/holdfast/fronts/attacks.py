@@ -38,11 +38,16 @@ RADII: Mapping[Norm, tuple[float, ...]] = {
 
 @dataclass(frozen=True)
 class Budget:
-    """What a device is given to do. unbounded: images of the sanity check. surrogate_*: its training."""
+    """What a device is given to do.
+
+    searched: images of the attack without gradients, at most. unbounded: of the sanity check.
+    surrogate_*: its training.
+    """
 
     images: int
     apgd_steps: int
     queries: int
+    searched: int
     long_steps: int
     unbounded: int
     surrogate_images: int
@@ -51,8 +56,8 @@ class Budget:
 
 
 BUDGETS: Mapping[str, Budget] = {
-    "cuda": Budget(1000, 100, 1000, 100, 500, 50_000, 10, "cifar-resnet18"),
-    "cpu": Budget(100, 20, 100, 40, 100, 1000, 6, "convnet"),
+    "cuda": Budget(1000, 100, 1000, 1000, 100, 500, 50_000, 10, "cifar-resnet18"),
+    "cpu": Budget(100, 20, 100, 100, 40, 100, 1000, 6, "convnet"),
 }
 """By device: on a CPU a thousand images would take longer than many a training."""
 
@@ -128,6 +133,8 @@ def train_surrogate(subject: Subject, plan: Budget) -> nn.Module | None:
         seed=derive(subject.seed, "attacks/surrogate") % 2**31,
         device=str(subject.device),
         eval_every=0,
+        precision="bf16" if subject.device.type == "cuda" else "fp32",
+        channels_last=subject.device.type == "cuda",
         workers=subject.workers,
         progress=False,
     ).model
@@ -166,7 +173,8 @@ class _Bench:
 
     def kernels(self) -> Any:
         cuda = self.subject.device.type == "cuda"
-        return kernels(self.subject.precision, deterministic=False) if cuda else nullcontext()
+        # Attacks leave images alone that are wrong already, so batches come in every size.
+        return kernels(self.subject.precision, deterministic=False, search=False) if cuda else nullcontext()
 
     def bounded(self, radii: Sequence[float], norm: Norm, surrogate: nn.Module | None) -> Iterator[tuple[Key, Tensor]]:
         """(N,) which images go wrong, for every attack at every radius; radius 0 is the clean image."""
@@ -183,7 +191,8 @@ class _Bench:
                 "square": _early(square, queries=queries, **where),
             }
             for name, attack in white.items():
-                yield (name, WHITE, radius), self.wrong(attack, f"{name}/{radius}")
+                first = min(self.plan.searched, self.size) if name == "square" else self.size
+                yield (name, WHITE, radius), self.wrong(attack, f"{name}/{radius}", first=first)
             if surrogate is not None:
                 for name in ("fgsm", "pgd-10"):
                     transferred = white[name] if name == "fgsm" else _plain(pgd, **where)
@@ -268,16 +277,19 @@ def comparisons(
         ),
         trust.at_least(
             "gradients-over-search",
-            {at[r]: (white[r], wrong["square", WHITE, r]) for r in radii},
+            {at[r]: (white[r][: len(found)], found) for r in radii for found in [wrong["square", WHITE, r]]},
             "gradients find no less than search without them",
         ),
     ]
 
 
 def _any(wrong: Mapping[Key, Tensor], radius: float, chosen: Callable[[Key], bool]) -> Tensor:
-    """(N,) images that at least one of the chosen attacks of a radius gets wrong."""
-    parts = [value for key, value in wrong.items() if key[2] == radius and chosen(key)]
-    return torch.stack(parts).any(0) if parts else torch.zeros_like(next(iter(wrong.values())))
+    """(N,) images that at least one of the chosen attacks of a radius gets wrong; some see the first images only."""
+    found = torch.zeros_like(wrong["clean", NONE, 0.0])
+    for key, value in wrong.items():
+        if key[2] == radius and chosen(key):
+            found[: len(value)] |= value
+    return found
 
 
 def radius_text(radius: float, norm: Norm) -> str:

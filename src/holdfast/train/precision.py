@@ -11,13 +11,17 @@ AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @contextmanager
-def kernels(precision: str, *, deterministic: bool) -> Iterator[None]:
-    """TF32 exactly where it was asked for, and deterministic or fastest kernels."""
+def kernels(precision: str, *, deterministic: bool, search: bool = True) -> Iterator[None]:
+    """TF32 exactly where it was asked for, and deterministic or fastest kernels.
+
+    search: try all kernels for each new shape of batch. Where shapes change all the time that takes longer than it
+    saves.
+    """
     cuda, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     before = (cuda.allow_tf32, cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic)
     strict = torch.are_deterministic_algorithms_enabled()
     cuda.allow_tf32 = cudnn.allow_tf32 = precision != "fp32"
-    cudnn.benchmark, cudnn.deterministic = not deterministic, deterministic
+    cudnn.benchmark, cudnn.deterministic = search and not deterministic, deterministic
     torch.use_deterministic_algorithms(deterministic or strict)
     try:
         yield
