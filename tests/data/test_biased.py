@@ -223,6 +223,15 @@ def test_grey_images_are_coloured_as_the_digits_are() -> None:
     assert (pixels(data.train) - grey * colours / 255).abs().max() <= 0.5
 
 
+def test_colour_images_are_tinted_by_their_brightness() -> None:
+    source = small_cifar(100, 20)
+    data = VARIANTS["coloured"](source, conflict=0.3, seed=0, tint=0.4)
+    clean = pixels(source.train).double()
+    colours = torch.tensor(list(COLOURS.values())).double()[data.train.groups][:, :, None, None]
+    expected = 0.6 * clean + 0.4 * clean.mean(1, keepdim=True) * colours / 255
+    assert (pixels(data.train) - expected).abs().max() <= 0.5 + 1e-4
+
+
 def test_a_watermark_changes_the_corner_alone_and_tells_the_group() -> None:
     source = small_cifar(100, 20)
     data = VARIANTS["watermark"](source, conflict=0.2, seed=0)
@@ -253,6 +262,20 @@ def test_a_background_frames_the_shrunken_image() -> None:
     assert len({tuple(frames[data.train.groups == g][0].flatten().tolist()) for g in range(10)}) == 10
     flat = replace(source, train=replace(source.train, images=torch.full_like(source.train.images, 77)))  # type: ignore[type-var,attr-defined]
     assert (pixels(VARIANTS["background"](flat).train)[..., 4:28, 4:28] == 77).all()
+
+
+def test_stripes_have_a_direction_for_every_group() -> None:
+    data = VARIANTS["background"](small_cifar(100, 20), conflict=0.2, seed=0, keep=0.75)
+    strongest = pixels(data.train).amax(1)
+    strongest[:, 4:28, 4:28] = 0
+    bright = [own[0] > 0.9 * own[0].max() for own in (strongest[data.train.groups == g] for g in range(10))]
+    # the first of ten angles, and the one at right angles to it, whose cosine is zero but for rounding
+    upright, level = bright[0][:4], bright[5][1:, 1:4]
+    assert (upright == upright[0]).all()
+    assert (level == level[:, :1]).all()
+    assert 8 < int(upright[0].sum()) < 24
+    assert 8 < int(level[:, 0].sum()) < 24
+    assert len({tuple(b.flatten().tolist()) for b in bright}) == 10
 
 
 def test_colours_are_distinct_also_for_a_hundred_classes() -> None:

@@ -142,6 +142,14 @@ def test_cutout_fills_one_square_clipped_at_the_border_with_its_probability() ->
     assert areas[:, 0].double().mean().item() == pytest.approx(3.5**2, rel=0.05)
 
 
+def test_cutout_lies_around_its_centre() -> None:
+    out = cutout(torch.zeros(4000, 1, 8, 12), side=5, p=1.0, fill=torch.ones(1), generator=generator())
+    for length, dim in ((8, 3), (12, 2)):
+        shares = out.amax(dim).mean((0, 1))  # how often a row, a column is touched: by all centres up to two away
+        expected = torch.tensor([3, 4, *[5] * (length - 4), 4, 3]) / length
+        torch.testing.assert_close(shares, expected, rtol=0, atol=0.03)
+
+
 def test_impossible_crops_are_refused() -> None:
     with pytest.raises(HoldfastError, match=r"crop \(9\) cannot exceed the image side \(8\)"):
         fit(make_data(), device="cpu", epochs=1, crop=9)
