@@ -43,14 +43,14 @@ def say(text: str) -> None:
     """Lines of results: no markup, no wrapping, nothing that could steer the terminal."""
     from rich.console import Console
 
-    Console().print(_safe(text), markup=False, highlight=False, soft_wrap=True)
+    Console().print(_safe(text), markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
 def narrate(text: str) -> None:
     """A line on what happens, to stderr."""
     from rich.console import Console
 
-    Console(stderr=True).print(_safe(text), markup=False, highlight=False, soft_wrap=True)
+    Console(stderr=True).print(_safe(text), markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
 def _safe(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -81,6 +82,19 @@ def test_nan_beyond_the_sample_is_bad_input_too(folder: Path, capsys: pytest.Cap
         capsys.readouterr().err
     )
     assert not Path("out").exists()
+
+
+def test_a_target_that_cannot_be_written_is_refused_before_the_model_is_opened(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("locked").mkdir()
+    Path("locked").chmod(0o555)
+    locked = "locked/out" if os.geteuid() else "/proc/holdfast-audit"  # permissions do not stop root, procfs does
+    assert main(["audit", MODEL, *QUICK, "--out", locked]) == 2
+    said = capsys.readouterr().err
+    assert f"cannot write {locked}" in said
+    assert "choose another place" in said
+    assert "nearest" not in sys.modules
 
 
 def test_a_training_run_is_not_written_over(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -49,6 +49,9 @@ def test_a_locale_without_utf8_and_a_wish_for_no_colour_are_respected(folder: Pa
     words = [sys.executable, "-m", "holdfast.cli", "audit", MODEL, *QUICK, "--only", "clean", "--out", "größe"]
     surroundings = {
         **os.environ,
+        "LC_ALL": "C",
+        "PYTHONUTF8": "0",
+        "PYTHONCOERCECLOCALE": "0",
         "PYTHONIOENCODING": "ascii",
         "NO_COLOR": "1",
         "FORCE_COLOR": "1",
@@ -59,6 +62,12 @@ def test_a_locale_without_utf8_and_a_wish_for_no_colour_are_respected(folder: Pa
     assert b"\x1b[3" not in done.stdout + done.stderr
     assert b"1 of 8 fronts measured" in done.stdout
     assert re.match(rb"\d\d:\d\d:\d\d ", done.stderr)
+
+
+def test_names_between_colons_are_no_pictures(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("smile.py").write_text(Path("nearest.py").read_text())
+    assert main(["audit", "python:smile:make", *QUICK, "--only", "clean", "--out", "out"]) == 0
+    assert "python:smile:make ran code of yours" in capsys.readouterr().err
 
 
 def test_hostile_class_names_do_nothing_anywhere(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
