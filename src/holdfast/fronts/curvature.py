@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,9 +13,11 @@ from torch import Tensor
 from holdfast.data.augment import to_float
 from holdfast.data.loaders import make_loader
 from holdfast.data.splits import Split
-from holdfast.errors import require
+from holdfast.errors import HoldfastError, require
+from holdfast.fronts.bends import bends
 from holdfast.fronts.subject import Subject
 from holdfast.losses import cross_entropy
+from holdfast.metrics import mean_interval
 from holdfast.rng import derive
 from holdfast.spectrum import Loss, NoSpectrum, Spectrum, hessian_operator, lanczos, smoothed
 from holdfast.train.precision import kernels
@@ -27,6 +30,8 @@ TOLERANCE = 1e-3
 DENSITY_STEPS = 20
 """Products given to the spectral density; the eigenvalues alone often need fewer."""
 POINTS = 201
+OFF = 1e-3
+"""By how much of λ1 an eigenvalue and the mean over images may differ: rounding."""
 
 
 def curvature(subject: Subject, *, images: int | None = None, ggn: bool = False) -> tuple[Finding, ...]:
@@ -53,7 +58,8 @@ def curvature(subject: Subject, *, images: int | None = None, ggn: bool = False)
         found = spectrum(subject, split.subset(chosen), ggn=ggn)
     except NoSpectrum as reason:
         return (Finding("curvature", "lambda-1", None, 0, settings=settings, evidence={"reason": str(reason)}),)
-    return findings(found, len(chosen), {**settings, "parameters": found.vectors.shape[1]})
+    made = findings(found, len(chosen), {**settings, "parameters": found.vectors.shape[1]})
+    return tuple(with_intervals(subject, split.subset(chosen), found, made, ggn=ggn))
 
 
 def spectrum(subject: Subject, split: Split, *, ggn: bool) -> Spectrum:
@@ -72,6 +78,41 @@ def spectrum(subject: Subject, split: Split, *, ggn: bool) -> Spectrum:
             least=DENSITY_STEPS,
             generator=generator,
         )
+
+
+def with_intervals(
+    subject: Subject, split: Split, found: Spectrum, made: Sequence[Finding], *, ggn: bool
+) -> Iterator[Finding]:
+    """The findings with 95 % intervals over images: to first order, an image moves an eigenvalue by its own bend."""
+    try:
+        require(not ggn, "no interval for the Gauss-Newton matrix")
+        first, last = (_bends(subject, split, found, i) for i in (0, len(found.eigenvalues) - 1))
+    except (HoldfastError, RuntimeError, NotImplementedError) as error:  # not every layer can be differentiated thrice
+        text = f"no interval: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+        yield from (f if f.value is None else replace(f, evidence={**f.evidence, "reason": text}) for f in made)
+        return
+    moves = {"lambda-1": first, f"lambda-{TOP}": last}
+    for f in made:
+        if f.value is None:
+            yield f
+            continue
+        own = moves.get(f.name)
+        if own is None:
+            own = f.value * (1 + first / first.mean() - last / last.mean())
+        _, low, high = mean_interval(own - own.mean() + f.value)
+        yield replace(f, low=low, high=high)
+
+
+def _bends(subject: Subject, split: Split, found: Spectrum, number: int) -> Tensor:
+    """(N,) of one eigenvector; refused where their mean is not its eigenvalue, which would mean another matrix."""
+    exact = kernels("fp32", deterministic=False) if subject.device.type == "cuda" else nullcontext()
+    with exact, torch.autocast(subject.device.type, enabled=False):
+        each = bends(subject.model, batches(subject, split), found.vectors[number])
+    value = float(found.eigenvalues[number])
+    off = abs(float(each.mean()) - value)
+    allowed = OFF * abs(float(found.eigenvalues[0])) + float(found.residuals[number])
+    require(off <= allowed, f"single images bend the loss by {float(each.mean()):.4g} on average, not by {value:.4g}")
+    return each
 
 
 def loss_of(subject: Subject) -> Loss:

@@ -12,7 +12,7 @@ import torch
 from holdfast.cli import main
 from holdfast.data import load
 from holdfast.reports import read_findings
-from tests.experiment.audit.nearest import QUICK, answers
+from tests.experiment.audit.nearest import MODEL, QUICK, answers
 
 
 def test_predictions_alone_are_enough_for_accuracy_and_groups(folder: Path) -> None:
@@ -33,6 +33,17 @@ def test_predictions_alone_are_enough_for_accuracy_and_groups(folder: Path) -> N
     states = {r["name"]: r["state"] for r in read.fronts}
     assert {name for name, state in states.items() if state == "measured"} == {"clean", "groups"}
     assert set(states.values()) == {"measured", "not applicable"}
+
+
+def test_a_table_of_samples_is_a_file_of_predictions(folder: Path) -> None:
+    """What one audit writes, another reads: with data by path, and without."""
+    assert main(["audit", MODEL, *QUICK, "--only", "clean", "--quiet", "--out", "first"]) == 0
+    first = {f.name: f.value for f in read_findings("first/findings.json").findings if not f.where}
+    for words in ([], ["--data", "coloured-digits"]):
+        again = ["audit", "--predictions", "first/samples.csv", *words, "--only", "clean", "--device", "cpu", "--quiet"]
+        assert main([*again, "--out", f"again{len(words)}"]) == 0
+        second = {f.name: f.value for f in read_findings(f"again{len(words)}/findings.json").findings if not f.where}
+        assert second["accuracy"] == first["accuracy"]
 
 
 def test_a_model_that_knows_more_classes_has_both_readings(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -109,7 +109,7 @@ ROWS = scores(range(5))
     [
         (["position", *CLASSES], [*ROWS, ROWS[0]], "speaks of 1 images more than once"),
         (["position", *CLASSES], [[7, 1, 2, 3]], "position '7' is none of 0 to 4"),
-        (["id", *CLASSES], [["set[9]", 1, 2, 3]], "unknown test image 'set.9.'; did you mean"),
+        (["id", *CLASSES], [["set[9]", 1, 2, 3]], "'set.9.' is no test image; they have names such as 'set.4.'"),
         (list(CLASSES), [[1, 2, 3]], "has 1 rows for 5 test images and no column 'id' or 'position'"),
         (["position", "cat", "dog"], [[0, 1, 2]], "has no column for owl; its numeric columns are cat, dog"),
         (["position", *CLASSES], [[0, 1, 2, "nan"]], "NaN or infinity for 1 of 1"),

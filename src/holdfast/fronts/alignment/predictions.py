@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 import torch
@@ -160,7 +161,7 @@ def _positions(cells: Cells, split: Split, name: str) -> Tensor:
         bad = next((w for w in words if not (w.isdecimal() and int(w) < len(split))), None)
         require(bad is None, f"{name}: position {bad!r} is none of 0 to {len(split) - 1}")
         found = [int(word) for word in words]
-    elif ids := cells.words.get("id") or cells.words.get("path"):
+    elif ids := cells.words.get("path") or cells.words.get("id"):  # a table of ours numbers its rows by id
         places = _places(split)
         for word in ids:
             if len(places.get(word, ())) != 1:
@@ -191,7 +192,11 @@ def _places(split: Split) -> dict[str, list[int]]:
 def _no_place(word: str, places: Mapping[str, Sequence[int]], name: str) -> str:
     if word in places:
         return f"{name}: {printable(word)!r} is the name of {len(places[word])} test images; give their full paths"
-    return f"{name}: {unknown('test image', printable(word), list(places)[:5000])}"
+    near = get_close_matches(word, list(places)[:5000], n=1) or list(places)[:1]
+    return (
+        f"{name}: {printable(word)!r} is no test image; they have names such as {printable(near[0])!r}. Mend the "
+        "column, or give 'position', from 0 on"
+    )
 
 
 def _same_labels(cells: Cells, labels: Tensor, classes: tuple[str, ...], name: str) -> None:
