@@ -27,7 +27,7 @@ def bends(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], direction:
     leaves = {name: p.detach().requires_grad_(name in chosen) for name, p in named.items()}
     wanted = [leaves[name] for name in chosen]
     sizes = [leaf.numel() for leaf in wanted]
-    parts = [part.view_as(leaf) for part, leaf in zip(direction.split(sizes), wanted, strict=True)]
+    parts = [part.view_as(leaf) for part, leaf in zip(torch.split(direction, sizes), wanted, strict=True)]
 
     def slope(of: Tensor) -> Tensor:
         """The derivative along v, with its graph."""
