@@ -50,7 +50,7 @@ def plain(text: str) -> str:
     >>> plain("cat\x1b[31m\n\u202edog")
     'cat\\x1b[31m \\u202edog'
     """
-    return "".join(_plain(c) for c in text)
+    return text if text.isprintable() else "".join(_plain(c) for c in text)
 
 
 def _plain(character: str) -> str:
