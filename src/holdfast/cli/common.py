@@ -10,6 +10,9 @@ import tyro
 
 from holdfast.errors import unknown
 
+KEPT = "\n\u200c\u200d"
+"""Line breaks, and joiners that letters and emoji need."""
+
 
 def parse(kind: Any, words: Sequence[str], name: str, doc: str | None, **kwargs: Any) -> Any:
     """Words as an options class, with the command's own first line as its help."""
@@ -54,6 +57,9 @@ def narrate(text: str) -> None:
 
 
 def _safe(text: str) -> str:
-    from holdfast.reports.text import plain
+    r"""Text without escapes, whatever a name or a message brought along; ``reports.text`` takes too long to import.
 
-    return "\n".join(map(plain, text.split("\n")))
+    >>> _safe("red\x1b[31m\nline")
+    'red\\x1b[31m\nline'
+    """
+    return "".join(c if c.isprintable() or c in KEPT else c.encode("unicode_escape").decode("ascii") for c in text)

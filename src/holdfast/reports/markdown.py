@@ -37,9 +37,9 @@ def _together(files: Sequence[FindingsFile]) -> list[str]:
 
 def _chapter(file: FindingsFile) -> list[str]:
     lines = [f"## {escape(title(file))}", "", escape(verdict(file)), ""]
-    found = stands(file.findings, file.gates)
-    if clauses(found):
-        lines += ["### What drops", "", *table(drops(found, "")), ""]
+    shares = stands(file.findings, file.gates)
+    if clauses(shares):
+        lines += ["### What drops", "", *table(drops(shares, "")), ""]
     made = gates(file)
     if made is not None:
         lines += ["### Gates", "", *table(made), ""]
