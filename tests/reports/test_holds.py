@@ -142,3 +142,12 @@ def test_the_page_begins_with_it() -> None:
     assert page.text("h1")[0].startswith("new is 3.4 points ahead of old")
     assert page.text("b") == ["new", "old"]
     assert "new − old" in [cell.text for cell in page.column("Paired differences", "models")]
+
+
+def test_an_audit_without_accuracy_says_what_was_measured() -> None:
+    fronts = ({"name": "attacks", "state": "measured"}, {"name": "clean", "state": "skipped"})
+    run = RunFiles("net", findings=tuple(f for f in FOUND if f.front == "attacks"), fronts=fronts)
+    assert Page(render([run])).text("h1") == ["net: 1 of 2 fronts measured"]
+    page = Page(render([run, replace(run, name="other")]))
+    assert page.text("h1") == ["2 models; no accuracy was measured"]
+    assert page.text("b") == ["net", "other"]

@@ -19,10 +19,11 @@ from holdfast.files import write_atomic
 from holdfast.reports import holds
 from holdfast.reports.findings import without_nan
 from holdfast.reports.headline import sentence, verdict
+from holdfast.reports.overview import states
 from holdfast.reports.pictures import MOST_BYTES, fitted
 from holdfast.reports.runfiles import RunFiles
 from holdfast.reports.sections import SECTIONS
-from holdfast.reports.summary import Arm, arms, flat, varying
+from holdfast.reports.summary import AVERAGE, Arm, arms, flat, varying
 from holdfast.reports.text import percent, plain, setting
 from holdfast.types import Finding
 
@@ -81,6 +82,11 @@ def _numbers(runs: Sequence[RunFiles]) -> Markup:
 def _top(runs: Sequence[RunFiles], groups: Sequence[Arm]) -> dict[str, Any]:
     """What was found in one sentence, and the sentences below it."""
     found = [(run, holds.stands(run.findings, run.gates)) for run in runs if run.fronts]
+    if len(found) == len(runs) and not any(arm.spread(AVERAGE) for arm in groups):
+        told = [(run.name, states(run.fronts, run.gates)) for run in runs]
+        if len(told) == 1:
+            return {"verdict": ": ".join(told[0]), "sentences": []}
+        return {"verdict": f"{len(told)} models; no accuracy was measured", "sentences": told[:MOST_SENTENCES]}
     if len(found) < len(runs) or not all(holds.clauses(own) for _, own in found):
         return {"verdict": _unbroken(verdict(groups)), "sentences": _sentences(groups)}
     if len(runs) == 1:

@@ -156,18 +156,18 @@ def title(file: FindingsFile) -> str:
 
 def verdict(file: FindingsFile) -> str:
     """What drops, then the states of the fronts and the gates; one line."""
-    words = sentence(stands(file.findings, file.gates))
-    return plain(f"{words}. {states(file)}" if words else states(file))
+    words, told = sentence(stands(file.findings, file.gates)), states(file.fronts, file.gates)
+    return plain(f"{words}. {told}" if words else told)
 
 
-def states(file: FindingsFile) -> str:
+def states(fronts: Sequence[Mapping[str, Any]], gates: Sequence[Mapping[str, Any]]) -> str:
     """How many fronts were measured, which crashed, and how many gates hold."""
-    failed = sum(not gate["passed"] for gate in file.gates)
-    crashed = [str(r["name"]) for r in file.fronts if r["state"] == "crashed"]
-    measured = sum(r["state"] == "measured" for r in file.fronts)
-    words = [f"{measured} of {len(file.fronts)} fronts measured"]
+    failed = sum(not gate["passed"] for gate in gates)
+    crashed = [str(r["name"]) for r in fronts if r["state"] == "crashed"]
+    measured = sum(r["state"] == "measured" for r in fronts)
+    words = [f"{measured} of {len(fronts)} fronts measured"]
     if crashed:
         words.append(f"crashed: {', '.join(crashed)}")
-    if file.gates:
-        words.append(f"{failed} of {len(file.gates)} gates failed" if failed else f"all {len(file.gates)} gates hold")
+    if gates:
+        words.append(f"{failed} of {len(gates)} gates failed" if failed else f"all {len(gates)} gates hold")
     return "; ".join(words)

@@ -21,8 +21,9 @@ def glance(runs: Sequence[RunFiles]) -> Section | None:
     if not audited:
         return None
     several = len(audited) > 1
-    files = {run.name: file_of(run) for _, run in audited}
-    words = [f"{name}: {overview.states(f)}." if several else f"{overview.states(f)}." for name, f in files.items()]
+    files = {run.name: _file(run) for _, run in audited}
+    told = {name: overview.states(file.fronts, file.gates) for name, file in files.items()}
+    words = [f"{name}: {text}." if several else f"{text}." for name, text in told.items()]
     found = [(i, run.name, stands) for i, run in audited if (stands := holds.stands(run.findings, run.gates))]
     blocks: list[Block] = []
     if found:
@@ -38,7 +39,7 @@ def glance(runs: Sequence[RunFiles]) -> Section | None:
     return Section("glance", "At a glance", lead, tuple(blocks))
 
 
-def file_of(run: RunFiles) -> FindingsFile:
+def _file(run: RunFiles) -> FindingsFile:
     """A run as the other renderings see it."""
     return FindingsFile(run.findings, {**run.model, "name": run.name}, run.data, fronts=run.fronts, gates=run.gates)
 
