@@ -73,7 +73,7 @@ def test_each_front_is_one_share_and_its_drop_is_told() -> None:
 def test_the_sentence_starts_with_the_greatest_drop_and_ends_with_what_is_too_low() -> None:
     assert sentence(stands(FOUND, GATES)) == (
         "90.0 % right on 1,000 images; drops 83.0 points under attack (8/255), 60.0 in the worst group (site north), "
-        "22.0 where dark, 5.0 under corruptions; no clear drop against the shortcut; "
+        "22.0 in a weak slice (dark), 5.0 under corruptions; no clear drop against the shortcut; "
         "too low: 30.0 % in the worst group (site north), 70.0 % demanded"
     )
 

@@ -15,6 +15,8 @@ from holdfast.types import Finding
 
 CONFLICTING = {"bias": "conflicting"}
 BOTH_SIDES = {"between": "aligned and conflicting"}
+ORDER = ("clean", "conflicting", "worst-group", "slices", "corruptions", "attacks", "unknown")
+"""Names of shares without what follows an @, in reading order."""
 EIGHT = {"corruption": "mean of eight", "strength": "1"}
 RADIUS = "8/255"
 """The radius that stands for the attacks, where it was measured; the largest otherwise."""
@@ -223,7 +225,8 @@ def _slice(findings: Sequence[Finding]) -> Stand | None:
     if worst is None:
         return None
     name = str(worst.where["slice"])
-    return _dropped(_of(confirmed[name], "slices", f"where {name}"), worst)
+    stand = _dropped(_of(confirmed[name], "slices", "in a weak slice"), worst)
+    return stand and replace(stand, detail=name)
 
 
 def _corrupted(findings: Sequence[Finding]) -> Stand | None:

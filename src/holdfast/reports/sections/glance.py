@@ -58,11 +58,11 @@ def _chart(found: Sequence[tuple[int, str, Sequence[Stand]]]) -> Chart:
         for s in own:
             titles.setdefault(s.name, s.title)
     rows = []
-    for name, title in titles.items():
+    for name, title in sorted(titles.items(), key=lambda item: _place(item[0])):
         bars = []
         for colour, model, own in found:
             stand = next((s for s in own if s.name == name), None)
-            bars.append(_bar(stand, model, title, colour))
+            bars.append(_bar(stand, name, model, title, colour))
         rows.append(BarRow(title, tuple(bars)))
     demanded = any(s.demanded is not None for _, _, own in found for s in own)
     note = "Whiskers are 95 % intervals." + (" A thick mark is what was demanded." if demanded else "")
@@ -71,9 +71,15 @@ def _chart(found: Sequence[tuple[int, str, Sequence[Stand]]]) -> Chart:
     return Chart("What holds, %", svg, legend, note)
 
 
-def _bar(stand: Stand | None, model: str, title: str, colour: int) -> Bar:
+def _place(name: str) -> int:
+    first = name.partition("@")[0]
+    return holds.ORDER.index(first) if first in holds.ORDER else len(holds.ORDER)
+
+
+def _bar(stand: Stand | None, name: str, model: str, title: str, colour: int) -> Bar:
     if stand is None:
-        return Bar(None, None, None, "not measured", f"{title}, {model}: not measured", colour)
+        text = "none found" if name == "slices" else "not measured"
+        return Bar(None, None, None, text, f"{title}, {model}: {text}", colour)
     note = f"{stand.where}, {model}: {percent(stand.value)} %, n = {stand.n:,}"
     span = interval("accuracy", stand.low, stand.high)
     note += f", 95 % interval {span}" if span else ""
