@@ -112,6 +112,6 @@ def test_curves_are_those_of_scikit_learn() -> None:
     roc, pr = ranking(normal, anomalous)
     truth = [0] * 200 + [1] * 30
     alarms, recall, _ = metrics.roc_curve(truth, normal + anomalous, drop_intermediate=False)
-    assert roc == pytest.approx(list(zip(alarms, recall, strict=True)))
+    assert list(map(list, zip(*roc, strict=True))) == [pytest.approx(list(v)) for v in (alarms, recall)]
     precision, found, _ = metrics.precision_recall_curve(truth, normal + anomalous)
-    assert pr == pytest.approx(list(zip(found, precision, strict=True))[-2::-1])
+    assert list(map(list, zip(*pr, strict=True))) == [pytest.approx(list(v[-2::-1])) for v in (found, precision)]
