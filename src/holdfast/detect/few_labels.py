@@ -113,7 +113,7 @@ def train_few_labels(
 
     way: ``frozen`` (a VAE's encoder held still, the report's head), ``fine-tuned`` (the same, moving), ``supervised``
     (a small network from scratch, augmented), ``rotation`` (the same, started from an encoder that learned to predict
-    rotations), ``fixmatch`` (the same, with ``unlabeled`` images: where it is sure of an image, it must say the same
+    rotations), ``fixmatch`` (either, with ``unlabeled`` images: where it is sure of an image, it must say the same
     of a strongly changed copy). validation: images and labels that are only looked at, after every epoch. flip: whether
     mirroring an image leaves its class as it is.
     """
@@ -209,7 +209,7 @@ def _network(
         for parameter in own.parameters():
             parameter.requires_grad_(True)
         return EncoderClassifier(own, num_classes, frozen=way == "frozen", mistakes=mistakes)
-    if way == "rotation":
+    if way == "rotation" or (way == "fixmatch" and encoder is not None):
         require(encoder is not None, "rotation needs an encoder trained by train_rotation; give encoder")
         started = copy.deepcopy(encoder)
         assert started is not None

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from holdfast import __version__
 from holdfast.data.splits import ArraySplit, Split
+from holdfast.detect.changes import CHANGES
 from holdfast.detect.detectors import make_detector
 from holdfast.detect.fused import NAMES, Fused
 from holdfast.detect.loop import LoopSettings
@@ -35,6 +36,7 @@ from holdfast.errors import HoldfastError, require, unknown
 from holdfast.files import write_atomic
 from holdfast.models import Built, ModelCard, Normalised, load_model, save_model
 from holdfast.models.files import read_tensors
+from holdfast.models.heads import find_head, width
 from holdfast.models.normalise import numbers
 from holdfast.models.vae import VAE, VAESettings
 from holdfast.rng import derive
@@ -265,10 +267,12 @@ def fit_monitor(
 
 def rotation_card(built: Built, shape: tuple[int, int, int]) -> ModelCard:
     model: Normalised = built.model
+    turns = ("0°", "90°", "180°", "270°")
+    names = (*turns, *CHANGES)[: width(find_head(model)[1])]
     return ModelCard(
         name=built.name,
-        num_classes=4,
-        classes=("0°", "90°", "180°", "270°"),
+        num_classes=len(names),
+        classes=names,
         in_channels=shape[0],
         image_size=(shape[1], shape[2]),
         mean=numbers(model.mean),

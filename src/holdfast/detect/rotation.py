@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from holdfast.data.augment import crop_and_flip, to_float
+from holdfast.detect.changes import CHANGES, change_each
 from holdfast.detect.loop import LoopSettings, Losses, optimise
 from holdfast.detect.seen import TURNS, Images
 from holdfast.detect.vae import resident
@@ -24,10 +25,15 @@ def train_rotation(
     *,
     model: str = "convnet",
     shift: int = 2,
+    changes: bool = False,
     device: str | torch.device = "cpu",
     on_epoch: Callable[[int, dict[str, float]], None] | None = None,
 ) -> Built:
-    """A network with a head of four: every image of a batch is shown in one of the four turns, shifted a little."""
+    """A network with a head of four: every image of a batch is shown in all four turns, shifted a little.
+
+    changes: it is also shown changed, and the head must tell how: see :mod:`holdfast.detect.changes`. A turned image
+    that looks changed is then no longer recognised, so that damage shows in the score ``rotation`` too.
+    """
     loop = loop or LoopSettings(schedule="cosine")
     device = torch.device(device)
     x = resident(images, device)
@@ -37,7 +43,12 @@ def train_rotation(
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(derive(loop.seed, "rotation/weights"))
         built = build_model(
-            model, num_classes=TURNS, in_channels=channels, image_size=(height, width), mean=mean, std=std
+            model,
+            num_classes=TURNS + (len(CHANGES) if changes else 0),
+            in_channels=channels,
+            image_size=(height, width),
+            mean=mean,
+            std=std,
         )
     network = built.model.to(device)
     if device.type == "cuda":
@@ -48,6 +59,9 @@ def train_rotation(
         batch = to_float(crop_and_flip(x[index], pad=min(shift, height // 4), flip=False, generator=draw))
         turned = torch.cat([batch.rot90(turns, (2, 3)) for turns in range(TURNS)])
         truth = torch.arange(TURNS, device=device).repeat_interleave(len(batch))
+        if changes:
+            changed, which = change_each(batch, draw)
+            turned, truth = torch.cat([turned, changed]), torch.cat([truth, TURNS + which])
         with autocast(loop.precision, device):
             logits = network(turned)
         right = (logits.argmax(1) == truth).float().mean()

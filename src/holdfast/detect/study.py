@@ -39,6 +39,8 @@ JOBS: dict[str, Job] = {
     "labels-supervised": partial(few_labels_job, way="supervised"),
     "report-learned-sigma": partial(report_job, latent=16, lr=1e-3, learned=True),
     **{f"report-latent{n}-lr0.001": partial(report_job, latent=n, lr=1e-3) for n in (2, 32)},
+    "ours-changes": partial(our_job, changes=True),
+    "labels-fixmatch-started": partial(few_labels_job, way="fixmatch", started=True),
     **{f"report-latent16-lr{rate:g}": partial(report_job, latent=16, lr=rate) for rate in (1e-2, 1e-4, 1e-5)},
 }
 """What is done with every seed; what the conclusions rest on comes first."""

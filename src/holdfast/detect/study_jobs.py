@@ -119,12 +119,12 @@ class Bench:
         write_atomic(path, save(tensors))
         return model
 
-    def encoder(self) -> nn.Module:
-        """The encoder that learned rotations of the training images, kept in the same way."""
-        folder, s = self.folder / "encoder", self.settings
+    def encoder(self, *, changes: bool = False) -> nn.Module:
+        """The encoder that learned rotations (and changes) of the training images, kept in the same way."""
+        folder, s = self.folder / ("encoder-changes" if changes else "encoder"), self.settings
         if not (folder / "model.json").is_file():
             loop = self.loop(s.rotation_epochs, 128, 2e-3, 1e-4, schedule="cosine")
-            built = train_rotation(self.parts[0], loop, model=s.model, device=s.device)
+            built = train_rotation(self.parts[0], loop, model=s.model, changes=changes, device=s.device)
             save_model(folder, built, card=rotation_card(built, self.data.unlabeled.shape))
         return load_model(folder)[0].to(s.device)
 
@@ -169,8 +169,11 @@ ALONE: Mapping[str, tuple[str, ...]] = {
     "fused": FUSED,
     "fused reconstruction+knn": ("reconstruction", "knn"),
     "fused with rotation": (*FUSED, "rotation"),
+    "fused with rotation, largest": (*FUSED, "rotation"),
 }
 """Scores that need no label."""
+LARGEST: Final = ", largest"
+"""How a choice ends whose score is the largest of its members' instead of their mean."""
 WITH_LABELS: Mapping[str, tuple[str, ...]] = {
     "knn, with labels": ("knn",),
     "energy, with labels": ("energy",),
@@ -180,10 +183,10 @@ WITH_LABELS: Mapping[str, tuple[str, ...]] = {
 """Scores that also look through a classifier of the labelled images; the test sets have no part in it."""
 
 
-def our_job(bench: Bench) -> Record:
+def our_job(bench: Bench, *, changes: bool = False) -> Record:
     """A strided VAE with σ learned and an encoder that learned rotations; their scores alone and fused."""
     begun = time.perf_counter()
-    vae, encoder = bench.vae(), bench.encoder()
+    vae, encoder = bench.vae(), bench.encoder(changes=changes)
     record: Record = {"train_seconds": time.perf_counter() - begun, "sigma": vae.sigma}
     record["reconstructions"] = _reconstructions(vae, bench.parts[1][:SHOWN])
     return record | _scored(JointSight((RotationSight(encoder), VAESight(vae, features=False))), ALONE, bench)
@@ -197,12 +200,16 @@ def labelled_job(bench: Bench) -> Record:
     return _scored(JointSight((*parts, ClassifierSight(classifier))), WITH_LABELS, bench)
 
 
-def few_labels_job(bench: Bench, way: str) -> Record:
-    """A classifier from the labelled images and the normal ones of the first test set, judged on the second."""
+def few_labels_job(bench: Bench, way: str, *, started: bool = False) -> Record:
+    """A classifier from the labelled images and the normal ones of the first test set, judged on the second.
+
+    started: from the encoder that learned rotations and changes, with fewer unlabelled images a step and more steps.
+    """
     images, labels, test = _labelled(bench.data)
-    model = _few(way, images, labels, bench, unlabeled=bench.data.unlabeled.images)
+    model = _few(way, images, labels, bench, unlabeled=bench.data.unlabeled.images, started=started)
     hits, loss = accuracy(model, test, test.labels, device=bench.settings.device)
-    return {"labels": len(labels), "accuracy": {way: hits}, "loss": {way: loss}}
+    name = f"{way} from rotations and changes" if started else way
+    return {"labels": len(labels), "accuracy": {name: hits}, "loss": {name: loss}}
 
 
 def _scored(sight: Sight, members: Mapping[str, tuple[str, ...]], bench: Bench) -> Record:
@@ -213,7 +220,9 @@ def _scored(sight: Sight, members: Mapping[str, tuple[str, ...]], bench: Bench) 
     views = [(split, images, look_at(sight, images)) for split, images in _test_sets(data)]
     found: Record = {"scores": {}, "values": {}}
     for name, own in members.items():
-        detector = Fused([make_detector(member) for member in own]).fit_features(seen, held_out=scale)
+        combine = "max" if name.endswith(LARGEST) else "mean"
+        detector = Fused([make_detector(member) for member in own], combine=combine)
+        detector.fit_features(seen, held_out=scale)
         threshold = Threshold.from_normal(detector.score_features(level))
         for split, images, view in views:
             scores, truth = detector.score_features(view), data.anomalous(images)
@@ -223,18 +232,22 @@ def _scored(sight: Sight, members: Mapping[str, tuple[str, ...]], bench: Bench) 
     return found
 
 
-def _few(way: str, images: Tensor, labels: Tensor, bench: Bench, *, unlabeled: Tensor) -> nn.Module:
+def _few(
+    way: str, images: Tensor, labels: Tensor, bench: Bench, *, unlabeled: Tensor, started: bool = False
+) -> nn.Module:
     s = bench.settings
+    epochs = s.fixmatch_epochs * (3 if started else 1) if way == "fixmatch" else s.label_epochs
+    encoder = bench.encoder(changes=True) if started else bench.encoder() if way == "rotation" else None
     return train_few_labels(
         way,
         images,
         labels,
         num_classes=len(bench.data.classes),
-        encoder=bench.encoder() if way == "rotation" else None,
+        encoder=encoder,
         unlabeled=unlabeled,
         model=s.model,
-        loop=bench.loop(s.fixmatch_epochs if way == "fixmatch" else s.label_epochs, 64, 2e-3, 1e-4, schedule="cosine"),
-        fixmatch=FixMatch(ratio=s.fixmatch_ratio),
+        loop=bench.loop(epochs, 64, 2e-3, 1e-4, schedule="cosine"),
+        fixmatch=FixMatch(ratio=max(1, s.fixmatch_ratio // 2) if started else s.fixmatch_ratio),
         flip=s.flip,
         device=s.device,
     ).model
