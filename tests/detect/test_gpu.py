@@ -1,4 +1,7 @@
-"""Captured training on a GPU is the same sequence of updates as eager training."""
+"""Captured training on a GPU is the same sequence of updates as eager training.
+
+Needs nothing of the fixtures beside it: ``pytest --noconftest tests/detect/test_gpu.py`` runs it anywhere.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,17 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
+
+
+@pytest.fixture(scope="module")
+def normal() -> Tensor:
+    """Soft bars of five directions, uint8 (500, 1, 16, 16): enough order for every network here to learn."""
+    draw = torch.Generator().manual_seed(0)
+    row, column = torch.meshgrid(torch.linspace(-1, 1, 16), torch.linspace(-1, 1, 16), indexing="ij")
+    angle = (torch.arange(500) % 5).view(-1, 1, 1) * torch.pi / 5
+    offset = 0.6 * torch.rand(500, 1, 1, generator=draw) - 0.3
+    across = row * angle.cos() + column * angle.sin() - offset
+    return (255 * torch.exp(-((across / 0.2) ** 2))).to(torch.uint8)[:, None]
 
 
 def loops(**changes: object) -> list[LoopSettings]:
@@ -39,11 +53,14 @@ def test_a_captured_encoder_and_fixmatch_are_the_eager_ones(normal: Tensor) -> N
     seen: list[list[float]] = []
     for loop in loops(schedule="cosine"):
         own: list[float] = []
-        train_rotation(normal, loop, device="cuda", on_epoch=lambda _, r, own=own: own.append(r["loss"]))  # type: ignore[misc]
+        for changes in (False, True):
+            train_rotation(
+                normal, loop, changes=changes, device="cuda", on_epoch=lambda _, r, own=own: own.append(r["loss"])
+            )  # type: ignore[misc]
         labels = torch.arange(100) % 5
         few = train_few_labels(
             "fixmatch", normal[:100], labels, num_classes=5, unlabeled=normal, loop=loop, fixmatch=FixMatch(ratio=2),
-            device="cuda",
+            validation=(normal[100:200], labels), device="cuda",
         )  # fmt: skip
         seen.append(own + [r["supervised"] for r in few.history])
     assert seen[0] == pytest.approx(seen[1], rel=2e-2)
