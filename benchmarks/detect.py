@@ -63,11 +63,8 @@ def neighbours(bank: torch.Tensor, x: torch.Tensor, k: int, rounds: int) -> dict
     return {**alternating(calls, rounds), "largest relative error": float(error)}
 
 
-def overhead(rounds: int, batch: int = 64) -> dict[str, float]:
-    """Share that looking, and then each detector, adds to a ResNet-18's forward pass of so many 32×32 images.
-
-    The bank of ``knn`` has 5,000 vectors, ten times what a class of CIFAR-10's training set needs.
-    """
+def overhead(rounds: int, *, bank: int, batch: int = 64) -> dict[str, float]:
+    """Share that looking, and then each detector, adds to a ResNet-18's forward pass of so many 32×32 images."""
     built = build_model("cifar-resnet18", num_classes=10, in_channels=3)
     sight, x = ClassifierSight(built.model), torch.rand(batch, 3, 32, 32)
 
@@ -77,9 +74,9 @@ def overhead(rounds: int, batch: int = 64) -> dict[str, float]:
 
     seen, draw = sight.look(x), torch.Generator().manual_seed(0)
     given = Seen(
-        features=torch.randn(5000, 512, generator=draw),
-        logits=torch.randn(5000, 10, generator=draw),
-        labels=torch.arange(5000) % 10,
+        features=torch.randn(bank, 512, generator=draw),
+        logits=torch.randn(bank, 10, generator=draw),
+        labels=torch.arange(bank) % 10,
     )
     calls: dict[str, Callable[[], Any]] = {"forward": forward, "look": lambda: sight.look(x)}
     for detector in (MaxLogit(), Energy(), KNN(), Mahalanobis(), ViM(sight)):
@@ -118,7 +115,7 @@ def main() -> None:
     for rival, most in (("scikit-learn", 1), ("faiss", 2)):
         if rival in times:
             print(f"ours / {rival:18} {times['ours'] / times[rival]:.2f} (at most {most})")
-    added = overhead(args.rounds)
+    added = overhead(args.rounds, bank=args.bank)
     for name, share in added.items():
         print(f"{name:12} adds {100 * share:6.1f} % to a forward pass")
     vae = digits()
