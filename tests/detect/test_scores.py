@@ -12,7 +12,7 @@ from sklearn.covariance import LedoitWolf
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor, nn
 
-from holdfast.detect import DETECTORS, KNN, Mahalanobis, RelativeMahalanobis, Seen, ViM, scores
+from holdfast.detect import DETECTORS, KNN, LocalReconstruction, Mahalanobis, RelativeMahalanobis, Seen, ViM, scores
 from holdfast.detect.covariance import shrunk_covariance, whitening
 from holdfast.errors import HoldfastError
 
@@ -80,6 +80,28 @@ def test_knn_is_the_distance_to_the_kth_neighbour_on_the_sphere() -> None:
     plain = np.sort(cdist(x.numpy(), bank.numpy()), axis=1)[:, 3]
     found = KNN(k=4, normalise=False).fit_features(bank).score_features(x)
     np.testing.assert_allclose(found.numpy(), plain, rtol=1e-5)
+
+
+def test_local_reconstruction_is_a_z_score_among_neighbours() -> None:
+    x, bank = draw(9, 5), draw(60, 5, seed=1)
+    own, known = draw(9, seed=2), draw(60, seed=3) * (1 + bank[:, 0].abs())
+    detector = LocalReconstruction(k=7, normalise=False).fit_features(Seen(features=bank, reconstruction=known))
+    found = detector.score_features(Seen(features=x, reconstruction=own))
+    near = known.numpy()[np.argsort(cdist(x.numpy(), bank.numpy()), axis=1)[:, :7]]
+    truth = (own.numpy() - near.mean(1)) / near.std(1, ddof=1)
+    np.testing.assert_allclose(found.numpy(), truth, rtol=1e-4)
+    with pytest.raises(HoldfastError, match="k must be >= 2"):
+        LocalReconstruction(k=1)
+
+
+def test_what_is_hard_to_draw_everywhere_nearby_is_no_anomaly() -> None:
+    features = torch.cat([draw(100, 4) + 10, draw(100, 4, seed=1) - 10])
+    reconstruction = torch.cat([100 + draw(100, seed=2), draw(100, seed=3)])
+    detector = LocalReconstruction(k=20).fit_features(Seen(features=features, reconstruction=reconstruction))
+    new = Seen(features=torch.tensor([[10.0] * 4, [-10.0] * 4]), reconstruction=torch.tensor([100.0, 50.0]))
+    hard, strange = detector.score_features(new).tolist()
+    assert abs(hard) < 1
+    assert strange > 20
 
 
 def test_mahalanobis_by_hand_with_the_plain_covariance() -> None:
@@ -162,4 +184,4 @@ class TestPytorchOod:
 
 
 def test_every_detector_has_a_name_of_its_own() -> None:
-    assert len(DETECTORS) == 12
+    assert len(DETECTORS) == 13

@@ -38,7 +38,7 @@ def digits(seed: int) -> AnomalySet:
 
 def test_it_runs_and_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(study.JOBS)[:2] == [FAITHFUL, "ours"]
-    assert len(study.JOBS) == 14
+    assert len(study.JOBS) == 15
     short = (FAITHFUL, "ours", "ours-labelled", "labels-rotation")
     monkeypatch.setattr(study, "JOBS", {name: study.JOBS[name] for name in short})
     said: list[str] = []

@@ -111,6 +111,9 @@ class Detector:
         return self.sight
 
 
+LEAST_SPREAD = 0.01
+"""Least local standard deviation that counts, as a share of the whole one: a few equal neighbours say nothing."""
+
 REMEDIES: Mapping[str, str] = {
     "features": "give a classifier or an encoder",
     "logits": "give a classifier",
@@ -170,7 +173,7 @@ class KNN(Detector):
     """
 
     name = "knn"
-    needs = ("features",)
+    needs: tuple[str, ...] = ("features",)
 
     def __init__(self, sight: Sight | None = None, *, k: int = 5, normalise: bool = True) -> None:
         super().__init__(sight)
@@ -184,19 +187,54 @@ class KNN(Detector):
     def _fit(self, seen: Seen) -> dict[str, Tensor]:
         bank = self._prepared(_there(seen.features))
         require(
-            len(bank) >= self.k,
-            f"knn with k = {self.k} needs at least {self.k} normal samples, got {len(bank)}; lower k",
+            len(bank) >= self.least,
+            f"{self.name} needs at least {self.least} normal samples, got {len(bank)}"
+            + ("; lower k" if self.least == self.k else ""),
         )
         made = scores.Bank.of(bank.detach().float())
         return {"vectors": made.vectors, "centre": made.centre, "norms": made.norms}
 
     def _score(self, seen: Seen) -> Tensor:
+        return self._nearest(seen)[0][:, -1]
+
+    def _nearest(self, seen: Seen) -> tuple[Tensor, Tensor]:
         bank = scores.Bank(*(self.state[name] for name in ("vectors", "centre", "norms")))
         x = self._prepared(_there(seen.features)).detach().to(bank.vectors)
-        return scores.neighbour_distances(x, bank, k=self.k)[:, -1]
+        return scores.neighbours(x, bank, k=min(self.k, len(bank.vectors)))
+
+    @property
+    def least(self) -> int:
+        """How many normal samples it takes."""
+        return self.k
 
     def _prepared(self, x: Tensor) -> Tensor:
         return torch.nn.functional.normalize(x, dim=1) if self.normalise else x
+
+
+class LocalReconstruction(KNN):
+    """−log p(x|z) at z = μ, in standard deviations of what the k most similar normal images (of fewer, all) have.
+
+    Some normal things are harder to draw than others: a bag with a pattern is no anomaly, a shoe as badly drawn is.
+    """
+
+    name = "local-reconstruction"
+    needs = ("features", "reconstruction")
+
+    def __init__(self, sight: Sight | None = None, *, k: int = 50, normalise: bool = True) -> None:
+        super().__init__(sight, k=k, normalise=normalise)
+        require(k >= 2, f"k must be >= 2 to have a standard deviation, got {k}")
+
+    def _fit(self, seen: Seen) -> dict[str, Tensor]:
+        return super()._fit(seen) | {"reconstruction": _there(seen.reconstruction).detach().double()}
+
+    def _score(self, seen: Seen) -> Tensor:
+        near = self.state["reconstruction"][self._nearest(seen)[1]]
+        scale = near.std(1).clamp(min=float(self.state["reconstruction"].std()) * LEAST_SPREAD + 1e-12)
+        return (_there(seen.reconstruction).double() - near.mean(1)) / scale
+
+    @property
+    def least(self) -> int:
+        return 2
 
 
 class Mahalanobis(Detector):
@@ -358,7 +396,7 @@ DETECTORS: dict[str, type[Detector]] = {
     kind.name: kind
     for kind in (
         MSP, MaxLogit, Energy, KNN, Mahalanobis, RelativeMahalanobis, ViM,
-        Elbo, Reconstruction, KL, LikelihoodRegret, Rotation,
+        Elbo, Reconstruction, KL, LikelihoodRegret, Rotation, LocalReconstruction,
     )
 }  # fmt: skip
 """Every single score by name; ``fused`` joins several of them."""

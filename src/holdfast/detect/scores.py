@@ -80,7 +80,12 @@ class Bank:
 
 
 def neighbour_distances(x: Tensor, bank: Tensor | Bank, *, k: int, cells: int = CELLS) -> Tensor:
-    """(N, k) Euclidean distances of x (N, D) to its k nearest rows of the bank (M, D), nearest first. Exact.
+    """(N, k) Euclidean distances of x (N, D) to its k nearest rows of the bank (M, D), nearest first. Exact."""
+    return neighbours(x, bank, k=k, cells=cells)[0]
+
+
+def neighbours(x: Tensor, bank: Tensor | Bank, *, k: int, cells: int = CELLS) -> tuple[Tensor, Tensor]:
+    """((N, k) those distances, (N, k) int64 which rows).
 
     A matrix product finds the candidates in pieces of bounded memory; the distances to the few that are kept are
     then computed as differences, so that the product's rounding does not reach the result.
@@ -92,12 +97,14 @@ def neighbour_distances(x: Tensor, bank: Tensor | Bank, *, k: int, cells: int = 
     step = max(1, min(len(x), cells // size))
     rows = max(1, cells // (kept * x.shape[1]))
     room = x.new_empty(step, size)
-    found = [x.new_empty(0, k)]
+    found, rows_of = [x.new_empty(0, k)], [torch.empty(0, k, dtype=torch.int64, device=x.device)]
     for part in torch.split(x - bank.centre, step):
         products = torch.mm(part, vectors.T, out=room[: len(part)])
         nearness = torch.sub(bank.norms, products, alpha=2, out=products)  # |b|² − 2xb: |x|² changes no order
         candidates = nearness.topk(kept, largest=False, sorted=False).indices
         for own, chosen in zip(torch.split(part, rows), torch.split(candidates, rows), strict=True):
             exact = vectors[chosen].sub_(own[:, None]).square_().sum(2)
-            found.append(exact.topk(k, largest=False).values.sqrt())
-    return torch.cat(found)
+            nearest = exact.topk(k, largest=False)
+            found.append(nearest.values.sqrt())
+            rows_of.append(chosen.gather(1, nearest.indices))
+    return torch.cat(found), torch.cat(rows_of)

@@ -16,6 +16,8 @@ from pathlib import Path
 from holdfast.data.anomalies import AnomalySet
 from holdfast.detect.loop import Diverged
 from holdfast.detect.study_jobs import (
+    DRAWN,
+    LOCAL,
     Bench,
     Record,
     StudySettings,
@@ -40,6 +42,7 @@ JOBS: dict[str, Job] = {
     "report-learned-sigma": partial(report_job, latent=16, lr=1e-3, learned=True),
     **{f"report-latent{n}-lr0.001": partial(report_job, latent=n, lr=1e-3) for n in (2, 32)},
     "ours-changes": partial(our_job, changes=True),
+    "ours-local": partial(our_job, changes=True, members=LOCAL),
     "labels-fixmatch-started": partial(few_labels_job, way="fixmatch", started=True),
     **{f"report-latent16-lr{rate:g}": partial(report_job, latent=16, lr=rate) for rate in (1e-2, 1e-4, 1e-5)},
 }
@@ -101,7 +104,7 @@ def headline(record: Record) -> str:
     if "error" in record:
         return str(record["error"])
     parts = []
-    for name in ("elbo", "fused", "fused, with labels"):
+    for name in DRAWN:
         if name in record.get("scores", {}):
             pooled = record["scores"][name]["pooled"]
             parts.append(f"{name} AUROC {pooled['auroc'][0]:.3f} AP {pooled['ap'][0]:.3f}")

@@ -36,7 +36,7 @@ REPORT_CUT: Final = 0.3
 """Where the report cut its min-max scaled scores, having looked at the test sets."""
 SHOWN: Final = 10
 """Images of a strip of originals and reconstructions."""
-DRAWN: Final = ("elbo", "fused", "fused, with labels")
+DRAWN: Final = ("elbo", "fused", "fused, local", "fused, with labels")
 """Scores of which every value is kept, for histograms and curves."""
 
 Record = dict[str, Any]
@@ -174,6 +174,12 @@ ALONE: Mapping[str, tuple[str, ...]] = {
 """Scores that need no label."""
 LARGEST: Final = ", largest"
 """How a choice ends whose score is the largest of its members' instead of their mean."""
+LOCAL: Mapping[str, tuple[str, ...]] = {
+    "local-reconstruction": ("local-reconstruction",),
+    "fused, local": ("local-reconstruction", "knn", "mahalanobis", "rotation"),
+    "fused, local, largest": ("local-reconstruction", "knn", "mahalanobis", "rotation"),
+}
+"""Scores that compare each image's reconstruction with that of similar ones."""
 WITH_LABELS: Mapping[str, tuple[str, ...]] = {
     "knn, with labels": ("knn",),
     "energy, with labels": ("energy",),
@@ -183,13 +189,13 @@ WITH_LABELS: Mapping[str, tuple[str, ...]] = {
 """Scores that also look through a classifier of the labelled images; the test sets have no part in it."""
 
 
-def our_job(bench: Bench, *, changes: bool = False) -> Record:
+def our_job(bench: Bench, *, changes: bool = False, members: Mapping[str, tuple[str, ...]] = ALONE) -> Record:
     """A strided VAE with σ learned and an encoder that learned rotations; their scores alone and fused."""
     begun = time.perf_counter()
     vae, encoder = bench.vae(), bench.encoder(changes=changes)
     record: Record = {"train_seconds": time.perf_counter() - begun, "sigma": vae.sigma}
     record["reconstructions"] = _reconstructions(vae, bench.parts[1][:SHOWN])
-    return record | _scored(JointSight((RotationSight(encoder), VAESight(vae, features=False))), ALONE, bench)
+    return record | _scored(JointSight((RotationSight(encoder), VAESight(vae, features=False))), members, bench)
 
 
 def labelled_job(bench: Bench) -> Record:

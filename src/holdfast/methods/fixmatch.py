@@ -36,6 +36,7 @@ class FixMatchMethod(Method):
     def loss(self, model: nn.Module, views: Views) -> tuple[Tensor, Tensor]:
         """One forward pass for both kinds of images, so that BatchNorm sees them together."""
         known, guessed = views.items
+        assert guessed.weight is not None
         out = model(torch.cat([known.x, guessed.x]))
         first, second = out[: len(known.x)], out[len(known.x) :]
         consistent = (cross_entropy(second, guessed.label) * guessed.weight).mean()

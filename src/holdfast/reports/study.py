@@ -98,11 +98,11 @@ def _training(records: Sequence[Record]) -> Section | None:
         return None
     blocks: list[Block] = [table]
     fixed = [r for r in records if r.get("history") and r.get("settings", {}).get("sigma") is not None]
-    for key, title, wanted in (
-        ("latent", "Latent dimensions", lambda s: s["lr"] == 1e-3),
-        ("lr", "Learning rate", lambda s: s["latent"] == 16),
+    for key, title, other, value in (
+        ("latent", "Latent dimensions", "lr", 1e-3),
+        ("lr", "Learning rate", "latent", 16),
     ):
-        own = [r for r in fixed if wanted(r["settings"])]
+        own = [r for r in fixed if r["settings"][other] == value]
         blocks.append(Side(tuple(_losses(own, key, f"{title}: {name}", term) for term, name in TERMS.items())))
     first = min(r["seed"] for r in records)
     for record in records:
@@ -122,7 +122,7 @@ def _map(records: Sequence[Record]) -> Section | None:
     if table is None:
         return None
     blocks: list[Block] = [table]
-    points = next((r["map"]["points"] for r in records if "points" in r.get("map", {})), None)
+    points: dict[str, Any] = next((r["map"]["points"] for r in records if "points" in r.get("map", {})), {})
     for kind in ("mean", "drawn") if points else ():
         evidence = {"points": points[kind], "labels": points["labels"], "classes": _classes(points["labels"])}
         drawn = describe([RunFiles(kind, findings=(Finding("describe", "map", None, len(points[kind]),
@@ -140,7 +140,7 @@ def _labels(records: Sequence[Record]) -> Section | None:
     if table is None:
         return None
     blocks: list[Block] = [table]
-    heads = next((r["heads"]["history"] for r in records if "history" in r.get("heads", {})), {})
+    heads: dict[str, Any] = next((r["heads"]["history"] for r in records if "history" in r.get("heads", {})), {})
     for number, (way, history) in enumerate(heads.items()):
         lines = [
             Line(name, (tuple((i + 1.0, e[key]) for i, e in enumerate(history)),), colour)
