@@ -22,13 +22,13 @@ from holdfast.detect.describe import findings as describe_findings
 from holdfast.detect.evaluation import Evaluation, curves, evaluate
 from holdfast.detect.loop import LoopSettings
 from holdfast.detect.monitor import Monitor, fit_monitor
-from holdfast.detect.pictures import png
 from holdfast.detect.seen import batches
 from holdfast.detect.vae import train_vae
 from holdfast.errors import require
 from holdfast.files import replacing
 from holdfast.models import load_model
 from holdfast.models.vae import VAESettings
+from holdfast.pictures import png
 from holdfast.reports import report, write_findings
 from holdfast.train.api import resolve_device
 from holdfast.types import Finding
