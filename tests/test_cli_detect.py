@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -121,6 +122,20 @@ def test_words_that_are_wrong(detector: Path, tmp_path: Path, capsys: pytest.Cap
     refused(["detect", "study", "--out", out, "--part", "3"], "part must be I/N", capsys)
     refused(["detect", "study", "--out", out, "--collect"], "holds no results", capsys)
     refused(["detect", "study", "--out", out, "--data", "digits", "--quick", "--part", "3/2"], "I in 1..N", capsys)
+
+
+def test_scores_and_changes_can_be_chosen(tmp_path: Path) -> None:
+    out = tmp_path / "d"
+    few = pictures(tmp_path / "few", count=90)
+    words = ["detect", "fit", "--data", str(few), "--out", str(out), "--changes", "--combine", "max"]
+    assert main([*words, "--scores", "local-reconstruction", "rotation", "--false-alarm-rate", "0.2", *TINY]) == 0
+    card = json.loads((out / "encoder" / "model.json").read_text())
+    assert card["classes"][4:] == ["blurred", "flattened", "pasted", "mixed", "bent"]
+    kept = json.loads((out / "detector.json").read_text())["detector"]
+    assert kept["combine"] == "max"
+    assert list(kept["members"]) == ["local-reconstruction", "rotation"]
+    assert main(score(out, few, tmp_path)) == 0
+    assert len((tmp_path / "scores.csv").read_text().splitlines()) == 91
 
 
 def test_the_study_is_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

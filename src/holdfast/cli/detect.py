@@ -64,11 +64,15 @@ class FitOptions:
     run: str | None = None
     """A trained run whose classifier is to be watched; its features are scored then."""
     scores: tuple[str, ...] = ("fused",)
-    """What to score by: fused, or any of elbo, reconstruction, kl, knn, mahalanobis, vim, energy, msp, ..."""
+    """What to score by: fused, or any of elbo, reconstruction, local-reconstruction, kl, knn, mahalanobis, vim, ..."""
     beta: float = 1.0
     """Weight of the VAE's divergence term."""
     encoder: str = "convnet"
     """Network that learns features by predicting rotations."""
+    changes: bool = False
+    """It also learns to tell changes (blurred, pasted, ...), so that damage shows in its features."""
+    combine: Literal["mean", "max"] = "mean"
+    """How several scores become one."""
     encoder_epochs: int = 10
     held_out: float = 0.2
     """Share of the pictures that only the threshold is set on."""

@@ -213,6 +213,7 @@ def fit_monitor(
     vae_loop: LoopSettings | None = None,
     encoder: str = "convnet",
     encoder_loop: LoopSettings | None = None,
+    changes: bool = False,
     combine: str = "mean",
     held_out: float = 0.2,
     false_alarm_rate: float = 0.05,
@@ -225,6 +226,7 @@ def fit_monitor(
     scores: one name, several, or ``fused`` for the default choice. labels: (N,) classes, for scores that can use them;
     a split brings its own. classifier: a trained model whose features and logits are scored, with its card where the
     detector shall be saved; without one, an encoder learns to predict rotations of these images, if a score needs it.
+    changes: it also learns to tell changes (:mod:`holdfast.detect.changes`).
     held_out: share of the images that nothing is trained on: one half of it gives centre and scale of each score, the
     other the threshold. false_alarm_rate: share of normal images that may be flagged.
     """
@@ -255,7 +257,7 @@ def fit_monitor(
     if network is None and needs & {"features", "rotation"} and shape[1] == shape[2]:
         say(f"training {encoder} to predict rotations on {len(train)} images")
         loop = encoder_loop or LoopSettings(epochs=10, lr=2e-3, schedule="cosine", seed=seed)
-        built = train_rotation(_chosen(images, train), loop, model=encoder, device=device)
+        built = train_rotation(_chosen(images, train), loop, model=encoder, changes=changes, device=device)
         network, kind, card = built.model, "rotation", rotation_card(built, (shape[0], shape[1], shape[2]))
     sight = make_sight(trained, network, kind, needs=needs)
     seen = [look_at(sight, _chosen(images, part)) for part in (train, scale, level)]

@@ -56,6 +56,7 @@ def detect_fit(
     beta: float = 1.0,
     sigma: float | None = None,
     encoder: str = "convnet",
+    changes: bool = False,
     epochs: int = 20,
     encoder_epochs: int = 10,
     batch_size: int = 128,
@@ -92,6 +93,7 @@ def detect_fit(
         encoder_loop=LoopSettings(
             encoder_epochs, batch_size, 2 * lr, schedule="cosine", precision=precision, seed=seed
         ),
+        changes=changes,
         combine=combine,
         held_out=held_out,
         false_alarm_rate=false_alarm_rate,
