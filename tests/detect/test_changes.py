@@ -62,6 +62,10 @@ def test_an_encoder_that_knows_changes_sees_damage_that_it_was_not_shown() -> No
     built = train_rotation(data.unlabeled, loop, changes=True)
     assert rotation_card(built, data.unlabeled.shape).classes[TURNS:] == tuple(CHANGES)
     pooled = data.pooled()
+    changed, which = change_each(pooled.images[pooled.groups < 0].float() / 255, seeded())
+    with torch.no_grad():
+        told = built.model(changed).argmax(1) - TURNS
+    assert float((told == which).float().mean()) > 0.5
     scores = RotationSight(built.model).look(pooled.images.float() / 255).rotation
     assert scores is not None
     damaged, normal = scores[pooled.groups == 0], scores[pooled.groups < 0]
