@@ -288,3 +288,18 @@ def test_paired_comparison_allows_for_chance() -> None:
 def test_radii_have_defaults_for_both_norms() -> None:
     assert RADII["linf"][1] == 4 / 255
     assert all(list(r) == sorted(r) for r in RADII.values())
+
+
+def test_costly_attacks_see_the_first_images_only(model: nn.Module, digits: Dataset) -> None:
+    plan = replace(SMALL, searched=17, unbounded=0)
+    findings = measured(model, digits, None, images=30, radii=(RADIUS,), budget=plan)
+    counts = {f.where["attack"]: f.n for f in findings if f.name == "error" and "radius" in f.where}
+    assert counts == {name: 17 if name == "square" else 30 for name in counts}
+    assert next(f.n for f in findings if f.where.get("attack") == "unbounded") == 1, "none is no check"
+    white = [f.value for f in findings if f.name == "error" and f.where["access"] == "white-box" and f.n == 30]
+    strongest = error(findings, "strongest", "any")
+    assert strongest.n == 30
+    assert strongest.value is not None
+    assert strongest.value >= max(v for v in white if v is not None)
+    check = next(f for f in findings if f.where.get("check") == "gradients-over-search")
+    assert check.n == 17

@@ -40,7 +40,7 @@ RADII: Mapping[Norm, tuple[float, ...]] = {
 class Budget:
     """What a device is given to do.
 
-    searched: images of the attack without gradients, at most. unbounded: of the sanity check.
+    searched: images of the attack without gradients, at most. unbounded: of the checks on gradients.
     surrogate_*: its training.
     """
 
@@ -208,7 +208,7 @@ class _Bench:
         checks = [trust.repeatable(self.logits, again, precision=self.subject.precision)]
         exact = kernels("fp32", deterministic=False) if self.subject.device.type == "cuda" else nullcontext()
         with exact, torch.autocast(self.subject.device.type, enabled=False):  # short steps need all digits
-            checks += trust.slopes(self.subject.model, self.batches)
+            checks += trust.slopes(self.subject.model, self._first(self.plan.unbounded))
         steps = {r: self._long(r, norm) for r in radii[len(radii) // 2 :][:1]}
         return [*checks, *comparisons(wrong, radii, norm, steps)]
 
@@ -216,20 +216,26 @@ class _Bench:
         attack = _early(pgd, radius=radius, norm=norm, steps=self.plan.long_steps)
         return self.wrong(attack, f"long/{radius}")
 
-    def wrong(self, attack: Attack, purpose: str, *, against: nn.Module | None = None, first: int = -1) -> Tensor:
+    def wrong(
+        self, attack: Attack, purpose: str, *, against: nn.Module | None = None, first: int | None = None
+    ) -> Tensor:
         """(N,) whether the model errs on what an attack makes of each image; against: whom the attack sees."""
-        subject, found, left = self.subject, [], first if first >= 0 else self.size
+        subject, found = self.subject, []
         seed = derive(subject.seed, f"attacks/{purpose}")
         generator = torch.Generator(subject.device).manual_seed(seed)
-        for x, y in self.batches:
-            x, y = x[:left], y[:left]
-            left -= len(y)
-            if len(y) == 0:
-                break
+        for x, y in self._first(self.size if first is None else first):
             with autocast(subject.precision, subject.device):
                 moved = attack(against if against is not None else subject.model, x, y, generator=generator)
             found.append(self._logits([moved]).argmax(1) != y)
         return torch.cat(found).cpu()
+
+    def _first(self, count: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Batches of the first so many images; at least one image."""
+        left = max(1, count)
+        for x, y in self.batches:
+            if left > 0:
+                yield x[:left], y[:left]
+            left -= len(y)
 
     @torch.no_grad()
     def _logits(self, batches: Iterable[Tensor]) -> Tensor:

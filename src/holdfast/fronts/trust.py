@@ -7,7 +7,7 @@ compared image by image, and a check fails only where chance would hardly explai
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,7 +94,7 @@ def reaches_all(wrong: Tensor) -> Check:
     return Check("unbounded", high >= 0.99, n, says, {"error": hits / n})
 
 
-def slopes(model: nn.Module, batches: Sequence[tuple[Tensor, Tensor]]) -> tuple[Check, Check]:
+def slopes(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> tuple[Check, Check]:
     """Whether gradients are there at all, and whether a short step does what they promise.
 
     The first looks at the gradient of cross-entropy as everybody computes it, in float32: where it is exactly zero,
@@ -102,9 +102,10 @@ def slopes(model: nn.Module, batches: Sequence[tuple[Tensor, Tensor]]) -> tuple[
     gradient, to both sides, and compares the change of the log-odds with the promise: for a network that is what its
     gradient says, the ratio is near 1; for one that rounds, draws or hides, it is anything.
     """
-    none, plain, ratios, flat = 0, 0, [], 0
+    none, plain, ratios, flat, n = 0, 0, [], 0, 0
     with evaluating(model):
         for x, y in batches:
+            n += len(y)
             with torch.enable_grad():
                 leaf = x.detach().requires_grad_()
                 logits = model(leaf).float()
@@ -116,7 +117,7 @@ def slopes(model: nn.Module, batches: Sequence[tuple[Tensor, Tensor]]) -> tuple[
             kept = _ratio(model, x, y, gradient, FLOAT_NOISE * logits.detach().abs().amax(1))
             flat += int(kept.isnan().sum())
             ratios += kept[~kept.isnan()].tolist()
-    return _present(none, plain, sum(len(y) for _, y in batches)), _kept(ratios, flat)
+    return _present(none, plain, n), _kept(ratios, flat)
 
 
 @torch.no_grad()

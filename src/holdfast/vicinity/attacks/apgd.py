@@ -29,6 +29,9 @@ MOMENTUM = 0.75
 RISING = 0.75
 """More than this share of the steps between two checkpoints must raise the loss, or the step is halved."""
 
+EARLY = frozenset({1, 2, 4, 8, 16})
+"""Steps before and between checkpoints after which an early stop looks, too: most images fall at once."""
+
 
 def apgd(
     model: Model,
@@ -53,7 +56,7 @@ def apgd(
 
     Steps start at twice the radius. At checkpoints that come closer together, a sample whose loss rose too seldom, or
     whose best point has not moved since, halves its step and goes back to its best point. All samples decide alone,
-    on the device. early_stop: at checkpoints, leave alone the samples that reached the goal; asks the device there.
+    on the device. early_stop: leave alone the samples that reached the goal; asks the device now and then.
     The other arguments are those of :func:`pgd`.
     """
     ball = make_ball(x, radius=radius, norm=norm, space=space, scale=scale, bounds=bounds)
@@ -177,11 +180,10 @@ def _climb(model: Model, ball: Ball, goal: Goal, best: Best, start: Tensor, step
         value, reached, gradient = slopes(point, goal)
         best.see(point, value, reached, index)
         state.arrive(position, value, gradient)
-        if done not in marks:
-            continue
-        state.check(done - last_mark)
-        last_mark = done
-        if early_stop:
+        if done in marks:
+            state.check(done - last_mark)
+            last_mark = done
+        if early_stop and (done in marks or done in EARLY):
             open_ = ~(best.reached if index is None else best.reached[index])
             left = open_.nonzero().squeeze(1)
             if len(left) == 0:
