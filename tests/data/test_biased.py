@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -104,6 +105,19 @@ def test_a_seed_gives_the_same_bytes_and_another_gives_others() -> None:
     first, again, other = (pixels(corrupted_cifar10(source, kind="dfa", seed=s).train) for s in (0, 0, 1))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_threads_change_no_byte(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    told: list[tuple[int, int]] = []
+    alone = corrupted_cifar10(small_cifar(100, 40), kind=kind, conflict=0.2)
+    module = sys.modules["holdfast.data.biased.corrupted_cifar10"]  # the package has a function of that name
+    monkeypatch.setattr(module, "_threads", lambda device: 4)
+    together = corrupted_cifar10(small_cifar(100, 40), kind=kind, conflict=0.2, progress=lambda *a: told.append(a))
+    for part, split in parts(alone).items():
+        assert torch.equal(pixels(split), pixels(parts(together)[part]))
+    assert [done for done, _ in told] == sorted({done for done, _ in told})
+    assert told[-1] == (140, 140)
 
 
 def test_by_name_it_is_made_of_the_cifar10_in_the_root_folder(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
 
 import torch
 from torch import Tensor
@@ -67,8 +69,7 @@ def corrupted_cifar10(
     require(severity is None or severity in (1, 2, 3, 4, 5), f"severity must be 1, 2, 3, 4 or 5, got {severity}")
     level = SEVERITY[kind] if severity is None else severity
     splits = {"train": source.train} | ({} if source.test is None else {"test": source.test})
-    total = sum(len(split) for split in splits.values())
-    done = 0
+    told = _Count(sum(len(split) for split in splits.values()), progress)
     made: dict[str, ArraySplit] = {}
     for part, split in splits.items():
         groups = (
@@ -77,14 +78,20 @@ def corrupted_cifar10(
             else balanced_groups(split.labels, len(names), seed)
         )
         images = torch.empty(len(split), *split.shape, dtype=torch.uint8)
-        for group, name in enumerate(names):
+
+        def fill(
+            group: int, part: str = part, split: Split = split, groups: Tensor = groups, images: Tensor = images
+        ) -> None:
+            name = names[group]
             generator = torch.Generator().manual_seed(derive(seed, f"corrupted-cifar10/{part}/{name}"))
             own = (groups == group).nonzero().flatten()
             for index in (own[start : start + CHUNK] for start in range(0, len(own), CHUNK)):
                 images[index] = _corrupted(split, index, name, level, generator, device, frost_folder)
-                done += len(index)
-                if progress is not None:
-                    progress(done, total)
+                told.add(len(index))
+
+        with ThreadPoolExecutor(_threads(torch.device(device))) as pool:
+            for _ in pool.map(fill, range(len(names))):
+                pass
         made[part] = ArraySplit(images, split.labels, groups, origin=f"corrupted-{source.name}:{part}")
     return Dataset(
         name=f"corrupted-{source.name}",
@@ -126,6 +133,25 @@ def make_corrupted_cifar10(
         "frost": "grown" if frost_folder is None else "photographs",
     }
     return write_set(data, Path(out), made_from=source.name, settings=settings)
+
+
+def _threads(device: torch.device) -> int:
+    """Beside a GPU the host is the slow part: it draws, and each corruption draws from a generator of its own."""
+    return 1 if device.type == "cpu" else 10
+
+
+class _Count:
+    """Images done, counted from several threads."""
+
+    def __init__(self, total: int, progress: Progress | None) -> None:
+        self.done, self.total, self.progress = 0, total, progress
+        self._lock = Lock()
+
+    def add(self, more: int) -> None:
+        with self._lock:
+            self.done += more
+            if self.progress is not None:
+                self.progress(self.done, self.total)
 
 
 def _corrupted(
