@@ -212,7 +212,7 @@ def test_bootstrap_of_a_ratio_agrees_with_scipy() -> None:
 def test_bootstrap_is_repeatable_and_the_same_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     values = torch.rand(50, generator=seeded())
     whole = bootstrap(values, generator=seeded(4), resamples=100)
-    monkeypatch.setattr("holdfast.metrics.CELLS", 50 * 7)
+    monkeypatch.setattr("holdfast.metrics.intervals.CELLS", 50 * 7)
     assert bootstrap(values, generator=seeded(4), resamples=100) == whole
 
 

@@ -1,0 +1,53 @@
+"""Numbers that say how well predictions fit, with their intervals. Pure functions."""
+
+from holdfast.metrics.calibration import CalibrationError, Reliability, bin_edges, ece, reliability
+from holdfast.metrics.groups import combined, harmonic_mean, lowest, widest_gap, worst
+from holdfast.metrics.intervals import (
+    RESAMPLES,
+    Estimate,
+    bootstrap,
+    bounded_mean,
+    mean_interval,
+    proportion,
+    wilson_interval,
+)
+from holdfast.metrics.scores import brier, nll, top_k
+from holdfast.metrics.significance import (
+    McNemar,
+    Paired,
+    benjamini_hochberg,
+    fisher_p,
+    holm,
+    mcnemar,
+    paired_difference,
+)
+
+__all__ = [
+    "RESAMPLES",
+    "CalibrationError",
+    "Estimate",
+    "McNemar",
+    "Paired",
+    "Reliability",
+    "benjamini_hochberg",
+    "bin_edges",
+    "bootstrap",
+    "bounded_mean",
+    "brier",
+    "combined",
+    "ece",
+    "fisher_p",
+    "harmonic_mean",
+    "holm",
+    "lowest",
+    "mcnemar",
+    "mean_interval",
+    "nll",
+    "paired_difference",
+    "proportion",
+    "reliability",
+    "top_k",
+    "widest_gap",
+    "wilson_interval",
+    "worst",
+]

@@ -1,0 +1,118 @@
+"""Estimates with intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+Z95 = 1.959963984540054
+"""97.5 % quantile of the normal distribution."""
+RESAMPLES = 1000
+CELLS = 2**22
+"""Counts held at once while resampling: bounds the memory, changes no number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number with its 95 % interval and the number of samples it rests on."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+
+def wilson_interval(successes: float, n: int, z: float = Z95) -> tuple[float, float]:
+    """Wilson's interval of a proportion: holds its level also near 0 and 1 and for small n.
+
+    >>> tuple(round(v, 4) for v in wilson_interval(8, 10))
+    (0.4902, 0.9433)
+    """
+    if n <= 0:
+        raise ValueError(f"n must be > 0, got {n}")
+    p = successes / n
+    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    # at the ends the formula is exact, its rounding is not
+    return (max(0.0, centre - half) if successes else 0.0), (min(1.0, centre + half) if successes < n else 1.0)
+
+
+def proportion(correct: Tensor) -> Estimate:
+    """The share of (N,) flags that are set, N > 0.
+
+    >>> proportion(torch.tensor([True] * 8 + [False] * 2)).value
+    0.8
+    """
+    n, hits = len(correct), int(correct.sum())
+    return Estimate(hits / n, *wilson_interval(hits, n), n)
+
+
+def mean_interval(values: Tensor, z: float = Z95) -> tuple[float, float, float]:
+    """(mean, low, high) of a sample by the normal approximation.
+
+    >>> mean_interval(torch.tensor([2.0, 2.0]))
+    (2.0, 2.0, 2.0)
+    """
+    values = values.double()
+    mean = float(values.mean())
+    half = z * float(values.std()) / math.sqrt(len(values)) if len(values) > 1 else math.inf
+    return mean, mean - half, mean + half
+
+
+def bounded_mean(values: Tensor, ends: tuple[float, float] = (0.0, 1.0), *, extra: int = 2, z: float = Z95) -> Estimate:
+    """Mean of (N,) values between two ends, with an interval that does not vanish where all values are the same.
+
+    The normal interval is taken after ``extra`` more values at each end. Two of each on shares in [0, 1] is Agresti and
+    Coull's interval; one of each on differences of paired answers in [-1, 1] is Bonett and Price's.
+
+    >>> found = bounded_mean(torch.zeros(100))
+    >>> found.value, found.low, round(found.high, 4)
+    (0.0, 0.0, 0.0456)
+    """
+    values = values.double().cpu()
+    more = torch.tensor(ends, dtype=torch.float64).repeat(extra)
+    padded = torch.cat([values, more])
+    mean, half = float(padded.mean()), z * float(padded.std(correction=0)) / math.sqrt(len(padded))
+    value = float(values.mean())
+    return Estimate(value, *around(value, (max(ends[0], mean - half), min(ends[1], mean + half))), len(values))
+
+
+def around(value: float, interval: tuple[float, float]) -> tuple[float, float]:
+    """The interval, made to hold its own estimate: rounding, or a biased estimate, may put it just outside."""
+    return min(interval[0], value), max(interval[1], value)
+
+
+def bootstrap(
+    values: Tensor,
+    statistic: Callable[[Tensor], Tensor] | None = None,
+    *,
+    generator: torch.Generator,
+    resamples: int = RESAMPLES,
+) -> Estimate:
+    """A statistic of column means with its 95 % interval: between quantiles of it on redrawn samples.
+
+    values: (N,) or (N, K), one row a sample, N > 0. statistic: from means (R, K) to (R,); None is the first column's
+    mean. generator: on the CPU.
+    """
+    columns = values.double().cpu()
+    columns = columns[:, None] if columns.ndim == 1 else columns
+    n = len(columns)
+    of = statistic if statistic is not None else lambda means: means[:, 0]
+    value = float(of(columns.mean(0, keepdim=True))[0])
+    drawn = of(torch.cat([counts @ columns for counts in _redrawn(n, resamples, generator)]) / n)
+    low, high = drawn.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
+    return Estimate(value, low, high, n)
+
+
+def _redrawn(n: int, resamples: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """How often each of n samples is drawn in each resample, as (R_i, n) float64 pieces of bounded size."""
+    step = max(1, CELLS // n)
+    for first in range(0, resamples, step):
+        rows = min(step, resamples - first)
+        index = torch.randint(n, (rows, n), generator=generator)
+        index += torch.arange(0, rows * n, n)[:, None]
+        yield torch.bincount(index.flatten(), minlength=rows * n).view(rows, n).double()
