@@ -33,6 +33,18 @@ def test_the_reports_network_to_the_letter() -> None:
     assert "log_sigma" not in dict(vae.named_parameters())
 
 
+def test_the_reports_decoder_gives_the_mean_of_a_gaussian_as_it_is() -> None:
+    """No sigmoid, of which the report says nothing: Adam's first steps at its 1e-3 would end where one is flat."""
+    vae, z = VAE(report_settings(latent=2)), torch.zeros(1, 2)
+    before = vae.decode(z)
+    last = vae.decoder[-1]
+    assert isinstance(last, nn.ConvTranspose2d)
+    assert last.bias is not None
+    with torch.no_grad():
+        last.bias.sub_(7)
+    torch.testing.assert_close(vae.decode(z), before - 7)
+
+
 @pytest.mark.parametrize("shape", [(1, 32, 32), (3, 16, 16), (1, 7, 7), (1, 9, 14), (3, 33, 2)])
 def test_ours_gives_back_images_of_any_size(shape: tuple[int, int, int]) -> None:
     vae = VAE(VAESettings(shape, latent=3))
