@@ -28,7 +28,8 @@ class TestMethod:
     def test_learns(self, method: str) -> None:
         result = quick(method, epochs=8)
         losses = [r["train_loss"] for r in result.history]
-        assert losses[-1] < 0.8 * losses[0]  # mixed labels and guesses leave a loss that nothing can undercut
+        # mixed labels leave a loss that nothing can undercut; guesses join the loss as they become sure
+        assert losses[-1] < (0.8 if method == "fixmatch" else 0.7) * losses[0]
         assert result.history[-1]["test_accuracy"] > 0.8
 
     def test_repeats_under_a_seed_and_differs_under_another(self, method: str) -> None:

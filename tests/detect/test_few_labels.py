@@ -14,7 +14,6 @@ from holdfast.detect import LoopSettings, train_vae
 from holdfast.detect.few_labels import (
     WAYS,
     EncoderClassifier,
-    FixMatch,
     Mistakes,
     accuracy,
     train_few_labels,
@@ -22,6 +21,7 @@ from holdfast.detect.few_labels import (
 from holdfast.detect.rotation import train_rotation
 from holdfast.errors import HoldfastError
 from holdfast.models.vae import VAE, VAESettings
+from holdfast.settings.methods import FixMatch
 from holdfast.train import fit
 
 LOOP = LoopSettings(epochs=12, batch_size=20, lr=3e-3, schedule="cosine")
@@ -85,6 +85,29 @@ def test_mistakes_do_what_they_are_called(vae: VAE, digits: tuple[ArraySplit, Ar
     assert not torch.equal(wrong(x), wrong(x))
     assert torch.equal(right(x), right(x))
     torch.testing.assert_close(right(x), right.head(vae(x)))
+
+
+def test_a_frozen_encoder_is_asked_once_and_a_moving_one_every_step(
+    vae: VAE, digits: tuple[ArraySplit, ArraySplit], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    encode = VAE.encode
+
+    def counted(self: VAE, x: Tensor) -> tuple[Tensor, Tensor]:
+        asked.append(len(x))
+        return encode(self, x)
+
+    monkeypatch.setattr(VAE, "encode", counted)
+    loop = LoopSettings(epochs=3, batch_size=25)
+    found = {}
+    for way in ("frozen", "fine-tuned"):
+        asked.clear()
+        found[way] = train_few_labels(way, *few(digits[0]), num_classes=10, vae=vae, loop=loop)
+        assert asked == ([100] if way == "frozen" else [25] * 12)
+    head = found["frozen"].model
+    assert isinstance(head, EncoderClassifier)
+    x = digits[1].images[:20].float() / 255
+    torch.testing.assert_close(head(x), head.classify(*encode(vae, x)))
 
 
 def test_mistakes_cost_accuracy_and_show_the_floor(digits: tuple[ArraySplit, ArraySplit], vae: VAE) -> None:

@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from holdfast.detect import FixMatch, LoopSettings, train_few_labels, train_rotation, train_vae
+from holdfast.detect import LoopSettings, train_few_labels, train_rotation, train_vae
 from holdfast.models.vae import VAESettings, report_settings
+from holdfast.settings.methods import FixMatch
 
 pytestmark = [
     pytest.mark.gpu,

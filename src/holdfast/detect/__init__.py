@@ -20,7 +20,7 @@ from holdfast.detect.detectors import (
     make_detector,
 )
 from holdfast.detect.evaluation import Evaluation, auroc, evaluate
-from holdfast.detect.few_labels import EncoderClassifier, FewLabels, FixMatch, Mistakes, train_few_labels
+from holdfast.detect.few_labels import EncoderClassifier, FewLabels, Mistakes, train_few_labels
 from holdfast.detect.fused import Fused
 from holdfast.detect.loop import LoopSettings
 from holdfast.detect.monitor import Monitor, fit_monitor
@@ -42,7 +42,6 @@ __all__ = [
     "Energy",
     "Evaluation",
     "FewLabels",
-    "FixMatch",
     "Fused",
     "JointSight",
     "LikelihoodRegret",

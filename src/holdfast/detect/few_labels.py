@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import torch
@@ -20,15 +20,21 @@ from holdfast.detect.vae import resident
 from holdfast.elbo import reparameterise
 from holdfast.errors import require, unknown
 from holdfast.losses import cross_entropy
+from holdfast.methods import Context
+from holdfast.methods.fixmatch import FixMatchMethod
 from holdfast.models import build_model
 from holdfast.models.heads import find_head, replace_head
 from holdfast.models.latent import latent_head
 from holdfast.models.vae import VAE
-from holdfast.rng import derive
+from holdfast.rng import Generators, derive
+from holdfast.settings.methods import FixMatch
 from holdfast.train.precision import autocast, kernels
+from holdfast.types import Batch
 
 WAYS: Final = ("frozen", "fine-tuned", "supervised", "rotation", "fixmatch")
 EMA: Final = 0.999
+ENCODED: Final = 500
+"""Images a pass when all are encoded."""
 
 
 @dataclass(frozen=True)
@@ -41,20 +47,6 @@ class Mistakes:
 
     softmax_before_loss: bool = False
     sampled_z: bool = False
-
-
-@dataclass(frozen=True)
-class FixMatch:
-    """Settings of Sohn et al. (2020): how many unlabelled images a labelled one, how sure a guess must be, weight."""
-
-    ratio: int = 7
-    confidence: float = 0.95
-    weight: float = 1.0
-
-    def __post_init__(self) -> None:
-        require(self.ratio >= 1, f"ratio must be >= 1, got {self.ratio}")
-        require(0 < self.confidence <= 1, f"confidence must be in (0, 1], got {self.confidence}")
-        require(self.weight >= 0, f"weight must be >= 0, got {self.weight}")
 
 
 class EncoderClassifier(nn.Module):
@@ -74,7 +66,10 @@ class EncoderClassifier(nn.Module):
                 parameter.requires_grad_(False)
 
     def forward(self, x: Tensor, noise: Tensor | None = None) -> Tensor:
-        mean, log_var = self.encoder.encode(x)
+        return self.classify(*self.encoder.encode(x), noise)
+
+    def classify(self, mean: Tensor, log_var: Tensor, noise: Tensor | None = None) -> Tensor:
+        """What forward says of images with these means and log variances of q(z|x), each (B, K)."""
         if self.mistakes.sampled_z:
             z = reparameterise(mean, log_var, torch.randn_like(mean) if noise is None else noise)
         else:
@@ -128,7 +123,8 @@ def train_few_labels(
         f"labels must be in 0..{num_classes - 1}, got {int(labels.min())} to {int(labels.max())}",
     )
     y = labels.to(device)
-    draw = torch.Generator(device).manual_seed(derive(loop.seed, f"few-labels/{way}"))
+    rng = Generators(derive(loop.seed, f"few-labels/{way}"), device)
+    draw = rng["method"]
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(derive(loop.seed, "few-labels/weights"))
         network = _network(way, vae, encoder, model, x, num_classes, mistakes).to(device)
@@ -143,7 +139,9 @@ def train_few_labels(
         others = resident(unlabeled, device)
         require(others.shape[1:] == x.shape[1:], f"unlabelled images are {tuple(others.shape[1:])}, "
                 f"labelled ones {tuple(x.shape[1:])}; make them equal")  # fmt: skip
-        losses = _fixmatch_losses(network, x, y, others, draw, loop, fixmatch or FixMatch(), flip)
+        context = Context(num_classes, labels, torch.zeros_like(labels), loop.epochs, lambda: network, others)
+        method = FixMatchMethod(replace(fixmatch or FixMatch(), flip=flip), context)
+        losses = _method_losses(method, network, x, y, rng, loop)
         averaged = copy.deepcopy(network)
     else:
         losses = _supervised_losses(network, x, y, draw, loop, flip)
@@ -226,13 +224,20 @@ def _network(
 def _latent_losses(
     network: nn.Module, x: Tensor, y: Tensor, draw: torch.Generator, loop: LoopSettings
 ) -> Callable[[Tensor], Losses]:
+    """A frozen encoder is asked once: it would say the same of an image in every epoch."""
     assert isinstance(network, EncoderClassifier)
     latent = network.encoder.settings.latent
+    known: tuple[Tensor, ...] = ()
+    if network.frozen:
+        with torch.no_grad(), autocast(loop.precision, x.device):
+            parts = [network.encoder.encode(to_float(part)) for part in torch.split(x, ENCODED)]
+        known = tuple(torch.cat(part) for part in zip(*parts, strict=True))
 
     def losses(index: Tensor) -> Losses:
         noise = torch.randn(len(index), latent, device=x.device, generator=draw)
         with autocast(loop.precision, x.device):
-            out = network(to_float(x[index]), noise)
+            mean, log_var = (k[index] for k in known) if known else network.encoder.encode(to_float(x[index]))
+            out = network.classify(mean, log_var, noise)
         return {"loss": cross_entropy(out, y[index]).mean()}
 
     return losses
@@ -249,33 +254,21 @@ def _supervised_losses(
     return losses
 
 
-def _fixmatch_losses(
-    network: nn.Module,
-    x: Tensor,
-    y: Tensor,
-    others: Tensor,
-    draw: torch.Generator,
-    loop: LoopSettings,
-    settings: FixMatch,
-    flip: bool,
+def _method_losses(
+    method: FixMatchMethod, network: nn.Module, x: Tensor, y: Tensor, rng: Generators, loop: LoopSettings
 ) -> Callable[[Tensor], Losses]:
-    """One forward for all three kinds of images, so that batch norm sees them together, as the authors do."""
+    """The method as any training has it, on labelled images that are moved a little."""
 
     def losses(index: Tensor) -> Losses:
-        n = len(index)
-        chosen = torch.randint(len(others), (n * settings.ratio,), device=x.device, generator=draw)
-        plain = to_float(others[chosen])
-        batch = torch.cat([
-            weak(to_float(x[index]), draw, flip=flip), weak(plain, draw, flip=flip), strong(plain, draw, flip=flip)
-        ])  # fmt: skip
+        moved = weak(to_float(x[index]), rng["method"], flip=method.settings.flip)
+        batch = Batch(index, moved, y[index], torch.zeros_like(index))
         with autocast(loop.precision, x.device):
-            out = network(batch).float()
-        labelled, guesses, changed = out[:n], out[n : n + len(chosen)], out[n + len(chosen) :]
-        confidence, guess = guesses.detach().softmax(1).max(1)
-        sure = (confidence >= settings.confidence).float()
-        supervised = cross_entropy(labelled, y[index]).mean()
-        consistent = (cross_entropy(changed, guess) * sure).mean()
-        return {"loss": supervised + settings.weight * consistent, "supervised": supervised, "sure": sure.mean()}
+            views = method.views(batch, model=network, rng=rng)
+            loss, logits = method.loss(network, views)
+        guessed = views.items[1].weight
+        assert guessed is not None
+        sure = (guessed > 0).float().mean()
+        return {"loss": loss, "supervised": cross_entropy(logits.detach(), batch.y).mean(), "sure": sure}
 
     return losses
 

@@ -17,7 +17,7 @@ from holdfast.data.splits import ArraySplit
 from holdfast.detect.describe import probe
 from holdfast.detect.detectors import make_detector
 from holdfast.detect.evaluation import auroc, evaluate
-from holdfast.detect.few_labels import FixMatch, Mistakes, accuracy, train_few_labels
+from holdfast.detect.few_labels import Mistakes, accuracy, train_few_labels
 from holdfast.detect.fused import Fused
 from holdfast.detect.loop import LoopSettings
 from holdfast.detect.monitor import FUSED, rotation_card
@@ -31,6 +31,7 @@ from holdfast.models import load_model, save_model
 from holdfast.models.files import read_tensors
 from holdfast.models.vae import VAE, VAESettings, report_settings
 from holdfast.rng import derive
+from holdfast.settings.methods import FixMatch
 
 REPORT_CUT: Final = 0.3
 """Where the report cut its min-max scaled scores, having looked at the test sets."""
