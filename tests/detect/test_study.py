@@ -13,7 +13,7 @@ import torch
 from holdfast.data.anomalies import AnomalySet, make_digits_anomalies
 from holdfast.detect import study, study_jobs
 from holdfast.detect.evaluation import auroc
-from holdfast.detect.study import read_study, run_study
+from holdfast.detect.study import read_study, run_study, slim
 from holdfast.detect.study_jobs import QUICK, Bench, Record
 from holdfast.errors import HoldfastError
 from holdfast.reports.study_tables import FAITHFUL, markdown
@@ -37,7 +37,7 @@ def digits(seed: int) -> AnomalySet:
 
 
 def test_it_runs_and_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert list(study.JOBS)[:2] == [FAITHFUL, "ours"]
+    assert list(study.JOBS)[:3] == [FAITHFUL, "ours", "labels-fixmatch"]
     assert len(study.JOBS) == 15
     short = (FAITHFUL, "ours", "ours-labelled", "labels-rotation")
     monkeypatch.setattr(study, "JOBS", {name: study.JOBS[name] for name in short})
@@ -68,6 +68,12 @@ def test_it_runs_and_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     truth = torch.arange(len(both)) >= len(kept["normal"])
     assert auroc(both, truth) == pytest.approx(value, abs=1e-3)
     text = markdown(records)
+    assert markdown([slim(r) for r in records]) == text
+    assert len(json.dumps([slim(r) for r in records])) < 0.5 * len(json.dumps(records))
+    assert {(r["device"], r["torch"]) for r in records} == {("cpu", torch.__version__)}
+    held = Bench(digits(TINY.first_seed), TINY.first_seed, TINY, tmp_path).parts[1]
+    assert len(held) == 100
+    assert faithful["held_out"] == pytest.approx(faithful["history"][-1]["loss"], rel=0.2)
     assert f"| ours | fused | {value:.3f} |" in text
     assert "frozen, both mistakes" in text
     assert json.loads((tmp_path / f"{FAITHFUL}-seed{TINY.first_seed}.json").read_text()) == faithful

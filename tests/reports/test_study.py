@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Any
 
 import pytest
+from scipy import stats
 from sklearn import metrics
 
 from holdfast.errors import HoldfastError
 from holdfast.reports.study import ranking, render_study, verdict
-from holdfast.reports.study_tables import FAITHFUL, markdown
+from holdfast.reports.study_tables import FAITHFUL, markdown, squared_error
 
 PNG = "iVBORw0KGgo="
 
@@ -54,11 +56,11 @@ def records() -> list[dict[str, Any]]:
     cut = {"anomalies found": 23, "anomalies": 52, "normal passed": 995, "normal": 1000}
     made = []
     for seed in (10, 11):
-        settings = {"latent": 16, "lr": 1e-3, "sigma": 0.7071}
+        settings = {"latent": 16, "lr": 1e-3, "sigma": 0.7071, "shape": [1, 32, 32]}
         made.append(
             result(FAITHFUL, seed, settings=settings, heads=heads, map=places, report_cut={"set 1": cut}, **trained)
         )
-        flat = {"latent": 2, "lr": 1e-3, "sigma": 0.7071}
+        flat = {"latent": 2, "lr": 1e-3, "sigma": 0.7071, "shape": [1, 32, 32]}
         made.append(result("report-latent2-lr0.001", seed, settings=flat, map={**places, "points": points}, **trained))
         made.append(result("ours", seed, score="fused", auroc=0.97 + 0.01 * (seed - 10)))
         made.append({"job": "labels-fixmatch", "seed": seed, "accuracy": {"fixmatch": 0.96}, "loss": {"fixmatch": 0.1}})
@@ -94,6 +96,25 @@ def test_the_verdict_and_the_tables_say_the_same(records: list[dict[str, Any]]) 
     text = markdown(records)
     assert "| ours | fused | 0.975 ± 0.007 |" in text.replace("\\", "")
     assert "| fixmatch | 0.9600 ± 0.0000 |" in text
+
+
+def test_every_seed_has_its_interval(records: list[dict[str, Any]]) -> None:
+    text = markdown(records).replace("\\", "")
+    assert "| ours | fused | 10 | 0.970 [0.870, 1.020] | 0.500 [0.400, 0.600] |" in text
+    assert "| ours | fused | 11 | 0.980 [0.880, 1.030] |" in text
+
+
+def test_the_squared_error_is_what_the_gaussian_leaves_beside_its_constant(records: list[dict[str, Any]]) -> None:
+    """scipy's density of 1,024 pixels, 13.77 squared away from their means in all, gives 13.77 back."""
+    for sigma in (0.5**0.5, 0.2):
+        off = math.sqrt(13.77 / 1024)
+        nll = -1024 * stats.norm.logpdf(off, scale=sigma)
+        own = records[0] | {"history": [{"loss": nll, "reconstruction": nll, "kl": 0.0}], "held_out": 600.0}
+        own["settings"] = own["settings"] | {"sigma": sigma}
+        assert squared_error(own) == pytest.approx(13.77)
+    assert "| 13.770 |" in markdown([own])
+    assert "| 600.000 |" in markdown([own])
+    assert squared_error(own | {"settings": own["settings"] | {"sigma": None}}) is None
 
 
 def test_a_study_that_has_only_begun_has_a_page(records: list[dict[str, Any]]) -> None:

@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from holdfast.data.anomalies import AnomalySet
 from holdfast.detect.loop import Diverged
@@ -36,17 +39,19 @@ JOBS: dict[str, Job] = {
     "report-latent16-lr0.001": partial(report_job, latent=16, lr=1e-3, heads=True),
     "ours": our_job,
     "labels-fixmatch": partial(few_labels_job, way="fixmatch"),
-    "ours-labelled": labelled_job,
-    "labels-rotation": partial(few_labels_job, way="rotation"),
-    "labels-supervised": partial(few_labels_job, way="supervised"),
-    "report-learned-sigma": partial(report_job, latent=16, lr=1e-3, learned=True),
-    **{f"report-latent{n}-lr0.001": partial(report_job, latent=n, lr=1e-3) for n in (2, 32)},
     "ours-changes": partial(our_job, changes=True),
     "ours-local": partial(our_job, changes=True, members=LOCAL),
     "labels-fixmatch-started": partial(few_labels_job, way="fixmatch", started=True),
+    **{f"report-latent{n}-lr0.001": partial(report_job, latent=n, lr=1e-3) for n in (2, 32)},
+    "report-learned-sigma": partial(report_job, latent=16, lr=1e-3, learned=True),
     **{f"report-latent16-lr{rate:g}": partial(report_job, latent=16, lr=rate) for rate in (1e-2, 1e-4, 1e-5)},
+    "labels-rotation": partial(few_labels_job, way="rotation"),
+    "labels-supervised": partial(few_labels_job, way="supervised"),
+    "ours-labelled": labelled_job,
 }
 """What is done with every seed; what the conclusions rest on comes first."""
+BULKY = ("values", "reconstructions", "history", "points")
+"""What a page draws and no table needs."""
 
 
 def run_study(
@@ -86,17 +91,45 @@ def run_study(
             broken += 1
             say(f"{name} seed {seed} broke:\n{traceback.format_exc()}")
             continue
-        record = {"job": name, "seed": seed, "seconds": time.perf_counter() - begun, **record}
+        made = {"torch": torch.__version__, "device": _device(settings.device), "precision": settings.precision}
+        record = {"job": name, "seed": seed, "seconds": time.perf_counter() - begun, **made, **record}
         write_atomic(path, (json.dumps(record) + "\n").encode())
         say(f"{name} seed {seed}: {record['seconds']:.1f} s {headline(record)}")
     return broken
 
 
+def _device(name: str) -> str:
+    return torch.cuda.get_device_name(name) if name.startswith("cuda") else name
+
+
 def read_study(folder: str | Path) -> list[Record]:
     """All results of a folder, in the order of the jobs."""
-    records = [json.loads(path.read_bytes()) for path in sorted(Path(folder).glob("*-seed*.json"))]
+    return in_order(json.loads(path.read_bytes()) for path in sorted(Path(folder).glob("*-seed*.json")))
+
+
+def in_order(records: Iterable[Record]) -> list[Record]:
     order = list(JOBS)
     return sorted(records, key=lambda r: order.index(r["job"]) if r["job"] in order else len(order))
+
+
+def slim(record: Record) -> Record:
+    """The record without pictures and single values: what every table is made of.
+
+    Of a history its last epoch stays, of each set's own scores AUROC and average precision.
+
+    >>> slim({"seed": 1, "history": [{"loss": 2.0}, {"loss": 1.5}], "values": {"elbo": [1, 2]}, "map": {"points": []}})
+    {'seed': 1, 'map': {}, 'history': [{'loss': 1.5}]}
+    """
+    made: Record = _slim(record)
+    if "history" in record:
+        made["history"] = record["history"][-1:]
+    for sets in made.get("scores", {}).values():
+        sets.update({name: {k: own[k] for k in ("auroc", "ap")} for name, own in sets.items() if name != "pooled"})
+    return made
+
+
+def _slim(value: Any) -> Any:
+    return {k: _slim(v) for k, v in value.items() if k not in BULKY} if isinstance(value, dict) else value
 
 
 def headline(record: Record) -> str:

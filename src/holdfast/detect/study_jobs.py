@@ -145,6 +145,7 @@ def report_job(bench: Bench, *, latent: int, lr: float, heads: bool = False, lea
         "settings": {**vae_settings.to_json(), "lr": lr, "epochs": s.epochs},
         "train_seconds": seconds,
         "history": list(trained.history),
+        "held_out": float(make_detector("elbo").score_features(normal).mean()),
         "sigma": trained.model.sigma,
         "scores": {},
         "values": {"elbo": {}},

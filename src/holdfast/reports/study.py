@@ -44,6 +44,7 @@ def render_study(records: Sequence[Record], *, name: str) -> str:
             facts=[name, f"seeds {', '.join(map(str, seeds))}"],
             verdict=_unbroken(verdict(records)),
             sentences=[],
+            numbers="",
             sections=[section for section in sections if section is not None],
             style=Markup(style),
             script=Markup(script),
@@ -71,7 +72,8 @@ def verdict(records: Sequence[Record]) -> str:
 
 def _detection(records: Sequence[Record]) -> Section | None:
     """Figures 6 to 9: histograms, ROC and precision-recall, the confusion at the threshold."""
-    blocks: list[Block] = [b for b in (rows.detection(records), rows.by_kind(records)) if b is not None]
+    tables = (rows.detection(records), rows.intervals(records), rows.by_kind(records))
+    blocks: list[Block] = [block for block in tables if block is not None]
     for job, score in ((FAITHFUL, "elbo"), ("ours", "fused")):
         record = next((r for r in records if r["job"] == job and score in r.get("values", {})), None)
         if record is None:
