@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 from scipy import stats
 from sklearn import metrics
 
+from holdfast.detect.study import JOBS, in_order
 from holdfast.errors import HoldfastError
+from holdfast.reports.markdown import table
 from holdfast.reports.study import ranking, render_study, verdict
-from holdfast.reports.study_tables import FAITHFUL, markdown, squared_error
+from holdfast.reports.study_tables import FAITHFUL, intervals, markdown, squared_error, training
 
 PNG = "iVBORw0KGgo="
 
@@ -136,3 +140,18 @@ def test_curves_are_those_of_scikit_learn() -> None:
     assert list(map(list, zip(*roc, strict=True))) == [pytest.approx(list(v)) for v in (alarms, recall)]
     precision, found, _ = metrics.precision_recall_curve(truth, normal + anomalous)
     assert list(map(list, zip(*pr, strict=True))) == [pytest.approx(list(v[-2::-1])) for v in (found, precision)]
+
+
+def test_the_published_page_is_what_the_committed_results_say() -> None:
+    root = Path(__file__).parents[2]
+    page = (root / "docs/results/vae-study.md").read_text()
+    kept = json.loads((root / "benchmarks/results/vae_study_gpu.json").read_text())
+    records = in_order(kept["records"])
+    assert markdown(records) in page
+    fallen = json.loads((root / "benchmarks/results/vae_study_gpu_sigmoid.json").read_text())["records"]
+    for block in (training(fallen), intervals(fallen)):
+        assert block is not None
+        assert "\n".join(table(block)) in page
+    missing = page.partition("## Not run yet")[2]
+    for job in JOBS:
+        assert (f"- `{job}`\n" in missing) != any(r["job"] == job for r in records)
