@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from holdfast.data.splits import Split
 from holdfast.errors import require
 from holdfast.fronts.clean import accuracy
 from holdfast.fronts.subject import Subject
-from holdfast.fronts.verdicts import RIGHT, WRONG, encode
+from holdfast.fronts.verdicts import ANSWERS, RIGHT, WRONG, encode, pack
 from holdfast.metrics import bounded_mean, mcnemar
 from holdfast.pictures import png
 from holdfast.rng import derive
@@ -78,7 +78,8 @@ def corruptions(
     bench = _Bench(subject, IMAGES[subject.device.type] if images is None else images)
     eight = {(name, f"{s:g}"): _by_strength(name, s) for name in EIGHT for s in strengths}
     right = bench.measure(eight)
-    found = list(_Eight(bench.correct, right, tuple(f"{s:g}" for s in strengths), bench.settings).all())
+    eight_found = _Eight(bench.correct, right, tuple(f"{s:g}" for s in strengths), bench.settings)
+    found = [bench.with_answers(f, right) for f in eight_found.all()]
     if nineteen:
         many = {
             (name, str(s)): _by_severity(name, s, frost_folder) for name in NINETEEN for s in sorted(set(severities))
@@ -145,6 +146,13 @@ class _Bench:
                         logits = subject.model(moved)
                     right[key].append(logits.argmax(1) == batch.y)
         return {key: torch.cat(parts).cpu() for key, parts in right.items()}
+
+    def with_answers(self, found: Finding, right: Mapping[Key, Tensor]) -> Finding:
+        """An accuracy with which images it counts and which are right, so that models can be compared on them."""
+        flags = right.get((found.where["corruption"], found.where.get("strength", "")))
+        if found.name != "accuracy" or flags is None:
+            return found
+        return replace(found, evidence={**found.evidence, ANSWERS: pack(self.index, flags, len(self.subject.split))})
 
 
 def exact(device: torch.device) -> AbstractContextManager[None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,6 +36,30 @@ class Groups:
     ids: Tensor
     names: tuple[str, ...]
     usual: Tensor | None = None
+
+    def sides(self, labels: Tensor) -> dict[str, Tensor]:
+        """(N,) which samples follow the shortcut of the training set and which contradict it; empty where unknown."""
+        if self.usual is None:
+            return {}
+        usual = self.usual[labels]
+        known = (self.ids >= 0) & (usual >= 0)
+        return {"aligned": known & (self.ids == usual), "conflicting": known & (self.ids != usual)}
+
+
+def parts(
+    subject: Subject,
+    *,
+    columns: Mapping[str, Tensor] | None = None,
+    names: Mapping[str, Sequence[str]] | None = None,
+    train: Mapping[str, Tensor] | None = None,
+) -> Iterator[tuple[dict[str, str], Tensor]]:
+    """Every side and group that :func:`groups` has an accuracy of: its ``where``, and (N,) who belongs to it."""
+    for column in _own(subject) if columns is None else _given(subject, columns, names or {}, train or {}):
+        named = {} if columns is None else {"column": column.name}
+        for side, inside in column.sides(subject.predictions.labels).items():
+            yield {**named, "bias": side}, inside
+        for group, name in enumerate(column.names):
+            yield {**named, column.name: name}, column.ids == group
 
 
 def groups(
@@ -82,17 +106,15 @@ def by_column(subject: Subject, column: Groups) -> list[Finding]:
 
 def sides(correct: Tensor, labels: Tensor, column: Groups) -> list[Finding]:
     """Accuracy where the shortcut of the training set holds and where it does not, their gap and harmonic mean."""
-    if column.usual is None:
+    halves = column.sides(labels)
+    if not halves:
         return []
-    usual = column.usual[labels]
-    known = (column.ids >= 0) & (usual >= 0)
-    parts = {"aligned": known & (column.ids == usual), "conflicting": known & (column.ids != usual)}
-    made = [accuracy(correct[part], {"bias": name}, front="groups") for name, part in parts.items()]
+    made = [accuracy(correct[half], {"bias": name}, front="groups") for name, half in halves.items()]
     found = [*made, harmonic_mean(*made, front="groups")]
     between = {"between": "aligned and conflicting"}
     if any(f.n == 0 for f in made):
         return [*found, Finding("groups", "gap", None, 0, where=between)]
-    gap = combined(lambda p: p[0] - p[1], [proportion(correct[part]) for part in parts.values()])
+    gap = combined(lambda p: p[0] - p[1], [proportion(correct[half]) for half in halves.values()])
     return [*found, _finding("gap", gap, between)]
 
 

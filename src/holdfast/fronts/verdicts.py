@@ -1,14 +1,20 @@
-"""What a front says of single test images, kept beside its numbers for ``samples.csv``."""
+"""What a front says of single test images, kept beside its numbers for ``samples.csv`` and for comparing models."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
+import torch
 from torch import Tensor
 
 RIGHT: Final = "right"
 WRONG: Final = "wrong"
+FALLS: Final = "falls at "
+"""Before the smallest radius at which an attack brings an image down."""
+ANSWERS: Final = "answers"
+"""Evidence under this key is what :func:`pack` makes."""
 
 
 def encode(positions: Tensor, said: Sequence[str]) -> dict[str, Any]:
@@ -27,3 +33,30 @@ def decode(evidence: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
     """(position, word) of each image."""
     for position, word in zip(evidence["positions"], evidence["word"], strict=True):
         yield position, evidence["words"][word]
+
+
+def pack(positions: Tensor, flags: Tensor, size: int) -> dict[str, str]:
+    """Evidence: (N,) positions in a test split of some size and a flag for each, one bit an image, in hexadecimal.
+
+    >>> import torch
+    >>> pack(torch.tensor([0, 2, 9]), torch.tensor([True, False, True]), 10)
+    {'seen': 'a040', 'right': '8040'}
+    """
+    bits = torch.zeros(2, size, dtype=torch.bool)
+    bits[0, positions] = True
+    bits[1, positions] = flags
+    seen, right = (np.packbits(row.numpy()).tobytes().hex() for row in bits)
+    return {"seen": seen, "right": right}
+
+
+def unpack(evidence: Mapping[str, Any], size: int) -> Tensor:
+    """(size,) 1 and 0 of what :func:`pack` packed, NaN for images that were not looked at.
+
+    >>> unpack({"seen": "a040", "right": "8040"}, 10)[[0, 1, 2, 9]]
+    tensor([1., nan, 0., 1.], dtype=torch.float64)
+    """
+    seen, right = (
+        torch.from_numpy(np.unpackbits(np.frombuffer(bytes.fromhex(evidence[key]), np.uint8), count=size)).bool()
+        for key in ("seen", "right")
+    )
+    return torch.where(seen, right.double(), torch.nan)

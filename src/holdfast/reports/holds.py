@@ -151,7 +151,11 @@ def paired(rows: Sequence[tuple[Cell, ...]]) -> Table | None:
         Column("only the first right", numeric=True), Column("only the second", numeric=True),
         Column("McNemar's p", numeric=True), Column("n", numeric=True),
     )  # fmt: skip
-    note = "Both models on the same samples: the interval is Bonett and Price's, the test exact and two-sided."
+    note = (
+        "Both models on the same samples: the interval is Bonett and Price's, the test exact and two-sided. Each row "
+        "speaks for itself: of many, one in twenty is beyond its interval by chance, and a group that was picked as a "
+        "model's worst shows that model at its worst."
+    )
     return Table("Paired differences", columns, tuple(rows), note) if rows else None
 
 

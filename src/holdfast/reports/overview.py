@@ -42,11 +42,19 @@ HEADLINES: dict[str, tuple[tuple[str, Where, str], ...]] = {
     ),
     "curvature": (("lambda-1", {}, "λ1"), ("lambda-1/lambda-5", {}, "λ1/λ5")),
     "saliency": (("half-area", {}, "area that holds half of the map"),),
-    "against": (("lead", {}, "lead over {against}"), ("mcnemar-p", {}, "McNemar's p against {against}")),
+    "against": (
+        ("lead", {}, "lead over {against}"),
+        ("mcnemar-p", {}, "McNemar's p against {against}"),
+        ("lead", {"bias": "conflicting"}, "lead over {against} against the shortcut"),
+        ("lead", EIGHT, "lead over {against}, mean of eight corruptions"),
+        ("lead", {**STRONGEST, "radius": "8/255"}, "lead over {against} under attack, 8/255"),
+    ),
 }
 """The numbers of a front that stand for it: name, what their part must at least say, and words for people."""
-OPEN = frozenset({"attacks", "against"})
+OPEN = frozenset({"attacks"})
 """Fronts whose headlines may say more of their part, such as each radius."""
+UNTOLD = ("column", "against")
+"""What a part may say that no headline asks for."""
 
 
 def headlines(file: FindingsFile, front: str) -> list[tuple[str, Finding]]:
@@ -54,7 +62,7 @@ def headlines(file: FindingsFile, front: str) -> list[tuple[str, Finding]]:
     found = []
     for name, where, words in HEADLINES.get(front, ()):
         for f in file.findings:
-            own = {k: v for k, v in f.where.items() if k != "column"}
+            own = {k: v for k, v in f.where.items() if k not in UNTOLD}
             fits = own.items() >= where.items() if front in OPEN else own == where
             if (f.front, f.name) == (front, name) and fits and f.value is not None:
                 rest = {k: v for k, v in f.where.items() if k not in where and f"{{{k}}}" not in words}

@@ -60,6 +60,8 @@ NAMES: Final[Mapping[str, Measured]] = {
     **{f"unknown@{score}": Measured("unknown", "auroc", {"score": score}) for score in SCORES},
 }
 """What a gate may be set on; all are shares, the higher the better."""
+SHARES: Final = ("accuracy", "error")
+"""Shares of samples, of which two models can be compared sample by sample."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,7 @@ def judge(
     if gate.kind == "max-drop" and number is not None:
         theirs = _number(measured, base)
         reason = "" if theirs else f"{gate.name} was not measured on {against}"
-        number = theirs and (_paired(gate.name, findings, against) or drop(theirs, number))
+        number = theirs and (_paired(measured, findings, base, against) or drop(theirs, number))
     if number is None:
         return {**made, "value": None, "low": None, "high": None, "n": 0, "passed": False, "reason": reason}
     bound = number.value
@@ -172,12 +174,14 @@ def _number(measured: Measured, findings: Sequence[Finding]) -> Number | None:
     return Number(1 - found.value, low, high, found.n)
 
 
-def _paired(name: str, findings: Sequence[Finding], against: str) -> Number | None:
-    """The drop in clean accuracy on the same samples, where it was compared so."""
-    if name != "clean":
+def _paired(measured: Measured, findings: Sequence[Finding], base: Sequence[Finding], against: str) -> Number | None:
+    """The drop on the same samples, where the two were compared so on the same part of them."""
+    ours, theirs = measured.find(findings), measured.find(base)
+    if measured.name not in SHARES or ours is None or theirs is None or ours.where != theirs.where:
         return None
+    where = {"against": against, **ours.where}
     for f in findings:
-        if (f.front, f.name, f.where.get("against")) == ("against", "lead", against) and f.value is not None:
+        if (f.front, f.name, f.where) == ("against", "lead", where) and f.value is not None:
             return Number(-f.value, None if f.high is None else -f.high, None if f.low is None else -f.low, f.n)
     return None
 

@@ -54,7 +54,8 @@ def audit(
     found = [
         [f for o in outcomes for f in o.findings] + list(m.extra) for m, outcomes in zip(models, results, strict=True)
     ]
-    found[0] += [f for other in models[1:] for f in against(models[0], other)]
+    others = zip(models[1:], found[1:], strict=True)
+    found[0] += [f for other, theirs in others for f in against(models[0], other, found[0], theirs)]
     judged = judge_all(gates, fail_on, models, found, results[0])
     run = run_record(plan, device, command)
     for i, (model, folder, outcomes) in enumerate(zip(models, folders, results, strict=True)):
