@@ -14,7 +14,8 @@ from holdfast.errors import HoldfastError
 from holdfast.reports.findings import FindingsFile, read_findings
 from holdfast.types import Finding
 
-FILES = ("run.yaml", "metrics.jsonl", "findings.json")
+METRICS = "metrics.jsonl"
+FILES = ("run.yaml", METRICS, "findings.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class RunFiles:
             name=folder.resolve().name,
             settings=settings,
             environment=environment if isinstance(environment, dict) else found.run,
-            metrics=_read_metrics(folder / "metrics.jsonl"),
+            metrics=read_metrics(folder / METRICS),
             findings=found.findings,
             model=found.model,
             data=found.data,
@@ -106,7 +107,8 @@ def _read_settings(path: Path) -> dict[str, Any]:
     return {str(key): value for key, value in content.items()}
 
 
-def _read_metrics(path: Path) -> tuple[Mapping[str, Any], ...]:
+def read_metrics(path: Path) -> tuple[Mapping[str, Any], ...]:
+    """One mapping an epoch; none where there is no file."""
     try:
         lines = path.read_bytes().split(b"\n")
     except FileNotFoundError:

@@ -13,13 +13,14 @@ import torch
 
 import holdfast
 from holdfast.errors import HoldfastError
-from holdfast.experiment.audit.plan import Plan
+from holdfast.experiment.audit.opening import Model
+from holdfast.experiment.audit.plan import Note, Plan
 from holdfast.files import write_atomic
 from holdfast.reports.findings import FindingsFile, read_findings
 from holdfast.reports.html import write_report
 from holdfast.reports.junit import junit
 from holdfast.reports.markdown import markdown
-from holdfast.reports.runfiles import read_runs
+from holdfast.reports.runfiles import METRICS, read_metrics, read_runs
 
 LIBRARIES: Final = ("torch", "torchvision", "numpy", "pillow", "timm", "onnxruntime")
 
@@ -45,6 +46,23 @@ def render(out: Path, folders: Sequence[Path]) -> tuple[FindingsFile, ...]:
     write_atomic(out / "junit.xml", junit(files).encode("utf-8"))
     write_report(read_runs([out]), out / "report.html")
     return files
+
+
+def keep_curves(model: Model, folder: Path, note: Note) -> None:
+    """The training metrics of an audited run, beside its findings: the report draws them without the run.
+
+    Those of another model that an earlier audit left go. A file that cannot be read costs the curves alone.
+    """
+    kept = folder / METRICS
+    source = Path(model.model["spec"]) / METRICS
+    if model.model["source"] == "run" and source.is_file():
+        try:
+            read_metrics(source)
+            write_atomic(kept, source.read_bytes())
+            return
+        except HoldfastError as error:
+            note(f"{model.name}: no training curves: {error}")
+    kept.unlink(missing_ok=True)
 
 
 def run_record(plan: Plan, device: torch.device, command: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from holdfast.errors import require
 from holdfast.experiment.audit.budget import parse_budget
 from holdfast.experiment.audit.comparing import against, judge_all
 from holdfast.experiment.audit.files import Redaction
-from holdfast.experiment.audit.folder import claim, render, run_record
+from holdfast.experiment.audit.folder import claim, keep_curves, render, run_record
 from holdfast.experiment.audit.gate import FailOn, Gate
 from holdfast.experiment.audit.measuring import measure_all
 from holdfast.experiment.audit.opening import open_all
@@ -69,6 +69,7 @@ def audit(
             fronts=[hide(outcome.record()) for outcome in outcomes],
             gates=judged if i == 0 else [],
         )
+        keep_curves(model, folder, note)
         write_table(folder, sample_columns(model, found[i], redacted=plan.redact_paths), plan.samples)
     return render(out, folders)
 
