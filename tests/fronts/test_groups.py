@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from holdfast.errors import HoldfastError
-from holdfast.fronts.groups import MOST_CELLS, groups
+from holdfast.fronts.groups import MOST_CELLS, Groups, by_column, groups
 from holdfast.fronts.subject import Subject
+from holdfast.metrics import wilson_interval
 from holdfast.train.evaluate import Predictions
 from holdfast.types import Finding
 from tests.fronts.told import get, one_hot, split, told
@@ -141,3 +142,33 @@ def test_many_cells_are_evidence_and_not_findings() -> None:
 
 def test_findings_are_json(findings: tuple[Finding, ...]) -> None:
     json.dumps([f.to_json() for f in findings], allow_nan=False)
+
+
+def test_the_worst_group_drops_from_all_samples_with_an_interval_of_its_own(findings: tuple[Finding, ...]) -> None:
+    below, worst = get(findings, "drop", of="worst group"), get(findings, "worst-group")
+    assert value(below) == pytest.approx(0.75 - 0.25)
+    assert below.n == 100
+    low, high = wilson_interval(75, 100)
+    assert worst.low is not None
+    assert worst.high is not None
+    assert (below.low, below.high) == pytest.approx((low - worst.high, high - worst.low))
+
+
+@pytest.mark.parametrize("rates", [(0.8,) * 12, (0.9,) * 11 + (0.5,), (0.7, 0.8, 0.9) * 4])
+def test_the_drop_holds_its_level_although_the_worst_was_picked(rates: tuple[float, ...]) -> None:
+    """Drawn anew, the interval holds what the truly worst cell drops: picking the lowest of twelve must not fool it."""
+    n, draws = 40, 200
+    labels = torch.zeros(n * len(rates), dtype=torch.int64)
+    ids = torch.arange(len(rates)).repeat_interleave(n)
+    chance = torch.tensor(rates, dtype=torch.float64)[ids]
+    truth = sum(rates) / len(rates) - min(rates)
+    generator = torch.Generator().manual_seed(0)
+    held = 0
+    for _ in range(draws):
+        wrong = torch.rand(len(labels), generator=generator, dtype=torch.float64) >= chance
+        column = Groups("group", ids, tuple(str(i) for i in range(len(rates))))
+        below = get(by_column(told(one_hot(wrong.long(), 2), split(labels, ids)), column), "drop", of="worst group")
+        assert below.low is not None
+        assert below.high is not None
+        held += below.low <= truth <= below.high
+    assert held >= 0.95 * draws

@@ -70,6 +70,22 @@ def test_each_front_is_one_share_and_its_drop_is_told() -> None:
     assert (found["corruptions"].drop_low, found["corruptions"].drop_high) == (0.04, 0.06)
 
 
+def test_drops_of_attacks_and_of_the_worst_group_have_the_interval_that_was_measured() -> None:
+    """Of the same radius and column, not the first of that name."""
+    eight = {"attack": "strongest", "access": "any", "radius": "8/255"}
+    more = (
+        Finding("attacks", "drop", 0.3, 100, 0.2, 0.4, {**eight, "radius": "2/255"}),
+        Finding("attacks", "drop", 0.83, 100, 0.74, 0.9, eight),
+        Finding("groups", "drop", 0.5, 1000, 0.3, 0.7, {"of": "worst group"}),
+        Finding("groups", "drop", 0.6, 1000, -0.1, 0.8, {"column": "site", "of": "worst group"}),
+    )
+    found = {s.name: s for s in stands((*FOUND, *more))}
+    attacked, worst = found["attacks@8/255"], found["worst-group"]
+    assert (attacked.drop, attacked.drop_low, attacked.drop_high) == (0.83, 0.74, 0.9)
+    assert (worst.drop, worst.drop_low, worst.drop_high) == (0.6, -0.1, 0.8)
+    assert not worst.clear(found["clean"]), "its own interval decides"
+
+
 def test_the_sentence_starts_with_the_greatest_drop_and_ends_with_what_is_too_low() -> None:
     assert sentence(stands(FOUND, GATES)) == (
         "90.0 % right on 1,000 images; drops 83.0 points under attack (8/255), 60.0 in the worst group (site north), "

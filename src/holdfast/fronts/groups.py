@@ -101,7 +101,21 @@ def by_column(subject: Subject, column: Groups) -> list[Finding]:
     said = "worst" if key == OWN else f"worst by {key}"
     positions = inside.nonzero().flatten()
     evidence = {**table[0].evidence, "verdicts": encode(positions, [said] * len(positions))}
-    return [*found, replace(table[0], evidence=evidence), *table[1:]]
+    return [*found, replace(table[0], evidence=evidence), drop(correct, table[0]), *table[1:]]
+
+
+def drop(correct: Tensor, worst: Finding) -> Finding:
+    """How far the worst cell is below all samples, (N,) flags.
+
+    The cell is one of many and picked for being low, so errors of the two do not add up in squares as independent ones
+    do: the ends of their intervals are set against each other.
+    """
+    every = proportion(correct)
+    assert worst.value is not None
+    assert worst.low is not None
+    assert worst.high is not None
+    below = Estimate(every.value - worst.value, every.low - worst.high, every.high - worst.low, every.n)
+    return _finding("drop", below, {"of": "worst group"})
 
 
 def sides(correct: Tensor, labels: Tensor, column: Groups) -> list[Finding]:

@@ -188,6 +188,12 @@ def _one(findings: Iterable[Finding], front: str, name: str, where: Mapping[str,
     return min(own, key=lambda f: f.value or 0.0, default=None)
 
 
+def _same(findings: Iterable[Finding], front: str, name: str, where: Mapping[str, str]) -> Finding | None:
+    """The finding of exactly that part."""
+    own = (f for f in findings if (f.front, f.name) == (front, name) and f.where == where)
+    return next((f for f in own if finite(f.value) is not None), None)
+
+
 def _of(found: Finding | None, name: str, title: str) -> Stand | None:
     if found is None or found.value is None:
         return None
@@ -195,14 +201,22 @@ def _of(found: Finding | None, name: str, title: str) -> Stand | None:
 
 
 def _below(stand: Stand | None, clean: Stand | None) -> Stand | None:
-    return stand if stand is None or clean is None else replace(stand, drop=clean.value - stand.value)
+    """With the plain difference where the findings have measured no drop, as older ones have not."""
+    if stand is None or clean is None or stand.drop is not None:
+        return stand
+    return replace(stand, drop=clean.value - stand.value)
 
 
 def _worst(findings: Sequence[Finding]) -> Stand | None:
     found = _one(findings, "groups", "worst-group", {})
-    cell = found.evidence.get("cell") if found is not None else None
+    if found is None:
+        return None
+    cell = found.evidence.get("cell")
     which = ", ".join(f"{k} {v}" for k, v in cell.items()) if isinstance(cell, Mapping) else ""
-    stand = _of(found, "worst-group", "in the worst group")
+    stand = _dropped(
+        _of(found, "worst-group", "in the worst group"),
+        _same(findings, "groups", "drop", {**found.where, "of": "worst group"}),
+    )
     return stand and replace(stand, detail=which)
 
 
@@ -252,7 +266,7 @@ def _attacked(findings: Sequence[Finding]) -> Stand | None:
     radius = at.where.get("radius", "")
     low, high, error = finite(at.low), finite(at.high), at.value or 0.0
     alone = _one(findings, "attacks", "error", {"attack": "clean", "access": "none"})
-    return Stand(
+    stand = Stand(
         f"attacks@{radius}",
         "attacks",
         "under attack",
@@ -263,6 +277,7 @@ def _attacked(findings: Sequence[Finding]) -> Stand | None:
         None if alone is None or alone.value is None else error - alone.value,
         detail=radius,
     )
+    return _dropped(stand, _same(findings, "attacks", "drop", at.where))
 
 
 def _demanded(gate: Mapping[str, Any]) -> Stand | None:

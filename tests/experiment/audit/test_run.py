@@ -79,7 +79,7 @@ def test_every_rendering_has_the_same_digits(folder: Path, capsys: pytest.Captur
     for f in numbers:
         value, interval = shown(f)
         percent, loss = f"{100 * f.value:.1f}", f"{f.value:.3f}"  # type: ignore[operator]
-        unit = "points" if f.name == "gap" else "%"
+        unit = "points" if f.name in ("gap", "drop") else "%"
         assert value == (loss if f.name in ("nll", "brier") else f"{percent} {unit}")
         line = f"| {f.name} | {part(f.where)} | {value} | {interval} | {f.n:,} |"
         assert line in summary

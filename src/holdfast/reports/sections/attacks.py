@@ -181,7 +181,7 @@ def _numbers(groups: Sequence[Arm]) -> Iterator[Table]:
     room = MOST_NUMBERS
     for arm in groups:
         for run in arm.runs:
-            own = [f for f in run.findings if f.front == "attacks" and f.name == "error"]
+            own = [f for f in run.findings if f.front == "attacks" and f.name in ("error", "drop")]
             room -= len(own)
             if own and room >= 0:
-                yield tables.findings(own, caption=f"Errors of {run.name}")
+                yield tables.findings(own, caption=f"Errors and drops of {run.name}")
