@@ -93,6 +93,7 @@ def test_table_of_the_eight() -> None:
 
 def test_curves_start_at_the_clean_accuracy() -> None:
     (chart,) = charts(made(run()))
+    assert chart.title == "Accuracy against strength"
     assert [label for _, label in chart.legend] == ["rotation", "gaussian"]
     drawn = paths(chart)
     assert len(drawn) == 3
@@ -107,6 +108,7 @@ def test_several_models_are_compared_by_the_mean() -> None:
         "Accuracy under eight corruptions: erm", "Accuracy under eight corruptions: lff",
     ]  # fmt: skip
     (chart,) = charts(section)
+    assert chart.title == "Accuracy against strength, mean of eight"
     assert [label for _, label in chart.legend] == ["erm", "lff"]
     assert len(paths(chart)) == 2
 

@@ -49,6 +49,15 @@ def test_an_empty_part_is_a_word_and_not_a_bar_of_length_zero() -> None:
     assert [e.text for e in classed(root, "none")] == ["empty"]
 
 
+def test_what_no_model_has_is_said_once_and_different_reasons_each() -> None:
+    def words(*texts: str) -> list[str | None]:
+        row = BarRow("row", tuple(Bar(None, None, None, text, "note", i) for i, text in enumerate(texts)))
+        return [e.text for e in classed(ET.fromstring(bar_chart([row], id="b", title="Accuracy")), "none")]
+
+    assert words("not measured", "not measured") == ["not measured"]
+    assert words("not measured", "no groups") == ["not measured", "no groups"]
+
+
 def line(*points: tuple[float, float], label: str = "erm", thin: bool = False) -> Line:
     return Line(label, (points,), 0, thin)
 

@@ -57,3 +57,15 @@ def test_a_box_covers_what_the_share_says() -> None:
     widths = [int(r.sum()) for r in rows]
     spans = [int(r.nonzero().max() - r.nonzero().min()) + 1 if r.any() else 0 for r in rows]
     assert widths == spans  # one box, without gaps
+
+
+@pytest.mark.parametrize("pixels", [1, 8, 15, 24])
+def test_a_box_has_the_side_that_its_area_asks_for(pixels: int) -> None:
+    """1 − λ of the area is a square of so many pixels a side, wherever it does not meet the border."""
+    x, partner = torch.zeros(400, 1, 32, 32), torch.ones(400, 1, 32, 32)
+    images, share = cut(x, partner, torch.full((400,), 1 - (pixels / 32) ** 2), generator=generator())
+    sides = images.amax((1, 3)).sum(1)
+    assert int(sides.max()) == pixels
+    whole = (sides == pixels) & (images.amax((1, 2)).sum(1) == pixels)
+    assert whole.any()
+    torch.testing.assert_close(share[whole], torch.full_like(share[whole], 1 - (pixels / 32) ** 2))
