@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.data import ArraySplit, Dataset
+from holdfast.errors import HoldfastError
 from holdfast.fronts.subject import Subject
 from holdfast.fronts.unknown import SCORES, foreign_images, unknown
 from holdfast.reports.runfiles import RunFiles
@@ -74,6 +76,30 @@ def test_test_images_given_as_foreign_are_not_told_apart() -> None:
         assert found.low is not None
         assert found.high is not None
         assert found.low < found.value < found.high  # type: ignore[operator]
+
+
+def test_fewer_images_are_fewer_of_every_kind_and_say_the_same_within_their_intervals(
+    findings: tuple[Finding, ...],
+) -> None:
+    few = unknown(subject_of(make_data(300, 3, test=120)), images=60)
+
+    def counts(found: Sequence[Finding]) -> dict[str, int]:
+        return {f.where.get("foreign", "all"): f.n for f in found if f.name == "auroc" and f.where["score"] == "msp"}
+
+    # half of the test images set the threshold, the other half are judged beside the foreign ones
+    digits = counts(findings)["digits"] - 60
+    assert counts(findings) == {"noise": 60 + 256, "digits": 60 + digits, "all": 60 + 256 + digits}
+    half = math.ceil(digits / 2)
+    assert counts(few) == {"noise": 30 + 128, "digits": 30 + half, "all": 30 + 128 + half}
+    assert {f.settings["train_images"] for f in few} == {150}
+    assert {f.settings["train_images"] for f in findings} == {300}
+    for score in SCORES:
+        (cut,) = [f for f in few if f.name == "auroc" and f.where == {"score": score}]
+        assert cut.low is not None
+        assert cut.high is not None
+        assert cut.low - 0.05 <= value(findings, "auroc", score=score) <= cut.high + 0.05
+    with pytest.raises(HoldfastError, match="images must be >= 1, got 0"):
+        unknown(subject_of(make_data(30, 3, test=12)), images=0)
 
 
 def test_foreign_images_take_the_models_size_and_colours() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,7 +18,7 @@ from holdfast.detect.detectors import Detector, make_detector
 from holdfast.detect.evaluation import Evaluation, curves, evaluate
 from holdfast.detect.seen import ClassifierSight, Images, Seen, look_at
 from holdfast.detect.threshold import Threshold
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, require
 from holdfast.fronts.subject import Subject
 from holdfast.models.heads import find_head
 from holdfast.pictures import png
@@ -29,6 +30,8 @@ SCORES: Final = ("msp", "max-logit", "energy", "knn", "mahalanobis", "relative-m
 MOST_TRAIN: Final = 5000
 """Training images that distances are measured to."""
 MOST_FOREIGN: Final = 1000
+FEWEST: Final = 16
+"""Images of a kind that are left when there is little time."""
 FALSE_ALARMS: Final = 0.05
 PICTURES: Final = 12
 BINS: Final = 40
@@ -37,11 +40,14 @@ BINS: Final = 40
 def unknown(
     subject: Subject,
     *,
+    images: int | None = None,
     foreign: Mapping[str, str | Dataset | Images] | None = None,
     scores: tuple[str, ...] = SCORES,
 ) -> tuple[Finding, ...]:
     """AUROC, average precision and FPR95 of each score on each kind of foreign image, against the test images.
 
+    images: how many test images, drawn with the seed; None is all. Training and foreign images are cut in the same
+    proportion, so that time is too.
     foreign: images of no class of the model, by name; by default noise and, unless they are what the model knows, the
     embedded digits. A program that hides its layers has logits alone, and the scores of those. Distances are to
     training images; thresholds come from the other half of the test images, so that
@@ -49,15 +55,18 @@ def unknown(
     """
     seed = subject.seed
     sight = sight_of(subject)
-    settings = {"false_alarm_rate": FALSE_ALARMS, "seed": seed, "train_images": MOST_TRAIN}
+    require(images is None or images >= 1, f"images must be >= 1, got {images}")
+    share = 1.0 if images is None else min(1.0, images / max(1, len(subject.split)))
+    known = min(MOST_TRAIN, len(subject.data.train))
+    settings = {"false_alarm_rate": FALSE_ALARMS, "seed": seed, "train_images": _cut(known, share)}
     try:
-        train = look_at(sight, _sample(subject.data.train, MOST_TRAIN, seed), workers=subject.workers)
-        test = look_at(sight, subject.split, workers=subject.workers)
+        train = look_at(sight, _sample(subject.data.train, _cut(known, share), seed), workers=subject.workers)
+        test = look_at(sight, _sample(subject.split, images or len(subject.split), seed), workers=subject.workers)
     except HoldfastError as error:
         return (Finding("unknown", "auroc", None, 0, settings=settings, evidence={"reason": str(error)}),)
     kept = torch.randperm(len(test), generator=torch.Generator().manual_seed(derive(seed, "unknown/halves")))
     level, judged = kept[: len(kept) // 2].sort().values, kept[len(kept) // 2 :].sort().values
-    sets = foreign_images(subject, foreign)
+    sets = {name: _few(own, share, seed) for name, own in foreign_images(subject, foreign).items()}
     seen = {name: look_at(sight, images) for name, images in sets.items()}
     found: list[Finding] = []
     for score in scores:
@@ -127,10 +136,10 @@ class Judged:
         }
 
 
-def foreign_images(subject: Subject, given: Mapping[str, str | Dataset | Images] | None) -> dict[str, Images]:
+def foreign_images(subject: Subject, given: Mapping[str, str | Dataset | Images] | None) -> dict[str, Tensor]:
     """Images of no known class, in the model's size and colours."""
     shape, seed = subject.data.shape, subject.seed
-    made: dict[str, Images] = {}
+    made: dict[str, Tensor] = {}
     if given is not None:
         for name, images in given.items():
             made[name] = _given(images, shape, seed)
@@ -142,7 +151,20 @@ def foreign_images(subject: Subject, given: Mapping[str, str | Dataset | Images]
     return made
 
 
-def _given(images: str | Dataset | Images, shape: tuple[int, int, int], seed: int) -> Images:
+def _cut(count: int, share: float) -> int:
+    """A share of a number, but not so few that nothing can be said of them."""
+    return min(count, max(FEWEST, math.ceil(share * count)))
+
+
+def _few(images: Tensor, share: float, seed: int) -> Tensor:
+    count = _cut(len(images), share)
+    if count == len(images):
+        return images
+    generator = torch.Generator().manual_seed(derive(seed, "unknown/few"))
+    return images[torch.randperm(len(images), generator=generator)[:count].sort().values]
+
+
+def _given(images: str | Dataset | Images, shape: tuple[int, int, int], seed: int) -> Tensor:
     if isinstance(images, str):
         images = load(images)
     if isinstance(images, Dataset):
@@ -204,7 +226,7 @@ def _findings(judged: Judged, where: dict[str, str], settings: dict[str, Any], s
 
 
 def _misses(
-    seen: Mapping[str, Seen], sets: Mapping[str, Images], subject: Subject, settings: dict[str, Any]
+    seen: Mapping[str, Seen], sets: Mapping[str, Tensor], subject: Subject, settings: dict[str, Any]
 ) -> Finding:
     """The foreign images that the model is surest of."""
     rows = []
@@ -212,7 +234,6 @@ def _misses(
         assert own.logits is not None
         confidence, prediction = own.logits.softmax(1).max(1)
         images = sets[name]
-        assert isinstance(images, Tensor)
         for i in confidence.argsort(descending=True)[:PICTURES].tolist():
             rows.append((float(confidence[i]), name, int(prediction[i]), images[i]))
     rows.sort(key=lambda row: -row[0])

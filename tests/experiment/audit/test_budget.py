@@ -64,11 +64,12 @@ def test_what_is_left_is_shared_among_those_to_come() -> None:
     now = [0.0]
     clock = Clock(100.0, "cpu", now=lambda: now[0])
     still = ["corruptions", "attacks", "unknown"]
-    assert clock.share("corruptions", still) == pytest.approx(100 * WEIGHTS["corruptions"] / 0.75)
+    total = WEIGHTS["corruptions"] + WEIGHTS["attacks"] + WEIGHTS["unknown"]
+    assert clock.share("corruptions", still) == pytest.approx(100 * WEIGHTS["corruptions"] / total)
     now[0] = 40.0
-    assert clock.share("attacks", ["attacks", "unknown"], reserved=20.0) == pytest.approx(40.0)
-    now[0] = 90.0
-    assert clock.share("attacks", ["attacks", "unknown"], reserved=20.0) == 0.0
+    assert clock.share("unknown", ["clean", "unknown"]) == pytest.approx(60.0)
+    now[0] = 110.0
+    assert clock.share("attacks", still) == 0.0
 
 
 def test_a_front_that_cannot_even_begin_says_what_it_would_take() -> None:

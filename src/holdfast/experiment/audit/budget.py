@@ -17,9 +17,9 @@ from holdfast.fronts.saliency import IMAGES as SEEN
 UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600}
 LEAST: Final = 16
 """Images under which a front's intervals would say nothing."""
-UNCUT: Final = ("unknown",)
-"""Fronts that always look at all images: they are left out once the time is spent."""
-WEIGHTS: Final[Mapping[str, float]] = {"corruptions": 0.25, "attacks": 0.5, "curvature": 0.15, "saliency": 0.1}
+WEIGHTS: Final[Mapping[str, float]] = {
+    "corruptions": 0.25, "attacks": 0.5, "unknown": 0.1, "curvature": 0.15, "saliency": 0.1,
+}  # fmt: skip
 """How the time that is left is shared among the costly fronts that are still to come."""
 STRENGTHS_OF_EIGHT: Final = 16
 HOPELESS: Final = 2
@@ -58,14 +58,18 @@ def passes(front: str, device: str) -> float:
         plan = BUDGETS[device]
         steps = BACKWARD * (1 + 10 + 2 * plan.apgd_steps + 11) + plan.queries + 1
         return 4 * steps + BACKWARD * (plan.long_steps + 40)
-    return {"corruptions": 3.0 * STRENGTHS_OF_EIGHT, "curvature": 3.0 * BACKWARD * 40, "saliency": 4.0 * BACKWARD}[
-        front
-    ]
-
-
-def usual(front: str, device: str) -> int:
-    """Images a front looks at when nobody is in a hurry."""
     return {
+        "corruptions": 3.0 * STRENGTHS_OF_EIGHT,
+        "unknown": 2.0,
+        "curvature": 3.0 * BACKWARD * 40,
+        "saliency": 4.0 * BACKWARD,
+    }[front]
+
+
+def usual(front: str, device: str) -> int | None:
+    """Images a front looks at when nobody is in a hurry; None is all."""
+    return {
+        "unknown": None,
         "attacks": BUDGETS[device].images,
         "corruptions": CORRUPTED[device],
         "curvature": CURVED[device],
@@ -85,11 +89,10 @@ class Clock:
     def left(self) -> float:
         return self.seconds - (self.now() - self.started)
 
-    def share(self, front: str, still: Sequence[str], reserved: float = 0.0) -> float:
-        """Seconds a costly front may take. still: fronts to come, this one among them. reserved: what the others take
-        that are not costly."""
+    def share(self, front: str, still: Sequence[str]) -> float:
+        """Seconds a costly front may take. still: fronts to come, this one among them."""
         weights = sum(WEIGHTS[name] for name in still if name in WEIGHTS)
-        return max(0.0, self.left - reserved) * WEIGHTS[front] / weights
+        return max(0.0, self.left) * WEIGHTS[front] / weights
 
     def hopeless(self, front: str, share: float) -> str:
         """Why not even the least number of images can be looked at; empty where they can, or where it is near."""

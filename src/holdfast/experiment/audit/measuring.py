@@ -10,13 +10,12 @@ from typing import Any, Final
 import torch
 
 import holdfast
-from holdfast.experiment.audit.budget import LEAST, MORE, UNCUT, WEIGHTS, Clock, fit_images, usual
+from holdfast.experiment.audit.budget import LEAST, MORE, WEIGHTS, Clock, fit_images, usual
 from holdfast.experiment.audit.files import Redaction, key_of, read_front, without_pictures, write_front
 from holdfast.experiment.audit.opening import Model
 from holdfast.experiment.audit.plan import Note, Plan
 from holdfast.fronts import FRONTS, Outcome, Subject, measure
 from holdfast.fronts.attacks import BUDGETS, train_surrogate
-from holdfast.fronts.unknown import MOST_FOREIGN, MOST_TRAIN
 from holdfast.types import Finding
 
 SURROGATE_LEAST: Final = 10.0
@@ -61,7 +60,7 @@ def measure_all(
 def _one(model: Model, name: str, still: list[str], clock: Clock | None, note: Note) -> Outcome:
     if name in model.not_applicable:
         return Outcome(name, "not applicable", reason=model.not_applicable[name])
-    if clock is not None and clock.left <= 0 and name in (*WEIGHTS, *UNCUT):
+    if clock is not None and clock.left <= 0 and name in WEIGHTS:
         return Outcome(name, "skipped", reason="the time of --budget is spent")
     if clock is not None and name in WEIGHTS:
         outcome = _within(model, name, still, clock)
@@ -76,12 +75,12 @@ def _one(model: Model, name: str, still: list[str], clock: Clock | None, note: N
 def _within(model: Model, name: str, still: list[str], clock: Clock) -> Outcome:
     """A costly front in its share of the time, with as many images as a trial says it has time for."""
     subject, started = model.subject, time.perf_counter()
-    share = clock.share(name, still, _unknown_seconds(subject, clock) if "unknown" in still else 0.0)
+    share = clock.share(name, still)
     why = clock.hopeless(name, share)
     if why:
         return Outcome(name, "skipped", reason=why)
     of = subject.data.train if name == "curvature" and len(subject.data.train) else subject.split
-    wanted = min(usual(name, clock.device), len(of))
+    wanted = min(usual(name, clock.device) or len(of), len(of))
     transfer = _surrogate_seconds(subject, share) if name == "attacks" else None
 
     def run(images: int) -> tuple[Outcome, float]:
@@ -112,11 +111,6 @@ def _surrogate_seconds(subject: Subject, share: float) -> float | None:
     train_surrogate(subject, replace(plan, surrogate_epochs=1))
     seconds = plan.surrogate_epochs * (time.perf_counter() - started)
     return seconds if seconds <= SURROGATE_SHARE * share else None
-
-
-def _unknown_seconds(subject: Subject, clock: Clock) -> float:
-    """What the front on unknown images takes, which looks at training, test and foreign images."""
-    return clock.forward * (min(MOST_TRAIN, len(subject.data.train)) + len(subject.split) + MOST_FOREIGN)
 
 
 def _told(found: Finding, model: Model, plan: Plan, redaction: Redaction | None) -> Finding:
