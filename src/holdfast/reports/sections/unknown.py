@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from markupsafe import Markup
+
 from holdfast.reports import tables
 from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Gallery, Picture, Section, Side, Table
 from holdfast.reports.runfiles import RunFiles
 from holdfast.reports.sections.samples import is_png
 from holdfast.reports.summary import Arm, Measure, Spread, arms
-from holdfast.reports.svg import Bar, BarRow, Line, bar_chart, line_chart
+from holdfast.reports.svg import LONGEST_LABEL, Bar, BarRow, Line, bar_chart, line_chart
 from holdfast.reports.text import finite, number, percent
 from holdfast.types import Finding
 
@@ -22,6 +24,10 @@ COLUMNS = (
     ("recall", "recall"),
     ("false_alarm_rate", "false alarms"),
 )
+
+KINDS = (("roc", "ROC", "false alarms, %"), ("pr", "Precision and recall", "recall, %"))
+"""Curves: key in the evidence, title, and what the axis says."""
+MOST_SCORES = 4
 
 
 def unknown(runs: Sequence[RunFiles]) -> Section | None:
@@ -49,8 +55,12 @@ def _section(runs: Sequence[RunFiles], front: str, title: str, lead: str) -> Sec
     if not groups:
         return None
     blocks: list[Block] = [_table(arm, front, groups) for arm in groups]
-    charts = [_bars(groups, front), *_curves(groups, front)]
+    alone = len(groups) == 1
+    charts = [_bars(groups, front), *(_curves(groups[0], front, alone=True) if alone else _between(groups, front))]
     blocks.append(Side(tuple(chart for chart in charts if chart is not None)))
+    own = () if alone else tuple(chart for arm in groups for chart in _curves(arm, front, alone=False))
+    if own:
+        blocks.append(Details("Curves of each", (Side(own),)))
     blocks += [g for arm in groups for g in _misses(arm, front)]
     numbers = tuple(
         tables.findings([f for f in run.findings if f.front == front and f.name != "misses"], caption=run.name)
@@ -107,28 +117,51 @@ def _bar(arm: Arm, front: str, score: str) -> Bar:
     return Bar(spread.mean, spread.low, spread.high, percent(spread.mean), note, arm.number)
 
 
-def _curves(groups: Sequence[Arm], front: str) -> Iterator[Chart]:
-    """ROC and precision-recall of the best scores, and the histogram of the best one, of the first run."""
-    arm = groups[0]
-    ranked = []
+def _ranked(arm: Arm, front: str) -> list[tuple[str, Finding]]:
+    """Scores that have curves, best first, with their finding; of several seeds, the first's."""
+    found = []
     for score in _scores(arm, front):
         findings = arm.found.get(Measure("auroc", (("score", score),), front), ())
-        ranked += [(f.value, score, f) for f in findings[:1] if finite(f.value) is not None and "curves" in f.evidence]
-    ranked.sort(key=lambda row: -(row[0] or 0.0))
-    of = "" if len(groups) == 1 else f" ({arm.label})"
-    for key, title, x_label in (("roc", "ROC", "false alarms, %"), ("pr", "Precision and recall", "recall, %")):
+        found += [(score, f) for f in findings[:1] if finite(f.value) is not None and "curves" in f.evidence]
+    return sorted(found, key=lambda row: -(row[1].value or 0.0))
+
+
+def _between(groups: Sequence[Arm], front: str) -> Iterator[Chart]:
+    """ROC and precision-recall of every model's own best score, in one chart each."""
+    best = [(arm, *ranked[0]) for arm in groups if (ranked := _ranked(arm, front))]
+    for key, title, _ in KINDS:
+        lines = [
+            Line(f"{arm.label}, {score}", (points,), arm.number)
+            for arm, score, finding in best
+            if (points := _points(finding.evidence["curves"], key))
+        ]
+        direct = all(len(line.label) <= LONGEST_LABEL for line in lines)
+        named = () if direct else tuple((line.colour, line.label) for line in lines)
+        if lines:
+            yield Chart(f"{title}, best score of each", _drawn(lines, f"{front}-{key}", key, direct=direct), named)
+
+
+def _curves(arm: Arm, front: str, *, alone: bool) -> Iterator[Chart]:
+    """ROC and precision-recall of a model's best scores, and the histogram of the best one."""
+    ranked, of = _ranked(arm, front), "" if alone else f", {arm.label}"
+    suffix = "" if alone else f"-{arm.number}"
+    for key, title, _ in KINDS:
         lines = [
             Line(score, (points,), colour)
-            for colour, (_, score, finding) in enumerate(ranked[:4])
+            for colour, (score, finding) in enumerate(ranked[:MOST_SCORES])
             if (points := _points(finding.evidence["curves"], key))
         ]
         if lines:
-            svg = line_chart(lines, id=f"{front}-{key}", title=title, x_label=x_label, y_range=(0.0, 1.0), share=True)
-            yield Chart(f"{title}{of}", svg)
-    if ranked:
-        chart = _histogram(ranked[0][2], ranked[0][1], front)
+            yield Chart(f"{title}{of}", _drawn(lines, f"{front}-{key}{suffix}", key))
+    for score, finding in ranked[:1]:
+        chart = _histogram(finding, score, f"{front}-histogram{suffix}")
         if chart is not None:
-            yield chart
+            yield Chart(f"{chart.title}{of}", chart.svg, note=chart.note)
+
+
+def _drawn(lines: Sequence[Line], id: str, key: str, *, direct: bool = True) -> Markup:
+    title, x_label = next(kind[1:] for kind in KINDS if kind[0] == key)
+    return line_chart(lines, id=id, title=title, x_label=x_label, y_range=(0.0, 1.0), share=True, direct=direct)
 
 
 def _points(values: object, key: str) -> tuple[tuple[float, float], ...]:
@@ -138,7 +171,7 @@ def _points(values: object, key: str) -> tuple[tuple[float, float], ...]:
     return tuple(pairs)
 
 
-def _histogram(finding: Finding, score: str, front: str) -> Chart | None:
+def _histogram(finding: Finding, score: str, id: str) -> Chart | None:
     """Shares of known and foreign images by score."""
     values: Any = finding.evidence.get("histogram")
     if not isinstance(values, Mapping):
@@ -155,9 +188,7 @@ def _histogram(finding: Finding, score: str, front: str) -> Chart | None:
         lines.append(Line(name, (tuple((float(i), s) for i, s in enumerate(shares)),), colour))
     if not lines:
         return None
-    svg = line_chart(
-        lines, id=f"{front}-histogram", title=f"Images by {score}", x_label="bin", y_range=(0.0, top), share=True
-    )
+    svg = line_chart(lines, id=id, title=f"Images by {score}", x_label="bin", y_range=(0.0, top), share=True)
     note = f"Bins from {number('score', low)} to {number('score', high)}."
     threshold = finite(finding.evidence.get("threshold"))
     if threshold is not None:
