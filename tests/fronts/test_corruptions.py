@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from holdfast.data import ArraySplit, Dataset
 from holdfast.errors import HoldfastError
-from holdfast.fronts.corruptions import ALEXNET, KEPT, by_severity, corruptions, official_set
+from holdfast.fronts.corruptions import ALEXNET, corruptions
+from holdfast.fronts.severities import KEPT, by_severity, official_set
 from holdfast.fronts.subject import Subject
 from holdfast.fronts.verdicts import decode
 from holdfast.rng import derive

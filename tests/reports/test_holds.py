@@ -9,8 +9,9 @@ import pytest
 
 from holdfast.reports import RunFiles
 from holdfast.reports.blocks import Chart, Side, Table
-from holdfast.reports.holds import lead_sentence, leads, paired, sentence, stands
+from holdfast.reports.holds import sentence, stands
 from holdfast.reports.html import render
+from holdfast.reports.leads import lead_sentence, leads, paired
 from holdfast.reports.sections.glance import glance
 from holdfast.types import Finding
 from tests.reports.page import Page

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.reports.blocks import Cell, Column, Table
-from holdfast.reports.text import finite, number, part, percent
+from holdfast.reports.text import finite, number, percent
 from holdfast.types import Finding
 
 CONFLICTING = {"bias": "conflicting"}
@@ -110,7 +110,7 @@ def table(found: Sequence[Stand], caption: str) -> Table:
     rows = []
     for s in found:
         cells = [Cell(s.title), Cell(percent(s.value), s.value)]
-        cells.append(_with_interval("drop", s.drop, s.drop_low, s.drop_high))
+        cells.append(with_interval("drop", s.drop, s.drop_low, s.drop_high))
         if gated:
             verdict = "" if s.demanded is None else "" if s.passed else " FAILED"
             text = "" if s.demanded is None else percent(s.demanded) + verdict
@@ -119,61 +119,6 @@ def table(found: Sequence[Stand], caption: str) -> Table:
     columns = [Column("where"), Column("share, %", numeric=True), Column("drop, points (95 %)", numeric=True)]
     columns += [Column("demanded, %", numeric=True)] if gated else []
     return Table(caption, tuple(columns), tuple(rows))
-
-
-def leads(findings: Iterable[Finding], name: str) -> list[tuple[Cell, ...]]:
-    """Rows of :func:`paired`: how far a model leads each other one on the same samples."""
-    found = [f for f in findings if f.front == "against"]
-    p = {tuple(f.where.items()): f for f in found if f.name == "mcnemar-p"}
-    rows = []
-    for f in found:
-        value = finite(f.value)
-        if f.name != "lead" or value is None:
-            continue
-        chance = p.get(tuple(f.where.items()))
-        rest = {k: v for k, v in f.where.items() if k != "against"}
-        shown = None if chance is None else finite(chance.value)
-        rows.append((
-            Cell(f"{name} − {f.where.get('against', '?')}"),
-            Cell(part(rest) if rest else "as it is"),
-            _with_interval("lead", value, f.low, f.high),
-            *(_count(f.evidence.get(key)) for key in ("only_this", "only_other")),
-            Cell("" if shown is None else number("mcnemar-p", shown), shown),
-            Cell(f"{f.n:,}", f.n),
-        ))  # fmt: skip
-    return rows
-
-
-def paired(rows: Sequence[tuple[Cell, ...]]) -> Table | None:
-    """Models against each other on the same samples."""
-    columns = (
-        Column("models"), Column("where"), Column("lead, points (95 %)", numeric=True),
-        Column("only the first right", numeric=True), Column("only the second", numeric=True),
-        Column("McNemar's p", numeric=True), Column("n", numeric=True),
-    )  # fmt: skip
-    note = (
-        "Both models on the same samples: the interval is Bonett and Price's, the test exact and two-sided. Each row "
-        "speaks for itself: of many, one in twenty is beyond its interval by chance, and a group that was picked as a "
-        "model's worst shows that model at its worst."
-    )
-    return Table("Paired differences", columns, tuple(rows), note) if rows else None
-
-
-def lead_sentence(findings: Iterable[Finding], name: str) -> str:
-    """The first comparison on the whole test set in words; empty where there is none."""
-    found = [f for f in findings if f.front == "against" and set(f.where) == {"against"}]
-    lead = next((f for f in found if f.name == "lead" and finite(f.value) is not None), None)
-    if lead is None or lead.value is None:
-        return ""
-    other = lead.where["against"]
-    p = next((f.value for f in found if f.name == "mcnemar-p" and f.where == lead.where), None)
-    tail = f" on the same {lead.n:,} images" + ("" if p is None else f", McNemar's p {number('mcnemar-p', p)}")
-    low, high = finite(lead.low), finite(lead.high)
-    span = "" if low is None or high is None else f" ({percent(low)} to {percent(high)})"
-    if low is not None and high is not None and low <= 0 <= high:
-        return f"{name} and {other} are level: {percent(lead.value)} points apart{span}{tail}"
-    ahead = "ahead of" if lead.value > 0 else "behind"
-    return f"{name} is {percent(abs(lead.value))} points {ahead} {other}{span}{tail}"
 
 
 def _one(findings: Iterable[Finding], front: str, name: str, where: Mapping[str, str]) -> Finding | None:
@@ -296,17 +241,13 @@ def _judged(stand: Stand, gates: Sequence[Mapping[str, Any]]) -> Stand:
     return replace(stand, demanded=max(float(g["threshold"]) for g in own), passed=all(g["passed"] for g in own))
 
 
-def _with_interval(name: str, value: float | None, low: float | None, high: float | None) -> Cell:
+def with_interval(name: str, value: float | None, low: float | None, high: float | None) -> Cell:
     """A share in percent or points with its interval, without units."""
     value, low, high = finite(value), finite(low), finite(high)
     if value is None:
         return Cell("")
     span = "" if low is None or high is None else f" ({number(name, low)} to {number(name, high)})"
     return Cell(number(name, value) + span, value)
-
-
-def _count(value: object) -> Cell:
-    return Cell(f"{value:,}", value) if isinstance(value, int) else Cell("")
 
 
 def _listed(words: Sequence[str]) -> str:

@@ -19,6 +19,7 @@ from holdfast.files import write_atomic
 from holdfast.reports import holds
 from holdfast.reports.findings import without_nan
 from holdfast.reports.headline import sentence, verdict
+from holdfast.reports.leads import lead_sentence
 from holdfast.reports.overview import states
 from holdfast.reports.pictures import MOST_BYTES, fitted
 from holdfast.reports.runfiles import RunFiles
@@ -94,7 +95,7 @@ def _top(runs: Sequence[RunFiles], groups: Sequence[Arm]) -> dict[str, Any]:
         (word, text), *rest = holds.clauses(own)
         first = f"{run.name}: {percent(own[0].value)} % right; {word} {text}"
         return {"verdict": _unbroken(first), "sentences": [(w.rstrip(":").capitalize(), _unbroken(t)) for w, t in rest]}
-    leads = [lead for run, _ in found if (lead := holds.lead_sentence(run.findings, run.name))]
+    leads = [lead for run, _ in found if (lead := lead_sentence(run.findings, run.name))]
     pairs = [(run.name, _unbroken(holds.sentence(own))) for run, own in found[:MOST_SENTENCES]]
     pairs += [(f"{len(found) - MOST_SENTENCES} more", "in the tables below")] if len(found) > MOST_SENTENCES else []
     return {"verdict": _unbroken(leads[0] if leads else verdict(groups)), "sentences": pairs}

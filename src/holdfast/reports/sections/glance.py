@@ -8,6 +8,7 @@ from holdfast.reports import holds, overview
 from holdfast.reports.blocks import Block, Chart, Section, Side, Table
 from holdfast.reports.findings import FindingsFile
 from holdfast.reports.holds import Stand
+from holdfast.reports.leads import leads, paired
 from holdfast.reports.runfiles import RunFiles
 from holdfast.reports.svg import Bar, BarRow, bar_chart
 from holdfast.reports.text import interval, percent
@@ -29,7 +30,7 @@ def glance(runs: Sequence[RunFiles]) -> Section | None:
     if found:
         tables = [holds.table(own, f"What drops: {name}" if several else "What drops") for _, name, own in found]
         blocks.append(Side((_chart(found[:MOST_MODELS]), *tables)))
-    pairs = holds.paired([row for run in runs for row in holds.leads(run.findings, run.name)])
+    pairs = paired([row for run in runs for row in leads(run.findings, run.name)])
     blocks += [pairs] if pairs is not None else []
     blocks += [gates for file in files.values() if (gates := _gates(file, several)) is not None]
     blocks.append(
