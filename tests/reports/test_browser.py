@@ -6,7 +6,6 @@ import importlib.util
 import json
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,6 @@ import pytest
 from PIL import Image
 
 from holdfast.reports import RunFiles, read_runs
-from tests.reports.fake_runs import fake_metrics
 from tests.reports.test_report_html import hostile_runs
 
 if TYPE_CHECKING:
@@ -28,9 +26,8 @@ SAMPLE = Path(__file__).parents[2] / "docs" / "sample" / "audit"
 
 @pytest.fixture(scope="module")
 def audited() -> list[RunFiles]:
-    """Two models under every front, as an audit left them, with the curves of a training."""
-    runs = read_runs([SAMPLE])
-    return [replace(run, metrics=tuple(fake_metrics(run.name, 0))) for run in runs]
+    """Two models under every front, as an audit left them, with the curves of their training."""
+    return read_runs([SAMPLE])
 
 
 @pytest.fixture

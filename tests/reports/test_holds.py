@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from holdfast.reports import RunFiles
-from holdfast.reports.blocks import Chart, Side, Table
+from holdfast.reports.blocks import Chart, Details, Side, Table
 from holdfast.reports.holds import sentence, stands
 from holdfast.reports.html import render
 from holdfast.reports.leads import lead_sentence, leads, paired
 from holdfast.reports.sections.glance import glance
+from holdfast.reports.text import part
 from holdfast.types import Finding
 from tests.reports.page import Page
 
@@ -148,6 +149,32 @@ def test_paired_differences_are_the_findings() -> None:
     (row,) = table.rows
     assert [c.text for c in row] == ["new − old", "as it is", "3.4 (1.0 to 5.8)", "60", "26", "0.00031", "1,000"]
     assert paired(leads(FOUND[:3], "new")) is None
+
+
+def test_parts_of_a_front_are_compared_on_demand() -> None:
+    """What stands for a front is at the top; every group and corruption is below, and none in both."""
+    standing: list[dict[str, str]] = [
+        {}, {"bias": "conflicting"}, {"column": "site", "bias": "aligned"}, EIGHT, {"attack": "any", "radius": "2/255"},
+        {"worst group of": "new", "class": "cat", "group": "red"},
+    ]  # fmt: skip
+    others: list[dict[str, str]] = [
+        {"group": "red"},
+        {"column": "site", "site": "north"},
+        {**EIGHT, "strength": "2"},
+        {**EIGHT, "corruption": "fog"},
+    ]
+    found = [Finding("against", "lead", 0.1, 50, 0.0, 0.2, {"against": "old", **w}) for w in (*standing, *others)]
+    told = {parts: [row[1].text for row in leads(found, "new", parts=parts)] for parts in (False, True)}
+    assert told == {
+        False: ["as it is", *(part(w) for w in standing[1:])],
+        True: [part(w) for w in others],
+    }
+    section = glance([RunFiles("new", findings=(*FOUND, *found), fronts=FRONTS)])
+    assert section is not None
+    (more,) = [block for block in section.blocks if isinstance(block, Details)]
+    (table,) = more.blocks
+    assert isinstance(table, Table)
+    assert len(table.rows) == len(others)
 
 
 def test_the_page_begins_with_it() -> None:

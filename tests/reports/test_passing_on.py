@@ -77,7 +77,8 @@ def test_a_page_full_of_pictures_stays_under_its_budget() -> None:
 def test_report_rebuilds_an_audit_from_its_findings_alone(tmp_path: Path) -> None:
     for name in ("erm", "lff"):
         (tmp_path / "audit" / name).mkdir(parents=True)
-        shutil.copy(SAMPLE / name / "findings.json", tmp_path / "audit" / name)
+        for file in ("findings.json", "metrics.jsonl"):
+            shutil.copy(SAMPLE / name / file, tmp_path / "audit" / name)
     assert main(["report", str(tmp_path / "audit"), "--out", str(tmp_path / "r.html")]) == 0
     assert (tmp_path / "r.html").read_bytes() == (SAMPLE.parent / "report.html").read_bytes()
 

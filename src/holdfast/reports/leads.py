@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from holdfast.reports.blocks import Cell, Column, Table
-from holdfast.reports.holds import with_interval
+from holdfast.reports.holds import EIGHT, with_interval
 from holdfast.reports.text import finite, number, part, percent
 from holdfast.types import Finding
 
 
-def leads(findings: Iterable[Finding], name: str) -> list[tuple[Cell, ...]]:
-    """Rows of :func:`paired`: how far a model leads each other one on the same samples."""
-    found = [f for f in findings if f.front == "against"]
+def leads(findings: Iterable[Finding], name: str, *, parts: bool = False) -> list[tuple[Cell, ...]]:
+    """Rows of :func:`paired`: how far a model leads each other one on the same samples.
+
+    By default where fronts stand in one number, as in the table of what drops; ``parts``: in all others, such as every
+    group and every corruption.
+    """
+    found = [f for f in findings if f.front == "against" and _stands(f.where) != parts]
     p = {tuple(f.where.items()): f for f in found if f.name == "mcnemar-p"}
     rows = []
     for f in found:
@@ -33,7 +37,14 @@ def leads(findings: Iterable[Finding], name: str) -> list[tuple[Cell, ...]]:
     return rows
 
 
-def paired(rows: Sequence[tuple[Cell, ...]]) -> Table | None:
+def _stands(where: Mapping[str, str]) -> bool:
+    """Whether a part stands for a front: the whole test set, both sides of a shortcut, worst groups, means, radii."""
+    keys = set(where) - {"against", "column"}
+    corrupted = {k: where[k] for k in keys} == EIGHT
+    return corrupted or keys <= {"bias"} or bool(keys & {"worst group of", "radius"})
+
+
+def paired(rows: Sequence[tuple[Cell, ...]], caption: str = "Paired differences") -> Table | None:
     """Models against each other on the same samples."""
     columns = (
         Column("models"), Column("where"), Column("lead, points (95 %)", numeric=True),
@@ -45,7 +56,7 @@ def paired(rows: Sequence[tuple[Cell, ...]]) -> Table | None:
         "speaks for itself: of many, one in twenty is beyond its interval by chance, and a group that was picked as a "
         "model's worst shows that model at its worst."
     )
-    return Table("Paired differences", columns, tuple(rows), note) if rows else None
+    return Table(caption, columns, tuple(rows), note) if rows else None
 
 
 def lead_sentence(findings: Iterable[Finding], name: str) -> str:

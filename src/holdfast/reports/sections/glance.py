@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.reports import holds, overview
-from holdfast.reports.blocks import Block, Chart, Section, Side, Table
+from holdfast.reports.blocks import Block, Chart, Details, Section, Side, Table
 from holdfast.reports.findings import FindingsFile
 from holdfast.reports.holds import Stand
 from holdfast.reports.leads import leads, paired
@@ -32,6 +32,9 @@ def glance(runs: Sequence[RunFiles]) -> Section | None:
         blocks.append(Side((_chart(found[:MOST_MODELS]), *tables)))
     pairs = paired([row for run in runs for row in leads(run.findings, run.name)])
     blocks += [pairs] if pairs is not None else []
+    rest = [row for run in runs for row in leads(run.findings, run.name, parts=True)]
+    if (more := paired(rest, "Paired differences by part")) is not None:
+        blocks.append(Details("Paired differences in every group and under every corruption", (more,)))
     blocks += [gates for file in files.values() if (gates := _gates(file, several)) is not None]
     blocks.append(
         overview.side_by_side(list(files.values()), list(files)) if several else overview.overview(*files.values())
