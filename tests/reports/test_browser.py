@@ -51,6 +51,13 @@ def paper(page: Page) -> int:
     )
 
 
+CUT_OFF = """[...document.querySelectorAll('svg text')].filter(t => {
+    const whole = t.ownerSVGElement.getBoundingClientRect(), own = t.getBoundingClientRect();
+    return own.left < whole.left - 0.5 || own.right > whole.right + 0.5;
+}).map(t => t.textContent)"""
+"""Names and numbers that reach beyond their chart, where nobody sees them."""
+
+
 @pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_fits_with_everything_open(
@@ -60,6 +67,7 @@ def test_the_page_fits_with_everything_open(
     page.screenshot(path=shots / f"{width}-{scheme}.png", full_page=True)
     page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
     assert overflow(page) <= 0
+    assert page.evaluate(CUT_OFF) == []
     assert (paper(page) > 600) is (scheme == "light")
     boxes = page.evaluate("[...document.images].map(i => [i.clientWidth, i.clientHeight, i.naturalWidth])")
     assert len(boxes) > 50

@@ -16,6 +16,8 @@ MOST_POINTS = 120
 """Beyond this many, not every point gets a tooltip of its own."""
 LABEL_PITCH = 15.0
 LONGEST_LABEL = 20
+BOLD = 1.12
+"""How much wider a name is than plain text."""
 
 Point = tuple[float, float]
 
@@ -53,7 +55,10 @@ def line_chart(
     """
     named = [line for line in lines if not line.thin and line.points]
     labels = [shorten(line.label, LONGEST_LABEL) if direct else "" for line in named]
-    left, right, top, bottom = 44.0, 14 + max(map(text_width, labels), default=0), 12.0, 40.0
+    ticks = log_ticks(*y_range) if log else linear_ticks(*y_range)
+    texts = [tick_text(round(tick * 100, 9) if share else tick) for tick in ticks]
+    left = max(44.0, 10 + max(map(text_width, texts), default=0))
+    right, top, bottom = 16 + BOLD * max(map(text_width, labels), default=0), 12.0, 40.0
     height = max(250.0, top + bottom + LABEL_PITCH * len(named))
     xs = sorted({x for line in lines for x, _ in line.points})
     x_low, x_high = (xs[0], xs[-1]) if xs else (0.0, 1.0)
@@ -62,11 +67,9 @@ def line_chart(
     show: Callable[[float], str] = percent if share else lambda value: f"{value:.4g}"
 
     parts = []
-    ticks = log_ticks(*y_range) if log else linear_ticks(*y_range)
-    for tick in ticks:
+    for tick, text in zip(ticks, texts, strict=True):
         y = y_of(tick)
         parts.append(tag("line", class_="grid", x1=left, x2=WIDTH - right, y1=y, y2=y))
-        text = tick_text(round(tick * 100, 9) if share else tick)
         parts.append(tag("text", text, class_="tick", x=left - 8, y=y + 4, text_anchor="end"))
     for tick in linear_ticks(x_low, x_high, whole=True, most=7):
         place = {"x": x_of(tick), "y": height - bottom + 18}
