@@ -117,13 +117,23 @@ def test_verdicts_on_single_images_add_up_to_the_strongest(honest: tuple[Finding
     said = dict(decode(honest[-1].evidence["verdicts"]))
     n = len(said)
     assert n == honest[-1].n
-    strongest = [f for f in honest if f.where.get("attack") == "strongest"]
+    strongest = [f for f in honest if f.name == "error" and f.where["attack"] == "strongest"]
     down = sum(word == "wrong" for word in said.values())
     assert down / n == error(honest, "clean", "none", "").value
     for f in sorted(strongest, key=lambda f: float(f.evidence["radius"])):
         down += sum(word == f"falls at {f.where['radius']}" for word in said.values())
         assert down / n == pytest.approx(f.value)
     assert down + sum(word.startswith("withstands") for word in said.values()) == n
+
+
+def test_every_radius_has_its_drop(honest: tuple[Finding, ...]) -> None:
+    clean = error(honest, "clean", "none", "").value
+    drops = {f.where["radius"]: f for f in honest if f.name == "drop"}
+    assert set(drops) == {"4/255", "16/255"}
+    for radius, drop in drops.items():
+        strongest = error(honest, "strongest", "any", radius)
+        assert drop.value == pytest.approx(strongest.value - clean)
+        assert drop.low <= drop.value <= drop.high
 
 
 def test_the_strongest_is_no_less_than_any(honest: tuple[Finding, ...]) -> None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from holdfast.fronts import FRONTS, measure
 from holdfast.fronts.drops import attack_drops
 from holdfast.metrics import paired_difference
 from holdfast.types import Finding
-from tests.fronts.told import one_hot, split, told
 
 UNMOVED = Finding("attacks", "error", 3 / 20, 20, 0.0, 0.4, {"attack": "clean", "access": "none"})
 
@@ -41,9 +39,3 @@ def test_every_radius_has_one_and_carries_whether_it_can_be_believed() -> None:
     assert {f.where["radius"]: f.value for f in found} == pytest.approx({"2/255": 0.0, "8/255": 17 / 20})
     assert all(f.evidence["trusted"] is False and f.settings == {"norm": "linf"} for f in found)
     assert list(attack_drops([strongest("8/255", 0.5)])) == []
-
-
-def test_measuring_attacks_measures_their_drop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(FRONTS, "attacks", lambda subject: (UNMOVED, strongest("8/255", 0.5)))  # type: ignore[arg-type]
-    subject = told(one_hot(torch.zeros(4, dtype=torch.int64), 2), split(torch.zeros(4, dtype=torch.int64)))
-    assert [f.name for f in measure("attacks", subject).findings] == ["error", "error", "drop"]

@@ -19,9 +19,10 @@ from holdfast.borrow import evaluating
 from holdfast.data.statistics import channel_statistics
 from holdfast.errors import require, unknown
 from holdfast.fronts import trust
+from holdfast.fronts.drops import attack_drops
 from holdfast.fronts.subject import Subject
 from holdfast.fronts.trust import WARNING, Check
-from holdfast.fronts.verdicts import WRONG, encode
+from holdfast.fronts.verdicts import FALLS, WRONG, encode
 from holdfast.metrics import wilson_interval
 from holdfast.rng import derive
 from holdfast.train.api import fit
@@ -313,7 +314,7 @@ def fallen(wrong: Mapping[Key, Tensor], norm: Norm) -> list[str]:
     said = [f"withstands {radius_text(radii[-1], norm)}"] * len(wrong["clean", NONE, 0.0])
     for radius in reversed(radii):
         for i in _any(wrong, radius, lambda key: True).nonzero().flatten().tolist():
-            said[i] = f"falls at {radius_text(radius, norm)}"
+            said[i] = f"{FALLS}{radius_text(radius, norm)}"
     for i in wrong["clean", NONE, 0.0].nonzero().flatten().tolist():
         said[i] = WRONG
     return said
@@ -341,9 +342,11 @@ def _findings(
         return Finding("attacks", "error", hits / n, n, low, high, where, settings, evidence)
 
     made = [error(values, *key) for key, values in wrong.items()]
-    clean = wrong["clean", NONE, 0.0]
-    for radius in dict.fromkeys(key[2] for key in wrong if key[2]):
-        made.append(error(clean | _any(wrong, radius, lambda key: True), "strongest", "any", radius))
+    fallen_by_now = clean = wrong["clean", NONE, 0.0]
+    for radius in sorted({key[2] for key in wrong if key[2]}):
+        fallen_by_now = fallen_by_now | _any(wrong, radius, lambda key: True)  # a ball holds the smaller ones
+        made.append(error(fallen_by_now, "strongest", "any", radius))
+    made += attack_drops(made)
     made.append(error(unlimited, "unbounded", WHITE, None))
     made += [_preset_error(name, values, settings, verdict) for name, values in presets.items()]
     for check in checks:

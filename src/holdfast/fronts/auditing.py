@@ -20,7 +20,6 @@ from holdfast.fronts.attacks import attacks
 from holdfast.fronts.clean import clean
 from holdfast.fronts.corruptions import corruptions
 from holdfast.fronts.curvature import curvature
-from holdfast.fronts.drops import attack_drops
 from holdfast.fronts.groups import groups
 from holdfast.fronts.saliency import saliency
 from holdfast.fronts.slices import slices
@@ -94,8 +93,7 @@ def measure(name: str, subject: Subject, settings: Mapping[str, Any] | None = No
 
     while True:
         try:
-            made = FRONTS[name](subject, **told)
-            found = tuple(finite(f) for f in (*made, *attack_drops(made)))
+            found = tuple(finite(f) for f in FRONTS[name](subject, **told))
         except torch.OutOfMemoryError as error:
             if subject.batch_size == 1:
                 return ended("crashed", f"out of memory with a single image a batch: {_first_line(error)}")
