@@ -20,5 +20,5 @@ def png(image: Tensor, *, longest: int = THUMBNAIL) -> str:
     picture = Image.fromarray(np.ascontiguousarray(pixels))
     picture.thumbnail((longest, longest))
     file = io.BytesIO()
-    picture.save(file, format="PNG")
+    picture.save(file, format="PNG", optimize=True)
     return base64.b64encode(file.getvalue()).decode("ascii")

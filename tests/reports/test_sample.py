@@ -14,4 +14,4 @@ def test_the_sample_is_up_to_date_and_small() -> None:
     shown = (SAMPLE / "report.html").read_bytes()
     made = render(read_runs([SAMPLE / "audit"])).encode("utf-8")
     assert shown == made, "make it anew: holdfast report docs/sample/audit --out docs/sample/report.html"
-    assert len(shown) < 1_200_000
+    assert len(shown) < 1_000_000

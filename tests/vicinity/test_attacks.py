@@ -15,7 +15,18 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from holdfast.errors import HoldfastError
-from holdfast.vicinity.attacks import PRESETS, CapturedAttack, apgd, fgsm, noise, pgd, square, transfer, unbounded
+from holdfast.vicinity.attacks import (
+    PRESETS,
+    CapturedAttack,
+    QueuedPgd,
+    apgd,
+    fgsm,
+    noise,
+    pgd,
+    square,
+    transfer,
+    unbounded,
+)
 from holdfast.vicinity.attacks.losses import dlr, log_odds, margin
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -25,6 +36,7 @@ ATTACKS: dict[str, Attack] = {
     "pgd": lambda *a, **k: pgd(*a, steps=3, random_start=True, restarts=2, **k),
     "pgd, last": lambda *a, **k: pgd(*a, steps=3, keep="last", **k),
     "pgd, margin, early stop": lambda *a, **k: pgd(*a, steps=3, loss="margin", early_stop=True, restarts=2, **k),
+    "pgd, queued": lambda m, x, y, generator=None, **k: QueuedPgd(m, steps=3, batch=2, **k)(x, y),
     "pgd, least likely": lambda *a, **k: pgd(*a, steps=3, target="least-likely", **k),
     "apgd": lambda *a, **k: apgd(*a, steps=6, **k),
     "apgd, dlr, early stop": lambda *a, **k: apgd(*a, steps=6, loss="dlr", early_stop=True, restarts=2, **k),

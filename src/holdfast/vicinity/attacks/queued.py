@@ -59,7 +59,7 @@ class QueuedPgd:
         require(steps >= 1, f"steps must be >= 1, got {steps}")
         require(batch >= 1, f"batch must be >= 1, got {batch}")
         require(beyond >= 0, f"beyond must be >= 0, got {beyond}")
-        require(radius > 0, f"radius must be > 0, got {radius}")
+        require(radius >= 0, f"radius must be >= 0, got {radius}")
         self.model, self.mode, self.loss, self.beyond = model, mode, loss, beyond
         self.radius, self.norm, self.space, self.scale, self.bounds = radius, norm, space, scale, bounds
         self.length = default_step(radius, steps) if step_size is None else step_size
@@ -71,8 +71,8 @@ class QueuedPgd:
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:
         """Attacked images, like x."""
         require(len(x) == len(y), f"there must be one label an image, got {len(y)} for {len(x)}")
-        if len(x) == 0:
-            return x.clone()
+        if len(x) == 0 or self.radius == 0:
+            return x.detach().clone()
         modules = [self.model] if isinstance(self.model, torch.nn.Module) else []
         with borrowed(self.model, self.mode), frozen_parameters(*modules), torch.no_grad():
             if self._queue is None or not self._queue.fits(x):
