@@ -96,28 +96,27 @@ class SAM(Optimizer):
         """Climb: from w, with the gradient there, to w + ε. ``scaler``: the one that scaled the loss."""
         require(not self._moved, "first_step was called twice; call second_step in between")
         self.average.forget()
+        moved = self._with_gradient()
+        if not moved:
+            return
+        # A checked step needs the direction until its end, when this memory may hold the second gradient; and a
+        # metric other than these may look at the gradient itself.
+        in_place = zero_grad and not self.skip_nonfinite and isinstance(self.metric, (Euclidean, Adaptive))
+        climb = partial(self._climb, scaler, in_place=in_place)
+        recorded = scaler is None and isinstance(self.metric, (Euclidean, Adaptive, Fisher))
+        self._first_norm, self.average.due = self._run(climb, moved, in_place) if recorded else climb()
+        self._moved = moved
+        if zero_grad:
+            self.zero_grad()
+
+    def _climb(self, scaler: torch.amp.GradScaler | None, *, in_place: bool) -> tuple[Tensor | None, list[Due]]:
+        """Keep w and move to w + ε. What a checked step needs at its end: ‖T·d‖, and how the averages are to move."""
         groups = [(group, [p for p in group["params"] if p.grad is not None]) for group in self.param_groups]
         params = [p for _, own in groups for p in own]
-        if not params:
-            return
         grads = [dense_gradient(p) for p in params]
         if scaler is not None and scaler.is_enabled():
             one = torch.ones((), device=grads[0].device)
             grads = list(torch._foreach_mul(grads, scaler.scale(one).double().reciprocal().to(one.dtype)))
-        # A checked step needs the direction until its end, when this memory may hold the second gradient; and a
-        # metric other than these may look at the gradient itself.
-        in_place = zero_grad and not self.skip_nonfinite and isinstance(self.metric, (Euclidean, Adaptive))
-        climb = partial(self._climb, groups, params, grads, in_place=in_place)
-        recorded = scaler is None and isinstance(self.metric, (Euclidean, Adaptive, Fisher))
-        self._first_norm, self.average.due = self._run(climb, params, grads, in_place) if recorded else climb()
-        self._moved = params
-        if zero_grad:
-            self.zero_grad()
-
-    def _climb(
-        self, groups: list[tuple[dict[str, Any], Tensors]], params: Tensors, grads: Tensors, *, in_place: bool
-    ) -> tuple[Tensor | None, list[Due]]:
-        """Keep w and move to w + ε. What a checked step needs at its end: ‖T·d‖, and how the averages are to move."""
         norm, climb, rates = self._ascent(groups, params, grads, in_place=in_place)
         if not self.skip_nonfinite:
             self.average.commit(None)
@@ -147,8 +146,7 @@ class SAM(Optimizer):
         """Back to w, then descend with the gradient taken at w + ε. ``before_descent`` is the place to clip it."""
         try:
             if scaler is None and before_descent is None:
-                params = [p for group in self.param_groups for p in group["params"] if p.grad is not None]
-                self._run(self._fall, params, [p.grad for p in params if p.grad is not None])
+                self._run(self._fall, self._with_gradient())
             else:
                 self._fall(scaler, before_descent)
         except BaseException:
@@ -159,10 +157,11 @@ class SAM(Optimizer):
         if zero_grad:
             self.zero_grad()
 
-    def _run(self, work: Callable[[], Result], params: Tensors, grads: Tensors, *also: Hashable) -> Result:
+    def _run(self, work: Callable[[], Result], params: Tensors, *also: Hashable) -> Result:
         """Half a step: from its recording, if there is one for the same memory and settings."""
         if self._recordings is None:
             return work()
+        grads = [g for p in params if (g := p.grad) is not None]
         held = [*params, *grads, *self._moved]
         if self._first_norm is not None:
             held.append(self._first_norm)
@@ -173,6 +172,9 @@ class SAM(Optimizer):
             settings += [value for value in group.values() if isinstance(value, (float, int, tuple))]
         key = (*map(Tensor.data_ptr, held), *map(Tensor.stride, grads), *settings)
         return self._recordings.run(key, work)
+
+    def _with_gradient(self) -> Tensors:
+        return [p for group in self.param_groups for p in group["params"] if p.grad is not None]
 
     def _gradients(self) -> Tensors:
         return [g for group in self.param_groups for p in group["params"] if (g := p.grad) is not None]
