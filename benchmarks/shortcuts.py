@@ -53,7 +53,7 @@ def judged(found: Shortcuts) -> dict[str, float]:
     }
     if found.difficulty is not None:
         scores["LfF's weight"] = found.difficulty
-    return {name: evaluate(s, conflicting, resamples=0).ranking["ap"].value for name, s in scores.items()}
+    return {name: evaluate(s, conflicting, resamples=1).ranking["ap"].value for name, s in scores.items()}
 
 
 def measure(data: Dataset, **settings: Any) -> dict[str, Any]:

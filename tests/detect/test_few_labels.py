@@ -87,6 +87,14 @@ def test_mistakes_do_what_they_are_called(vae: VAE, digits: tuple[ArraySplit, Ar
     torch.testing.assert_close(right(x), right.head(vae(x)))
 
 
+def test_a_head_without_activations_is_one_linear_layer(vae: VAE) -> None:
+    linear, bent = (EncoderClassifier(vae, 10, mistakes=Mistakes(linear_head=on)).head.double() for on in (True, False))
+    a, b = (torch.randn(50, vae.settings.latent, dtype=torch.float64) for _ in range(2))
+    for head, is_linear in ((linear, True), (bent, False)):
+        sums = head(a) + head(b) - head(torch.zeros_like(a))
+        assert torch.allclose(head(a + b), sums, atol=1e-10) is is_linear
+
+
 def test_a_frozen_encoder_is_asked_once_and_a_moving_one_every_step(
     vae: VAE, digits: tuple[ArraySplit, ArraySplit], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import itertools
 import math
+import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -27,6 +29,7 @@ from holdfast.vicinity.attacks import (
     transfer,
     unbounded,
 )
+from holdfast.vicinity.attacks.common import filled
 from holdfast.vicinity.attacks.losses import dlr, log_odds, margin
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -303,6 +306,36 @@ def test_early_stop_finds_the_same_errors(attack: Attack) -> None:
     assert 0 < int((model(x).argmax(1) != y).sum()) < int(errors[0].sum()) < 40
     difference = int((errors[0] != errors[1]).sum())
     assert difference == 0 if attack is not square else difference <= 3  # the search draws other numbers then
+
+
+@pytest.mark.parametrize("attack", [pgd, apgd, square])
+def test_batches_that_shrink_can_be_filled_up(attack: Attack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU: few sizes, the same images."""
+    x, y = make_images(2, 40, torch.float64), torch.arange(40) % 3
+    model = make_net(5, 3).double().eval()
+    more: dict[str, Any] = {"radius": 0.06, "queries": 60} if attack is square else {"radius": 0.02, "steps": 12}
+    sizes: set[int] = set()
+    model.register_forward_pre_hook(lambda _, given: sizes.add(len(given[0])))
+    plain = attack(model, x, y, early_stop=True, generator=seeded(1), **more)
+    met = set(sizes)
+    sizes.clear()
+    module = sys.modules[attack.__module__]
+    monkeypatch.setattr(module, "few_sizes", lambda model, x, mode: partial(filled, model, len(x)))
+    found = attack(model, x, y, early_stop=True, generator=seeded(1), **more)
+    torch.testing.assert_close(found, plain, rtol=0, atol=1e-12)
+    assert sizes <= {1, 2, 4, 8, 16, 32, 40}
+    assert len(met) > len(sizes)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 11, 12])
+def test_a_filled_batch_has_the_logits_and_gradients_of_its_own_images(n: int) -> None:
+    model = make_net(3, 4).double().eval()
+    x = make_images(1, n, torch.float64).requires_grad_()
+    ends = [model(x), filled(model, 12, x)]
+    assert ends[1].shape == (n, 4)
+    slopes = [torch.autograd.grad(end.square().sum(), x)[0] for end in ends]
+    torch.testing.assert_close(ends[1], ends[0], rtol=0, atol=1e-14)
+    torch.testing.assert_close(slopes[1], slopes[0], rtol=0, atol=1e-14)
 
 
 def test_generators_repeat() -> None:

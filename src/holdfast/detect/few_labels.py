@@ -42,11 +42,13 @@ class Mistakes:
     """What the report's classifier did that it should not have; off by default.
 
     softmax_before_loss: probabilities are given to a loss that takes logits: with five classes it cannot fall below
-    log(1 + 4/e) = 0.905. sampled_z: a random draw of z is classified instead of its mean.
+    log(1 + 4/e) = 0.905. sampled_z: a random draw of z is classified instead of its mean. linear_head: nothing stands
+    between the layers of the head (the report names no activation), so that together they are one linear layer.
     """
 
     softmax_before_loss: bool = False
     sampled_z: bool = False
+    linear_head: bool = False
 
 
 class EncoderClassifier(nn.Module):
@@ -61,6 +63,8 @@ class EncoderClassifier(nn.Module):
         super().__init__()
         self.encoder, self.frozen, self.mistakes = encoder, frozen, mistakes or Mistakes()
         self.head = latent_head(encoder.settings.latent, num_classes)
+        if self.mistakes.linear_head:
+            self.head = nn.Sequential(*(layer for layer in self.head if isinstance(layer, nn.Linear)))
         if frozen:
             for parameter in encoder.parameters():
                 parameter.requires_grad_(False)

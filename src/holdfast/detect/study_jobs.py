@@ -267,6 +267,8 @@ def _heads(vae: VAE, bench: Bench) -> Record:
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(derive(bench.seed, "study/80-20")))
     kept, rest = order[: round(0.8 * len(labels))], order[round(0.8 * len(labels)) :]  # as the report split them
     ways = {
+        "frozen, all mistakes": ("frozen", Mistakes(True, True, True)),
+        "frozen, no activation in the head": ("frozen", Mistakes(linear_head=True)),
         "frozen, both mistakes": ("frozen", Mistakes(True, True)),
         "frozen, softmax before the loss": ("frozen", Mistakes(softmax_before_loss=True)),
         "frozen, z drawn at random": ("frozen", Mistakes(sampled_z=True)),

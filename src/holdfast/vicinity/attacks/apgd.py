@@ -18,6 +18,7 @@ from holdfast.vicinity.attacks.common import (
     Slopes,
     Target,
     borrowed,
+    few_sizes,
     first_look,
     make_goal,
     scores,
@@ -67,6 +68,7 @@ def apgd(
         return x.detach().clone()
     with borrowed(model, mode), torch.no_grad():
         goal = make_goal(model, x, y, target=target, loss=loss)
+        model = few_sizes(model, x, mode) if early_stop else model
         best = first_look(model, x, goal) if random_start else Best.nothing(x)
         for restart in range(restarts):
             start = ball.random(generator) if random_start or restart else ball.start

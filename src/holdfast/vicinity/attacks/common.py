@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from holdfast.borrow import evaluating, frozen_statistics
@@ -36,6 +38,23 @@ def borrowed(model: Model, mode: Mode) -> Iterator[None]:
     else:
         with frozen_statistics(model):
             yield
+
+
+def few_sizes(model: Model, x: Tensor, mode: Mode) -> Model:
+    """The model, filling up batches that shrank, so that it meets few sizes.
+
+    A GPU's libraries prepare every size of batch anew, which takes longer than many an attack. Only for modules in
+    evaluation mode, where images do not see each other.
+    """
+    if mode != "eval" or not isinstance(model, nn.Module) or not x.is_cuda:
+        return model
+    return partial(filled, model, len(x))
+
+
+def filled(model: Model, largest: int, x: Tensor) -> Tensor:
+    """Logits of a batch that was filled up with black to a power of two of images, or to the largest batch."""
+    missing = min(largest, 1 << (len(x) - 1).bit_length()) - len(x)
+    return model(F.pad(x, (0, 0) * (x.ndim - 1) + (0, missing)))[: len(x)] if missing > 0 else model(x)
 
 
 @dataclass(frozen=True, eq=False)

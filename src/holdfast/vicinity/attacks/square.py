@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from holdfast.errors import require
-from holdfast.vicinity.attacks.common import Mode, Model, Target, borrowed, first_look, make_goal, scores
+from holdfast.vicinity.attacks.common import Mode, Model, Target, borrowed, few_sizes, first_look, make_goal, scores
 from holdfast.vicinity.attacks.losses import LossName
 from holdfast.vicinity.norms import Ball, Norm, Space, make_ball
 
@@ -54,6 +54,7 @@ def square(
     propose = _linf_patch if norm == "linf" else _l2_patch
     with borrowed(model, mode), torch.no_grad():
         goal = make_goal(model, x, y, target=target, loss=loss)
+        model = few_sizes(model, x, mode) if early_stop else model
         best, index = first_look(model, x, goal), None
         position = ball.project(ball.start + (_stripes if norm == "linf" else _tiles)(ball, draw))
         point = ball.point(position)
