@@ -320,11 +320,36 @@ def test_batches_that_shrink_can_be_filled_up(attack: Attack, monkeypatch: pytes
     met = set(sizes)
     sizes.clear()
     module = sys.modules[attack.__module__]
-    monkeypatch.setattr(module, "few_sizes", lambda model, x, mode: partial(filled, model, len(x)))
+    monkeypatch.setattr(module, "prepared", lambda model, x, mode, **_: partial(filled, model, len(x)))
     found = attack(model, x, y, early_stop=True, generator=seeded(1), **more)
     torch.testing.assert_close(found, plain, rtol=0, atol=1e-12)
     assert sizes <= {1, 2, 4, 8, 16, 32, 40}
     assert len(met) > len(sizes)
+
+
+@pytest.mark.parametrize("early_stop", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+@pytest.mark.parametrize("attack", [pgd, apgd, square])
+def test_many_images_in_small_batches(attack: Attack, dtype: torch.dtype, early_stop: bool) -> None:
+    x, y = make_images(2, 40, dtype), torch.arange(40) % 3
+    model = make_net(5, 3).to(dtype).eval()
+    sizes: set[int] = set()
+    model.register_forward_pre_hook(lambda _, given: sizes.add(len(given[0])))
+    more: dict[str, Any] = {"radius": 0.06, "queries": 60} if attack is square else {"radius": 0.02, "steps": 12}
+    whole = attack(model, x, y, early_stop=early_stop, generator=seeded(1), **more)
+    assert max(sizes) == 40
+    sizes.clear()
+    found = attack(model, x, y, early_stop=early_stop, batch_size=7, generator=seeded(1), **more)
+    assert max(sizes) == 7
+    if dtype == torch.float64:
+        torch.testing.assert_close(found, whole, rtol=0, atol=1e-12)
+    wrong = [int((model(points).argmax(1) != y).sum()) for points in (whole, found)]
+    assert abs(wrong[0] - wrong[1]) <= 2  # short numbers round otherwise in other batches
+
+
+def test_a_batch_of_none_is_refused() -> None:
+    with pytest.raises(HoldfastError, match="batch_size must be >= 1, got 0"):
+        pgd(make_net(1, 3), make_images(1, 2), torch.tensor([0, 1]), radius=0.1, batch_size=0)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 11, 12])

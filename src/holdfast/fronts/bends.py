@@ -24,7 +24,7 @@ def bends(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], direction:
     model = getattr(model, "_orig_mod", model)  # a compiled graph cannot be differentiated twice
     named = dict(model.named_parameters())
     chosen = [name for name, p in named.items() if p.requires_grad] or list(named)
-    leaves = {name: p.detach().requires_grad_(name in chosen) for name, p in named.items()}
+    leaves = {name: p.detach().contiguous().requires_grad_(name in chosen) for name, p in named.items()}
     wanted = [leaves[name] for name in chosen]
     sizes = [leaf.numel() for leaf in wanted]
     parts = [part.view_as(leaf) for part, leaf in zip(torch.split(direction, sizes), wanted, strict=True)]

@@ -18,9 +18,9 @@ from holdfast.vicinity.attacks.common import (
     Slopes,
     Target,
     borrowed,
-    few_sizes,
     first_look,
     make_goal,
+    prepared,
     scores,
 )
 from holdfast.vicinity.attacks.losses import LossName
@@ -49,6 +49,7 @@ def apgd(
     space: Space = "pixel",
     scale: Tensor | Sequence[float] | None = None,
     early_stop: bool = False,
+    batch_size: int | None = None,
     generator: torch.Generator | None = None,
     bounds: tuple[float, float] = (0.0, 1.0),
     mode: Mode = "eval",
@@ -67,12 +68,12 @@ def apgd(
     if radius == 0:
         return x.detach().clone()
     with borrowed(model, mode), torch.no_grad():
+        model = prepared(model, x, mode, batch_size=batch_size, early_stop=early_stop)
         goal = make_goal(model, x, y, target=target, loss=loss)
-        model = few_sizes(model, x, mode) if early_stop else model
         best = first_look(model, x, goal) if random_start else Best.nothing(x)
         for restart in range(restarts):
             start = ball.random(generator) if random_start or restart else ball.start
-            _climb(model, ball, goal, best, start, steps, early_stop)
+            _climb(Slopes(model, batch_size), ball, goal, best, start, steps, early_stop)
         return best.point
 
 
@@ -160,9 +161,9 @@ class State:
         self.rises = torch.zeros_like(self.rises)
 
 
-def _climb(model: Model, ball: Ball, goal: Goal, best: Best, start: Tensor, steps: int, early_stop: bool) -> None:
+def _climb(slopes: Slopes, ball: Ball, goal: Goal, best: Best, start: Tensor, steps: int, early_stop: bool) -> None:
     """One run; what it finds goes to ``best``."""
-    slopes, index = Slopes(model), None
+    index = None
     if early_stop and bool(best.reached.any()):
         index = (~best.reached).nonzero().squeeze(1)
         ball, goal, start = ball.take(index), goal.take(index), start[index]
@@ -176,7 +177,7 @@ def _climb(model: Model, ball: Ball, goal: Goal, best: Best, start: Tensor, step
         position = state.move(ball, momentum=1 if done == 1 else MOMENTUM)
         point = ball.point(position)
         if done == steps:
-            logits = scores(model, point)
+            logits = scores(slopes.model, point)
             best.see(point, goal.value(logits), goal.reached(logits), index)
             return
         value, reached, gradient = slopes(point, goal)

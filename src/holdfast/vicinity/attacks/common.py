@@ -40,21 +40,28 @@ def borrowed(model: Model, mode: Mode) -> Iterator[None]:
             yield
 
 
-def few_sizes(model: Model, x: Tensor, mode: Mode) -> Model:
-    """The model, filling up batches that shrank, so that it meets few sizes.
+def prepared(model: Model, x: Tensor, mode: Mode, *, batch_size: int | None, early_stop: bool) -> Model:
+    """The model as an attack shows it images: no more than ``batch_size`` at once, in few sizes where batches shrink.
 
-    A GPU's libraries prepare every size of batch anew, which takes longer than many an attack. Only for modules in
-    evaluation mode, where images do not see each other.
+    A GPU's libraries prepare every size of batch anew, which takes longer than many an attack. Only modules in
+    evaluation mode are shown images that are not asked for: there images do not see each other.
     """
-    if mode != "eval" or not isinstance(model, nn.Module) or not x.is_cuda:
-        return model
-    return partial(filled, model, len(x))
+    require(batch_size is None or batch_size >= 1, f"batch_size must be >= 1, got {batch_size}")
+    largest = len(x) if batch_size is None else min(batch_size, len(x))
+    if early_stop and mode == "eval" and isinstance(model, nn.Module) and x.is_cuda:
+        model = partial(filled, model, largest)
+    return partial(in_parts, model, largest) if largest < len(x) else model
 
 
 def filled(model: Model, largest: int, x: Tensor) -> Tensor:
     """Logits of a batch that was filled up with black to a power of two of images, or to the largest batch."""
     missing = min(largest, 1 << (len(x) - 1).bit_length()) - len(x)
     return model(F.pad(x, (0, 0) * (x.ndim - 1) + (0, missing)))[: len(x)] if missing > 0 else model(x)
+
+
+def in_parts(model: Model, size: int, x: Tensor) -> Tensor:
+    """Logits of images that are shown so many at once."""
+    return model(x) if len(x) <= size else torch.cat([model(part) for part in torch.split(x, size)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +86,7 @@ class Goal:
         there = logits.argmax(1) == self.label
         return ~there if self.sign > 0 else there
 
-    def take(self, index: Tensor) -> Goal:
+    def take(self, index: Tensor | slice) -> Goal:
         return replace(self, label=self.label[index])
 
 
@@ -111,40 +118,48 @@ class Slopes:
     is multiplied by a weight that follows the size of its gradient, so that none of it falls out of range.
     """
 
-    def __init__(self, model: Model) -> None:
-        self.model = model
+    def __init__(self, model: Model, batch_size: int | None = None) -> None:
+        self.model, self.batch_size = model, batch_size
         self.weight: Tensor | None = None
 
     def __call__(self, x: Tensor, goal: Goal) -> tuple[Tensor, Tensor, Tensor]:
         """(value, reached, gradient): (B,), (B,), like x."""
+        size = self.batch_size or max(len(x), 1)
+        if len(x) <= size:
+            value, reached, gradient, self.weight = self._part(x, goal, self.weight)
+            return value, reached, gradient
+        cuts = [slice(first, first + size) for first in range(0, len(x), size)]
+        parts = [self._part(x[c], goal.take(c), None if self.weight is None else self.weight[c]) for c in cuts]
+        values, hits, gradients, weights = zip(*parts, strict=True)
+        self.weight = None if weights[0] is None else torch.cat(weights)
+        return torch.cat(values), torch.cat(hits), torch.cat(gradients)
+
+    def _part(self, x: Tensor, goal: Goal, weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         with torch.enable_grad():
             x = x.detach().requires_grad_()
             raw = self.model(x)
             logits = _wide(raw)
             value = goal.value(logits)
-            total = value.sum() if raw.dtype != torch.float16 else (value * self._weights(value)).sum()
+            if raw.dtype == torch.float16 and weight is None:
+                weight = torch.full_like(value.detach(), FIRST_WEIGHT)
+            total = value.sum() if weight is None else (value * weight).sum()
             gradient = torch.autograd.grad(total, x, allow_unused=True)[0] if total.requires_grad else None
         if gradient is None:  # a model that cuts its graph off: the trust checks will say so
             gradient = torch.zeros_like(x)
-        if raw.dtype == torch.float16:
-            gradient = self._in_range(gradient)
-        return value.detach(), goal.reached(logits.detach()), gradient
+        if weight is not None:
+            gradient, weight = _in_range(gradient, weight)
+        return value.detach(), goal.reached(logits.detach()), gradient, weight
 
     def take(self, index: Tensor) -> None:
         self.weight = None if self.weight is None else self.weight[index]
 
-    def _weights(self, value: Tensor) -> Tensor:
-        if self.weight is None or self.weight.shape != value.shape:
-            self.weight = torch.full_like(value.detach(), FIRST_WEIGHT)
-        return self.weight
 
-    def _in_range(self, gradient: Tensor) -> Tensor:
-        assert self.weight is not None
-        largest = gradient.detach().abs().amax((1, 2, 3)).to(self.weight.dtype)
-        lost, faint = ~largest.isfinite(), largest < 2.0**-8
-        factor = torch.where(lost, 2.0**-8, torch.where(faint, 2.0**8, 1.0))
-        self.weight = (self.weight * factor).clamp(2.0**-14, 2.0**15)
-        return gradient.float().nan_to_num(0.0, 0.0, 0.0)
+def _in_range(gradient: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradient without what was lost, and the weights that suit the next one."""
+    largest = gradient.detach().abs().amax((1, 2, 3)).to(weight.dtype)
+    lost, faint = ~largest.isfinite(), largest < 2.0**-8
+    factor = torch.where(lost, 2.0**-8, torch.where(faint, 2.0**8, 1.0))
+    return gradient.float().nan_to_num(0.0, 0.0, 0.0), (weight * factor).clamp(2.0**-14, 2.0**15)
 
 
 @dataclass(eq=False)

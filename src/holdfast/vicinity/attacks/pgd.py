@@ -18,9 +18,9 @@ from holdfast.vicinity.attacks.common import (
     Slopes,
     Target,
     borrowed,
-    few_sizes,
     first_look,
     make_goal,
+    prepared,
     scores,
 )
 from holdfast.vicinity.attacks.losses import LossName
@@ -46,6 +46,7 @@ def pgd(
     scale: Tensor | Sequence[float] | None = None,
     keep: Literal["best", "last"] = "best",
     early_stop: bool = False,
+    batch_size: int | None = None,
     generator: torch.Generator | None = None,
     bounds: tuple[float, float] = (0.0, 1.0),
     mode: Mode = "eval",
@@ -62,6 +63,7 @@ def pgd(
     keep: the best point of each sample among all seen, or the last, as the textbook has it.
     early_stop: leave samples alone once they reach the goal. Faster, same error; but it asks the device after each
     step, so it cannot be captured, and points found are no stronger than they need to be.
+    batch_size: how many images the model is shown at once; None is all.
     mode: "eval" puts a module into evaluation mode for the time; "as-is" takes it as it is.
     """
     ball = make_ball(x, radius=radius, norm=norm, space=space, scale=scale, bounds=bounds)
@@ -76,14 +78,15 @@ def pgd(
         return x.detach().clone()
     length = default_step(radius, steps) if step_size is None else step_size
     with borrowed(model, mode), torch.no_grad():
+        model = prepared(model, x, mode, batch_size=batch_size, early_stop=early_stop)
         goal = make_goal(model, x, y, target=target, loss=loss)
         if keep == "last":
-            return _last(Slopes(model), ball, goal, length, steps, ball.random(generator) if random_start else None)
-        model = few_sizes(model, x, mode) if early_stop else model
+            start = ball.random(generator) if random_start else ball.start
+            return _last(Slopes(model, batch_size), ball, goal, length, steps, start)
         best = first_look(model, x, goal) if random_start else Best.nothing(x)
         for restart in range(restarts):
             start = ball.random(generator) if random_start or restart else ball.start
-            _climb(model, ball, goal, best, start, length, steps, early_stop)
+            _climb(Slopes(model, batch_size), ball, goal, best, start, length, steps, early_stop)
         return best.point
 
 
@@ -107,10 +110,10 @@ def default_step(radius: float, steps: int) -> float:
 
 
 def _climb(
-    model: Model, ball: Ball, goal: Goal, best: Best, start: Tensor, length: float, steps: int, early_stop: bool
+    slopes: Slopes, ball: Ball, goal: Goal, best: Best, start: Tensor, length: float, steps: int, early_stop: bool
 ) -> None:
     """One run; what it finds goes to ``best``."""
-    slopes, position, index = Slopes(model), start, None
+    position, index = start, None
     if early_stop and bool(best.reached.any()):  # an earlier run was there already
         index = (~best.reached).nonzero().squeeze(1)
         ball, goal, position = ball.take(index), goal.take(index), position[index]
@@ -129,12 +132,12 @@ def _climb(
     if len(position) == 0:
         return
     point = ball.point(position)
-    logits = scores(model, point)
+    logits = scores(slopes.model, point)
     best.see(point, goal.value(logits), goal.reached(logits), index)
 
 
-def _last(slopes: Slopes, ball: Ball, goal: Goal, length: float, steps: int, start: Tensor | None) -> Tensor:
-    position = ball.start if start is None else start
+def _last(slopes: Slopes, ball: Ball, goal: Goal, length: float, steps: int, start: Tensor) -> Tensor:
+    position = start
     for _ in range(steps):
         _, _, gradient = slopes(ball.point(position), goal)
         position = ball.project(position + length * ball.ascent(gradient))

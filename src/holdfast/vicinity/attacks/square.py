@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from holdfast.errors import require
-from holdfast.vicinity.attacks.common import Mode, Model, Target, borrowed, few_sizes, first_look, make_goal, scores
+from holdfast.vicinity.attacks.common import Mode, Model, Target, borrowed, first_look, make_goal, prepared, scores
 from holdfast.vicinity.attacks.losses import LossName
 from holdfast.vicinity.norms import Ball, Norm, Space, make_ball
 
@@ -35,6 +35,7 @@ def square(
     space: Space = "pixel",
     scale: Tensor | Sequence[float] | None = None,
     early_stop: bool = False,
+    batch_size: int | None = None,
     generator: torch.Generator | None = None,
     bounds: tuple[float, float] = (0.0, 1.0),
     mode: Mode = "eval",
@@ -53,8 +54,8 @@ def square(
     draw = _Draw(x.device, generator)
     propose = _linf_patch if norm == "linf" else _l2_patch
     with borrowed(model, mode), torch.no_grad():
+        model = prepared(model, x, mode, batch_size=batch_size, early_stop=early_stop)
         goal = make_goal(model, x, y, target=target, loss=loss)
-        model = few_sizes(model, x, mode) if early_stop else model
         best, index = first_look(model, x, goal), None
         position = ball.project(ball.start + (_stripes if norm == "linf" else _tiles)(ball, draw))
         point = ball.point(position)
