@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from holdfast.data import ArraySplit, load
-from holdfast.detect import LoopSettings
-from holdfast.detect.monitor import Monitor, fit_monitor
+from holdfast.detect import LoopSettings, Monitor, fit_monitor
 
 QUICK = {
     "vae_loop": LoopSettings(epochs=6, lr=3e-3, batch_size=50),

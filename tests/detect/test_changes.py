@@ -10,7 +10,7 @@ from holdfast.data.anomalies import make_digits_anomalies
 from holdfast.data.anomalies.damage import DAMAGES
 from holdfast.detect import LoopSettings, train_rotation
 from holdfast.detect.changes import CHANGES, blurred, change_each, flattened, mixed, pasted
-from holdfast.detect.monitor import rotation_card
+from holdfast.detect.rotation import rotation_card
 from holdfast.detect.seen import TURNS, RotationSight
 
 

@@ -11,10 +11,11 @@ import pytest
 import torch
 
 from holdfast.data.anomalies import AnomalySet, make_digits_anomalies
-from holdfast.detect import study, study_jobs
+from holdfast.detect import study
 from holdfast.detect.evaluation import auroc
-from holdfast.detect.study import read_study, run_study, slim
-from holdfast.detect.study_jobs import QUICK, Bench, Record
+from holdfast.detect.study import QUICK, Bench, Record, read_study, run_study, slim
+from holdfast.detect.study.judging import report_cut
+from holdfast.detect.study.report import report_job
 from holdfast.errors import HoldfastError
 from holdfast.reports.study_tables import FAITHFUL, markdown
 
@@ -39,14 +40,14 @@ def digits(seed: int) -> AnomalySet:
 def test_it_runs_and_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(study.JOBS)[:3] == [FAITHFUL, "ours", "labels-fixmatch"]
     assert len(study.JOBS) == 15
-    short = (FAITHFUL, "ours", "ours-labelled", "labels-rotation")
-    monkeypatch.setattr(study, "JOBS", {name: study.JOBS[name] for name in short})
+    short = (FAITHFUL, "ours", "labels-rotation", "ours-labelled")
+    monkeypatch.setattr("holdfast.detect.study.run.JOBS", {name: study.JOBS[name] for name in short})
     said: list[str] = []
     assert run_study(digits, tmp_path, TINY, minutes=-1, note=said.append) == 0
     assert read_study(tmp_path) == []
     assert said == ["out of time: run the same command again to continue"]
     assert run_study(digits, tmp_path, TINY, part=(2, 2)) == 0
-    assert [r["job"] for r in read_study(tmp_path)] == ["ours", "labels-rotation"]
+    assert [r["job"] for r in read_study(tmp_path)] == ["ours", "ours-labelled"]
     assert run_study(digits, tmp_path, TINY, part=(1, 2)) == 0
     records = read_study(tmp_path)
     assert tuple(r["job"] for r in records) == short
@@ -95,8 +96,8 @@ def test_a_rate_that_diverges_is_a_result_and_a_break_is_not(tmp_path: Path, mon
     def breaks(bench: Bench) -> Record:
         raise RuntimeError("out of memory")
 
-    wild = partial(study.report_job, latent=2, lr=1e30)
-    monkeypatch.setattr(study, "JOBS", {"breaks": breaks, "wild": wild})
+    wild = partial(report_job, latent=2, lr=1e30)
+    monkeypatch.setattr("holdfast.detect.study.run.JOBS", {"breaks": breaks, "wild": wild})
     said: list[str] = []
     assert run_study(digits, tmp_path, TINY, note=said.append) == 1
     assert "RuntimeError: out of memory" in said[0]
@@ -107,6 +108,6 @@ def test_a_rate_that_diverges_is_a_result_and_a_break_is_not(tmp_path: Path, mon
 
 def test_the_reports_cut_is_made_on_the_test_set_itself() -> None:
     scores, truth = torch.tensor([0.0, 1.0, 2.0, 10.0]), torch.tensor([False, False, True, True])
-    assert study_jobs._report_cut(scores, truth) == {
+    assert report_cut(scores, truth) == {
         "anomalies found": 1, "anomalies": 2, "normal passed": 2, "normal": 2
     }  # fmt: skip

@@ -14,7 +14,9 @@ from holdfast.detect.seen import TURNS, Images
 from holdfast.detect.vae import resident
 from holdfast.errors import require
 from holdfast.losses import cross_entropy
-from holdfast.models import Built, build_model
+from holdfast.models import Built, ModelCard, Normalised, build_model
+from holdfast.models.heads import find_head, width
+from holdfast.models.normalise import numbers
 from holdfast.rng import derive
 from holdfast.train.precision import autocast, kernels
 
@@ -79,3 +81,19 @@ def pixel_statistics(x: Tensor) -> tuple[list[float], list[float]]:
     values = x.double() / 255
     mean, std = values.mean((0, 2, 3)), values.std((0, 2, 3), unbiased=False)
     return mean.tolist(), std.clamp(min=1 / 255).tolist()
+
+
+def rotation_card(built: Built, shape: tuple[int, int, int]) -> ModelCard:
+    """What a saved encoder is: its classes are the turns and, where it learned them, the changes."""
+    model: Normalised = built.model
+    turns = ("0°", "90°", "180°", "270°")
+    names = (*turns, *CHANGES)[: width(find_head(model)[1])]
+    return ModelCard(
+        name=built.name,
+        num_classes=len(names),
+        classes=names,
+        in_channels=shape[0],
+        image_size=(shape[1], shape[2]),
+        mean=numbers(model.mean),
+        std=numbers(model.std),
+    )

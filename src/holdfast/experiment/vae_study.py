@@ -6,8 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.data.anomalies import AnomalySet, make_digits_anomalies, make_fashion_anomalies, read_anomalies
-from holdfast.detect.study import read_study, run_study
-from holdfast.detect.study_jobs import QUICK, StudySettings
+from holdfast.detect.study import QUICK, StudySettings, read_study, run_study
 from holdfast.errors import require
 from holdfast.files import write_atomic
 from holdfast.reports.study import write_study

@@ -1,0 +1,119 @@
+"""``holdfast detect score`` and ``predict``: a row a picture, in a CSV that is whole or not there."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from holdfast.borrow import evaluating
+from holdfast.data.heaps import open_pictures
+from holdfast.detect.monitor import Monitor
+from holdfast.detect.seen import batches
+from holdfast.errors import require
+from holdfast.experiment.detection.sources import DETECTOR, Source, shape_for
+from holdfast.files import replacing
+from holdfast.models import load_model
+from holdfast.train.api import resolve_device
+
+COLUMNS = ("picture", "score", "flag", "reason")
+PREDICTIONS = ("picture", "label", "confidence", "unknown", "reason")
+
+
+@dataclass(frozen=True)
+class ScoreSummary:
+    """How many pictures were scored and how many of them flagged."""
+
+    pictures: int
+    flagged: int
+    out: Path
+
+
+def detect_score(
+    folder: str | Path,
+    data: Source,
+    out_csv: str | Path,
+    *,
+    root: str | Path | None = None,
+    split: str = "train",
+    batch_size: int = 256,
+    workers: int = 4,
+    device: str = "auto",
+    progress: Callable[[int, int], None] | None = None,
+) -> ScoreSummary:
+    """A CSV with a score, a flag (0 or 1) and a reason a picture; written as it grows, put in place when whole."""
+    monitor = Monitor.load(folder, device=resolve_device(device))
+    pictures = open_pictures(data, root=root, split=split, shape=monitor.shape)
+    require(len(pictures) > 0, "there is no picture to score; give at least one")
+    done = flagged = 0
+    with _growing_csv(Path(out_csv), COLUMNS) as write:
+        for part in monitor.stream(pictures, batch_size=batch_size, workers=workers):
+            for score, flag, reason in zip(part.scores.tolist(), part.flags.tolist(), part.reasons, strict=True):
+                write([pictures.describe(done), f"{score:.6g}", int(flag), reason])
+                done += 1
+                flagged += flag
+            if progress is not None:
+                progress(done, len(pictures))
+    return ScoreSummary(done, flagged, Path(out_csv))
+
+
+def predict(
+    run: str | Path,
+    data: Source,
+    out_csv: str | Path,
+    *,
+    detector: str | Path | None = None,
+    root: str | Path | None = None,
+    split: str = "test",
+    batch_size: int = 256,
+    workers: int = 4,
+    device: str = "auto",
+    progress: Callable[[int, int], None] | None = None,
+) -> ScoreSummary:
+    """A CSV with label, confidence and, where the run carries a detector, an "unknown" flag with its reason.
+
+    run: the folder of a trained classifier. detector: a folder of one; by default ``detector`` in the run.
+    """
+    where = resolve_device(device)
+    model, card = load_model(run)
+    model = model.to(where)
+    home = Path(run) / DETECTOR if detector is None else Path(detector)
+    require(detector is None or home.is_dir(), f"no detector in {home}; fit one with --run {run}")
+    monitor = Monitor.load(home, device=where) if home.is_dir() else None
+    pictures = open_pictures(data, root=root, split=split, shape=shape_for(card))
+    require(len(pictures) > 0, "there is no picture to judge; give at least one")
+    require(
+        pictures.shape[0] == card.in_channels,
+        f"the model takes images of {card.in_channels} channels, these have {pictures.shape[0]}; convert them",
+    )
+    done = flagged = 0
+    with _growing_csv(Path(out_csv), PREDICTIONS) as write, evaluating(model), torch.no_grad():
+        for x in batches(pictures, where, batch_size=batch_size, workers=workers):
+            confidence, label = model(x).float().softmax(1).max(1)
+            judged = None if monitor is None else monitor.judge(monitor.sight.look(x).to("cpu"))
+            for i, (sure, own) in enumerate(zip(confidence.tolist(), label.tolist(), strict=True)):
+                flag = None if judged is None else int(judged.flags[i])
+                reason = "" if judged is None else judged.reasons[i]
+                unknown = "" if flag is None else flag
+                write([pictures.describe(done), card.classes[own], f"{sure:.6g}", unknown, reason])
+                done += 1
+                flagged += flag or 0
+            if progress is not None:
+                progress(done, len(pictures))
+    return ScoreSummary(done, flagged, Path(out_csv))
+
+
+@contextmanager
+def _growing_csv(path: Path, columns: Sequence[str]) -> Iterator[Callable[[Sequence[object]], object]]:
+    """Rows go to a file beside the target, which takes its place when all are there."""
+    with (
+        replacing(path) as temporary,
+        temporary.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file,
+    ):
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        yield writer.writerow

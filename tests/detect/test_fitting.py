@@ -1,0 +1,83 @@
+"""Fitting a detector: what is learned from, what is held out, what cannot be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from holdfast.data import ArraySplit
+from holdfast.detect import LoopSettings, fit_monitor
+from holdfast.errors import HoldfastError
+from holdfast.models import build_model
+from tests.detect.conftest import QUICK
+
+
+def test_the_seed_decides_everything(normal: Tensor) -> None:
+    loop = LoopSettings(epochs=1)
+    first, again = (fit_monitor(normal, scores="elbo", vae_loop=loop, seed=3) for _ in range(2))
+    other = fit_monitor(normal, scores="elbo", vae_loop=loop, seed=4)
+    assert torch.equal(first.score(normal[:9]), again.score(normal[:9]))
+    assert first.threshold == again.threshold != other.threshold
+
+
+def test_nothing_held_out_is_trained_on(normal: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    from holdfast.detect import fitting as module
+
+    seen = {}
+    real = module.train_vae
+
+    def spy(images: Tensor, *rest: object, **named: object) -> object:
+        seen["vae"] = images
+        return real(images, *rest, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "train_vae", spy)
+    fit_monitor(normal, scores="reconstruction", vae_loop=LoopSettings(epochs=1), held_out=0.3)
+    assert len(seen["vae"]) == len(normal) - round(0.3 * len(normal))
+    train, scale, level = module._parts(normal, 0.3, 0)
+    assert sorted([*train.tolist(), *scale.tolist(), *level.tolist()]) == list(range(len(normal)))
+    assert torch.equal(seen["vae"], normal[train])
+
+
+def test_around_a_classifier(normal: Tensor, fresh: ArraySplit, tmp_path: Path) -> None:
+    model = build_model("convnet", num_classes=5, in_channels=1, image_size=16).model
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    made = fit_monitor(normal, classifier=model, scores=("energy", "knn", "vim", "mahalanobis"))
+    assert torch.isfinite(made.score(fresh.images)).all()
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+    with pytest.raises(HoldfastError, match="only encoders from build_model"):
+        made.save(tmp_path / "nowhere")
+
+
+class TestBadInput:
+    def test_constant_images_to_learn_from(self) -> None:
+        with pytest.raises(HoldfastError, match="the same score, so it has no scale"):
+            fit_monitor(torch.zeros(60, 1, 8, 8, dtype=torch.uint8), scores="knn", **QUICK)
+
+    @pytest.mark.parametrize("n", [0, 3])
+    def test_too_few_images(self, n: int) -> None:
+        with pytest.raises(HoldfastError, match=f"{n} images with held_out 0.2 leave"):
+            fit_monitor(torch.zeros(n, 1, 8, 8, dtype=torch.uint8))
+
+    def test_too_few_for_the_rate(self, normal: Tensor) -> None:
+        with pytest.raises(HoldfastError, match="needs at least 99 held-out normal samples"):
+            fit_monitor(normal[:60], scores="elbo", vae_loop=LoopSettings(epochs=1), false_alarm_rate=0.01)
+
+    @pytest.mark.parametrize(
+        ("scores", "message"),
+        [
+            ("knnn", "unknown score 'knnn'; did you mean 'knn'"),
+            (("fused", "knn"), "fused is a choice of its own"),
+            ("msp", "scores of logits need a classifier"),
+            ((), "no score named"),
+        ],
+    )
+    def test_scores_that_cannot_be(self, normal: Tensor, scores: str, message: str) -> None:
+        with pytest.raises(HoldfastError, match=message):
+            fit_monitor(normal, scores=scores)
+
+    def test_rotation_beside_a_classifier(self, normal: Tensor) -> None:
+        with pytest.raises(HoldfastError, match="rotation needs an encoder of its own"):
+            fit_monitor(normal, scores="rotation", classifier=nn.Flatten())
