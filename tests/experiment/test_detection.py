@@ -19,6 +19,7 @@ from holdfast.data.heaps import open_pictures
 from holdfast.errors import HoldfastError
 from holdfast.experiment.detection import describe, detect_evaluate, detect_fit, detect_score, predict, summary_text
 from holdfast.reports import html
+from holdfast.reports.blocks import Table
 from holdfast.reports.runfiles import RunFiles
 from holdfast.reports.sections.describe import describe as describe_section
 from holdfast.reports.sections.unknown import detect as detect_section
@@ -204,3 +205,27 @@ def test_a_run_carries_its_detector(pictures: Path, tmp_path: Path) -> None:
         predict(run, noise, tmp_path / "x.csv", detector=tmp_path / "none", device="cpu")
     with pytest.raises(HoldfastError, match="where shall the detector go"):
         detect_fit(pictures / "normal", device="cpu")
+
+
+def test_pages_say_what_was_found(detector: Path, pictures: Path, tmp_path: Path) -> None:
+    found = detect_evaluate(detector, pictures / "known", pictures / "new", tmp_path / "e", device="cpu", workers=0,
+                            resamples=20)  # fmt: skip
+    page = (tmp_path / "e" / "report.html").read_text(encoding="utf-8")
+    values = {f.name: f for f in found if f.where == {"score": "fused"}}
+    assert f"detector: tells anomalies from normal images with an AUROC of {100 * values['auroc'].value:.1f}" in page  # type: ignore[operator]
+    assert "nothing measured" not in page
+    confusion = values["auroc"].evidence["confusion"]
+    section = detect_section([RunFiles("detector", findings=found)])
+    assert section is not None
+    (table,) = (b for b in section.blocks if isinstance(b, Table) and b.caption.startswith("At the threshold"))
+    assert [[c.text for c in row] for row in table.rows] == [
+        ["normal", str(confusion["true_negative"]), str(confusion["false_positive"])],
+        ["anomalous", str(confusion["false_negative"]), str(confusion["true_positive"])],
+    ]
+    assert "Where fused lies" in str(section)
+    describe("digits", tmp_path / "m", epochs=1, device="cpu")
+    page = (tmp_path / "m" / "report.html").read_text(encoding="utf-8")
+    assert "digits: its code tells" in page
+    assert page.count('class="gallery wide"') == 3
+    describe(pictures / "known", tmp_path / "n", detector=detector, device="cpu")
+    assert "known: a map of 60 images without labels" in (tmp_path / "n" / "report.html").read_text(encoding="utf-8")

@@ -60,10 +60,13 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Gallery:
+    """Pictures with their titles. wide: each is a row of images, drawn as wide as the page and one below the other."""
+
     kind: ClassVar[str] = "gallery"
     title: str
     pictures: tuple[Picture, ...]
     note: str = ""
+    wide: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ def sentence(arm: Arm) -> str:
     """One arm: its numbers, then what drops."""
     average, aligned, conflicting = (_measured(arm, m) for m in (AVERAGE, ALIGNED, CONFLICTING))
     if average is None:
-        return f"{arm.label}: {_progress(arm)}"
+        return f"{arm.label}: {_detection(arm) or _map(arm) or _progress(arm)}"
     numbers = [f"{share(average)} % on average"]
     if aligned is None or conflicting is None:
         weakest = _weakest(arm)
@@ -74,6 +74,27 @@ def _weakest(arm: Arm) -> str:
             name, spread = min(parts.items(), key=lambda item: _mean(item[1]))
             return f"weakest {key}: {name}, {share(spread)} %"
     return ""
+
+
+def _detection(arm: Arm) -> str:
+    """What a detector finds and what it alarms for nothing."""
+    names = ("auroc", "recall", "false_alarm_rate")
+    auroc, recall, alarms = (_measured(arm, Measure(name, (("score", "fused"),), "detect")) for name in names)
+    if auroc is None:
+        return ""
+    told = f"tells anomalies from normal images with an AUROC of {share(auroc)} %"
+    if recall is None or alarms is None:
+        return told
+    return f"{told}; at its threshold it flags {share(recall)} % of them and {share(alarms)} % of the normal ones"
+
+
+def _map(arm: Arm) -> str:
+    """How far the classes of a described set lie apart."""
+    linear, near = (_measured(arm, Measure(name, (), "describe")) for name in ("linear", "knn"))
+    if linear is not None and near is not None:
+        return f"its code tells {share(linear)} % of the classes by a linear probe, {share(near)} % by neighbours"
+    drawn = [f.n for m, found in arm.found.items() if (m.front, m.name) == ("describe", "map") for f in found]
+    return f"a map of {drawn[0]:,} images without labels" if drawn else ""
 
 
 def _progress(arm: Arm) -> str:

@@ -41,9 +41,9 @@ def write_report(runs: Sequence[RunFiles], path: str | Path, *, images: bool = T
     return path
 
 
-def report(findings: Iterable[Finding], path: str | Path) -> Path:
+def report(findings: Iterable[Finding], path: str | Path, *, name: str = "model") -> Path:
     """Write the report of bare findings, of a model that was not trained here."""
-    return write_report([RunFiles(name="model", findings=tuple(findings))], path)
+    return write_report([RunFiles(name=name, findings=tuple(findings))], path)
 
 
 def render(runs: Sequence[RunFiles], *, images: bool = True) -> str:

@@ -63,7 +63,7 @@ def describe(
     found = describe_findings(made, labels, classes)
     out = Path(out)
     write_findings(out / "findings.json", found, model={"latent": vae.settings.latent}, data={"name": str(data)})
-    report(found, out / "report.html")
+    report(found, out / "report.html", name=data.name if isinstance(data, Dataset) else Path(str(data)).name)
     return found
 
 

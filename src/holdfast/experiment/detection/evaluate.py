@@ -64,7 +64,7 @@ def detect_evaluate(
     if out is not None:
         out = Path(out)
         write_findings(out / "findings.json", found, model={"detector": str(folder)}, data={"name": "evaluation"})
-        report(found, out / "report.html")
+        report(found, out / "report.html", name=Path(folder).name)
     return tuple(found)
 
 

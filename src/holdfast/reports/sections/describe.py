@@ -68,7 +68,7 @@ def _strips(finding: Finding) -> Iterator[Gallery]:
             if isinstance(png, str) and is_png(png)
         )
         if pictures:
-            yield Gallery(TITLES.get(name, str(name)), pictures)
+            yield Gallery(TITLES.get(name, str(name)), pictures, wide=True)
 
 
 def _is_point(value: object) -> bool:

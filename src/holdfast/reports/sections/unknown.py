@@ -22,20 +22,23 @@ COLUMNS = (
     ("fpr95", "FPR95"),
     ("precision", "precision"),
     ("recall", "recall"),
+    ("f1", "F1"),
     ("false_alarm_rate", "false alarms"),
 )
 
 KINDS = (("roc", "ROC", "false alarms, %"), ("pr", "Precision and recall", "recall, %"))
 """Curves: key in the evidence, title, and what the axis says."""
 MOST_SCORES = 4
+JOINED = "fused"
+"""The score of a detector that its threshold cuts."""
 
 
 def unknown(runs: Sequence[RunFiles]) -> Section | None:
     """A classifier's own scores on foreign images."""
     lead = (
         "Foreign images against test images. AUROC is the chance that a foreign image scores above a known one; FPR95 "
-        "is the share of known images flagged when 95 % of the foreign ones are caught. Precision, recall and false "
-        "alarms are at a threshold set on other test images."
+        "is the share of known images flagged when 95 % of the foreign ones are caught. Precision, recall, F1 and "
+        "false alarms are at a threshold set on other test images."
     )
     return _section(runs, "unknown", "Unknown inputs", lead)
 
@@ -44,8 +47,8 @@ def detect(runs: Sequence[RunFiles]) -> Section | None:
     """A detector on data whose anomalies are known."""
     lead = (
         "Anomalies against normal images. AUROC is the chance that an anomaly scores above a normal image; FPR95 is "
-        "the share of normal images flagged when 95 % of the anomalies are caught. Precision, recall and false alarms "
-        "are at the detector's own threshold, which was set on held-out normal images before."
+        "the share of normal images flagged when 95 % of the anomalies are caught. Precision, recall, F1 and false "
+        "alarms are at the detector's own threshold, which was set on held-out normal images before."
     )
     return _section(runs, "detect", "Detection", lead)
 
@@ -54,7 +57,7 @@ def _section(runs: Sequence[RunFiles], front: str, title: str, lead: str) -> Sec
     groups = [arm for arm in arms(runs) if any(m.front == front for m in arm.found)]
     if not groups:
         return None
-    blocks: list[Block] = [_table(arm, front, groups) for arm in groups]
+    blocks: list[Block] = [block for arm in groups for block in (_table(arm, front, groups), *_confusion(arm, front))]
     alone = len(groups) == 1
     charts = [_bars(groups, front), *(_curves(groups[0], front, alone=True) if alone else _between(groups, front))]
     blocks.append(Side(tuple(chart for chart in charts if chart is not None)))
@@ -100,6 +103,24 @@ def _table(arm: Arm, front: str, groups: Sequence[Arm]) -> Table:
     return Table(caption, columns, tuple(rows), " ".join(dict.fromkeys(notes)))
 
 
+def _confusion(arm: Arm, front: str) -> Iterator[Table]:
+    """What a detector's threshold makes of each kind; of several seeds, the first's."""
+    for finding in arm.found.get(Measure("auroc", (("score", JOINED),), front), ())[:1]:
+        counts: Any = finding.evidence.get("confusion")
+        threshold = finite(finding.evidence.get("threshold"))
+        names = ("true_negative", "false_positive", "false_negative", "true_positive")
+        if (
+            not isinstance(counts, Mapping)
+            or threshold is None
+            or not all(isinstance(counts.get(n), int) for n in names)
+        ):
+            continue
+        cells = [Cell(f"{counts[name]:,}", counts[name]) for name in names]
+        columns = (Column("truth"), Column("passed", numeric=True), Column("flagged", numeric=True))
+        rows = ((Cell("normal"), *cells[:2]), (Cell("anomalous"), *cells[2:]))
+        yield Table(f"At the threshold, {number('score', threshold)} of {JOINED}", columns, rows)
+
+
 def _bars(groups: Sequence[Arm], front: str) -> Chart | None:
     names = list(dict.fromkeys(score for arm in groups for score in _scores(arm, front)))
     if not names:
@@ -142,7 +163,7 @@ def _between(groups: Sequence[Arm], front: str) -> Iterator[Chart]:
 
 
 def _curves(arm: Arm, front: str, *, alone: bool) -> Iterator[Chart]:
-    """ROC and precision-recall of a model's best scores, and the histogram of the best one."""
+    """ROC and precision-recall of a model's best scores, and the histogram of the one that is cut, or of the best."""
     ranked, of = _ranked(arm, front), "" if alone else f", {arm.label}"
     suffix = "" if alone else f"-{arm.number}"
     for key, title, _ in KINDS:
@@ -153,7 +174,7 @@ def _curves(arm: Arm, front: str, *, alone: bool) -> Iterator[Chart]:
         ]
         if lines:
             yield Chart(f"{title}{of}", _drawn(lines, f"{front}-{key}{suffix}", key))
-    for score, finding in ranked[:1]:
+    for score, finding in ([r for r in ranked if r[0] == JOINED] or ranked)[:1]:
         chart = _histogram(finding, score, f"{front}-histogram{suffix}")
         if chart is not None:
             yield Chart(f"{chart.title}{of}", chart.svg, note=chart.note)
@@ -185,11 +206,14 @@ def _histogram(finding: Finding, score: str, id: str) -> Chart | None:
         total = sum(values[name])
         shares = [v / total for v in values[name]]
         top = max(top, *shares)
-        lines.append(Line(name, (tuple((float(i), s) for i, s in enumerate(shares)),), colour))
+        middles = [low + (i + 0.5) * (high - low) / len(shares) for i in range(len(shares))]
+        lines.append(Line(name, (tuple(zip(middles, shares, strict=True)),), colour))
     if not lines:
         return None
-    svg = line_chart(lines, id=id, title=f"Images by {score}", x_label="bin", y_range=(0.0, top), share=True)
-    note = f"Bins from {number('score', low)} to {number('score', high)}."
+    svg = line_chart(
+        lines, id=id, title=f"Images by {score}", x_label="score", y_range=(0.0, top), share=True, whole=False
+    )
+    note = f"{len(lines[0].points)} bins."
     threshold = finite(finding.evidence.get("threshold"))
     if threshold is not None:
         note += f" Above {number('score', threshold)} an image is flagged."

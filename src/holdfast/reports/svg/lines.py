@@ -46,12 +46,14 @@ def line_chart(
     log: bool = False,
     share: bool = False,
     direct: bool = True,
+    whole: bool = True,
 ) -> Markup:
     """Series over whole numbers.
 
     log: the axis is logarithmic; y_range must be positive then.
     share: values are shares, the axis is in percent.
     direct: each series is named where it ends; otherwise the page has a legend.
+    whole: False for series over any numbers.
     """
     named = [line for line in lines if not line.thin and line.points]
     labels = [shorten(line.label, LONGEST_LABEL) if direct else "" for line in named]
@@ -71,7 +73,7 @@ def line_chart(
         y = y_of(tick)
         parts.append(tag("line", class_="grid", x1=left, x2=WIDTH - right, y1=y, y2=y))
         parts.append(tag("text", text, class_="tick", x=left - 8, y=y + 4, text_anchor="end"))
-    for tick in linear_ticks(x_low, x_high, whole=True, most=7):
+    for tick in linear_ticks(x_low, x_high, whole=whole, most=7):
         place = {"x": x_of(tick), "y": height - bottom + 18}
         parts.append(tag("text", tick_text(tick), class_="tick", text_anchor="middle", **place))
     middle = (left + WIDTH - right) / 2
