@@ -15,8 +15,10 @@ from sklearn import metrics
 from holdfast.detect.study import JOBS, in_order
 from holdfast.errors import HoldfastError
 from holdfast.reports.markdown import table
-from holdfast.reports.study import ranking, render_study, verdict
+from holdfast.reports.study import render_study, sentences, verdict
+from holdfast.reports.study_charts import histogram, panel, ranking
 from holdfast.reports.study_tables import FAITHFUL, intervals, markdown, squared_error, training
+from holdfast.reports.svg import Line
 
 PNG = "iVBORw0KGgo="
 
@@ -95,8 +97,13 @@ def test_every_figure_is_there(records: list[dict[str, Any]]) -> None:
 
 
 def test_the_verdict_and_the_tables_say_the_same(records: list[dict[str, Any]]) -> None:
-    assert "ours, fused: AUROC 0.975 ± 0.007" in verdict(records)
-    assert "81.0 ± 0.0 % right with the report's mistakes, 94.0 ± 0.0 % without" in verdict(records)
+    assert verdict(records) == "AUROC 0.900 ± 0.000 the report's way, 0.975 ± 0.007 ours"
+    said = dict(sentences(records))
+    assert said["ours, fused"] == "AUROC 0.975 ± 0.007, average precision 0.500 ± 0.000."
+    assert said["head on the frozen encoder"] == (
+        "81.0 ± 0.0 % right with the report's mistakes, 94.0 ± 0.0 % without."
+    )
+    assert verdict(records[3:4]) == "1 results of a study"
     text = markdown(records)
     assert "| ours | fused | 0.975 ± 0.007 |" in text.replace("\\", "")
     assert "| fixmatch | 0.9600 ± 0.0000 |" in text
@@ -117,14 +124,42 @@ def test_the_squared_error_is_what_the_gaussian_leaves_beside_its_constant(recor
         own["settings"] = own["settings"] | {"sigma": sigma}
         assert squared_error(own) == pytest.approx(13.77)
     assert "| 13.770 |" in markdown([own])
+    own["history"] = [own["history"][0] | {"kl": 8.08}]
+    assert "| 21.850 | 13.770 | 8.080 |" in markdown(
+        [own]
+    )  # ELBO, reconstruction, KL: a column of the report's Table 1
     assert "| 600.000 |" in markdown([own])
     assert squared_error(own | {"settings": own["settings"] | {"sigma": None}}) is None
+
+
+def test_each_set_has_its_own_figures(records: list[dict[str, Any]]) -> None:
+    records[0]["scores"]["elbo"]["set 2"] = judged(0.8)
+    text = markdown(records)
+    assert f"| {FAITHFUL} | elbo | set 1 | 0.900 ± 0.000 | 0.500 ± 0.000 |" in text
+    assert f"| {FAITHFUL} | elbo | set 2 | 0.850 ± 0.071 | 0.500 ± 0.000 |" in text
+
+
+def test_a_rate_that_shoots_off_leaves_the_others_to_be_seen() -> None:
+    curves = [Line(str(i), (((1.0, start), (2.0, 1.0)),), i) for i, start in enumerate((9.0, 8.0, 5e6))]
+    chart = panel(curves, "x", "Loss")
+    assert chart.note == "Cut off above 9."
+    assert "000,000" not in chart.svg
+    assert panel(curves[:2], "x", "Loss").note == ""
+
+
+def test_scores_far_out_share_the_last_bin() -> None:
+    values = {"normal": [i / 100 for i in range(100)], "anomalous": [*(1 + i / 10 for i in range(9)), 1e4]}
+    chart = histogram(values, "x", "ours", 1.0)
+    assert "the last with all up to 1e+04" in chart.note
+    assert "Threshold from held-out images: 1;" in chart.note
+    assert "the report's cut at 0.3 of the range of this set: 3000." in chart.note
 
 
 def test_a_study_that_has_only_begun_has_a_page(records: list[dict[str, Any]]) -> None:
     assert "Few labels" in render_study(records[3:4], name="x")
     failed = {"job": "report-latent16-lr0.01", "seed": 10, "error": "training diverged"}
     assert "training diverged" in markdown([*records, failed])
+    assert "training diverged" in render_study([*records, failed], name="x")
     assert "<script>alert" not in render_study(records, name="<script>alert(1)</script>")
     with pytest.raises(HoldfastError, match="no results of a study"):
         render_study([], name="x")

@@ -92,7 +92,7 @@ def _map(arm: Arm) -> str:
     """How far the classes of a described set lie apart."""
     linear, near = (_measured(arm, Measure(name, (), "describe")) for name in ("linear", "knn"))
     if linear is not None and near is not None:
-        return f"its code tells {share(linear)} % of the classes by a linear probe, {share(near)} % by neighbours"
+        return f"its code gives away the class of {share(linear)} % to a linear probe, of {share(near)} % to neighbours"
     drawn = [f.n for m, found in arm.found.items() if (m.front, m.name) == ("describe", "map") for f in found]
     return f"a map of {drawn[0]:,} images without labels" if drawn else ""
 

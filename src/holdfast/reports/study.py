@@ -11,16 +11,15 @@ from markupsafe import Markup
 from holdfast.errors import require
 from holdfast.files import write_atomic
 from holdfast.reports import study_tables as rows
-from holdfast.reports.blocks import Block, Cell, Chart, Column, Gallery, Picture, Section, Side, Table
+from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Gallery, Picture, Section, Side, Table
 from holdfast.reports.html import _asset, _environment, _policy, _unbroken
 from holdfast.reports.runfiles import RunFiles
 from holdfast.reports.sections.describe import describe
+from holdfast.reports.study_charts import curves, histogram, losses, panel
 from holdfast.reports.study_tables import FAITHFUL, Record
-from holdfast.reports.svg import Line, line_chart
+from holdfast.reports.svg import Line
 from holdfast.types import Finding
 
-BINS = 40
-POINTS = 150
 TERMS = {"loss": "−ELBO", "reconstruction": "Reconstruction", "kl": "KL"}
 
 
@@ -43,7 +42,7 @@ def render_study(records: Sequence[Record], *, name: str) -> str:
             title="Unknown inputs and few labels: the VAE report again",
             facts=[name, f"seeds {', '.join(map(str, seeds))}"],
             verdict=_unbroken(verdict(records)),
-            sentences=[],
+            sentences=[(name, _unbroken(text)) for name, text in sentences(records)],
             numbers="",
             sections=[section for section in sections if section is not None],
             style=Markup(style),
@@ -54,26 +53,38 @@ def render_study(records: Sequence[Record], *, name: str) -> str:
 
 
 def verdict(records: Sequence[Record]) -> str:
-    """The report's own way against ours, in one sentence each."""
+    """The report's own way against ours."""
     parts = []
-    for job, score in ((FAITHFUL, "elbo"), ("ours", "fused"), ("ours-labelled", "fused, with labels")):
+    for who, job, score in (("the report's way", FAITHFUL, "elbo"), ("ours", "ours", "fused")):
+        own = [r["scores"][score]["pooled"] for r in records if r["job"] == job and score in r.get("scores", {})]
+        if own:
+            parts.append(f"{rows.spread([c['auroc'][0] for c in own])} {who}")
+    return f"AUROC {', '.join(parts)}" if parts else f"{len(records)} results of a study"
+
+
+def sentences(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
+    """The score each job is judged by, the report's head with its mistakes on and off, and what failed."""
+    for job, score in rows.MAIN.items():
         own = [r["scores"][score]["pooled"] for r in records if r["job"] == job and score in r.get("scores", {})]
         if own:
             auroc, ap = (rows.spread([c[k][0] for c in own]) for k in ("auroc", "ap"))
-            parts.append(f"{job}, {score}: AUROC {auroc}, average precision {ap}.")
+            yield f"{job}, {score}", f"AUROC {auroc}, average precision {ap}."
     heads = [r["heads"]["accuracy"] for r in records if "heads" in r]
     if heads:
         both, none = (
             rows.spread([100 * h[way] for h in heads], 1) for way in ("frozen, both mistakes", "frozen, no mistakes")
         )
-        parts.append(f"Head on the frozen encoder: {both} % right with the report's mistakes, {none} % without.")
-    return " ".join(parts)
+        yield "head on the frozen encoder", f"{both} % right with the report's mistakes, {none} % without."
+    for record in records:
+        if "error" in record:
+            yield f"{record['job']}, seed {record['seed']}", str(record["error"])
 
 
 def _detection(records: Sequence[Record]) -> Section | None:
     """Figures 6 to 9: histograms, ROC and precision-recall, the confusion at the threshold."""
-    tables = (rows.detection(records), rows.intervals(records), rows.by_kind(records))
-    blocks: list[Block] = [block for block in tables if block is not None]
+    blocks: list[Block] = [b for b in (rows.intervals(records), rows.by_set(records)) if b is not None]
+    if every := tuple(b for b in (rows.detection(records), rows.by_kind(records)) if b is not None):
+        blocks.append(Details("Every score of every job, and by kind of anomaly", every))
     for job, score in ((FAITHFUL, "elbo"), ("ours", "fused")):
         record = next((r for r in records if r["job"] == job and score in r.get("values", {})), None)
         if record is None:
@@ -82,13 +93,16 @@ def _detection(records: Sequence[Record]) -> Section | None:
         for split in (s for s in record["values"][score] if s != "pooled"):
             values, judged = record["values"][score][split], record["scores"][score][split]
             key = f"{job}-{split}".replace(" ", "-").replace(".", "-")
-            charts = (_histogram(values, key, f"{of}, {split}"), *_curves(values, key, f"{of}, {split}"))
-            blocks += [Side(charts), _confusion(judged, f"{of}, {split}: at {judged['threshold']:.4g}")]
+            drawn = histogram(values, key, f"{of}, {split}", judged["threshold"])
+            confusion = _confusion(judged, f"{of}, {split}: at {judged['threshold']:.4g}")
+            blocks.append(Side((drawn, confusion, *curves(values, key, f"{of}, {split}"))))
     if cut := rows.cuts(records):
         blocks.append(cut)
     lead = (
         "Anomalies against normal images, two sets a seed. Thresholds were set on held-out normal images; the last "
-        "table is the report's own, set on the test sets. Figures 6 to 9 of the report."
+        "table is the report's own, set on the test sets. Figures 6 to 9 of the report, which found AUROC 0.92 and "
+        "average precision 0.59 on its first set, 0.93 and 0.65 on its second; 23 and 18 of 52 anomalies were flagged, "
+        "995 and 999 of 1,000 normal images passed."
     )
     return Section("detection", "Unknown inputs", lead, tuple(blocks)) if blocks else None
 
@@ -105,7 +119,7 @@ def _training(records: Sequence[Record]) -> Section | None:
         ("lr", "Learning rate", "latent", 16),
     ):
         own = [r for r in fixed if r["settings"][other] == value]
-        blocks.append(Side(tuple(_losses(own, key, f"{title}: {name}", term) for term, name in TERMS.items())))
+        blocks.append(Side(tuple(losses(own, key, f"{title}: {name}", term) for term, name in TERMS.items())))
     first = min(r["seed"] for r in records)
     for record in records:
         if record["seed"] == first and "reconstructions" in record:
@@ -113,8 +127,12 @@ def _training(records: Sequence[Record]) -> Section | None:
                 Picture(f"data:image/png;base64,{png}", f"{record['job']}: {what}", "", "", wrong=False)
                 for what, png in zip(("images", "reconstructions"), record["reconstructions"], strict=True)
             )
-            blocks.append(Gallery(f"{record['job']}: images, and what is made of them", pictures))
-    lead = "One line a seed. With σ² = 1/2 fixed, as in the report, but for where σ is learned. Figures 2 to 5."
+            blocks.append(Gallery(f"{record['job']}: images, and what is made of them", pictures, wide=True))
+    lead = (
+        "One line a seed. With σ² = 1/2 fixed, as in the report, but for where σ is learned. Table 1 and figures 2 to "
+        "5 of the report. Its ELBO loss is the squared error and KL together, without the constant of the density: "
+        "24.50 = 19.39 + 5.11 with 2 latent dimensions, 21.86 = 13.77 + 8.08 with 16, 22.05 = 14.12 + 7.92 with 32."
+    )
     return Section("training", "Training", lead, tuple(blocks))
 
 
@@ -133,7 +151,12 @@ def _map(records: Sequence[Record]) -> Section | None:
             if isinstance(chart, Chart):  # two maps on one page need names of their own
                 svg = Markup(str(chart.svg).replace("describe-map-0", f"map-{kind}"))
                 blocks.append(Chart(f"At the {'mean' if kind == 'mean' else 'random draw'} of z", svg, chart.legend))
-    return Section("map", "The map", "The labelled images in two latent dimensions. Figure 10.", tuple(blocks))
+    return Section(
+        "map",
+        "The map",
+        "The labelled images in two latent dimensions. Figure 10, which the report drew at a random z.",
+        tuple(blocks),
+    )
 
 
 def _labels(records: Sequence[Record]) -> Section | None:
@@ -148,74 +171,13 @@ def _labels(records: Sequence[Record]) -> Section | None:
             Line(name, (tuple((i + 1.0, e[key]) for i, e in enumerate(history)),), colour)
             for colour, (name, key) in enumerate((("training", "loss"), ("validation", "validation_loss")))
         ]
-        blocks.append(_lines(lines, f"head-{number}", f"{way}: cross-entropy"))
+        blocks.append(panel(lines, f"head-{number}", f"{way}: cross-entropy"))
     lead = (
         "With a softmax before a loss that takes logits, five classes cannot come below log(1 + 4/e) = 0.905. Figure "
-        "11 of the report, with its mistakes on and off."
+        "11 of the report, with its mistakes on and off; it found accuracy 0.81 at a test loss of 1.0983, and a least "
+        "validation loss of 1.0602."
     )
     return Section("labels", "Few labels", lead, tuple(blocks))
-
-
-def _losses(records: Sequence[Record], key: str, title: str, term: str) -> Chart:
-    values = sorted({r["settings"][key] for r in records})
-    lines, named = [], set()
-    for r in records:
-        value, curve = r["settings"][key], tuple((i + 1.0, e[term]) for i, e in enumerate(r["history"]))
-        lines.append(Line(f"{value:g}", (curve,), values.index(value), thin=value in named))
-        named.add(value)
-    return _lines(lines, f"{key}-{term}", title)
-
-
-def _lines(lines: Sequence[Line], id: str, title: str, x_label: str = "epoch", *, share: bool = False) -> Chart:
-    ys = [y for line in lines for _, y in line.points]
-    low, high = (0.0, 1.0) if share else (min(ys, default=0.0), max(ys, default=1.0))
-    range_ = (low, high if high > low else low + 1)
-    return Chart(title, line_chart(lines, id=f"study-{id}", title=title, x_label=x_label, y_range=range_, share=share))
-
-
-def _histogram(values: Mapping[str, Sequence[float]], key: str, of: str) -> Chart:
-    """Shares of the normal and the anomalous images over the score, which is scaled as the report did."""
-    both = [v for own in values.values() for v in own]
-    low, high = min(both), max(both)
-    lines, top = [], 0.0
-    for colour, (kind, own) in enumerate(values.items()):
-        counts = [0] * BINS
-        for value in own:
-            counts[min(int((value - low) / ((high - low) or 1.0) * BINS), BINS - 1)] += 1
-        shares = [count / len(own) for count in counts]
-        top = max(top, *shares)
-        lines.append(Line(kind, (tuple((float(i), s) for i, s in enumerate(shares)),), colour))
-    svg = line_chart(lines, id=f"study-{key}-bins", title=of, x_label="bin", y_range=(0.0, top), share=True)
-    return Chart(f"Where the scores lie ({of})", svg, note=f"{BINS} bins from {low:.4g} to {high:.4g}.")
-
-
-def _curves(values: Mapping[str, Sequence[float]], key: str, of: str) -> Iterator[Chart]:
-    roc, pr = ranking(values["normal"], values["anomalous"])
-    for name, title, x_label, points in (
-        ("roc", "ROC", "false alarms, %", roc),
-        ("pr", "Precision and recall", "recall, %", pr),
-    ):
-        step = max(1, len(points) // POINTS)
-        kept = tuple((100 * x, y) for x, y in [*points[:-1:step], points[-1]])
-        yield _lines([Line("", (kept,), 0)], f"{key}-{name}", f"{title} ({of})", x_label, share=True)
-
-
-def ranking(
-    normal: Sequence[float], anomalous: Sequence[float]
-) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
-    """(false alarms, recall) and (recall, precision) at every threshold, from the highest score down.
-
-    >>> ranking([0.1, 0.4], [0.4, 0.9])
-    ([(0.0, 0.0), (0.0, 0.5), (0.5, 1.0), (1.0, 1.0)], [(0.5, 1.0), (1.0, 0.6666666666666666), (1.0, 0.5)])
-    """
-    marked = sorted([(v, 0) for v in normal] + [(v, 1) for v in anomalous], reverse=True)
-    roc, pr, hits, alarms = [(0.0, 0.0)], [], 0, 0
-    for i, (value, hit) in enumerate(marked):
-        hits, alarms = hits + hit, alarms + 1 - hit
-        if i + 1 == len(marked) or marked[i + 1][0] != value:  # a threshold cannot part equal scores
-            roc.append((alarms / len(normal), hits / len(anomalous)))
-            pr.append((hits / len(anomalous), hits / (hits + alarms)))
-    return roc, pr
 
 
 def _confusion(judged: Mapping[str, Any], title: str) -> Table:
