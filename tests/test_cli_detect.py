@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from PIL import Image
 
 from holdfast.cli import main
 from holdfast.data import ArraySplit, load
+from holdfast.data.anomalies import AnomalySet, make_digits_anomalies, save_anomalies
 
 TINY = ["--epochs", "1", "--encoder-epochs", "1", "--device", "cpu"]
 
@@ -51,15 +54,22 @@ def test_colour_to_a_grey_detector(detector: Path, tmp_path: Path, capsys: pytes
     assert not (tmp_path / "scores.csv").exists()
 
 
-def test_arrays_of_another_size(detector: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    x = np.zeros((20, 8, 8), dtype=np.uint8)
-    np.savez(tmp_path / "small.npz", x_train=x, y_train=np.arange(20) % 2)
-    refused(score(detector, tmp_path / "small.npz", tmp_path), "for images of 16x16 pixels", capsys)
-
-
-def test_files_of_another_size_are_brought_to_it(detector: Path, tmp_path: Path) -> None:
+def test_pictures_of_another_size_are_brought_to_it(detector: Path, tmp_path: Path) -> None:
     assert main(score(detector, pictures(tmp_path / "p", size=40), tmp_path)) == 0
     assert len((tmp_path / "scores.csv").read_text().splitlines()) == 4
+    x = np.zeros((25, 8, 8), dtype=np.uint8)
+    np.savez(tmp_path / "small.npz", x_train=x, y_train=np.arange(25) % 2)
+    assert main(score(detector, tmp_path / "small.npz", tmp_path)) == 0
+    assert len((tmp_path / "scores.csv").read_text().splitlines()) == 1 + 20  # a fifth is held out as a test split
+
+
+def test_a_set_with_anomalies_of_another_size(
+    detector: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = make_digits_anomalies()
+    parts = [replace(s, images=s.images[:, :, 4:12, 4:12]) for s in (made.unlabeled, made.labeled, *made.sets)]
+    path = save_anomalies(replace(made, unlabeled=parts[0], labeled=parts[1], sets=tuple(parts[2:])), tmp_path / "set")
+    refused(score(detector, path, tmp_path), "for images of 16x16 pixels, and these have 8x8", capsys)
 
 
 def test_constant_pictures_are_scored_but_teach_nothing(
@@ -67,7 +77,11 @@ def test_constant_pictures_are_scored_but_teach_nothing(
 ) -> None:
     flat = pictures(tmp_path / "flat", count=60, value=7)
     assert main(score(detector, flat, tmp_path)) == 0
-    refused(["detect", "fit", "--data", str(flat), "--out", str(tmp_path / "d"), *TINY], "constant images?", capsys)
+    refused(
+        ["detect", "fit", "--data", str(flat), "--out", str(tmp_path / "d"), *TINY, "--false-alarm-rate", "0.2"],
+        "constant images?",
+        capsys,
+    )
     assert not (tmp_path / "d").exists()
 
 
@@ -89,7 +103,7 @@ def test_fewer_pictures_than_features(tmp_path: Path) -> None:
 def test_one_class_is_no_class_to_compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     few = pictures(tmp_path / "one" / "only", count=60).parent
     words = ["detect", "fit", "--data", str(few), "--out", str(tmp_path / "d"), "--scores", "relative-mahalanobis"]
-    refused([*words, *TINY], "two classes", capsys)
+    refused([*words, *TINY, "--false-alarm-rate", "0.2"], "two classes", capsys)
 
 
 def test_empty_folders(detector: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,3 +160,63 @@ def test_the_study_is_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert main(words) == 0
     assert "supervised" in (tmp_path / "study.md").read_text()
     assert "Few labels" in (tmp_path / "study.html").read_text()
+
+
+def test_a_family_of_commands_lists_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["detect", "--help"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("usage: holdfast detect COMMAND")
+    assert all(f"  detect {name} " in told for name in ("fit", "score", "evaluate", "study"))
+    assert "data make" not in told
+    assert main(["data"]) == 2
+    assert "data check" in capsys.readouterr().out
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What is asked of the set's maker; the digits stand for its garments."""
+    seen: dict[str, Any] = {}
+
+    def make(**named: Any) -> AnomalySet:
+        seen.update(named)
+        return replace(make_digits_anomalies(), manifest={"anomalies_a_set": {"corrupted": 20, "noise": 20}})
+
+    monkeypatch.setattr("holdfast.experiment.make.make_fashion_anomalies", make)
+    return seen
+
+
+def test_kinds_and_shares_of_anomalies(
+    asked: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["data", "make", "fashion-anomalies", "--out", str(tmp_path / "set")]
+    assert main([*words, "--anomalies", "corrupted=0.5", "noise=0.5", "--strength", "0.8", "--seed", "4"]) == 0
+    assert asked == {"root": None, "shares": {"corrupted": 0.5, "noise": 0.5}, "severity": 0.8, "seed": 4}
+    told = capsys.readouterr().out
+    assert "500 garments without and 100 with label; 2 test sets with anomalies (20 corrupted, 20 noise each)" in told
+    refused([*words, "--anomalies", "noise=much"], "anomalies are KIND=SHARE", capsys)
+
+
+def test_a_run_without_a_detector_says_that_nothing_was_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    assert main(["train", "--data", "digits", "--epochs", "1", "--out", str(run), "--device", "cpu", "--quiet"]) == 0
+    few = pictures(tmp_path / "p", count=30)
+    words = ["predict", str(run), "--data", str(few), "--out", str(tmp_path / "p.csv"), "--device", "cpu"]
+    assert main([*words, "--workers", "0"]) == 0
+    told = capsys.readouterr()
+    assert "30 pictures, none looked at for being unknown" in told.out
+    assert f"holdfast detect fit --run {run}" in told.err
+    made = ["detect", "fit", "--data", str(few), "--run", str(run), "--scores", "energy", "--device", "cpu"]
+    assert main([*made, "--false-alarm-rate", "0.3", "--held-out", "0.5"]) == 0
+    assert main([*words, "--workers", "0"]) == 0
+    assert "of them unknown" in capsys.readouterr().out
+    assert all(line.split(",")[3] in ("0", "1") for line in (tmp_path / "p.csv").read_text().splitlines()[1:])
+
+
+def test_an_array_of_images_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((5, 8, 8)))
+    words = ["detect", "fit", "--out", str(tmp_path / "d"), "--data"]
+    refused([*words, str(tmp_path / "x.npy")], "holds one array of shape (5, 8, 8), not the dictionary", capsys)
+    (tmp_path / "y.npy").write_bytes(b"hello")
+    refused([*words, str(tmp_path / "y.npy")], "copy it again", capsys)

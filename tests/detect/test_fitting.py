@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -54,7 +55,7 @@ def test_around_a_classifier(normal: Tensor, fresh: ArraySplit, tmp_path: Path) 
 class TestBadInput:
     def test_constant_images_to_learn_from(self) -> None:
         with pytest.raises(HoldfastError, match="the same score, so it has no scale"):
-            fit_monitor(torch.zeros(60, 1, 8, 8, dtype=torch.uint8), scores="knn", **QUICK)
+            fit_monitor(torch.zeros(60, 1, 8, 8, dtype=torch.uint8), scores="knn", false_alarm_rate=0.2, **QUICK)
 
     @pytest.mark.parametrize("n", [0, 3])
     def test_too_few_images(self, n: int) -> None:
@@ -81,3 +82,17 @@ class TestBadInput:
     def test_rotation_beside_a_classifier(self, normal: Tensor) -> None:
         with pytest.raises(HoldfastError, match="rotation needs an encoder of its own"):
             fit_monitor(normal, scores="rotation", classifier=nn.Flatten())
+
+    @pytest.mark.parametrize(
+        ("wrong", "message"),
+        [
+            ({"false_alarm_rate": 0.0}, r"false_alarm_rate must be in \(0, 1\), got 0"),
+            ({"false_alarm_rate": 0.001}, "needs at least 999 held-out normal samples, got"),
+            ({"encoder": "convnets"}, "unknown model 'convnets'"),
+        ],
+    )
+    def test_it_is_said_before_anything_is_trained(self, normal: Tensor, wrong: dict[str, Any], message: str) -> None:
+        said: list[str] = []
+        with pytest.raises(HoldfastError, match=message):
+            fit_monitor(normal, **wrong, note=said.append)
+        assert said == []

@@ -229,3 +229,33 @@ def test_pages_say_what_was_found(detector: Path, pictures: Path, tmp_path: Path
     assert page.count('class="gallery wide"') == 3
     describe(pictures / "known", tmp_path / "n", detector=detector, device="cpu")
     assert "known: a map of 60 images without labels" in (tmp_path / "n" / "report.html").read_text(encoding="utf-8")
+
+
+def test_normal_data_may_be_of_one_class(tmp_path: Path) -> None:
+    split = load("digits").train
+    assert isinstance(split, ArraySplit)
+    ones = split.images[split.labels == 1].numpy()
+    np.savez(tmp_path / "ones.npz", x_train=ones, y_train=np.zeros(len(ones), int))
+    path = tmp_path / "ones.npz"
+    monitor = detect_fit(path, tmp_path / "d", scores=("mahalanobis",), encoder_epochs=1, held_out=0.4, device="cpu")
+    assert monitor.threshold.n > 0
+    with pytest.raises(HoldfastError, match="a classifier needs at least two classes"):
+        load(path)
+
+
+def test_sets_of_another_size_are_brought_to_the_detectors(detector: Path, tmp_path: Path) -> None:
+    """A set is treated as a folder is: its pictures are resized, never recoloured."""
+    big = np.zeros((4, 40, 40), np.uint8)
+    np.savez(tmp_path / "big.npz", x_train=big, y_train=np.arange(4) % 2, x_test=big, y_test=np.arange(4) % 2)
+    assert detect_score(detector, tmp_path / "big.npz", tmp_path / "x.csv", device="cpu", workers=0).pictures == 4
+    colour = np.zeros((4, 3, 40, 40), np.uint8)
+    np.savez(tmp_path / "c.npz", x_train=colour, y_train=np.arange(4) % 2, x_test=colour, y_test=np.arange(4) % 2)
+    with pytest.raises(HoldfastError, match="is for grey images, and these are colour"):
+        detect_score(detector, tmp_path / "c.npz", tmp_path / "y.csv", device="cpu", workers=0)
+
+
+def test_a_projection_that_cannot_be_is_refused_before_training(tmp_path: Path) -> None:
+    said: list[str] = []
+    with pytest.raises(HoldfastError, match="unknown projection 'map'"):
+        describe("digits", tmp_path / "m", projection="map", device="cpu", note=said.append)
+    assert said == []

@@ -47,24 +47,29 @@ def _dispatch(words: list[str]) -> int:
         print(f"holdfast {__version__}")
         return 0
     families = {name.split()[0] for name in COMMANDS if " " in name}
+    if words[0] in families and (len(words) == 1 or words[1] in ("-h", "--help", "help")):
+        print(_usage(f"{words[0]} "))
+        return 0 if len(words) > 1 else 2
     name = " ".join(words[:2]) if words[0] in families else words[0]
     if name not in COMMANDS:
         raise unknown("command", name, COMMANDS)
     return COMMANDS[name](words[len(name.split()) :])
 
 
-def _usage() -> str:
-    width = max(map(len, COMMANDS))
-    rows = [f"  {name:<{width}}  {(command.__doc__ or '').splitlines()[0]}" for name, command in COMMANDS.items()]
+def _usage(family: str = "") -> str:
+    """Every command, or those whose name starts so, with what it does."""
+    shown = {name: command for name, command in COMMANDS.items() if name.startswith(family)}
+    width = max(map(len, shown))
+    rows = [f"  {name:<{width}}  {(command.__doc__ or '').splitlines()[0]}" for name, command in shown.items()]
     return "\n".join(
         [
-            "usage: holdfast COMMAND [OPTIONS]",
+            f"usage: holdfast {family}COMMAND [OPTIONS]",
             "",
             "Train image classifiers that hold outside their training data, and measure whether they do.",
             "",
             *rows,
             "",
-            "'holdfast COMMAND --help' lists the options of a command; start with 'holdfast demo'.",
+            f"'holdfast {family}COMMAND --help' lists the options of a command; start with 'holdfast demo'.",
         ]
     )
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 
 from holdfast.cli.common import narrate, parse, require_data, say
-from holdfast.errors import unknown
+from holdfast.errors import HoldfastError, unknown
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,11 @@ class MakeOptions:
     """corrupted-cifar10: strength of the corruptions, 1 to 5 (default: as published)."""
     frost: str | None = None
     """corrupted-cifar10: a folder of frost textures; drawn ones serve otherwise."""
+    anomalies: tuple[str, ...] = ()
+    """fashion-anomalies: kinds and their shares, of corrupted, garments, digits, noise (default: corrupted=0.5
+    garments=0.25 digits=0.25)."""
+    strength: float = 0.5
+    """fashion-anomalies: of what befalls the corrupted ones, above 0 to 1."""
     seed: int = 0
     device: str = "cpu"
 
@@ -64,5 +69,22 @@ def data_make(words: list[str]) -> int:
         raise unknown("set to make", options.what, known)
     from holdfast.experiment.make import make
 
-    say(make(**vars(options), note=narrate))
+    values = {**vars(options), "anomalies": _shares(options.anomalies)}
+    say(make(**values, note=narrate))
     return 0
+
+
+def _shares(words: tuple[str, ...]) -> dict[str, float] | None:
+    """KIND=SHARE each; a kind alone has share 1.
+
+    >>> _shares(("corrupted=0.5", "noise=0.5")), _shares(("digits",)), _shares(())
+    ({'corrupted': 0.5, 'noise': 0.5}, {'digits': 1.0}, None)
+    """
+    found: dict[str, float] = {}
+    for word in words:
+        kind, _, share = word.partition("=")
+        try:
+            found[kind] = float(share or 1)
+        except ValueError:
+            raise HoldfastError(f"anomalies are KIND=SHARE, such as corrupted=0.5, got {word!r}") from None
+    return found or None

@@ -10,7 +10,8 @@ from tyro.conf import OmitArgPrefixes, Positional
 from holdfast.cli.common import narrate, parse, say
 from holdfast.errors import HoldfastError
 
-Split = Literal["train", "val", "test"]
+Split = Literal["train", "val", "test", "labeled"]
+"""``labeled``: of a set with anomalies, its labelled part."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,8 @@ class FitOptions:
     """What to score by: fused, or any of elbo, reconstruction, local-reconstruction, kl, knn, mahalanobis, vim, ..."""
     beta: float = 1.0
     """Weight of the VAE's divergence term."""
+    sigma: float | None = None
+    """The VAE's standard deviation of a pixel (default: learned; the report's is 0.7071)."""
     encoder: str = "convnet"
     """Network that learns features by predicting rotations."""
     changes: bool = False
@@ -75,7 +78,7 @@ class FitOptions:
     """How several scores become one."""
     encoder_epochs: int = 10
     held_out: float = 0.2
-    """Share of the pictures that only the threshold is set on."""
+    """Share of the pictures that nothing is trained on: they give the scores their scale, and the threshold."""
     false_alarm_rate: float = 0.05
     """Share of normal pictures that may be flagged."""
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
@@ -177,7 +180,12 @@ def predict(words: list[str]) -> int:
 
     values = values_of(options)
     made = detection.predict(values.pop("run"), values.pop("data"), values.pop("out"), **values)
-    say(f"{made.out}: {made.pictures} pictures, {made.flagged} of them unknown")
+    unknown = f"{made.flagged} of them unknown" if made.watched else "none looked at for being unknown"
+    say(f"{made.out}: {made.pictures} pictures, {unknown}")
+    if not made.watched:
+        narrate(
+            f"{options.run} carries no detector; give it one: holdfast detect fit --run {options.run} --data NORMAL"
+        )
     return 0
 
 
@@ -203,7 +211,10 @@ def describe(words: list[str]) -> int:
     from holdfast.experiment import detection
 
     values = values_of(options)
-    detection.describe(values.pop("data"), values.pop("out"), **values, note=narrate)
+    found = detection.describe(values.pop("data"), values.pop("out"), **values, note=narrate)
+    for finding in found:
+        if finding.value is not None:
+            say(f"{finding.name:<18}{finding.value:.3f}")
     say(f"report: {options.out}/report.html")
     return 0
 

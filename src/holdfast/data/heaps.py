@@ -30,7 +30,7 @@ def open_pictures(
 
     A folder is taken as a heap of pictures, wherever they lie in it. split: which part of a named set, an .npz file
     or a table; of a set with anomalies, ``train`` is its unlabelled part and ``test`` all that is normal in its tests.
-    shape: (C, H, W) that a detector wants; files are brought to its size, but never to its colours: a grey detector
+    shape: (C, H, W) that a detector wants; pictures are brought to its size, but never to its colours: a grey detector
     would score a colour picture on what is left of it and say nothing.
     """
     if isinstance(data, Dataset):
@@ -41,7 +41,9 @@ def open_pictures(
     if holds_anomalies(folder):
         return _of_anomalies(read_anomalies(folder), split)
     if not folder.is_dir():
-        return _part(load(data, root=root, image_size=image_size), split)
+        if shape is not None and shape[1] == shape[2]:
+            image_size = shape[1]
+        return _part(load(data, root=root, image_size=image_size, least_classes=1), split)
     found = images_under(folder)
     require(bool(found), f"{printable(folder)} holds no images; give a folder with some")
     heads = [peek(Path(found[i * len(found) // 64])) for i in range(min(64, len(found)))]

@@ -29,6 +29,7 @@ def load(
     names: str | None = None,
     label: str | None = None,
     group: str | None = None,
+    least_classes: int = 2,
 ) -> Dataset:
     """A built-in set by name, an .npz file, a CSV or Parquet table, or a folder of images.
 
@@ -40,6 +41,7 @@ def load(
     data_seed: of held-out splits and generated sets.
     names: pattern of file names, such as "{age}_{gender}_{race}_", for folders whose labels are in the names.
     label, group: rules on the parts of such names, such as "age>=40" or "gender"; for CelebA, attributes.
+    least_classes: a classifier needs two, a detector one.
 
     >>> data = load("coloured-digits", val=0.1)
     >>> data.shape, len(data.train), len(data.val), len(data.test)
@@ -55,7 +57,8 @@ def load(
     found = find(name_or_path, Rules(names=names, label=label, group=group))(options)
     data = open_files(found, image_size) if isinstance(found, Listing) else found
     splits: dict[str, Split | None] = {"train": data.train, "val": data.val, "test": data.test}
-    refuse(find_problems(data.classes, {k: s.labels for k, s in splits.items() if s is not None}), data.name)
+    labels = {k: s.labels for k, s in splits.items() if s is not None}
+    refuse(find_problems(data.classes, labels, least=least_classes), data.name)
     return _with_val(_with_test(data, data_seed), val, data_seed)
 
 

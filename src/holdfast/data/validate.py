@@ -9,16 +9,16 @@ from torch import Tensor
 from holdfast.errors import HoldfastError
 
 
-def find_problems(classes: Sequence[str], labels: Mapping[str, Tensor], *, hint: str = "") -> list[str]:
+def find_problems(classes: Sequence[str], labels: Mapping[str, Tensor], *, hint: str = "", least: int = 2) -> list[str]:
     """Everything wrong with the labels (N,) of each split, one sentence each; ``train`` must be among them.
 
-    hint: what the source can add about finding or adding samples.
+    hint: what the source can add about finding or adding samples. least: how many classes there must be.
     """
     found = []
     more = f" ({hint})" if hint else ""
     if not len(labels["train"]):
         return [f"there is no training sample{more}"]
-    if len(classes) < 2:
+    if len(classes) < least:
         found.append(f"a classifier needs at least two classes, found {len(classes)}: {', '.join(classes)}{more}")
     for split, own in labels.items():
         outside = (own < 0) | (own >= len(classes))

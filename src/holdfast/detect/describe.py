@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any, Final
 
@@ -57,10 +58,17 @@ def probe(z: Tensor, labels: Tensor, *, seed: int = 0) -> dict[str, float]:
     }
 
 
-def project(z: Tensor, *, how: str = "auto", seed: int = 0) -> Tensor:
-    """(N, 2) a map of z (N, K): z itself where it has two dimensions, else PCA, t-SNE or UMAP of it."""
+def check_projection(how: str) -> None:
+    """Refuse what :func:`project` could not do; worth asking before a model is trained for it."""
     if how not in PROJECTIONS:
         raise unknown("projection", how, PROJECTIONS)
+    if how == "umap" and find_spec("umap") is None:
+        raise HoldfastError("umap is not installed; pip install umap-learn, or use pca or tsne")
+
+
+def project(z: Tensor, *, how: str = "auto", seed: int = 0) -> Tensor:
+    """(N, 2) a map of z (N, K): z itself where it has two dimensions, else PCA, t-SNE or UMAP of it."""
+    check_projection(how)
     if how == "auto":
         how = "latent" if z.shape[1] == 2 else "pca"
     if how == "latent":
@@ -81,10 +89,8 @@ def project(z: Tensor, *, how: str = "auto", seed: int = 0) -> Tensor:
         perplexity = min(30.0, (len(z) - 1) / 3)
         made = TSNE(2, perplexity=perplexity, init="pca", random_state=state).fit_transform(z.numpy())
         return torch.from_numpy(np.ascontiguousarray(made)).float()
-    try:
-        from umap import UMAP  # type: ignore[import-not-found]
-    except ImportError as error:
-        raise HoldfastError("umap is not installed; pip install umap-learn, or use pca or tsne") from error
+    from umap import UMAP  # type: ignore[import-not-found]
+
     return torch.from_numpy(UMAP(random_state=state).fit_transform(z.numpy())).float()
 
 

@@ -14,10 +14,11 @@ from holdfast.detect.loop import LoopSettings
 from holdfast.detect.monitor import Monitor, make_sight
 from holdfast.detect.rotation import rotation_card, train_rotation
 from holdfast.detect.seen import Images, look_at
-from holdfast.detect.threshold import Threshold
+from holdfast.detect.threshold import Threshold, rank_of
 from holdfast.detect.vae import train_vae
 from holdfast.errors import require, unknown
 from holdfast.models import ModelCard
+from holdfast.models.names import resolve
 from holdfast.models.vae import VAESettings
 from holdfast.rng import derive
 
@@ -71,6 +72,9 @@ def fit_monitor(
     if labels is None and not isinstance(images, Tensor) and bool((images.labels >= 0).all()):
         labels = images.labels
     train, scale, level = _parts(images, held_out, seed)
+    rank_of(false_alarm_rate, len(level))  # what cannot be is said before anything is trained
+    if classifier is None:
+        resolve(encoder)
     shape = tuple(images.shape[-3:])
     say = note or (lambda text: None)
     trained = None

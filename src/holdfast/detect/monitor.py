@@ -101,7 +101,7 @@ class Monitor:
         require(
             own == tuple(other),
             f"this detector is for images of {own[1]}x{own[2]} pixels, and these have "
-            f"{'x'.join(map(str, other[1:]))}; bring them to that size (--image-size {own[1]})",
+            f"{'x'.join(map(str, other[1:]))}; bring them to that size",
         )
 
     def save(self, folder: str | Path) -> None:

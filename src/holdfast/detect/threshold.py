@@ -49,15 +49,8 @@ class Threshold:
         94.0
         """
         _check(scores, "held-out normal")
-        require(0 < false_alarm_rate < 1, f"false_alarm_rate must be in (0, 1), got {false_alarm_rate}")
-        n = len(scores)
-        rank = math.ceil((n + 1) * (1 - false_alarm_rate) - 1e-9)
-        require(
-            rank <= n,
-            f"a false-alarm rate of {false_alarm_rate:g} needs at least {math.ceil(1 / false_alarm_rate - 1e-9) - 1} "
-            f"held-out normal samples, got {n}; hold out more, or allow more false alarms",
-        )
-        return cls(float(scores.double().kthvalue(rank).values), "quantile", false_alarm_rate, n)
+        rank = rank_of(false_alarm_rate, len(scores))
+        return cls(float(scores.double().kthvalue(rank).values), "quantile", false_alarm_rate, len(scores))
 
     @classmethod
     def from_costs(
@@ -101,6 +94,22 @@ class Threshold:
             raise HoldfastError(f"no threshold at {path}; set one with Threshold.from_normal") from None
         except (OSError, ValueError, TypeError) as error:
             raise HoldfastError(f"cannot read the threshold {path}: {error}; set it again") from error
+
+
+def rank_of(false_alarm_rate: float, n: int) -> int:
+    """Which of n held-out normal scores, counted from the smallest, is the threshold; refused where n are too few.
+
+    >>> rank_of(0.05, 99)
+    95
+    """
+    require(0 < false_alarm_rate < 1, f"false_alarm_rate must be in (0, 1), got {false_alarm_rate}")
+    rank = math.ceil((n + 1) * (1 - false_alarm_rate) - 1e-9)
+    require(
+        rank <= n,
+        f"a false-alarm rate of {false_alarm_rate:g} needs at least {math.ceil(1 / false_alarm_rate - 1e-9) - 1} "
+        f"held-out normal samples, got {n}; hold out more, or allow more false alarms",
+    )
+    return rank
 
 
 def _check(scores: Tensor, what: str) -> None:

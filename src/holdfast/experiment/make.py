@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from holdfast.data import load
@@ -21,6 +21,8 @@ def make(
     conflict: float = 0.05,
     severity: int | None = None,
     frost: str | None = None,
+    anomalies: Mapping[str, float] | None = None,
+    strength: float = 0.5,
     seed: int = 0,
     device: str = "cpu",
     note: Callable[[str], None] | None = None,
@@ -28,9 +30,11 @@ def make(
     """Make a set and say in one line what it holds."""
     note = note or (lambda text: None)
     if what == "fashion-anomalies":
-        made = make_fashion_anomalies(root=root, seed=seed)
+        made = make_fashion_anomalies(root=root, shares=anomalies, severity=strength, seed=seed)
         folder = save_anomalies(made, out)
-        return f"{folder}: {len(made.unlabeled)} + {len(made.labeled)} garments, {len(made.sets)} sets with anomalies"
+        kinds = ", ".join(f"{count} {kind}" for kind, count in made.manifest["anomalies_a_set"].items() if count)
+        sizes = f"{len(made.unlabeled):,} garments without and {len(made.labeled):,} with label"
+        return f"{folder}: {sizes}; {len(made.sets)} test sets with anomalies ({kinds} each)"
     if what == "corrupted-cifar10":
         note("corrupting 60,000 images")
         source = load("cifar10", root=root)

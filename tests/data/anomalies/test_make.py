@@ -56,7 +56,8 @@ def test_the_seed_decides(made: AnomalySet, root: Path) -> None:
 def test_bad_settings_are_refused(root: Path) -> None:
     for changes, message in (
         ({"shares": {"digit": 1.0}}, "unknown kind of anomaly 'digit'; did you mean 'digits'"),
-        ({"shares": {"digits": 0.0}}, "shares must be >= 0 and not all 0"),
+        ({"shares": {"digits": 0.0}}, "shares must be finite, >= 0 and not all 0"),
+        ({"shares": {"digits": float("inf")}}, "shares must be finite"),
         ({"severity": 0.0}, "severity must be in"),
         ({"unlabeled": 26_000}, "26050 normal images are asked for and 125 are there"),
     ):

@@ -137,10 +137,20 @@ def _content(path: Path) -> dict[str, Any]:
             members = {"": path.read_bytes()}
         values = {name: _read_npy(io.BytesIO(data)) for name, data in members.items()}
     except (OSError, ValueError, EOFError, MemoryError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
-        raise HoldfastError(f"cannot read {printable(path)}: {error}") from error
+        remedy = "" if "; " in str(error) else "; it is damaged or no numpy file: copy it again"
+        raise HoldfastError(f"cannot read {printable(path)}: {error}{remedy}") from error
     if len(values) == 1 and isinstance(next(iter(values.values())), dict):
         return dict(next(iter(values.values())))
+    require(
+        "" not in values,
+        f"{printable(path)} holds one {_kind(values.get(''))}, not the dictionary of unlabeled_data, labeled_data and "
+        f"{' and '.join(SETS)}; images alone can be given as .npz with x_train and y_train, or as a folder",
+    )
     return values
+
+
+def _kind(value: Any) -> str:
+    return f"array of shape {value.shape}" if isinstance(value, np.ndarray) else type(value).__name__
 
 
 def _read_npy(file: io.BytesIO) -> Any:

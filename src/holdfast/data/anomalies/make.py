@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -50,7 +51,9 @@ def make_fashion_anomalies(
         if name not in KINDS:
             raise unknown("kind of anomaly", name, KINDS)
     total = sum(shares.values())
-    require(total > 0 and min(shares.values()) >= 0, f"shares must be >= 0 and not all 0, got {shares}")
+    require(
+        0 < total < math.inf and min(shares.values()) >= 0, f"shares must be finite, >= 0 and not all 0, got {shares}"
+    )
     require(0 < severity <= 1, f"severity must be in (0, 1], got {severity}")
     options = Options(root=None if root is None else at_home(root))
     fashion = builtin.fashion_mnist(options)

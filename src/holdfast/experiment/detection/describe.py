@@ -9,7 +9,7 @@ from torch import Tensor
 
 from holdfast.data.heaps import open_pictures
 from holdfast.data.splits import Dataset
-from holdfast.detect.describe import describe_images
+from holdfast.detect.describe import check_projection, describe_images
 from holdfast.detect.describe import findings as describe_findings
 from holdfast.detect.loop import LoopSettings
 from holdfast.detect.monitor import Monitor
@@ -44,6 +44,7 @@ def describe(
 
     detector: a detector's folder, to use its VAE; without one, a VAE with ``latent`` dimensions is trained on the set.
     """
+    check_projection(projection)
     where = resolve_device(device)
     if detector is not None:
         vae = Monitor.load(detector, device=where).vae

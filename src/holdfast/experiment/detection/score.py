@@ -31,6 +31,8 @@ class ScoreSummary:
     pictures: int
     flagged: int
     out: Path
+    watched: bool = True
+    """Whether a detector looked at them."""
 
 
 def detect_score(
@@ -90,11 +92,15 @@ def predict(
         pictures.shape[0] == card.in_channels,
         f"the model takes images of {card.in_channels} channels, these have {pictures.shape[0]}; convert them",
     )
+    sight = None
+    if monitor is not None:
+        monitor.check(pictures.shape)
+        sight = monitor.sight
     done = flagged = 0
     with _growing_csv(Path(out_csv), PREDICTIONS) as write, evaluating(model), torch.no_grad():
         for x in batches(pictures, where, batch_size=batch_size, workers=workers):
             confidence, label = model(x).float().softmax(1).max(1)
-            judged = None if monitor is None else monitor.judge(monitor.sight.look(x).to("cpu"))
+            judged = None if sight is None or monitor is None else monitor.judge(sight.look(x).to("cpu"))
             for i, (sure, own) in enumerate(zip(confidence.tolist(), label.tolist(), strict=True)):
                 flag = None if judged is None else int(judged.flags[i])
                 reason = "" if judged is None else judged.reasons[i]
@@ -104,7 +110,7 @@ def predict(
                 flagged += flag or 0
             if progress is not None:
                 progress(done, len(pictures))
-    return ScoreSummary(done, flagged, Path(out_csv))
+    return ScoreSummary(done, flagged, Path(out_csv), monitor is not None)
 
 
 @contextmanager
