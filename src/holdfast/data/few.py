@@ -21,13 +21,15 @@ def few_labels(
 ) -> Dataset:
     """A set that trains on so many labels, and has other images as ``unlabeled``.
 
-    labels: None keeps all. unlabeled: pictures without labels; ``rest``, and None where labels are taken away, are the
-    training images that lost theirs.
+    labels: None keeps all. unlabeled: pictures without labels; ``rest`` are the training images that lost theirs. None
+    keeps what the set itself brings, and is the rest where it brings none.
     """
     chosen = (
         torch.arange(len(data.train)) if labels is None else choose(data.train.labels, labels, data.num_classes, seed)
     )
-    if unlabeled is None or unlabeled == REST:
+    if unlabeled is None and data.unlabeled is not None:
+        others: Split | None = data.unlabeled
+    elif unlabeled is None or unlabeled == REST:
         lost = torch.ones(len(data.train), dtype=torch.bool)
         lost[chosen] = False
         require(
@@ -35,7 +37,7 @@ def few_labels(
             f"all {len(data.train)} training images of {data.name} keep their label, so there is no rest; "
             "ask for fewer --labels, or name other pictures with --unlabeled",
         )
-        others: Split | None = data.train.subset(lost.nonzero().flatten()) if lost.any() else None
+        others = data.train.subset(lost.nonzero().flatten()) if lost.any() else None
     else:
         others = unlabeled if not isinstance(unlabeled, str) else open_pictures(unlabeled, root=root, shape=data.shape)
         require(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from holdfast.data import arrays, builtin, embedded, folders, tables, tiny_imagenet
+from holdfast.data.anomalies import holds_anomalies, read_anomalies
 from holdfast.data.biased import KINDS, corrupted_cifar10
 from holdfast.data.layouts import bar, celeba, corruption_sets, dfa, filenames, metashift, waterbirds
 from holdfast.data.layouts.filenames import Rules
@@ -76,10 +77,20 @@ NAMED: dict[str, Callable[[Options], Found]] = {
 }
 """Sets that have a name."""
 
+
+def _anomalies(path: Path, options: Options) -> Dataset:
+    return read_anomalies(path).to_train_on(printable(path.name), image_size=options.image_size)
+
+
+def _npz(path: Path, options: Options) -> Dataset:
+    return _anomalies(path, options) if holds_anomalies(path) else arrays.read(path, image_size=options.image_size)
+
+
 SUFFIXES: dict[str, Callable[[Path, Options], Found]] = {
-    ".npz": lambda path, options: arrays.read(path, image_size=options.image_size),
+    ".npz": _npz,
     ".csv": lambda path, options: tables.scan_csv(path, options.root),
     ".parquet": lambda path, options: tables.scan_parquet(path, options.root),
+    ".npy": _anomalies,
 }
 """Files, by the end of their name."""
 

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 import torch
 
+from holdfast.data import ArraySplit, load
 from holdfast.data.anomalies import AnomalySet, read_anomalies, save_anomalies
+from holdfast.data.few import few_labels
 from holdfast.errors import HoldfastError
 
 
@@ -109,3 +111,19 @@ def test_bad_files_are_refused(made: AnomalySet, tmp_path: Path) -> None:
     (tmp_path / "d.npy").write_bytes(good[: len(good) // 2])
     with pytest.raises(HoldfastError, match="cannot read"):
         read_anomalies(tmp_path / "d.npy")
+
+
+def test_a_classifier_trains_on_the_labelled_part_and_never_on_an_anomaly(made: AnomalySet, tmp_path: Path) -> None:
+    path = save_anomalies(made, tmp_path)
+    data = load(path)
+    assert data.classes == made.classes
+    assert isinstance(data.train, ArraySplit)
+    assert torch.equal(data.train.images, made.labeled.images)
+    assert data.unlabeled is not None
+    assert len(data.unlabeled) == len(made.unlabeled)
+    assert data.test is not None
+    assert len(data.test) == sum(int((~made.anomalous(s)).sum()) for s in made.sets)
+    assert int(data.test.labels.max()) < len(made.classes)
+    few = few_labels(data, len(made.classes))
+    assert few.unlabeled is data.unlabeled
+    assert load(path, image_size=8).shape == (1, 8, 8)

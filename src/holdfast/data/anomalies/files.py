@@ -58,7 +58,7 @@ def holds_anomalies(path: str | Path) -> bool:
         return False
     with zipfile.ZipFile(path) as archive:
         names = [name.removesuffix(".npy") for name in archive.namelist()]
-    return "unlabeled_data" in names or len(names) == 1
+    return "unlabeled_data" in names or (len(names) == 1 and not names[0].startswith(("x_", "y_")))
 
 
 def read_anomalies(path: str | Path) -> AnomalySet:

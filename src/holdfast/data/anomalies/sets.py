@@ -9,7 +9,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from holdfast.data.splits import ArraySplit
+from holdfast.data.resize import resize
+from holdfast.data.splits import ArraySplit, Dataset
 
 SETS: Final = ("representative_set_1", "representative_set_2")
 """Names of the test sets, as the report's file has them."""
@@ -43,3 +44,16 @@ class AnomalySet:
             torch.cat([s.groups for s in self.sets]),
             "pooled",
         )
+
+    def to_train_on(self, name: str, *, image_size: int | None = None) -> Dataset:
+        """The set for a classifier: labelled images to train on, what is normal in the test sets to test on."""
+        pooled = self.pooled()
+        test = pooled.subset((~self.anomalous(pooled)).nonzero().flatten())
+        parts = [self.labeled, test, self.unlabeled]
+        if image_size is not None:
+            parts = [ArraySplit(resize(s.images, image_size), s.labels, s.groups, s.origin) for s in parts]
+        train, test, unlabeled = parts
+        note = (
+            f"{len(train)} labelled images to train on, {len(unlabeled)} without label; {len(test)} normal ones to test"
+        )
+        return Dataset(name, self.classes, train, test=test, notes=(note,), unlabeled=unlabeled)
