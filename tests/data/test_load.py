@@ -170,3 +170,11 @@ def test_an_impossible_image_size(size: int) -> None:
 def test_an_impossible_seed() -> None:
     with pytest.raises(HoldfastError, match=r"data_seed must be in 0..2\*\*63-1, got -1"):
         load("digits", data_seed=-1)
+
+
+def test_a_share_of_conflict_is_refused_by_data_that_is_not_made(tmp_path: Path) -> None:
+    for source in ("digits", npz(tmp_path), images(tmp_path)):
+        with pytest.raises(HoldfastError, match="conflict 0.05 is for data made with a shortcut"):
+            load(source, conflict=0.05)
+    default, given = (load("coloured-digits", conflict=c).train for c in (None, 0.05))
+    assert torch.equal(default.groups, given.groups)

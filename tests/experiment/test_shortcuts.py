@@ -169,6 +169,8 @@ def test_a_run_brings_its_network_and_its_model(tmp_path: Path) -> None:
     again = fit(data, epochs=1, device="cpu", method="lff", optimizer="adam", lr=3e-3, batch_size=32)
     weights = again.method.biased.state_dict()  # type: ignore[union-attr, operator]
     assert all(torch.equal(v, weights[k]) for k, v in kept.sightings[0].biased.state_dict().items())
+    with pytest.raises(HoldfastError, match="image_size 16 is for data that is loaded here.*has settings of its own"):
+        shortcuts(tmp_path / "run", image_size=16)
     with pytest.raises(HoldfastError, match="the classes differ; give its data with --data"):
         shortcuts(tmp_path / "run")  # run.yaml names another set: this one was in memory
 
@@ -227,6 +229,9 @@ def no_training(data: Dataset) -> Dataset:
         (None, {"clusters": 0}, "clusters must be >= 1, got 0"),
         (None, {"reuse": True}, "reuse needs the folder of a run"),
         (None, {"data": "digits"}, "data goes with a run"),
+        (None, {"conflict": 0.0}, "conflict 0.0 is for data that is loaded here"),
+        (None, {"image_size": 16}, "image_size 16 is for data that is loaded here"),
+        (None, {"data_seed": 3}, "data_seed 3 is for data that is loaded here"),
         (None, {"model": "convnett"}, "unknown model 'convnett'"),
         (None, {"model": Colour(classes=2)}, r"outputs of shape \(2,\) an image, and colours has 3 classes"),
     ],

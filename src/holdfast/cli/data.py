@@ -44,10 +44,10 @@ class MakeOptions:
     """The set to put a shortcut into."""
     root: str | None = None
     """Where built-in sets lie."""
-    kind: Literal["lff-0", "lff-1", "dfa"] = "dfa"
-    """corrupted-cifar10: which ten corruptions."""
-    conflict: float = 0.05
-    """Share of training samples that contradict the shortcut."""
+    kind: Literal["lff-0", "lff-1", "dfa"] | None = None
+    """corrupted-cifar10: which ten corruptions (default: dfa)."""
+    conflict: float | None = None
+    """Share of training samples that contradict the shortcut (default: 0.05)."""
     severity: int | None = None
     """corrupted-cifar10: strength of the corruptions, 1 to 5 (default: as published)."""
     frost: str | None = None

@@ -10,6 +10,7 @@ from tyro.conf import Positional
 
 from holdfast.cli.common import narrate, parse, require_data, say
 from holdfast.errors import HoldfastError
+from holdfast.settings.names import check_conflict
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,8 @@ class ShortcutsOptions:
     root: str | None = None
     """Where built-in sets lie."""
     image_size: int | None = None
-    conflict: float = 0.05
-    """Sets made with a shortcut: share of training that contradicts it."""
+    conflict: float | None = None
+    """Sets made with a shortcut (coloured-digits, ...): share of training that contradicts it (default: 0.05)."""
     data_seed: int = 0
     device: str = "auto"
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
@@ -57,6 +58,7 @@ def shortcuts(words: list[str]) -> int:
         raise HoldfastError("where shall it look? give a run folder, or a set with --data")
     if options.data is not None:
         require_data(options.data)
+        check_conflict(options.data, options.conflict)
     from holdfast.experiment.shortcuts import shortcuts as find
     from holdfast.train.progress import make_progress
 

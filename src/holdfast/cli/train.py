@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from tyro.conf import OmitArgPrefixes, arg
 
 from holdfast.cli.common import narrate, parse, peek, require_data, say
-from holdfast.settings import AscentSettings, MethodSettings, TrainSettings, build, flatten, read_yaml
+from holdfast.settings import AscentSettings, MethodSettings, TrainSettings, build, flatten, layered, read_yaml
 
 
 @dataclass(frozen=True)
@@ -70,15 +70,17 @@ def parse_train(words: list[str]) -> tuple[TrainSettings, RunOptions]:
     """Settings from flags, over a YAML file, over a recipe, over the defaults."""
     from holdfast.experiment.recipes import read_recipe
 
-    values: dict[str, Any] = {}
+    layers: list[dict[str, Any]] = []
     if recipe := peek(words, "--recipe"):
-        values |= read_recipe(recipe)
+        layers.append(read_recipe(recipe))
     if config := peek(words, "--config"):
-        values |= read_yaml(Path(config))
+        layers.append(read_yaml(Path(config)))
     out = peek(words, "--out")
     if "--resume" in words and out and (Path(out) / "run.yaml").exists():
-        values |= read_yaml(Path(out) / "run.yaml")
-    base = build(TrainSettings, values)
+        layers.append(read_yaml(Path(out) / "run.yaml"))
+    if data := peek(words, "--data"):
+        layers.append({"data": data})
+    base = build(TrainSettings, layered(*layers))
     chosen = {}
     for family in (MethodSettings, AscentSettings):
         current = getattr(base, family.kind)

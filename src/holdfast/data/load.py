@@ -13,6 +13,7 @@ from holdfast.data.splits import Dataset, Split, hold_out
 from holdfast.data.validate import find_problems, refuse
 from holdfast.errors import require
 from holdfast.rng import derive
+from holdfast.settings.names import CONFLICT, check_conflict
 
 TEST_SHARE = 0.2
 """Share of training held out as test where a set brings no test split."""
@@ -24,7 +25,7 @@ def load(
     root: str | Path | None = None,
     image_size: int | None = None,
     val: float = 0.0,
-    conflict: float = 0.05,
+    conflict: float | None = None,
     data_seed: int = 0,
     names: str | None = None,
     label: str | None = None,
@@ -37,7 +38,8 @@ def load(
     folder its paths are relative to.
     image_size: side in pixels that images are brought to; their own by default.
     val: share of training held out for validation, by class; 0 keeps the set's own validation split, if any.
-    conflict: coloured-digits: share of training digits whose colour contradicts their class.
+    conflict: sets made with a shortcut (coloured-digits, corrupted-cifar10-...): share of training samples that
+    contradict it, 0.05 by default. Other data is as it is, and a value is refused.
     data_seed: of held-out splits and generated sets.
     names: pattern of file names, such as "{age}_{gender}_{race}_", for folders whose labels are in the names.
     label, group: rules on the parts of such names, such as "age>=40" or "gender"; for CelebA, attributes.
@@ -48,10 +50,11 @@ def load(
     ((3, 16, 16), 1078, 120, 599)
     """
     require(0 <= val < 1, f"val must be in [0, 1), got {val}")
+    check_conflict(name_or_path, conflict)
     options = Options(
         root=None if root is None else at_home(root),
         image_size=image_size,
-        conflict=conflict,
+        conflict=CONFLICT if conflict is None else conflict,
         seed=data_seed,
     )
     found = find(name_or_path, Rules(names=names, label=label, group=group))(options)

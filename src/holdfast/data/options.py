@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.errors import require
+from holdfast.settings.names import CONFLICT
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Options:
 
     root: Path | None = None
     image_size: int | None = None
-    conflict: float = 0.05
+    conflict: float = CONFLICT
     seed: int = 0
 
     def __post_init__(self) -> None:

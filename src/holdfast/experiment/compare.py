@@ -27,7 +27,7 @@ from holdfast.reports import RunFiles, read_runs, write_findings, write_report
 from holdfast.reports.paired import BASELINE, COMPARED, ROLE, against
 from holdfast.reports.runfiles import is_run
 from holdfast.reports.summary import Arm
-from holdfast.settings import TrainSettings, build, flatten, read_yaml
+from holdfast.settings import TrainSettings, build, flatten, layered, read_yaml
 from holdfast.settings.study import Axes, Cell, Plan, make_plan
 from holdfast.train.api import load_data, resolve_device
 from holdfast.train.engine import selection_score
@@ -89,7 +89,7 @@ def compare(
     The base settings are keyword arguments with the names of ``holdfast train``'s flags, over the file ``config``,
     over ``recipe``. What is not given is taken from ``study``.
     """
-    values = (read_recipe(recipe) if recipe else {}) | (read_yaml(Path(config)) if config else {}) | settings
+    values = layered(read_recipe(recipe) if recipe else {}, read_yaml(Path(config)) if config else {}, settings)
     named = read_study(study) if study else {}
     plan = make_plan(
         build(TrainSettings, values),
@@ -178,8 +178,7 @@ def _require_same(folder: Path, settings: TrainSettings) -> None:
     """Refuse, before anything runs, to mix in a run that was trained with other settings."""
     if not (folder / "run.yaml").exists():
         return
-    resolved = replace(settings, optimizer=replace(settings.optimizer, lr=settings.optimizer.peak_lr))
-    old, new = flatten(read_settings(folder / "run.yaml")), flatten(resolved)
+    old, new = flatten(read_settings(folder / "run.yaml")), flatten(settings.resolved())
     differing = [f"{k}: {old[k]} -> {new[k]}" for k in new if old[k] != new[k] and k not in MAY_CHANGE]
     require(
         not differing,

@@ -7,8 +7,16 @@ from pathlib import Path
 
 from holdfast.data import load
 from holdfast.data.anomalies import make_fashion_anomalies, save_anomalies
-from holdfast.data.biased import Manifest, make_biased, make_corrupted_cifar10
-from holdfast.errors import HoldfastError
+from holdfast.data.biased import VARIANTS, Manifest, make_biased, make_corrupted_cifar10
+from holdfast.errors import HoldfastError, require
+from holdfast.settings.names import CONFLICT
+
+USES = {
+    "corrupted-cifar10": ("kind", "conflict", "severity", "frost"),
+    **dict.fromkeys(VARIANTS, ("data", "conflict")),
+    "fashion-anomalies": (),
+}
+"""Which settings each set is made with, besides where it lies and its seed."""
 
 
 def make(
@@ -17,8 +25,8 @@ def make(
     *,
     data: str | None = None,
     root: str | None = None,
-    kind: str = "dfa",
-    conflict: float = 0.05,
+    kind: str | None = None,
+    conflict: float | None = None,
     severity: int | None = None,
     frost: str | None = None,
     anomalies: Mapping[str, float] | None = None,
@@ -27,7 +35,14 @@ def make(
     device: str = "cpu",
     note: Callable[[str], None] | None = None,
 ) -> str:
-    """Make a set and say in one line what it holds."""
+    """Make a set and say in one line what it holds. What it has no use for is refused."""
+    given = {"data": data, "kind": kind, "conflict": conflict, "severity": severity, "frost": frost}
+    for name, value in given.items():
+        users = [made for made, names in USES.items() if name in names]
+        require(
+            value is None or what in users, f"{name} {value} is for {', '.join(users)}, not for {what}; leave it out"
+        )
+    conflict = CONFLICT if conflict is None else conflict
     note = note or (lambda text: None)
     if what == "fashion-anomalies":
         made = make_fashion_anomalies(root=root, shares=anomalies, severity=strength, seed=seed)
@@ -41,7 +56,7 @@ def make(
         manifest = make_corrupted_cifar10(
             source,
             out=out,
-            kind=kind,
+            kind=kind or "dfa",
             conflict=conflict,
             severity=severity,
             seed=seed,

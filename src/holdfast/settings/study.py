@@ -157,7 +157,7 @@ def _distinct(cells: Iterable[Cell]) -> tuple[Cell, ...]:
     """Each combination of settings once: a value that is the base's own is no cell of its own."""
     kept: list[Cell] = []
     for cell in cells:
-        if all(cell.settings != other.settings for other in kept):
+        if all(cell.settings.resolved() != other.settings.resolved() for other in kept):
             kept.append(cell)
     return tuple(kept)
 

@@ -5,7 +5,7 @@ A group's ``name`` is spelled as the group itself: ``settings.optimizer.name`` i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 from tyro.conf import OmitArgPrefixes, Suppress, arg
@@ -13,6 +13,7 @@ from tyro.conf import OmitArgPrefixes, Suppress, arg
 from holdfast.errors import require
 from holdfast.settings.ascents import AscentSettings, NoAscent
 from holdfast.settings.methods import Erm, MethodSettings
+from holdfast.settings.names import CONFLICT, check_conflict, takes_conflict
 
 DEFAULT_LR = {"sgd": 0.05, "adam": 1e-3, "adamw": 1e-3}
 """The learning rate an optimiser gets when none is given."""
@@ -30,8 +31,8 @@ class DataSettings:
     """Side in pixels that images are brought to (default: their own)."""
     val: float = 0.0
     """Share of the training set held out for validation, by class; 0 uses the set's own, if any."""
-    conflict: float = 0.05
-    """Sets made with a shortcut (coloured-digits, corrupted-cifar10-...): share of training that contradicts it."""
+    conflict: float | None = None
+    """Sets made with a shortcut (coloured-digits, corrupted-cifar10-...): share that contradicts it; 0.05 if none."""
     names: str | None = None
     """Pattern of file names that labels are taken from, such as "{age}_{gender}_{race}_"."""
     label: str | None = None
@@ -51,7 +52,7 @@ class DataSettings:
 
     def __post_init__(self) -> None:
         require(0 <= self.val < 1, f"val must be in [0, 1), got {self.val}")
-        require(0 <= self.conflict <= 1, f"conflict must be in [0, 1], got {self.conflict}")
+        check_conflict(self.name, self.conflict)
         require(self.workers >= 0, f"workers must be >= 0, got {self.workers}")
         if self.image_size is not None:
             require(1 <= self.image_size <= 4096, f"image_size must be in 1..4096, got {self.image_size}")
@@ -217,3 +218,12 @@ class TrainSettings:
     schedule: OmitArgPrefixes[ScheduleSettings] = field(default_factory=ScheduleSettings)
     augment: OmitArgPrefixes[AugmentSettings] = field(default_factory=AugmentSettings)
     loop: OmitArgPrefixes[LoopSettings] = field(default_factory=LoopSettings)
+
+    def resolved(self) -> TrainSettings:
+        """With the values that defaults stand for, as a run records them: two ways to ask for the same are equal."""
+        conflict = CONFLICT if self.data.conflict is None and takes_conflict(self.data.name) else self.data.conflict
+        return replace(
+            self,
+            data=replace(self.data, conflict=conflict),
+            optimizer=replace(self.optimizer, lr=self.optimizer.peak_lr),
+        )

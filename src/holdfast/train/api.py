@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +95,7 @@ def train(
         loop.capture != "on" or device.type == "cuda",
         f"capture on needs a CUDA device, and the device is {device}; use --capture auto",
     )
-    settings = replace(settings, optimizer=replace(settings.optimizer, lr=settings.optimizer.peak_lr))
+    settings = settings.resolved()
     folder = RunFolder(Path(out)) if out is not None else None
     if folder is not None and not (resume or overwrite):
         folder.require_free()

@@ -92,7 +92,7 @@ def shortcuts(
     clusters: int | None = None,
     root: str | None = None,
     image_size: int | None = None,
-    conflict: float = 0.05,
+    conflict: float | None = None,
     data_seed: int = 0,
     device: str = "auto",
     precision: str = "fp32",
@@ -130,6 +130,8 @@ def shortcuts(
     require(run is not None or not reuse, f"reuse needs the folder of a run, and {source} is none")
     require(not (reuse and isinstance(model, nn.Module)), "reuse and a model of your own exclude each other; give one")
     given: dict[str, Any] = {"root": root, "image_size": image_size, "conflict": conflict, "data_seed": data_seed}
+    if isinstance(data or source, Dataset) or (run is not None and data is None):
+        _require_untold(given, source)
     if run is not None:
         base, dataset, own = _open_run(run, data, given)
     else:
@@ -175,6 +177,14 @@ def shortcuts(
     if place is not None:
         files.write(found, place)
     return found
+
+
+def _require_untold(given: Mapping[str, Any], source: object) -> None:
+    """Refuse what would be ignored: a set in memory is as it is, and a run recorded what it loaded."""
+    default = {"image_size": None, "conflict": None, "data_seed": 0}
+    told = next((f"{k} {given[k]}" for k, usual in default.items() if given[k] != usual), None)
+    whose = "the data in memory is as it is" if isinstance(source, Dataset) else f"{source} has settings of its own"
+    require(told is None, f"{told} is for data that is loaded here, and {whose}; leave it out or name a set with data")
 
 
 def _run_folder(source: str | Path) -> Path | None:
