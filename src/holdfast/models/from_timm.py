@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from itertools import cycle, islice
 from typing import Any
 
@@ -10,6 +11,7 @@ from timm.models import get_pretrained_cfg
 
 from holdfast.errors import HoldfastError, unknown
 from holdfast.models.heads import find_head
+from holdfast.models.hub import cache_alone_if_unreachable
 from holdfast.models.raw import Raw, Size, failure, head_note
 
 
@@ -34,13 +36,14 @@ def make(name: str, *, num_classes: int, channels: int, size: Size | None, pretr
     sized = expected is not None and expected.fixed_input_size and size is not None
     options: dict[str, Any] = {"img_size": size} if sized else {}
     try:
-        net = timm.create_model(
-            name,
-            pretrained=pretrained,
-            num_classes=num_classes,
-            in_chans=channels,
-            **options,
-        )
+        with cache_alone_if_unreachable() if pretrained else nullcontext():
+            net = timm.create_model(
+                name,
+                pretrained=pretrained,
+                num_classes=num_classes,
+                in_chans=channels,
+                **options,
+            )
     except Exception as error:  # builders assert, and downloads fail, in many ways
         raise HoldfastError(failure(f"timm:{name}", size, pretrained, error)) from error
     if not hasattr(net, "get_classifier"):

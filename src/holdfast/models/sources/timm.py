@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 from torch import nn
@@ -47,12 +48,16 @@ def create(name: str, full: str, *, pretrained: bool) -> nn.Module:
     """timm's network; every way it fails to come says what to do."""
     import timm
 
+    from holdfast.models.hub import cache_alone_if_unreachable
+
+    asks = pretrained or name.startswith(HUB)  # a hub model's settings lie there too
     require(
         not pretrained or name.startswith(HUB) or timm.is_model_pretrained(name),
         f"timm publishes no weights for {name}; bring a file along: FILE --model {full}",
     )
     try:
-        return timm.create_model(name, pretrained=pretrained)
+        with cache_alone_if_unreachable() if asks else nullcontext():
+            return timm.create_model(name, pretrained=pretrained)
     except Exception as error:  # downloads and foreign settings fail in many ways
         hint = (
             "check the name (OWNER/NAME of a repository in timm's format) and the network"
