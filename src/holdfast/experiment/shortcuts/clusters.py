@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -12,8 +13,17 @@ from holdfast.borrow import evaluating
 from holdfast.data.augment import to_float
 from holdfast.data.splits import Split
 from holdfast.models import penultimate
+from holdfast.rng import derive
+
+if TYPE_CHECKING:
+    from holdfast.experiment.shortcuts.found import Shortcuts
 
 BATCH = 256
+MOST_CLUSTERS = 10
+MOST_CLUSTERED = 20_000
+"""Suspected samples that are clustered, the likeliest first."""
+CLEAR = 0.5
+"""A sample is suspected from this probability on."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +39,27 @@ class Cluster:
     label: tuple[str, float]
     taken_for: tuple[str, float]
     group: tuple[str, float] | None
+
+
+def clusters_of(found: Shortcuts, count: int | None, *, device: torch.device) -> tuple[Cluster, ...]:
+    """The suspected samples by kind. count: of kinds; one a class by default, ten at most."""
+    data, split = found.data, found.data.train
+    suspected = found.order[found.member[found.order] >= CLEAR][:MOST_CLUSTERED]
+    if not len(suspected):
+        return ()
+    wanted = count or min(data.num_classes, MOST_CLUSTERS)
+    points = features(found.sightings[0].biased, split, suspected, device=device)
+    kinds = k_means(points, wanted, seed=derive(found.settings.loop.seed, "shortcuts/clusters"))
+    made = []
+    for number in range(int(kinds.max()) + 1):
+        own = suspected[kinds == number]
+        label = most_frequent(split.labels[own], data.classes)
+        taken_for = most_frequent(found.taken_for[own], data.classes)
+        assert label is not None
+        assert taken_for is not None
+        group = most_frequent(split.groups[own], data.group_names)
+        made.append(Cluster(number, tuple(own.tolist()), label, taken_for, group))
+    return tuple(made)
 
 
 @torch.no_grad()

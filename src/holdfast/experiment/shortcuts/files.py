@@ -5,20 +5,18 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from holdfast.data.splits import Split
+from holdfast.experiment.shortcuts.found import Shortcuts
 from holdfast.files import write_atomic
 from holdfast.fronts.saliency import looks
 from holdfast.pictures import png
 from holdfast.reports import write_findings
 from holdfast.reports.shortcuts import write_page
-
-if TYPE_CHECKING:
-    from holdfast.experiment.shortcuts import Shortcuts
 
 CSV, JSON, PAGE = "shortcuts.csv", "shortcuts.json", "shortcuts.html"
 COLUMNS = (

@@ -1,4 +1,4 @@
-"""The shortcut finder: its ranking against known conflicts, its estimate against known shares, its files."""
+"""The shortcut finder: its ranking against known conflicts, its files, and what it refuses."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ from holdfast.data import ArraySplit, Dataset
 from holdfast.data.splits import aligned_groups
 from holdfast.errors import HoldfastError
 from holdfast.experiment.shortcuts import Shortcuts, shortcuts
-from holdfast.experiment.shortcuts.clusters import features, k_means
-from holdfast.experiment.shortcuts.mixture import estimate_share
-from holdfast.experiment.shortcuts.watch import relative_difficulty
+from holdfast.experiment.shortcuts.clusters import features
 from holdfast.reports import read_findings
 from holdfast.settings import TrainSettings
 from holdfast.train import fit
@@ -255,57 +253,6 @@ def test_data_that_is_not_simple_is_pointed_out() -> None:
     result = shortcuts(blank, progress=heard, **QUICK)  # type: ignore[arg-type]
     assert any("there may be no simple shortcut" in note for note in result.notes)
     assert result.notes[0] in heard.notes
-
-
-@pytest.mark.parametrize(("n", "share"), [(3000, 0.05), (3000, 0.01), (3000, 0.4), (20_000, 0.02)])
-def test_the_estimate_finds_known_shares(n: int, share: float) -> None:
-    torch.manual_seed(0)
-    upper, lower = torch.distributions.Beta(8.0, 2.0), torch.distributions.Beta(1.0, 9.0)
-    count = int(n * share)
-    found = estimate_share(torch.cat([upper.sample((count,)), lower.sample((n - count,))]), resamples=100)
-    assert found.low <= share <= found.high
-    assert found.value == pytest.approx(share, rel=0.25)
-    assert (found.member[:count] >= 0.5).double().mean() > 0.8
-    assert (found.member[count:] >= 0.5).double().mean() < 0.02
-
-
-def test_a_higher_score_never_counts_less() -> None:
-    scores = torch.cat([torch.rand(50) * 0.9, torch.rand(500) * 0.1])
-    member = estimate_share(scores, resamples=1).member[scores.argsort()]
-    assert (member.diff() >= 0).all()
-
-
-def test_the_interval_covers_as_often_as_it_says() -> None:
-    """Of 40 samples from one mixture, the 95 % interval misses the truth at most 6 times (chance: 1 in 100)."""
-    torch.manual_seed(1)
-    upper, lower = torch.distributions.Beta(8.0, 2.0), torch.distributions.Beta(1.0, 9.0)
-    missed = 0
-    for i in range(40):
-        conflicting = torch.rand(800) < 0.1
-        scores = torch.where(conflicting, upper.sample((800,)), lower.sample((800,)))
-        found = estimate_share(scores, resamples=60, seed=i)
-        missed += not found.low <= 0.1 <= found.high
-    assert missed <= 6
-
-
-def test_relative_difficulty_is_lffs_weight() -> None:
-    """The formula of the authors' code, sample by sample."""
-    biased, main = torch.tensor([1.0, 4.0, 0.5, 0.25]), torch.tensor([2.0, 1.0, 0.125, 0.5])
-    labels = torch.tensor([0, 0, 1, 1])
-    expected = []
-    for i in range(4):
-        own = labels == labels[i]
-        b, d = biased[i] / biased[own].max(), main[i] / main[own].max()
-        expected.append(b / (b + d + 1e-8))
-    torch.testing.assert_close(relative_difficulty(biased, main, labels), torch.stack(expected))
-    unseen = torch.tensor([1.0, torch.nan, 0.5, 0.25])
-    assert relative_difficulty(unseen, main, labels)[1] == 0.5
-
-
-def test_k_means_sorts_by_size_and_takes_equal_points() -> None:
-    points = torch.tensor([[0.0], [10.0], [10.1], [9.9], [0.1], [50.0]])
-    assert k_means(points, 3, seed=0).tolist() == [1, 0, 0, 0, 1, 2]
-    assert k_means(torch.zeros(4, 2), 3, seed=0).tolist() == [0, 0, 0, 0]
 
 
 def test_features_are_the_heads_input() -> None:
