@@ -60,13 +60,18 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Gallery:
-    """Pictures with their titles. wide: each is a row of images, drawn as wide as the page and one below the other."""
+    """Pictures with their titles.
+
+    wide: each is a row of images, drawn as wide as the page and one below the other. together: so many pictures belong
+    together each time, and stay on one line where there is room.
+    """
 
     kind: ClassVar[str] = "gallery"
     title: str
     pictures: tuple[Picture, ...]
     note: str = ""
     wide: bool = False
+    together: int = 1
 
 
 @dataclass(frozen=True, slots=True)

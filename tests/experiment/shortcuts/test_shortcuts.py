@@ -112,6 +112,8 @@ def test_the_findings_and_the_page(found: tuple[Shortcuts, Path]) -> None:
     pictures = page.attributes("img")
     shown = sum(min(len(c.positions), 6) for c in result.clusters) + 12 + 6
     assert len(pictures) == 3 * shown  # each with the biased and the debiased model's map
+    together = [part.partition("</ul>")[0].count("<img") for part in text.split('<li class="set">')[1:]]
+    assert together == [3] * shown  # and no line break between them
     assert all((p["src"] or "").startswith("data:image/png;base64,") for p in pictures)
     assert "http" not in text.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from holdfast.reports.blocks import Block, Cell, Chart, Column, Gallery, Section, Table
+from holdfast.reports.blocks import Block, Cell, Chart, Column, Gallery, Picture, Section, Table
 from holdfast.reports.runfiles import RunFiles
 from holdfast.reports.sections.saliency import _look, _picture
 from holdfast.reports.svg import Line, line_chart
@@ -144,8 +144,8 @@ def _histogram(finding: Finding, several: str, number: int) -> Chart | None:
 
 
 def _gallery(title: str, rows: object) -> Gallery:
-    """Each picture, then where each model looks."""
-    pictures = []
+    """Each picture, then where each model looks; one of which a part cannot be shown is left out."""
+    samples: list[list[Picture]] = []
     for row in rows if isinstance(rows, list) else ():
         if not isinstance(row, Mapping):
             continue
@@ -159,5 +159,6 @@ def _gallery(title: str, rows: object) -> Gallery:
         for name, look in looks.items() if isinstance(looks, Mapping) else ():
             if isinstance(look, Mapping):
                 found.append(_look(str(name), label, look))
-        pictures += [p for p in found if p is not None]
-    return Gallery(title, tuple(pictures))
+        samples.append([p for p in found if p is not None])
+    together = max(map(len, samples), default=1)
+    return Gallery(title, tuple(p for own in samples if len(own) == together for p in own), together=together)
