@@ -58,7 +58,10 @@ class MakeOptions:
     strength: float = 0.5
     """fashion-anomalies: of what befalls the corrupted ones, above 0 to 1."""
     seed: int = 0
-    device: str = "cpu"
+    device: str | None = None
+    """corrupted-cifar10: where to compute (default: cpu)."""
+    overwrite: bool = False
+    """Replace what is in --out."""
 
 
 def data_make(words: list[str]) -> int:

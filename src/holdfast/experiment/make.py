@@ -7,12 +7,14 @@ from pathlib import Path
 
 from holdfast.data import load
 from holdfast.data.anomalies import make_fashion_anomalies, save_anomalies
-from holdfast.data.biased import VARIANTS, Manifest, make_biased, make_corrupted_cifar10
-from holdfast.errors import HoldfastError, require
+from holdfast.data.anomalies.files import FILE
+from holdfast.data.biased import KINDS, VARIANTS, Manifest, make_biased, make_corrupted_cifar10
+from holdfast.errors import require
 from holdfast.settings.names import CONFLICT
+from holdfast.train.api import resolve_device
 
 USES = {
-    "corrupted-cifar10": ("kind", "conflict", "severity", "frost"),
+    "corrupted-cifar10": ("kind", "conflict", "severity", "frost", "device"),
     **dict.fromkeys(VARIANTS, ("data", "conflict")),
     "fashion-anomalies": (),
 }
@@ -32,16 +34,21 @@ def make(
     anomalies: Mapping[str, float] | None = None,
     strength: float = 0.5,
     seed: int = 0,
-    device: str = "cpu",
+    device: str | None = None,
+    overwrite: bool = False,
     note: Callable[[str], None] | None = None,
 ) -> str:
     """Make a set and say in one line what it holds. What it has no use for is refused."""
-    given = {"data": data, "kind": kind, "conflict": conflict, "severity": severity, "frost": frost}
+    given = {"data": data, "kind": kind, "conflict": conflict, "severity": severity, "frost": frost, "device": device}
     for name, value in given.items():
         users = [made for made, names in USES.items() if name in names]
         require(
             value is None or what in users, f"{name} {value} is for {', '.join(users)}, not for {what}; leave it out"
         )
+    require(what not in VARIANTS or data is not None, f"{what} is put into a set: name one with --data")
+    require(0 <= seed < 2**63, f"seed must be in 0..2**63-1, got {seed}")
+    _require_place(Path(out) / FILE if what == "fashion-anomalies" else Path(out), overwrite=overwrite)
+    where = resolve_device(device or "cpu")
     conflict = CONFLICT if conflict is None else conflict
     note = note or (lambda text: None)
     if what == "fashion-anomalies":
@@ -51,22 +58,32 @@ def make(
         sizes = f"{len(made.unlabeled):,} garments without and {len(made.labeled):,} with label"
         return f"{folder}: {sizes}; {len(made.sets)} test sets with anomalies ({kinds} each)"
     if what == "corrupted-cifar10":
-        note("corrupting 60,000 images")
         source = load("cifar10", root=root)
+        kind = kind or "dfa"
+        note(f"corrupting {len(source.train) + len(source.test or ()):,} images")
+        if "frost" in KINDS.get(kind, ()) and frost is None:
+            note("frost: its needles of ice are grown from noise; a folder of photographs goes with --frost")
         manifest = make_corrupted_cifar10(
             source,
             out=out,
-            kind=kind or "dfa",
+            kind=kind,
             conflict=conflict,
             severity=severity,
             seed=seed,
-            device=device,
+            device=where,
             frost_folder=frost,
         )
         return describe(out, manifest)
-    if data is None:
-        raise HoldfastError(f"{what} is put into a set: name one with --data")
+    assert data is not None
     return describe(out, make_biased(load(data, root=root), what, out=out, conflict=conflict, seed=seed))
+
+
+def _require_place(file: Path, *, overwrite: bool) -> None:
+    """Refuse, before any work, a file that would not be taken or would be lost."""
+    require(file.suffix == ".npz", f"out must end in .npz, got {file}")
+    require(
+        overwrite or not file.exists(), f"{file} is there already; replace it with --overwrite or choose another --out"
+    )
 
 
 def describe(out: str | Path, manifest: Manifest) -> str:

@@ -22,6 +22,9 @@ from holdfast.data.splits import ArraySplit
 from holdfast.errors import HoldfastError, require
 from holdfast.files import write_atomic
 
+FILE = "fashion-anomalies.npz"
+"""What a made set is called in its folder."""
+
 
 def save_anomalies(made: AnomalySet, folder: str | Path) -> Path:
     """The set in the report's layout, as plain arrays (no pickle), with a manifest beside it."""
@@ -40,7 +43,7 @@ def save_anomalies(made: AnomalySet, folder: str | Path) -> Path:
         arrays[f"{name}/kinds"] = split.groups.numpy()
     file = io.BytesIO()
     np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
-    path = folder / "fashion-anomalies.npz"
+    path = folder / FILE
     write_atomic(path, file.getvalue())
     write_atomic(folder / "manifest.json", (json.dumps(made.manifest, indent=2) + "\n").encode())
     return path
