@@ -89,6 +89,8 @@ def test_printed_settings_are_settings(tmp_path: Path, capsys: pytest.CaptureFix
         (["report", "/nowhere"], "/nowhere"),
         (["report"], "no run folder given"),
         (["data", "check", "nothing-here"], "'nothing-here'"),
+        (["shortcuts", "--data", "digits", "--label", "age"], "names, label and group are for folders"),
+        (["data", "check", "digits", "--names", "{age}_"], "names, label and group are for folders"),
         (["list", "mthods"], "unknown kind 'mthods'; did you mean 'methods'"),
     ],
 )

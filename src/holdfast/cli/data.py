@@ -19,6 +19,12 @@ class CheckOptions:
     """A built-in set, an .npz file, a folder of images, or a CSV/Parquet table."""
     root: str | None = None
     """Where built-in sets lie."""
+    names: str | None = None
+    """Pattern of file names that labels are taken from, such as "{age}_{gender}_{race}_"."""
+    label: str | None = None
+    """Rule for the label on the parts of such names ("age>=40"), or an attribute of CelebA."""
+    group: str | None = None
+    """The same for the group."""
 
 
 def data_check(words: list[str]) -> int:
@@ -27,7 +33,7 @@ def data_check(words: list[str]) -> int:
     require_data(options.data)
     from holdfast.data.check import check
 
-    found = check(options.data, root=options.root)
+    found = check(options.data, root=options.root, names=options.names, label=options.label, group=options.group)
     print(found.to_text())
     return 0 if found.sound else 2
 

@@ -41,6 +41,12 @@ class ShortcutsOptions:
     image_size: int | None = None
     conflict: float | None = None
     """Sets made with a shortcut (coloured-digits, ...): share of training that contradicts it (default: 0.05)."""
+    names: str | None = None
+    """Pattern of file names that labels are taken from, such as "{age}_{gender}_{race}_"."""
+    label: str | None = None
+    """Rule for the label on the parts of such names ("age>=40"), or an attribute of CelebA."""
+    group: str | None = None
+    """The same for the group, which only judges what was found."""
     data_seed: int = 0
     device: str = "auto"
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"

@@ -13,6 +13,7 @@ from pathlib import Path
 from torch import Tensor
 
 from holdfast.data.images import decode, peek, reason
+from holdfast.data.layouts.filenames import Rules
 from holdfast.data.listing import Listing
 from holdfast.data.options import Options, at_home
 from holdfast.data.printable import printable
@@ -83,12 +84,20 @@ class Report:
         return "\n".join(lines)
 
 
-def check(name_or_path: str | Path, *, root: str | Path | None = None, image_size: int | None = None) -> Report:
-    """Decode every image of a set and report on it.
+def check(
+    name_or_path: str | Path,
+    *,
+    root: str | Path | None = None,
+    image_size: int | None = None,
+    names: str | None = None,
+    label: str | None = None,
+    group: str | None = None,
+) -> Report:
+    """Decode every image of a set and report on it. Arguments as of ``load``.
 
     Raises for a name or path that does not exist; whatever else is wrong is in the report.
     """
-    read = find(name_or_path)
+    read = find(name_or_path, Rules(names=names, label=label, group=group))
     options = Options(root=None if root is None else at_home(root), image_size=image_size)
     try:
         found = read(options)

@@ -108,7 +108,8 @@ def _parts(folder: Path) -> tuple[dict[str, Path], list[str], list[str]]:
         )
     if not inner:
         raise HoldfastError(
-            f"{printable(folder)} has no folders in it; expected <class>/ or train/<class>/ with images"
+            f"{printable(folder)} has no folders in it; expected <class>/ or train/<class>/ with images, or "
+            'labels in the file names: --names "{age}_{gender}_" --label "age>=40"'
         )
     return {"train": folder}, [], []
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.data import FileSplit, load
+from holdfast.data.check import check
 from holdfast.data.layouts.filenames import compile_names, compile_rule
 from holdfast.errors import HoldfastError
 from tests.data.pictures import noise, write
@@ -103,3 +104,17 @@ def test_what_is_missing_or_does_not_belong_is_named(faces: Path) -> None:
     write(faces / "x_1_0_2017.jpg", noise(8, 8))
     with pytest.raises(HoldfastError, match="'x' in a file name whose age is 'x' is no number"):
         load(faces, names="{age}_{gender}_{race}_", label="age>=40")
+
+
+def test_a_check_reads_names_by_the_same_rules(faces: Path) -> None:
+    found = check(faces, names="{age}_{gender}_{race}_", label="age>=40", group="gender")
+    assert found.sound
+    assert found.splits == {"train": {"age<40": 9, "age>=40": 6}}
+    assert found.groups == {"train": {"0": 6, "1": 9}}
+    assert check(faces, names="{age}_", label="age>=x").problems[0].startswith("'x' in the rule age>=x is no number")
+
+
+def test_a_folder_of_images_alone_points_to_the_rules(tmp_path: Path) -> None:
+    write(tmp_path / "31_1_2_2017.jpg", noise(8, 8))
+    with pytest.raises(HoldfastError, match=r"has no folders in it; .*, or labels in the file names: --names"):
+        load(tmp_path)

@@ -231,6 +231,7 @@ def no_training(data: Dataset) -> Dataset:
         (None, {"data": "digits"}, "data goes with a run"),
         (None, {"conflict": 0.0}, "conflict 0.0 is for data that is loaded here"),
         (None, {"image_size": 16}, "image_size 16 is for data that is loaded here"),
+        (None, {"group": "gender"}, "group gender is for data that is loaded here"),
         (None, {"data_seed": 3}, "data_seed 3 is for data that is loaded here"),
         (None, {"model": "convnett"}, "unknown model 'convnett'"),
         (None, {"model": Colour(classes=2)}, r"outputs of shape \(2,\) an image, and colours has 3 classes"),

@@ -43,6 +43,9 @@ def shortcuts(
     root: str | None = None,
     image_size: int | None = None,
     conflict: float | None = None,
+    names: str | None = None,
+    label: str | None = None,
+    group: str | None = None,
     data_seed: int = 0,
     device: str = "auto",
     precision: str = "fp32",
@@ -63,7 +66,8 @@ def shortcuts(
     model: the network's name ("convnet" by default), or a biased model that is trained already, which is taken instead
     of training any. reuse: take the biased model that a run of lff or jtt kept in its checkpoint.
     batch_size: 64 by default for fewer than 10,000 samples, else 128. clusters: kinds to sort the suspected samples
-    into; one a class by default, ten at most. root, image_size, conflict, data_seed: as for ``load``.
+    into; one a class by default, ten at most. root, image_size, conflict, names, label, group, data_seed:
+    as for ``load``.
     """
     for name, value in {"epochs": epochs, "seeds": seeds, "resamples": resamples}.items():
         require(value >= 1, f"{name} must be >= 1, got {value}")
@@ -79,6 +83,7 @@ def shortcuts(
     require(run is not None or not reuse, f"reuse needs the folder of a run, and {source} is none")
     require(not (reuse and isinstance(model, nn.Module)), "reuse and a model of your own exclude each other; give one")
     given: dict[str, Any] = {"root": root, "image_size": image_size, "conflict": conflict, "data_seed": data_seed}
+    given |= {"names": names, "label": label, "group": group}
     base, dataset, own = open_source(source, data, given)
     settings = build(
         TrainSettings,

@@ -83,8 +83,8 @@ def _open_run(
 
 def _require_untold(given: Mapping[str, Any], source: object) -> None:
     """Refuse what would be ignored: a set in memory is as it is, and a run recorded what it loaded."""
-    default = {"image_size": None, "conflict": None, "data_seed": 0}
-    told = next((f"{k} {given[k]}" for k, usual in default.items() if given[k] != usual), None)
+    usual = {"root": given["root"], "data_seed": 0}
+    told = next((f"{name} {value}" for name, value in given.items() if value != usual.get(name)), None)
     whose = "the data in memory is as it is" if isinstance(source, Dataset) else f"{source} has settings of its own"
     require(told is None, f"{told} is for data that is loaded here, and {whose}; leave it out or name a set with data")
 
