@@ -231,3 +231,12 @@ def test_reports_do_not_import_torch() -> None:
 def test_templates_travel_with_the_package() -> None:
     folder = Path(holdfast.reports.__file__).parent / "templates"
     assert {path.name for path in folder.iterdir()} >= {"report.html", "blocks.html", "style.css", "script.js"}
+
+
+def test_the_title_of_many_cells_is_short() -> None:
+    runs = [RunFiles(name=f"lam{i}", settings={"method": {"name": "lff", "q": i}, "epochs": 1}) for i in range(9)]
+    (title,) = Page(render(runs)).text("title")
+    assert title.count("lff") == 3
+    assert title.endswith(" and 6 more – holdfast")
+    assert "1 epoch" in render(runs)
+    assert "1 epochs" not in render(runs)

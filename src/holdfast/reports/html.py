@@ -28,6 +28,7 @@ from holdfast.reports.summary import AVERAGE, Arm, arms, flat, varying
 from holdfast.reports.text import percent, plain, setting
 from holdfast.types import Finding
 
+MOST_TITLES = 3
 MOST_SENTENCES = 8
 MOST_NUMBERS = 20_000
 """More findings than this are not in the page in full."""
@@ -56,7 +57,7 @@ def render(runs: Sequence[RunFiles], *, images: bool = True) -> str:
         _environment()
         .get_template("report.html")
         .render(
-            title=", ".join(arm.label for arm in groups),
+            title=_title([arm.label for arm in groups]),
             facts=_facts(runs),
             **_top(runs, groups),
             sections=fitted(sections, MOST_BYTES if images else 0),
@@ -66,6 +67,16 @@ def render(runs: Sequence[RunFiles], *, images: bool = True) -> str:
             numbers=_numbers(runs),
         )
     )
+
+
+def _title(labels: Sequence[str]) -> str:
+    """What a browser's tab has room for.
+
+    >>> _title(["erm", "lff"]), _title(["a", "b", "c", "d", "e"])
+    ('erm, lff', 'a, b, c and 2 more')
+    """
+    shown = ", ".join(labels[:MOST_TITLES])
+    return f"{shown} and {len(labels) - MOST_TITLES} more" if len(labels) > MOST_TITLES else shown
 
 
 def _numbers(runs: Sequence[RunFiles]) -> Markup:
@@ -123,7 +134,7 @@ def _facts(runs: Sequence[RunFiles]) -> list[str]:
     facts = [sets.pop()] if len(sets) == 1 else []
     facts += [setting(shared["model"])] if "model" in shared else []
     if "epochs" in shared:
-        facts.append(f"{setting(shared['epochs'])} epochs")
+        facts.append(f"{setting(shared['epochs'])} epoch{'' if shared['epochs'] == 1 else 's'}")
     return [*facts, f"{len(runs)} runs" if len(runs) > 1 else runs[0].name]
 
 
