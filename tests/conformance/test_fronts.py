@@ -85,6 +85,9 @@ def check_numbers(outcome: Outcome) -> None:
 
 @pytest.mark.parametrize("name", FRONTS)
 class TestFront:
+    def test_it_lives_in_a_file_or_package_of_its_name(self, name: str) -> None:
+        assert FRONTS[name].__module__.split(".")[:3] == ["holdfast", "fronts", name]
+
     def test_numbers_have_n_and_an_interval_or_a_reason(self, name: str) -> None:
         outcome = look(name, make_data(groups=2))
         assert outcome.state == "measured", outcome.reason

@@ -1,4 +1,4 @@
-"""The fronts of an audit: each takes a subject and returns findings. One file a front."""
+"""The fronts of an audit: each takes a subject and returns findings. One file or package a front."""
 
 from holdfast.fronts.auditing import FRONTS, Outcome, audit, check_names, measure
 from holdfast.fronts.subject import Subject

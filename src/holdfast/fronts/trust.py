@@ -48,7 +48,11 @@ def sign_test(wins: int, losses: int) -> float:
     (1.0, 0.0009765625)
     """
     n = wins + losses
-    return float(sum(math.comb(n, k) for k in range(losses, n + 1)) / 2**n)
+    ways = total = math.comb(n, losses)
+    for k in range(losses, n):
+        ways = ways * (n - k) // (k + 1)
+        total += ways
+    return total / 2**n
 
 
 def at_least(name: str, pairs: Mapping[str, tuple[Tensor, Tensor]], what: str) -> Check:
