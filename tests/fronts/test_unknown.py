@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from holdfast.data import ArraySplit, Dataset
 from holdfast.errors import HoldfastError
+from holdfast.fronts.foreign import foreign_images
 from holdfast.fronts.subject import Subject
-from holdfast.fronts.unknown import SCORES, foreign_images, unknown
+from holdfast.fronts.unknown import SCORES, unknown
 from holdfast.reports.runfiles import RunFiles
 from holdfast.reports.sections.unknown import unknown as section
 from holdfast.types import Finding

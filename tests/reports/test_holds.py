@@ -149,6 +149,15 @@ def test_paired_differences_are_the_findings() -> None:
     (row,) = table.rows
     assert [c.text for c in row] == ["new − old", "as it is", "3.4 (1.0 to 5.8)", "60", "26", "0.00031", "1,000"]
     assert paired(leads(FOUND[:3], "new")) is None
+    where = {"against": "old", "score": "msp"}
+    told = [
+        Finding("against", "lead", 0.02, 90, -0.01, 0.05, where),
+        Finding("against", "delong-p", 0.12345, 90, where=where),
+    ]
+    ((*cells,),) = leads(told, "new")
+    assert [c.text for c in cells] == [
+        "new − old", "foreign images, AUROC of msp", "2.0 (-1.0 to 5.0)", "", "", "0.12", "90",
+    ]  # fmt: skip
 
 
 def test_parts_of_a_front_are_compared_on_demand() -> None:
@@ -157,24 +166,30 @@ def test_parts_of_a_front_are_compared_on_demand() -> None:
         {}, {"bias": "conflicting"}, {"column": "site", "bias": "aligned"}, EIGHT, {"attack": "any", "radius": "2/255"},
         {"worst group of": "new", "class": "cat", "group": "red"},
     ]  # fmt: skip
+    confidence, nearest, noise = {"score": "msp"}, {"score": "knn"}, {"score": "msp", "foreign": "noise"}
     others: list[dict[str, str]] = [
         {"group": "red"},
         {"column": "site", "site": "north"},
         {**EIGHT, "strength": "2"},
         {**EIGHT, "corruption": "fog"},
     ]
-    found = [Finding("against", "lead", 0.1, 50, 0.0, 0.2, {"against": "old", **w}) for w in (*standing, *others)]
+    every = (*standing, confidence, *others, nearest, noise)
+    found = [Finding("against", "lead", 0.1, 50, 0.0, 0.2, {"against": "old", **w}) for w in every]
     told = {parts: [row[1].text for row in leads(found, "new", parts=parts)] for parts in (False, True)}
     assert told == {
-        False: ["as it is", *(part(w) for w in standing[1:])],
-        True: [part(w) for w in others],
+        False: ["as it is", *(part(w) for w in standing[1:]), "foreign images, AUROC of msp"],
+        True: [
+            *(part(w) for w in others),
+            "foreign images, AUROC of knn",
+            "foreign images, AUROC of msp, noise",
+        ],
     }
     section = glance([RunFiles("new", findings=(*FOUND, *found), fronts=FRONTS)])
     assert section is not None
     (more,) = [block for block in section.blocks if isinstance(block, Details)]
     (table,) = more.blocks
     assert isinstance(table, Table)
-    assert len(table.rows) == len(others)
+    assert len(table.rows) == len(told[True])
 
 
 def test_the_page_begins_with_it() -> None:

@@ -49,7 +49,7 @@ def written(name: str, value: float) -> str:
     """A number as the manual says, without its unit; not the package's own way of doing it."""
     if name in ("trust", "trusted"):
         return {1.0: "yes", 0.0: "no"}[value]
-    if name == "mcnemar-p":
+    if name in ("delong-p", "mcnemar-p"):
         return f"{value:.2g}"
     if name in ("nll", "brier", "entropy", "agreement"):
         return f"{value:.3f}"
@@ -66,7 +66,16 @@ def expected(f: Finding) -> Row:
 
 
 def name_has_no_unit(name: str) -> bool:
-    return name in PLAIN or name in ("trust", "trusted", "mcnemar-p", "nll", "brier", "entropy", "agreement")
+    return name in PLAIN or name in (
+        "trust",
+        "trusted",
+        "delong-p",
+        "mcnemar-p",
+        "nll",
+        "brier",
+        "entropy",
+        "agreement",
+    )
 
 
 def numbers(file: FindingsFile) -> list[Finding]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -11,14 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.borrow import evaluating
-from holdfast.data import load
-from holdfast.data.resize import resize
-from holdfast.data.splits import Dataset, Split
+from holdfast.data.splits import Dataset
 from holdfast.detect.detectors import Detector, make_detector
 from holdfast.detect.evaluation import Evaluation, curves, evaluate
 from holdfast.detect.seen import ClassifierSight, Images, Seen, look_at
 from holdfast.detect.threshold import Threshold
 from holdfast.errors import HoldfastError, require
+from holdfast.fronts.foreign import NOISE, cut, few, foreign_images, sample
+from holdfast.fronts.ranks import RANKS, Looked
 from holdfast.fronts.subject import Subject
 from holdfast.models.heads import find_head
 from holdfast.pictures import png
@@ -29,9 +28,6 @@ from holdfast.types import Finding
 SCORES: Final = ("msp", "max-logit", "energy", "knn", "mahalanobis", "relative-mahalanobis", "vim")
 MOST_TRAIN: Final = 5000
 """Training images that distances are measured to."""
-MOST_FOREIGN: Final = 1000
-FEWEST: Final = 16
-"""Images of a kind that are left when there is little time."""
 FALSE_ALARMS: Final = 0.05
 PICTURES: Final = 12
 BINS: Final = 40
@@ -58,15 +54,26 @@ def unknown(
     require(images is None or images >= 1, f"images must be >= 1, got {images}")
     share = 1.0 if images is None else min(1.0, images / max(1, len(subject.split)))
     known = min(MOST_TRAIN, len(subject.data.train))
-    settings = {"false_alarm_rate": FALSE_ALARMS, "seed": seed, "train_images": _cut(known, share)}
+    settings = {"false_alarm_rate": FALSE_ALARMS, "seed": seed, "train_images": cut(known, share)}
     try:
-        train = look_at(sight, _sample(subject.data.train, _cut(known, share), seed), workers=subject.workers)
-        test = look_at(sight, _sample(subject.split, images or len(subject.split), seed), workers=subject.workers)
+        of_train = sample(subject.data.train, cut(known, share), seed)
+        train = look_at(sight, subject.data.train.subset(of_train), workers=subject.workers)
+        of_test = sample(subject.split, images or len(subject.split), seed)
+        test = look_at(sight, subject.split.subset(of_test), workers=subject.workers)
     except HoldfastError as error:
         return (Finding("unknown", "auroc", None, 0, settings=settings, evidence={"reason": str(error)}),)
     kept = torch.randperm(len(test), generator=torch.Generator().manual_seed(derive(seed, "unknown/halves")))
     level, judged = kept[: len(kept) // 2].sort().values, kept[len(kept) // 2 :].sort().values
-    sets = {name: _few(own, share, seed) for name, own in foreign_images(subject, foreign).items()}
+    every = foreign_images(subject, foreign)
+    of_foreign = {name: few(own, share, seed) for name, own in every.items()}
+    looked = Looked(
+        of_test[judged],
+        len(subject.split),
+        of_foreign,
+        {name: len(own) for name, own in every.items()},
+        {NOISE: "x".join(map(str, subject.data.shape))} if foreign is None else {},
+    )
+    sets = {name: own[of_foreign[name]] for name, own in every.items()}
     seen = {name: look_at(sight, images) for name, images in sets.items()}
     found: list[Finding] = []
     for score in scores:
@@ -84,7 +91,8 @@ def unknown(
             result = Judged(normal[judged], strange, threshold)
             found += _findings(result, {"score": score, "foreign": name}, settings, seed)
         together = Judged(normal[judged], torch.cat(pooled), threshold)
-        found += _findings(together, {"score": score}, settings, seed)
+        evidence = {**together.evidence(), RANKS: looked.ranks(together.scores)}
+        found += _findings(together, {"score": score}, settings, seed, evidence)
     found.append(_misses(seen, sets, subject, settings))
     return tuple(found)
 
@@ -136,68 +144,6 @@ class Judged:
         }
 
 
-def foreign_images(subject: Subject, given: Mapping[str, str | Dataset | Images] | None) -> dict[str, Tensor]:
-    """Images of no known class, in the model's size and colours."""
-    shape, seed = subject.data.shape, subject.seed
-    made: dict[str, Tensor] = {}
-    if given is not None:
-        for name, images in given.items():
-            made[name] = _given(images, shape, seed)
-        return made
-    generator = torch.Generator().manual_seed(derive(seed, "unknown/noise"))
-    made["noise"] = torch.randint(0, 256, (256, *shape), generator=generator).to(torch.uint8)
-    if "digits" not in subject.data.name and subject.data.name not in ("mnist", "svhn"):
-        made["digits"] = _given("digits", shape, seed)
-    return made
-
-
-def _cut(count: int, share: float) -> int:
-    """A share of a number, but not so few that nothing can be said of them."""
-    return min(count, max(FEWEST, math.ceil(share * count)))
-
-
-def _few(images: Tensor, share: float, seed: int) -> Tensor:
-    count = _cut(len(images), share)
-    if count == len(images):
-        return images
-    generator = torch.Generator().manual_seed(derive(seed, "unknown/few"))
-    return images[torch.randperm(len(images), generator=generator)[:count].sort().values]
-
-
-def _given(images: str | Dataset | Images, shape: tuple[int, int, int], seed: int) -> Tensor:
-    if isinstance(images, str):
-        images = load(images)
-    if isinstance(images, Dataset):
-        images = images.test if images.test is not None else images.train
-    if not isinstance(images, Tensor):
-        images = _sample(images, MOST_FOREIGN, seed)
-        images = images.read(torch.arange(len(images)))
-    if images.dtype != torch.uint8:
-        images = images.mul(255).round().to(torch.uint8)
-    if tuple(images.shape[2:]) != shape[1:]:
-        images = _fitted_size(images, shape[1], shape[2])
-    if images.shape[1] == 1 and shape[0] == 3:
-        images = images.expand(-1, 3, -1, -1)
-    elif images.shape[1] == 3 and shape[0] == 1:
-        images = images.float().mean(1, keepdim=True).round().to(torch.uint8)
-    return images.contiguous()
-
-
-def _fitted_size(images: Tensor, height: int, width: int) -> Tensor:
-    """The centre of a square that covers the size."""
-    side = max(height, width)
-    square = resize(images, side)
-    top, left = (side - height) // 2, (side - width) // 2
-    return square[:, :, top : top + height, left : left + width]
-
-
-def _sample(split: Split, most: int, seed: int) -> Split:
-    if len(split) <= most:
-        return split
-    generator = torch.Generator().manual_seed(derive(seed, "unknown/sample"))
-    return split.subset(torch.randperm(len(split), generator=generator)[:most].sort().values)
-
-
 def _fitted(name: str, sight: ClassifierSight | LogitSight, train: Seen) -> tuple[Detector | None, dict[str, Any]]:
     """The detector, or why it cannot be: too few classes or features."""
     try:
@@ -215,13 +161,20 @@ def _threshold(scores: Tensor) -> Threshold | None:
         return None
 
 
-def _findings(judged: Judged, where: dict[str, str], settings: dict[str, Any], seed: int) -> list[Finding]:
+def _findings(
+    judged: Judged,
+    where: dict[str, str],
+    settings: dict[str, Any],
+    seed: int,
+    evidence: Mapping[str, Any] | None = None,
+) -> list[Finding]:
+    """evidence: of the AUROC."""
     result, n = judged.evaluation(seed), len(judged.scores)
     made = []
     for name, estimate in result.estimates.items():
-        evidence = judged.evidence() if name == "auroc" and "foreign" not in where else {}
+        more = (evidence or {}) if name == "auroc" else {}
         interval = (estimate.low, estimate.high)
-        made.append(Finding("unknown", name, estimate.value, n, *interval, where, settings, evidence))
+        made.append(Finding("unknown", name, estimate.value, n, *interval, where, settings, more))
     return made
 
 

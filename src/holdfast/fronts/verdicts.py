@@ -42,11 +42,7 @@ def pack(positions: Tensor, flags: Tensor, size: int) -> dict[str, str]:
     >>> pack(torch.tensor([0, 2, 9]), torch.tensor([True, False, True]), 10)
     {'seen': 'a040', 'right': '8040'}
     """
-    bits = torch.zeros(2, size, dtype=torch.bool)
-    bits[0, positions] = True
-    bits[1, positions] = flags
-    seen, right = (np.packbits(row.numpy()).tobytes().hex() for row in bits)
-    return {"seen": seen, "right": right}
+    return {"seen": mask(positions, size), "right": mask(positions[flags], size)}
 
 
 def unpack(evidence: Mapping[str, Any], size: int) -> Tensor:
@@ -55,8 +51,17 @@ def unpack(evidence: Mapping[str, Any], size: int) -> Tensor:
     >>> unpack({"seen": "a040", "right": "8040"}, 10)[[0, 1, 2, 9]]
     tensor([1., nan, 0., 1.], dtype=torch.float64)
     """
-    seen, right = (
-        torch.from_numpy(np.unpackbits(np.frombuffer(bytes.fromhex(evidence[key]), np.uint8), count=size)).bool()
-        for key in ("seen", "right")
-    )
+    seen, right = (unmask(evidence[key], size) for key in ("seen", "right"))
     return torch.where(seen, right.double(), torch.nan)
+
+
+def mask(positions: Tensor, size: int) -> str:
+    """(N,) positions among so many, one bit each, in hexadecimal."""
+    bits = torch.zeros(size, dtype=torch.bool)
+    bits[positions] = True
+    return np.packbits(bits.numpy()).tobytes().hex()
+
+
+def unmask(text: str, size: int) -> Tensor:
+    """(size,) whether each position was among those of :func:`mask`."""
+    return torch.from_numpy(np.unpackbits(np.frombuffer(bytes.fromhex(text), np.uint8), count=size)).bool()

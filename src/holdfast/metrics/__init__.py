@@ -11,6 +11,7 @@ from holdfast.metrics.intervals import (
     proportion,
     wilson_interval,
 )
+from holdfast.metrics.ranking import paired_auroc, placements
 from holdfast.metrics.scores import brier, nll, top_k
 from holdfast.metrics.significance import (
     McNemar,
@@ -43,7 +44,9 @@ __all__ = [
     "mcnemar",
     "mean_interval",
     "nll",
+    "paired_auroc",
     "paired_difference",
+    "placements",
     "proportion",
     "reliability",
     "top_k",

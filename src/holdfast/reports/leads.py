@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from holdfast.reports.blocks import Cell, Column, Table
 from holdfast.reports.holds import EIGHT, with_interval
-from holdfast.reports.text import finite, number, part, percent
+from holdfast.reports.text import CHANCES, finite, number, part, percent
 from holdfast.types import Finding
+
+CONFIDENCE = {"score": "msp"}
 
 
 def leads(findings: Iterable[Finding], name: str, *, parts: bool = False) -> list[tuple[Cell, ...]]:
@@ -17,7 +19,7 @@ def leads(findings: Iterable[Finding], name: str, *, parts: bool = False) -> lis
     group and every corruption.
     """
     found = [f for f in findings if f.front == "against" and _stands(f.where) != parts]
-    p = {tuple(f.where.items()): f for f in found if f.name == "mcnemar-p"}
+    p = {tuple(f.where.items()): f for f in found if f.name in CHANCES}
     rows = []
     for f in found:
         value = finite(f.value)
@@ -28,20 +30,27 @@ def leads(findings: Iterable[Finding], name: str, *, parts: bool = False) -> lis
         shown = None if chance is None else finite(chance.value)
         rows.append((
             Cell(f"{name} − {f.where.get('against', '?')}"),
-            Cell(part(rest) if rest else "as it is"),
+            Cell(_place(rest)),
             with_interval("lead", value, f.low, f.high),
             *(_count(f.evidence.get(key)) for key in ("only_this", "only_other")),
-            Cell("" if shown is None else number("mcnemar-p", shown), shown),
+            Cell("" if chance is None or shown is None else number(chance.name, shown), shown),
             Cell(f"{f.n:,}", f.n),
         ))  # fmt: skip
     return rows
 
 
+def _place(where: Mapping[str, str]) -> str:
+    """The part in words; a lead in AUROC says so, since all others are in accuracy."""
+    if "score" in where:
+        return f"foreign images, AUROC of {where['score']}" + (f", {where['foreign']}" if "foreign" in where else "")
+    return part(where) if where else "as it is"
+
+
 def _stands(where: Mapping[str, str]) -> bool:
     """Whether a part stands for a front: the whole test set, both sides of a shortcut, worst groups, means, radii."""
     keys = set(where) - {"against", "column"}
-    corrupted = {k: where[k] for k in keys} == EIGHT
-    return corrupted or keys <= {"bias"} or bool(keys & {"worst group of", "radius"})
+    alone = {k: where[k] for k in keys} in (EIGHT, CONFIDENCE)
+    return alone or keys <= {"bias"} or bool(keys & {"worst group of", "radius"})
 
 
 def paired(rows: Sequence[tuple[Cell, ...]], caption: str = "Paired differences") -> Table | None:
@@ -49,12 +58,12 @@ def paired(rows: Sequence[tuple[Cell, ...]], caption: str = "Paired differences"
     columns = (
         Column("models"), Column("where"), Column("lead, points (95 %)", numeric=True),
         Column("only the first right", numeric=True), Column("only the second", numeric=True),
-        Column("McNemar's p", numeric=True), Column("n", numeric=True),
+        Column("p", numeric=True), Column("n", numeric=True),
     )  # fmt: skip
     note = (
-        "Both models on the same samples: the interval is Bonett and Price's, the test exact and two-sided. Each row "
-        "speaks for itself: of many, one in twenty is beyond its interval by chance, and a group that was picked as a "
-        "model's worst shows that model at its worst."
+        "Both models on the same samples. In accuracy the interval is Bonett and Price's and the test McNemar's exact "
+        "one; in AUROC both are DeLong's. Each row speaks for itself: of many, one in twenty is beyond its interval by "
+        "chance, and a group that was picked as a model's worst shows that model at its worst."
     )
     return Table(caption, columns, tuple(rows), note) if rows else None
 

@@ -48,6 +48,7 @@ HEADLINES: dict[str, tuple[tuple[str, Where, str], ...]] = {
         ("lead", {"bias": "conflicting"}, "lead over {against} against the shortcut"),
         ("lead", EIGHT, "lead over {against}, mean of eight corruptions"),
         ("lead", {**STRONGEST, "radius": "8/255"}, "lead over {against} under attack, 8/255"),
+        ("lead", {"score": "msp"}, "lead over {against} in AUROC of the confidence"),
     ),
 }
 """The numbers of a front that stand for it: name, what their part must at least say, and words for people."""

@@ -38,7 +38,7 @@ DIFFERENCES = frozenset({"drop", "gap", "lead"})
 FIXED = frozenset({"agreement", "brier", "entropy", "nll"})
 """Numbers of about the size of 1, with three digits after the point."""
 FLAGS = frozenset({"trust", "trusted"})
-CHANCES = frozenset({"mcnemar-p"})
+CHANCES = frozenset({"delong-p", "mcnemar-p"})
 
 JOINERS = "\u200c\u200d"
 """Invisible, but letters of several scripts and many emoji need them."""

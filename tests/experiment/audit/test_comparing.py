@@ -14,6 +14,7 @@ from holdfast.experiment.audit.comparing import against
 from holdfast.experiment.audit.opening import Model
 from holdfast.fronts.attacks import fallen
 from holdfast.fronts.groups import groups
+from holdfast.fronts.ranks import RANKS, Looked
 from holdfast.fronts.verdicts import encode
 from holdfast.reports import read_findings
 from holdfast.types import Finding
@@ -84,6 +85,59 @@ def test_groups_and_corruptions_are_compared_pair_by_pair(folder: Path) -> None:
         assert (gate["value"], gate["low"], gate["high"]) == pytest.approx(
             tuple(-v for v in (paired.value, paired.high, paired.low))  # type: ignore[operator]
         )
+
+
+def test_scores_of_foreign_images_are_compared_image_by_image(folder: Path) -> None:
+    """A lead is the difference of the two models' own AUROCs, and narrower than if the images were not the same."""
+    words = ["audit", MODEL, *QUICK, "--against", OTHER, "--only", "unknown", "--quiet", "--out", "out"]
+    assert main([*words, "--max-drop", "unknown@msp=1", "--fail-on", "low"]) == 0
+    mine, theirs = (read_findings(f"out/python-nearest-{name}/findings.json") for name in ("make", "other"))
+    leads = {tuple(f.where.items())[1:]: f for f in mine.findings if f.name == "lead" and "score" in f.where}
+    chances = {tuple(f.where.items())[1:]: f for f in mine.findings if f.name == "delong-p"}
+    owns = [{tuple(f.where.items()): f for f in file.findings if f.name == "auroc"} for file in (mine, theirs)]
+    assert set(leads) == set(chances) == {key for key, f in owns[0].items() if f.value is not None}
+    assert {dict(key)["score"] for key in leads} >= {"msp", "max-logit", "energy"}
+    for key, lead in leads.items():
+        a, b = (own[key] for own in owns)
+        assert a.value is not None
+        assert b.value is not None
+        assert lead.value == pytest.approx(a.value - b.value, abs=1e-12)
+        assert lead.n == a.n == b.n
+        assert lead.low is not None
+        assert lead.high is not None
+        assert lead.low < lead.value < lead.high
+    (gate,) = mine.gates
+    paired = leads[(("score", "msp"),)]
+    assert (gate["value"], gate["high"]) == pytest.approx((-paired.value, -paired.low))  # type: ignore[operator]
+    for rendering in ("out/report.html", "out/summary.md"):
+        said = Path(rendering).read_text(encoding="utf-8")
+        assert "foreign images, AUROC of msp" in said, rendering
+
+
+def test_foreign_images_count_where_both_models_saw_them() -> None:
+    """Test images by what they are, foreign ones by their place in a set of the same name and kind."""
+    labels = torch.zeros(4, dtype=torch.int64)
+    first, second = _model("new", labels, labels), _model("old", labels, labels)
+    mine = _ranked([0, 1, 2], {"noise": [0, 1], "digits": [0, 1]}, "0 3 1  2 4  5 6")
+    theirs = _ranked([1, 2, 3], {"noise": [1, 2], "digits": [0, 1]}, "1 0 9  2 7  3 0.5")
+    found = {f.where.get("foreign"): f for f in against(first, second, mine, theirs) if "score" in f.where}
+    assert set(found) == {"digits", None}  # of the noise they share one image
+    # shared: test images 1 and 2, digits 0 and 1, noise 1. new: {3, 1} under {5, 6}; old: {1, 0} under {3, 0.5}.
+    assert found["digits"].value is not None
+    leads = {f.where.get("foreign"): f for f in against(first, second, mine, theirs) if f.evidence.get("of")}
+    assert (leads["digits"].value, leads["digits"].n) == (pytest.approx(1 - 3 / 4), 4)
+    assert (leads[None].value, leads[None].n) == (pytest.approx(1 - 5 / 6), 5)
+    larger = _ranked([1, 2, 3], {"noise": [1, 2], "digits": [0, 1]}, "1 0 9  2 7  3 0.5", kind="3x64x64")
+    leads = {f.where.get("foreign"): f for f in against(first, second, mine, larger) if f.evidence.get("of")}
+    assert set(leads) == {"digits"}  # noise of another size is other noise, and so not all were compared
+
+
+def _ranked(test: list[int], foreign: dict[str, list[int]], scores: str, kind: str = "3x32x32") -> list[Finding]:
+    """Findings as the front leaves them, from scores of the test images and of the foreign ones."""
+    positions = {name: torch.tensor(own) for name, own in foreign.items()}
+    looked = Looked(torch.tensor(test), 4, positions, dict.fromkeys(foreign, 3), {"noise": kind})
+    ranks = looked.ranks(torch.tensor([float(word) for word in scores.split()]))
+    return [Finding("unknown", "auroc", 0.5, 7, where={"score": "msp"}, evidence={RANKS: ranks})]
 
 
 def test_the_worst_group_of_either_is_compared_on_its_own_samples() -> None:

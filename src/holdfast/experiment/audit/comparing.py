@@ -11,6 +11,7 @@ from torch import Tensor
 
 from holdfast.experiment.audit.gate import FailOn, Gate, judge
 from holdfast.experiment.audit.opening import Model
+from holdfast.experiment.audit.ranking import auroc_leads, rankings
 from holdfast.fronts import Outcome
 from holdfast.fronts.groups import parts
 from holdfast.fronts.verdicts import ANSWERS, FALLS, WRONG, decode, unpack
@@ -90,8 +91,9 @@ class Side:
 def against(model: Model, other: Model, mine: Sequence[Finding], theirs: Sequence[Finding]) -> list[Finding]:
     """How far a model leads another on the same samples, by paired intervals and McNemar's test.
 
-    On all of them, in every group, in the worst group of either, under every corruption and attack: wherever both
-    were measured. ``where`` says which, as in the front's own findings.
+    On all of them, in every group, in the worst group of either, under every corruption and attack, and in every score
+    of foreign images (there by DeLong's test): wherever both were measured. ``where`` says which, as in the front's
+    own findings.
     """
     us, them = Side(model, mine), Side(other, theirs)
     named = {"against": other.name}
@@ -111,7 +113,8 @@ def against(model: Model, other: Model, mine: Sequence[Finding], theirs: Sequenc
     for key, flags in us.answers().items():
         if key in answers:
             found += _lead(flags, _brought(answers[key], there), {**named, **dict(key)})
-    return found
+    ours, others = (rankings(side.findings, len(side.model.subject.split)) for side in (us, them))
+    return [*found, *auroc_leads(ours, others, there, named, level=LEVEL)]
 
 
 def _worst(us: Side, them: Side, there: Tensor) -> Iterator[tuple[dict[str, str], Tensor]]:

@@ -60,8 +60,8 @@ NAMES: Final[Mapping[str, Measured]] = {
     **{f"unknown@{score}": Measured("unknown", "auroc", {"score": score}) for score in SCORES},
 }
 """What a gate may be set on; all are shares, the higher the better."""
-SHARES: Final = ("accuracy", "error")
-"""Shares of samples, of which two models can be compared sample by sample."""
+SHARES: Final = ("accuracy", "auroc", "error")
+"""What two models can be compared in sample by sample."""
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,12 @@ def glance(runs: Sequence[RunFiles]) -> Section | None:
     blocks += [pairs] if pairs is not None else []
     rest = [row for run in runs for row in leads(run.findings, run.name, parts=True)]
     if (more := paired(rest, "Paired differences by part")) is not None:
-        blocks.append(Details("Paired differences in every group and under every corruption", (more,)))
+        blocks.append(
+            Details(
+                "Paired differences in every group, under every corruption and in every score of foreign images",
+                (more,),
+            )
+        )
     blocks += [gates for file in files.values() if (gates := _gates(file, several)) is not None]
     blocks.append(
         overview.side_by_side(list(files.values()), list(files)) if several else overview.overview(*files.values())
