@@ -35,7 +35,7 @@ class Looked:
 
         An AUROC asks for nothing else, on any part of the images. Two or four bytes an image.
         """
-        rank = np.unique(scores.double().numpy(), return_inverse=True)[1]
+        rank = np.unique(scores.double().cpu().numpy(), return_inverse=True)[1]
         foreign = {
             name: {"kind": self.kinds.get(name, ""), "size": self.sizes[name], "seen": mask(own, self.sizes[name])}
             for name, own in self.foreign.items()
