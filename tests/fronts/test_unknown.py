@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 import torch
@@ -177,3 +178,13 @@ def test_few_test_images_leave_the_threshold_out() -> None:
     found = unknown(subject_of(make_data(60, 3, test=20)), scores=("msp",))
     assert not [f for f in found if f.name == "recall"]
     assert [f for f in found if f.name == "auroc"]
+
+
+def test_scores_that_learn_nothing_do_without_training_images() -> None:
+    data = make_data(300, 3, test=120)
+    alone = unknown(subject_of(replace(data, train=data.train.subset(torch.arange(0)))))
+    usual = unknown(subject_of(data))
+    for score in ("msp", "max-logit", "energy"):
+        assert value(alone, "auroc", score=score) == value(usual, "auroc", score=score)
+    (none,) = [f for f in alone if f.where == {"score": "knn"}]
+    assert (none.value, none.evidence["reason"]) == (None, "knn learns from training images, and there are none")

@@ -27,16 +27,23 @@ SPLIT_FOLDERS = {
 
 
 def scan(folder: Path) -> Listing:
-    """The images of a folder. Classes are the sorted folder names of the training part."""
+    """The images of a folder. Classes are the sorted folder names of the training part, or of what there is instead."""
     parts, problems, notes = _parts(folder)
-    classes = [c.name for c in _subfolders(parts["train"])]
-    splits = {}
+    untrainable = []
+    if "train" not in parts:
+        names = ", ".join(printable(part.name) for part in parts.values())
+        untrainable.append(
+            f"{printable(folder)} has {names} but no train folder; add train/<class>/ with the training images"
+        )
+    classes = [c.name for c in _subfolders(parts["train"])] if "train" in parts else []
+    classes = classes or sorted({c.name for part in parts.values() for c in _subfolders(part)})
+    splits = {"train": make_files([], [])}
     for split, part in parts.items():
         paths: list[str] = []
         labels: list[int] = []
         for own in _subfolders(part):
             if own.name not in classes:
-                problems.append(
+                untrainable.append(
                     f"class folder {printable(own)} has no counterpart in {printable(parts['train'])}; "
                     "remove it, or add training images of that class"
                 )
@@ -56,6 +63,7 @@ def scan(folder: Path) -> Listing:
         splits=splits,
         notes=tuple(notes),
         problems=tuple(problems),
+        untrainable=tuple(untrainable),
     )
 
 
@@ -84,7 +92,7 @@ def make_files(paths: list[str], labels: list[int], groups: list[int] | None = N
 
 
 def _parts(folder: Path) -> tuple[dict[str, Path], list[str], list[str]]:
-    """({split: its folder}, problems, notes); without a train/ the folder itself is the training part."""
+    """({split: its folder}, problems, notes); without any such folder the whole is the training part."""
     inner = _subfolders(folder)
     parts: dict[str, Path] = {}
     problems = []
@@ -102,10 +110,7 @@ def _parts(folder: Path) -> tuple[dict[str, Path], list[str], list[str]]:
         notes = [f"folders beside train/ are left out: {names}"] if others else []
         return {"train": parts["train"], **parts}, problems, notes
     if parts and not others:
-        raise HoldfastError(
-            f"{printable(folder)} has {', '.join(printable(sub.name) for sub in inner)} but no train folder; "
-            "add train/<class>/ with the training images"
-        )
+        return parts, problems, []
     if not inner:
         raise HoldfastError(
             f"{printable(folder)} has no folders in it; expected <class>/ or train/<class>/ with images, or "

@@ -34,6 +34,7 @@ class Listing:
 
     splits: files by split name (train, val, test); ``train`` is always there.
     problems: why the set cannot be used as it is; ``load`` refuses them, ``check`` lists them.
+    untrainable: why it cannot be trained on, though a model may be measured on it.
     """
 
     name: str
@@ -42,17 +43,20 @@ class Listing:
     group_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    untrainable: tuple[str, ...] = ()
 
-    def all_problems(self) -> list[str]:
+    def all_problems(self, *, training: bool = True) -> list[str]:
         labels = {split: files.labels for split, files in self.splits.items()}
         hint = "images are files that end in " + ", ".join(sorted(EXTENSIONS))
-        return [*self.problems, *find_problems(self.classes, labels, hint=hint)]
+        found = find_problems(self.classes, labels, hint=hint, training=training)
+        return [*self.problems, *(self.untrainable if training else ()), *found]
 
 
-def open_files(listing: Listing, image_size: int | None) -> Dataset:
+def open_files(listing: Listing, image_size: int | None, *, training: bool = True) -> Dataset:
     """The data set behind a listing without problems. Reads a few headers, no pixels."""
-    refuse(listing.all_problems(), listing.name)
-    size, channels, notes = _common_shape(listing.splits["train"].paths, image_size)
+    refuse(listing.all_problems(training=training), listing.name)
+    shown = next(files.paths for files in listing.splits.values() if len(files.paths))
+    size, channels, notes = _common_shape(shown, image_size)
     made = {
         split: FileSplit(files.paths, files.labels, files.groups, size=size, channels=channels)
         for split, files in listing.splits.items()

@@ -31,6 +31,7 @@ def load(
     label: str | None = None,
     group: str | None = None,
     least_classes: int = 2,
+    training: bool = True,
 ) -> Dataset:
     """A built-in set by name, an .npz file, a CSV or Parquet table, or a folder of images.
 
@@ -44,6 +45,8 @@ def load(
     names: pattern of file names, such as "{age}_{gender}_{race}_", for folders whose labels are in the names.
     label, group: rules on the parts of such names, such as "age>=40" or "gender"; for CelebA, attributes.
     least_classes: a classifier needs two, a detector one.
+    training: whether something will be trained on it. If not, a folder or table may have a test or validation part
+    alone, and classes without an image.
 
     >>> data = load("coloured-digits", val=0.1)
     >>> data.shape, len(data.train), len(data.val), len(data.test)
@@ -58,16 +61,19 @@ def load(
         seed=data_seed,
     )
     found = find(name_or_path, Rules(names=names, label=label, group=group))(options)
-    data = open_files(found, image_size) if isinstance(found, Listing) else found
+    data = open_files(found, image_size, training=training) if isinstance(found, Listing) else found
     splits: dict[str, Split | None] = {"train": data.train, "val": data.val, "test": data.test}
     labels = {k: s.labels for k, s in splits.items() if s is not None}
-    refuse(find_problems(data.classes, labels, least=least_classes), data.name)
+    refuse(find_problems(data.classes, labels, least=least_classes, training=training), data.name)
     return _with_val(_with_test(data, data_seed), val, data_seed)
 
 
 def _with_test(data: Dataset, seed: int) -> Dataset:
     if data.test is not None:
         return data
+    if len(data.train) == 0 and data.val is not None:
+        note = "there is neither a training nor a test split; the validation split is taken for the test split"
+        return replace(data, val=None, test=data.val, notes=(*data.notes, note))
     train, test = hold_out(data.train, TEST_SHARE, derive(seed, "hold-out/test"))
     require(
         len(test) > 0,

@@ -88,9 +88,10 @@ def _scan(table_path: Path, root: Path | None, table: Table) -> Listing:
     labels = table.columns["label"]
     classes = name_order({labels[i] for i in by_split["train"]})
     extra = name_order({labels[i] for rows in by_split.values() for i in rows} - set(classes))
+    untrainable = []
     for name in extra:
         i = next(i for rows in by_split.values() for i in rows if labels[i] == name)
-        problems.append(
+        untrainable.append(
             f"label {name!r} ({table.unit} {table.lines[i]}, {splits[i]} split) is not among the training "
             "rows; remove these rows, or add training rows of that class"
         )
@@ -114,6 +115,7 @@ def _scan(table_path: Path, root: Path | None, table: Table) -> Listing:
         group_names=tuple(map(printable, group_names)),
         notes=tuple(_shared({split: {paths[i] for i in rows} for split, rows in by_split.items()})),
         problems=tuple(problems),
+        untrainable=tuple(untrainable),
     )
 
 

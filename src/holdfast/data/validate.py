@@ -1,4 +1,4 @@
-"""What must hold of any labelled set before something is trained on it."""
+"""What must hold of any labelled set before something is trained on it, or measured."""
 
 from __future__ import annotations
 
@@ -9,15 +9,20 @@ from torch import Tensor
 from holdfast.errors import HoldfastError
 
 
-def find_problems(classes: Sequence[str], labels: Mapping[str, Tensor], *, hint: str = "", least: int = 2) -> list[str]:
+def find_problems(
+    classes: Sequence[str], labels: Mapping[str, Tensor], *, hint: str = "", least: int = 2, training: bool = True
+) -> list[str]:
     """Everything wrong with the labels (N,) of each split, one sentence each; ``train`` must be among them.
 
-    hint: what the source can add about finding or adding samples. least: how many classes there must be.
+    hint: what the source can add about finding or adding samples. least: how many classes there must be. training:
+    whether every class must have training samples; a model that is there already can be measured without.
     """
     found = []
     more = f" ({hint})" if hint else ""
-    if not len(labels["train"]):
+    if training and not len(labels["train"]):
         return [f"there is no training sample{more}"]
+    if not any(map(len, labels.values())):
+        return [f"there is no sample{more}"]
     if len(classes) < least:
         found.append(f"a classifier needs at least two classes, found {len(classes)}: {', '.join(classes)}{more}")
     for split, own in labels.items():
@@ -29,7 +34,7 @@ def find_problems(classes: Sequence[str], labels: Mapping[str, Tensor], *, hint:
                 f"there are {len(classes)} classes, so labels are 0..{len(classes) - 1}"
             )
     present = set(labels["train"].tolist())
-    for label, name in enumerate(classes):
+    for label, name in enumerate(classes if training else ()):
         if label not in present:
             found.append(
                 f"class {name!r} (label {label}) has no training sample; add some, or remove the class "

@@ -185,7 +185,7 @@ def audit(
     """
     chosen = check_names(list(FRONTS) if only is None else only)
     where = resolve_device(device)
-    dataset = data if isinstance(data, Dataset) else load(data)
+    dataset = data if isinstance(data, Dataset) else load(data, training=False)
     subject = Subject(model.to(where), dataset, where, batch_size=batch_size, precision=precision, seed=seed)
     if dataset.test is not None:
         subject, _ = ready(subject)

@@ -52,7 +52,7 @@ def sign_test(wins: int, losses: int) -> float:
     for k in range(losses, n):
         ways = ways * (n - k) // (k + 1)
         total += ways
-    return total / 2**n
+    return float(total / 2**n)
 
 
 def at_least(name: str, pairs: Mapping[str, tuple[Tensor, Tensor]], what: str) -> Check:

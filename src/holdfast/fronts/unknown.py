@@ -57,7 +57,8 @@ def unknown(
     settings = {"false_alarm_rate": FALSE_ALARMS, "seed": seed, "train_images": cut(known, share)}
     try:
         of_train = sample(subject.data.train, cut(known, share), seed)
-        train = look_at(sight, subject.data.train.subset(of_train), workers=subject.workers)
+        shown = subject.data.train.subset(of_train)
+        train = look_at(sight, shown, workers=subject.workers) if len(shown) else None
         of_test = sample(subject.split, images or len(subject.split), seed)
         test = look_at(sight, subject.split.subset(of_test), workers=subject.workers)
     except HoldfastError as error:
@@ -144,11 +145,17 @@ class Judged:
         }
 
 
-def _fitted(name: str, sight: ClassifierSight | LogitSight, train: Seen) -> tuple[Detector | None, dict[str, Any]]:
-    """The detector, or why it cannot be: too few classes or features."""
+def _fitted(
+    name: str, sight: ClassifierSight | LogitSight, train: Seen | None
+) -> tuple[Detector | None, dict[str, Any]]:
+    """The detector, or why it cannot be: too few classes or features, or nothing to learn from."""
     try:
-        settings = {"k": min(5, len(train))} if name == "knn" else {}
-        return make_detector(name, sight, **settings).fit_features(train), {}
+        settings = {"k": min(5, len(train))} if name == "knn" and train else {}
+        detector = make_detector(name, sight, **settings)
+        if train is None:
+            require(not detector.learns, f"{name} learns from training images, and there are none")
+            return detector, {}
+        return detector.fit_features(train), {}
     except HoldfastError as error:
         return None, {"reason": str(error)}
 

@@ -67,7 +67,7 @@ def _open(spec: str, name: str, plan: Plan, device: torch.device, sets: dict[int
     by_name = plan.group != plan.group[:1] or plan.group in ((), (OWN,)) or Path(str(plan.data)).suffix.lower() in FILES
 
     def loaded(size: int | None, group: str | None) -> Dataset:
-        return load(str(plan.data), root=plan.root, image_size=size, group=group)
+        return load(str(plan.data), root=plan.root, image_size=size, group=group, training=False)
 
     def data_of(size: int | None) -> Dataset:
         if size not in sets:
@@ -144,7 +144,7 @@ def _align(opened: Opened, data: Dataset, plan: Plan, name: str, note: Note) -> 
 
 def _from_predictions(plan: Plan, device: torch.device, note: Note) -> Model:
     path = str(plan.predictions)
-    data = None if plan.data is None else load(plan.data, root=plan.root, image_size=plan.image_size)
+    data = None if plan.data is None else load(plan.data, root=plan.root, image_size=plan.image_size, training=False)
     read = read_predictions(path, data=data, output=plan.output, groups=plan.group)
     for text in (*read.notes, *(f"warning: {text}" for text in read.warnings)):
         note(f"predictions: {text}")

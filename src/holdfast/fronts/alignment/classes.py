@@ -112,7 +112,9 @@ def match_classes(
             f"({_some(data)}). Are these features rather than logits? If not, say which output is which class with "
             "--class-map FILE",
         )
-        return _make(data, names, tuple((i,) for i in range(outputs)), "the outputs have no names: assumed in order")
+        return _make(
+            data, names, tuple((i,) for i in range(outputs)), "in order, assumed since the outputs have no names"
+        )
     require(
         len(names) == outputs,
         f"the model names {len(names)} classes but gives {outputs} outputs an image; say which output is which class "

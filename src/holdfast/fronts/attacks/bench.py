@@ -82,8 +82,9 @@ class Bench:
             for name, (attack, more) in searches.items():
                 yield (name, WHITE, radius), self.found(attack, f"{name}/{radius}", **where, **more)
             if surrogate is not None:
-                for name, shown in {"fgsm": once, "pgd-10": partial(pgd, **where)}.items():
-                    yield (name, BLACK, radius), self.wrong(shown, f"black/{name}/{radius}", against=surrogate)
+                shown: dict[str, Attack] = {"fgsm": once, "pgd-10": partial(pgd, **where)}
+                for name, attack in shown.items():
+                    yield (name, BLACK, radius), self.wrong(attack, f"black/{name}/{radius}", against=surrogate)
             yield (
                 ("noise", NONE, radius),
                 self.wrong(lambda m, x, y, generator, where=where: noise(x, generator=generator, **where), "noise"),
