@@ -350,6 +350,14 @@ def test_the_interval_covers_the_true_lead_in_auroc(gain: float, shift: float) -
         assert rejected / runs == pytest.approx(0.05, abs=0.025)
 
 
+def test_the_p_of_a_clear_lead_is_small_and_not_nothing() -> None:
+    first, second = two_rankings(400, 300, 5, gain=4.0)
+    found = paired_auroc(first, second)
+    _, variance = delong([s.tolist() for s in first], [s.tolist() for s in second])
+    assert 0 < found.p < 1e-20
+    assert found.p == pytest.approx(2 * stats.norm.sf(abs(found.lead) / math.sqrt(variance)), rel=1e-6)
+
+
 def test_two_perfect_rankings_are_not_known_to_be_alike() -> None:
     perfect = (torch.arange(10.0), torch.arange(20.0, 28.0))
     found = paired_auroc(perfect, (perfect[0] * 2, perfect[1] * 2))

@@ -46,6 +46,13 @@ def test_numbers_as_scikit_learn(findings: tuple[Finding, ...]) -> None:
         assert found.low < value < found.high
 
 
+def test_likelihood_of_few_samples_has_no_negative_end() -> None:
+    labels = torch.zeros(4, dtype=torch.int64)
+    found = clean(told(torch.tensor([[9.0, 0.0], [9.0, 0.0], [9.0, 0.0], [0.0, 2.0]]), split(labels)))
+    for name in ("nll", "brier"):
+        assert get(found, name).low == 0.0
+
+
 def test_confusion_and_recall_as_scikit_learn(findings: tuple[Finding, ...]) -> None:
     logits, labels = drawn()
     matrix = sk.confusion_matrix(labels, logits.argmax(1))

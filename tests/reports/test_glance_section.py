@@ -60,5 +60,14 @@ def test_of_two_models_each_is_named() -> None:
     ]
 
 
+def test_a_long_reason_wraps_and_does_not_push_numbers_out_of_sight() -> None:
+    reason = "no layer keeps the plane of a picture; name one with layer"
+    fronts = (*FRONTS[:2], {"name": "groups", "state": "not applicable", "reason": reason})
+    first = RunFiles("first", findings=FOUND, fronts=fronts)
+    page = render([first, replace(first, name="second")])
+    assert f'<td class="number words">not applicable: {reason}' in page
+    assert '<td class="number" data-value="0.75">75.0 % (70.0 to 79.0 %)' in page
+
+
 def test_a_training_has_no_such_chapter() -> None:
     assert glance([RunFiles("plain", findings=FOUND)]) is None

@@ -147,7 +147,12 @@ def test_paired_differences_are_the_findings() -> None:
     table = paired(leads(FOUND, "new"))
     assert table is not None
     (row,) = table.rows
-    assert [c.text for c in row] == ["new − old", "as it is", "3.4 (1.0 to 5.8)", "60", "26", "0.00031", "1,000"]
+    assert table.caption == "Paired differences: new − old"
+    assert [c.text for c in row] == ["as it is", "3.4 (1.0 to 5.8)", "60", "26", "0.00031", "1,000"]
+    two = paired([*leads(FOUND, "new"), *leads(FOUND, "newer")])
+    assert two is not None
+    assert two.caption == "Paired differences"
+    assert [r[0].text for r in two.rows] == ["new − old", "newer − old"]
     assert paired(leads(FOUND[:3], "new")) is None
     where = {"against": "old", "score": "msp"}
     told = [
@@ -163,7 +168,7 @@ def test_paired_differences_are_the_findings() -> None:
 def test_parts_of_a_front_are_compared_on_demand() -> None:
     """What stands for a front is at the top; every group and corruption is below, and none in both."""
     standing: list[dict[str, str]] = [
-        {}, {"bias": "conflicting"}, {"column": "site", "bias": "aligned"}, EIGHT, {"attack": "any", "radius": "2/255"},
+        {"bias": "conflicting"}, {"column": "site", "bias": "aligned"},
         {"worst group of": "new", "class": "cat", "group": "red"},
     ]  # fmt: skip
     confidence, nearest, noise = {"score": "msp"}, {"score": "knn"}, {"score": "msp", "foreign": "noise"}
@@ -173,11 +178,18 @@ def test_parts_of_a_front_are_compared_on_demand() -> None:
         {**EIGHT, "strength": "2"},
         {**EIGHT, "corruption": "fog"},
     ]
-    every = (*standing, confidence, *others, nearest, noise)
+    attacked = {"attack": "strongest", "access": "any", "radius": "2/255"}
+    every = ({}, *standing, EIGHT, attacked, confidence, *others, nearest, noise)
     found = [Finding("against", "lead", 0.1, 50, 0.0, 0.2, {"against": "old", **w}) for w in every]
     told = {parts: [row[1].text for row in leads(found, "new", parts=parts)] for parts in (False, True)}
     assert told == {
-        False: ["as it is", *(part(w) for w in standing[1:]), "foreign images, AUROC of msp"],
+        False: [
+            "as it is",
+            *(part(w) for w in standing),
+            "under corruptions",
+            "under attack, 2/255",
+            "foreign images, AUROC of msp",
+        ],
         True: [
             *(part(w) for w in others),
             "foreign images, AUROC of knn",
@@ -200,7 +212,7 @@ def test_the_page_begins_with_it() -> None:
     page = Page(render([new, old]))
     assert page.text("h1")[0].startswith("new is 3.4 points ahead of old")
     assert page.text("b") == ["new", "old"]
-    assert "new − old" in [cell.text for cell in page.column("Paired differences", "models")]
+    assert [cell.text for cell in page.column("Paired differences: new − old", "where")] == ["as it is"]
 
 
 def test_an_audit_without_accuracy_says_what_was_measured() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.errors import HoldfastError
 from holdfast.reports import read_findings, write_findings
-from holdfast.reports.overview import gates, overview, verdict
+from holdfast.reports.overview import gates, overview, states, verdict
 from tests.reports.audits import audited
 
 
@@ -68,3 +68,5 @@ def test_gates_are_listed_with_what_was_judged() -> None:
         ["clean >= 0.9", "FAILED", "0.7120", "", "1,642", "value 0.7120 is under 0.9"],
     ]
     assert verdict(audited()) == "1 of 4 fronts measured; crashed: attacks; 1 of 2 gates failed"
+    assert states([], [{"passed": True}]).endswith("; the gate holds")
+    assert states([], [{"passed": True}] * 2).endswith("; all 2 gates hold")

@@ -90,6 +90,7 @@ def probabilities(seen: Predictions, *, seed: int) -> list[Finding]:
     made = []
     for name, scores in (("nll", metrics.nll), ("brier", metrics.brier)):
         value, low, high = mean_interval(_by_rows(scores, seen))
+        low = max(0.0, low) if n > 1 else low  # neither is ever negative; one sample has no interval
         made.append(Finding("clean", name, value, n, low, high))
     confidence = _by_rows(lambda logits, _: logits.double().softmax(1).max(1).values, seen)
     for name, adaptive in (("ece", False), ("ece-adaptive", True)):

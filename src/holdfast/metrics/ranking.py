@@ -44,11 +44,12 @@ def paired_auroc(
     if shapes[:2] != shapes[2:] or any(len(shape) != 1 or shape[0] < 2 for shape in shapes):
         raise ValueError(f"both need the same samples, two or more of each kind, got {shapes}")
     gaps = [mine - theirs for mine, theirs in zip(placements(*first), placements(*second), strict=True)]
-    lead, normal = float(gaps[1].mean()), NormalDist()
+    lead = float(gaps[1].mean())
     error = _standard_error(gaps)
-    p = 2 * normal.cdf(-abs(lead) / error) if error > 0 else float(lead == 0)
+    # erfc keeps the digits of a small p, which 1 + erf would lose
+    p = math.erfc(abs(lead) / error / math.sqrt(2)) if error > 0 else float(lead == 0)
     ends = torch.tensor([-1.0, 1.0], dtype=torch.float64).repeat(extra)
-    half = normal.inv_cdf(0.5 + level / 2) * _standard_error([torch.cat([gap, ends]) for gap in gaps])
+    half = NormalDist().inv_cdf(0.5 + level / 2) * _standard_error([torch.cat([gap, ends]) for gap in gaps])
     return Paired(lead, max(-1.0, lead - half), min(1.0, lead + half), p, sum(map(len, gaps)), level)
 
 

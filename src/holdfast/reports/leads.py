@@ -40,7 +40,11 @@ def leads(findings: Iterable[Finding], name: str, *, parts: bool = False) -> lis
 
 
 def _place(where: Mapping[str, str]) -> str:
-    """The part in words; a lead in AUROC says so, since all others are in accuracy."""
+    """The part in the words of the table of what drops; a lead in AUROC says so, since all others are in accuracy."""
+    if where == EIGHT:
+        return "under corruptions"
+    if where.get("attack") == "strongest":
+        return f"under attack, {where.get('radius')}"
     if "score" in where:
         return f"foreign images, AUROC of {where['score']}" + (f", {where['foreign']}" if "foreign" in where else "")
     return part(where) if where else "as it is"
@@ -54,8 +58,8 @@ def _stands(where: Mapping[str, str]) -> bool:
 
 
 def paired(rows: Sequence[tuple[Cell, ...]], caption: str = "Paired differences") -> Table | None:
-    """Models against each other on the same samples."""
-    columns = (
+    """Models against each other on the same samples; a single pair is named in the caption."""
+    columns: tuple[Column, ...] = (
         Column("models"), Column("where"), Column("lead, points (95 %)", numeric=True),
         Column("only the first right", numeric=True), Column("only the second", numeric=True),
         Column("p", numeric=True), Column("n", numeric=True),
@@ -65,6 +69,9 @@ def paired(rows: Sequence[tuple[Cell, ...]], caption: str = "Paired differences"
         "one; in AUROC both are DeLong's. Each row speaks for itself: of many, one in twenty is beyond its interval by "
         "chance, and a group that was picked as a model's worst shows that model at its worst."
     )
+    if len({row[0].text for row in rows}) == 1:  # said once, names leave room for numbers
+        columns, caption = columns[1:], f"{caption}: {rows[0][0].text}"
+        rows = [row[1:] for row in rows]
     return Table(caption, columns, tuple(rows), note) if rows else None
 
 

@@ -33,7 +33,7 @@ def _together(files: Sequence[FindingsFile]) -> list[str]:
     names = [str(file.model.get("name") or "model") for file in files]
     lines = ["## Side by side", "", *table(side_by_side(files, names)), ""]
     pairs = paired([row for file, name in zip(files, names, strict=True) for row in leads(file.findings, name)])
-    return [*lines, *(["### Paired differences", "", *table(pairs), "", escape(pairs.note), ""] if pairs else [])]
+    return [*lines, *([f"### {escape(pairs.caption)}", "", *table(pairs), "", escape(pairs.note), ""] if pairs else [])]
 
 
 def _chapter(file: FindingsFile) -> list[str]:

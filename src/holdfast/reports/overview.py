@@ -178,5 +178,6 @@ def states(fronts: Sequence[Mapping[str, Any]], gates: Sequence[Mapping[str, Any
     if crashed:
         words.append(f"crashed: {', '.join(crashed)}")
     if gates:
-        words.append(f"{failed} of {len(gates)} gates failed" if failed else f"all {len(gates)} gates hold")
+        every = "the gate holds" if len(gates) == 1 else f"all {len(gates)} gates hold"
+        words.append(f"{failed} of {len(gates)} gates failed" if failed else every)
     return "; ".join(words)

@@ -27,7 +27,10 @@ from tests.experiment.audit.nearest import MODEL, QUICK
         ([MODEL, "--predictions", "x.csv"], "not both"),
         (["python:nearest:nothing", *QUICK], "nothing"),
         ([MODEL, *QUICK, "--class-map", "none.json"], "cannot read class map none.json"),
-        ([MODEL, *QUICK, "--out", "nearest.py"], "cannot write"),
+        (
+            [MODEL, *QUICK, "--out", "nearest.py"],
+            "cannot write to nearest.py: Not a directory; choose another folder with --out",
+        ),
         (["--predictions", "none.csv"], "none.csv"),
     ],
 )
@@ -92,8 +95,8 @@ def test_a_target_that_cannot_be_written_is_refused_before_the_model_is_opened(
     locked = "locked/out" if os.geteuid() else "/proc/holdfast-audit"  # permissions do not stop root, procfs does
     assert main(["audit", MODEL, *QUICK, "--out", locked]) == 2
     said = capsys.readouterr().err
-    assert f"cannot write {locked}" in said
-    assert "choose another place" in said
+    assert f"cannot write to {locked}" in said
+    assert "choose another folder with --out" in said
     assert "nearest" not in sys.modules
 
 

@@ -157,13 +157,15 @@ def test_without_names_a_missing_class_is_refused_rather_than_shifted() -> None:
         run(plain_net(), without(3), classes=None)
 
 
-def test_an_empty_class_raises_no_alarm() -> None:
+def test_an_empty_class_raises_no_alarm_and_is_mentioned() -> None:
     """Its folder is there and empty: ten names, and no image of the 3."""
     split = digits().test
     assert split is not None
     data = replace(digits(), test=split.subset((split.labels != 3).nonzero().flatten()))
     found = run(plain_net(), data)
     assert (found.classes.kind, found.warnings) == ("full", ())
+    assert "classes without a test image, of which nothing is measured: 3" in found.notes
+    assert not any("without a test image" in note for note in run(plain_net(), digits()).notes)
     assert accuracy(found, "all") > 0.95
 
 

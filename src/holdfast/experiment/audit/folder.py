@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import tempfile
 import time
 from collections.abc import Sequence
 from importlib import metadata
@@ -33,8 +34,13 @@ def claim(out: Path, *, several: bool) -> None:
         raise HoldfastError(f"{out} holds the audit of a single model; choose another --out for several")
     folder = out / "fronts"
     made = [path for path in (folder, *folder.parents) if not path.exists()]
-    write_atomic(folder / ".probe", b"")
-    (folder / ".probe").unlink()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise HoldfastError(f"cannot write to {out}: {reason}; choose another folder with --out") from error
     for path in made:  # nothing is left behind where the model or the data turn out to be wrong
         path.rmdir()
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import torch
 from torch import Tensor
 
 from holdfast.data.printable import printable
@@ -50,9 +53,17 @@ def class_words(match: ClassMatch, split: Split) -> tuple[list[str], list[str]]:
             f"{len(match.known)} of the data's {len(match.data)} classes are among the model's {len(match.model)}; "
             "two readings: 'all' counts an answer outside the data's classes as wrong, 'restricted' leaves it no choice"
         )
+    counts = torch.bincount(split.labels, minlength=len(match.data))
+    unseen = [match.data[i] for i in (counts == 0).nonzero().flatten().tolist()]
+    if unseen:
+        notes.append(f"classes without a test image, of which nothing is measured: {_some(unseen)}")
     if match.missing:
-        names = ", ".join(printable(name) for name in match.missing[:5]) + (", ..." if len(match.missing) > 5 else "")
         warnings.append(
-            f"the model does not know {names}: {set_aside(split, match)} of {len(split)} test images are set aside"
+            f"the model does not know {_some(match.missing)}: {set_aside(split, match)} of {len(split)} test images "
+            "are set aside"
         )
     return notes, warnings
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(printable(name) for name in names[:5]) + (", ..." if len(names) > 5 else "")
