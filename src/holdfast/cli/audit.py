@@ -47,7 +47,7 @@ class AuditOptions:
     predictions: str | None = None
     """CSV or Parquet file of predictions to audit instead of a model; --data is optional then."""
     group: UseAppendAction[tuple[str, ...]] = ()
-    """Column of groups; several with --predictions."""
+    """Column of groups, each alone and crossed with the label."""
     root: str | None = None
     """Where built-in sets lie."""
     image_size: int | None = None

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.data.printable import printable
 from holdfast.errors import HoldfastError
 from holdfast.fronts.alignment.classes import ClassMatch, match_classes, read_class_map
 
@@ -125,3 +126,10 @@ def test_a_map_from_a_file(tmp_path: Path) -> None:
             read_class_map(path)
     with pytest.raises(HoldfastError, match="No such file"):
         read_class_map(tmp_path / "none.json")
+
+
+def test_names_with_control_characters_match_as_data_shows_them() -> None:
+    """Data makes its names printable as it is read; a model's are what its author wrote."""
+    raw = ("\x1b[31mred", "green\u202e", "blue")
+    found = match_classes(tuple(map(printable, raw)), raw, outputs=3)
+    assert (found.kind, found.columns) == ("full", ((0,), (1,), (2,)))

@@ -143,7 +143,7 @@ def simple(name: str) -> str:
     >>> simple("Great_White-shark")
     'great white shark'
     """
-    return re.sub(r"[\s_\-]+", " ", unicodedata.normalize("NFKC", name)).strip().casefold()
+    return re.sub(r"[\s_\-]+", " ", unicodedata.normalize("NFKC", printable(name))).strip().casefold()
 
 
 def _by_name(data: tuple[str, ...], names: tuple[str, ...], aliases: Sequence[Sequence[str]]) -> ClassMatch:
