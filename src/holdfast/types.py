@@ -53,11 +53,13 @@ class View:
     x: images (B, C, H, W) in [0, 1].
     label: (B,) int64 classes or (B, K) probabilities.
     weight: (B,) weight of each sample's loss; None is 1.
+    traceless: the model's running statistics do not follow these images.
     """
 
     x: Tensor
     label: Tensor
     weight: Tensor | None = None
+    traceless: bool = False
 
 
 @dataclass(frozen=True, slots=True)

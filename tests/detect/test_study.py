@@ -60,7 +60,7 @@ def test_it_runs_and_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     faithful = records[0]
     assert faithful["settings"]["network"] == "report"
     assert faithful["sigma"] == pytest.approx(0.5**0.5)
-    assert set(faithful["heads"]["accuracy"]) >= {"frozen, both mistakes", "frozen, no mistakes"}
+    assert set(faithful["heads"]["accuracy"]) >= {"frozen, all mistakes", "frozen, no mistakes"}
     assert len(faithful["heads"]["history"]["frozen, no mistakes"]) == TINY.head_epochs
     assert set(faithful["map"]) == {"mean", "drawn"}
     value = records[1]["scores"]["fused"]["pooled"]["auroc"][0]
@@ -76,7 +76,7 @@ def test_it_runs_and_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert len(held) == 100
     assert faithful["held_out"] == pytest.approx(faithful["history"][-1]["loss"], rel=0.2)
     assert f"| ours | fused | {value:.3f} |" in text
-    assert "frozen, both mistakes" in text
+    assert "frozen, all mistakes" in text
     assert json.loads((tmp_path / f"{FAITHFUL}-seed{TINY.first_seed}.json").read_text()) == faithful
 
 

@@ -141,7 +141,11 @@ def reference(
             risk = (omega * cross(f(x), y)).mean() if base == "lff" else cross(f(x), y).mean()
             if x_adv is not None:
                 weight = s["beta"] * (1 - omega) if base == "lff" else s["beta"]
+                before = copy.deepcopy(dict(f.named_buffers()))
                 risk = risk + (weight * cross(f(x_adv), y)).mean()
+                if s["running"] == "clean":
+                    for name, buffer in f.named_buffers():
+                        buffer.data.copy_(before[name])
             risk.backward()
             descend_f.step()
 
@@ -174,6 +178,8 @@ CASES: list[dict[str, Any]] = [
     {"name": "lff+biasadv"},
     {"name": "lff+biasadv", "difficulty": "raw", "norm": "linf", "radius": 0.05, "statistics": "batch"},
     {"name": "lff+biasadv", "space": "normalised", "lam": 0.0, "beta": 0.5},
+    {"name": "lff+biasadv", "running": "clean"},
+    {"name": "erm+biasadv", "running": "clean", "radius": 1.0},
 ]
 
 

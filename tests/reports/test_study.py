@@ -50,10 +50,10 @@ def result(job: str, seed: int, *, score: str = "elbo", auroc: float = 0.9, **mo
 def records() -> list[dict[str, Any]]:
     history = [{"loss": 30.0 / n, "reconstruction": 20.0 / n, "kl": 10.0 / n} for n in (1, 2, 3)]
     heads = {
-        "accuracy": {"frozen, both mistakes": 0.81, "frozen, no mistakes": 0.94},
-        "loss": {"frozen, both mistakes": 1.098, "frozen, no mistakes": 0.2},
+        "accuracy": {"frozen, all mistakes": 0.81, "frozen, no mistakes": 0.94},
+        "loss": {"frozen, all mistakes": 1.098, "frozen, no mistakes": 0.2},
         "history": {
-            "frozen, both mistakes": [{"loss": 1.2, "validation_loss": 1.3}, {"loss": 1, "validation_loss": 1}]
+            "frozen, all mistakes": [{"loss": 1.2, "validation_loss": 1.3}, {"loss": 1, "validation_loss": 1}]
         },
     }
     points = {"mean": [[0.0, 1.0], [2.0, 3.0]], "drawn": [[0.1, 1.0], [2.0, 2.0]], "labels": [0, 1]}
@@ -85,7 +85,7 @@ def test_every_figure_is_there(records: list[dict[str, Any]]) -> None:
         "Precision and recall (ours",
         "23 of 52",
         "At the random draw of z",
-        "frozen, both mistakes: cross-entropy",
+        "frozen, all mistakes: cross-entropy",
         "0.975 ± 0.007",
         "seeds 10, 11",
     ):

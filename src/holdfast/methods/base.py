@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
+from holdfast.borrow import frozen_statistics
 from holdfast.losses import cross_entropy
 from holdfast.rng import Generators
 from holdfast.settings import MethodSettings
@@ -83,9 +84,16 @@ class Method(nn.Module):
 
     def loss(self, model: nn.Module, views: Views) -> tuple[Tensor, Tensor]:
         """(Σ mean(weight · cross-entropy), logits of the first view)."""
-        logits = [model(view.x) for view in views.items]
+        logits = [show(model, view) for view in views.items]
         terms = [
             (cross_entropy(out, view.label) * (1 if view.weight is None else view.weight)).mean()
             for out, view in zip(logits, views.items, strict=True)
         ]
         return sum(terms[1:], terms[0]), logits[0]
+
+
+def show(model: nn.Module, view: View) -> Tensor:
+    """Logits of a view."""
+    with frozen_statistics(model) if view.traceless else nullcontext():
+        logits: Tensor = model(view.x)
+    return logits

@@ -86,4 +86,5 @@ def contradicting(
         compile=hasattr(model, "_orig_mod"),
         generator=rng["attack"],
     )
-    return View(found, batch.y, batch.x.new_full((len(batch),), settings.beta))
+    weight = batch.x.new_full((len(batch),), settings.beta)
+    return View(found, batch.y, weight, traceless=settings.running == "clean")

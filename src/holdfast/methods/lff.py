@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.losses import cross_entropy, generalized_cross_entropy
-from holdfast.methods.base import Context, Method
+from holdfast.methods.base import Context, Method, show
 from holdfast.rng import Generators
 from holdfast.settings.methods import Lff
 from holdfast.types import Batch, View, Views
@@ -54,7 +54,7 @@ class LffMethod(Method):
         total = (weight * losses).mean()
         for view in neighbours:
             assert view.weight is not None
-            total = total + (view.weight * (1 - weight) * cross_entropy(model(view.x), view.label)).mean()
+            total = total + (view.weight * (1 - weight) * cross_entropy(show(model, view), view.label)).mean()
         return total, logits
 
     def _weight(self, memo: dict[str, Tensor], losses: Tensor, y: Tensor) -> Tensor:

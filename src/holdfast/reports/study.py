@@ -72,7 +72,7 @@ def sentences(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
     heads = [r["heads"]["accuracy"] for r in records if "heads" in r]
     if heads:
         both, none = (
-            rows.spread([100 * h[way] for h in heads], 1) for way in ("frozen, both mistakes", "frozen, no mistakes")
+            rows.spread([100 * h[way] for h in heads], 1) for way in ("frozen, all mistakes", "frozen, no mistakes")
         )
         yield "head on the frozen encoder", f"{both} % right with the report's mistakes, {none} % without."
     for record in records:

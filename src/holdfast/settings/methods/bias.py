@@ -29,6 +29,8 @@ class BiasAdv:
     random_start: bool = False
     statistics: Literal["running", "batch"] = "running"
     """What BatchNorm uses during the attack: its running statistics, or those of the batch."""
+    running: Literal["all", "clean"] = "all"
+    """Which images BatchNorm's running statistics follow: also those found, or the clean ones alone."""
 
     def __post_init__(self) -> None:
         require(self.lam >= 0, f"lam must be >= 0, got {self.lam}")
