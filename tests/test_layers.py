@@ -14,6 +14,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "holdfast"
 
 # From top to bottom. A new module or package under src/holdfast joins the line it belongs to.
 LINES = (
+    {"__main__"},
     {"cli"},
     {"experiment"},
     {"reports"},

@@ -49,3 +49,11 @@ def test_import_is_quick(name: str) -> None:
     code = f"import sys, {name}; print(*({HEAVY!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+def test_the_module_runs_as_the_command_does() -> None:
+    ran = subprocess.run([sys.executable, "-m", "holdfast", "--version"], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout.strip()) == (0, f"holdfast {holdfast.__version__}")
+    refused = subprocess.run([sys.executable, "-m", "holdfast", "trian"], capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert "train" in refused.stderr

@@ -82,6 +82,7 @@ def test_every_way_to_stop_keeps_what_was_measured(
         return ()
 
     groups = FRONTS["groups"]
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background is started deaf to it
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setitem(FRONTS, "groups", stopped)
     words = ["audit", MODEL, *QUICK, "--only", "clean", "groups", "--out", "out"]
