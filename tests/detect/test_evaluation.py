@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from sklearn import metrics
 from torch import Tensor
 
@@ -104,3 +105,19 @@ def test_an_interval_holds_its_own_value_where_resampling_lifts_it() -> None:
     assert found.low is not None
     assert found.high is not None
     assert found.low <= found.value <= found.high
+
+
+def test_a_perfect_ranking_is_not_certain() -> None:
+    """Bounds for 0 of 30 and 0 of 200, from scipy's exact interval of a proportion."""
+    truth = torch.arange(230) < 30
+    scores = truth.double() + torch.rand(230, generator=torch.Generator().manual_seed(0), dtype=torch.float64) / 2
+    found = evaluate(scores, truth, threshold=Threshold(0.75))
+    few, many = (stats.binomtest(0, n).proportion_ci(method="exact").high for n in (30, 200))
+    for name in ("auroc", "ap", "precision", "recall", "f1"):
+        estimate = found.estimates[name]
+        assert (estimate.value, estimate.low, estimate.high) == pytest.approx((1, 1 - few, 1)), name
+    for name in ("fpr95", "false_alarm_rate"):
+        estimate = found.estimates[name]
+        assert (estimate.value, estimate.low, estimate.high) == pytest.approx((0, 0, many)), name
+    worst = evaluate(-scores, truth).ranking["auroc"]
+    assert (worst.value, worst.low, worst.high) == pytest.approx((0, 0, few))

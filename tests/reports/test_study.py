@@ -52,9 +52,7 @@ def records() -> list[dict[str, Any]]:
     heads = {
         "accuracy": {"frozen, all mistakes": 0.81, "frozen, no mistakes": 0.94},
         "loss": {"frozen, all mistakes": 1.098, "frozen, no mistakes": 0.2},
-        "history": {
-            "frozen, all mistakes": [{"loss": 1.2, "validation_loss": 1.3}, {"loss": 1, "validation_loss": 1}]
-        },
+        "history": {"frozen, all mistakes": [{"loss": 1.2, "validation_loss": 1.3}, {"loss": 1, "validation_loss": 1}]},
     }
     points = {"mean": [[0.0, 1.0], [2.0, 3.0]], "drawn": [[0.1, 1.0], [2.0, 2.0]], "labels": [0, 1]}
     places = {z: {"silhouette": 0.5, "linear": 0.9, "knn": 0.8} for z in ("mean", "drawn")}

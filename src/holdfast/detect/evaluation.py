@@ -13,6 +13,7 @@ from holdfast.metrics import Estimate
 
 RESAMPLES = 1000
 CELLS = 2**22
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,11 @@ def evaluate(
         _figures(_redrawn(min(step, resamples - first), truth, generator), ordered, truth, flags)
         for first in range(0, resamples, step)
     ])  # fmt: skip
-    estimates = {name: _estimate(once[0, i], spread[:, i], n) for i, name in enumerate(FIGURES)}
+    counts = {"recall": positives, "fpr95": n - positives, "false_alarm_rate": n - positives}
+    fewer = min(positives, n - positives)
+    estimates = {
+        name: _estimate(once[0, i], spread[:, i], n, counts.get(name, fewer)) for i, name in enumerate(FIGURES)
+    }
     confusion = {
         "true_positive": int((flags & truth).sum()),
         "false_positive": int((flags & ~truth).sum()),
@@ -149,9 +154,15 @@ def _redrawn(count: int, truth: Tensor, generator: torch.Generator) -> Tensor:
     return weights
 
 
-def _estimate(value: Tensor, spread: Tensor, n: int) -> Estimate:
+def _estimate(value: Tensor, spread: Tensor, n: int, able: int) -> Estimate:
+    """able: how many samples could each have shown that the figure is not at its end."""
     # A sample drawn twice ties with itself, which lifts average precision a little in every resampling: the interval is
     # shifted back by what the resamplings lie above the value on average.
     levels = spread.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)) - (spread.mean() - value)
     low, high = levels.clamp(0, 1).tolist()
+    end = value.round()
+    if float((spread - end).abs().max()) < ROUNDING:
+        # Nothing went wrong, so nothing can in a resampling either: Clopper and Pearson's bound for 0 of so many.
+        unseen = 1 - 0.025 ** (1 / able)
+        low, high = (1 - unseen, 1.0) if end else (0.0, unseen)
     return Estimate(float(value), min(low, float(value)), max(high, float(value)), n)
