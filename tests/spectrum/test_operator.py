@@ -50,6 +50,10 @@ def make_net(dtype: torch.dtype = torch.float64) -> Net:
     return net.to(dtype)
 
 
+def size_of(net: nn.Module) -> int:
+    return sum(p.numel() for p in net.parameters())
+
+
 def images(n: int = 20, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
     return torch.rand(n, 1, 4, 4, generator=generator(4), dtype=dtype), torch.arange(n) % 3
 
@@ -165,6 +169,27 @@ def test_training_mode_makes_no_difference() -> None:
     v = draw(sum(p.numel() for p in net.parameters()))
     first = hessian_operator(net.train(), [(x, y)], cross_entropy)(v)
     assert torch.equal(first, hessian_operator(net.eval(), [(x, y)], cross_entropy)(v))
+
+
+def test_order_in_memory_makes_no_difference_and_costs_nothing() -> None:
+    """Convolutions see weights in plain order: twice differentiated in channels-last order they would crawl."""
+    x, y = images()
+    plain, last = make_net(), make_net().to(memory_format=torch.channels_last)
+    with torch.no_grad():
+        for net in (plain, last):
+            net.conv = nn.Conv2d(2, 3, 3, padding=1).double()
+            net.conv.weight.copy_(torch.linspace(-1, 1, 54).view(3, 2, 3, 3))
+            net.conv.bias.zero_()
+    last = last.to(memory_format=torch.channels_last)
+    seen: list[bool] = []
+    x = torch.cat([x, 1 - x], 1)
+    last.conv.register_forward_pre_hook(lambda module, _: seen.append(module.weight.is_contiguous()))
+    products = [
+        hessian_operator(net, [(x, y)], cross_entropy)(torch.ones(size_of(net)).double()) for net in (plain, last)
+    ]
+    torch.testing.assert_close(products[1], products[0], rtol=1e-12, atol=1e-12)
+    assert all(seen)
+    assert not last.conv.weight.is_contiguous()  # the model's own weights lie as they lay
 
 
 def test_works_where_gradients_are_switched_off() -> None:
