@@ -86,7 +86,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", help="a set by name; by default several shortcuts in the embedded digits")
     parser.add_argument("--root")
-    parser.add_argument("--conflict", type=float, default=0.05)
+    parser.add_argument("--conflict", type=float)
     parser.add_argument("--data-seed", type=int, default=0)
     parser.add_argument("--model", default="convnet")
     parser.add_argument("--epochs", type=int, default=10)

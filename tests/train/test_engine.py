@@ -293,6 +293,12 @@ def test_training_metrics_are_those_of_the_batches_seen() -> None:
     assert record["step"] == math.ceil(96 / 16)
 
 
+@pytest.mark.parametrize(("name", "value"), [("conflict", 0.1), ("image_size", 16), ("val", 0.2), ("labels", 10)])
+def test_a_set_in_memory_is_taken_as_it_is(name: str, value: float) -> None:
+    with pytest.raises(HoldfastError, match=f"^{name} {value}: not for a set in memory.*holdfast.data.load"):
+        fit(make_data(), **PLAIN, **{name: value})
+
+
 def test_unknown_settings_and_devices_are_refused_with_a_hint() -> None:
     with pytest.raises(HoldfastError, match="unknown settings key 'epoch'; did you mean 'epochs'"):
         fit(make_data(), epoch=3)

@@ -39,6 +39,10 @@ class FitResult:
     method: Method
 
 
+READING = ("root", "image_size", "val", "conflict", "names", "label", "group", "data_seed", "labels", "unlabeled")
+"""Settings that say how data is read."""
+
+
 def fit(
     data: str | Path | Dataset,
     *,
@@ -57,7 +61,12 @@ def fit(
     names and defaults of ``holdfast train``'s flags.
     """
     named: dict[str, Any] = {"method": method, **settings}
-    if not isinstance(data, Dataset):
+    if isinstance(data, Dataset):
+        unused = ", ".join(f"{name} {settings[name]}" for name in READING if name in settings)
+        require(
+            not unused, f"{unused}: not for a set in memory, which is taken as it is; give it to holdfast.data.load"
+        )
+    else:
         named["data"] = str(data)
     if isinstance(model, str):
         named["model"] = model
