@@ -109,7 +109,7 @@ def main() -> None:
     }  # fmt: skip
     sets = EMBEDDED
     if args.data:
-        name = f"{args.data}, {100 * args.conflict:g} %"
+        name = args.data if args.conflict is None else f"{args.data}, {100 * args.conflict:g} %"
         sets = {name: lambda seed: load(args.data, root=args.root, conflict=args.conflict, data_seed=seed)}
     figures: dict[str, Any] = {}
     for name, make in sets.items():
