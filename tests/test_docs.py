@@ -1,0 +1,258 @@
+"""The documentation against the code: commands, flags, links, files, calls, defaults and numbers are what it says."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import io
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import redirect_stdout, suppress
+from dataclasses import MISSING, fields
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from holdfast.cli import COMMANDS, main
+from holdfast.settings import AscentSettings, MethodSettings, TrainSettings, flatten
+from tests.test_layers import LINES
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.M | re.S)
+FLAG = re.compile(r"(?<![\w-])--[a-z][\w.-]*")
+
+
+def named(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=named)
+
+
+def text_of(*pages: Path) -> str:
+    return "\n".join(page.read_text(encoding="utf-8") for page in pages)
+
+
+def blocks(page: Path, *languages: str) -> list[str]:
+    return [body for language, body in FENCE.findall(text_of(page)) if language in languages]
+
+
+def spans(page: Path) -> list[str]:
+    """What stands between backticks in the text."""
+    return [" ".join(span.split()) for span in re.findall(r"(?<!`)`([^`]+)`(?!`)", FENCE.sub("", text_of(page)))]
+
+
+def shell(page: Path) -> Iterator[list[str]]:
+    """The words of every line of every shell block, and of commands in the text that have flags."""
+    for block in blocks(page, "console", "sh", "bash"):
+        for line in block.replace("\\\n", " ").splitlines():
+            yield shlex.split(line.removeprefix("$ "), comments=True)
+    yield from (shlex.split(span) for span in spans(page) if re.match(r"(holdfast|python) \w.* --", span))
+
+
+def table(page: Path, *head: str) -> list[list[str]]:
+    """The rows of the first table whose head begins so."""
+    for lines in re.findall(r"(?:^\|.*\n)+", text_of(page), re.M):
+        first, _, *body = ([c.strip() for c in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines.splitlines())
+        if first[: len(head)] == list(head):
+            return body
+    raise AssertionError(f"{named(page)} has no table {head}")
+
+
+class BegunError(Exception):
+    """Raised where a command would begin its work."""
+
+
+TYPED = sorted({tuple(words[1:]) for page in PAGES for words in shell(page) if words[:1] == ["holdfast"]})
+
+
+@pytest.mark.parametrize("words", TYPED, ids=" ".join)
+def test_command_is_understood(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Flags, methods, recipes and settings are there; the folders that it is pointed at need not be."""
+    name = next(known for known in COMMANDS if list(words[: len(known.split())]) == known.split())
+    rest = list(words[len(name.split()) :])
+    if "--help" in rest:
+        return
+    monkeypatch.chdir(tmp_path)
+    if "--config" in rest:
+        config = tmp_path / rest[rest.index("--config") + 1]
+        config.parent.mkdir(parents=True, exist_ok=True)
+        config.write_text(yaml.safe_dump(flatten(TrainSettings())), encoding="utf-8")
+    if name in ("train", "compare"):
+        assert main([name, *rest, "--print-config"]) == 0, capsys.readouterr().err
+        return
+    home = import_module(COMMANDS[name].__module__)
+    real = home.parse
+
+    def parse(*args: Any, **kwargs: Any) -> None:
+        real(*args, **kwargs)
+        raise BegunError
+
+    monkeypatch.setattr(home, "parse", parse)
+    with pytest.raises(BegunError):
+        main(list(words))
+
+
+@cache
+def flags() -> frozenset[str]:
+    """Every flag of every command, from their help; of the method and the ascent, from their settings."""
+    text = io.StringIO()
+    for command in COMMANDS:
+        with redirect_stdout(text), pytest.raises(SystemExit):
+            main([*command.split(), "--help"])
+    families = (MethodSettings, AscentSettings)
+    own = {f"--{family.kind}.{f.name}" for family in families for kind in family.known.values() for f in fields(kind)}
+    return frozenset({*FLAG.findall(text.getvalue()), *(flag.replace("_", "-") for flag in own), "--version"})
+
+
+@each_page
+def test_flags_in_the_text_exist(page: Path) -> None:
+    ours = [span for span in spans(page) if not re.match(r"python |pip |ruff |benchmarks/", span)]
+    assert {flag for span in ours for flag in FLAG.findall(span)} - flags() == set()
+
+
+def test_flags_of_scripts_exist() -> None:
+    for page in PAGES:
+        scripts = (["python", *span.split()] for span in spans(page) if span.startswith("benchmarks/"))
+        for words in (*shell(page), *scripts):
+            if words[:1] == ["python"] and len(words) > 2:
+                script = (ROOT / words[1]).read_text(encoding="utf-8") + text_of(ROOT / "benchmarks/record.py")
+                for flag in (word for word in words if word.startswith("--")):
+                    assert f'"{flag}"' in script, f"{named(page)}: {words[1]} has no {flag}"
+
+
+def headings(page: Path) -> set[str]:
+    found = re.findall(r"^#+ (.+)$", FENCE.sub("", text_of(page)), re.M)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in found}
+
+
+@each_page
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)|<(\.\.?/[^>]+)>", text_of(page)):
+        path, _, anchor = "".join(link).partition("#")
+        if not path.startswith("http"):
+            target = page.parent / path if path else page
+            assert target.exists(), path
+            assert not anchor or anchor in headings(target), anchor
+
+
+@each_page
+def test_files_and_modules_that_are_named_exist(page: Path) -> None:
+    for span in spans(page):
+        path = span.removeprefix("python ").split()[0].rstrip("/")
+        if re.fullmatch(r"(tests|benchmarks|examples|docs|src|\.ci)/[\w./-]+", path):
+            assert (ROOT / path).exists(), path
+        elif re.fullmatch(r"[a-z_/]+\.py", path):
+            assert any((ROOT / above / path).exists() for above in ("", "src", "src/holdfast")), path
+        elif re.fullmatch(r"holdfast(\.\w+)+", path):
+            thing(path)
+
+
+def thing(dotted: str) -> Any:
+    """A module, or what is in one, by its full name."""
+    home, _, name = dotted.rpartition(".")
+    with suppress(AttributeError):
+        return getattr(thing(home), name) if home else import_module(name)
+    return import_module(dotted)
+
+
+PYTHON = [(page, code) for page in PAGES for code in blocks(page, "python")]
+
+
+@pytest.mark.parametrize(("page", "code"), PYTHON, ids=[f"{named(page)}-{i}" for i, (page, _) in enumerate(PYTHON)])
+def test_calls_fit_what_they_call(page: Path, code: str) -> None:
+    """Names that a page's examples import from holdfast are there, and take the arguments that they are given."""
+    earlier = "\n".join(other for where, other in PYTHON if where == page)
+    known: dict[str, Any] = {"holdfast": import_module("holdfast")}
+    for node in ast.walk(ast.parse(earlier)):
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("holdfast"):
+            known |= {alias.name: thing(f"{node.module}.{alias.name}") for alias in node.names}
+    for node in ast.walk(ast.parse(code)):
+        if not isinstance(node, ast.Call) or any(isinstance(a, ast.Starred) for a in node.args):
+            continue
+        root, *path = ast.unparse(node.func).split(".")
+        if root in known and all(part.isidentifier() for part in path):
+            called = known[root]
+            for part in path:
+                called = getattr(called, part)
+            given = {word.arg: None for word in node.keywords if word.arg}
+            inspect.signature(called).bind_partial(*node.args, **given)
+
+
+CARDS = {
+    "alps": ["alps"],
+    "asam": ["asam", "holdfast.optim.ASAM"],
+    "biasadv": ["jtt+biasadv", "lff+biasadv"],
+    "fisher-sam": ["fisher-sam", "holdfast.optim.FisherSAM"],
+    "fixmatch": ["fixmatch"],
+    "friendly-sam": ["fsam", "holdfast.optim.SAM"],
+    "sam": ["sam", "holdfast.optim.SAM"],
+    "vae": ["holdfast.models.vae.VAESettings", "holdfast.detect.train_vae"],
+}
+"""Cards with a table of settings, and whose settings they are."""
+WORDS = {
+    "off": False,
+    "no": False,
+    "False": False,
+    "false": False,
+    "True": True,
+    "learned": None,
+    "2.5·radius/steps": None,
+}
+
+
+def defaults(owner: str) -> dict[str, Any]:
+    families = {**MethodSettings.known, **AscentSettings.known}
+    if owner in families:
+        return {f.name: None if f.default is MISSING else f.default for f in fields(families[owner])}
+    return {name: p.default for name, p in inspect.signature(thing(owner)).parameters.items()}
+
+
+def value(word: str) -> Any:
+    word = word.strip("`")
+    if word in WORDS:
+        return WORDS[word]
+    with suppress(ValueError):
+        top, _, bottom = word.partition("/")
+        return float(top) / float(bottom or 1)
+    return word
+
+
+@pytest.mark.parametrize("card", CARDS)
+def test_defaults_on_a_card(card: str) -> None:
+    owned = [defaults(owner) for owner in CARDS[card]]
+    for names, stated, *_ in table(ROOT / f"docs/methods/{card}.md", "name", "default"):
+        words = stated.split(", ") if stated else []
+        for place, name in enumerate(re.findall(r"`(\w+)`", names)):
+            having = [own[name] for own in owned if name in own]
+            assert having, f"{card} has no {name}"
+            assert not words or value(words[place]) in having, f"{name} is {having}, not {words[place]}"
+
+
+def test_defaults_of_the_vicinal_methods() -> None:
+    for name, _, stated, *_ in table(ROOT / "docs/methods/vicinal.md", "`--method`"):
+        for setting, word in re.findall(r"`(\w+)`(?: \(([^\s,)]+))?", stated):
+            own = defaults(name.strip("`"))[setting]
+            assert not word or value(word) == own, f"{setting} of {name} is {own}, not {word}"
+
+
+def test_every_command_method_ascent_and_front_is_documented() -> None:
+    from holdfast.fronts.auditing import FRONTS
+
+    text = text_of(*PAGES)
+    assert [name for name in COMMANDS if f"holdfast {name}" not in text] == []
+    names = [*MethodSettings.known, *AscentSettings.known, *FRONTS]
+    assert [name for name in names if f"`{name}`" not in text] == []
+
+
+def test_the_layers_are_those_of_the_architecture() -> None:
+    told = [set(re.findall(r"`(\w+)`", names)) for names, _ in table(ROOT / "docs/architecture.md", "line")]
+    assert told == list(LINES[1:])
