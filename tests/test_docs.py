@@ -190,7 +190,7 @@ def test_calls_fit_what_they_call(page: Path, code: str) -> None:
 CARDS = {
     "alps": ["alps"],
     "asam": ["asam", "holdfast.optim.ASAM"],
-    "biasadv": ["jtt+biasadv", "lff+biasadv"],
+    "biasadv": ["jtt+biasadv", "lff+biasadv", "group-dro", "reweight"],
     "fisher-sam": ["fisher-sam", "holdfast.optim.FisherSAM"],
     "fixmatch": ["fixmatch"],
     "friendly-sam": ["fsam", "holdfast.optim.SAM"],
@@ -226,7 +226,7 @@ def value(word: str) -> Any:
     return word
 
 
-@pytest.mark.parametrize("card", CARDS)
+@pytest.mark.parametrize("card", [p.stem for p in PAGES if "| name | default |" in text_of(p)])
 def test_defaults_on_a_card(card: str) -> None:
     owned = [defaults(owner) for owner in CARDS[card]]
     for names, stated, *_ in table(ROOT / f"docs/methods/{card}.md", "name", "default"):
@@ -251,6 +251,12 @@ def test_every_command_method_ascent_and_front_is_documented() -> None:
     assert [name for name in COMMANDS if f"holdfast {name}" not in text] == []
     names = [*MethodSettings.known, *AscentSettings.known, *FRONTS]
     assert [name for name in names if f"`{name}`" not in text] == []
+
+
+def test_every_setting_of_a_method_or_ascent_has_a_word_on_its_card() -> None:
+    told = {span for page in (ROOT / "docs/methods").glob("*.md") for span in spans(page)}
+    kinds = {**MethodSettings.known, **AscentSettings.known}
+    assert {f"{name}: {f.name}" for name, kind in kinds.items() for f in fields(kind) if f.name not in told} == set()
 
 
 def test_the_layers_are_those_of_the_architecture() -> None:

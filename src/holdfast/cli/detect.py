@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from tyro.conf import OmitArgPrefixes, Positional
@@ -153,7 +154,7 @@ def detect_evaluate(words: list[str]) -> int:
     )
     say(detection.summary_text(found))
     if options.out:
-        say(f"report: {options.out}/report.html")
+        say(f"report: {Path(options.out) / 'report.html'}")
     return 0
 
 
@@ -215,7 +216,7 @@ def describe(words: list[str]) -> int:
     for finding in found:
         if finding.value is not None:
             say(f"{finding.name:<18}{finding.value:.3f}")
-    say(f"report: {options.out}/report.html")
+    say(f"report: {Path(options.out) / 'report.html'}")
     return 0
 
 
@@ -273,5 +274,5 @@ def detect_study(words: list[str]) -> int:
             note=narrate,
         )
     say(vae_study.collect(options.out, name=options.data))
-    say(f"report: {options.out}/study.html")
+    say(f"report: {Path(options.out) / 'study.html'}")
     return 3 if broken else 0

@@ -22,7 +22,7 @@ class ListOptions:
 
 
 def list_(words: list[str]) -> int:
-    """List methods, ascents, data sets, recipes or models by name."""
+    """List methods, ascents, data sets, recipes, studies or models by name."""
     options: ListOptions = parse(ListOptions, words, "list", list_.__doc__)
     from holdfast.experiment.recipes import recipe_names
     from holdfast.experiment.studies import study_names

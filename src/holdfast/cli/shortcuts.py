@@ -80,5 +80,5 @@ def shortcuts(words: list[str]) -> int:
     say(f"{share.value:.1%} ({share.low:.1%} to {share.high:.1%}) of training contradicts what is easy to learn")
     if found.judged is not None:
         say(f"average precision against the group labels: {found.judged.value:.3f} (base rate {found.base_rate:.3f})")
-    say(f"gallery: {values['out']}/shortcuts.html")
+    say(f"gallery: {Path(values['out']) / 'shortcuts.html'}")
     return 0
