@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import io
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -257,6 +258,14 @@ def test_every_setting_of_a_method_or_ascent_has_a_word_on_its_card() -> None:
     told = {span for page in (ROOT / "docs/methods").glob("*.md") for span in spans(page)}
     kinds = {**MethodSettings.known, **AscentSettings.known}
     assert {f"{name}: {f.name}" for name, kind in kinds.items() for f in fields(kind) if f.name not in told} == set()
+
+
+def test_every_finding_of_the_sample_is_explained() -> None:
+    told = {span for page in (ROOT / "docs/methods").glob("*.md") for span in spans(page)}
+    told |= set(spans(ROOT / "docs/reference/findings.md"))
+    for file in (ROOT / "docs/sample/audit").glob("*/findings.json"):
+        found = json.loads(file.read_text(encoding="utf-8"))["findings"]
+        assert {f"{one['front']}: {one['name']}" for one in found if one["name"] not in told} == set()
 
 
 def test_the_layers_are_those_of_the_architecture() -> None:
