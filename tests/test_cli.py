@@ -159,3 +159,20 @@ def test_the_demonstration_shows_the_shortcut(tmp_path: Path, capsys: pytest.Cap
     findings = json.loads((tmp_path / "erm-seed0" / "findings.json").read_text())["findings"]
     side = {f["where"]["bias"]: f["value"] for f in findings if "bias" in f["where"]}
     assert side["aligned"] > side["conflicting"] + 0.3
+
+
+@pytest.mark.parametrize("quiet", [[], ["--quiet"]])
+def test_shortcuts_says_a_warning_once(
+    quiet: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """One look by a model that knows nothing warns; it stands in for trainings that would."""
+    from torch import nn
+
+    from holdfast.experiment import shortcuts
+
+    real = shortcuts.shortcuts
+    blind = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 10))
+    nn.init.zeros_(blind[-1].weight)
+    monkeypatch.setattr(shortcuts, "shortcuts", lambda *args, **kwargs: real(*args, **{**kwargs, "model": blind}))
+    assert main(["shortcuts", "--data", "coloured-digits", "--out", str(tmp_path / "found"), *quiet]) == 0
+    assert capfd.readouterr().err.count("there may be no simple shortcut") == 1

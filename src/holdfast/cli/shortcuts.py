@@ -74,7 +74,7 @@ def shortcuts(words: list[str]) -> int:
     name = Path(run or data).stem
     values["out"] = values["out"] or (f"{run}/shortcuts" if run else f"runs/shortcuts-{name}")
     found = find(run or data, data=data if run else None, progress=progress, **values)
-    for note in found.notes:
+    for note in found.notes if options.quiet else ():  # progress has said them otherwise
         narrate(note)
     share = found.share
     say(f"{share.value:.1%} ({share.low:.1%} to {share.high:.1%}) of training contradicts what is easy to learn")
