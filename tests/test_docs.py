@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterator
 from contextlib import redirect_stdout, suppress
 from dataclasses import MISSING, fields
-from functools import cache
+from functools import cache, reduce
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -243,6 +243,59 @@ def test_defaults_of_the_vicinal_methods() -> None:
         for setting, word in re.findall(r"`(\w+)`(?: \(([^\s,)]+))?", stated):
             own = defaults(name.strip("`"))[setting]
             assert not word or value(word) == own, f"{setting} of {name} is {own}, not {word}"
+
+
+STEP, SECONDS = "bf16 compiled, captured", "seconds"
+RECORDED: dict[tuple[str, str, str, str], dict[str, list[tuple[str, ...]]]] = {
+    ("README.md", "", "step, ms", "gpu_step"): {
+        row: [(key, "step_ms"), (key, "epoch_s")]
+        for row, key in {
+            "fp32, eager": "fp32 eager",
+            "fp32, captured": "fp32 captured",
+            "bf16, eager": "bf16 eager",
+            "bf16, captured": "bf16 captured",
+            "bf16, compiled and captured": STEP,
+            "the same with SAM": f"{STEP}, SAM",
+            "the same with Friendly SAM": f"{STEP}, F-SAM",
+        }.items()
+    },
+    ("docs/methods/friendly-sam.md", "F-SAM around SGD with momentum", "ms", "optim_gpu"): {
+        row: [("ResNet-18", f"F-SAM{key}", "ms")]
+        for row, key in {
+            "`capture=True, skip_nonfinite=False`": ", unchecked, captured",
+            "`capture=True`": ", captured",
+            "`skip_nonfinite=False`": ", unchecked",
+            "checked (default)": "",
+            "`pytorch_optimizer` 4.1": ", pytorch_optimizer 4.1.0",
+            "a loop over the parameters, as the authors write it": ", plain loop",
+        }.items()
+    },
+    ("docs/methods/attacks.md", "", "PGD-10, s", "attacks_pgd_gpu"): {
+        row: [("pgd", key, SECONDS)]
+        for row, key in {
+            "torchattacks, TF32": "torchattacks",
+            "foolbox / AutoAttack, TF32": "foolbox",
+            "holdfast, TF32, compiled and captured": "holdfast compiled, captured",
+            "holdfast, TF32, queue": "holdfast queue, compiled",
+            "torchattacks, bf16": "torchattacks bf16",
+            "holdfast, bf16, compiled and captured": "holdfast bf16 compiled, captured",
+            "holdfast, bf16, queue (`beyond=0.5`)": "holdfast bf16 queue, compiled",
+        }.items()
+    },
+}
+"""Tables by page, head and file of results: where the numbers of each row are recorded, column by column."""
+
+
+@pytest.mark.parametrize("where", RECORDED, ids=lambda where: f"{where[0]}-{where[3]}")
+def test_numbers_are_those_recorded(where: tuple[str, str, str, str]) -> None:
+    page, *head, file = where
+    figures = json.loads((ROOT / f"benchmarks/results/{file}.json").read_text(encoding="utf-8"))["figures"]
+    rows = {row[0]: row[1:] for row in table(ROOT / page, *head)}
+    assert rows.keys() == RECORDED[where].keys()
+    for row, places in RECORDED[where].items():
+        for stated, keys in zip(rows[row], places, strict=False):
+            measured = reduce(lambda inner, key: inner[key], keys, figures)
+            assert stated == f"{measured:.{len(stated.partition('.')[2])}f}", row
 
 
 def test_every_command_method_ascent_and_front_is_documented() -> None:
