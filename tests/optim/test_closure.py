@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
-from torch.optim import LBFGS
+from torch.optim import LBFGS, SGD, Adadelta
 
 from holdfast.errors import HoldfastError
 from holdfast.optim import SAM
@@ -24,6 +24,18 @@ from tests.optim.problems import (
 def test_optimisers_that_evaluate_as_often_as_they_like_are_refused() -> None:
     with pytest.raises(HoldfastError, match="LBFGS evaluates the loss as often as it likes .* such as SGD or AdamW"):
         SAM(make_net().parameters(), LBFGS, lr=0.1)
+
+
+def test_an_optimiser_whose_own_setting_has_the_name_of_the_radius_is_refused() -> None:
+    """Adadelta's rho is the memory of its averages; with a radius in its place it would train, and otherwise."""
+    with pytest.raises(HoldfastError, match="Adadelta has a setting rho of its own, .* such as SGD or AdamW"):
+        SAM(make_net().parameters(), Adadelta)
+
+
+def test_an_optimiser_that_is_no_class_is_refused() -> None:
+    model = make_net()
+    with pytest.raises(HoldfastError, match="must be a class such as torch.optim.SGD, got SGD"):
+        SAM(model.parameters(), SGD(model.parameters(), lr=0.1))  # type: ignore[arg-type]
 
 
 def test_a_step_without_a_closure_is_refused_with_the_remedy() -> None:

@@ -117,3 +117,18 @@ def test_the_check_can_be_turned_off(base: str) -> None:
     optimizer = make_optimizer(model, base, skip_nonfinite=False)
     optimizer.step(spoiled_closure(model, batches[0], bad_pass=2, value=float("nan")))
     assert weights(model).isnan().any()
+
+
+def test_an_ascent_taken_back_leaves_nothing_of_its_gradient() -> None:
+    """Not its verdict either: the next step, whose first pass has no gradient, is an ordinary descent."""
+    model, plain, (example,) = make_net(), make_net(), make_batches(1)
+    optimizer = make_optimizer(model)
+    spoiled_closure(model, example, bad_pass=1, value=torch.nan)()
+    optimizer.first_step(zero_grad=True)
+    optimizer.restore()
+    optimizer.first_step()
+    loss_closure(model, example)()
+    optimizer.second_step()
+    kind, settings = BASES["momentum"]
+    train(plain, kind(plain.parameters(), **settings), [example])
+    assert torch.equal(weights(model), weights(plain))

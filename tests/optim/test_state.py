@@ -124,6 +124,14 @@ def test_an_average_of_another_shape_is_refused() -> None:
         optimizer.load_state_dict(state)
 
 
+def test_the_state_of_a_larger_model_is_refused() -> None:
+    model = make_net()
+    optimizer = make("friendly, no momentum", model)
+    train(model, optimizer, make_batches(1))
+    with pytest.raises(HoldfastError, match="ascent_ema of parameter 2, the optimiser 2 parameters; is it another"):
+        make("friendly, no momentum", model[0]).load_state_dict(optimizer.state_dict())
+
+
 def test_plain_sam_reads_the_state_of_its_base_optimiser() -> None:
     """A training without an ascent can go on with one."""
     batches = make_batches(STEPS)

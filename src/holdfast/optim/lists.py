@@ -17,6 +17,9 @@ def add_scaled(targets: Tensors, values: Tensors, rate: Tensor, *, unless: Tenso
     Torch's fused descent kernel is the one multi-tensor operation with such a factor and such a switch; maximising
     makes it an ascent. It goes by memory: a target and its value must have the same strides, without gaps.
     """
+    targets, values = (
+        [torch.view_as_real(t) if t.is_complex() else t for t in tensors] for tensors in (targets, values)
+    )
     kinds = Optimizer._group_tensors_by_device_and_dtype([targets, values])  # type: ignore[list-item]
     for (device, _), ((own, added), _) in kinds.items():
         assert device is not None
@@ -37,8 +40,11 @@ def add_scaled(targets: Tensors, values: Tensors, rate: Tensor, *, unless: Tenso
 
 
 def norm_of(tensors: Tensors) -> Tensor:
-    """Euclidean norm of all tensors together."""
-    norms = torch._foreach_norm(tensors)
+    """Euclidean norm of all tensors together, in float32 at least: float16 ends at 65504 and knows no 1e-12."""
+    narrow = [t for t in tensors if t.dtype in (torch.float16, torch.bfloat16)]
+    norms = list(torch._foreach_norm(narrow, dtype=torch.float32)) if narrow else []
+    if len(narrow) < len(tensors):
+        norms += torch._foreach_norm([t for t in tensors if t.dtype not in (torch.float16, torch.bfloat16)])
     device = norms[0].device
     total: Tensor = torch.linalg.vector_norm(torch.stack([n if n.device == device else n.to(device) for n in norms]))
     return total
@@ -57,7 +63,7 @@ def dense_gradient(parameter: Tensor) -> Tensor:
 
 def add_any(params: Tensors, climb: Tensors, rate: Tensor) -> None:
     """params += rate · climb, in one kernel where they lie alike and without gaps."""
-    if all(p.stride() == c.stride() and p.is_floating_point() for p, c in zip(params, climb, strict=True)):
+    if all(p.stride() == c.stride() for p, c in zip(params, climb, strict=True)):
         add_scaled(params, climb, rate)
     else:
         torch._foreach_add_(params, torch._foreach_mul(climb, rate))

@@ -57,7 +57,7 @@ class Fisher:
     eta: float = 1.0
 
     def scale(self, weights: Tensors, gradients: Tensors, direction: Tensors) -> tuple[Tensors, Tensors]:
-        squared = list(torch._foreach_mul(gradients, gradients))
+        squared = list(torch._foreach_mul(gradients, [g.conj() for g in gradients]))
         torch._foreach_mul_(squared, self.eta)
         torch._foreach_add_(squared, 1.0)
         twice = list(torch._foreach_div(direction, squared))

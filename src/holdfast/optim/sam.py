@@ -69,7 +69,7 @@ class SAM(Optimizer):
     ) -> None:
         _require_settings({"rho": rho, "sigma": sigma, "lmbda": lmbda})
         require(not (adaptive and metric), f"adaptive and metric ({metric}) exclude each other; give one of them")
-        _require_single_evaluation(base_optimizer)
+        _require_descent(base_optimizer)
         self.metric = metric or (Adaptive() if adaptive else Euclidean())
         self.skip_nonfinite = skip_nonfinite
         self.average = GradientAverage()
@@ -127,13 +127,17 @@ class SAM(Optimizer):
 
     @torch.no_grad()
     def restore(self) -> None:
-        """Back to w exactly, in place."""
+        """Back to w exactly, in place, as if there had been no ascent."""
         self._to_saved()
-        self._moved = []
+        self._end()
 
     def _to_saved(self) -> None:
         if self._moved:
             torch._foreach_copy_(self._moved, [self._saved[p] for p in self._moved])
+
+    def _end(self) -> None:
+        self._moved, self._first_norm = [], None
+        self.average.forget()
 
     @torch.no_grad()
     def second_step(
@@ -152,7 +156,7 @@ class SAM(Optimizer):
         except BaseException:
             self.restore()  # the model is left at w
             raise
-        self._moved, self._first_norm, self.average.due = [], None, []
+        self._end()
         self._opt_called = True  # learning-rate schedulers look for it
         if zero_grad:
             self.zero_grad()
@@ -377,6 +381,11 @@ class SAM(Optimizer):
         means, plain = {}, {}
         for number, own in state_dict["state"].items():
             if EMA_KEY in own:
+                require(
+                    number in parameters,
+                    f"the state has an {EMA_KEY} of parameter {number}, the optimiser {len(parameters)} parameters; "
+                    "is it another model's?",
+                )
                 means[parameters[number]] = copied_like(
                     parameters[number], own[EMA_KEY], f"{EMA_KEY} of parameter {number}"
                 )
@@ -425,10 +434,21 @@ def _require_settings(given: dict[str, Any]) -> None:
     require(0 <= lmbda < 1, f"lmbda must be in [0, 1), got {lmbda}")
 
 
-def _require_single_evaluation(base_optimizer: type[Optimizer]) -> None:
+def _require_descent(base_optimizer: type[Optimizer]) -> None:
+    """Refuse what would not descend, or not as its documentation says."""
+    require(
+        inspect.isclass(base_optimizer),
+        f"base_optimizer must be a class such as torch.optim.SGD, got {base_optimizer}; its settings are given beside it",
+    )
+    name = base_optimizer.__name__
     closure = inspect.signature(base_optimizer.step).parameters.get("closure")
-    if closure is not None and closure.default is inspect.Parameter.empty:
+    require(
+        closure is None or closure.default is not inspect.Parameter.empty,
+        f"{name} evaluates the loss as often as it likes within a step, so there is no single "
+        "point to climb to; use an optimiser that takes one gradient a step, such as SGD or AdamW",
+    )
+    for shared in inspect.signature(base_optimizer).parameters.keys() & set(OWN):
         raise HoldfastError(
-            f"{base_optimizer.__name__} evaluates the loss as often as it likes within a step, so there is no single "
-            "point to climb to; use an optimiser that takes one gradient a step, such as SGD or AdamW"
+            f"{name} has a setting {shared} of its own, where groups hold the ascent's {shared}; use an optimiser "
+            f"without one, such as SGD or AdamW, or a subclass that gives its {shared} another name"
         )
