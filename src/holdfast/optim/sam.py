@@ -438,7 +438,7 @@ def _require_descent(base_optimizer: type[Optimizer]) -> None:
     """Refuse what would not descend, or not as its documentation says."""
     require(
         inspect.isclass(base_optimizer),
-        f"base_optimizer must be a class such as torch.optim.SGD, got {base_optimizer}; its settings are given beside it",
+        f"base_optimizer must be a class such as torch.optim.SGD, got {base_optimizer}; its settings go beside it",
     )
     name = base_optimizer.__name__
     closure = inspect.signature(base_optimizer.step).parameters.get("closure")
