@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from typing import Any
 
 import pytest
@@ -114,3 +115,20 @@ def test_clipping_before_the_ascent_changes_nothing_for_plain_sam() -> None:
         optimizer.second_step(zero_grad=True)
     train(plain, make_optimizer(plain, kind=SAM), batches)
     torch.testing.assert_close(weights(clipped), weights(plain), rtol=0, atol=1e-7)  # the 1e-12 beside a norm of 1e-3
+
+
+def test_gradients_added_up_before_the_step_are_not_lost_in_silence() -> None:
+    """As with Lightning's accumulate_grad_batches, whose closure is the last part's."""
+    model, batches = make_net(), make_batches(4)
+    optimizer = make_optimizer(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for example in batches[:2]:  # what a step leaves is no reason to warn
+            optimizer.step(loss_closure(model, example))
+        optimizer.zero_grad()
+        optimizer.step(loss_closure(model, batches[2]))
+        optimizer.zero_grad()
+    loss_closure(model, batches[2])()
+    with pytest.warns(UserWarning, match="accumulate gradients, do so inside the closure") as caught:
+        optimizer.step(loss_closure(model, batches[3]))
+    assert caught[0].filename == __file__

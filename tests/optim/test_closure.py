@@ -88,6 +88,6 @@ def test_the_closure_runs_twice_with_gradients_cleared_and_enabled() -> None:
         return loss_closure(model, example)()
 
     loss_closure(model, example)()
-    with torch.no_grad():
+    with torch.no_grad(), pytest.warns(UserWarning, match="drops the gradients that were there before"):
         make_optimizer(model).step(closure)
     assert seen == [(True, True)] * 2

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from holdfast.errors import HoldfastError
-from holdfast.optim import SAM, FriendlySAM
+from holdfast.optim import ASAM, SAM, FisherSAM, FriendlySAM
 from holdfast.rng import derive
 from holdfast.train import fit
 from holdfast.train.climb import inner, without_projection
@@ -33,8 +33,16 @@ def by_hand(model: nn.Module, optimizer: SAM, *, direction: str = "batch") -> No
 
     for epoch in range(2):
         for index, other in zip(order("order", epoch), order("other-order", epoch), strict=True):
-            climb = {"batch": index, "other-batch": other, "full": torch.arange(len(y))}[direction]
+            everything = torch.arange(len(y))
+            climb = {"other-batch": other, "full": everything}.get(direction, index)
             loss(climb).backward()
+            if direction == "noise":
+                full = torch.autograd.grad(loss(everything), list(model.parameters()))
+                whole = torch.cat([g.flatten() for g in full])
+                own = torch.cat([p.grad.flatten() for p in model.parameters()])
+                share = own @ whole / (whole @ whole)
+                for p, g in zip(model.parameters(), full, strict=True):
+                    p.grad -= share * g
             optimizer.first_step(zero_grad=True)
             loss(index).backward()
             optimizer.second_step(zero_grad=True)
@@ -51,6 +59,27 @@ def by_hand(model: nn.Module, optimizer: SAM, *, direction: str = "batch") -> No
         ),
         ({"name": "sam-db", "rho": 0.2}, lambda p, **k: SAM(p, torch.optim.SGD, rho=0.2, **k), "other-batch"),
         ({"name": "sam-full", "rho": 0.2}, lambda p, **k: SAM(p, torch.optim.SGD, rho=0.2, **k), "full"),
+        ({"name": "sam-noise", "rho": 0.2}, lambda p, **k: SAM(p, torch.optim.SGD, rho=0.2, **k), "noise"),
+        (
+            {"name": "asam", "rho": 0.9, "eta": 0.1},
+            lambda p, **k: ASAM(p, torch.optim.SGD, rho=0.9, eta=0.1, **k),
+            "batch",
+        ),
+        (
+            {"name": "fisher-sam", "rho": 0.2, "eta": 30.0},
+            lambda p, **k: FisherSAM(p, torch.optim.SGD, rho=0.2, eta=30.0, **k),
+            "batch",
+        ),
+        (
+            {"name": "fasam", "rho": 0.9, "eta": 0.1, "sigma": 0.8, "lmbda": 0.6},
+            lambda p, **k: ASAM(p, torch.optim.SGD, rho=0.9, eta=0.1, friendly=True, sigma=0.8, lmbda=0.6, **k),
+            "batch",
+        ),
+        (
+            {"name": "fisher-fsam", "rho": 0.2, "eta": 30.0, "sigma": 0.8, "lmbda": 0.6},
+            lambda p, **k: FisherSAM(p, torch.optim.SGD, rho=0.2, eta=30.0, friendly=True, sigma=0.8, lmbda=0.6, **k),
+            "batch",
+        ),
     ],
 )
 def test_the_engine_climbs_as_one_would_by_hand(ascent, make, direction: str) -> None:
@@ -71,14 +100,17 @@ def test_noise_is_what_a_batch_gradient_has_beside_the_full_one() -> None:
         torch.testing.assert_close(r + share * b, a)
 
 
-def test_the_cost_of_a_full_gradient_is_said() -> None:
+@pytest.mark.parametrize(("ascent", "cost"), [("sam-full", 7), ("sam-noise", 8)])
+def test_the_cost_of_a_full_gradient_is_said(ascent: str, cost: int) -> None:
+    """Six steps, each with the whole set once, and one or two passes over its own batch."""
     from holdfast.settings import TrainSettings, build
     from holdfast.train import train
 
     heard = Heard()
-    settings = build(TrainSettings, {"ascent": "sam-full", **COMMON})
+    settings = build(TrainSettings, {"ascent": ascent, **COMMON})
     train(settings, data=make_data(), progress=heard)
-    assert any("gradient of all 96 training images at each of 6 steps" in note for note in heard.notes)
+    said = f"{ascent} takes the gradient of all 96 training images at each of 6 steps an epoch: an epoch costs about"
+    assert any(f"{said} {cost} plain ones" in note for note in heard.notes)
 
 
 def test_statistics_are_updated_once_a_step_whatever_the_ascent() -> None:

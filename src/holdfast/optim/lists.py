@@ -17,12 +17,12 @@ def add_scaled(targets: Tensors, values: Tensors, rate: Tensor, *, unless: Tenso
     Torch's fused descent kernel is the one multi-tensor operation with such a factor and such a switch; maximising
     makes it an ascent. It goes by memory: a target and its value must have the same strides, without gaps.
     """
-    targets, values = (
-        [torch.view_as_real(t) if t.is_complex() else t for t in tensors] for tensors in (targets, values)
-    )
     kinds = Optimizer._group_tensors_by_device_and_dtype([targets, values])  # type: ignore[list-item]
-    for (device, _), ((own, added), _) in kinds.items():
+    for (device, _), (pair, _) in kinds.items():
         assert device is not None
+        own, added = pair
+        if own[0].is_complex():  # type: ignore[union-attr]
+            own, added = ([torch.view_as_real(t) for t in tensors] for tensors in pair)  # type: ignore[arg-type,misc]
         torch._fused_sgd_(
             own,  # type: ignore[arg-type]
             added,  # type: ignore[arg-type]

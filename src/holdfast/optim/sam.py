@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -183,6 +184,9 @@ class SAM(Optimizer):
     def _gradients(self) -> Tensors:
         return [g for group in self.param_groups for p in group["params"] if (g := p.grad) is not None]
 
+    def _first_gradient(self) -> Tensor | None:
+        return next((g for group in self.param_groups for p in group["params"] if (g := p.grad) is not None), None)
+
     def _fall(
         self, scaler: torch.amp.GradScaler | None = None, before_descent: Callable[[], Any] | None = None
     ) -> None:
@@ -217,18 +221,32 @@ class SAM(Optimizer):
                 "loss.backward(); return loss. Without one use first_step() and second_step()"
             )
         evaluate = torch.enable_grad()(closure)
+        self._warn_of_lost_gradients()
         self.zero_grad()
-        with ascent_context():
-            loss = evaluate()
-        self.first_step(zero_grad=True, scaler=scaler)
         try:
+            with ascent_context():
+                loss = evaluate()
+            self.first_step(zero_grad=True, scaler=scaler)
             with descent_context():
                 evaluate()
+            self.second_step(scaler=scaler, before_descent=before_descent)
         except BaseException:
             self.restore()  # the model is left at w
             raise
-        self.second_step(scaler=scaler, before_descent=before_descent)
+        finally:
+            if (first := self._first_gradient()) is not None:
+                first.left_by_step = True  # type: ignore[attr-defined]
         return loss
+
+    def _warn_of_lost_gradients(self) -> None:
+        """Somebody who adds up gradients before ``step`` would train on the last of them alone, and not know it."""
+        first = self._first_gradient()
+        if first is not None and not hasattr(first, "left_by_step"):
+            warnings.warn(
+                "step(closure) drops the gradients that were there before it, since it evaluates the loss by itself; "
+                "to accumulate gradients, do so inside the closure; else call zero_grad() first",
+                stacklevel=4,  # this, step, the wrapper that runs its hooks, the caller
+            )
 
     def _prepare_capture(self) -> None:
         """Settings that schedules change become tensors, which graphs read; recordings of before are void."""

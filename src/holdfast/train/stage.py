@@ -92,9 +92,10 @@ class StageRun:
         if captures:
             self.step = CapturedStep(self.plain_step, note=note if loop.capture == "auto" else None)
         if settings.ascent.direction in ("full", "noise"):
+            cost = self.steps_per_epoch + (1 if settings.ascent.direction == "full" else 2)
             note(
                 f"{settings.ascent.name} takes the gradient of all {count} training images at each of "
-                f"{self.steps_per_epoch} steps an epoch: an epoch costs about {self.steps_per_epoch + 2} plain ones"
+                f"{self.steps_per_epoch} steps an epoch: an epoch costs about {cost} plain ones"
             )
 
     @property
