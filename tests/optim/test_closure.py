@@ -79,6 +79,27 @@ def test_a_closure_that_raises_leaves_everything_as_before_the_step(base: str, b
     assert torch.equal(weights(model), weights(plain))
 
 
+def test_a_clip_that_raises_ends_the_step_at_the_unmoved_weights() -> None:
+    batches = make_batches(4)
+    model, plain = make_net(), make_net()
+    optimizer = make_optimizer(model)
+    train(model, optimizer, batches[:2])
+    before = snapshot(model, optimizer)
+
+    def clip() -> None:
+        raise KeyError("no such norm")
+
+    loss_closure(model, batches[2])()
+    optimizer.first_step(zero_grad=True)
+    loss_closure(model, batches[2])()
+    with pytest.raises(KeyError, match="no such norm"):
+        optimizer.second_step(zero_grad=True, before_descent=clip)
+    assert identical(before, snapshot(model, optimizer))
+    train(model, optimizer, batches[2:])
+    train(plain, make_optimizer(plain), batches)
+    assert torch.equal(weights(model), weights(plain))
+
+
 def test_the_closure_runs_twice_with_gradients_cleared_and_enabled() -> None:
     model, (example,) = make_net(), make_batches(1)
     seen = []

@@ -20,12 +20,10 @@ def add_scaled(targets: Tensors, values: Tensors, rate: Tensor, *, unless: Tenso
     kinds = Optimizer._group_tensors_by_device_and_dtype([targets, values])  # type: ignore[list-item]
     for (device, _), (pair, _) in kinds.items():
         assert device is not None
-        own, added = pair
-        if own[0].is_complex():  # type: ignore[union-attr]
-            own, added = ([torch.view_as_real(t) for t in tensors] for tensors in pair)  # type: ignore[arg-type,misc]
+        own, added = ([torch.view_as_real(t) if t.is_complex() else t for t in ts if t is not None] for ts in pair)
         torch._fused_sgd_(
-            own,  # type: ignore[arg-type]
-            added,  # type: ignore[arg-type]
+            own,
+            added,
             [],
             weight_decay=0.0,
             momentum=0.0,
