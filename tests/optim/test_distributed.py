@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -134,8 +135,9 @@ def work(rank: int, folder: str) -> None:
 def run_both(folder: Path) -> None:
     started = start_processes(work, (str(folder),), nprocs=2, join=False, start_method="spawn")
     assert started is not None
-    for _ in range(2):
-        if started.join(timeout=120):
+    deadline = time.monotonic() + 300
+    while time.monotonic() < deadline:
+        if started.join(timeout=30):  # also comes back, with False, when the first of the two is done
             return
     for process in started.processes:
         process.kill()
