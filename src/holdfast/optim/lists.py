@@ -9,6 +9,7 @@ from torch.optim import Optimizer
 from holdfast.errors import require
 
 Tensors = list[Tensor]
+NARROW = frozenset({torch.float16, torch.bfloat16})
 
 
 def add_scaled(targets: Tensors, values: Tensors, rate: Tensor, *, unless: Tensor | None = None) -> None:
@@ -39,13 +40,18 @@ def add_scaled(targets: Tensors, values: Tensors, rate: Tensor, *, unless: Tenso
 
 def norm_of(tensors: Tensors) -> Tensor:
     """Euclidean norm of all tensors together, in float32 at least: float16 ends at 65504 and knows no 1e-12."""
-    narrow = [t for t in tensors if t.dtype in (torch.float16, torch.bfloat16)]
-    norms = list(torch._foreach_norm(narrow, dtype=torch.float32)) if narrow else []
-    if len(narrow) < len(tensors):
-        norms += torch._foreach_norm([t for t in tensors if t.dtype not in (torch.float16, torch.bfloat16)])
+    if any(t.dtype in NARROW for t in tensors):
+        parts = [t for t in tensors if t.dtype in NARROW], [t for t in tensors if t.dtype not in NARROW]
+        norms = [n for own, kind in zip(parts, (torch.float32, None), strict=True) if own for n in _norms(own, kind)]
+    else:
+        norms = _norms(tensors, None)
     device = norms[0].device
     total: Tensor = torch.linalg.vector_norm(torch.stack([n if n.device == device else n.to(device) for n in norms]))
     return total
+
+
+def _norms(tensors: Tensors, dtype: torch.dtype | None) -> Tensors:
+    return list(torch._foreach_norm(tensors, dtype=dtype))
 
 
 def dense_gradient(parameter: Tensor) -> Tensor:
