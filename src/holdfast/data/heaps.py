@@ -9,8 +9,7 @@ import torch
 from holdfast.data import load
 from holdfast.data.anomalies import AnomalySet, holds_anomalies, read_anomalies
 from holdfast.data.folders import images_under
-from holdfast.data.images import peek
-from holdfast.data.listing import FALLBACK_SIZE
+from holdfast.data.listing import common_shape
 from holdfast.data.options import at_home
 from holdfast.data.paths import Paths
 from holdfast.data.printable import printable
@@ -46,14 +45,11 @@ def open_pictures(
         return _part(load(data, root=root, image_size=image_size, least_classes=1), split)
     found = images_under(folder)
     require(bool(found), f"{printable(folder)} holds no images; give a folder with some")
-    heads = [peek(Path(found[i * len(found) // 64])) for i in range(min(64, len(found)))]
-    grey = all(mode in ("1", "L", "LA", "I", "I;16", "I;16B") for _, mode in heads)
-    sizes = {size for size, _ in heads}
-    size = (image_size, image_size) if image_size else sizes.pop() if len(sizes) == 1 else (FALLBACK_SIZE,) * 2
+    size, channels, _ = common_shape(Paths(found), image_size)
     if shape is not None:
         size = shape[1:]
     none = torch.full((len(found),), -1)
-    return FileSplit(Paths(found), none, none, size=(size[0], size[1]), channels=1 if grey else 3)
+    return FileSplit(Paths(found), none, none, size=size, channels=channels)
 
 
 def _of_anomalies(data: AnomalySet, split: str) -> Split:

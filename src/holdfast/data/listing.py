@@ -56,7 +56,7 @@ def open_files(listing: Listing, image_size: int | None, *, training: bool = Tru
     """The data set behind a listing without problems. Reads a few headers, no pixels."""
     refuse(listing.all_problems(training=training), listing.name)
     shown = next(files.paths for files in listing.splits.values() if len(files.paths))
-    size, channels, notes = _common_shape(shown, image_size)
+    size, channels, notes = common_shape(shown, image_size)
     made = {
         split: FileSplit(files.paths, files.labels, files.groups, size=size, channels=channels)
         for split, files in listing.splits.items()
@@ -72,7 +72,7 @@ def open_files(listing: Listing, image_size: int | None, *, training: bool = Tru
     )
 
 
-def _common_shape(paths: Paths, image_size: int | None) -> tuple[tuple[int, int], int, list[str]]:
+def common_shape(paths: Paths, image_size: int | None) -> tuple[tuple[int, int], int, list[str]]:
     """((H, W), C, notes) to bring all images to, judged by evenly spaced samples."""
     count = min(SAMPLED, len(paths))
     heads = [peek(paths[i * len(paths) // count]) for i in range(count)]
