@@ -56,6 +56,18 @@ def test_class_folders_alone_are_training_and_a_fifth_becomes_test(tmp_path: Pat
     )
 
 
+def test_a_validation_folder_stays_one_where_test_is_held_out_of_training(tmp_path: Path) -> None:
+    root = make_folder(tmp_path, train={"cat": 10, "dog": 10}, val={"cat": 1, "dog": 2})
+    for training in (True, False):
+        data = load(root, training=training)
+        assert names(data.val, root) == ["val/cat/0.png", "val/dog/0.png", "val/dog/1.png"]
+        held = names(data.test, root)
+        assert len(held) == 4
+        assert sorted(held + names(data.train, root)) == sorted(
+            f"train/{c}/{i}.png" for c in ("cat", "dog") for i in range(10)
+        )
+
+
 def test_hidden_files_other_files_and_nested_folders(tmp_path: Path) -> None:
     root = make_folder(tmp_path, train={"a b": 1, "c": 1}, test={"c": 1})
     write(root / "train/c/deep/er/x.JPG")

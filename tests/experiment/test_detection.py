@@ -254,6 +254,13 @@ def test_sets_of_another_size_are_brought_to_the_detectors(detector: Path, tmp_p
         detect_score(detector, tmp_path / "c.npz", tmp_path / "y.csv", device="cpu", workers=0)
 
 
+def test_a_set_in_memory_is_called_by_its_name(tmp_path: Path) -> None:
+    data = load("digits")
+    few = replace(data, name="tens", train=data.train.subset(torch.arange(100)))
+    describe(few, tmp_path / "m", epochs=1, projection="pca", device="cpu")
+    assert json.loads((tmp_path / "m" / "findings.json").read_text())["data"] == {"name": "tens"}
+
+
 def test_a_projection_that_cannot_be_is_refused_before_training(tmp_path: Path) -> None:
     said: list[str] = []
     with pytest.raises(HoldfastError, match="unknown projection 'map'"):

@@ -63,8 +63,9 @@ def describe(
     classes = data.classes if isinstance(data, Dataset) else _class_names(labels)
     found = describe_findings(made, labels, classes)
     out = Path(out)
-    write_findings(out / "findings.json", found, model={"latent": vae.settings.latent}, data={"name": str(data)})
-    report(found, out / "report.html", name=data.name if isinstance(data, Dataset) else Path(str(data)).name)
+    name = data.name if isinstance(data, Dataset) else str(data) if isinstance(data, (str, Path)) else "pictures"
+    write_findings(out / "findings.json", found, model={"latent": vae.settings.latent}, data={"name": name})
+    report(found, out / "report.html", name=Path(name).name)
     return found
 
 
