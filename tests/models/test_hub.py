@@ -76,9 +76,30 @@ def test_a_hub_that_answers_is_asked(endpoint: socket.socket) -> None:
 
 
 @pytest.mark.usefixtures("endpoint")
-def test_behind_a_proxy_only_the_proxy_knows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+@pytest.mark.parametrize("name", ["http_proxy", "all_proxy"])
+def test_behind_a_proxy_only_the_proxy_knows(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    assert not reachable(), "this hub is asked without encryption"
+    monkeypatch.setenv(name, "http://127.0.0.1:9")
     assert reachable()
+
+
+@pytest.mark.usefixtures("endpoint")
+@pytest.mark.parametrize(
+    ("address", "asked"),
+    [("https://hub.example", 443), ("http://hub.example", 80), ("https://hub.example:8443/path", 8443)],
+)
+def test_the_hub_is_asked_at_its_port(monkeypatch: pytest.MonkeyPatch, address: str, asked: int) -> None:
+    called: list[tuple[str, int]] = []
+
+    def connect(place: tuple[str, int], timeout: float) -> socket.socket:
+        called.append(place)
+        return socket.socket()
+
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", address)
+    monkeypatch.setattr(socket, "create_connection", connect)
+    assert reachable()
+    assert called == [("hub.example", asked)]
 
 
 @pytest.mark.usefixtures("endpoint")

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
+from torch import Tensor, nn
 
-from holdfast.experiment.shortcuts.watch import relative_difficulty
+from holdfast.data import ArraySplit, Dataset
+from holdfast.experiment.shortcuts.watch import Looker, relative_difficulty
+from holdfast.settings import TrainSettings
+from holdfast.train.progress import Progress
 
 
 def test_relative_difficulty_is_lffs_weight() -> None:
@@ -19,3 +24,34 @@ def test_relative_difficulty_is_lffs_weight() -> None:
     torch.testing.assert_close(relative_difficulty(biased, main, labels), torch.stack(expected))
     unseen = torch.tensor([1.0, torch.nan, 0.5, 0.25])
     assert relative_difficulty(unseen, main, labels)[1] == 0.5
+
+
+class Sure(nn.Module):
+    """Says class 0 of every image, as surely as it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.p = 0.5
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tensor([self.p, 1 - self.p]).log().expand(len(x), 2)
+
+
+@pytest.mark.parametrize(
+    ("said", "surprise", "wrong"),
+    [((0.9,), (0.1, 0.9), (0, 1)), ((0.1, 0.9), (0.1, 0.9), (0, 1)), ((0.9, 0.8, 0.4), (0.4, 0.6), (0.5, 0.5))],
+)
+def test_every_look_but_the_first_counts_alike(
+    said: tuple[float, ...], surprise: tuple[float, float], wrong: tuple[float, float]
+) -> None:
+    """1 - p of either label, the mean over the looks after the first; a single look is all there is."""
+    images, labels = torch.zeros(2, 1, 4, 4, dtype=torch.uint8), torch.tensor([0, 1])
+    data = Dataset("two", ("a", "b"), ArraySplit(images, labels, torch.full((2,), -1)))
+    model = Sure()
+    looker = Looker(TrainSettings(), data, model, device=torch.device("cpu"), progress=Progress())
+    for model.p in said:
+        looker.look()
+    seen = looker.sighting()
+    torch.testing.assert_close(seen.surprise, torch.tensor(surprise))
+    torch.testing.assert_close(seen.wrong, torch.tensor(wrong).float())
+    torch.testing.assert_close(seen.probabilities, torch.tensor([[said[-1], 1 - said[-1]]] * 2))
