@@ -219,7 +219,8 @@ def test_dlr_does_not_see_the_scale_and_falls_back_for_two_classes() -> None:
 
 @pytest.mark.parametrize("autocast", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("gain", [1e-5, 1.0, 2000.0])
-def test_the_sign_survives_short_formats(autocast: torch.dtype, gain: float) -> None:
+@pytest.mark.parametrize("batch_size", [None, 3])
+def test_the_sign_survives_short_formats(autocast: torch.dtype, gain: float, batch_size: int | None) -> None:
     """Very sure and very unsure: cross-entropy's own gradient is exactly zero for the first, below range for both."""
     x, y = make_images(5, 4), torch.tensor([0, 1, 0, 1])
     layer = nn.Linear(x[0].numel(), 2)
@@ -229,8 +230,22 @@ def test_the_sign_survives_short_formats(autocast: torch.dtype, gain: float) -> 
     direction = (layer.weight[1] - layer.weight[0]).view_as(x[0]).sign() * torch.tensor([1, -1, 1, -1]).view(4, 1, 1, 1)
     worst = (x.double() + 0.1 * direction).clamp(0, 1)
     with torch.autocast("cpu", dtype=autocast):
-        found = pgd(model, x, y, radius=0.1, steps=10, keep="last")
+        found = pgd(model, x, y, radius=0.1, steps=10, keep="last", batch_size=batch_size)
     assert float(((found.double() - worst).abs() < 1e-6).float().mean()) > 0.99
+
+
+@pytest.mark.parametrize("attack", [pgd, apgd])
+def test_restarts_begin_elsewhere(attack: Callable[..., Tensor]) -> None:
+    """A model that is flat around the image itself: the first run stands still, and any other start is up the hill."""
+
+    def plateau(x: Tensor) -> Tensor:
+        rise = (x - 0.52).relu().sum((1, 2, 3))
+        return torch.stack([torch.full_like(rise, 0.01), rise], 1)
+
+    x, y = torch.full((3, 1, 4, 4), 0.5), torch.zeros(3, dtype=torch.int64)
+    for restarts, wrong in ((1, False), (2, True)):
+        found = attack(plateau, x, y, radius=0.1, random_start=False, restarts=restarts)
+        assert ((plateau(found).argmax(1) != y) == wrong).all()
 
 
 def test_best_of_all_points_is_kept() -> None:
@@ -361,6 +376,34 @@ def test_a_filled_batch_has_the_logits_and_gradients_of_its_own_images(n: int) -
     slopes = [torch.autograd.grad(end.square().sum(), x)[0] for end in ends]
     torch.testing.assert_close(ends[1], ends[0], rtol=0, atol=1e-14)
     torch.testing.assert_close(slopes[1], slopes[0], rtol=0, atol=1e-14)
+
+
+def test_batches_are_filled_to_few_sizes() -> None:
+    shown: list[int] = []
+
+    def model(x: Tensor) -> Tensor:
+        shown.append(len(x))
+        return x.flatten(1)
+
+    for n in range(1, 13):
+        filled(model, 12, torch.zeros(n, 1, 2, 2))
+    assert shown == [1, 2, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12]
+
+
+@pytest.mark.parametrize("attack", [pgd, apgd])
+def test_no_more_than_a_batch_is_differentiated_at_once(attack: Callable[..., Tensor]) -> None:
+    """Each part's gradient is taken before the next is shown: memory is that of a batch."""
+    told: list[str] = []
+
+    def model(x: Tensor) -> Tensor:
+        out = x.flatten(1)[:, :2] * 1
+        if out.requires_grad:
+            told.append("shown")
+            out.register_hook(lambda _: told.append("differentiated"))
+        return out
+
+    attack(model, make_images(2, 5), torch.tensor([0, 1, 0, 1, 0]), radius=0.1, steps=2, batch_size=2)
+    assert told == ["shown", "differentiated"] * 6, "two gradients of three parts each"
 
 
 def test_generators_repeat() -> None:
