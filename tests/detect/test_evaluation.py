@@ -58,6 +58,35 @@ def test_intervals_are_those_of_a_plain_bootstrap() -> None:
         assert found[name].high == pytest.approx(high, abs=0.02)
 
 
+def test_what_resampling_lifts_is_taken_back() -> None:
+    """A sample drawn twice ties with itself: resamplings of a small set have the higher average precision."""
+    generator = torch.Generator().manual_seed(0)
+    scores, truth = torch.randn(80, generator=generator), torch.arange(80) < 8
+    found = evaluate(scores, truth, resamples=2000).ranking["ap"]
+    rng = np.random.default_rng(0)
+    normal, strange = scores[~truth].double().numpy(), scores[truth].double().numpy()
+    y = np.r_[np.zeros(len(normal)), np.ones(len(strange))]
+    drawn = [
+        metrics.average_precision_score(
+            y, np.concatenate([rng.choice(normal, len(normal)), rng.choice(strange, len(strange))])
+        )
+        for _ in range(1000)
+    ]
+    lift = np.mean(drawn) - found.value
+    assert lift > 0.01
+    assert [found.low, found.high] == pytest.approx(np.quantile(drawn, [0.025, 0.975]) - lift, abs=0.005)
+
+
+def test_nineteen_of_twenty_are_95_percent() -> None:
+    """The last anomaly need not be caught, so the normal samples above it raise no alarm."""
+    truth = torch.arange(60) < 20
+    scores = torch.where(truth, 2.0, 1.0)
+    scores[19] = 0.0
+    assert evaluate(scores, truth, resamples=1).ranking["fpr95"].value == 0
+    scores[18] = 0.0
+    assert evaluate(scores, truth, resamples=1).ranking["fpr95"].value == 1
+
+
 def test_with_52_anomalies_the_area_is_uncertain_by_the_figure_the_report_left_out() -> None:
     """FIELD, section 5: a standard error of about 0.026 at an area of 0.92."""
     generator = torch.Generator().manual_seed(3)

@@ -42,6 +42,37 @@ def test_nothing_held_out_is_trained_on(normal: Tensor, monkeypatch: pytest.Monk
     assert torch.equal(seen["vae"], normal[train])
 
 
+def test_labels_go_with_the_images_that_are_learned_from(normal: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    from holdfast.detect import fitting as module
+
+    given: list[Tensor | None] = []
+    real = module.Fused.fit_features
+
+    def spy(self: module.Fused, seen: Any, *, labels: Tensor | None = None, held_out: Any = None) -> Any:
+        given.append(labels)
+        return real(self, seen, labels=labels, held_out=held_out)
+
+    monkeypatch.setattr(module.Fused, "fit_features", spy)
+    own, unknown = torch.arange(len(normal)) % 5, torch.full((len(normal),), -1)
+    model = build_model("convnet", num_classes=5, in_channels=1, image_size=16).model
+    for images, labels in (
+        (normal, None),
+        (normal, own),
+        (ArraySplit(normal, own, unknown), None),
+        (ArraySplit(normal, unknown, unknown), None),
+    ):
+        fit_monitor(images, classifier=model, scores="mahalanobis", labels=labels, held_out=0.3)
+    train, _, _ = module._parts(normal, 0.3, 0)
+    assert [None if x is None else x.tolist() for x in given] == [None, own[train].tolist(), own[train].tolist(), None]
+
+
+def test_what_fused_joins_depends_on_whether_there_is_a_classifier() -> None:
+    from holdfast.detect.fitting import _names
+
+    assert _names("fused", False) == _names(["fused"], False) == ["reconstruction", "knn", "mahalanobis"]
+    assert _names("fused", True) == ["reconstruction", "knn", "energy"]
+
+
 def test_around_a_classifier(normal: Tensor, fresh: ArraySplit, tmp_path: Path) -> None:
     model = build_model("convnet", num_classes=5, in_channels=1, image_size=16).model
     before = {k: v.clone() for k, v in model.state_dict().items()}
