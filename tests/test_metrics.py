@@ -360,6 +360,8 @@ def test_the_p_of_a_clear_lead_is_small_and_not_nothing() -> None:
 
 def test_two_perfect_rankings_are_not_known_to_be_alike() -> None:
     perfect = (torch.arange(10.0), torch.arange(20.0, 28.0))
+    backwards = paired_auroc(perfect, (-perfect[0], -perfect[1]))
+    assert (backwards.lead, backwards.p) == (1.0, 0.0), "every sample is placed otherwise, and none less than another"
     found = paired_auroc(perfect, (perfect[0] * 2, perfect[1] * 2))
     assert (found.lead, found.p) == (0.0, 1.0)
     assert found.low < -0.1

@@ -70,6 +70,21 @@ def test_a_table_of_test_rows_is_enough(photos: Path) -> None:
     assert shades(load(table, training=False)) == {"cat": 10, "dog": 60, "owl": 110}
 
 
+def test_classes_that_training_lacks_come_after_its_own(photos: Path) -> None:
+    """A model numbers the classes it was trained on: those that only the test part has must not push them on."""
+    table = photos / "table.csv"
+    rows = [[str(p.relative_to(photos)), p.parent.name, "train"] for p in photos.glob("train/*/*.png")]
+    kept = [row for row in rows if row[1] != "cat"]
+    kept += [[str(p.relative_to(photos)), p.parent.name, "test"] for p in photos.glob("test/*/*.png")]
+    with table.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([["path", "label", "split"], *kept])
+    shutil.rmtree(photos / "train" / "cat")
+    for place in (table, photos):
+        data = load(place, training=False)
+        assert data.classes == ("dog", "owl", "cat")
+        assert shades(data) == {"cat": 10, "dog": 60, "owl": 110}
+
+
 def test_no_image_at_all_is_still_refused(photos: Path) -> None:
     for path in photos.glob("*/*/*.png"):
         path.unlink()

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from holdfast.data import Dataset, FileSplit, load
+from holdfast.data.tables import _text
 from holdfast.errors import HoldfastError
 from tests.data.pictures import noise, write
 
@@ -197,3 +198,11 @@ def test_without_pyarrow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(HoldfastError, match=r"needs pyarrow; run: pip install 'holdfast\[parquet\]'"):
         load(tmp_path / "set.parquet")
+
+
+@pytest.mark.parametrize(
+    ("cell", "shown"),
+    [(3, "3"), (3.0, "3"), (2.5, "2.5"), (float("nan"), ""), (None, ""), (b"a\xff", "a\udcff"), (" b ", "b")],
+)
+def test_typed_cells_read_as_a_csv_shows_them(cell: object, shown: str) -> None:
+    assert _text(cell) == shown
