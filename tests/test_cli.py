@@ -25,7 +25,10 @@ def said(capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
 def test_train_writes_a_run_and_report_rebuilds_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
     assert main(["train", *QUICK, "--out", str(out)]) == 0
-    assert str(out / "report.html") in said(capsys)[0].replace("\n", "")
+    text = said(capsys)[0]
+    assert str(out / "report.html") in text.replace("\n", "")
+    assert "accuracy" in text
+    assert "worst-group" not in text  # digits have no groups
     names = {"run.yaml", "metrics.jsonl", "model.safetensors", "model.json", "findings.json", "report.html"}
     assert names <= {p.name for p in out.iterdir()}
     before = (out / "report.html").read_bytes()

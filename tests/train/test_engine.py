@@ -299,6 +299,12 @@ def test_a_set_in_memory_is_taken_as_it_is(name: str, value: float) -> None:
         fit(make_data(), **PLAIN, **{name: value})
 
 
+@pytest.mark.parametrize("model", ["convnet", Linear()])
+def test_pretraining_is_not_left_out_in_silence(model: str | nn.Module) -> None:
+    with pytest.raises(HoldfastError, match="pretrain rotation is what 'holdfast train' and .*run do"):
+        fit(make_data(), model=model, pretrain="rotation", **PLAIN)
+
+
 def test_unknown_settings_and_devices_are_refused_with_a_hint() -> None:
     with pytest.raises(HoldfastError, match="unknown settings key 'epoch'; did you mean 'epochs'"):
         fit(make_data(), epoch=3)

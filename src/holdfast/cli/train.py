@@ -61,7 +61,8 @@ def train(words: list[str]) -> int:
     except Interrupted as stopped:
         narrate(str(stopped))
         return 128 + stopped.signum
-    Console().print(findings_table(files.findings))
+    measured = [f for f in files.findings if f.n or "reason" not in f.evidence]  # not what the data has nothing of
+    Console().print(findings_table(measured))
     say(f"report: {out / 'report.html'}")
     return 0
 

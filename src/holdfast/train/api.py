@@ -109,7 +109,7 @@ def train(
     if folder is not None and not (resume or overwrite):
         folder.require_free()
     require(
-        settings.model.pretrain == "none" or start is not None or model is not None,
+        settings.model.pretrain == "none" or start is not None,
         f"pretrain {settings.model.pretrain} is what 'holdfast train' and holdfast.experiment.run do before training",
     )
     data = data or load_data(settings)
