@@ -96,10 +96,10 @@ def number(name: str, value: float) -> str:
 def exact(share: float) -> str:
     """What a gate judges, written as thresholds are, and more finely.
 
-    >>> exact(0.69962)
-    '0.6996'
+    >>> exact(0.69962), exact(-0.0)
+    ('0.6996', '0.0000')
     """
-    return f"{share:.4f}"
+    return f"{share:z.4f}"
 
 
 def unit(name: str) -> str:
