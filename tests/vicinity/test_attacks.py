@@ -5,9 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-import sys
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
@@ -29,11 +27,15 @@ from holdfast.vicinity.attacks import (
     transfer,
     unbounded,
 )
-from holdfast.vicinity.attacks.common import filled
 from holdfast.vicinity.attacks.losses import dlr, log_odds, margin
+from tests.vicinity.small import Linear, make_images, make_net, seeded
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
 Attack = Callable[..., Tensor]
+
+
 ATTACKS: dict[str, Attack] = {
     "fgsm": fgsm,
     "pgd": lambda *a, **k: pgd(*a, steps=3, random_start=True, restarts=2, **k),
@@ -48,26 +50,6 @@ ATTACKS: dict[str, Attack] = {
     "transfer": lambda *a, **k: transfer(*a, steps=2, **k),
     "noise": lambda _, x, y, **k: noise(x, **k),
 }
-
-
-def make_net(seed: int, classes: int, channels: int = 3) -> nn.Sequential:
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        return nn.Sequential(
-            nn.Conv2d(channels, 4, 3, padding=1),
-            nn.BatchNorm2d(4),
-            nn.ReLU(),
-            nn.Dropout(0.5),
-            nn.AdaptiveAvgPool2d(2),
-            nn.Flatten(),
-            nn.Linear(16, classes),
-        )
-
-
-def make_images(seed: int, n: int, dtype: torch.dtype = torch.float32, channels: int = 3) -> Tensor:
-    x = torch.rand(n, channels, 6, 7, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    x[0] = x[0].round()  # pixels at both ends of the range
-    return x.to(dtype)
 
 
 def state_of(model: nn.Module) -> list[tuple[Any, ...]]:
@@ -141,17 +123,6 @@ def test_an_error_in_the_model_leaves_no_trace_either() -> None:
     assert all(m.training for m in model.modules())
 
 
-class Linear(nn.Module):
-    """z_k = <w_k, x>: the worst point of the L∞ ball inside the range of pixels is known in closed form."""
-
-    def __init__(self, classes: int, size: int, gain: float = 1.0) -> None:
-        super().__init__()
-        self.w = nn.Parameter(torch.randn(classes, size, generator=torch.Generator().manual_seed(3)) * gain)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x.flatten(1) @ self.w.T.to(x.dtype)
-
-
 @pytest.mark.parametrize("gain", [1e-12, 1.0, 1e4])
 @pytest.mark.parametrize(
     "attack",
@@ -193,10 +164,6 @@ def test_every_corner_of_a_small_ball_is_no_worse_than_what_apgd_finds() -> None
         lambda: square(model, x, y, radius=0.1, queries=600, generator=seeded(0)),
     ):
         assert float(margin(model(attack()), y)) == pytest.approx(highest, rel=1e-4)
-
-
-def seeded(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 @pytest.mark.parametrize("classes", [2, 3, 10])
@@ -307,103 +274,6 @@ def test_presets_are_those_of_the_tables() -> None:
         moved = (PRESETS[name](model, x, y, scale=std) - x).abs().amax((0, 2, 3))
         assert bool((moved <= 4 / 255 * torch.tensor(std)).all())
         torch.testing.assert_close(moved, 4 / 255 * torch.tensor(std), rtol=1e-4, atol=0)
-
-
-@pytest.mark.parametrize("attack", [pgd, apgd, square])
-def test_early_stop_finds_the_same_errors(attack: Attack) -> None:
-    x, y = make_images(2, 40), torch.arange(40) % 3
-    model = Linear(3, x[0].numel())
-    more: dict[str, Any] = {"radius": 0.06, "queries": 60} if attack is square else {"radius": 0.02, "steps": 12}
-    errors = []
-    for early in (False, True):
-        found = attack(model, x, y, early_stop=early, generator=seeded(1), **more)
-        errors.append(model(found).argmax(1) != y)
-    assert 0 < int((model(x).argmax(1) != y).sum()) < int(errors[0].sum()) < 40
-    difference = int((errors[0] != errors[1]).sum())
-    assert difference == 0 if attack is not square else difference <= 3  # the search draws other numbers then
-
-
-@pytest.mark.parametrize("attack", [pgd, apgd, square])
-def test_batches_that_shrink_can_be_filled_up(attack: Attack, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a GPU: few sizes, the same images."""
-    x, y = make_images(2, 40, torch.float64), torch.arange(40) % 3
-    model = make_net(5, 3).double().eval()
-    more: dict[str, Any] = {"radius": 0.06, "queries": 60} if attack is square else {"radius": 0.02, "steps": 12}
-    sizes: set[int] = set()
-    model.register_forward_pre_hook(lambda _, given: sizes.add(len(given[0])))
-    plain = attack(model, x, y, early_stop=True, generator=seeded(1), **more)
-    met = set(sizes)
-    sizes.clear()
-    module = sys.modules[attack.__module__]
-    monkeypatch.setattr(module, "prepared", lambda model, x, mode, **_: partial(filled, model, len(x)))
-    found = attack(model, x, y, early_stop=True, generator=seeded(1), **more)
-    torch.testing.assert_close(found, plain, rtol=0, atol=1e-12)
-    assert sizes <= {1, 2, 4, 8, 16, 32, 40}
-    assert len(met) > len(sizes)
-
-
-@pytest.mark.parametrize("early_stop", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
-@pytest.mark.parametrize("attack", [pgd, apgd, square])
-def test_many_images_in_small_batches(attack: Attack, dtype: torch.dtype, early_stop: bool) -> None:
-    x, y = make_images(2, 40, dtype), torch.arange(40) % 3
-    model = make_net(5, 3).to(dtype).eval()
-    sizes: set[int] = set()
-    model.register_forward_pre_hook(lambda _, given: sizes.add(len(given[0])))
-    more: dict[str, Any] = {"radius": 0.06, "queries": 60} if attack is square else {"radius": 0.02, "steps": 12}
-    whole = attack(model, x, y, early_stop=early_stop, generator=seeded(1), **more)
-    assert max(sizes) == 40
-    sizes.clear()
-    found = attack(model, x, y, early_stop=early_stop, batch_size=7, generator=seeded(1), **more)
-    assert max(sizes) == 7
-    if dtype == torch.float64:
-        torch.testing.assert_close(found, whole, rtol=0, atol=1e-12)
-    wrong = [int((model(points).argmax(1) != y).sum()) for points in (whole, found)]
-    assert abs(wrong[0] - wrong[1]) <= 2  # short numbers round otherwise in other batches
-
-
-def test_a_batch_of_none_is_refused() -> None:
-    with pytest.raises(HoldfastError, match="batch_size must be >= 1, got 0"):
-        pgd(make_net(1, 3), make_images(1, 2), torch.tensor([0, 1]), radius=0.1, batch_size=0)
-
-
-@pytest.mark.parametrize("n", [1, 2, 3, 5, 11, 12])
-def test_a_filled_batch_has_the_logits_and_gradients_of_its_own_images(n: int) -> None:
-    model = make_net(3, 4).double().eval()
-    x = make_images(1, n, torch.float64).requires_grad_()
-    ends = [model(x), filled(model, 12, x)]
-    assert ends[1].shape == (n, 4)
-    slopes = [torch.autograd.grad(end.square().sum(), x)[0] for end in ends]
-    torch.testing.assert_close(ends[1], ends[0], rtol=0, atol=1e-14)
-    torch.testing.assert_close(slopes[1], slopes[0], rtol=0, atol=1e-14)
-
-
-def test_batches_are_filled_to_few_sizes() -> None:
-    shown: list[int] = []
-
-    def model(x: Tensor) -> Tensor:
-        shown.append(len(x))
-        return x.flatten(1)
-
-    for n in range(1, 13):
-        filled(model, 12, torch.zeros(n, 1, 2, 2))
-    assert shown == [1, 2, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12]
-
-
-@pytest.mark.parametrize("attack", [pgd, apgd])
-def test_no_more_than_a_batch_is_differentiated_at_once(attack: Callable[..., Tensor]) -> None:
-    """Each part's gradient is taken before the next is shown: memory is that of a batch."""
-    told: list[str] = []
-
-    def model(x: Tensor) -> Tensor:
-        out = x.flatten(1)[:, :2] * 1
-        if out.requires_grad:
-            told.append("shown")
-            out.register_hook(lambda _: told.append("differentiated"))
-        return out
-
-    attack(model, make_images(2, 5), torch.tensor([0, 1, 0, 1, 0]), radius=0.1, steps=2, batch_size=2)
-    assert told == ["shown", "differentiated"] * 6, "two gradients of three parts each"
 
 
 def test_generators_repeat() -> None:
