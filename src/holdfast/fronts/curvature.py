@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +19,7 @@ from holdfast.losses import cross_entropy
 from holdfast.metrics import mean_interval
 from holdfast.rng import derive
 from holdfast.spectrum import Loss, NoSpectrum, Spectrum, hessian_operator, lanczos, smoothed
-from holdfast.train.precision import kernels
+from holdfast.train.precision import exact
 from holdfast.types import Finding
 
 TOP = 5
@@ -66,7 +65,7 @@ def spectrum(subject: Subject, split: Split, *, ggn: bool) -> Spectrum:
     """Top eigenvalues on all images of a split. In float32 throughout: shorter formats lose the small ones in noise."""
     device = subject.device
     generator = torch.Generator(device).manual_seed(derive(subject.seed, "curvature/start"))
-    with _exact(device):
+    with exact(device):
         matrix = hessian_operator(subject.model, batches(subject, split), loss_of(subject), ggn=ggn)
         start = torch.randn(matrix.size, generator=generator, device=device, dtype=matrix.dtype)
         return lanczos(
@@ -77,14 +76,6 @@ def spectrum(subject: Subject, split: Split, *, ggn: bool) -> Spectrum:
             least=DENSITY_STEPS,
             generator=generator,
         )
-
-
-@contextmanager
-def _exact(device: torch.device) -> Iterator[None]:
-    """All digits. Convolutions differentiated twice and thrice are so odd that a search for kernels takes a minute."""
-    plain = kernels("fp32", deterministic=False, search=False) if device.type == "cuda" else nullcontext()
-    with plain, torch.autocast(device.type, enabled=False):
-        yield
 
 
 def with_intervals(
@@ -112,7 +103,7 @@ def with_intervals(
 
 def _bends(subject: Subject, split: Split, found: Spectrum, number: int) -> Tensor:
     """(N,) of one eigenvector; refused where their mean is not its eigenvalue, which would mean another matrix."""
-    with _exact(subject.device):
+    with exact(subject.device):
         each = bends(subject.model, batches(subject, split), found.vectors[number])
     value = float(found.eigenvalues[number])
     off = abs(float(each.mean()) - value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, TypeVar
@@ -18,14 +18,12 @@ from holdfast.optim.average import Due, GradientAverage
 from holdfast.optim.lists import Tensors, add_any, copied_like, dense_gradient, norm_of
 from holdfast.optim.metrics import Adaptive, Euclidean, Fisher, Metric
 from holdfast.optim.recording import Recordings
+from holdfast.optim.refusals import OWN, require_descent, require_settings
 
 Result = TypeVar("Result")
 
 TINY = 1e-12
 """Added to the norm of the direction, so that a vanishing gradient moves nothing."""
-
-OWN = ("rho", "sigma", "lmbda")
-"""What a group holds beside the base optimiser's settings."""
 
 EMA_KEY = "ascent_ema"
 """Where a parameter's gradient average stands in ``state_dict()``."""
@@ -68,9 +66,9 @@ class SAM(Optimizer):
         capture: bool = False,
         **kwargs: Any,
     ) -> None:
-        _require_settings({"rho": rho, "sigma": sigma, "lmbda": lmbda})
+        require_settings({"rho": rho, "sigma": sigma, "lmbda": lmbda})
         require(not (adaptive and metric), f"adaptive and metric ({metric}) exclude each other; give one of them")
-        _require_descent(base_optimizer)
+        require_descent(base_optimizer)
         self.metric = metric or (Adaptive() if adaptive else Euclidean())
         self.skip_nonfinite = skip_nonfinite
         self.average = GradientAverage()
@@ -181,11 +179,8 @@ class SAM(Optimizer):
     def _with_gradient(self) -> Tensors:
         return [p for group in self.param_groups for p in group["params"] if p.grad is not None]
 
-    def _gradients(self) -> Tensors:
-        return [g for group in self.param_groups for p in group["params"] if (g := p.grad) is not None]
-
-    def _first_gradient(self) -> Tensor | None:
-        return next((g for group in self.param_groups for p in group["params"] if (g := p.grad) is not None), None)
+    def _gradients(self) -> Iterator[Tensor]:
+        return (g for group in self.param_groups for p in group["params"] if (g := p.grad) is not None)
 
     def _fall(
         self, scaler: torch.amp.GradScaler | None = None, before_descent: Callable[[], Any] | None = None
@@ -234,13 +229,13 @@ class SAM(Optimizer):
             self.restore()  # the model is left at w
             raise
         finally:
-            if (first := self._first_gradient()) is not None:
+            if (first := next(self._gradients(), None)) is not None:
                 first.left_by_step = True  # type: ignore[attr-defined]
         return loss
 
     def _warn_of_lost_gradients(self) -> None:
         """Somebody who adds up gradients before ``step`` would train on the last of them alone, and not know it."""
-        first = self._first_gradient()
+        first = next(self._gradients(), None)
         if first is not None and not hasattr(first, "left_by_step"):
             warnings.warn(
                 "step(closure) drops the gradients that were there before it, since it evaluates the loss by itself; "
@@ -356,13 +351,13 @@ class SAM(Optimizer):
         norm = self._first_norm
         if not self.skip_nonfinite:
             return None
-        if grads := self._gradients():
+        if grads := list(self._gradients()):
             second = norm_of([g.coalesce().values() if g.is_sparse else g for g in grads])
             norm = second if norm is None else norm + second
         return None if norm is None else (norm * 0).ne_(0).float()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        _require_settings(param_group)
+        require_settings(param_group)
         if not hasattr(self, "base_optimizer"):
             super().add_param_group(param_group)
             return
@@ -443,30 +438,3 @@ class SAM(Optimizer):
 
     def _numbered(self) -> Iterable[tuple[int, Tensor]]:
         return enumerate(p for group in self.param_groups for p in group["params"])
-
-
-def _require_settings(given: dict[str, Any]) -> None:
-    rho, sigma, lmbda = given.get("rho", 0.0), given.get("sigma", 0.0), given.get("lmbda", 0.0)
-    require(isinstance(rho, Tensor) or rho >= 0, f"rho must be >= 0, got {rho}")
-    require(sigma >= 0, f"sigma must be >= 0, got {sigma}")
-    require(0 <= lmbda < 1, f"lmbda must be in [0, 1), got {lmbda}")
-
-
-def _require_descent(base_optimizer: type[Optimizer]) -> None:
-    """Refuse what would not descend, or not as its documentation says."""
-    require(
-        inspect.isclass(base_optimizer),
-        f"base_optimizer must be a class such as torch.optim.SGD, got {base_optimizer}; its settings go beside it",
-    )
-    name = base_optimizer.__name__
-    closure = inspect.signature(base_optimizer.step).parameters.get("closure")
-    require(
-        closure is None or closure.default is not inspect.Parameter.empty,
-        f"{name} evaluates the loss as often as it likes within a step, so there is no single "
-        "point to climb to; use an optimiser that takes one gradient a step, such as SGD or AdamW",
-    )
-    for shared in inspect.signature(base_optimizer).parameters.keys() & set(OWN):
-        raise HoldfastError(
-            f"{name} has a setting {shared} of its own, where groups hold the ascent's {shared}; use an optimiser "
-            f"without one, such as SGD or AdamW, or a subclass that gives its {shared} another name"
-        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 
@@ -28,6 +28,17 @@ def kernels(precision: str, *, deterministic: bool, search: bool = True) -> Iter
     finally:
         cuda.allow_tf32, cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic = before
         torch.use_deterministic_algorithms(strict)
+
+
+@contextmanager
+def exact(device: torch.device) -> Iterator[None]:
+    """All digits of float32, for derivatives that shorter formats would drown in noise.
+
+    No search for kernels: convolutions that are differentiated twice and thrice are so odd that it takes a minute.
+    """
+    plain = kernels("fp32", deterministic=False, search=False) if device.type == "cuda" else nullcontext()
+    with plain, torch.autocast(device.type, enabled=False):
+        yield
 
 
 def autocast(precision: str, device: torch.device) -> torch.autocast:

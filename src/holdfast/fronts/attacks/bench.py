@@ -20,7 +20,7 @@ from holdfast.fronts.attacks.falls import BLACK, NONE, WHITE, Key
 from holdfast.fronts.subject import Subject
 from holdfast.fronts.trust import Check
 from holdfast.rng import derive
-from holdfast.train.precision import autocast, kernels
+from holdfast.train.precision import autocast, exact, kernels
 from holdfast.vicinity.attacks import PRESETS, apgd, fgsm, noise, pgd, square
 from holdfast.vicinity.norms import Norm
 
@@ -94,9 +94,7 @@ class Bench:
         unmoved = [pgd(self.subject.model, x, y, radius=0.0) for x, y in self.batches]
         again = torch.stack([self._logits(unmoved) for _ in range(PASSES)])
         checks = [trust.repeatable(self.logits, again, precision=self.subject.precision)]
-        cuda = self.subject.device.type == "cuda"
-        exact = kernels("fp32", deterministic=False, search=False) if cuda else nullcontext()
-        with exact, torch.autocast(self.subject.device.type, enabled=False):  # short steps need all digits
+        with exact(self.subject.device):  # short steps need all digits
             checks += trust.slopes(self.subject.model, self._first(self.plan.unbounded))
         long = {
             r: self.found(pgd, f"long/{r}", radius=r, norm=norm, steps=self.plan.long_steps)
