@@ -13,6 +13,10 @@ from holdfast.metrics import Estimate
 
 RESAMPLES = 1000
 CELLS = 2**22
+BLOCK = 2**18
+"""Cells to work on at a time: as many as a processor's cache holds."""
+COUNTABLE = 2**24
+"""Numbers up to this are whole in float32."""
 ROUNDING = 1e-9
 
 
@@ -120,22 +124,29 @@ def _ordered(scores: Tensor, anomalous: Tensor) -> tuple[Tensor, Tensor]:
 def _figures(weights: Tensor, ordered: Tensor, truth: Tensor, flags: Tensor) -> Tensor:
     """(B, len(FIGURES)) for weights (B, N): how often each sample, in falling order of score, was drawn."""
     ends = _ends(ordered)
-    hits, alarms = weights * truth, weights * ~truth
-    tp, fp = hits.cumsum(1)[:, ends], alarms.cumsum(1)[:, ends]
-    positives, negatives = tp[:, -1:], fp[:, -1:]
-    recall, alarm_rate = tp / positives, fp / negatives
-    steps = recall.diff(dim=1, prepend=torch.zeros_like(recall[:, :1]))
-    rates = alarm_rate.diff(dim=1, prepend=torch.zeros_like(alarm_rate[:, :1]))
-    area = (rates * (recall - steps / 2)).sum(1)
-    precision_at = tp / (tp + fp).clamp(min=1)
-    ap = (steps * precision_at).sum(1)
-    reached = (recall >= 0.95 - 1e-12).double().argmax(1, keepdim=True)
-    fpr95 = alarm_rate.gather(1, reached)[:, 0]
-    found, false = (hits * flags).sum(1), (alarms * flags).sum(1)
-    precision = torch.where(found + false > 0, found / (found + false).clamp(min=1), 0)
-    recalled = found / positives[:, 0]
-    f1 = 2 * found / (found + false + positives[:, 0])
-    return torch.stack([area, ap, fpr95, precision, recalled, f1, false / negatives[:, 0]], 1)
+    flagged = int(flags.sum())  # the first ones: scores fall
+    rows = max(1, BLOCK // weights.shape[1])
+    return torch.cat([_block(w, truth, ends, flagged) for w in torch.split(weights, rows)])
+
+
+def _block(weights: Tensor, truth: Tensor, ends: Tensor, flagged: int) -> Tensor:
+    hits, drawn = (weights * truth).cumsum(1), weights.cumsum(1)
+    found, alarmed = (t[:, flagged - 1].double() if flagged else t.new_zeros(len(t)).double() for t in (hits, drawn))
+    if len(ends) < len(truth):
+        hits, drawn = hits[:, ends], drawn[:, ends]
+    alarms = drawn - hits
+    positives, negatives = hits[:, -1].double(), alarms[:, -1].double()
+    more_hits, more_alarms = hits.diff(dim=1), alarms.diff(dim=1)
+    precision_at = hits / drawn.clamp(min=1)
+    under = ((hits[:, 1:] + hits[:, :-1]) * more_alarms).sum(1, dtype=torch.float64) + hits[:, 0] * alarms[:, 0]
+    ap = (more_hits * precision_at[:, 1:]).sum(1, dtype=torch.float64) + hits[:, 0] * precision_at[:, 0]
+    enough = (positives * (0.95 - 1e-12)).ceil().to(hits.dtype)
+    reached = torch.searchsorted(hits, enough[:, None])
+    fpr95 = alarms.gather(1, reached)[:, 0] / negatives
+    precision = torch.where(alarmed > 0, found / alarmed.clamp(min=1), 0)
+    f1 = 2 * found / (alarmed + positives)
+    figures = [under / (2 * positives * negatives), ap / positives, fpr95, precision, found / positives, f1]
+    return torch.stack([*figures, (alarmed - found) / negatives], 1)
 
 
 def _ends(ordered: Tensor) -> Tensor:
@@ -146,11 +157,11 @@ def _ends(ordered: Tensor) -> Tensor:
 
 
 def _redrawn(count: int, truth: Tensor, generator: torch.Generator) -> Tensor:
-    weights = torch.zeros(count, len(truth), dtype=torch.float64)
+    weights = torch.zeros(count, len(truth), dtype=torch.float32 if len(truth) < COUNTABLE else torch.float64)
     for kind in (truth, ~truth):
         own = kind.nonzero().flatten()
         drawn = own[torch.randint(len(own), (count, len(own)), generator=generator)]
-        weights.scatter_add_(1, drawn, torch.ones(drawn.shape, dtype=torch.float64))
+        weights.scatter_add_(1, drawn, torch.ones(drawn.shape, dtype=weights.dtype))
     return weights
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from holdfast.borrow import evaluating
 from holdfast.losses import cross_entropy
+from holdfast.spectrum.derivatives import many_derivatives
 
 
 def bends(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], direction: Tensor) -> Tensor:
@@ -36,7 +36,7 @@ def bends(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], direction:
 
     made = []
     for x, y in batches:
-        with evaluating(model), torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
+        with evaluating(model), torch.enable_grad(), many_derivatives():
             weights = torch.ones(len(y), device=x.device, dtype=direction.dtype, requires_grad=True)
             total = (weights * cross_entropy(functional_call(model, leaves, (x,)), y)).sum()
             (each,) = torch.autograd.grad(slope(slope(total)), weights)

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from holdfast.borrow import evaluating
 from holdfast.errors import require
 from holdfast.spectrum.base import NoSpectrum, free_bytes
+from holdfast.spectrum.derivatives import many_derivatives
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Outputs (B, K) and labels (B,) to one value a sample (B,)."""
@@ -81,7 +81,7 @@ def hessian_operator(
     make = _gauss_newton_piece if ggn else _hessian_piece
 
     def build(x: Tensor, y: Tensor, keep: bool) -> _Piece:
-        with _explained(), evaluating(model), torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
+        with _explained(), evaluating(model), torch.enable_grad(), many_derivatives():
             outputs = _differentiable(functional_call(model, leaves, (x,)))
             return make(outputs, lambda z: loss(z, y).sum() / total, chosen, keep)
 
