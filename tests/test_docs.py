@@ -270,6 +270,10 @@ RECORDED: dict[tuple[str, str, str, str], dict[str, list[tuple[str, ...]]]] = {
             "a loop over the parameters, as the authors write it": ", plain loop",
         }.items()
     },
+    ("docs/how-to/audit-any-model.md", "front", "seconds", "audit_gpu"): {
+        row: [(row.strip("`"), SECONDS)]
+        for row in "`clean` `slices` `corruptions` `attacks` `unknown` `curvature` `saliency` all".split()
+    },
     ("docs/methods/attacks.md", "", "PGD-10, s", "attacks_pgd_gpu"): {
         row: [("pgd", key, SECONDS)]
         for row, key in {

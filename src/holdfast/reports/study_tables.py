@@ -19,6 +19,7 @@ MAIN = {
     "ours-labelled": "fused, with labels",
 }  # fmt: skip
 """The score that a job is judged by."""
+NONE = "-"
 FIGURES = ("auroc", "ap", "fpr95", "precision", "recall", "false_alarm_rate")
 
 
@@ -92,7 +93,7 @@ def training(records: Sequence[Record]) -> Table | None:
             rest = [[r[k] for r in own if k in r] for k in ("held_out", "sigma", "train_seconds")]
             squares = [s for r in own if (s := squared_error(r)) is not None]
             sums = [s + r["history"][-1]["kl"] for r in own if (s := squared_error(r)) is not None]
-            yield job, *(spread(values) if values else "-" for values in (sums, squares, *last, *rest)), str(len(own))
+            yield job, *(spread(values) if values else NONE for values in (sums, squares, *last, *rest)), str(len(own))
 
     columns = ("job", "squared error + KL", "squared error", "KL", "−ELBO", "−ELBO, held out", "σ", "seconds", "seeds")
     return _table("Training at its end (the report's Table 1)", columns, rows())
@@ -155,9 +156,9 @@ def spread(values: Sequence[float], digits: int = 3) -> str:
 
 
 def _table(title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Table | None:
-    """None without rows. A number sorts by its mean."""
+    """None without rows. A number sorts by its mean; NONE among numbers stands where they stand."""
     cells = tuple(tuple(Cell(text, _leading(text)) for text in row) for row in rows)
-    numeric = [all(row[i].value is not None for row in cells) for i in range(len(columns))]
+    numeric = [all(row[i].value is not None or row[i].text == NONE for row in cells) for i in range(len(columns))]
     return Table(title, tuple(map(Column, columns, numeric)), cells) if cells else None
 
 
