@@ -32,7 +32,10 @@ def derivatives(function: Callable[..., Tensor], leaves: Sequence[Tensor], **set
     """The output, and gradients of the first three orders along directions that mix all operands."""
     directions = [torch.randn_like(leaf) for leaf in leaves]
     output = function(*leaves, **settings)
-    value, found = (output.tanh() * torch.linspace(0.5, 2, output.numel()).view_as(output)).sum(), [output]
+    value, found = (
+        (output.tanh() * torch.linspace(0.5, 2, output.numel(), device=output.device).view_as(output)).sum(),
+        [output],
+    )
     for _ in range(3):
         slopes = torch.autograd.grad(value, leaves, create_graph=True, allow_unused=True)
         found += [slope for slope in slopes if slope is not None]
@@ -40,12 +43,14 @@ def derivatives(function: Callable[..., Tensor], leaves: Sequence[Tensor], **set
     return [tensor.detach() for tensor in found]
 
 
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("name", CASES)
-def test_three_orders_of_derivatives_are_torchs(name: str) -> None:
+def test_three_orders_of_derivatives_are_torchs(name: str, device: str) -> None:
     function, x_shape, w_shape, settings = CASES[name]
     torch.manual_seed(0)
     leaves = [
-        torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in (x_shape, w_shape, (w_shape[0],))
+        torch.randn(shape, dtype=torch.float64, device=device, requires_grad=True)
+        for shape in (x_shape, w_shape, (w_shape[0],))
     ]
     torch.manual_seed(1)
     expected = derivatives(function, leaves, **settings)

@@ -24,8 +24,9 @@ def problem(n: int = 37, seed: int = 0) -> tuple[nn.Module, Tensor, Tensor]:
 @pytest.mark.parametrize("norm", ["linf", "l2"])
 @pytest.mark.parametrize("batch", [1, 5, 37, 1000])
 @pytest.mark.parametrize("loss", ["ce", "margin"])
-def test_every_image_goes_the_way_of_plain_pgd(norm: str, batch: int, loss: str) -> None:
-    model, x, y = problem()
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_every_image_goes_the_way_of_plain_pgd(norm: str, batch: int, loss: str, device: str) -> None:
+    model, x, y = (part.to(device) for part in problem())
     settings = {"radius": 0.03 if norm == "linf" else 0.15, "steps": 7, "norm": norm, "loss": loss}
     expected = pgd(model, x, y, early_stop=True, **settings)
     found = QueuedPgd(model, batch=batch, **settings)(x, y)
@@ -35,12 +36,13 @@ def test_every_image_goes_the_way_of_plain_pgd(norm: str, batch: int, loss: str)
     assert 0.1 < float(wrong.double().mean()) < 1, "the case decides nothing"
 
 
-def test_a_second_set_is_not_mixed_with_the_first() -> None:
-    model, x, y = problem()
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_a_second_set_is_not_mixed_with_the_first(device: str) -> None:
+    model, x, y = (part.to(device) for part in problem())
     attack = QueuedPgd(model, radius=0.03, steps=5, batch=8)
     first = attack(x, y)
     other = problem(seed=1)[1:]
-    attack(*other)
+    attack(*(part.to(device) for part in other))
     attack(x[:11], y[:11])
     assert torch.equal(attack(x, y), first)
     assert torch.equal(attack(x.flip(0), y.flip(0)).flip(0), first)
