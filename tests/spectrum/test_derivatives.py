@@ -32,10 +32,8 @@ def derivatives(function: Callable[..., Tensor], leaves: Sequence[Tensor], **set
     """The output, and gradients of the first three orders along directions that mix all operands."""
     directions = [torch.randn_like(leaf) for leaf in leaves]
     output = function(*leaves, **settings)
-    value, found = (
-        (output.tanh() * torch.linspace(0.5, 2, output.numel(), device=output.device).view_as(output)).sum(),
-        [output],
-    )
+    scale = torch.linspace(0.5, 2, output.numel(), device=output.device).view_as(output)
+    value, found = (output.tanh() * scale).sum(), [output]
     for _ in range(3):
         slopes = torch.autograd.grad(value, leaves, create_graph=True, allow_unused=True)
         found += [slope for slope in slopes if slope is not None]
