@@ -8,7 +8,7 @@ import torch
 from sklearn.decomposition import PCA
 from torch import Tensor
 
-from holdfast.detect.describe import describe_images, probe, project
+from holdfast.detect.describe import describe_images, findings, probe, project
 from holdfast.errors import HoldfastError
 from holdfast.models.vae import VAE, VAESettings
 
@@ -57,6 +57,21 @@ def test_pictures_are_what_the_decoder_draws() -> None:
     torch.testing.assert_close(made.pictures["interpolations"][0, 0].float(), (end[0] * 255).round(), atol=1, rtol=0)
 
 
+def test_a_class_of_two_images_is_on_the_map_and_left_out_of_the_numbers() -> None:
+    vae = VAE(VAESettings((1, 8, 8), latent=2))
+    images = torch.rand(32, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    labels = torch.tensor([0, 1] * 15 + [2, 2])
+    made = describe_images(vae, images, labels=labels)
+    assert made.figures == probe(made.z[:30], labels[:30])
+    found = {f.name: f for f in findings(made, labels, ("cat", "dog", "eel"))}
+    assert found["map"].n == 32
+    assert found["silhouette"].n == 30
+    assert found["silhouette"].settings["too_few_to_probe"] == ["eel"]
+    alone = describe_images(vae, images[-17:], labels=labels[-17:] // 2 * 2)  # fifteen of one class, two of another
+    assert alone.figures == {}
+    assert "too_few_to_probe" not in findings(describe_images(vae, images), None, ())[0].settings
+
+
 def test_bad_input_is_refused() -> None:
     z, labels = clusters(1.0)
     with pytest.raises(HoldfastError, match="unknown projection 'tsnee'; did you mean 'tsne'"):
@@ -65,5 +80,7 @@ def test_bad_input_is_refused() -> None:
         project(z, how="latent")
     with pytest.raises(HoldfastError, match="at least two classes"):
         probe(z, torch.zeros_like(labels))
+    with pytest.raises(HoldfastError, match="at least 3 samples of every class, one has 1; leave it out"):
+        probe(z, torch.cat([labels[:-1], labels.max()[None] + 1]))
     with pytest.raises(HoldfastError, match="no image to describe"):
         describe_images(VAE(VAESettings((1, 8, 8))), torch.zeros(0, 1, 8, 8))

@@ -23,6 +23,8 @@ PROJECTIONS: Final = ("auto", "latent", "pca", "tsne", "umap")
 NEIGHBOURS: Final = 5
 MOST_SILHOUETTE: Final = 2000
 """Silhouette compares every pair: a sample of so many stands for a larger set."""
+LEAST: Final = 3
+"""Samples of a class that a probe can learn from, and be tried on."""
 MOST_POINTS: Final = 2000
 """Points of a map that a report draws."""
 
@@ -39,11 +41,10 @@ def probe(z: Tensor, labels: Tensor, *, seed: int = 0) -> dict[str, float]:
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    require(len(torch.unique(labels)) >= 2, "a probe needs labels of at least two classes")
-    require(
-        int(torch.bincount(labels).clamp(min=0)[torch.unique(labels)].min()) >= 3,
-        "a probe needs at least three samples of every class",
-    )
+    each = torch.bincount(labels)
+    require(int((each > 0).sum()) >= 2, "a probe needs labels of at least two classes")
+    fewest = int(each[each > 0].min())
+    require(fewest >= LEAST, f"a probe needs at least {LEAST} samples of every class, one has {fewest}; leave it out")
     points, truth = z.double().numpy(), labels.numpy()
     state = derive(seed, "describe/probe") % 2**32
     x, x_test, y, y_test = train_test_split(points, truth, test_size=1 / 3, random_state=state, stratify=truth)
@@ -96,12 +97,16 @@ def project(z: Tensor, *, how: str = "auto", seed: int = 0) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Description:
-    """map: (N, 2). z: (N, K) mean of q(z|x). pictures: uint8 (rows, columns, C, H, W) of each kind."""
+    """map: (N, 2). z: (N, K) mean of q(z|x). pictures: uint8 (rows, columns, C, H, W) of each kind.
+
+    figures: of :func:`probe`, on the ``probed`` images of classes that have enough; none where there are not two such.
+    """
 
     z: Tensor
     map: Tensor
     pictures: dict[str, Tensor]
     figures: dict[str, float]
+    probed: int
 
 
 def describe_images(
@@ -123,9 +128,12 @@ def describe_images(
         }
     if labels is None and not isinstance(images, Tensor) and bool((images.labels >= 0).all()):
         labels = images.labels
-    figures = probe(z, labels, seed=seed) if labels is not None and len(torch.unique(labels)) > 1 else {}
+    probed = torch.zeros(len(z), dtype=torch.bool) if labels is None else torch.bincount(labels)[labels] >= LEAST
+    figures = {}
+    if labels is not None and len(torch.unique(labels[probed])) > 1:
+        figures = probe(z[probed], labels[probed], seed=seed)
     as_bytes = {k: v.clamp(0, 1).mul(255).round().to(torch.uint8) for k, v in pictures.items()}
-    return Description(z, project(z, how=projection, seed=seed), as_bytes, figures)
+    return Description(z, project(z, how=projection, seed=seed), as_bytes, figures, int(probed.sum()))
 
 
 def _walks(vae: VAE, z: Tensor, steps: int, most: int = 6) -> Tensor:
@@ -161,8 +169,11 @@ def findings(made: Description, labels: Tensor | None, classes: tuple[str, ...])
     if labels is not None:
         points |= {"labels": labels[kept].tolist(), "classes": list(classes)}
     rows = {name: [strip(row) for row in grid] for name, grid in made.pictures.items()}
-    settings = {"latent": made.z.shape[1]}
+    settings: dict[str, Any] = {"latent": made.z.shape[1]}
+    if labels is not None and made.probed < n:
+        small = [number for number, count in enumerate(torch.bincount(labels).tolist()) if 0 < count < LEAST]
+        settings["too_few_to_probe"] = [classes[number] for number in small]
     return (
         Finding("describe", "map", None, n, settings=settings, evidence={**points, "strips": rows}),
-        *(Finding("describe", f"{name}", value, n, settings=settings) for name, value in made.figures.items()),
+        *(Finding("describe", name, value, made.probed, settings=settings) for name, value in made.figures.items()),
     )

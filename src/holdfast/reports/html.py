@@ -25,6 +25,7 @@ from holdfast.reports.pictures import MOST_BYTES, fitted
 from holdfast.reports.runfiles import RunFiles
 from holdfast.reports.sections import SECTIONS
 from holdfast.reports.summary import AVERAGE, Arm, arms, flat, varying
+from holdfast.reports.svg.element import series
 from holdfast.reports.text import percent, plain, setting
 from holdfast.types import Finding
 
@@ -156,7 +157,7 @@ def _asset(name: str) -> str:
 
 @cache
 def _environment() -> Environment:
-    return Environment(
+    made = Environment(
         loader=PackageLoader("holdfast.reports"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -165,6 +166,8 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
         finalize=_finalize,
     )
+    made.filters["series"] = series
+    return made
 
 
 def _finalize(value: Any) -> Any:

@@ -14,7 +14,7 @@ from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Section
 from holdfast.reports.runfiles import RunFiles
 from holdfast.reports.summary import Arm, Measure, Spread, arms
 from holdfast.reports.svg import Line, Point, line_chart
-from holdfast.reports.svg.element import COLOURS, WIDTH, figure, scale, tag, text_width
+from holdfast.reports.svg.element import WIDTH, figure, scale, series, tag, text_width
 from holdfast.reports.svg.ticks import linear_ticks, tick_text
 from holdfast.reports.text import finite, number
 from holdfast.types import Finding
@@ -175,7 +175,7 @@ def _bars(rows: Sequence[Sequence[Eigenvalue]]) -> Markup:
             middle, thickness = y + pitch / 2, pitch * 0.64
             start, end = sorted((x_of(0.0), x_of(bar.value)))
             place = {"x": start, "y": middle - thickness / 2, "width": end - start, "height": thickness}
-            drawn = [tag("title", bar.note), tag("rect", class_=f"bar s{bar.colour % COLOURS}", **place)]
+            drawn = [tag("title", bar.note), tag("rect", class_=f"bar {series(bar.colour)}", **place)]
             ends, cap = [x_of(bar.value - bar.whisker), x_of(bar.value + bar.whisker)], min(thickness / 2 - 1, 4)
             caps = "".join(f"M{x:.1f} {middle - cap:.1f}v{2 * cap:.1f}" for x in ends)
             drawn.append(tag("path", class_="whisker", d=f"M{ends[0]:.1f} {middle:.1f}H{ends[1]:.1f}{caps}"))

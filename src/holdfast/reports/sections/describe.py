@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from markupsafe import Markup
@@ -11,11 +12,13 @@ from holdfast.reports import tables
 from holdfast.reports.blocks import Block, Chart, Gallery, Picture, Section
 from holdfast.reports.runfiles import RunFiles
 from holdfast.reports.sections.samples import is_png
-from holdfast.reports.svg.element import COLOURS, WIDTH, figure, scale, tag
+from holdfast.reports.svg.element import WIDTH, figure, scale, series, shorten, tag
 from holdfast.reports.text import finite
 from holdfast.types import Finding
 
 HEIGHT = 360.0
+MOST_NAMES, LONGEST = 20, 14
+"""Classes that are named on the map where their middle lies, and the characters of a name."""
 TITLES = {
     "reconstructions": "Images, and what is made of them",
     "traversals": "Along each latent dimension, the widest first",
@@ -38,6 +41,9 @@ def describe(runs: Sequence[RunFiles]) -> Section | None:
         "Each point is an image at the mean of its code, never at a random draw of it. Silhouette is near 1 where "
         "classes form separate clusters and near 0 where they overlap; the probes are classifiers trained on the code."
     )
+    few = dict.fromkeys(str(name) for f in numbers for name in f.settings.get("too_few_to_probe") or ())
+    if few:
+        lead += f" Classes with too few images for that are left out of the numbers: {', '.join(few)}."
     return Section("describe", "The map", lead, tuple(blocks))
 
 
@@ -50,12 +56,19 @@ def _map(finding: Finding, number: int) -> Iterator[Chart]:
     xs, ys = [p[0] for p in points], [p[1] for p in points]
     x_of, y_of = scale((min(xs), max(xs)), (12.0, WIDTH - 12.0)), scale((min(ys), max(ys)), (HEIGHT - 12, 12.0))
     dots: list[Markup] = []
+    placed: dict[int, list[tuple[float, float]]] = {}
     for (x, y), label in zip(points, labels, strict=False):
-        colour = int(label) % COLOURS if isinstance(label, int) and label >= 0 else 0
-        dots.append(tag("circle", class_=f"dot s{colour}", cx=x_of(x), cy=y_of(y), r=1.8))
+        known = label if isinstance(label, int) and label >= 0 else 0
+        placed.setdefault(known, []).append((x_of(x), y_of(y)))
+        dots.append(tag("circle", class_=f"dot {series(known)}", cx=x_of(x), cy=y_of(y), r=1.8))
+    for label, own in sorted(placed.items()) if len(classes) <= MOST_NAMES else ():
+        if label < len(classes):
+            x, y = (median(side) for side in zip(*own, strict=True))
+            name = shorten(classes[label], LONGEST)
+            dots.append(tag("text", name, class_="place", x=x, y=y + 4, text_anchor="middle"))
     words = f"{len(points)} images" + (f" of {len(classes)} classes" if classes else "")
     svg = figure(dots, f"describe-map-{number}", "Map of the images", words, HEIGHT)
-    legend = tuple((i % COLOURS, name) for i, name in enumerate(classes))
+    legend = tuple(enumerate(classes))
     yield Chart("Map", svg, legend, f"{words}, latent of {finding.settings.get('latent', '?')} dimensions.")
 
 

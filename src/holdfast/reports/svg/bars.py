@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from holdfast.reports.svg.element import COLOURS, WIDTH, Scale, figure, scale, shorten, tag, text_width
+from holdfast.reports.svg.element import WIDTH, Scale, figure, scale, series, shorten, tag, text_width
 from holdfast.reports.svg.ticks import tick_text
 
 
@@ -76,7 +76,7 @@ def _bar(bar: Bar, y: float, pitch: float, x_of: Scale, roomy: bool) -> Markup:
         return _missing(bar.text, x_of, middle)
     start, end = x_of(0), x_of(_inside(bar.value))
     place = {"x": start, "y": middle - thickness / 2, "width": end - start, "height": thickness}
-    parts = [tag("title", bar.note), tag("rect", class_=f"bar s{bar.colour % COLOURS}", **place)]
+    parts = [tag("title", bar.note), tag("rect", class_=f"bar {series(bar.colour)}", **place)]
     if bar.low is not None and bar.high is not None:
         low, high, cap = x_of(_inside(bar.low)), x_of(_inside(bar.high)), min(thickness / 2 - 1, 4)
         ends = "".join(f"M{x:.1f} {middle - cap:.1f}v{2 * cap:.1f}" for x in (low, high))

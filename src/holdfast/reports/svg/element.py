@@ -29,6 +29,15 @@ def tag(name: str, *children: str | Markup, **attributes: object) -> Markup:
     return Markup(f"<{name}{pairs}>{inner}</{name}>")
 
 
+def series(colour: int, again: str = "hollow") -> str:
+    """The classes of a series: its colour and, when the colours have been used up, what tells it from the first one.
+
+    >>> series(1), series(9), series(9, "dashed")
+    ('s1', 's1 hollow', 's1 dashed')
+    """
+    return f"s{colour % COLOURS}" + (f" {again}" if colour >= COLOURS else "")
+
+
 def figure(parts: Sequence[Markup], id: str, title: str, description: str, height: float) -> Markup:
     head = (tag("title", title, id=f"{id}-title"), tag("desc", description, id=f"{id}-desc"))
     named = {"aria_labelledby": f"{id}-title", "aria_describedby": f"{id}-desc"}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-from holdfast.reports.svg.element import COLOURS, WIDTH, Scale, figure, scale, shorten, tag, text_width
+from holdfast.reports.svg.element import WIDTH, Scale, figure, scale, series, shorten, tag, text_width
 from holdfast.reports.svg.ticks import linear_ticks, log_ticks, tick_text
 from holdfast.reports.text import percent, plain
 
@@ -150,4 +150,4 @@ def _apart(places: Sequence[float], least: float, span: tuple[float, float]) -> 
 
 
 def _series(line: Line) -> str:
-    return f"s{line.colour % COLOURS}" + (" dashed" if line.colour >= COLOURS else "")
+    return series(line.colour, "dashed")
