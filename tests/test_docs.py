@@ -14,6 +14,7 @@ from dataclasses import MISSING, fields
 from functools import cache, reduce
 from importlib import import_module
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 import pytest
@@ -300,6 +301,42 @@ def test_numbers_are_those_recorded(where: tuple[str, str, str, str]) -> None:
         for stated, keys in zip(rows[row], places, strict=False):
             measured = reduce(lambda inner, key: inner[key], keys, figures)
             assert stated == f"{measured:.{len(stated.partition('.')[2])}f}", row
+
+
+SIDES = ("average", "aligned", "conflicting")
+READINGS = {
+    "erm": "erm",
+    "lff, raw difficulty": "lff raw",
+    "lff+biasadv, L2 0.5": "l2 0.5",
+    **{f"L2 {r}": f"l2 {r}" for r in (1, 2, 5)},
+    **{f"L∞ {k}/255": f"linf {k}/255" for k in (4, 8, 16)},
+    **{f"L∞ {r} of the deviation": f"linf normalised {r}" for r in (0.1, 0.3, 0.5)},
+    "L2 1, statistics of the batch in the attack": "l2 1, batch statistics",
+    "L∞ 8/255, statistics of the batch in the attack": "linf 8/255, batch statistics",
+    "L2 2, running statistics of clean images alone": "l2 2, clean running statistics",
+    "L2 1, λ 0": "l2 1, lambda 0",
+    "L∞ 8/255, λ 0": "linf 8/255, lambda 0",
+    "L2 1, λ 1": "l2 1, lambda 1",
+    "L2 1, β 0.5": "l2 1, beta 0.5",
+}
+"""Rows of the table of BiasAdv's readings, and what they are called in the results."""
+
+
+def test_the_table_of_readings_is_what_was_measured() -> None:
+    def results(name: str, reading: str) -> list[dict[str, float]]:
+        path = ROOT / f"benchmarks/results/biasadv_readings_20_epochs{name}.json"
+        return [r for r in json.loads(path.read_text(encoding="utf-8"))["figures"] if r["reading"] == reading]
+
+    rows = {row[0]: row[1:] for row in table(ROOT / "docs/methods/biasadv.md", "", *SIDES)}
+    expected = {}
+    for row, reading in READINGS.items():
+        (only,) = results("", reading)
+        expected[row] = [f"{100 * only[side]:.1f}" for side in SIDES]
+    for row, name in {"lff, three seeds": "", "lff, three seeds, fp32": "_fp32"}.items():
+        seeds = [[100 * r[side] for r in results(name, "lff")] for side in SIDES]
+        assert [len(values) for values in seeds] == [3, 3, 3]
+        expected[row] = [f"{fmean(values):.1f} ± {stdev(values):.1f}" for values in seeds]
+    assert {row: [cell.strip("*") for cell in cells] for row, cells in rows.items()} == expected
 
 
 def test_every_command_method_ascent_and_front_is_documented() -> None:
