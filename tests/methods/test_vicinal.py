@@ -1,0 +1,205 @@
+"""Methods that train on neighbours: what they draw and what they make of it, against the formulas of their papers.
+
+Image i is a picture of the number i alone, so that every neighbour tells which images it was made of, and how.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tests.methods.made import draws, make_batch, make_method
+
+N, CLASSES = 12, 3
+LABELS = torch.arange(N) % CLASSES
+
+
+def marked() -> Tensor:
+    """(N, N, 4, 4): image i is 1 in channel i and 0 elsewhere."""
+    return torch.eye(N)[:, :, None, None].expand(N, N, 4, 4).contiguous()
+
+
+def made_of(image: Tensor) -> dict[int, float]:
+    """Which images a mixture is made of, and the share of each."""
+    return {k: float(v) for k, v in enumerate(image.mean((1, 2))) if v > 0}
+
+
+def net(inputs: int = N * 16) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(inputs, 8), nn.Tanh(), nn.Linear(8, CLASSES))
+
+
+def label_of(shares: dict[int, float]) -> Tensor:
+    label = torch.zeros(CLASSES)
+    for number, share in shares.items():
+        label[int(LABELS[number])] += share
+    return label
+
+
+@pytest.mark.parametrize("name", ["mixup", "cutmix"])
+@pytest.mark.parametrize("each", [False, True])
+def test_images_and_labels_are_mixed_alike(name: str, each: bool) -> None:
+    method = make_method(LABELS, name=name, alpha=1.0, per_sample=each)
+    shares_drawn = set()
+    for seed in range(5):
+        (view,) = method.views(make_batch(marked(), LABELS), model=net(), rng=draws(seed)).items
+        partners = []
+        for number, (image, label) in enumerate(zip(view.x, view.label, strict=True)):
+            shares = made_of(image)
+            assert sum(shares.values()) == pytest.approx(1, abs=1e-6)
+            torch.testing.assert_close(label, label_of(shares))
+            partners += [k for k in shares if k != number] or [number]
+            if len(shares) == 2:
+                shares_drawn.add((seed, round(shares.get(number, 0.0), 5)))
+        if name == "mixup":
+            assert sorted(partners) == list(range(N)), "every image is somebody's partner once"
+    seeds = [seed for seed, _ in shares_drawn]
+    assert len(set(seeds)) > 2
+    if name == "mixup":  # boxes are cut at the border, each where it lies
+        assert (max(seeds.count(seed) for seed in seeds) > 2) == each, "one share for the batch, or one an image"
+
+
+def test_cutmix_pastes_a_box_and_mixup_blends() -> None:
+    cut, blended = (
+        make_method(LABELS, name=name).views(make_batch(marked(), LABELS), model=net(), rng=draws(3)).items[0].x
+        for name in ("cutmix", "mixup")
+    )
+    assert set(cut.unique().tolist()) == {0.0, 1.0}
+    assert bool(((blended > 0) & (blended < 1)).any())
+    assert float((blended - blended[:, :, :1, :1]).abs().max()) == 0
+
+
+class Deep(nn.Module):
+    """Three blocks in a row; ``mixed`` may change what comes out of any of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = nn.Linear(N * 16, 6), nn.Linear(6, 5)
+        self.head = nn.Linear(5, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.second(self.first(x.flatten(1)).tanh()).tanh())
+
+    def by_hand(self, x: Tensor, place: int, partner: Tensor, lam: Tensor) -> Tensor:
+        def mix(z: Tensor, here: int) -> Tensor:
+            return lam[:, None] * z + (1 - lam[:, None]) * z[partner] if place == here else z
+
+        hidden = mix(self.first(mix(x.flatten(1), 0)), 1).tanh()
+        out: Tensor = self.head(mix(self.second(hidden), 2).tanh())
+        return out
+
+
+def test_manifold_mixup_mixes_at_the_place_that_was_drawn_and_nowhere_else() -> None:
+    method, model, x = make_method(LABELS, name="manifold-mixup", depth=2), Deep(), torch.rand(N, N, 4, 4)
+    places = []
+    with method.attached(model):
+        for seed in range(12):
+            views = method.views(make_batch(x, LABELS), model=model, rng=draws(seed))
+            loss, logits = method.loss(model, views)
+            partner, shares = views.memo["partner"], views.memo["shares"]
+            (place,) = [k for k, row in enumerate(shares.tolist()) if set(row) != {1.0}]
+            lam = shares[place]
+            expected = model.by_hand(x, place, partner, lam)
+            torch.testing.assert_close(logits, expected)
+            hot = F.one_hot(LABELS, CLASSES).float()
+            target = lam[:, None] * hot + (1 - lam[:, None]) * hot[partner]
+            torch.testing.assert_close(loss, F.cross_entropy(expected, target))
+            places.append(place)
+            torch.testing.assert_close(model(x), model.by_hand(x, -1, partner, lam))  # an evaluation in between
+    assert set(places) == {0, 1, 2}
+
+
+def test_alps_trains_on_the_worst_label_of_an_image_that_is_mostly_its_own() -> None:
+    method = make_method(LABELS, name="alps", epsilon=0.4, mode=0.9, concentration=20.0)
+    model = net()
+    shares = []
+    for seed in range(40):
+        views = method.views(make_batch(marked(), LABELS), model=model, rng=draws(seed))
+        loss, logits = method.loss(model, views)
+        own = logits.gather(1, LABELS[:, None])[:, 0]
+        expected = F.cross_entropy(logits, LABELS) + 0.2 * (own - logits.amin(1)).mean()
+        torch.testing.assert_close(loss, expected)
+        shares += [made_of(image).get(number, 0.0) for number, image in enumerate(views.items[0].x)]
+    drawn = torch.tensor([s for s in shares if s < 1])
+    assert float(drawn.mean()) == pytest.approx((0.9 * 18 + 1) / 20, abs=0.02)  # the mean of the Beta with that mode
+    assert float(drawn.var()) == pytest.approx(0.86 * 0.14 / 21, rel=0.25)
+
+
+def test_label_smoothing_is_that_of_torch() -> None:
+    method, model, x = make_method(LABELS, name="label-smoothing", epsilon=0.2), net(), torch.rand(N, N, 4, 4)
+    loss, logits = method.loss(model, method.views(make_batch(x, LABELS), model=model, rng=draws()))
+    torch.testing.assert_close(loss, F.cross_entropy(logits, LABELS, label_smoothing=0.3))  # ε K / (K − 1)
+
+
+def test_gaussian_noise_has_its_size_and_keeps_the_label() -> None:
+    method, x = make_method(LABELS, name="gaussian", sigma=0.2), torch.rand(N, N, 16, 16)
+    first, second = (method.views(make_batch(x, LABELS), model=net(), rng=draws(s)).items[0] for s in (0, 1))
+    noise = first.x - x
+    assert float(noise.std()) == pytest.approx(0.2, rel=0.02)
+    assert float(noise.mean()) == pytest.approx(0, abs=0.004)
+    assert torch.equal(first.label, LABELS)
+    assert not torch.equal(first.x, second.x)
+
+
+def test_dropout_drops_features_before_the_head_in_training_alone() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 400), nn.Linear(400, CLASSES))
+    nn.init.zeros_(model[1].weight)
+    nn.init.ones_(model[1].bias)
+    seen: list[Tensor] = []
+    method, x = make_method(LABELS, name="dropout", p=0.25), torch.rand(5, 1, 2, 2)
+    with method.attached(model):
+        handle = model[2].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+        for training in (True, False):
+            model.train(training)
+            model(x)
+        handle.remove()
+    model.train()
+    model[2].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    model(x)
+    dropped, evaluated, afterwards = seen
+    assert sorted(set(dropped.flatten().tolist())) == [0.0, pytest.approx(1 / 0.75)]
+    assert float((dropped == 0).float().mean()) == pytest.approx(0.25, abs=0.04)
+    assert bool((evaluated == 1).all())
+    assert bool((afterwards == 1).all())
+
+
+@pytest.mark.parametrize("clean", [0.0, 0.5])
+def test_adversarial_training_is_on_images_that_are_worse_and_near(clean: float) -> None:
+    method, model, x = make_method(LABELS, name="adversarial", radius=0.1, clean=clean), net(), torch.rand(N, N, 4, 4)
+    views = method.views(make_batch(x, LABELS), model=model, rng=draws())
+    attacked = views.items[-1]
+    each = [F.cross_entropy(model(images), LABELS, reduction="none") for images in (x, attacked.x)]
+    assert bool((each[1] > each[0]).all())
+    assert float((attacked.x - x).abs().max()) <= 0.1 + 1e-6
+    assert 0 <= float(attacked.x.min()) <= float(attacked.x.max()) <= 1
+    loss, _ = method.loss(model, views)
+    torch.testing.assert_close(loss, each[1].mean() + clean * each[0].mean())
+
+
+def test_vat_adds_the_divergence_at_the_neighbour_that_differs_most() -> None:
+    method = make_method(LABELS, name="vat", radius=0.3, weight=2.0, steps=3)
+    model, x = net(), torch.rand(N, N, 4, 4) * 0.5 + 0.25  # nothing is cut to the range of pixels
+    views = method.views(make_batch(x, LABELS), model=model, rng=draws())
+    sample, neighbour = views.items
+    assert torch.equal(sample.x, x)
+    lengths = (neighbour.x - x).flatten(1).norm(dim=1)
+    torch.testing.assert_close(lengths, torch.full((N,), 0.3))
+    with torch.no_grad():
+        prediction = model(x).softmax(1)
+
+        def divergence(images: Tensor) -> Tensor:
+            return F.kl_div(model(images).log_softmax(1), prediction, reduction="none").sum(1)
+
+        torch.testing.assert_close(neighbour.label, prediction)
+        generator = torch.Generator().manual_seed(0)
+        for _ in range(20):
+            away = torch.randn(x.shape, generator=generator)
+            away *= 0.3 / away.flatten(1).norm(dim=1).view(-1, 1, 1, 1)
+            assert bool((divergence(neighbour.x) > divergence(x + away)).all())
+    loss, _ = method.loss(model, views)
+    entropy = -(prediction * prediction.log()).sum(1).mean()
+    expected = F.cross_entropy(model(x), LABELS) + 2.0 * (divergence(neighbour.x).mean() + entropy)
+    torch.testing.assert_close(loss, expected)
