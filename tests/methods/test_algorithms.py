@@ -23,6 +23,7 @@ from holdfast.settings import MethodSettings
 from holdfast.train.meters import Meters
 from holdfast.train.step import Step
 from holdfast.types import Batch
+from holdfast.vicinity.biased import bias_adversarial
 
 RATE, CLASSES, N = 0.1, 3, 12
 ADAM = {"lr": 1e-2, "weight_decay": 1e-4}
@@ -201,3 +202,17 @@ def test_steps_equal_the_pseudo_code(settings: dict[str, Any], optimizer: str) -
             if "running" in name and ours is method.biased and settings["name"].startswith("jtt"):
                 continue  # nobody trains it any more
             torch.testing.assert_close(value, expected[name], rtol=1e-10, atol=1e-10, msg=lambda m, n=name: f"{n}: {m}")
+
+
+@pytest.mark.parametrize("statistics", ["batch", "running"])
+def test_half_precision_attacks_with_the_statistics_that_were_chosen(statistics: str) -> None:
+    """There the attack is on twins in evaluation mode, if running statistics are what it is to use."""
+    settings = {"name": "erm+biasadv", "statistics": statistics, "radius": 1.0, "steps": 2}
+    method, model = make_method(settings).float().train(), make_net(1).float().train()
+    batch = batches()[0].with_images(batches()[0].x.float())
+    wanted = {"radius": 1.0, "lam": method.settings.lam, "steps": 2}
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        mode = "as-is" if statistics == "batch" else "eval"
+        expected = bias_adversarial(batch.x, batch.y, model, method.biased, mode=mode, **wanted)
+        found = method.views(batch, model=model, rng=Generators(0, torch.device("cpu"))).items[1].x
+    assert torch.equal(found, expected)
