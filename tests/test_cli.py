@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from holdfast.cli import main, parse_train
+from holdfast.cli import COMMANDS, main, parse_train
 
 QUICK = ["--data", "digits", "--device", "cpu", "--epochs", "1", "--quiet"]
 
@@ -152,6 +153,16 @@ def test_help_and_usage_errors_answer_at_once_without_torch(words: list[str], tm
         took.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
         assert done.returncode == 0, done.stderr
     assert 0 < min(took[1:]) < 0.5
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_names_one_default_and_never_nothing(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main([*command.split(), "--help"])
+    assert left.value.code == 0
+    text = " ".join(re.sub("[│╭╮╰╯─]", " ", said(capsys)[0]).split())
+    assert re.findall(r"\S+ \S+ \(default: (?:None)?\)", text) == []
+    assert re.findall(r"\(default: [^)]*\)\.? \(default: [^)]*\)", text) == []
 
 
 @pytest.mark.slow

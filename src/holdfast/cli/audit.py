@@ -19,46 +19,47 @@ from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
 
 from holdfast.cli.common import narrate, parse, require_data, say
 from holdfast.errors import HoldfastError, require
+from holdfast.settings.hints import Several, Unset, default_hint
 
 
 @dataclass(frozen=True)
 class AuditOptions:
     """What to audit, on what, and what it must reach."""
 
-    spec: Annotated[Positional[str | None], arg(metavar="MODEL")] = None
+    spec: Annotated[Positional[str | None], arg(metavar="MODEL", help_behavior_hint=default_hint)] = None
     """A run folder; timm:NAME, hf-hub:NAME, torchvision:NAME[:WEIGHTS]; a weight file with --model;
     python:package.module:function (runs that code); a TorchScript, .pt2 or .onnx file."""
-    data: str | None = None
+    data: Unset[str] = None
     """A built-in set, an .npz file, a folder of images, or a CSV/Parquet table; its test split is looked at."""
-    only: tuple[str, ...] = ()
+    only: Several[str] = ()
     """Fronts to measure (default: all): clean groups slices corruptions attacks unknown curvature saliency."""
-    against: tuple[str, ...] = ()
+    against: Several[str] = ()
     """Other models, compared on the same samples."""
-    model: str | None = None
+    model: Unset[str] = None
     """Architecture of a weight file."""
-    class_map: str | None = None
+    class_map: Unset[str] = None
     """JSON file that says which model class is which, or 'order'."""
     preprocessing: str = "stated"
     """stated, none, imagenet, half, data, bgr, bytes, undo-imagenet, undo-half or undo-data."""
-    output: Literal["logits", "probabilities", "log-probabilities", "sigmoid"] | None = None
+    output: Unset[Literal["logits", "probabilities", "log-probabilities", "sigmoid"]] = None
     """What the model's numbers are (default: decided on a sample)."""
     allow_random: bool = False
     """Audit a model whose answers change from call to call."""
-    predictions: str | None = None
+    predictions: Unset[str] = None
     """CSV or Parquet file of predictions to audit instead of a model; --data is optional then."""
     group: UseAppendAction[tuple[str, ...]] = ()
     """Column of groups, each alone and crossed with the label."""
-    root: str | None = None
+    root: Unset[str] = None
     """Where built-in sets lie."""
-    image_size: int | None = None
+    image_size: Unset[int] = None
     """Side in pixels that images are read at (default: what the model was evaluated at, or their own)."""
-    out: str | None = None
+    out: Unset[str] = None
     """The folder to write (default: audits/MODEL-DATA). A killed audit goes on there."""
     json: bool = False
     """Print the findings as JSON instead of a table."""
     quiet: bool = False
     """No narration."""
-    budget: str | None = None
+    budget: Unset[str] = None
     """About how long it may take, such as 5m; costly fronts then look at fewer images."""
     fail_under: UseAppendAction[tuple[str, ...]] = ()
     """Exit with 1 where a number is lower, such as worst-group=0.7."""

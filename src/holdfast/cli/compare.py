@@ -10,6 +10,7 @@ from tyro.conf import UseAppendAction
 
 from holdfast.cli.common import narrate, parse, require_data, say
 from holdfast.cli.train import parse_train
+from holdfast.settings.hints import Several, Unset
 from holdfast.settings.study import Plan, make_plan, parse_axes
 
 
@@ -19,17 +20,17 @@ class CompareOptions:
 
     out: str = "runs/compare"
     """Folder of the runs, of comparison.json and report.html. What is finished there is not repeated."""
-    methods: tuple[str, ...] = ()
+    methods: Several[str] = ()
     """Methods to train (default: that of the base settings)."""
     vary: UseAppendAction[tuple[str, ...]] = ()
     """SETTING=VALUE,VALUE: one setting at a time, from the base settings. May be given several times."""
-    grid: tuple[str, ...] = ()
+    grid: Several[str] = ()
     """SETTING=VALUE,VALUE ...: all combinations."""
-    study: str | None = None
+    study: Unset[str] = None
     """A named choice of these: biasadv-sensitivity or jtt-grid."""
-    baseline: str | None = None
+    baseline: Unset[str] = None
     """Method or cell that all are compared with (default: the first of --methods, or lff for lff+biasadv, ...)."""
-    seeds: int | None = None
+    seeds: Unset[int] = None
     """Trainings of each cell, with seeds from --seed on (default: the study's, or 3)."""
     choose: Literal["val-average", "val-worst-class"] = "val-average"
     """How the best cell is chosen where data is held out (--val); never on the test set."""

@@ -9,6 +9,7 @@ from tyro.conf import Positional, arg
 
 from holdfast.cli.common import narrate, parse, require_data, say
 from holdfast.errors import HoldfastError, unknown
+from holdfast.settings.hints import Several, Unset
 
 
 @dataclass(frozen=True)
@@ -17,13 +18,13 @@ class CheckOptions:
 
     data: Positional[str]
     """A built-in set, an .npz file, a folder of images, or a CSV/Parquet table."""
-    root: str | None = None
+    root: Unset[str] = None
     """Where built-in sets lie."""
-    names: str | None = None
+    names: Unset[str] = None
     """Pattern of file names that labels are taken from, such as "{age}_{gender}_{race}_"."""
-    label: str | None = None
+    label: Unset[str] = None
     """Rule for the label on the parts of such names ("age>=40"), or an attribute of CelebA."""
-    group: str | None = None
+    group: Unset[str] = None
     """The same for the group."""
 
 
@@ -46,25 +47,25 @@ class MakeOptions:
     """A set to make: class-aligned corruptions of CIFAR-10, a shortcut put into any set, or garments with anomalies."""
     out: str
     """The file to write (.npz; a manifest goes beside it), or the folder for fashion-anomalies."""
-    data: str | None = None
+    data: Unset[str] = None
     """The set to put a shortcut into."""
-    root: str | None = None
+    root: Unset[str] = None
     """Where built-in sets lie."""
-    kind: Literal["lff-0", "lff-1", "dfa"] | None = None
+    kind: Unset[Literal["lff-0", "lff-1", "dfa"]] = None
     """corrupted-cifar10: which ten corruptions (default: dfa)."""
-    conflict: float | None = None
+    conflict: Unset[float] = None
     """Share of training samples that contradict the shortcut (default: 0.05)."""
-    severity: int | None = None
+    severity: Unset[int] = None
     """corrupted-cifar10: strength of the corruptions, 1 to 5 (default: as published)."""
-    frost: str | None = None
+    frost: Unset[str] = None
     """corrupted-cifar10: a folder of frost textures; drawn ones serve otherwise."""
-    anomalies: tuple[str, ...] = ()
+    anomalies: Several[str] = ()
     """fashion-anomalies: kinds and their shares, of corrupted, garments, digits, noise (default: corrupted=0.5
     garments=0.25 digits=0.25)."""
     strength: float = 0.5
     """fashion-anomalies: of what befalls the corrupted ones, above 0 to 1."""
     seed: int = 0
-    device: str | None = None
+    device: Unset[str] = None
     """corrupted-cifar10: where to compute (default: cpu)."""
     overwrite: bool = False
     """Replace what is in --out."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.cli.common import parse, say
+from holdfast.settings.hints import Unset
 
 
 @dataclass(frozen=True)
@@ -16,7 +17,7 @@ class DemoOptions:
     """Where the runs and the report go."""
     seeds: int = 3
     """Trainings of each method."""
-    epochs: int | None = None
+    epochs: Unset[int] = None
     """Epochs of each training (default: the recipe's)."""
     quiet: bool = False
 

@@ -10,6 +10,7 @@ from tyro.conf import OmitArgPrefixes, Positional
 
 from holdfast.cli.common import narrate, parse, say
 from holdfast.errors import HoldfastError
+from holdfast.settings.hints import Unset
 
 Split = Literal["train", "val", "test", "labeled"]
 """``labeled``: of a set with anomalies, its labelled part."""
@@ -19,7 +20,7 @@ Split = Literal["train", "val", "test", "labeled"]
 class ReadOptions:
     """How pictures are read."""
 
-    root: str | None = None
+    root: Unset[str] = None
     """Where built-in sets lie."""
     batch_size: int = 256
     workers: int = 4
@@ -30,9 +31,9 @@ class ReadOptions:
 class TrainOptions:
     """How a VAE is trained on pictures."""
 
-    root: str | None = None
+    root: Unset[str] = None
     """Where built-in sets lie."""
-    image_size: int | None = None
+    image_size: Unset[int] = None
     """Side in pixels that images are brought to (default: their own)."""
     network: Literal["strided", "report"] = "strided"
     """The VAE: ours, or that of the report this follows."""
@@ -61,15 +62,15 @@ class FitOptions:
 
     data: str
     """Normal pictures: a built-in set, an .npz file, a folder of images, or a CSV/Parquet table."""
-    out: str | None = None
+    out: Unset[str] = None
     """The detector's folder (default: inside --run)."""
-    run: str | None = None
+    run: Unset[str] = None
     """A trained run whose classifier is to be watched; its features are scored then."""
     scores: tuple[str, ...] = ("fused",)
     """What to score by: fused, or any of elbo, reconstruction, local-reconstruction, kl, knn, mahalanobis, vim, ..."""
     beta: float = 1.0
     """Weight of the VAE's divergence term."""
-    sigma: float | None = None
+    sigma: Unset[float] = None
     """The VAE's standard deviation of a pixel (default: learned; the report's is 0.7071)."""
     encoder: str = "convnet"
     """Network that learns features by predicting rotations."""
@@ -132,9 +133,9 @@ class EvaluateOptions:
     """The detector's folder."""
     normal: str
     """Normal pictures; or, alone, a set made by 'holdfast data make fashion-anomalies'."""
-    anomalous: str | None = None
+    anomalous: Unset[str] = None
     """Pictures that should be flagged."""
-    out: str | None = None
+    out: Unset[str] = None
     """A folder for findings.json and report.html."""
     split: Split = "test"
     resamples: int = 1000
@@ -168,7 +169,7 @@ class PredictOptions:
     """The pictures."""
     out: str
     """The CSV to write: label, confidence and, where the run carries a detector, an 'unknown' flag a picture."""
-    detector: str | None = None
+    detector: Unset[str] = None
     """A detector's folder (default: the one in the run, if any)."""
     split: Split = "test"
     reading: OmitArgPrefixes[ReadOptions] = ReadOptions()
@@ -198,7 +199,7 @@ class DescribeOptions:
     """The set."""
     out: str
     """The folder for findings.json and report.html."""
-    detector: str | None = None
+    detector: Unset[str] = None
     """Use the VAE of this detector instead of training one."""
     split: Split = "train"
     projection: Literal["auto", "pca", "tsne", "umap"] = "auto"
@@ -228,7 +229,7 @@ class StudyOptions:
     """The folder for results, study.md and study.html."""
     data: str = "fashion-anomalies"
     """fashion-anomalies or digits, made anew for each seed, or a file with such a set."""
-    root: str | None = None
+    root: Unset[str] = None
     """Where built-in sets lie."""
     seeds: int = 3
     epochs: int = 100
@@ -241,7 +242,7 @@ class StudyOptions:
     """Small networks and few epochs: the embedded digits take a minute."""
     part: str = "1/1"
     """I/N takes every N-th unit, so that N processes can share the work."""
-    minutes: float | None = None
+    minutes: Unset[float] = None
     """Start no unit after so long."""
     collect: bool = False
     """Train nothing; make tables and figures of what is there."""

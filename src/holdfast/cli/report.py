@@ -9,15 +9,16 @@ from tyro.conf import Positional
 
 from holdfast.cli.common import parse, say
 from holdfast.errors import HoldfastError
+from holdfast.settings.hints import Several, Unset
 
 
 @dataclass(frozen=True)
 class ReportOptions:
     """The report."""
 
-    folders: Positional[tuple[str, ...]]
+    folders: Positional[Several[str]]
     """Folders of runs and audits, or folders that hold some."""
-    out: str | None = None
+    out: Unset[str] = None
     """The file to write (default: report.html in the run folder, or here for several)."""
     no_images: bool = False
     """No pictures."""

@@ -10,6 +10,7 @@ from tyro.conf import Positional
 
 from holdfast.cli.common import narrate, parse, require_data, say
 from holdfast.errors import HoldfastError
+from holdfast.settings.hints import Unset
 from holdfast.settings.names import check_conflict
 
 
@@ -17,13 +18,13 @@ from holdfast.settings.names import check_conflict
 class ShortcutsOptions:
     """Where to look for a shortcut."""
 
-    run: Positional[str | None] = None
+    run: Positional[Unset[str]] = None
     """A run folder: its data and network are taken; or name a set with --data."""
-    data: str | None = None
+    data: Unset[str] = None
     """A built-in set, an .npz file, a folder of images, or a CSV/Parquet table."""
-    out: str | None = None
+    out: Unset[str] = None
     """The folder to write to (default: runs/shortcuts-DATA, or shortcuts in the run)."""
-    model: str | None = None
+    model: Unset[str] = None
     """The network (default: the run's, or convnet)."""
     reuse: bool = False
     """Take the biased model of a run that trained one instead of training it again."""
@@ -32,20 +33,20 @@ class ShortcutsOptions:
     seeds: int = 2
     """Trainings to agree over."""
     seed: int = 0
-    batch_size: int | None = None
+    batch_size: Unset[int] = None
     lr: float = 1e-3
-    clusters: int | None = None
+    clusters: Unset[int] = None
     """Clusters that the contradicting samples are sorted into (default: chosen from the data)."""
-    root: str | None = None
+    root: Unset[str] = None
     """Where built-in sets lie."""
-    image_size: int | None = None
-    conflict: float | None = None
+    image_size: Unset[int] = None
+    conflict: Unset[float] = None
     """Sets made with a shortcut (coloured-digits, ...): share of training that contradicts it (default: 0.05)."""
-    names: str | None = None
+    names: Unset[str] = None
     """Pattern of file names that labels are taken from, such as "{age}_{gender}_{race}_"."""
-    label: str | None = None
+    label: Unset[str] = None
     """Rule for the label on the parts of such names ("age>=40"), or an attribute of CelebA."""
-    group: str | None = None
+    group: Unset[str] = None
     """The same for the group, which only judges what was found."""
     data_seed: int = 0
     device: str = "auto"

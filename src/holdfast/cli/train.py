@@ -10,21 +10,22 @@ from tyro.conf import OmitArgPrefixes, arg
 
 from holdfast.cli.common import narrate, parse, peek, require_data, say
 from holdfast.settings import AscentSettings, MethodSettings, TrainSettings, build, flatten, layered, read_yaml
+from holdfast.settings.hints import Unset
 
 
 @dataclass(frozen=True)
 class RunOptions:
     """Where settings come from and where the run goes. Flags win over --config, and that over --recipe."""
 
-    out: str | None = None
+    out: Unset[str] = None
     """The run folder (default: runs/DATA-MODEL-METHOD-seedN)."""
     resume: bool = False
     """Continue the run in --out; its settings are taken from there."""
     overwrite: bool = False
     """Replace the run in --out."""
-    recipe: str | None = None
+    recipe: Unset[str] = None
     """Named settings ('holdfast list recipes')."""
-    config: str | None = None
+    config: Unset[str] = None
     """A YAML file of settings; any run.yaml repeats its run."""
     print_config: bool = False
     """Print the resolved settings as YAML and stop."""

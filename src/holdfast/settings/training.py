@@ -12,6 +12,7 @@ from tyro.conf import OmitArgPrefixes, Suppress, arg
 
 from holdfast.errors import require
 from holdfast.settings.ascents import AscentSettings, NoAscent
+from holdfast.settings.hints import Several, Unset
 from holdfast.settings.methods import Erm, MethodSettings
 from holdfast.settings.names import CONFLICT, check_conflict, takes_conflict
 
@@ -25,25 +26,25 @@ class DataSettings:
 
     name: Annotated[str, arg(name="data")] = "coloured-digits"
     """A built-in set, an .npz file, a folder of images, or a CSV/Parquet table."""
-    root: str | None = None
+    root: Unset[str] = None
     """Where built-in sets lie or are downloaded to (default: $HOLDFAST_ROOT, or ./data)."""
-    image_size: int | None = None
+    image_size: Unset[int] = None
     """Side in pixels that images are brought to (default: their own)."""
     val: float = 0.0
     """Share of the training set held out for validation, by class; 0 uses the set's own, if any."""
-    conflict: float | None = None
+    conflict: Unset[float] = None
     """Sets made with a shortcut (coloured-digits, corrupted-cifar10-...): share that contradicts it; 0.05 if none."""
-    names: str | None = None
+    names: Unset[str] = None
     """Pattern of file names that labels are taken from, such as "{age}_{gender}_{race}_"."""
-    label: str | None = None
+    label: Unset[str] = None
     """Rule for the label on the parts of such names ("age>=40"), or an attribute of CelebA."""
-    group: str | None = None
+    group: Unset[str] = None
     """The same for the group."""
     data_seed: int = 0
     """Seed of the held-out split, of generated sets and of --labels; apart from --seed, so all runs share them."""
-    labels: int | None = None
+    labels: Unset[int] = None
     """Use only so many labels of the training set, evenly over its classes (default: all)."""
-    unlabeled: str | None = None
+    unlabeled: Unset[str] = None
     """Pictures without labels, for --pretrain and --method fixmatch: a set, file or folder (default: the rest)."""
     loader: Literal["auto", "resident", "stream"] = "auto"
     """Keep all images on the device, or stream them (auto: arrays stay, files stream)."""
@@ -86,7 +87,7 @@ class ModelSettings:
     """convnet, a cifar-* net, vae-head or vae-classifier, or any timm or torchvision name (timm:NAME, ...)."""
     pretrained: bool = False
     """Start from the weights the library publishes."""
-    weights: str | None = None
+    weights: Unset[str] = None
     """Start from a file: .safetensors, or .pth/.pt holding tensors only."""
     pretrain: Literal["none", "rotation", "vae"] = "none"
     """Learn from the images without labels first: to tell rotations, or as a VAE (models vae-head, vae-classifier)."""
@@ -111,7 +112,7 @@ class OptimizerSettings:
 
     name: Annotated[Literal["sgd", "adam", "adamw"], arg(name="optimizer")] = "sgd"
     """Which torch optimiser."""
-    lr: float | None = None
+    lr: Unset[float] = None
     """Peak learning rate (default: 0.05 for sgd, 0.001 for adam and adamw)."""
     momentum: float = 0.9
     """sgd only."""
@@ -120,7 +121,7 @@ class OptimizerSettings:
     betas: tuple[float, float] = (0.9, 0.999)
     """adam and adamw only."""
     weight_decay: float = 5e-4
-    clip: float | None = None
+    clip: Unset[float] = None
     """Largest norm of the whole gradient before the descent; none by default."""
 
     def __post_init__(self) -> None:
@@ -145,7 +146,7 @@ class ScheduleSettings:
     """Epochs of linear rise from 0 at the start."""
     step_size: int = 30
     """step: epochs between two drops."""
-    milestones: tuple[int, ...] = ()
+    milestones: Several[int] = ()
     """multistep: epochs at which the rate drops."""
     gamma: float = 0.1
     """step and multistep: factor of a drop."""
@@ -181,7 +182,7 @@ class LoopSettings:
     """Run the whole step as one CUDA graph (auto: on a GPU)."""
     deterministic: bool = False
     """Use deterministic kernels only, also where they are slower."""
-    ema: float | None = None
+    ema: Unset[float] = None
     """Decay of a running average of the weights that is evaluated and kept instead; none by default."""
     select: Literal["last", "val-average", "val-worst-class", "val-worst-group", "oracle-test"] = "last"
     """Which epoch's weights to keep. oracle-test looks at the test set: never report it as a result."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from holdfast.errors import require
+from holdfast.settings.hints import Unset
 from holdfast.settings.methods.base import MethodSettings
 
 
@@ -24,7 +25,7 @@ class BiasAdv:
     norm: Literal["l2", "linf"] = "l2"
     space: Literal["pixel", "normalised"] = "pixel"
     """Whether the radius is in pixels of [0, 1] or in units of the deviation that the model divides by."""
-    step_size: float | None = None
+    step_size: Unset[float] = None
     """Length of a step (default: 2.5 radius / steps)."""
     random_start: bool = False
     statistics: Literal["running", "batch"] = "running"

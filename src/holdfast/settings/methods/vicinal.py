@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from holdfast.errors import require
+from holdfast.settings.hints import Unset
 from holdfast.settings.methods.base import MethodSettings
 
 
@@ -98,9 +99,9 @@ class Alps(MethodSettings):
     """Most probable share of the sample's own image."""
     concentration: float = 10.0
     """How closely the shares gather around the mode: alpha + beta of their Beta distribution."""
-    alpha: float | None = None
+    alpha: Unset[float] = None
     """With beta: the Beta distribution itself, instead of mode and concentration."""
-    beta: float | None = None
+    beta: Unset[float] = None
 
     def __post_init__(self) -> None:
         require(0 <= self.epsilon <= 2, f"epsilon must be in [0, 2], got {self.epsilon}")
@@ -125,7 +126,7 @@ class Adversarial(MethodSettings):
     radius: float = 8 / 255
     """In pixels."""
     steps: int = 7
-    step_size: float | None = None
+    step_size: Unset[float] = None
     """Length of a step (default: 2.5 radius / steps)."""
     norm: Literal["linf", "l2"] = "linf"
     random_start: bool = True
