@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from holdfast.methods.manifold_mixup import first_blocks
 from tests.methods.made import draws, make_batch, make_method
 
 N, CLASSES = 12, 3
@@ -128,6 +129,24 @@ def test_alps_trains_on_the_worst_label_of_an_image_that_is_mostly_its_own() -> 
     assert float(drawn.var()) == pytest.approx(0.86 * 0.14 / 21, rel=0.25)
 
 
+def test_alps_takes_a_beta_given_outright() -> None:
+    method = make_method(LABELS, name="alps", alpha=3.0, beta=7.0)
+    drawn = []
+    for seed in range(60):
+        (view,) = method.views(make_batch(marked(), LABELS), model=net(), rng=draws(seed)).items
+        drawn += [made_of(image).get(number, 0.0) for number, image in enumerate(view.x) if len(made_of(image)) == 2]
+    shares = torch.tensor(drawn)
+    assert float(shares.mean()) == pytest.approx(0.3, abs=0.02)
+    assert float(shares.var()) == pytest.approx(0.3 * 0.7 / 11, rel=0.25)
+
+
+def test_blocks_are_found_inside_wrappers() -> None:
+    body = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 5, 3), nn.Flatten(), nn.Linear(5, CLASSES))
+    wrapped = nn.Sequential(nn.Identity(), nn.Sequential(nn.ReLU(), body))
+    assert first_blocks(wrapped, 2) == [body[0], body[2]]
+    assert first_blocks(wrapped, 1) == [body[0]]
+
+
 def test_label_smoothing_is_that_of_torch() -> None:
     method, model, x = make_method(LABELS, name="label-smoothing", epsilon=0.2), net(), torch.rand(N, N, 4, 4)
     loss, logits = method.loss(model, method.views(make_batch(x, LABELS), model=model, rng=draws()))
@@ -199,6 +218,9 @@ def test_vat_adds_the_divergence_at_the_neighbour_that_differs_most() -> None:
             away = torch.randn(x.shape, generator=generator)
             away *= 0.3 / away.flatten(1).norm(dim=1).view(-1, 1, 1, 1)
             assert bool((divergence(neighbour.x) > divergence(x + away)).all())
+    for border in (torch.zeros_like(x), torch.ones_like(x)):
+        (_, cut) = method.views(make_batch(border, LABELS), model=model, rng=draws()).items
+        assert 0 <= float(cut.x.min()) <= float(cut.x.max()) <= 1
     loss, _ = method.loss(model, views)
     entropy = -(prediction * prediction.log()).sum(1).mean()
     expected = F.cross_entropy(model(x), LABELS) + 2.0 * (divergence(neighbour.x).mean() + entropy)
