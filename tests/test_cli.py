@@ -155,6 +155,18 @@ def test_help_and_usage_errors_answer_at_once_without_torch(words: list[str], tm
     assert 0 < min(took[1:]) < 0.5
 
 
+def test_tensorboard_gets_the_numbers_of_every_epoch(tmp_path: Path) -> None:
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    assert main(["train", *QUICK, "--epochs", "2", "--tensorboard", "--out", str(tmp_path)]) == 0
+    read = events.EventAccumulator(str(tmp_path / "tensorboard"))
+    read.Reload()
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert len(rows) == 2
+    for name in ("train_loss", "test_accuracy", "lr"):
+        shown = [(event.step, event.value) for event in read.Scalars(f"main/{name}")]
+        assert shown == [(row["step"], pytest.approx(row[name])) for row in rows]
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_names_one_default_and_never_nothing(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:

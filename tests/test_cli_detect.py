@@ -220,3 +220,24 @@ def test_an_array_of_images_alone(tmp_path: Path, capsys: pytest.CaptureFixture[
     refused([*words, str(tmp_path / "x.npy")], "holds one array of shape (5, 8, 8), not the dictionary", capsys)
     (tmp_path / "y.npy").write_bytes(b"hello")
     refused([*words, str(tmp_path / "y.npy")], "copy it again", capsys)
+
+
+def test_an_evaluation_and_a_map_are_printed_and_written(
+    detector: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(0)
+    (tmp_path / "noise").mkdir()
+    for i in range(20):
+        Image.fromarray(rng.integers(0, 256, (8, 8), dtype=np.uint8)).save(tmp_path / "noise" / f"{i}.png")
+    words = ["detect", "evaluate", str(detector), "--normal", "digits", "--anomalous", str(tmp_path / "noise")]
+    assert main([*words, "--out", str(tmp_path / "judged"), "--device", "cpu"]) == 0
+    told = capsys.readouterr().out
+    assert "auroc" in told.lower()
+    stored = json.loads((tmp_path / "judged" / "findings.json").read_text())["findings"]
+    auroc = next(f for f in stored if f["name"] == "auroc")
+    assert f"{auroc['value']:.3f}" in told
+    assert str(tmp_path / "judged" / "report.html") in told.replace("\n", "")
+    assert main(["describe", "digits", "--detector", str(detector), "--out", str(tmp_path / "map")]) == 0
+    told = capsys.readouterr().out
+    assert all(name in told for name in ("silhouette", "linear", "knn"))
+    assert (tmp_path / "map" / "report.html").exists()

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.cli import main
+from holdfast.experiment.audit.budget import Clock
 from holdfast.fronts import FRONTS, Subject
 from holdfast.reports import read_findings
 from holdfast.train import Interrupted
@@ -106,3 +107,55 @@ def test_a_budget_is_said_and_what_it_leaves_no_time_for_is_skipped(
     assert states["clean"][0] == "measured"
     assert states["corruptions"] == ("skipped", "the time of --budget is spent")
     assert "the time of --budget is spent" in capsys.readouterr().err
+
+
+class Paced:
+    """A front that takes a while for every image, and writes down how it was asked."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.asked = seconds, []
+
+    def __call__(self, subject: Subject, *, images: int | None = None, **others: Any) -> tuple[Finding, ...]:
+        n = len(subject.split) if images is None else images
+        self.asked.append({"images": n, **others})
+        time.sleep(self.seconds * n)
+        return (Finding("attacks", "accuracy", 0.5, n, 0.4, 0.6, settings={"images": n}),)
+
+
+def attacked(front: Paced, budget: str, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any], Finding]:
+    monkeypatch.setitem(FRONTS, "attacks", front)
+    assert main(["audit", MODEL, *QUICK, "--only", "clean", "attacks", "--out", "out", "--budget", budget]) == 0
+    found = read_findings("out/findings.json")
+    return next(dict(r) for r in found.fronts if r["name"] == "attacks"), found.findings[-1]
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_costly_front_looks_at_as_many_images_as_its_time_allows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Clock, "share", lambda *_: 2.0)  # however long it took to come here
+    front = Paced(seconds=0.02)
+    record, finding = attacked(front, "1m", monkeypatch)
+    tried, *_, last = (asked["images"] for asked in front.asked)
+    assert tried == 16
+    assert 16 < last < 2.0 / 0.02
+    assert sum(asked["images"] for asked in front.asked) * 0.02 <= 2.0
+    assert finding.n == last
+    assert record["state"] == "measured"
+    said = capsys.readouterr().err
+    assert f"{last} images instead of" in said
+    assert "no image is made against another model, which there is no time to train" in said
+    assert all(asked["black_box"] is False for asked in front.asked)
+
+
+@pytest.mark.usefixtures("folder")
+def test_with_time_enough_a_front_is_measured_as_without_a_budget(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    front = Paced(seconds=0.0)
+    attacked(front, "30m", monkeypatch)
+    assert "black_box" not in front.asked[-1]
+    assert front.asked[-1]["images"] > 16
+    said = capsys.readouterr().err
+    assert "instead of" not in said
+    assert "another model" not in said
