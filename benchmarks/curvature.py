@@ -210,7 +210,7 @@ def main() -> None:
     print(f"holdfast to 1e-3, with its search for missed copies: {seconds:.3f} s at {residual:.1e}")
     print("eigenvalues: " + ", ".join(f"{value:.4g}" for value in values))
     if args.out:
-        figures["settings"] = {k: str(v) for k, v in vars(args).items() if k not in ("out", "commit")}
+        figures["settings"] = {k: str(v) for k, v in vars(args).items() if k not in ("out", "commit", "root")}
         write_result(args.out, figures, commit=args.commit)
 
 

@@ -31,6 +31,8 @@ def command(words: list[str]) -> str:
 
     >>> command(["benchmarks/a.py", "--root", "/somewhere", "--epochs", "3", "--out", "x.json"])
     'python benchmarks/a.py --root DATA --epochs 3'
+    >>> command(["benchmarks/a.py", "--data", "/somewhere/set.npz"])
+    'python benchmarks/a.py --data DATA/set.npz'
     """
     places = {"--root": "DATA", "--folder": "PNGS"}
     kept = ["python"]
@@ -38,7 +40,7 @@ def command(words: list[str]) -> str:
         if before in places:
             kept.append(places[before])
         elif word not in ("--out", "--commit") and before not in ("--out", "--commit"):
-            kept.append(word)
+            kept.append(f"DATA/{Path(word).name}" if Path(word).is_absolute() else word)
     return " ".join(kept)
 
 
