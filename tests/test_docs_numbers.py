@@ -101,3 +101,15 @@ def test_the_table_of_readings_is_what_was_measured() -> None:
         assert [len(values) for values in seeds] == [3, 3, 3]
         expected[row] = [f"{fmean(values):.1f} ± {stdev(values):.1f}" for values in seeds]
     assert {row: [cell.strip("*") for cell in cells] for row, cells in rows.items()} == expected
+
+
+def test_the_table_of_the_full_schedule_is_what_was_measured() -> None:
+    path = ROOT / "benchmarks/results/biasadv_readings_200_epochs.json"
+    found = {
+        (r["reading"], r["conflict"], r["seed"]): f"{100 * r['average']:.1f} ({100 * r['conflicting']:.1f})"
+        for r in json.loads(path.read_text(encoding="utf-8"))["figures"]
+    }
+    rows = {READINGS.get(row[0], row[0]): row[1:] for row in table(ROOT / "docs/methods/biasadv.md", "200 epochs")}
+    cells = [(0.01, 0), (0.01, 1), (0.05, 0)]
+    expected = {reading: [found.get((reading, *cell), "–") for cell in cells] for reading, _, _ in found}
+    assert rows == expected

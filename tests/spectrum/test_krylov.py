@@ -45,9 +45,10 @@ def test_less_memory_means_fewer_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 def test_products_on_a_gpu_do_not_wait_for_the_host() -> None:
     values = torch.linspace(0, 1, 5000, device="cuda")
-    space = Krylov(lambda v: values * v, torch.randn(5000, device="cuda"), 20)
+    space = Krylov(lambda v: values * v, torch.randn(5000, device="cuda"), 24)
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
     try:
