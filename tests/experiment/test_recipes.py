@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.errors import HoldfastError
-from holdfast.experiment.recipes import read_recipe, recipe_names
+from holdfast.experiment.recipes import find_recipes, read_recipe, recipe_names
 from holdfast.settings import TrainSettings, build
 from holdfast.settings.ascents import Fsam, NoAscent, Sam
 
@@ -37,3 +37,11 @@ def test_a_misspelled_recipe_gets_a_hint() -> None:
 def test_what_is_read_can_be_changed() -> None:
     read_recipe("fsam/cifar10-resnet18")["lr"] = 3
     assert read_recipe("fsam/cifar10-resnet18")["lr"] == 0.05
+
+
+def test_sets_and_augmentation_are_those_of_the_papers() -> None:
+    """BiasAdv D.1 moves 17 test images of BAR into training; ALPS 5.1 crops and flips all its sets."""
+    assert {read_recipe(name)["data"] for name in find_recipes(["biasadv/bar-*"])} == {"bar-1pct"}
+    alps = [read_recipe(name) for name in find_recipes(["alps/*"])]
+    assert {recipe["flip"] for recipe in alps} == {True}
+    assert min(recipe["crop"] for recipe in alps) > 0

@@ -119,3 +119,26 @@ def test_changed_reaches_the_ascent_too() -> None:
     base = build(TrainSettings, {"ascent": "fsam"})
     assert changed(base, "ascent.sigma", 0.5).ascent.sigma == 0.5  # type: ignore[attr-defined]
     assert changed(base, "ascent", "none").ascent.name == "none"
+
+
+@pytest.mark.parametrize(
+    ("name", "rho"),
+    [("sam-full", 0.2), ("sam-db", 0.2), ("sam-noise", 0.2), ("fsam", 0.2), ("fisher-fsam", 0.2), ("asam", 0.5)],
+)
+def test_another_ascent_keeps_the_radius_where_it_measures_the_same(name: str, rho: float) -> None:
+    """F-SAM's supplement, A5.1: one radius for SAM and its variants. ASAM's is relative to the weights."""
+    sam = build(TrainSettings, read_recipe("fsam/cifar100-vgg16-bn-sam"))
+    assert vars(changed(sam, "ascent", name).ascent)["rho"] == rho
+
+
+def test_recipes_are_compared_with_their_own_settings() -> None:
+    """BiasAdv's tables give every method of a set its own numbers."""
+    names = ["erm", "jtt", "lff", "erm+biasadv", "jtt+biasadv", "lff+biasadv"]
+    recipes = {name: build(TrainSettings, read_recipe(f"biasadv/bffhq-{name}")) for name in names}
+    plan = make_plan(TrainSettings(), recipes=recipes, baseline="lff")
+    assert {cell.label: cell.settings for cell in plan.cells} == recipes
+    assert plan.baseline.label == "lff"
+    with pytest.raises(HoldfastError, match="unknown baseline 'mixup'"):
+        make_plan(TrainSettings(), recipes=recipes, baseline="mixup")
+    with pytest.raises(HoldfastError, match="give methods or recipes"):
+        make_plan(TrainSettings(), recipes=recipes, methods=["erm"])

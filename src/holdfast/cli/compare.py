@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from tyro.conf import UseAppendAction
 
-from holdfast.cli.common import narrate, parse, require_data, say
+from holdfast.cli.common import narrate, parse, peek, require_data, say
 from holdfast.cli.train import parse_train
+from holdfast.errors import require
+from holdfast.settings import TrainSettings
 from holdfast.settings.hints import Several, Unset
 from holdfast.settings.study import Plan, make_plan, parse_axes
 
@@ -22,6 +26,9 @@ class CompareOptions:
     """Folder of the runs, of comparison.json and report.html. What is finished there is not repeated."""
     methods: Several[str] = ()
     """Methods to train (default: that of the base settings)."""
+    recipes: Several[str] = ()
+    """Recipes to train, each with its own settings, instead of one --recipe and --methods; * stands for any part of a
+    name ('biasadv/bffhq-*')."""
     vary: UseAppendAction[tuple[str, ...]] = ()
     """SETTING=VALUE,VALUE: one setting at a time, from the base settings. May be given several times."""
     grid: Several[str] = ()
@@ -92,7 +99,9 @@ def plan_comparison(words: list[str]) -> tuple[Plan, CompareOptions, int]:
     """Flags to cells, all values checked; nothing heavy is imported for it."""
     about = f"{compare.__doc__} Every flag of 'holdfast train' is taken too, and sets what all trainings share."
     options, rest = parse(CompareOptions, words, "compare", about, return_unknown_args=True)
-    base, shared = parse_train([*rest, "--out", options.out])
+    rest = [*rest, "--out", options.out]
+    recipes = _recipes(options, rest)
+    base, shared = parse_train(rest)
     options = replace(options, plan=options.plan or shared.print_config)
     study: dict[str, Any] = {}
     if options.study is not None:
@@ -102,9 +111,36 @@ def plan_comparison(words: list[str]) -> tuple[Plan, CompareOptions, int]:
     plan = make_plan(
         base,
         methods=options.methods or study.get("methods", ()),
+        recipes=recipes,
         vary=parse_axes(options.vary) or study.get("vary"),
         grid=parse_axes(options.grid) or study.get("grid"),
         baseline=options.baseline or study.get("baseline"),
     )
     seeds = study.get("seeds", 3) if options.seeds is None else options.seeds
     return plan, options, seeds
+
+
+def _recipes(options: CompareOptions, rest: list[str]) -> dict[str, TrainSettings]:
+    """Settings by what tells the recipes' names apart; flags change all of them."""
+    if not options.recipes:
+        return {}
+    from holdfast.experiment.recipes import find_recipes
+
+    require(peek(rest, "--recipe") is None, "give --recipe or --recipes, not both")
+    names = find_recipes(options.recipes)
+    return {label: parse_train(["--recipe", name, *rest])[0] for label, name in zip(_labels(names), names, strict=True)}
+
+
+def _labels(names: Sequence[str]) -> list[str]:
+    """Names without the words that all begin with.
+
+    >>> _labels(["biasadv/bar-erm", "biasadv/bar-erm+biasadv", "biasadv/bar-lff"])
+    ['erm', 'erm+biasadv', 'lff']
+    >>> _labels(["fsam/cifar10-resnet18", "fsam/cifar10-resnet18-sam"])
+    ['resnet18', 'resnet18-sam']
+    """
+    words = [re.split("(?<=[/-])", name) for name in names]
+    same = 0
+    while all(len(own) > same + 1 for own in words) and len({own[same] for own in words}) == 1:
+        same += 1
+    return ["".join(own[same:]) for own in words]

@@ -87,7 +87,7 @@ def parse_train(words: list[str]) -> tuple[TrainSettings, RunOptions]:
     for family in (MethodSettings, AscentSettings):
         current = getattr(base, family.kind)
         name = peek(words, f"--{family.kind}")
-        chosen[family.kind] = current if name in (None, current.name) else family.choose(name)
+        chosen[family.kind] = current if name is None else current.switched(name)
     command = make_dataclass(
         "Train",
         [

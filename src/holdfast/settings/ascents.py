@@ -21,6 +21,11 @@ class AscentSettings(Choice):
     known: ClassVar[dict[str, type[Self]]] = {}
     direction: ClassVar[str] = "batch"
     """Whose gradient is climbed: batch, full, other-batch, or noise (batch without its part along full)."""
+    measure: ClassVar[str] = "absolute"
+    """What the radius is a distance in: absolute, or relative to the size of each weight."""
+
+    def akin(self, other: Choice) -> bool:
+        return isinstance(other, AscentSettings) and other.measure == self.measure
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,7 @@ class Asam(Sam):
     """ASAM: a ball that scales with each weight."""
 
     name: ClassVar[str] = "asam"
+    measure: ClassVar[str] = "relative"
     rho: float = 0.5
     eta: float = 0.01
     """Added to the size of each weight."""

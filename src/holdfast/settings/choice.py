@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from typing import Any, ClassVar, Self
 
@@ -37,6 +37,20 @@ class Choice:
         if name not in cls.known:
             raise unknown(cls.kind, name, cls.known)
         return build(cls.known[name], values, where=f"{cls.kind} {name}")
+
+    def switched(self, name: str) -> Self:
+        """Another of the family, with its defaults; where it is akin, what both have stays as it is."""
+        if name == self.name:
+            return self
+        fresh = type(self).choose(name)
+        if not self.akin(fresh):
+            return fresh
+        shared = {f.name for f in fields(fresh)} & {f.name for f in fields(self)}
+        return replace(fresh, **{field: getattr(self, field) for field in shared})
+
+    def akin(self, other: Choice) -> bool:
+        """Whether settings of the same name mean the same in both."""
+        return False
 
     def load(self) -> Any:
         """The class these settings are for."""

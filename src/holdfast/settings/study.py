@@ -42,15 +42,17 @@ def make_plan(
     base: TrainSettings,
     *,
     methods: Sequence[str] = (),
+    recipes: Mapping[str, TrainSettings] | None = None,
     vary: Axes | None = None,
     grid: Axes | None = None,
     baseline: str | None = None,
 ) -> Plan:
     """The cells of a comparison around base settings.
 
-    methods: trained as they are; the base's own where none is named. vary: one setting at a time, from each of the
-    methods that has it. grid: all combinations instead. baseline: a method or a cell's label; where it is not given,
-    the first of several methods, else what the method extends ("lff" of "lff+biasadv"), else the base settings.
+    methods: trained as they are; the base's own where none is named. recipes: whole settings by label, instead of a
+    base and methods. vary: one setting at a time, from each of the methods that has it. grid: all combinations instead.
+    baseline: a method or a cell's label; where it is not given, the first of several methods or recipes, else what the
+    method extends ("lff" of "lff+biasadv"), else the base settings.
 
     >>> plan = make_plan(TrainSettings(), methods=["lff", "lff+biasadv"], vary={"method.lam": [0, 1]})
     >>> [cell.label for cell in plan.cells]
@@ -60,7 +62,11 @@ def make_plan(
     for key, values in [*vary.items(), *grid.items()]:
         require(len(values) > 0, f"{key} has no values; write {key}=VALUE,VALUE")
         require(key != "seed", "seed is not a setting to vary; say how many with --seeds")
-    starts = [Cell(name, replace(base, method=_method(base, name))) for name in methods or [base.method.name]]
+    require(not (methods and recipes), "a recipe has its own method; give methods or recipes, not both")
+    wanted = recipes or {
+        name: replace(base, method=base.method.switched(name)) for name in methods or [base.method.name]
+    }
+    starts = [Cell(label, settings) for label, settings in wanted.items()]
     _require_known(starts, [*vary, *grid])
     cells: list[Cell] = []
     for start in starts:
@@ -70,7 +76,7 @@ def make_plan(
         if alone or not together:
             cells.append(start)
         cells += [_changed(start, way) for way in [*alone, *together]]
-    first = _baseline(base, cells, starts, baseline)
+    first = _baseline(None if recipes else base, cells, starts, baseline)
     return Plan(_distinct([first, *cells]))
 
 
@@ -103,9 +109,12 @@ def changed(settings: TrainSettings, key: str, value: Any) -> TrainSettings:
     """
     kind, dot, inner = key.partition(".")
     flat = flatten(settings)
+    choice = getattr(settings, kind, None)
+    if not dot and isinstance(choice, Choice) and isinstance(value, str):
+        switched: dict[str, Any] = {kind: choice.switched(value)}
+        return replace(settings, **switched)
     if not dot:
         return build(TrainSettings, flat | {key: value})
-    choice = getattr(settings, kind, None)
     if not isinstance(choice, Choice):
         raise unknown("setting", key, _keys(settings))
     own = [f"{kind}.{f.name}" for f in fields(choice)]
@@ -116,32 +125,18 @@ def changed(settings: TrainSettings, key: str, value: Any) -> TrainSettings:
     return build(TrainSettings, flat | {kind: {"name": choice.name, **flatten(choice), inner: value}})
 
 
-def _method(base: TrainSettings, name: str) -> MethodSettings:
-    """A method with its defaults; the base's own settings stay, also where one extends the other, as jtt+biasadv jtt.
-
-    So a baseline differs from what extends it in nothing but the extension.
-    """
-    own = base.method
-    if name == own.name:
-        return own
-    fresh = MethodSettings.choose(name)
-    if name.partition("+")[0] != own.name.partition("+")[0]:
-        return fresh
-    shared = {f.name for f in fields(fresh)} & {f.name for f in fields(own)}
-    return replace(fresh, **{name: getattr(own, name) for name in shared})
-
-
-def _baseline(base: TrainSettings, cells: Sequence[Cell], starts: Sequence[Cell], name: str | None) -> Cell:
+def _baseline(base: TrainSettings | None, cells: Sequence[Cell], starts: Sequence[Cell], name: str | None) -> Cell:
     if name is not None:
         for cell in cells:
             if cell.label == name:
                 return cell
-        if name not in MethodSettings.known:
-            raise unknown("baseline", name, [*MethodSettings.known, *(cell.label for cell in cells)])
-        return Cell(name, replace(base, method=_method(base, name)))
+        if base is None or name not in MethodSettings.known:
+            other = [] if base is None else MethodSettings.known
+            raise unknown("baseline", name, [*other, *(cell.label for cell in cells)])
+        return Cell(name, replace(base, method=base.method.switched(name)))
     stem, plus, _ = starts[0].settings.method.name.partition("+")
-    if len(starts) == 1 and plus and stem in MethodSettings.known:
-        return Cell(stem, replace(base, method=_method(base, stem)))
+    if base is not None and len(starts) == 1 and plus and stem in MethodSettings.known:
+        return Cell(stem, replace(base, method=base.method.switched(stem)))
     return starts[0]
 
 

@@ -1,4 +1,4 @@
-"""A look at the ascent, off the hot path: what the batch gradient holds of the full one (F-SAM, figures A1 and A2)."""
+"""A look at the ascent, off the hot path: what the batch gradient holds of the full one (F-SAM, section A1)."""
 
 from __future__ import annotations
 

@@ -8,7 +8,8 @@ under ``common``, then of each choice, then of every entry of ``where`` whose ch
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import fnmatch
+from collections.abc import Iterable, Iterator
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -27,6 +28,21 @@ def recipe_names() -> list[str]:
     True
     """
     return sorted(_recipes())
+
+
+def find_recipes(patterns: Iterable[str]) -> list[str]:
+    """The recipes that names or patterns stand for, each once, in the order given.
+
+    >>> find_recipes(["fsam/deit-small-sam", "fsam/deit-*"])
+    ['fsam/deit-small-sam', 'fsam/deit-small', 'fsam/deit-small-adamw']
+    """
+    found: list[str] = []
+    for pattern in patterns:
+        fitting = fnmatch.filter(recipe_names(), pattern)
+        if not fitting:
+            raise unknown("recipe", pattern, recipe_names())
+        found += fitting
+    return list(dict.fromkeys(found))
 
 
 def read_recipe(name: str) -> dict[str, Any]:

@@ -22,6 +22,10 @@ class MethodSettings(Choice):
     kind: ClassVar[str] = "method"
     known: ClassVar[dict[str, type[Self]]] = {}
 
+    def akin(self, other: Choice) -> bool:
+        """One extends the other, as jtt+biasadv jtt: so a baseline differs from it in nothing but the extension."""
+        return other.name.partition("+")[0] == self.name.partition("+")[0]
+
 
 @dataclass(frozen=True)
 class Erm(MethodSettings):
