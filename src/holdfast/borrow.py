@@ -48,7 +48,7 @@ def frozen_statistics(model: nn.Module) -> Iterator[None]:
     """
     places = [(module, name, buffer) for module in model.modules() for name, buffer in module._buffers.items()]
     kept = []
-    for alike in _by_kind(model.buffers()):
+    for alike in _by_kind(b for b in model.buffers() if not _repeats_itself(b)):
         copies = [torch.empty_like(b) for b in alike]
         torch._foreach_copy_(copies, alike)
         kept.append((alike, [b._version for b in alike], copies))
@@ -62,6 +62,13 @@ def frozen_statistics(model: nn.Module) -> Iterator[None]:
                 # What autograd saw no change of may be part of a graph: it must see none now either.
                 targets = [b.data if b._version == v else b for b, v in zip(buffers, versions, strict=True)]
                 torch._foreach_copy_(targets, copies)
+
+
+def _repeats_itself(tensor: Tensor) -> bool:
+    """Whether several elements share one place, so that nothing can be written to it."""
+    return tensor.layout == torch.strided and any(
+        s == 0 and n > 1 for s, n in zip(tensor.stride(), tensor.shape, strict=True)
+    )
 
 
 def _by_kind(tensors: Iterable[Tensor]) -> Iterable[list[Tensor]]:

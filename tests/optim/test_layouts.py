@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import SGD, SparseAdam
 
-from holdfast.optim import FriendlySAM
+from holdfast.optim import SAM, FriendlySAM
 from tests.optim.problems import BASES, CLOSE, PlainLoop, identical, make_optimizer, run_loop, snapshot, train, weights
 
 
@@ -97,3 +97,69 @@ def test_channels_last_weights() -> None:
         for _ in range(4):
             optimizer.step(lambda model=model, own=own: model(own).square().mean().backward())
     torch.testing.assert_close(weights(moved), weights(plain), **CLOSE)
+
+
+@pytest.mark.parametrize("skip", [True, False])
+def test_a_model_may_change_its_layout_between_steps(skip: bool) -> None:
+    """What is kept of a weight goes with it."""
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Conv2d(3, 4, 3, dtype=torch.float64), nn.Flatten(), nn.LazyLinear(2, dtype=torch.float64))
+    examples = [(torch.randn(6, 3, 6, 6, dtype=torch.float64), torch.arange(6) % 2) for _ in range(6)]
+    plain(examples[0][0])
+    turned = copy.deepcopy(plain)
+    first, second = (
+        FriendlySAM(net.parameters(), SGD, rho=0.5, lmbda=0.6, lr=0.1, skip_nonfinite=skip) for net in (plain, turned)
+    )
+    train(plain, first, examples)
+    train(turned, second, examples[:3])
+    turned.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    train(turned, second, examples[3:])
+    torch.testing.assert_close(weights(turned), weights(plain), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [SAM, FriendlySAM])
+def test_a_model_may_be_cast_between_steps(kind: type[SAM]) -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(3, 2)
+    optimizer = kind(model.parameters(), SGD, lr=0.0)
+    train(model, optimizer, [(torch.randn(4, 3), torch.arange(4) % 2)])
+    model.double()
+    with torch.no_grad():
+        model.weight += 1e-12  # which float32 cannot hold
+    before = weights(model)
+    train(model, optimizer, [(torch.randn(4, 3, dtype=torch.float64), torch.arange(4) % 2)])
+    assert identical(before, weights(model))
+
+
+def test_what_lies_between_the_elements_of_a_weight_is_left_alone() -> None:
+    whole = torch.ones(2, 4)
+    w = nn.Parameter(whole[:, ::2])
+    optimizer = SAM([w], SGD, lr=0.0, rho=0.1)
+    w.grad = torch.ones(2, 4)[:, ::2]
+    optimizer.first_step()
+    assert float((w.detach() - 1).norm()) == pytest.approx(0.1)
+    assert torch.equal(whole[:, 1::2], torch.ones(2, 2))
+    optimizer.restore()
+    assert torch.equal(whole, torch.ones(2, 4))
+
+
+def test_a_conjugated_gradient_is_climbed_like_any_other() -> None:
+    w = nn.Parameter(torch.tensor([1 + 2j, 3 - 1j]))
+    c = torch.tensor([2 - 1j, 0.5 + 1j])
+    optimizer = SAM([w], SGD, lr=0.0, rho=0.1)
+    (w.conj() * c).abs().sum().backward()
+    assert w.grad is not None
+    towards = w.grad.resolve_conj() / torch.linalg.vector_norm(w.grad.resolve_conj())
+    before = w.detach().clone()
+    optimizer.first_step()
+    torch.testing.assert_close(w.detach(), before + 0.1 * towards)
+
+
+def test_a_graph_of_before_the_ascent_is_not_gone_back_through() -> None:
+    w = nn.Parameter(torch.tensor(1.0))
+    optimizer = SAM([w], SGD, lr=0.1, rho=0.5)
+    loss = w * w * w
+    loss.backward(retain_graph=True)
+    optimizer.first_step(zero_grad=True)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()

@@ -7,8 +7,10 @@ import copy
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.optim import Adam
+from torch.optim import SGD, Adam
 
+from holdfast.optim import FriendlySAM
+from holdfast.optim.saving import EMA_KEY
 from tests.optim.problems import (
     BASES,
     CLOSE,
@@ -91,3 +93,28 @@ def test_a_step_without_any_gradient_moves_nothing() -> None:
     assert torch.equal(weights(model), before)
     train(model, optimizer, make_batches(1))
     assert not torch.equal(weights(model), before)
+
+
+@pytest.mark.parametrize("way", ["a bad step", "an ascent taken back", "a look"])
+def test_a_mean_starts_with_its_own_first_gradient(way: str) -> None:
+    """Whatever happened before to parameters that it was together with."""
+    a, b = (nn.Parameter(torch.ones(3)) for _ in range(2))
+    optimizer = FriendlySAM([a, b], SGD, lr=0.0)
+
+    def give(first: float | None, second: float | None) -> None:
+        for p, value in ((a, first), (b, second)):
+            p.grad = None if value is None else torch.full_like(p, value)
+
+    if way == "a bad step":
+        optimizer.step(lambda: give(float("nan"), 1.0))
+    elif way == "an ascent taken back":
+        give(1.0, 1.0)
+        optimizer.first_step(zero_grad=True)
+        optimizer.restore()
+    else:
+        optimizer.ascent_norm([a, b], [torch.ones(3), torch.ones(3)])
+    optimizer.step(lambda: give(1.0, None))
+    assert [EMA_KEY in entry for entry in optimizer.state_dict()["state"].values()] == [True]
+    optimizer.step(lambda: give(1.0, 2.0))
+    assert torch.equal(optimizer.average[b], torch.full((3,), 2.0))
+    assert torch.equal(optimizer.average[a], torch.ones(3))

@@ -123,3 +123,46 @@ def test_under_bfloat16_autocast_weights_and_averages_stay_in_float32() -> None:
     train(full, reference, batches)
     assert 0 < (weights(half) - weights(full)).norm() < 0.02 * (weights(full) - weights(make_net())).norm()
     assert all(p.dtype == optimizer.average[p].dtype == torch.float32 for p in half.parameters())
+
+
+@pytest.mark.parametrize("check", [True, False])
+@pytest.mark.parametrize("kind", [SAM, FriendlySAM])
+def test_a_scale_that_overflows_in_the_first_pass_alone_is_backed_off(kind: type[SAM], check: bool) -> None:
+    """At weights of NaN the gradient of an absolute loss is 0: sign(NaN)."""
+    torch.manual_seed(0)
+    model = nn.Linear(8, 1)
+    optimizer = kind(model.parameters(), torch.optim.SGD, lr=1e-3, skip_nonfinite=check)
+    x, y, scaler = torch.randn(16, 8), torch.randn(16, 1), torch.amp.GradScaler("cpu")
+    before = weights(model)
+
+    def closure() -> None:
+        with torch.autocast("cpu", torch.float16):
+            out = model(x)
+        scaler.scale(F.l1_loss(out, y.half(), reduction="sum")).backward()
+
+    for _ in range(30):
+        optimizer.step(closure, scaler=scaler)
+        scaler.update()
+    assert scaler.get_scale() <= 2.0**13  # 16 images of up to 2 are 32768 at 2 ** 10; it begins at 2 ** 16
+    after = weights(model)
+    assert all(bool(w.isfinite().all()) for w in after)
+    assert not identical(before, after)
+
+
+def test_autocast_around_both_passes_sees_the_moved_weights() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 2))
+    optimizer = SAM(model.parameters(), torch.optim.SGD, lr=0.1, rho=1.0)
+    x, losses = torch.randn(16, 8), []
+
+    def closure() -> None:
+        loss = model(x).float().square().mean()
+        loss.backward()
+        losses.append(loss.item())
+
+    with torch.autocast("cpu", torch.bfloat16):
+        optimizer.step(closure)
+    with torch.autocast("cpu", torch.bfloat16):
+        losses.append(model(x).float().square().mean().item())
+    assert losses[1] > 1.5 * losses[0]  # uphill
+    assert losses[2] < losses[0]

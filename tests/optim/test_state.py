@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD, Adam, AdamW, lr_scheduler
+from torch.optim import SGD, Adam, AdamW, Optimizer, lr_scheduler
 
 from holdfast.errors import HoldfastError
 from holdfast.optim import ASAM, SAM, FisherSAM, FriendlySAM
@@ -326,3 +326,48 @@ def test_a_tensor_for_a_radius_is_saved_and_loaded() -> None:
 def test_capture_wants_a_gpu() -> None:
     with pytest.raises(HoldfastError, match=r"one CUDA device, found cpu; move the model there first"):
         SAM([nn.Parameter(torch.ones(2))], SGD, lr=0.1, fused=True, capture=True)
+
+
+@pytest.mark.parametrize("base", [SGD, AdamW])
+def test_a_fused_optimiser_trains_on_with_the_state_of_a_plain_one(base: type[Optimizer]) -> None:
+    settings: dict[str, Any] = {"momentum": 0.9} if base is SGD else {}
+    model, batches = make_net(), make_batches(4)
+    plain = SAM(model.parameters(), base, lr=0.1, **settings)
+    train(model, plain, batches[:2])
+    other = copy.deepcopy(model)
+    fused = SAM(other.parameters(), base, lr=0.1, fused=True, **settings)
+    fused.load_state_dict(copy.deepcopy(plain.state_dict()))
+    train(model, plain, batches[2:])
+    train(other, fused, batches[2:])
+    torch.testing.assert_close(weights(other), weights(model), rtol=0, atol=1e-12)
+
+
+def test_averages_follow_the_numbers_that_groups_give_their_parameters() -> None:
+    """As torch reads a state: by position in the groups, whatever the parameters are called there."""
+    model, batches = make_net(), make_batches(3)
+    optimizer = FriendlySAM(model.parameters(), SGD, lr=0.1, momentum=0.9)
+    train(model, optimizer, batches)
+    state = optimizer.state_dict()
+    names = {number: f"layer {number}" for number in state["param_groups"][0]["params"]}
+    state["state"] = {names[number]: own for number, own in reversed(state["state"].items())}
+    state["param_groups"][0]["params"] = [names[number] for number in state["param_groups"][0]["params"]][::-1]
+    turned = FriendlySAM([*model.parameters()][::-1], SGD, lr=0.1, momentum=0.9)
+    turned.load_state_dict(state)
+    for p in model.parameters():
+        assert torch.equal(turned.state[p]["momentum_buffer"], optimizer.state[p]["momentum_buffer"])
+        assert torch.equal(turned.average[p], optimizer.average[p])
+
+
+def test_an_average_does_not_move_where_a_hook_forbids_the_step() -> None:
+    model, batches = make_net(), make_batches(2)
+    optimizer = FriendlySAM(model.parameters(), SGD, lr=0.1)
+    train(model, optimizer, batches[:1])
+    before = copy.deepcopy(optimizer.state_dict())
+
+    def forbid(*_: Any) -> None:
+        raise RuntimeError("too long")
+
+    optimizer.base_optimizer.register_step_pre_hook(forbid)
+    with pytest.raises(RuntimeError, match="too long"):
+        train(model, optimizer, batches[1:])
+    assert identical(before, optimizer.state_dict())

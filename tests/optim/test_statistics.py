@@ -236,3 +236,12 @@ def test_the_whole_training_matches_one_that_resets_statistics_by_hand() -> None
         return model
 
     assert identical(run(by_hand=True).state_dict(), run(by_hand=False).state_dict())
+
+
+def test_a_buffer_that_repeats_itself_is_no_obstacle() -> None:
+    model = nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2))
+    model.register_buffer("mask", torch.ones(1, 3).expand(4, 3))
+    before = model[0].running_mean.clone()
+    with frozen_statistics(model):
+        model(torch.randn(4, 3))
+    assert torch.equal(model[0].running_mean, before)

@@ -151,3 +151,21 @@ def test_unknown_ascents_and_radii_are_refused() -> None:
         fit(make_data(), ascent="fsamm")
     with pytest.raises(HoldfastError, match="rho must be >= 0, got -1"):
         fit(make_data(), ascent={"name": "sam", "rho": -1.0})
+
+
+def test_a_look_at_the_ascent_draws_nothing_that_the_training_would_draw() -> None:
+    """Dropout takes its numbers from torch's own generator."""
+    runs = []
+    for diagnose in (0, 1):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 3))
+        runs.append(fit(make_data(), model=net, ascent="fsam", diagnose=diagnose, **COMMON))
+    assert torch.equal(*(flat_weights(run.model) for run in runs))
+
+
+@pytest.mark.parametrize(("ascent", "diagnose"), [("sam-full", 0), ("sam-noise", 0), ("sam", 1)])
+def test_one_image_left_over_is_left_out_of_the_full_gradient_too(ascent: str, diagnose: int) -> None:
+    """BatchNorm has no variance for it."""
+    net = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 3))
+    result = fit(make_data(97), model=net, ascent=ascent, diagnose=diagnose, **{**COMMON, "batch_size": 16})
+    assert all(bool(p.isfinite().all()) for p in result.model.parameters())

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from holdfast.optim.lists import Tensors, add_scaled
+from holdfast.optim.lists import Tensors, add_scaled, copied_like, lies_like
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class _Cohort:
-    """Parameters that got their first gradient together. empty: whether their mean holds none yet."""
+    """Parameters that have had all their gradients together. empty: whether their means hold none yet."""
 
     empty: Tensor
     one: Tensor
+    size: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,12 +33,14 @@ class GradientAverage:
     """m of Friendly SAM: m_t = λ·m_{t−1} + (1−λ)·g, and m = g at first.
 
     ``residual`` hands out g − m_{t−1}; ``commit`` adds what is due, unless the step went wrong, and neither waits
-    for the device: the first mean is 0 + 1·g, every later one m + (1−λ)·(g − m), chosen by a tensor.
+    for the device: the first mean is 0 + 1·g, every later one m + (1−λ)·(g − m), chosen by a tensor. version: changes
+    when means have come to lie elsewhere.
     """
 
     def __init__(self) -> None:
         self._mean: dict[Tensor, tuple[Tensor, _Cohort]] = {}
         self.due: list[Due] = []
+        self.version = 0
 
     def __getitem__(self, parameter: Tensor) -> Tensor:
         return self._mean[parameter][0]
@@ -51,6 +54,8 @@ class GradientAverage:
         in_place: leave it in the memory of the gradients.
         """
         known = [self._mean.get(p) or self._begin(params, p) for p in params]
+        if not all(lies_like(mean, p) for p, (mean, _) in zip(params, known, strict=True)):
+            known = self._moved(params)
         means = [mean for mean, _ in known]
         if in_place:
             torch._foreach_sub_(residual := grads, means)
@@ -58,7 +63,8 @@ class GradientAverage:
             residual = list(torch._foreach_sub(grads, means))
         for cohort in dict.fromkeys(cohort for _, cohort in known):
             mine = [i for i, (_, own) in enumerate(known) if own is cohort]
-            self.due.append(Due(cohort, [means[i] for i in mine], [residual[i] for i in mine], 1 - lmbda))
+            together = cohort if len(mine) == cohort.size else self._part(cohort, [params[i] for i in mine])
+            self.due.append(Due(together, [means[i] for i in mine], [residual[i] for i in mine], 1 - lmbda))
         return residual
 
     def _begin(self, params: Tensors, parameter: Tensor) -> tuple[Tensor, _Cohort]:
@@ -67,10 +73,28 @@ class GradientAverage:
         self._join(new, [torch.zeros_like(p, requires_grad=False) for p in new], empty=True)
         return self._mean[parameter]
 
+    def _moved(self, params: Tensors) -> list[tuple[Tensor, _Cohort]]:
+        """The means beside their parameters again, which were moved or cast since."""
+        for p in params:
+            mean, cohort = self._mean[p]
+            if not lies_like(mean, p):
+                self._mean[p] = copied_like(p, mean, "the mean gradient"), cohort
+                cohort.empty, cohort.one = cohort.empty.to(p.device), cohort.one.to(p.device)
+        self.version += 1
+        return [self._mean[p] for p in params]
+
+    def _part(self, cohort: _Cohort, params: Tensors) -> _Cohort:
+        """A cohort of their own for parameters that got a gradient without the others: those may still be empty."""
+        own = _Cohort(cohort.empty.clone(), cohort.one, len(params))
+        cohort.size -= len(params)
+        self._mean |= {p: (self._mean[p][0], own) for p in params}
+        self.version += 1
+        return own
+
     def _join(self, params: Tensors, means: Tensors, *, empty: bool) -> None:
         device = params[0].device
         one = torch.ones((), device=device, dtype=torch.float64 if device.type == "cpu" else torch.float32)
-        cohort = _Cohort(torch.full((), empty, device=device), one)
+        cohort = _Cohort(torch.full((), empty, device=device), one, len(params))
         self._mean |= {p: (mean, cohort) for p, mean in zip(params, means, strict=True)}
 
     def forget(self) -> None:

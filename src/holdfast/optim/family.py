@@ -12,7 +12,7 @@ from holdfast.optim.sam import SAM
 
 
 class ASAM(SAM):
-    """Adaptive SAM: T = abs(w) + eta on weights, 1 on biases and normalisation, as its authors have it."""
+    """Adaptive SAM: T = abs(w) + eta on weights, 1 on biases and normalisation (tensors of one dimension)."""
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from holdfast.errors import require
+from holdfast.errors import HoldfastError, require
 
 Tensors = list[Tensor]
 NARROW = frozenset({torch.float16, torch.bfloat16})
@@ -20,7 +20,8 @@ def add_scaled(targets: Tensors, values: Tensors, rate: Tensor, *, unless: Tenso
     """
     kinds = Optimizer._group_tensors_by_device_and_dtype([targets, values])  # type: ignore[list-item]
     for (device, _), (pair, _) in kinds.items():
-        assert device is not None
+        if device is None:  # which is how torch groups tensors while it compiles
+            raise HoldfastError("a step of the SAM family cannot be compiled; compile the model, not the step")
         own, added = ([torch.view_as_real(t) if t.is_complex() else t for t in ts if t is not None] for ts in pair)
         torch._fused_sgd_(
             own,
@@ -55,14 +56,37 @@ def _norms(tensors: Tensors, dtype: torch.dtype | None) -> Tensors:
 
 
 def dense_gradient(parameter: Tensor) -> Tensor:
-    """The gradient, lying in memory as the parameter does."""
+    """The gradient, lying in memory as the parameter does, or without gaps where that has some."""
     gradient = parameter.grad
     assert gradient is not None
     if gradient.is_sparse:
         gradient = gradient.to_dense()
-    if gradient.stride() == parameter.stride():
+    if gradient.is_complex():
+        gradient = gradient.resolve_conj()
+    if gradient.stride() == parameter.stride() and _without_gaps(parameter):
         return gradient
     return torch.empty_like(parameter, requires_grad=False).copy_(gradient)
+
+
+def _without_gaps(tensor: Tensor) -> bool:
+    """Whether every element of its stretch of memory is the tensor's own.
+
+    >>> _without_gaps(torch.zeros(4, 4).T), _without_gaps(torch.zeros(4, 4)[:, ::2])
+    (True, False)
+    """
+    if tensor.is_contiguous():
+        return True
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size != 1 and stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def lies_like(kept: Tensor, parameter: Tensor) -> bool:
+    """Whether what is kept of a parameter is still of its kind: a model may be moved or cast between two steps."""
+    return kept.stride() == parameter.stride() and kept.dtype == parameter.dtype and kept.device == parameter.device
 
 
 def add_any(params: Tensors, climb: Tensors, rate: Tensor) -> None:

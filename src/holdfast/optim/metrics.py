@@ -33,8 +33,8 @@ class Euclidean:
 class Adaptive:
     """T = |w| + eta: ASAM, a step in proportion to each weight.
 
-    vectors: whether biases and normalisation weights (tensors of one dimension) are treated so too. The authors
-    of ASAM leave them at T = 1 and take eta = 0.01.
+    vectors: whether biases and normalisation weights (tensors of one dimension) are treated so too. The authors of
+    ASAM go by names: T = 1 for all that is not called a weight. They take eta = 0.01.
     """
 
     eta: float = 0.0

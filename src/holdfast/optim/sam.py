@@ -10,23 +10,23 @@ from functools import partial
 from typing import Any, TypeVar
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.optim import SGD, Optimizer
+from torch.utils.hooks import RemovableHandle
 
 from holdfast.errors import HoldfastError, require
 from holdfast.optim.average import Due, GradientAverage
-from holdfast.optim.lists import Tensors, add_any, copied_like, dense_gradient, norm_of
+from holdfast.optim.lists import Tensors, add_any, dense_gradient, lies_like, norm_of
 from holdfast.optim.metrics import Adaptive, Euclidean, Fisher, Metric
 from holdfast.optim.recording import Recordings
 from holdfast.optim.refusals import OWN, require_descent, require_settings
+from holdfast.optim.saving import with_averages, without_averages
 
 Result = TypeVar("Result")
 
 TINY = 1e-12
 """Added to the norm of the direction, so that a vanishing gradient moves nothing."""
-
-EMA_KEY = "ascent_ema"
-"""Where a parameter's gradient average stands in ``state_dict()``."""
 
 
 class SAM(Optimizer):
@@ -41,7 +41,8 @@ class SAM(Optimizer):
     params: parameters or groups, each of which may set its own ``rho``.
     base_optimizer: the class that descends; ``kwargs`` go to it. With ``fused=True`` no step waits for the device.
     adaptive: T = abs(w). metric: any other T.
-    skip_nonfinite: turn the check off to save its two passes over the gradients and one copy of the parameters.
+    skip_nonfinite: turn the check off to save its two passes over the gradients and one copy of the parameters. With a
+    scaler that is enabled it stays on, since overflows are how a scaler finds its scale.
     capture: replay both halves of the step as CUDA graphs, where the gradients lie as they lay before; the loop around
     them stays as it is. For fused base optimisers on one GPU. Learning rate and radius become tensors there, so that
     schedules reach the graphs. A scaler, ``before_descent`` and a metric of your own leave their half as it was.
@@ -75,6 +76,7 @@ class SAM(Optimizer):
         self._saved: dict[Tensor, Tensor] = {}
         self._moved: Tensors = []
         self._first_norm: Tensor | None = None
+        self._telling: RemovableHandle | None = None
         self._recordings: Recordings | None = None
         if capture and "capturable" in inspect.signature(base_optimizer).parameters:
             kwargs = {"capturable": True, **kwargs}
@@ -100,15 +102,42 @@ class SAM(Optimizer):
             return
         # A checked step needs the direction until its end, when this memory may hold the second gradient; and a
         # metric other than these may look at the gradient itself.
-        in_place = zero_grad and not self.skip_nonfinite and isinstance(self.metric, (Euclidean, Adaptive))
-        climb = partial(self._climb, scaler, in_place=in_place)
+        checked = self._checks(scaler)
+        in_place = zero_grad and not checked and isinstance(self.metric, (Euclidean, Adaptive))
+        climb = partial(self._climb, scaler, checked=checked, in_place=in_place)
         recorded = scaler is None and isinstance(self.metric, (Euclidean, Adaptive, Fisher))
         self._first_norm, self.average.due = self._run(climb, moved, in_place) if recorded else climb()
         self._moved = moved
+        self._weights_moved()
+        self._tell_other_processes()
         if zero_grad:
             self.zero_grad()
 
-    def _climb(self, scaler: torch.amp.GradScaler | None, *, in_place: bool) -> tuple[Tensor | None, list[Due]]:
+    def _checks(self, scaler: torch.amp.GradScaler | None) -> bool:
+        return self.skip_nonfinite or (scaler is not None and scaler.is_enabled())
+
+    def _weights_moved(self) -> None:
+        """What torch must hear of, since the kernels that moved the weights are none that it watches."""
+        torch.autograd.graph.increment_version(self._moved)  # a graph of before must not be gone back through
+        torch.clear_autocast_cache()  # nor casts of before be used, where the caller has autocast around both passes
+
+    def _tell_other_processes(self) -> None:
+        """Let a first gradient that was not finite into the second, which the processes share.
+
+        The weights are NaN then, but not every loss that meets them has a gradient that shows it: sign(NaN) is 0.
+        """
+        if self._first_norm is None or not (dist.is_available() and dist.is_initialized()):
+            return
+        bad = self._first_norm * 0
+        smallest = min((p for p in self._moved if p.requires_grad), key=Tensor.numel, default=None)
+        if smallest is not None:
+            self._telling = smallest.register_hook(  # type: ignore[no-untyped-call]
+                lambda grad: grad + bad.to(grad.device, grad.dtype)
+            )
+
+    def _climb(
+        self, scaler: torch.amp.GradScaler | None, *, checked: bool, in_place: bool
+    ) -> tuple[Tensor | None, list[Due]]:
         """Keep w and move to w + ε. What a checked step needs at its end: ‖T·d‖, and how the averages are to move."""
         groups = [(group, [p for p in group["params"] if p.grad is not None]) for group in self.param_groups]
         params = [p for _, own in groups for p in own]
@@ -117,25 +146,35 @@ class SAM(Optimizer):
             one = torch.ones((), device=grads[0].device)
             grads = list(torch._foreach_mul(grads, scaler.scale(one).double().reciprocal().to(one.dtype)))
         norm, climb, rates = self._ascent(groups, params, grads, in_place=in_place)
-        if not self.skip_nonfinite:
+        if checked:
+            norm = norm.fmod(torch.inf)  # ∞ becomes NaN, and so do the weights it moves
+        else:
             self.average.commit(None)
+        inverse = (norm + TINY).reciprocal_()
         torch._foreach_copy_([self._place(p) for p in params], params)
         for rate, mine in rates:
-            add_any(params[mine], climb[mine], rate)
-        return (norm if self.skip_nonfinite else None), self.average.due
+            add_any(params[mine], climb[mine], inverse * rate)
+        return (norm if checked else None), self.average.due
 
     @torch.no_grad()
     def restore(self) -> None:
-        """Back to w exactly, in place, as if there had been no ascent."""
+        """Back to w exactly, in place, as if there had been no ascent.
+
+        Without a check (``skip_nonfinite=False``) the mean of a friendly ascent has taken the gradient in already.
+        """
         self._to_saved()
         self._end()
 
     def _to_saved(self) -> None:
         if self._moved:
             torch._foreach_copy_(self._moved, [self._saved[p] for p in self._moved])
+            torch.clear_autocast_cache()
 
     def _end(self) -> None:
         self._moved, self._first_norm = [], None
+        if self._telling is not None:
+            self._telling.remove()
+            self._telling = None
         self.average.forget()
 
     @torch.no_grad()
@@ -169,7 +208,7 @@ class SAM(Optimizer):
         if self._first_norm is not None:
             held.append(self._first_norm)
             held += [r for due in self.average.due for r in due.residual]
-        settings: list[Any] = [self.metric, self.skip_nonfinite, *also]
+        settings: list[Any] = [self.metric, self.skip_nonfinite, self.average.version, *also]
         for group in self.param_groups:
             held += [value for value in group.values() if isinstance(value, Tensor)]
             settings += [value for value in group.values() if isinstance(value, (float, int, tuple))]
@@ -177,18 +216,22 @@ class SAM(Optimizer):
         return self._recordings.run(key, work)
 
     def _with_gradient(self) -> Tensors:
-        return [p for group in self.param_groups for p in group["params"] if p.grad is not None]
+        return [p for p in self._params() if p.grad is not None]
 
     def _gradients(self) -> Iterator[Tensor]:
-        return (g for group in self.param_groups for p in group["params"] if (g := p.grad) is not None)
+        return (g for p in self._params() if (g := p.grad) is not None)
 
     def _fall(
         self, scaler: torch.amp.GradScaler | None = None, before_descent: Callable[[], Any] | None = None
     ) -> None:
         self._to_saved()
-        if scaler is not None and scaler.is_enabled():
+        scaled = scaler is not None and scaler.is_enabled()
+        if scaler is not None and scaled:
             scaler.unscale_(self.base_optimizer)
-        bad = self._bad()  # asked before anyone clips: an infinite number cut to size would pass
+        bad = self._bad() if self._checks(scaler) else None  # before anyone clips: ∞ cut to size would pass
+        if scaler is not None and scaled and bad is not None:
+            for found in scaler._found_inf_per_device(self.base_optimizer).values():
+                found.copy_(torch.maximum(found, bad.to(found.device)))  # it has seen the second gradient only
         if before_descent is not None:
             before_descent()
         self._descend(bad)
@@ -245,7 +288,7 @@ class SAM(Optimizer):
 
     def _prepare_capture(self) -> None:
         """Settings that schedules change become tensors, which graphs read; recordings of before are void."""
-        params = [p for group in self.param_groups for p in group["params"]]
+        params = self._params()
         places = {p.device for p in params}
         require(
             len(places) == 1 and params[0].is_cuda,
@@ -265,37 +308,36 @@ class SAM(Optimizer):
     def _place(self, parameter: Tensor) -> Tensor:
         """Where the weight is kept while it is moved."""
         place = self._saved.get(parameter)
-        if place is None:
+        if place is None or not lies_like(place, parameter):
             place = self._saved[parameter] = torch.empty_like(parameter, requires_grad=False)
+            if self._recordings is not None:
+                self._recordings.clear()
         return place
 
     def _ascent(
         self, groups: list[tuple[dict[str, Any], Tensors]], params: Tensors, grads: Tensors, *, in_place: bool
-    ) -> tuple[Tensor, Tensors, list[tuple[Tensor, slice]]]:
-        """(‖T·d‖, T²·d, the factor that makes it ε with the parameters it is for), parameters being group by group."""
+    ) -> tuple[Tensor, Tensors, list[tuple[float | Tensor, slice]]]:
+        """(‖T·d‖, T²·d, the factor that makes it ε but for ‖T·d‖, with the parameters it is for), group by group."""
         spans, start = [], 0
         for group, own in groups:
             spans.append((group, slice(start, start := start + len(own))))
         normed, climb = self.metric.scale(params, grads, self._direction(spans, params, grads, in_place=in_place))
-        norm = norm_of(normed)
-        if self.skip_nonfinite:
-            norm = norm.fmod(torch.inf)  # ∞ becomes NaN: processes that climb alone share the second gradient only
-        inverse = (norm + TINY).reciprocal_()
         rates = []
         for group, mine in spans:
             if mine.stop > mine.start:
                 sign = -1.0 if group.get("maximize", False) else 1.0  # a maximiser's worst case lies downhill
-                rates.append((inverse * (sign * group["rho"]), mine))
-        return norm, climb, rates
+                rates.append((sign * group["rho"], mine))
+        return norm_of(normed), climb, rates
 
     @torch.no_grad()
     def ascent_norm(self, params: Tensors, grads: Tensors) -> float:
         """‖ε‖ for these gradients, without moving anything. Waits for the device. Parameters come group by group."""
         wanted = set(params)
         groups = [(group, [p for p in group["params"] if p in wanted]) for group in self.param_groups]
-        _, climb, rates = self._ascent(groups, params, grads, in_place=False)
+        norm, climb, rates = self._ascent(groups, params, grads, in_place=False)
         self.average.forget()
-        return float(norm_of([step for rate, mine in rates for step in torch._foreach_mul(climb[mine], rate)]))
+        steps = [step for rate, mine in rates for step in torch._foreach_mul(climb[mine], rate)]
+        return float(norm_of(steps) / (norm + TINY))
 
     def _direction(
         self, spans: list[tuple[dict[str, Any], slice]], params: Tensors, grads: Tensors, *, in_place: bool
@@ -314,10 +356,9 @@ class SAM(Optimizer):
     def _descend(self, bad: Tensor | None) -> None:
         """The base optimiser's step, and the averages', unless a gradient was not finite."""
         base = self.base_optimizer
-        self.average.commit(bad)
         if bad is None:
             base.step()
-        elif getattr(base, "_step_supports_amp_scaling", False) and self._begin_momentum():
+        elif self._switchable() and self._begin_momentum():
             base.found_inf = bad  # type: ignore[attr-defined]
             try:
                 base.step()
@@ -325,6 +366,12 @@ class SAM(Optimizer):
                 del base.found_inf  # type: ignore[attr-defined]
         elif not bool(bad):
             base.step()
+        self.average.commit(bad)  # last: a hook that raises in the step leaves all as it was
+
+    def _switchable(self) -> bool:
+        """Whether the base optimiser's kernels can skip a step by themselves. A loaded state may have changed that."""
+        can = getattr(self.base_optimizer, "_step_supports_amp_scaling", False)
+        return can and all(group.get("fused") for group in self.param_groups)
 
     def _begin_momentum(self) -> bool:
         """Give fused SGD its first momentum. False: this step cannot be left to the kernel.
@@ -332,7 +379,7 @@ class SAM(Optimizer):
         Fused SGD takes unset memory for its first momentum, and a skipped step would leave it unset. Zeros do the same
         without that, except under dampening, which spares the first gradient only.
         """
-        if not isinstance(self.base_optimizer, SGD) or len(self.state) == sum(1 for _ in self._numbered()):
+        if not isinstance(self.base_optimizer, SGD) or len(self.state) == len(self._params()):
             return True
         for group in self.param_groups:
             if not group["momentum"]:
@@ -347,10 +394,8 @@ class SAM(Optimizer):
         return True
 
     def _bad(self) -> Tensor | None:
-        """1 if the gradient of either pass was not finite, else 0; None if nobody asks."""
+        """1 if the gradient of either pass was not finite, else 0; None if there is none."""
         norm = self._first_norm
-        if not self.skip_nonfinite:
-            return None
         if grads := list(self._gradients()):
             second = norm_of([g.coalesce().values() if g.is_sparse else g for g in grads])
             norm = second if norm is None else norm + second
@@ -371,13 +416,7 @@ class SAM(Optimizer):
         self._require_whole("saving")
         for before in self._optimizer_state_dict_pre_hooks.values():
             before(self)
-        state: dict[str, Any] = self.base_optimizer.state_dict()
-        kept = self.average.seeded()
-        entries = dict(state["state"])
-        for number, p in self._numbered():
-            if p in kept:
-                entries[number] = {**entries.get(number, {}), EMA_KEY: kept[p]}
-        state = {**state, "state": entries}
+        state = with_averages(self.base_optimizer.state_dict(), self._params(), self.average.seeded())
         for after in self._optimizer_state_dict_post_hooks.values():
             changed = after(self, state)
             state = state if changed is None else changed
@@ -390,26 +429,13 @@ class SAM(Optimizer):
         for before in self._optimizer_load_state_dict_pre_hooks.values():
             changed = before(self, state_dict)
             state_dict = state_dict if changed is None else changed
-        parameters = dict(self._numbered())
-        means, plain = {}, {}
-        for number, own in state_dict["state"].items():
-            if EMA_KEY in own:
-                require(
-                    number in parameters,
-                    f"the state has an {EMA_KEY} of parameter {number}, the optimiser {len(parameters)} parameters; "
-                    "is it another model's?",
-                )
-                means[parameters[number]] = copied_like(
-                    parameters[number], own[EMA_KEY], f"{EMA_KEY} of parameter {number}"
-                )
-            if rest := {key: value for key, value in own.items() if key != EMA_KEY}:
-                plain[number] = rest
+        plain, averages = without_averages(state_dict, self._params())
         ascents = [{name: group[name] for name in OWN} for group in self.param_groups]
-        self.base_optimizer.load_state_dict({**state_dict, "state": plain})
+        self.base_optimizer.load_state_dict(plain)
         self._link()
         for group, ascent in zip(self.param_groups, ascents, strict=True):
             group.update({name: group.get(name, value) for name, value in ascent.items()})
-        self.average.load(means)
+        self.average.load(averages)
         if self._recordings is not None:
             self._prepare_capture()
         for after in self._optimizer_load_state_dict_post_hooks.values():
@@ -422,7 +448,7 @@ class SAM(Optimizer):
         return {**super().__getstate__(), **{name: getattr(self, name) for name in kept}, **captured}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._saved, self._moved, self._first_norm, self._recordings = {}, [], None, None
+        self._saved, self._moved, self._first_norm, self._recordings, self._telling = {}, [], None, None, None
         capture = state.pop("capture", False)
         super().__setstate__(state)
         if self.defaults.get("fused"):  # a copy of a torch optimiser forgets that it can do this
@@ -436,5 +462,5 @@ class SAM(Optimizer):
             f"{act} between first_step and second_step would meet moved weights; call second_step() or restore() first",
         )
 
-    def _numbered(self) -> Iterable[tuple[int, Tensor]]:
-        return enumerate(p for group in self.param_groups for p in group["params"])
+    def _params(self) -> Tensors:
+        return [p for group in self.param_groups for p in group["params"]]

@@ -21,12 +21,14 @@ def diagnose(step: Step, batch: Batch) -> dict[str, float]:
     gradient's energy along the full gradient. ``ascent_norm``: ‖ε‖. ``ema_cosine``: cos(m, G) of a friendly ascent.
     """
     generators = step.rng.state_dict()
-    with frozen_statistics(step.model), frozen_statistics(step.method):
-        step.gradients(step.draw(batch, augment=False))
-    params = [p for p in trained_parameters(step.optimizer) if p.grad is not None]
-    scale = float(step.scaler.get_scale())
-    own = [p.grad / scale for p in params if p.grad is not None]
-    step.full_gradient()
+    devices = [batch.x.device] if batch.x.is_cuda else []
+    with torch.random.fork_rng(devices):  # dropout draws from torch's own generators
+        with frozen_statistics(step.model), frozen_statistics(step.method):
+            step.gradients(step.draw(batch, augment=False))
+        params = [p for p in trained_parameters(step.optimizer) if p.grad is not None]
+        scale = float(step.scaler.get_scale())
+        own = [p.grad / scale for p in params if p.grad is not None]
+        step.full_gradient()
     full = [torch.zeros_like(p) if p.grad is None else p.grad / scale for p in params]
     step.optimizer.zero_grad(set_to_none=True)
     step.rng.load_state_dict(generators)

@@ -61,6 +61,7 @@ class StageRun:
         times = torch.ones(count, dtype=torch.int64) if repeats is None else repeats.cpu()
         self.positions = torch.arange(count).repeat_interleave(times)
         self.steps_per_epoch = batches(len(self.positions), loop.batch_size)
+        whole = min(count, batches(count, loop.batch_size) * loop.batch_size)
         network = _compiled(self.trainee) if loop.compile else self.trainee
         for auxiliary in method.children() if loop.compile else ():
             auxiliary.compile(dynamic=False)
@@ -74,8 +75,8 @@ class StageRun:
             meters=meters,
             autocast=partial(autocast, loop.precision, device),
             scaler=self.scaler,
-            whole=lambda: loader.batches(torch.arange(count)),
-            whole_size=count,
+            whole=lambda: loader.batches(torch.arange(whole)),
+            whole_size=whole,
             direction=settings.ascent.direction,
             clip=settings.optimizer.clip,
             accumulate=loop.accumulate,
