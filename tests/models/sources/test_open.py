@@ -211,7 +211,7 @@ def test_what_python_code_may_do_wrong(here: Path, spec: str, message: str) -> N
 
 def test_torchscript(tmp_path: Path) -> None:
     net = Small(3, 3, 16).eval()
-    with pytest.warns(FutureWarning):
+    with pytest.warns((FutureWarning, DeprecationWarning)):
         torch.jit.save(torch.jit.script(net), tmp_path / "m.pt")  # type: ignore[no-untyped-call]
     found = opened(tmp_path / "m.pt")
     assert torch.allclose(found.model(X), net(X), atol=1e-6)

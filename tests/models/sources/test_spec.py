@@ -36,7 +36,7 @@ def test_files_are_told_by_their_suffix(tmp_path: Path, name: str, kind: str) ->
 
 def test_a_pt_file_is_told_by_its_content(tmp_path: Path) -> None:
     torch.save({"a": torch.zeros(1)}, tmp_path / "weights.pt")
-    with pytest.warns(FutureWarning):
+    with pytest.warns((FutureWarning, DeprecationWarning)):
         torch.jit.save(torch.jit.script(torch.nn.Linear(1, 1)), tmp_path / "program.pt")  # type: ignore[no-untyped-call]
     assert kind_of(str(tmp_path / "weights.pt"))[0] == "weights"
     assert kind_of(str(tmp_path / "program.pt"))[0] == "torchscript"

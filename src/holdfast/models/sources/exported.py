@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,9 @@ OBJECTS = ("custom_obj", "opaque_obj")
 def find(path: str, asked: Asked) -> Found:
     check_no_code(path)
     try:
-        program = torch.export.load(path)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The given buffer is not writable")  # torch 2.11's own reading
+            program = torch.export.load(path)
         net = program.module()
     except Exception as error:  # damaged archives and other versions fail in many ways
         raise HoldfastError(

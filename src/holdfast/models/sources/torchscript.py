@@ -18,7 +18,8 @@ from holdfast.models.sources.opened import Found
 def find(path: str, asked: Asked) -> Found:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # torch advises its successor; these files still exist
+            for kind in (FutureWarning, DeprecationWarning):
+                warnings.simplefilter("ignore", kind)  # torch advises its successor; these files still exist
             net = torch.jit.load(path, map_location=asked.device)  # type: ignore[no-untyped-call]
     except Exception as error:  # damaged archives fail in many ways
         raise HoldfastError(
