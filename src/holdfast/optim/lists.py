@@ -19,14 +19,14 @@ def add_scaled(targets: Tensors, values: Tensors, rate: Tensor, *, unless: Tenso
     makes it an ascent. It goes by memory: a target and its value must have the same strides, without gaps.
     """
     kinds = Optimizer._group_tensors_by_device_and_dtype([targets, values])  # type: ignore[list-item]
-    for (device, own_kind), (pair, _) in kinds.items():
+    for (device, kind), (pair, _) in kinds.items():
         if device is None:  # which is how torch groups tensors while it compiles
             raise HoldfastError("a step of the SAM family cannot be compiled; compile the model, not the step")
-        if device.type == "cpu" and own_kind in NARROW:  # torch 2.11's fused kernel moves some elements only
-            if unless is None or not bool(unless):
-                torch._foreach_add_(pair[0], torch._foreach_mul([v.float() for v in pair[1] if v is not None], rate))
-            continue
         own, added = ([torch.view_as_real(t) if t.is_complex() else t for t in ts if t is not None] for ts in pair)
+        if device.type == "cpu" and kind in NARROW:  # torch 2.11's fused kernel moves some elements only
+            if unless is None or not bool(unless):
+                torch._foreach_add_(own, list(torch._foreach_mul([v.float() for v in added], rate)))
+            continue
         torch._fused_sgd_(
             own,
             added,
