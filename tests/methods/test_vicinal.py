@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from holdfast.methods.manifold_mixup import first_blocks
+from holdfast.models import build_model
 from tests.methods.made import draws, make_batch, make_method
 
 N, CLASSES = 12, 3
@@ -145,6 +146,35 @@ def test_blocks_are_found_inside_wrappers() -> None:
     wrapped = nn.Sequential(nn.Identity(), nn.Sequential(nn.ReLU(), body))
     assert first_blocks(wrapped, 2) == [body[0], body[2]]
     assert first_blocks(wrapped, 1) == [body[0]]
+
+
+@pytest.mark.parametrize(
+    ("name", "places"),
+    [
+        ("cifar-preactresnet18", ["stages.0", "stages.1"]),
+        ("cifar-wrn-28-10", ["stages.0", "stages.1"]),
+        ("cifar-resnet18", ["layer1", "layer2"]),
+        ("torchvision:resnet18", ["layer1", "layer2"]),
+        ("cifar-vgg16", ["features.0", "features.2"]),
+        ("convnet", ["features.0", "features.4"]),
+    ],
+)
+def test_manifold_mixup_mixes_after_the_first_stages(name: str, places: list[str]) -> None:
+    """Verma et al.: the input, or what leaves the first or second residual stage; never the stem or all features."""
+    model = build_model(name, num_classes=3, mean=(0.5,) * 3, std=(0.25,) * 3).model
+    names = {module: path for path, module in model.named_modules()}
+    assert [names[block].removeprefix("net.") for block in first_blocks(model, 2)] == places
+
+
+def test_a_residual_block_is_not_mixed_within() -> None:
+    """Its way around would stay unmixed."""
+    block = nn.Module()
+    block.a, block.b = nn.Conv2d(4, 4, 3), nn.Conv2d(4, 4, 3)
+    backbone = nn.Module()
+    backbone.stem, backbone.block = nn.Conv2d(3, 4, 3), block
+    model = nn.Module()
+    model.backbone, model.head = backbone, nn.Linear(4, 2)
+    assert first_blocks(model, 2) == [block]
 
 
 def test_label_smoothing_is_that_of_torch() -> None:

@@ -65,20 +65,40 @@ class ManifoldMixupMethod(MixupMethod):
 
 
 def first_blocks(model: nn.Module, count: int) -> list[nn.Module]:
-    """The first blocks of a network that have weights, before its head.
+    """The first stages of a network before its head, as Verma et al. mix after residual stages and not after the stem.
 
-    >>> net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3), nn.Flatten(), nn.Linear(4, 2))
-    >>> [type(block).__name__ for block in first_blocks(net, 2)]
-    ['Conv2d', 'Conv2d']
+    Stages have two layers of weights or more. Where a network is but a row of layers, these take their place.
+
+    >>> stage = lambda: nn.Sequential(nn.Conv2d(4, 4, 3), nn.Conv2d(4, 4, 3))
+    >>> net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), stage(), stage(), nn.Flatten(), nn.Linear(4, 2))
+    >>> first_blocks(net, 2) == [net[2], net[3]]
+    True
     """
     head = find_head(model)[1]
     inside = model
+    while len(whole := _weighted(inside)) == 1 and whole[0] is not head:
+        inside = whole[0]
     while True:
-        children = [child for child in inside.children() if next(child.parameters(), None) is not None]
-        if len(children) != 1:
+        before = [child for child in _weighted(inside) if all(module is not head for module in child.modules())]
+        blocks = [block for block in before if _layers(block) > 1] or before
+        if len(blocks) != 1 or not _holds_blocks(blocks[0]):
             break
-        inside = children[0]
-    blocks = [child for child in children if all(module is not head for module in child.modules())]
+        inside = blocks[0]
     if not blocks:
         raise HoldfastError(f"manifold-mixup finds no hidden blocks in {type(model).__name__}; use mixup")
     return blocks[:count]
+
+
+def _holds_blocks(module: nn.Module) -> bool:
+    """Whether it is no block itself but what holds them; a residual block is one, though it has layers."""
+    row = isinstance(module, (nn.Sequential, nn.ModuleList))
+    return bool(_weighted(module)) and (row or any(_layers(child) > 1 for child in module.children()))
+
+
+def _weighted(module: nn.Module) -> list[nn.Module]:
+    return [child for child in module.children() if _layers(child)]
+
+
+def _layers(module: nn.Module) -> int:
+    """How many layers have weights, normalisation left aside."""
+    return sum(1 for p in module.parameters() if p.ndim > 1)
