@@ -33,6 +33,8 @@ class AuditOptions:
     """A built-in set, an .npz file, a folder of images, or a CSV/Parquet table; its test split is looked at."""
     only: Several[str] = ()
     """Fronts to measure (default: all): clean groups slices corruptions attacks unknown curvature saliency."""
+    set: UseAppendAction[tuple[str, ...]] = ()
+    """FRONT.SETTING=VALUE: what a front is told, such as attacks.images=10000 or attacks.radii=0.01,0.02."""
     against: Several[str] = ()
     """Other models, compared on the same samples."""
     model: Unset[str] = None
@@ -80,7 +82,7 @@ class AuditOptions:
     workers: int = 4
 
 
-OWN = ("spec", "out", "json", "quiet", "fail_under", "fail_on", "max_drop")
+OWN = ("spec", "set", "out", "json", "quiet", "fail_under", "fail_on", "max_drop")
 """Options that are the command's, not the measurement's."""
 
 
@@ -100,10 +102,12 @@ def audit(words: list[str]) -> int:
     _check(options)
     from holdfast.experiment.audit import run as body
     from holdfast.experiment.audit.plan import Plan
+    from holdfast.experiment.audit.settings import parse_settings
     from holdfast.train import Interrupted
 
     note = _silent if options.quiet else _narrate
-    plan = Plan(**{f.name: getattr(options, f.name) for f in fields(options) if f.name not in OWN})
+    given = {f.name: getattr(options, f.name) for f in fields(options) if f.name not in OWN}
+    plan = Plan(**given, settings=parse_settings(options.set))
     out = Path(options.out or _default_out(options))
     try:
         with _ended_by_term():

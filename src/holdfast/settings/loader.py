@@ -87,6 +87,10 @@ def convert(value: Any, kind: Any, name: str) -> Any:
         if len(kinds) != len(value):
             raise HoldfastError(f"{name} must have {len(kinds)} values, got {value!r}")
         return tuple(convert(v, k, name) for v, k in zip(value, kinds, strict=True))
+    if origin is dict:
+        if not isinstance(value, Mapping):
+            raise HoldfastError(f"{name} must be a mapping such as {{NAME: VALUE}}, got {value!r}")
+        return {convert(k, args[0], name): convert(v, args[1], f"{name}.{k}") for k, v in value.items()}
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
     fits = {
         int: isinstance(value, int) and not isinstance(value, bool),

@@ -58,6 +58,7 @@ def measure_all(
 
 
 def _one(model: Model, name: str, still: list[str], clock: Clock | None, note: Note) -> Outcome:
+    told = model.settings.get(name, {})
     if name in model.not_applicable:
         return Outcome(name, "not applicable", reason=model.not_applicable[name])
     if clock is not None and clock.left <= 0 and name in WEIGHTS:
@@ -65,10 +66,12 @@ def _one(model: Model, name: str, still: list[str], clock: Clock | None, note: N
     if clock is not None and name in WEIGHTS:
         outcome = _within(model, name, still, clock)
     else:
-        outcome = measure(name, model.subject, model.columns.settings().get(name, {}))
+        outcome = measure(name, model.subject, {**model.columns.settings().get(name, {}), **told})
     for text in outcome.notes:
         note(f"{model.name}: {name}: {text}")
-    shown = {key: value for key, value in outcome.settings.items() if isinstance(value, (int, float, str, bool))}
+    plain = (int, float, str, bool)
+    shown: dict[str, Any] = {key: value for key, value in outcome.settings.items() if isinstance(value, plain)}
+    shown |= {key: list(value) for key, value in told.items() if isinstance(value, tuple)}
     return replace(outcome, settings=shown)
 
 
@@ -80,12 +83,14 @@ def _within(model: Model, name: str, still: list[str], clock: Clock) -> Outcome:
     if why:
         return Outcome(name, "skipped", reason=why)
     of = subject.data.train if name == "curvature" and len(subject.data.train) else subject.split
-    wanted = min(usual(name, clock.device) or len(of), len(of))
-    transfer = _surrogate_seconds(subject, share) if name == "attacks" else None
+    told = model.settings.get(name, {})
+    wanted = min(told.get("images") or usual(name, clock.device) or len(of), len(of))
+    trains = name == "attacks" and told.get("surrogate") is None and told.get("black_box", True)
+    transfer = _surrogate_seconds(subject, share) if trains else None
 
     def run(images: int) -> tuple[Outcome, float]:
-        settings: dict[str, Any] = {} if images == wanted else {"images": images}
-        if name == "attacks" and (transfer is None or images <= MORE * LEAST < wanted):
+        settings: dict[str, Any] = {**told} if images == wanted else {**told, "images": images}
+        if trains and (transfer is None or images <= MORE * LEAST < wanted):
             settings["black_box"] = False  # a trial trains no other model
         outcome = measure(name, subject, settings)
         return outcome, outcome.seconds
@@ -95,7 +100,7 @@ def _within(model: Model, name: str, still: list[str], clock: Clock) -> Outcome:
         run, share=left, wanted=wanted, reserved=transfer or 0.0, useful=lambda made: made.state == "measured"
     )
     notes = [*fitted.outcome.notes]
-    if fitted.outcome.settings.get("black_box") is False:
+    if trains and fitted.outcome.settings.get("black_box") is False:
         notes.insert(0, "no image is made against another model, which there is no time to train")
     if fitted.images < wanted:
         notes.insert(0, fitted.words(wanted))
@@ -132,6 +137,8 @@ def _key(model: Model, front: str, plan: Plan) -> dict[str, Any]:
         "device": model.subject.device.type,
         "group": list(plan.group),
         "columns": model.columns.hash(),
+        "settings": {**plan.settings.get(front, {})},
+        "surrogate": model.model.get("surrogate") if front == "attacks" else None,
         **asked,
     }
 

@@ -34,7 +34,10 @@ CODE: Final = ("python", "module")
 
 @dataclass(eq=False)
 class Model:
-    """One model under audit. records: of model and data, for findings.json. not_applicable: front -> why."""
+    """One model under audit. records: of model and data, for findings.json. not_applicable: front -> why.
+
+    settings: what each front is told.
+    """
 
     name: str
     subject: Subject
@@ -44,6 +47,7 @@ class Model:
     columns: Columns = field(default_factory=Columns)
     extra: tuple[Finding, ...] = ()
     fix: Callable[[Finding], Finding] | None = None
+    settings: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def ids(self) -> list[str]:
         split = self.subject.split
@@ -117,7 +121,12 @@ def _open(spec: str, name: str, plan: Plan, device: torch.device, sets: dict[int
         columns = columns_of(
             str(plan.data), plan.group, data, subject.data, root=plan.root, again=lambda g: loaded(plan.image_size, g)
         )
-    return Model(name, subject, record, _data_record(data, subject), blocked, columns, extra=extra)
+    settings = {front: dict(own) for front, own in plan.settings.items()}
+    if other := settings.get("attacks", {}).get("surrogate"):
+        opened = open_model(other, shape=data.shape, device=device, num_classes=data.num_classes)
+        settings["attacks"]["surrogate"] = _align(opened, data, plan, "surrogate", note).reading.model
+        record["surrogate"] = {"spec": other, "hash": opened.hash}
+    return Model(name, subject, record, _data_record(data, subject), blocked, columns, extra=extra, settings=settings)
 
 
 def _align(opened: Opened, data: Dataset, plan: Plan, name: str, note: Note) -> Aligned:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 Note = Callable[[str], None]
 """Says something to the user as the audit goes on."""
@@ -11,7 +12,7 @@ Note = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Plan:
-    """What an audit was asked for; see ``holdfast audit --help``."""
+    """What an audit was asked for; see ``holdfast audit --help``. settings: by front, see ``settings.SETTINGS``."""
 
     data: str | None = None
     only: tuple[str, ...] = ()
@@ -34,3 +35,4 @@ class Plan:
     precision: str = "fp32"
     batch_size: int = 256
     workers: int = 4
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

@@ -21,7 +21,7 @@ def findings(
     positions: Tensor,
     wrong: Mapping[Key, Tensor],
     unlimited: Tensor,
-    presets: Mapping[str, Tensor],
+    presets: Mapping[tuple[str, str], Tensor],
     checks: Sequence[Check],
     settings: Mapping[str, Any],
 ) -> tuple[Finding, ...]:
@@ -45,7 +45,7 @@ def findings(
         made.append(error(fallen_by_now, "strongest", "any", radius))
     made += attack_drops(made)
     made.append(error(unlimited, "unbounded", WHITE, None))
-    made += [_preset_error(name, values, settings, verdict) for name, values in presets.items()]
+    made += [_preset_error(*key, values, settings, verdict) for key, values in presets.items()]
     for check in checks:
         value = None if check.passed is None else float(check.passed)
         evidence = {"passed": check.passed, "says": check.says, **check.numbers, **verdict}
@@ -64,8 +64,10 @@ def findings(
     return tuple(made)
 
 
-def _preset_error(name: str, values: Tensor, settings: Mapping[str, Any], verdict: Mapping[str, Any]) -> Finding:
+def _preset_error(
+    name: str, access: str, values: Tensor, settings: Mapping[str, Any], verdict: Mapping[str, Any]
+) -> Finding:
     preset, n, hits = PRESETS[name], len(values), int(values.sum())
     evidence = {"radius": preset.radius, "norm": "linf", "space": preset.space, "steps": preset.steps, **verdict}
     low, high = wilson_interval(hits, n)
-    return Finding("attacks", "error", hits / n, n, low, high, {"preset": name, "access": WHITE}, settings, evidence)
+    return Finding("attacks", "error", hits / n, n, low, high, {"preset": name, "access": access}, settings, evidence)

@@ -14,6 +14,7 @@ from holdfast.errors import require, unknown
 from holdfast.fronts import trust
 from holdfast.fronts.attacks.bench import Bench, preset_attack
 from holdfast.fronts.attacks.budget import BUDGETS, RADII, Budget
+from holdfast.fronts.attacks.falls import BLACK, WHITE
 from holdfast.fronts.attacks.findings import findings
 from holdfast.fronts.attacks.surrogate import train_surrogate
 from holdfast.fronts.subject import Subject
@@ -38,7 +39,8 @@ def attacks(
     images: how many test images to take at random; None is 1,000 on a GPU, 100 on a CPU. radii: in pixels; None is
     2, 4, 8 and 16 of 255, or 0.25 to 2 for L2. surrogate: the model that black-box images are made against; without
     one a small network is trained on the training set, unless ``black_box`` is off. presets: also measure attacks
-    settled by name, such as "alps-table-6". Then come the trust checks; where one fails, every finding says so.
+    settled by name, such as "alps-table-6", with the gradients of either model. Then come the trust checks; where one
+    fails, every finding says so.
     """
     for name in presets:
         if name not in PRESETS:
@@ -58,7 +60,11 @@ def attacks(
         checks = bench.checks(wrong, chosen_radii, norm)
         unlimited = bench.found(unbounded, "unbounded", first=plan.unbounded)
         checks.append(trust.reaches_all(unlimited))
-        named = {name: bench.wrong(preset_attack(name, subject), name) for name in presets}
+        named = {
+            (name, access): bench.wrong(preset_attack(name, subject), name, against=shown)
+            for name in presets
+            for access, shown in ((WHITE, None), *([(BLACK, other)] if other is not None else []))
+        }
     settings = {
         "norm": norm,
         "images": len(bench),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from holdfast.reports import tables
 from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Section, Side, Table
@@ -109,7 +109,7 @@ def _norm(arm: Arm) -> str:
 def _presets(groups: Sequence[Arm]) -> Table | None:
     """Attacks settled by name: one row an arm, one column a name."""
     found = [
-        {dict(m.where)["preset"]: Spread.of(fs) for m, fs in arm.found.items() if "preset" in dict(m.where)}
+        {_preset_name(dict(m.where)): Spread.of(fs) for m, fs in arm.found.items() if "preset" in dict(m.where)}
         for arm in groups
     ]
     names = list(dict.fromkeys(name for own in found for name in own))
@@ -120,8 +120,15 @@ def _presets(groups: Sequence[Arm]) -> Table | None:
         for arm, own in zip(groups, found, strict=True)
     )
     columns = (Column("method"), *(Column(name, numeric=True) for name in names))
-    note = "White-box, in percent. Settings by name take the textbook's last point, for comparison with papers."
+    note = (
+        "In percent, with the model's own gradients unless it says black-box. Settings by name take the textbook's "
+        "last point, for comparison with papers."
+    )
     return Table("Error under named settings", columns, rows, note)
+
+
+def _preset_name(where: Mapping[str, str]) -> str:
+    return where["preset"] if where["access"] == "white-box" else f"{where['preset']}, {where['access']}"
 
 
 def _curves(groups: Sequence[Arm]) -> Chart | None:
