@@ -142,3 +142,15 @@ def test_recipes_are_compared_with_their_own_settings() -> None:
         make_plan(TrainSettings(), recipes=recipes, baseline="mixup")
     with pytest.raises(HoldfastError, match="give methods or recipes"):
         make_plan(TrainSettings(), recipes=recipes, methods=["erm"])
+
+
+def test_the_figures_of_friendly_sam() -> None:
+    """Its supplement, A5.2 and A6: the radius of CIFAR-100 for every batch; SAM and F-SAM at 0.2 and 0.4."""
+    vgg, resnet = (build(TrainSettings, read_recipe(f"fsam/cifar100-{n}-sam")) for n in ("vgg16-bn", "resnet18"))
+    batches, radii = read_study("fsam-batch"), read_study("fsam-radius")
+    cells = [cell.settings.ascent for cell in make_plan(vgg, vary=batches["vary"]).cells]
+    assert [(a.name, vars(a)["rho"], a.others) for a in cells] == [
+        ("sam", 0.2, 0), ("sam-large", 0.2, 1), ("sam-large", 0.2, 3), ("sam-large", 0.2, 15), ("sam-full", 0.2, 0),
+    ]  # fmt: skip
+    cells = [cell.settings.ascent for cell in make_plan(resnet, grid=radii["grid"]).cells]
+    assert {(a.name, vars(a)["rho"]) for a in cells} == {(n, r) for n in ("sam", "fsam") for r in (0.2, 0.4)}

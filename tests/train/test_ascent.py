@@ -32,9 +32,12 @@ def by_hand(model: nn.Module, optimizer: SAM, *, direction: str = "batch") -> No
         return torch.randperm(len(y), generator=generator).split(16)
 
     for epoch in range(2):
-        for index, other in zip(order("order", epoch), order("other-order", epoch), strict=True):
+        for index, other, third in zip(
+            *(order(purpose, epoch) for purpose in ("order", "other-order", "other-order2")), strict=True
+        ):
             everything = torch.arange(len(y))
-            climb = {"other-batch": other, "full": everything}.get(direction, index)
+            together = torch.cat([index, other, third])
+            climb = {"other-batch": other, "full": everything, "large-batch": together}.get(direction, index)
             loss(climb).backward()
             if direction == "noise":
                 full = torch.autograd.grad(loss(everything), list(model.parameters()))
@@ -58,6 +61,16 @@ def by_hand(model: nn.Module, optimizer: SAM, *, direction: str = "batch") -> No
             "batch",
         ),
         ({"name": "sam-db", "rho": 0.2}, lambda p, **k: SAM(p, torch.optim.SGD, rho=0.2, **k), "other-batch"),
+        (
+            {"name": "sam-large", "rho": 0.2, "batches": 3},
+            lambda p, **k: SAM(p, torch.optim.SGD, rho=0.2, **k),
+            "large-batch",
+        ),
+        (
+            {"name": "sam-large", "rho": 0.2, "batches": 1},
+            lambda p, **k: SAM(p, torch.optim.SGD, rho=0.2, **k),
+            "batch",
+        ),
         ({"name": "sam-full", "rho": 0.2}, lambda p, **k: SAM(p, torch.optim.SGD, rho=0.2, **k), "full"),
         ({"name": "sam-noise", "rho": 0.2}, lambda p, **k: SAM(p, torch.optim.SGD, rho=0.2, **k), "noise"),
         (
@@ -114,7 +127,7 @@ def test_the_cost_of_a_full_gradient_is_said(ascent: str, cost: int) -> None:
 
 
 def test_statistics_are_updated_once_a_step_whatever_the_ascent() -> None:
-    for ascent in ("none", "sam", "fsam", "sam-db", "sam-full", "sam-noise"):
+    for ascent in ("none", "sam", "fsam", "sam-db", "sam-large", "sam-full", "sam-noise"):
         result = fit(make_data(), ascent=ascent, **COMMON)
         counts = {b.item() for name, b in result.model.named_buffers() if name.endswith("num_batches_tracked")}
         assert counts == {12}, ascent
@@ -149,6 +162,8 @@ def test_diagnostics_are_recorded_and_change_nothing() -> None:
 def test_unknown_ascents_and_radii_are_refused() -> None:
     with pytest.raises(HoldfastError, match="unknown ascent 'fsamm'; did you mean 'fsam'"):
         fit(make_data(), ascent="fsamm")
+    with pytest.raises(HoldfastError, match="batches must be >= 1, got 0"):
+        fit(make_data(), ascent={"name": "sam-large", "batches": 0})
     with pytest.raises(HoldfastError, match="rho must be >= 0, got -1"):
         fit(make_data(), ascent={"name": "sam", "rho": -1.0})
 

@@ -34,7 +34,7 @@ class CompareOptions:
     grid: Several[str] = ()
     """SETTING=VALUE,VALUE ...: all combinations."""
     study: Unset[str] = None
-    """A named choice of these: biasadv-sensitivity or jtt-grid."""
+    """A named choice of these: biasadv-sensitivity, fsam-batch, fsam-radius or jtt-grid."""
     baseline: Unset[str] = None
     """Method or cell that all are compared with (default: the first of --methods, or lff for lff+biasadv, ...)."""
     seeds: Unset[int] = None

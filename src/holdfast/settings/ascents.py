@@ -20,9 +20,14 @@ class AscentSettings(Choice):
     kind: ClassVar[str] = "ascent"
     known: ClassVar[dict[str, type[Self]]] = {}
     direction: ClassVar[str] = "batch"
-    """Whose gradient is climbed: batch, full, other-batch, or noise (batch without its part along full)."""
+    """Whose gradient is climbed: batch, full, other-batch, large-batch, noise (batch without its part along full)."""
     measure: ClassVar[str] = "absolute"
     """What the radius is a distance in: absolute, or relative to the size of each weight."""
+
+    @property
+    def others(self) -> int:
+        """How many batches are climbed along beside the one that is trained on."""
+        return 0
 
     def akin(self, other: Choice) -> bool:
         return isinstance(other, AscentSettings) and other.measure == self.measure
@@ -112,6 +117,28 @@ class SamDb(Sam):
 
     name: ClassVar[str] = "sam-db"
     direction: ClassVar[str] = "other-batch"
+
+    @property
+    def others(self) -> int:
+        return 1
+
+
+@dataclass(frozen=True)
+class SamLarge(Sam):
+    """SAM along the gradient of a larger batch: the one that is trained on and others."""
+
+    name: ClassVar[str] = "sam-large"
+    direction: ClassVar[str] = "large-batch"
+    batches: int = 4
+    """How many batches together; 1 is SAM."""
+
+    @property
+    def others(self) -> int:
+        return self.batches - 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.batches >= 1, f"batches must be >= 1, got {self.batches}")
 
 
 @dataclass(frozen=True)

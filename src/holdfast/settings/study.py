@@ -110,9 +110,9 @@ def changed(settings: TrainSettings, key: str, value: Any) -> TrainSettings:
     kind, dot, inner = key.partition(".")
     flat = flatten(settings)
     choice = getattr(settings, kind, None)
-    if not dot and isinstance(choice, Choice) and isinstance(value, str):
-        switched: dict[str, Any] = {kind: choice.switched(value)}
-        return replace(settings, **switched)
+    if not dot and isinstance(choice, Choice) and isinstance(value, (str, Mapping)):
+        given = {"name": value} if isinstance(value, str) else {"name": choice.name, **value}
+        value = {**flatten(choice.switched(given["name"])), **given}
     if not dot:
         return build(TrainSettings, flat | {key: value})
     if not isinstance(choice, Choice):

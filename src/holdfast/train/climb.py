@@ -1,4 +1,4 @@
-"""Whose gradient a step climbs before it descends (F-SAM supplement, A5.1).
+"""Whose gradient a step climbs before it descends (F-SAM supplement, A5).
 
 Each function leaves the direction of the ascent in the gradients of the parameters, and returns the batch's own loss
 and logits at the unmoved weights where it computed them.
@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from holdfast.borrow import frozen_statistics
-from holdfast.errors import HoldfastError
 from holdfast.optim import trained_parameters
 from holdfast.types import Batch
 
@@ -23,25 +22,36 @@ if TYPE_CHECKING:
 Seen = tuple[Tensor, Tensor]
 
 
-def along_batch(step: Step, drawn: Drawn, extra: Batch | None) -> Seen:
+def along_batch(step: Step, drawn: Drawn, others: Sequence[Batch]) -> Seen:
     """The batch's own gradient: SAM and its family."""
     return step.gradients(drawn)
 
 
-def along_other_batch(step: Step, drawn: Drawn, extra: Batch | None) -> None:
+def along_other_batch(step: Step, drawn: Drawn, others: Sequence[Batch]) -> None:
     """The gradient of another random batch: SAM-db."""
-    if extra is None:
-        raise HoldfastError("sam-db needs another batch beside the one it trains on")
+    (other,) = others
     with frozen_statistics(step.model), frozen_statistics(step.method):
-        step.gradients(step.draw(extra, augment=True))
+        step.gradients(step.draw(other, augment=True))
 
 
-def along_full(step: Step, drawn: Drawn, extra: Batch | None) -> None:
+def along_large_batch(step: Step, drawn: Drawn, others: Sequence[Batch]) -> Seen:
+    """The gradient of the batch and of others, as large as it, together (figure A1)."""
+    seen = step.gradients(drawn)
+    with frozen_statistics(step.model), frozen_statistics(step.method):
+        for other in others:
+            step.add_gradients(step.draw(other, augment=True))
+    for p in trained_parameters(step.optimizer):
+        if p.grad is not None:
+            p.grad /= 1 + len(others)
+    return seen
+
+
+def along_full(step: Step, drawn: Drawn, others: Sequence[Batch]) -> None:
     """The gradient of the whole training set: SAM-full."""
     step.full_gradient()
 
 
-def along_noise(step: Step, drawn: Drawn, extra: Batch | None) -> Seen:
+def along_noise(step: Step, drawn: Drawn, others: Sequence[Batch]) -> Seen:
     """The batch's gradient without its part along the full one: SAM-noise."""
     seen = step.gradients(drawn)
     params = [p for p in trained_parameters(step.optimizer) if p.grad is not None]
@@ -69,9 +79,10 @@ def inner(a: Sequence[Tensor], b: Sequence[Tensor]) -> Tensor:
     return torch.stack([(x * y).sum() for x, y in zip(a, b, strict=True)]).sum()
 
 
-DIRECTIONS: dict[str, Callable[[Step, Drawn, Batch | None], Seen | None]] = {
+DIRECTIONS: dict[str, Callable[[Step, Drawn, Sequence[Batch]], Seen | None]] = {
     "batch": along_batch,
     "other-batch": along_other_batch,
+    "large-batch": along_large_batch,
     "full": along_full,
     "noise": along_noise,
 }

@@ -140,13 +140,11 @@ class Trainer:
         return time.perf_counter() - started, self.meters.seen - first
 
     def _epoch_batches(self) -> Iterator[tuple[Batch, ...]]:
-        """Batches of the present epoch from the present one on; paired with others where the ascent climbs those."""
-        at, now = self.at, self.now
-        own = self._loader(self.data.train).batches(now.order(at.stage, at.epoch), start=at.batch)
-        if self.settings.ascent.direction != "other-batch":
-            return ((batch,) for batch in own)
-        order = now.order(at.stage, at.epoch, purpose="other-order")
-        return zip(own, self._loader(self.data.train).batches(order, start=at.batch), strict=True)
+        """Batches of the present epoch from the present one on, each with as many others as the ascent climbs."""
+        at, now, loader = self.at, self.now, self._loader(self.data.train)
+        others = [f"other-order{n if n > 1 else ''}" for n in range(1, self.settings.ascent.others + 1)]
+        orders = [now.order(at.stage, at.epoch, purpose=purpose) for purpose in ("order", *others)]
+        return zip(*(loader.batches(order, start=at.batch) for order in orders), strict=True)
 
     def _end_epoch(self, seconds: float, images: int, *, final: bool) -> None:
         """Record, evaluate, select, save."""

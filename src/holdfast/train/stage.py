@@ -87,7 +87,7 @@ class StageRun:
             loop.capture != "off"
             and device.type == "cuda"
             and method.capturable
-            and settings.ascent.direction in ("batch", "other-batch")
+            and settings.ascent.direction not in ("full", "noise")
         )
         self.step: Step | CapturedStep = self.plain_step
         if captures:

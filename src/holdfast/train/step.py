@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -51,8 +51,8 @@ class Step:
     memory_format: torch.memory_format = torch.contiguous_format
     average: WeightAverage | None = None
 
-    def __call__(self, raw: Batch, extra: Batch | None = None) -> None:
-        """Train on a batch; ``extra`` is another one, for ascents that climb along it."""
+    def __call__(self, raw: Batch, *others: Batch) -> None:
+        """Train on a batch; ``others`` are for ascents that climb along more than it."""
         if self._may_part(raw.x.device):
             drawn, (loss, logits) = ahead(
                 lambda: self.draw(raw, augment=True), self._train_auxiliary, self._train_main, raw.x.device
@@ -60,7 +60,7 @@ class Step:
         else:
             drawn = self.draw(raw, augment=True)
             self._train_auxiliary(drawn)
-            loss, logits = self._train_main(drawn, extra)
+            loss, logits = self._train_main(drawn, others)
         self.scaler.update()
         if self.average is not None:
             self.average.update()
@@ -75,8 +75,8 @@ class Step:
             and not self.scaler.is_enabled()
         )
 
-    def _train_main(self, drawn: Drawn, extra: Batch | None = None) -> tuple[Tensor, Tensor]:
-        seen = self._ascend(drawn, extra) if isinstance(self.optimizer, SAM) else self.gradients(drawn)
+    def _train_main(self, drawn: Drawn, others: Sequence[Batch] = ()) -> tuple[Tensor, Tensor]:
+        seen = self._ascend(drawn, others) if isinstance(self.optimizer, SAM) else self.gradients(drawn)
         self._descend(self.optimizer)
         return seen
 
@@ -91,7 +91,7 @@ class Step:
     def gradients(self, drawn: Drawn) -> tuple[Tensor, Tensor]:
         """Leave the gradient of the whole batch in the parameters; return its loss and logits."""
         self.optimizer.zero_grad(set_to_none=True)
-        return self._add_gradients(drawn)
+        return self.add_gradients(drawn)
 
     def full_gradient(self) -> None:
         """Leave the gradient of the whole training set, not augmented, in the parameters."""
@@ -99,22 +99,23 @@ class Step:
         with frozen_statistics(self.model), frozen_statistics(self.method):
             for batch in self.whole():
                 share = len(batch) / self.whole_size
-                self._add_gradients([(views, part * share) for views, part in self.draw(batch, augment=False)])
+                self.add_gradients(self.draw(batch, augment=False), weight=share)
 
-    def _add_gradients(self, drawn: Drawn) -> tuple[Tensor, Tensor]:
+    def add_gradients(self, drawn: Drawn, *, weight: float = 1.0) -> tuple[Tensor, Tensor]:
+        """Add a batch's gradient, so many times, to what is in the parameters; return its loss and logits."""
         losses, logits = [], []
         for views, share in drawn:
             with self.autocast():
                 loss, out = self.method.loss(self.model, views)
-            self._backward(loss * share)
+            self._backward(loss * (share * weight))
             losses.append(loss.detach() * share)
             logits.append(out.detach())
         return torch.stack(losses).sum(), torch.cat(logits)
 
-    def _ascend(self, drawn: Drawn, extra: Batch | None) -> tuple[Tensor, Tensor]:
+    def _ascend(self, drawn: Drawn, others: Sequence[Batch]) -> tuple[Tensor, Tensor]:
         """Leave the gradient at the moved weights in the parameters; running statistics see the batch once."""
         assert isinstance(self.optimizer, SAM)
-        seen = DIRECTIONS[self.direction](self, drawn, extra)
+        seen = DIRECTIONS[self.direction](self, drawn, others)
         self.optimizer.first_step(zero_grad=True, scaler=self.scaler)
         with nullcontext() if seen is None else frozen_statistics(self.model):
             moved = self.gradients(drawn)
@@ -161,8 +162,8 @@ class CapturedStep:
         self._seen: Counter[int] = Counter()
         self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, list[Batch]]] = {}
 
-    def __call__(self, raw: Batch, extra: Batch | None = None) -> None:
-        batches = [raw] if extra is None else [raw, extra]
+    def __call__(self, *batches: Batch) -> None:
+        raw = batches[0]
         size = len(raw)
         if self._failed or self._seen[size] < WARM_UP:
             self._seen[size] += 1
@@ -185,7 +186,7 @@ class CapturedStep:
                 buffer.copy_(value)
         graph.replay()
 
-    def _capture(self, batches: list[Batch]) -> tuple[torch.cuda.CUDAGraph, list[Batch]]:
+    def _capture(self, batches: Sequence[Batch]) -> tuple[torch.cuda.CUDAGraph, list[Batch]]:
         inputs = [Batch(*(t.clone() for t in batch.tensors())) for batch in batches]
         graph = torch.cuda.CUDAGraph()
         for generator in self.step.rng.values():

@@ -15,7 +15,7 @@ def study_names() -> list[str]:
     """Every study, sorted.
 
     >>> study_names()
-    ['biasadv-sensitivity', 'jtt-grid']
+    ['biasadv-sensitivity', 'fsam-batch', 'fsam-radius', 'jtt-grid']
     """
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
