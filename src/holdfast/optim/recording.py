@@ -7,7 +7,36 @@ from typing import Any, TypeVar
 
 import torch
 
+from holdfast.optim.lists import Tensors
+
 Result = TypeVar("Result")
+
+
+class Branch:
+    """Work that a recording may run beside what follows it, until ``join``; elsewhere it is done in its place.
+
+    A pass over a list of tensors leaves part of the device idle, so two that do not need each other go well together.
+    tensors: some of what it works on.
+    """
+
+    def __init__(self, tensors: Tensors) -> None:
+        recording = bool(tensors) and tensors[0].is_cuda and torch.cuda.is_current_stream_capturing()
+        self._stream = torch.cuda.Stream() if recording else None  # type: ignore[no-untyped-call]
+        self._entered = torch.cuda.stream(self._stream)
+
+    def __enter__(self) -> Branch:
+        if self._stream is not None:
+            self._stream.wait_stream(torch.cuda.current_stream())
+        self._entered.__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._entered.__exit__(*error)
+
+    def join(self) -> None:
+        """What follows needs the work done."""
+        if self._stream is not None:
+            torch.cuda.current_stream().wait_stream(self._stream)
 
 
 class Recordings:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -19,7 +20,7 @@ from holdfast.errors import HoldfastError, require
 from holdfast.optim.average import Due, GradientAverage
 from holdfast.optim.lists import Tensors, add_any, dense_gradient, lies_like, norm_of
 from holdfast.optim.metrics import Adaptive, Euclidean, Fisher, Metric
-from holdfast.optim.recording import Recordings
+from holdfast.optim.recording import Branch, Recordings
 from holdfast.optim.refusals import OWN, require_descent, require_settings
 from holdfast.optim.saving import with_averages, without_averages
 
@@ -139,21 +140,29 @@ class SAM(Optimizer):
         self, scaler: torch.amp.GradScaler | None, *, checked: bool, in_place: bool
     ) -> tuple[Tensor | None, list[Due]]:
         """Keep w and move to w + ε. What a checked step needs at its end: ‖T·d‖, and how the averages are to move."""
-        groups = [(group, [p for p in group["params"] if p.grad is not None]) for group in self.param_groups]
-        params = [p for _, own in groups for p in own]
+        params = self._with_gradient()
         grads = [dense_gradient(p) for p in params]
         if scaler is not None and scaler.is_enabled():
             one = torch.ones((), device=grads[0].device)
             grads = list(torch._foreach_mul(grads, scaler.scale(one).double().reciprocal().to(one.dtype)))
-        norm, climb, rates = self._ascent(groups, params, grads, in_place=in_place)
+        spans = self._spans(params)
+        places = [self._place(p) for p in params]
+        with Branch(params) as saving:
+            torch._foreach_copy_(places, params)
+        direction = self._direction(spans, params, grads, in_place=in_place)
+        with Branch(params) as averaging:
+            if not checked:
+                self.average.commit(None)
+        normed, climb = self.metric.scale(params, grads, direction)
+        norm = norm_of(normed)
         if checked:
             norm = norm.fmod(torch.inf)  # ∞ becomes NaN, and so do the weights it moves
-        else:
-            self.average.commit(None)
         inverse = (norm + TINY).reciprocal_()
-        torch._foreach_copy_([self._place(p) for p in params], params)
-        for rate, mine in rates:
-            add_any(params[mine], climb[mine], inverse * rate)
+        rates = [inverse * _signed_radius(group) for group, _ in spans]
+        saving.join()
+        for (_, mine), rate in zip(spans, rates, strict=True):
+            add_any(params[mine], climb[mine], rate)
+        averaging.join()
         return (norm if checked else None), self.average.due
 
     @torch.no_grad()
@@ -203,17 +212,20 @@ class SAM(Optimizer):
         """Half a step: from its recording, if there is one for the same memory and settings."""
         if self._recordings is None:
             return work()
-        grads = [g for p in params if (g := p.grad) is not None]
-        held = [*params, *grads, *self._moved]
+        grads: Tensors = [p.grad for p in params]  # type: ignore[misc]
+        held = [*params, *grads]
+        if self._moved and not (len(params) == len(self._moved) and all(map(operator.is_, params, self._moved))):
+            held += self._moved
         if self._first_norm is not None:
             held.append(self._first_norm)
             held += [r for due in self.average.due for r in due.residual]
-        settings: list[Any] = [self.metric, self.skip_nonfinite, self.average.version, *also]
+        settings: list[Any] = [len(held), self.metric, self.skip_nonfinite, self.average.version, *also]
+        settings += [(i, g.stride()) for i, g in enumerate(grads) if not g.is_contiguous()]
         for group in self.param_groups:
-            held += [value for value in group.values() if isinstance(value, Tensor)]
-            settings += [value for value in group.values() if isinstance(value, (float, int, tuple))]
-        key = (*map(Tensor.data_ptr, held), *map(Tensor.stride, grads), *settings)
-        return self._recordings.run(key, work)
+            values = group.values()
+            held += [value for value in values if isinstance(value, Tensor)]
+            settings += [value for value in values if isinstance(value, (float, int, tuple))]
+        return self._recordings.run((*map(Tensor.data_ptr, held), *settings), work)
 
     def _with_gradient(self) -> Tensors:
         return [p for p in self._params() if p.grad is not None]
@@ -224,11 +236,13 @@ class SAM(Optimizer):
     def _fall(
         self, scaler: torch.amp.GradScaler | None = None, before_descent: Callable[[], Any] | None = None
     ) -> None:
-        self._to_saved()
+        with Branch(self._moved) as returning:
+            self._to_saved()
         scaled = scaler is not None and scaler.is_enabled()
         if scaler is not None and scaled:
             scaler.unscale_(self.base_optimizer)
         bad = self._bad() if self._checks(scaler) else None  # before anyone clips: ∞ cut to size would pass
+        returning.join()
         if scaler is not None and scaled and bad is not None:
             for found in scaler._found_inf_per_device(self.base_optimizer).values():
                 found.copy_(torch.maximum(found, bad.to(found.device)))  # it has seen the second gradient only
@@ -314,30 +328,23 @@ class SAM(Optimizer):
                 self._recordings.clear()
         return place
 
-    def _ascent(
-        self, groups: list[tuple[dict[str, Any], Tensors]], params: Tensors, grads: Tensors, *, in_place: bool
-    ) -> tuple[Tensor, Tensors, list[tuple[float | Tensor, slice]]]:
-        """(‖T·d‖, T²·d, the factor that makes it ε but for ‖T·d‖, with the parameters it is for), group by group."""
-        spans, start = [], 0
-        for group, own in groups:
-            spans.append((group, slice(start, start := start + len(own))))
-        normed, climb = self.metric.scale(params, grads, self._direction(spans, params, grads, in_place=in_place))
-        rates = []
-        for group, mine in spans:
-            if mine.stop > mine.start:
-                sign = -1.0 if group.get("maximize", False) else 1.0  # a maximiser's worst case lies downhill
-                rates.append((sign * group["rho"], mine))
-        return norm_of(normed), climb, rates
+    def _spans(self, params: Tensors) -> list[tuple[dict[str, Any], slice]]:
+        """The groups that have some of these parameters, which come group by group, and where theirs are."""
+        wanted, spans, start = set(params), [], 0
+        for group in self.param_groups:
+            count = sum(p in wanted for p in group["params"])
+            if count:
+                spans.append((group, slice(start, start := start + count)))
+        return spans
 
     @torch.no_grad()
     def ascent_norm(self, params: Tensors, grads: Tensors) -> float:
         """‖ε‖ for these gradients, without moving anything. Waits for the device. Parameters come group by group."""
-        wanted = set(params)
-        groups = [(group, [p for p in group["params"] if p in wanted]) for group in self.param_groups]
-        norm, climb, rates = self._ascent(groups, params, grads, in_place=False)
+        spans = self._spans(params)
+        normed, climb = self.metric.scale(params, grads, self._direction(spans, params, grads, in_place=False))
         self.average.forget()
-        steps = [step for rate, mine in rates for step in torch._foreach_mul(climb[mine], rate)]
-        return float(norm_of(steps) / (norm + TINY))
+        steps = [step for group, mine in spans for step in torch._foreach_mul(climb[mine], _signed_radius(group))]
+        return float(norm_of(steps) / (norm_of(normed) + TINY))
 
     def _direction(
         self, spans: list[tuple[dict[str, Any], slice]], params: Tensors, grads: Tensors, *, in_place: bool
@@ -345,7 +352,7 @@ class SAM(Optimizer):
         """g, or g − σ·m in friendly groups."""
         direction = list(grads)
         for group, mine in spans:
-            if group["sigma"] and mine.stop > mine.start:
+            if group["sigma"]:
                 own = params[mine]
                 away = self.average.residual(own, grads[mine], lmbda=group["lmbda"], in_place=in_place)
                 if group["sigma"] != 1:
@@ -464,3 +471,9 @@ class SAM(Optimizer):
 
     def _params(self) -> Tensors:
         return [p for group in self.param_groups for p in group["params"]]
+
+
+def _signed_radius(group: dict[str, Any]) -> float | Tensor:
+    """A maximiser's worst case lies downhill."""
+    rho: float | Tensor = group["rho"]
+    return -rho if group.get("maximize") else rho
