@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from holdfast.errors import HoldfastError
@@ -45,3 +47,10 @@ def test_sets_and_augmentation_are_those_of_the_papers() -> None:
     alps = [read_recipe(name) for name in find_recipes(["alps/*"])]
     assert {recipe["flip"] for recipe in alps} == {True}
     assert min(recipe["crop"] for recipe in alps) > 0
+
+
+def test_the_favoured_reading_of_biasadv_differs_from_the_papers_numbers_where_it_says() -> None:
+    letter, favoured = (
+        build(TrainSettings, read_recipe(f"biasadv/cifar10c-lff+biasadv{end}")) for end in ("", "-favoured")
+    )
+    assert favoured == replace(letter, method=replace(letter.method, radius=2.0, running="clean"))
