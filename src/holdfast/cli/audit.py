@@ -53,6 +53,12 @@ class AuditOptions:
     """Column of groups, each alone and crossed with the label."""
     root: Unset[str] = None
     """Where built-in sets lie."""
+    data_seed: Unset[int] = None
+    """Seed of the held-out split and of generated sets (default: the run's own, or 0)."""
+    names: Unset[str] = None
+    """Pattern of file names that labels are taken from, such as "{age}_{gender}_{race}_" (default: the run's)."""
+    label: Unset[str] = None
+    """Rule for the label on the parts of such names ("age>=40"), or an attribute of CelebA (default: the run's)."""
     image_size: Unset[int] = None
     """Side in pixels that images are read at (default: what the model was evaluated at, or their own)."""
     out: Unset[str] = None

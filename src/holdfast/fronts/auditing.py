@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from holdfast.data import Dataset, load
-from holdfast.errors import HoldfastError, unknown
+from holdfast.errors import HoldfastError, require, unknown
 from holdfast.fronts.alignment.outputs import check_finite
 from holdfast.fronts.attacks import attacks
 from holdfast.fronts.clean import clean
@@ -177,15 +177,21 @@ def audit(
     batch_size: int = 256,
     precision: str = "fp32",
     seed: int = 0,
+    data_seed: int = 0,
 ) -> tuple[Finding, ...]:
     """Measure a model on every front, or on those named in ``only``.
 
     model: any module from images in [0, 1] to logits; it is given back as it was, on the audit's device. A front that
-    crashes leaves a warning and a finding of its name without a value; the others go on.
+    crashes leaves a warning and a finding of its name without a value; the others go on. data_seed: give the one the
+    model was trained with, or it is measured on images it was trained on.
     """
+    require(
+        data_seed == 0 or not isinstance(data, Dataset),
+        f"data_seed {data_seed}: not for a set in memory, which is taken as it is; give it to holdfast.data.load",
+    )
     chosen = check_names(list(FRONTS) if only is None else only)
     where = resolve_device(device)
-    dataset = data if isinstance(data, Dataset) else load(data, training=False)
+    dataset = data if isinstance(data, Dataset) else load(data, data_seed=data_seed, training=False)
     subject = Subject(model.to(where), dataset, where, batch_size=batch_size, precision=precision, seed=seed)
     if dataset.test is not None:
         subject, _ = ready(subject)

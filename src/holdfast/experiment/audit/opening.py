@@ -5,18 +5,19 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
-from holdfast.data import Dataset, load
+from holdfast.data import Dataset
 from holdfast.data.splits import FileSplit
 from holdfast.errors import require
 from holdfast.experiment.audit.columns import FILES, OWN, Columns, columns_of
 from holdfast.experiment.audit.files import hash_data
+from holdfast.experiment.audit.loading import Sets, Terms, asked, load_as, opener, terms_of_all
 from holdfast.experiment.audit.plan import Note, Plan
 from holdfast.experiment.audit.told import told_subject
 from holdfast.fronts import Subject
@@ -63,27 +64,23 @@ def open_all(specs: Sequence[str], plan: Plan, device: torch.device, note: Note)
         bool(specs), "no model was given; try: holdfast audit timm:resnet18.a1_in1k --data DATA, or --predictions FILE"
     )
     require(plan.data is not None, "no data was given; name it with --data")
-    sets: dict[int | None, Dataset] = {}
-    return [_open(spec, name, plan, device, sets, note) for spec, name in zip(specs, names_of(specs), strict=True)]
+    open_set = opener(plan, note)
+    terms = terms_of_all(specs, plan, open_set, note)
+    return [
+        _open(spec, name, own, plan, device, open_set, note)
+        for spec, name, own in zip(specs, names_of(specs), terms, strict=True)
+    ]
 
 
-def _open(spec: str, name: str, plan: Plan, device: torch.device, sets: dict[int | None, Dataset], note: Note) -> Model:
+def _open(spec: str, name: str, terms: Terms, plan: Plan, device: torch.device, open_set: Sets, note: Note) -> Model:
     by_name = plan.group != plan.group[:1] or plan.group in ((), (OWN,)) or Path(str(plan.data)).suffix.lower() in FILES
-
-    def loaded(size: int | None, group: str | None) -> Dataset:
-        return load(str(plan.data), root=plan.root, image_size=size, group=group, training=False)
-
-    def data_of(size: int | None) -> Dataset:
-        if size not in sets:
-            sets[size] = loaded(size, None if by_name else plan.group[0])
-            for text in sets[size].notes:
-                note(f"data: {text}")
-        return sets[size]
+    if not by_name:
+        terms = replace(terms, group=plan.group[0])
 
     def opened_on(data: Dataset) -> Opened:
         return open_model(spec, shape=data.shape, device=device, model=plan.model, num_classes=data.num_classes)
 
-    data = data_of(plan.image_size)
+    data = open_set(plan.image_size, terms)
     opened = opened_on(data)
     size = opened.read_size
     if (
@@ -94,7 +91,7 @@ def _open(spec: str, name: str, plan: Plan, device: torch.device, sets: dict[int
         and data.shape[1:] != size
     ):
         note(f"{name}: images are read at {size[0]}x{size[1]}, as in the model's own evaluation; --image-size chooses")
-        data = data_of(size[0])
+        data = open_set(size[0], terms)
         opened = opened_on(data)
     aligned = _align(opened, data, plan, name, note)
     for text in aligned.notes:
@@ -119,14 +116,20 @@ def _open(spec: str, name: str, plan: Plan, device: torch.device, sets: dict[int
     columns = Columns()
     if by_name and plan.group:
         columns = columns_of(
-            str(plan.data), plan.group, data, subject.data, root=plan.root, again=lambda g: loaded(plan.image_size, g)
+            str(plan.data),
+            plan.group,
+            data,
+            subject.data,
+            root=plan.root,
+            again=lambda group: load_as(replace(terms, group=group), plan, plan.image_size),
         )
     settings = {front: dict(own) for front, own in plan.settings.items()}
     if other := settings.get("attacks", {}).get("surrogate"):
         opened = open_model(other, shape=data.shape, device=device, num_classes=data.num_classes)
         settings["attacks"]["surrogate"] = _align(opened, data, plan, "surrogate", note).reading.model
         record["surrogate"] = {"spec": other, "hash": opened.hash}
-    return Model(name, subject, record, _data_record(data, subject), blocked, columns, extra=extra, settings=settings)
+    about = {**_data_record(data, subject), **terms.record()}
+    return Model(name, subject, record, about, blocked, columns, extra=extra, settings=settings)
 
 
 def _align(opened: Opened, data: Dataset, plan: Plan, name: str, note: Note) -> Aligned:
@@ -153,7 +156,7 @@ def _align(opened: Opened, data: Dataset, plan: Plan, name: str, note: Note) -> 
 
 def _from_predictions(plan: Plan, device: torch.device, note: Note) -> Model:
     path = str(plan.predictions)
-    data = None if plan.data is None else load(plan.data, root=plan.root, image_size=plan.image_size, training=False)
+    data = None if plan.data is None else load_as(asked(plan), plan, plan.image_size)
     read = read_predictions(path, data=data, output=plan.output, groups=plan.group)
     for text in (*read.notes, *(f"warning: {text}" for text in read.warnings)):
         note(f"predictions: {text}")

@@ -25,6 +25,9 @@ class Plan:
     predictions: str | None = None
     group: tuple[str, ...] = ()
     root: str | None = None
+    data_seed: int | None = None
+    names: str | None = None
+    label: str | None = None
     image_size: int | None = None
     budget: str | None = None
     samples: str = "csv"
