@@ -32,6 +32,8 @@ from tests.experiment.audit.nearest import MODEL, QUICK
             "cannot write to nearest.py: Not a directory; choose another folder with --out",
         ),
         (["--predictions", "none.csv"], "none.csv"),
+        (["--predictions", "x.csv", "--preprocessing", "half"], "--preprocessing half is for a model that is asked"),
+        (["--predictions", "x.csv", "--class-map", "none.json"], "cannot read class map none.json"),
     ],
 )
 def test_bad_input_exits_with_2_and_leaves_nothing(

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from holdfast.data import ArraySplit, Dataset
+from holdfast.data.splits import FileSplit
 from holdfast.errors import HoldfastError
 from holdfast.fronts.alignment import read_predictions
 
@@ -112,7 +113,7 @@ ROWS = scores(range(5))
         (["id", *CLASSES], [["set[9]", 1, 2, 3]], "'set.9.' is no test image; they have names such as 'set.4.'"),
         (list(CLASSES), [[1, 2, 3]], "has 1 rows for 5 test images and no column 'id' or 'position'"),
         (["position", "cat", "dog"], [[0, 1, 2]], "has no column for owl; its numeric columns are cat, dog"),
-        (["position", *CLASSES], [[0, 1, 2, "nan"]], "NaN or infinity for 1 of 1"),
+        (["position", *CLASSES], [[0, 1, 2, 3], [1, 1, 2, "nan"]], "p.csv, line 3: owl is nan; scores must be"),
         (["position", *CLASSES], [[0, 1, 2, 3], [1, 1, 2, "x"]], "line 3: .*scores must be numbers"),
         (["position", *CLASSES], [[0, 1, 2, 3], [1, 1]], "line 3: 2 cells under 4 columns"),
         (["position", "prediction"], [[0, "cta"]], "line 2: unknown prediction 'cta'; did you mean 'cat'"),
@@ -128,6 +129,35 @@ def test_what_may_be_wrong_with_a_file(tmp_path: Path, header: list[str], rows: 
     path = write(tmp_path / "p.csv", header, rows)
     with pytest.raises(HoldfastError, match=message):
         read_predictions(path, data=dataset())
+
+
+def test_images_of_files_go_by_their_place_in_any_spelling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the working folder, from the data's folder, absolute, or by a name that only one image has."""
+    places = ["test/cat/1.png", "test/dog/1.png", "test/dog/2.png", "train/dog/1.png"]
+    paths = [Path("photos", place) for place in places]
+    split = FileSplit(paths, torch.tensor([0, 1, 1, 1]), torch.full((4,), -1), size=(2, 2))
+    data = Dataset("photos", ("cat", "dog"), train=split, test=split)
+    monkeypatch.chdir(tmp_path)
+    spellings = {
+        "cwd": [str(path) for path in paths],
+        "data": places,
+        "absolute": [str(tmp_path / path) for path in paths],
+        "dotted": [f"./{path}" for path in paths],
+        "short": ["cat/1.png", "test/dog/1.png", "2.png", "train/dog/1.png"],
+    }
+    for words in spellings.values():
+        rows = [[word, "dog"] for word in reversed(words)]
+        found = read_predictions(write(tmp_path / "p.csv", ["path", "prediction"], rows), data=data)
+        assert found.positions.tolist() == [3, 2, 1, 0]
+    with pytest.raises(HoldfastError, match="'dog/1.png' is the name of 2 test images; give their full paths"):
+        read_predictions(write(tmp_path / "p.csv", ["path", "prediction"], [["dog/1.png", "dog"]]), data=data)
+
+
+def test_an_image_comes_once_also_without_data(tmp_path: Path) -> None:
+    rows = [["a.png", "cat", "cat"], ["b.png", "dog", "cat"], ["a.png", "cat", "dog"]]
+    path = write(tmp_path / "p.csv", ["id", "label", "prediction"], rows)
+    with pytest.raises(HoldfastError, match="speaks of 1 images more than once"):
+        read_predictions(path)
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:

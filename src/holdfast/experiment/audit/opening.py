@@ -22,6 +22,7 @@ from holdfast.experiment.audit.plan import Note, Plan
 from holdfast.experiment.audit.told import told_subject
 from holdfast.fronts import Subject
 from holdfast.fronts.alignment import ORDER, Aligned, align, read_class_map, read_predictions
+from holdfast.fronts.alignment.classes import ClassMap
 from holdfast.fronts.auditing import ready
 from holdfast.fronts.clean import accuracy
 from holdfast.models.sources import Opened, open_model
@@ -134,7 +135,7 @@ def _open(spec: str, name: str, terms: Terms, plan: Plan, device: torch.device, 
 
 def _align(opened: Opened, data: Dataset, plan: Plan, name: str, note: Note) -> Aligned:
     """Aligned in batches that memory holds."""
-    mapping = plan.class_map if plan.class_map in (None, ORDER) else read_class_map(str(plan.class_map))
+    mapping = _class_map(plan)
     size = min(64, plan.batch_size)
     while True:
         try:
@@ -154,10 +155,18 @@ def _align(opened: Opened, data: Dataset, plan: Plan, name: str, note: Note) -> 
             note(f"{name}: out of memory: aligned in batches of {size}")
 
 
+def _class_map(plan: Plan) -> ClassMap | str | None:
+    return plan.class_map if plan.class_map in (None, ORDER) else read_class_map(str(plan.class_map))
+
+
 def _from_predictions(plan: Plan, device: torch.device, note: Note) -> Model:
     path = str(plan.predictions)
+    for flag, value, usual in (("preprocessing", plan.preprocessing, "stated"), ("model", plan.model, None)):
+        require(
+            value == usual, f"--{flag} {value} is for a model that is asked, and predictions were made; leave it out"
+        )
     data = None if plan.data is None else load_as(asked(plan), plan, plan.image_size)
-    read = read_predictions(path, data=data, output=plan.output, groups=plan.group)
+    read = read_predictions(path, data=data, output=plan.output, class_map=_class_map(plan), groups=plan.group)
     for text in (*read.notes, *(f"warning: {text}" for text in read.warnings)):
         note(f"predictions: {text}")
     made = told_subject(read, data, device, seed=plan.seed, batch_size=plan.batch_size, workers=plan.workers)

@@ -202,7 +202,7 @@ def _by_map(data: tuple[str, ...], names: tuple[str, ...], outputs: int, class_m
             raise unknown("class of the data in the class map", name, data)
     numbers = _index((name, i) for i, name in enumerate(names[:outputs]))
     columns = tuple(
-        tuple(_column(target, numbers, outputs) for target in _targets(class_map[name])) if name in class_map else ()
+        tuple(_column(target, numbers, outputs) for target in targets(class_map[name])) if name in class_map else ()
         for name in data
     )
     used = [column for own in columns for column in own]
@@ -230,7 +230,7 @@ def _make(data: tuple[str, ...], names: tuple[str, ...], columns: tuple[tuple[in
     return ClassMatch(kind, data, names, columns, how)
 
 
-def _targets(target: Target) -> Sequence[str | int]:
+def targets(target: Target) -> Sequence[str | int]:
     return [target] if isinstance(target, str | int) else target
 
 

@@ -13,6 +13,8 @@ KINDS: Final = ("logits", "probabilities", "log-probabilities", "sigmoid")
 """sigmoid: each class has a probability of its own, as multi-label models give. Only ever by the user's word."""
 TOLERANCE = 2e-3
 """How far a row may sum from one: half precision rounds each of a thousand values."""
+ROUNDED = 0.05
+"""The farthest where files hold two or three decimals."""
 TINY = 1e-30
 
 
@@ -25,7 +27,7 @@ def decide_kind(outputs: Tensor) -> str:
     ('probabilities', 'logits')
     """
     values = outputs.double()
-    if bool((values >= -TOLERANCE).all()) and _sums_to_one(values):
+    if bool((values >= -TOLERANCE).all()) and _sums_to_one(values, _rounding(values)):
         return "probabilities"
     if bool((values <= TOLERANCE).all()) and _sums_to_one(values.exp()):
         return "log-probabilities"
@@ -52,7 +54,8 @@ def kind_warning(outputs: Tensor, kind: str) -> str | None:
     if kind == "logits" and unit and outputs.shape[1] > 1:
         return (
             "all outputs lie in [0, 1] but do not sum to one: taken for logits, which makes every confidence low. "
-            "If each class has a sigmoid of its own, say --output sigmoid"
+            "If they are probabilities, say --output probabilities; if each class has a sigmoid of its own, "
+            "--output sigmoid"
         )
     return None
 
@@ -86,5 +89,13 @@ def change(first: Tensor, second: Tensor) -> float:
     return float((both[0] - both[1]).abs().max()) / spread
 
 
-def _sums_to_one(values: Tensor) -> bool:
-    return bool(((values.sum(1) - 1).abs() <= TOLERANCE).all())
+def _sums_to_one(values: Tensor, slack: float = 0.0) -> bool:
+    return bool(((values.sum(1) - 1).abs() <= TOLERANCE + slack).all())
+
+
+def _rounding(values: Tensor) -> float:
+    """What rounding to two or three decimals may add up to in a row; 0 where values have more."""
+    for step in (1e-2, 1e-3):
+        if bool(((values / step).round() * step - values).abs().max() < 1e-6):
+            return min(ROUNDED, values.shape[1] * step / 2)
+    return 0.0

@@ -4,28 +4,28 @@ scores for each of fifty thousand images stay four bytes each."""
 from __future__ import annotations
 
 import csv
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from holdfast.data.printable import printable
-from holdfast.errors import HoldfastError, require
-from holdfast.fronts.alignment.classes import simple
+from holdfast.errors import HoldfastError, require, unknown
+from holdfast.fronts.alignment.classes import ClassMap, targets
 
 WORDS: Final = ("id", "path", "position", "label", "prediction", "group")
 """Columns that say something of a row; known in any case."""
 IGNORED: Final = ("split", "confidence", "correct")
-PREFIX = re.compile(r"(?:logits?|log[ _-]?probs?|prob(?:s|ability)?|scores?|p)[_:. ]", re.IGNORECASE)
 
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """words: text cells by column. names: numeric columns; scores: (N, S) what they hold. lines: where each row stands.
-    left_out: columns that are neither."""
+    """words: text cells by column. names: numeric columns; scores: (N, S) what they hold, NaN where that is no number.
+    lines: where each row stands. left_out: columns that are neither."""
 
     words: dict[str, list[str]]
     names: tuple[str, ...]
@@ -43,22 +43,27 @@ def read_cells(path: str | Path, *, extra: Sequence[str] = ()) -> Cells:
     return _read_csv(path, extra) if suffix == ".csv" else _read_parquet(path, extra)
 
 
-def class_columns(names: Sequence[str], classes: Sequence[str] | None) -> dict[str, int]:
-    """Which numeric columns are scores: {class: column}.
+def class_indices(
+    cells: Cells, column: str, classes: tuple[str, ...], name: str, class_map: ClassMap | None = None
+) -> Tensor:
+    """(N,) class of each cell of a column of words: by name, or by number where no cell is a name.
 
-    classes: those of the data, None where the file alone says. A word such as ``logit_`` before the name is dropped
-    where that finds more of the data's classes or, without data, where two columns or more have one: the others are
-    then something else.
-
-    >>> class_columns(["width", "logit_cat", "logit_dog"], None), class_columns(["cat", "p_dog"], ["cat", "p_dog"])
-    ({'cat': 1, 'dog': 2}, {'cat': 0, 'p_dog': 1})
+    class_map: which other words stand for a class.
     """
-    plain = {name: i for i, name in enumerate(names)}
-    short = {name[m.end() :]: i for i, name in enumerate(names) if (m := PREFIX.match(name))}
-    if classes is None:
-        return short if len(short) > 1 else plain
-    wanted = {simple(name) for name in classes}
-    return max((plain, short), key=lambda found: sum(simple(name) in wanted for name in found))
+    require(column in cells.words, f"{name} has no column {column!r}; add one, or give the data it belongs to")
+    words = cells.words[column]
+    empty = next((line for cell, line in zip(words, cells.lines, strict=True) if not cell), None)
+    require(empty is None, f"{name}, line {empty}: no {column}; fill the cell or remove the row")
+    known = {cls: i for i, cls in enumerate(classes)}
+    for cls, target in (class_map or {}).items():
+        for other in targets(target):
+            known[str(other)] = known[cls]
+    if not known.keys() & set(words) and all(word.isdecimal() and int(word) < len(classes) for word in words):
+        return torch.tensor([int(word) for word in words])
+    for word, line in zip(words, cells.lines, strict=True):
+        if word not in known:
+            raise HoldfastError(f"{name}, line {line}: {unknown(column, printable(word), known)}")
+    return torch.tensor([known[word] for word in words])
 
 
 def _read_csv(path: Path, extra: Sequence[str]) -> Cells:
@@ -99,8 +104,9 @@ class _Columns:
         )
         try:
             self.rows.append(np.array([row[i] for i in self.scores], dtype=np.float32))
-        except ValueError as error:
-            raise HoldfastError(f"{printable(self.path)}, line {line}: {error}; scores must be numbers") from error
+        except ValueError:  # which columns have to hold numbers is not known here
+            cells = [row[i] if _is_number([row[i]]) else "nan" for i in self.scores]
+            self.rows.append(np.array(cells, dtype=np.float32))
         for i, cells in self.words.items():
             cells.append(row[i].strip())
         self.lines.append(line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -14,9 +15,10 @@ from holdfast.data.printable import printable
 from holdfast.data.splits import Dataset, Split
 from holdfast.data.tables import name_order
 from holdfast.errors import HoldfastError, require, unknown
-from holdfast.fronts.alignment.classes import match_classes, simple
-from holdfast.fronts.alignment.outputs import KINDS, check_finite, decide_kind, kind_warning, to_logits
-from holdfast.fronts.alignment.prediction_cells import Cells, class_columns, read_cells
+from holdfast.fronts.alignment.classes import ClassMap
+from holdfast.fronts.alignment.outputs import KINDS
+from holdfast.fronts.alignment.prediction_cells import Cells, class_indices, read_cells
+from holdfast.fronts.alignment.prediction_scores import classes_of_file, read_scores
 from holdfast.train.evaluate import Predictions
 
 
@@ -40,14 +42,19 @@ class PredictionTable:
 
 
 def read_predictions(
-    path: str | Path, *, data: Dataset | None = None, output: str | None = None, groups: Sequence[str] = ()
+    path: str | Path,
+    *,
+    data: Dataset | None = None,
+    output: str | None = None,
+    class_map: ClassMap | str | None = None,
+    groups: Sequence[str] = (),
 ) -> PredictionTable:
     """Read a CSV or Parquet file with one row an image.
 
     Columns: ``id`` (or ``path``) or ``position``, which say the image in the data's test split (else rows stand in
     its order); ``label``, needed without data; ``prediction``, or one column a class with logits or probabilities
-    (``cat``, ``logit_cat``, ``prob_cat``); ``group``. output: kind of the scores, None to decide on all rows.
-    groups: further columns to keep as words.
+    (``cat``, ``logit_cat``, ``prob_cat``); ``group``. output: kind of the scores, None for what stands before their
+    names, or to decide on all rows. class_map: see :func:`match_classes`. groups: further columns to keep as words.
     """
     if output is not None and output not in KINDS:
         raise unknown("kind of outputs", output, KINDS)
@@ -60,11 +67,12 @@ def read_predictions(
     warnings: list[str] = []
     split = None if data is None else data.test
     require(data is None or split is not None, f"{data.name if data else ''} has no test split to compare {name} with")
-    classes = tuple(data.classes) if data is not None else _classes(cells, name)
-    logits, kind = _logits(cells, classes, name, output, notes, warnings)
+    classes = _classes(cells, name, output, class_map) if data is None else tuple(data.classes)
+    logits, kind = read_scores(cells, classes, name, output=output, class_map=class_map, notes=notes, warnings=warnings)
     if split is None:
         positions = torch.arange(n)
-        labels = _indices(cells, "label", classes, name)
+        _require_once(cells.words.get("path") or cells.words.get("id") or cells.words.get("position") or (), name)
+        labels = class_indices(cells, "label", classes, name)
         names = tuple(name_order(set(cells.words.get("group", ())) - {""}))
         number = {group: i for i, group in enumerate(names)} | {"": -1}
         own = torch.tensor([number[cell] for cell in cells.words["group"]]) if names else torch.full((n,), -1)
@@ -89,69 +97,13 @@ def read_predictions(
     )
 
 
-def _classes(cells: Cells, name: str) -> tuple[str, ...]:
-    require("label" in cells.words, f"{name} has no column 'label'; add one, or give the data it belongs to")
-    columns, labels = class_columns(cells.names, None), set(cells.words["label"])
-    numbers = all(label.isdecimal() and int(label) < len(columns) for label in labels)
-    if columns and ("prediction" not in cells.words or labels <= columns.keys() or (numbers and len(columns) > 1)):
-        return tuple(columns)
-    return tuple(name_order({*labels, *cells.words.get("prediction", ())} - {""}))
-
-
-def _columns(cells: Cells, classes: tuple[str, ...]) -> dict[str, int]:
-    """Score columns by class; none where predictions are given and no number stands under a class."""
-    found = class_columns(cells.names, classes)
-    wanted = {simple(name) for name in classes}
-    return found if "prediction" not in cells.words or any(simple(name) in wanted for name in found) else {}
-
-
-def _logits(
-    cells: Cells, classes: tuple[str, ...], name: str, output: str | None, notes: list[str], warnings: list[str]
-) -> tuple[Tensor, str | None]:
-    """(logits (N, K), kind of the scores). Without scores the predicted class has 1 and the others 0."""
-    predicted = _indices(cells, "prediction", classes, name) if "prediction" in cells.words else None
-    columns = _columns(cells, classes)
-    if not columns:
-        if predicted is None:
-            raise HoldfastError(
-                f"{name} has neither a column 'prediction' nor one a class, such as {printable(classes[0])!r}"
-            )
-        return torch.nn.functional.one_hot(predicted, len(classes)).float(), None
-    match = match_classes(classes, list(columns), outputs=len(columns))
-    require(
-        not match.missing,
-        f"{name} has no column for {', '.join(map(printable, match.missing[:5]))}; its numeric columns are "
-        f"{', '.join(map(printable, cells.names[:5]))}",
-    )
-    places = list(columns.values())
-    chosen = [places[column] for (column,) in match.columns]
-    if others := [printable(column) for i, column in enumerate(cells.names) if i not in chosen]:
-        notes.append(f"columns of no class left out: {', '.join(others[:5])}{', ...' if len(others) > 5 else ''}")
-    scores = torch.from_numpy(cells.scores)[:, chosen]
-    check_finite(scores)
-    kind = output or decide_kind(scores)
-    notes.append(f"scores are {kind}" + (", as stated" if output else f", decided on {len(scores)} rows"))
-    warnings += [text for text in (kind_warning(scores, kind),) if text]
-    if predicted is not None and (differ := int((scores.argmax(1) != predicted).sum())):
-        warnings.append(
-            f"in {differ} rows of {name} 'prediction' is not the class with the highest score; scores count"
-        )
-    return to_logits(scores, kind), kind
-
-
-def _indices(cells: Cells, column: str, classes: tuple[str, ...], name: str) -> Tensor:
-    """(N,) class of each cell, by name; by number where no cell is a name."""
-    require(column in cells.words, f"{name} has no column {column!r}; add one, or give the data it belongs to")
-    words = cells.words[column]
-    empty = next((line for cell, line in zip(words, cells.lines, strict=True) if not cell), None)
-    require(empty is None, f"{name}, line {empty}: no {column}; fill the cell or remove the row")
-    known = {cls: i for i, cls in enumerate(classes)}
-    if not known.keys() & set(words) and all(word.isdecimal() and int(word) < len(classes) for word in words):
-        return torch.tensor([int(word) for word in words])
-    for word, line in zip(words, cells.lines, strict=True):
-        if word not in known:
-            raise HoldfastError(f"{name}, line {line}: {unknown(column, printable(word), classes)}")
-    return torch.tensor([known[word] for word in words])
+def _classes(cells: Cells, name: str, output: str | None, class_map: ClassMap | str | None) -> tuple[str, ...]:
+    """A class map names the classes too; in order, columns are the labels' and not their names."""
+    if isinstance(class_map, Mapping):
+        return tuple(class_map)
+    if class_map is not None:
+        return tuple(name_order(set(cells.words.get("label", ())) - {""}))
+    return classes_of_file(cells, name, output)
 
 
 def _positions(cells: Cells, split: Split, name: str) -> Tensor:
@@ -162,11 +114,8 @@ def _positions(cells: Cells, split: Split, name: str) -> Tensor:
         require(bad is None, f"{name}: position {bad!r} is none of 0 to {len(split) - 1}")
         found = [int(word) for word in words]
     elif ids := cells.words.get("path") or cells.words.get("id"):  # a table of ours numbers its rows by id
-        places = _places(split)
-        for word in ids:
-            if len(places.get(word, ())) != 1:
-                raise HoldfastError(_no_place(word, places, name))
-        found = [places[word][0] for word in ids]
+        exact, ends = _places(split)
+        found = [_place(word, exact, ends, name) for word in ids]
     else:
         require(
             len(cells.lines) == len(split),
@@ -174,26 +123,42 @@ def _positions(cells: Cells, split: Split, name: str) -> Tensor:
             "add one of them",
         )
         found = list(range(len(split)))
-    twice = len(found) - len(set(found))
-    require(twice == 0, f"{name} speaks of {twice} images more than once; keep one row an image")
+    _require_once(found, name)
     return torch.tensor(found)
 
 
-def _places(split: Split) -> dict[str, list[int]]:
-    """Positions by the image's full description and by its last part, the file name."""
-    places: dict[str, list[int]] = {}
+def _require_once(images: Sequence[object], name: str) -> None:
+    twice = len(images) - len(set(images))
+    require(twice == 0, f"{name} speaks of {twice} images more than once; keep one row an image")
+
+
+def _places(split: Split) -> tuple[dict[str, int], dict[str, list[int]]]:
+    """Positions by where an image lies, and by every end of that: from the data's folder on, or the file name alone."""
+    exact: dict[str, int] = {}
+    ends: dict[str, list[int]] = {}
     for i in range(len(split)):
         full = split.describe(i)
-        for key in {full, full.rsplit("/", 1)[-1]}:
-            places.setdefault(key, []).append(i)
-    return places
+        parts = os.path.abspath(full).split("/")
+        exact[full] = exact["/".join(parts)] = i
+        for start in range(1, len(parts)):
+            ends.setdefault("/".join(parts[start:]), []).append(i)
+    return exact, ends
 
 
-def _no_place(word: str, places: Mapping[str, Sequence[int]], name: str) -> str:
-    if word in places:
-        return f"{name}: {printable(word)!r} is the name of {len(places[word])} test images; give their full paths"
-    near = get_close_matches(word, list(places)[:5000], n=1) or list(places)[:1]
-    return (
+def _place(word: str, exact: Mapping[str, int], ends: Mapping[str, Sequence[int]], name: str) -> int:
+    plain = os.path.normpath(word)
+    for spelling in (word, plain, os.path.abspath(word)):
+        if spelling in exact:
+            return exact[spelling]
+    found = ends.get(plain, ())
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise HoldfastError(
+            f"{name}: {printable(word)!r} is the name of {len(found)} test images; give their full paths"
+        )
+    near = get_close_matches(word, list(exact)[:5000], n=1) or list(exact)[:1]
+    raise HoldfastError(
         f"{name}: {printable(word)!r} is no test image; they have names such as {printable(near[0])!r}. Mend the "
         "column, or give 'position', from 0 on"
     )
@@ -203,7 +168,7 @@ def _same_labels(cells: Cells, labels: Tensor, classes: tuple[str, ...], name: s
     """Labels of the file must be the data's: where they are not, rows belong to other images."""
     if "label" not in cells.words:
         return
-    given = _indices(cells, "label", classes, name)
+    given = class_indices(cells, "label", classes, name)
     differ = (given != labels).nonzero().flatten()
     if len(differ):
         first = int(differ[0])
