@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -121,6 +122,65 @@ def test_one_image_that_does_not_fit_is_a_crash_of_the_front_and_bad_input_of_th
 def test_a_model_that_does_not_fit_the_data_is_bad_input() -> None:
     with pytest.raises(HoldfastError, match="they must match"):
         audit(nn.Sequential(nn.Flatten(), nn.Linear(64, 7)), make_data(), only=["groups"], device="cpu")
+
+
+class Wrapped(nn.Module):
+    """Probabilities, in an object with ``.logits`` where asked."""
+
+    def __init__(self, inner: nn.Module, how: str) -> None:
+        super().__init__()
+        self.inner, self.how = inner, how
+
+    def forward(self, x: Tensor) -> Any:
+        logits = self.inner(x)
+        return {
+            "object": SimpleNamespace(logits=logits, loss=None),
+            "probabilities": logits.softmax(1),
+            "log-probabilities": logits.log_softmax(1),
+            "sigmoid": logits.sigmoid(),
+        }[self.how]
+
+
+@pytest.mark.parametrize("how", ["object", "probabilities", "log-probabilities"])
+def test_what_a_model_returns_is_made_logits(how: str) -> None:
+    """Numbers that depend on probabilities, and on gradients through them, are those of the logits themselves."""
+    data = make_data()
+    torch.manual_seed(0)
+    inner = nn.Sequential(nn.Flatten(), nn.Linear(64, data.num_classes))
+    only = ["clean", "curvature"]
+    plain, other = (audit(m, data, only=only, device="cpu") for m in (inner, Wrapped(inner, how)))
+    for a, b in zip(plain, other, strict=True):
+        assert (a.front, a.name, a.where, a.n) == (b.front, b.name, b.where, b.n)
+        assert b.value == (None if a.value is None else pytest.approx(a.value, rel=1e-3, abs=1e-5))
+
+
+def test_sigmoids_are_doubted_and_taken_at_the_users_word() -> None:
+    data = make_data()
+    inner = nn.Sequential(nn.Flatten(), nn.Linear(64, data.num_classes))
+    with pytest.warns(RuntimeWarning, match="--output sigmoid"):
+        audit(Wrapped(inner, "sigmoid"), data, only=["clean"], device="cpu")
+    told = audit(Wrapped(inner, "sigmoid"), data, only=["clean"], device="cpu", output="sigmoid")
+    plain = audit(inner, data, only=["clean"], device="cpu")
+    for a, b in zip(plain, told, strict=True):
+        assert b.value == (None if a.value is None else pytest.approx(a.value, rel=1e-3, abs=1e-4))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"precision": "fp8"}, "unknown precision 'fp8'; did you mean"),
+        ({"seed": "x"}, "seed must be a whole number >= 0, got 'x'"),
+        ({"seed": 2**70}, "seed must be in 0"),
+        ({"batch_size": 0}, "batch_size must be a whole number >= 1, got 0"),
+        ({"output": "logit"}, "unknown kind of outputs 'logit'; did you mean 'logits'"),
+        ({"model": "timm:resnet18"}, "the model must be a torch module, got str"),
+        ({"model": nn.Linear(3, 2)}, "Linear cannot take grey images of 8x8 pixels"),
+    ],
+)
+def test_bad_input_from_python_has_a_sentence(settings: dict[str, Any], message: str) -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
+    with pytest.raises(HoldfastError, match=message):
+        audit(**{"model": model, "data": make_data(), "only": ["clean"], "device": "cpu", **settings})
 
 
 def test_names_are_checked_and_put_in_order() -> None:

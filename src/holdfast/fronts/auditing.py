@@ -15,7 +15,8 @@ from torch import nn
 
 from holdfast.data import Dataset, load
 from holdfast.errors import HoldfastError, require, unknown
-from holdfast.fronts.alignment.outputs import check_finite
+from holdfast.fronts.alignment.aligned_model import AlignedModel
+from holdfast.fronts.alignment.outputs import KINDS, check_finite, decide_kind, kind_warning, to_logits
 from holdfast.fronts.attacks import attacks
 from holdfast.fronts.clean import clean
 from holdfast.fronts.corruptions import corruptions
@@ -23,8 +24,10 @@ from holdfast.fronts.curvature import curvature
 from holdfast.fronts.groups import groups
 from holdfast.fronts.saliency import saliency
 from holdfast.fronts.slices import slices
-from holdfast.fronts.subject import Subject
+from holdfast.fronts.subject import Subject, check_measuring
 from holdfast.fronts.unknown import unknown as unknown_inputs
+from holdfast.models.sources.open import prepared_module
+from holdfast.models.sources.prepared import Prepared
 from holdfast.train.api import resolve_device
 from holdfast.train.signals import Interrupted
 from holdfast.types import Finding
@@ -178,13 +181,17 @@ def audit(
     precision: str = "fp32",
     seed: int = 0,
     data_seed: int = 0,
+    output: str | None = None,
 ) -> tuple[Finding, ...]:
     """Measure a model on every front, or on those named in ``only``.
 
-    model: any module from images in [0, 1] to logits; it is given back as it was, on the audit's device. A front that
+    model: any module from images in [0, 1] to one row an image, in the order of the data's classes; it is given back as
+    it was, on the audit's device. What it returns may be a tensor, have ``.logits``, or hold a single tensor. output:
+    "logits", "probabilities", "log-probabilities" or "sigmoid"; decided on all test images by default. A front that
     crashes leaves a warning and a finding of its name without a value; the others go on. data_seed: give the one the
     model was trained with, or it is measured on images it was trained on.
     """
+    check_measuring(batch_size, 0, seed, precision)
     require(
         data_seed == 0 or not isinstance(data, Dataset),
         f"data_seed {data_seed}: not for a set in memory, which is taken as it is; give it to holdfast.data.load",
@@ -192,9 +199,10 @@ def audit(
     chosen = check_names(list(FRONTS) if only is None else only)
     where = resolve_device(device)
     dataset = data if isinstance(data, Dataset) else load(data, data_seed=data_seed, training=False)
-    subject = Subject(model.to(where), dataset, where, batch_size=batch_size, precision=precision, seed=seed)
+    taken = prepared_module(model, dataset.shape, where)
+    subject = Subject(taken, dataset, where, batch_size=batch_size, precision=precision, seed=seed)
     if dataset.test is not None:
-        subject, _ = ready(subject)
+        subject = with_logits(ready(subject)[0], taken, output)
     found: list[Finding] = []
     for name in chosen:
         outcome = measure(name, subject)
@@ -203,6 +211,22 @@ def audit(
             found.append(Finding(name, "crashed", None, 0, evidence={"reason": outcome.reason}))
         found += outcome.findings
     return tuple(found)
+
+
+def with_logits(subject: Subject, model: Prepared, output: str | None) -> Subject:
+    """The subject with a model whose answers are logits, whatever they are."""
+    if output is not None and output not in KINDS:
+        raise unknown("kind of outputs", output, KINDS)
+    answers = subject.predictions.logits
+    kind = output or decide_kind(answers)
+    if doubt := kind_warning(answers, kind):
+        warnings.warn(doubt, RuntimeWarning, stacklevel=3)
+    if kind == "logits":
+        return subject
+    columns = [[column] for column in range(answers.shape[1])]
+    told = replace(subject, model=AlignedModel(model, kind, columns))
+    told.__dict__["predictions"] = replace(subject.predictions, logits=to_logits(answers, kind))
+    return told
 
 
 def _first_line(error: BaseException) -> str:

@@ -4,14 +4,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 import torch
 from torch import Tensor, nn
 
 from holdfast.data.loaders import Loader, make_loader
 from holdfast.data.splits import Dataset, Split, aligned_groups
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, require, unknown
+from holdfast.models.sources.probe import failed_batch
 from holdfast.train.evaluate import Predictions, predict
+
+PRECISIONS: Final = ("fp32", "tf32", "bf16", "fp16")
+
+
+def check_measuring(batch_size: int, workers: int, seed: int, precision: str) -> None:
+    """Refuse what nothing can be measured with."""
+    for name, value, least in (("batch_size", batch_size, 1), ("workers", workers, 0), ("seed", seed, 0)):
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        require(whole and value >= least, f"{name} must be a whole number >= {least}, got {value!r}")
+    require(seed < 2**63, f"seed must be in 0..2**63-1, got {seed}")
+    if precision not in PRECISIONS:
+        raise unknown("precision", precision, PRECISIONS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +40,9 @@ class Subject:
     seed: int = 0
     workers: int = 4
 
+    def __post_init__(self) -> None:
+        check_measuring(self.batch_size, self.workers, self.seed, self.precision)
+
     @property
     def split(self) -> Split:
         if self.data.test is None:
@@ -39,7 +56,12 @@ class Subject:
     @cached_property
     def predictions(self) -> Predictions:
         """Predictions on the test split, on the CPU."""
-        seen = predict(self.model, self.split, self.loader, device=self.device, precision=self.precision)
+        try:
+            seen = predict(self.model, self.split, self.loader, device=self.device, precision=self.precision)
+        except (HoldfastError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:  # the model's own code may fail in any way
+            raise failed_batch(error, self.batch_size) from error
         logits = seen.logits.cpu()
         if logits.ndim != 2 or logits.shape[1] != self.data.num_classes:
             raise HoldfastError(

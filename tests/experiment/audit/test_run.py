@@ -62,6 +62,15 @@ class Rows(Page):
             self.every += self.rows
 
 
+@pytest.mark.parametrize("size", [1, 3])
+def test_small_batches_give_the_same_answers(folder: Path, size: int) -> None:
+    words = ["audit", MODEL, *QUICK, "--only", "clean", "--quiet", "--out", "out", "--batch-size", str(size)]
+    assert main(words) == 0
+    predicted, labels = answers()
+    (overall,) = [f for f in read_findings("out/findings.json").findings if f.name == "accuracy" and not f.where]
+    assert overall.value == pytest.approx((predicted == labels).double().mean().item())
+
+
 def test_every_rendering_has_the_same_digits(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Console, Markdown, JUnit and HTML against findings.json, number by number."""
     assert main(["audit", MODEL, *QUICK, "--only", "clean", "groups", "--quiet", "--out", "out"]) == 0

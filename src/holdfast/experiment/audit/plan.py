@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.fronts.subject import check_measuring
+
 Note = Callable[[str], None]
 """Says something to the user as the audit goes on."""
 
@@ -39,3 +41,6 @@ class Plan:
     batch_size: int = 256
     workers: int = 4
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_measuring(self.batch_size, self.workers, self.seed, self.precision)

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.errors import require
 from holdfast.experiment.audit.budget import parse_budget
 from holdfast.experiment.audit.comparing import against, judge_all
 from holdfast.experiment.audit.files import Redaction
@@ -36,7 +35,6 @@ def audit(
 
     Every model is opened and aligned before the first front runs, so that bad input costs no time.
     """
-    require(plan.batch_size >= 1, f"batch_size must be >= 1, got {plan.batch_size}")
     check_kind(plan.samples)
     fronts = check_names(plan.only or list(FRONTS))
     seconds = None if plan.budget is None else parse_budget(plan.budget)

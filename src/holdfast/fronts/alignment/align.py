@@ -27,6 +27,7 @@ from holdfast.fronts.alignment.relabel import relabel, set_aside
 from holdfast.fronts.alignment.rivals import STATED, Rival, candidates, judge, named
 from holdfast.fronts.alignment.words import class_words, order_warning, preprocessing_words
 from holdfast.models.sources import NONE, Opened, Prepared, Preprocessing
+from holdfast.models.sources.probe import failed_batch
 from holdfast.rng import derive
 
 STEADY = 1e-2
@@ -202,15 +203,20 @@ def _choose(opened: Opened, asked: str | Preprocessing, statistics: Preprocessin
 @torch.no_grad()
 def _answers(model: Prepared, images: Tensor, batch_size: int, device: torch.device) -> Tensor:
     """(N, K) on the CPU."""
-    with evaluating(model):
-        return torch.cat([model(to_float(part.to(device))).cpu() for part in torch.split(images, batch_size)])
+    try:
+        with evaluating(model):
+            return torch.cat([model(to_float(part.to(device))).cpu() for part in torch.split(images, batch_size)])
+    except (HoldfastError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # the model's own code may fail in any way
+        raise failed_batch(error, batch_size) from error
 
 
 def _unsteady(
     model: Prepared, images: Tensor, outputs: Tensor, device: torch.device, allowed: bool, batch_size: int
 ) -> list[str]:
     """What to say of answers that change from call to call, or with the other images of a batch."""
-    few = images[:batch_size]
+    few = images[: max(4, batch_size)]
     again = _answers(model, few, batch_size, device)
     if (moved := change(outputs[: len(few)], again)) > STEADY:
         text = f"the model's answers change between calls, by up to {moved:.2g} of their spread"

@@ -7,7 +7,9 @@ from importlib import import_module
 from typing import Any, Final
 
 import torch
+from torch import nn
 
+from holdfast.errors import require
 from holdfast.models.sources.asked import Asked
 from holdfast.models.sources.called import in_its_own_precision
 from holdfast.models.sources.opened import Found, Opened
@@ -61,6 +63,18 @@ def open_module(
     """
     asked = Asked(shape, torch.device(device), preprocessing=preprocessing, image_size=image_size)
     return _tried(read_made(module, asked), name, "module", asked)
+
+
+def prepared_module(module: nn.Module, shape: tuple[int, int, int], device: torch.device) -> Prepared:
+    """A module on the device as it is, for images of that shape in [0, 1], tried out; nothing it states is read."""
+    require(
+        isinstance(module, nn.Module),
+        f"the model must be a torch module, got {type(module).__name__}; 'holdfast audit' opens models by name",
+    )
+    net, _ = in_its_own_precision(module.to(device))
+    prepared = Prepared(net, NONE, channels=shape[0], size=None).to(device)
+    try_out(prepared, sample_images(shape, device), type(module).__name__)
+    return prepared
 
 
 def _tried(found: Found, spec: str, kind: str, asked: Asked) -> Opened:

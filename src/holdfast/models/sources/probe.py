@@ -39,6 +39,14 @@ def try_out(model: Prepared, x: Tensor, spec: str) -> tuple[str, ...]:
     return (f"took {taken} that the model returns",) if taken else ()
 
 
+def failed_batch(error: Exception, size: int) -> HoldfastError:
+    """What to say of a network that took two images of noise, and fails on images of the data."""
+    return HoldfastError(
+        f"the model fails on a batch of up to {size} images: {type(error).__name__}: {reason(error)}; give a "
+        "--batch-size that it takes, or a python: function that cuts batches for it"
+    )
+
+
 def probe_gradients(model: nn.Module, x: Tensor) -> str | None:
     """None where a gradient of the outputs reaches the images; else why not.
 
