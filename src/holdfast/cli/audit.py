@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import FrameType
@@ -92,6 +92,8 @@ OWN = ("spec", "set", "out", "json", "quiet", "fail_under", "fail_on", "max_drop
 """Options that are the command's, not the measurement's."""
 
 
+LONGEST = 100
+"""Letters of a name that the default folder is called by: file systems take about 255."""
 WIDE = 160
 """Columns of the table where there is no terminal that says its own."""
 
@@ -116,7 +118,8 @@ def audit(words: list[str]) -> int:
     plan = Plan(**given, settings=parse_settings(options.set))
     out = Path(options.out or _default_out(options))
     try:
-        with _ended_by_term():
+        # Whatever a model prints is none of the results, which a pipeline reads.
+        with _ended_by_term(), redirect_stdout(sys.stderr):
             files = body.audit(
                 options.spec,
                 out,
@@ -159,6 +162,7 @@ def _ended_by_term() -> Iterator[None]:
 
 def _check(options: AuditOptions) -> None:
     """Refuse what is wrong whatever the model, before torch is imported."""
+    require(options.out != "", "--out '' names no folder; leave it out for audits/MODEL-DATA")
     if options.data is not None:
         require_data(options.data)
     require(
@@ -207,12 +211,12 @@ def _summarise(out: Path) -> None:
 
 def _default_out(options: AuditOptions) -> str:
     parts = [
-        Path(name).stem if Path(name).exists() else name
+        Path(name).stem if os.path.exists(name) else name
         for name in (options.spec or options.predictions, options.data)
         if name
     ]
     return "audits/" + "-".join(
-        "".join(c if c.isalnum() or c in "._-" else "-" for c in part).strip("-.") for part in parts
+        "".join(c if c.isalnum() or c in "._-" else "-" for c in part).strip("-.")[:LONGEST] for part in parts
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,8 +43,8 @@ def load_model(folder: str | Path) -> tuple[Normalised, ModelCard]:
     """The model of a folder, in evaluation mode on the CPU, and its card. No global generator moves."""
     folder = Path(folder)
     require(
-        (folder / CARD).is_file(),
-        f"no model in {folder}: {CARD} is missing; give the folder of a finished run",
+        os.path.isfile(folder / CARD),
+        f"no model in {folder}: {CARD} is missing, or may not be read; give the folder of a finished run",
     )
     try:
         card = ModelCard.from_json((folder / CARD).read_text(encoding="utf-8"))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +15,9 @@ import pytest
 from holdfast.cli import main
 from holdfast.fronts.alignment.align import draw
 from tests.experiment.audit.nearest import MODEL, QUICK
+
+LONG = "x" * 300
+"""Longer than a file system lets a name be."""
 
 
 @pytest.mark.parametrize(
@@ -32,6 +38,16 @@ from tests.experiment.audit.nearest import MODEL, QUICK
             "cannot write to nearest.py: Not a directory; choose another folder with --out",
         ),
         (["--predictions", "none.csv"], "none.csv"),
+        (["--predictions", LONG], "do not exist"),
+        ([LONG, *QUICK], "unknown model"),
+        ([f"{LONG}/run", *QUICK], "does not exist"),
+        ([MODEL, *QUICK, "--out", LONG], "File name too long; choose another folder with --out"),
+        ([MODEL, *QUICK, "--out", ""], "--out '' names no folder"),
+        ([MODEL, *QUICK, "--batch-size", "0"], "batch_size must be a whole number >= 1, got 0"),
+        ([MODEL, *QUICK, "--batch-size", "-4"], "batch_size must be a whole number >= 1, got -4"),
+        ([MODEL, "--data", "digits", "--workers", "-1"], "workers must be a whole number >= 0, got -1"),
+        ([MODEL, *QUICK, "--seed", str(2**70)], f"seed must be in 0..2**63-1, got {2**70}"),
+        ([MODEL, *QUICK, "--seed", "-1"], "seed must be a whole number >= 0, got -1"),
         (["--predictions", "x.csv", "--preprocessing", "half"], "--preprocessing half is for a model that is asked"),
         (["--predictions", "x.csv", "--class-map", "none.json"], "cannot read class map none.json"),
     ],
@@ -100,6 +116,84 @@ def test_a_target_that_cannot_be_written_is_refused_before_the_model_is_opened(
     assert f"cannot write to {locked}" in said
     assert "choose another folder with --out" in said
     assert "nearest" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([MODEL, *QUICK, "--out", "locked/out"], "cannot write to locked/out: Permission denied"),
+        (["locked/run", *QUICK], "does not exist"),
+        (["locked", *QUICK], "no model in locked: model.json is missing, or may not be read"),
+        ([MODEL, "--data", "locked"], "cannot read locked/"),
+    ],
+)
+def test_a_folder_that_may_not_be_searched_is_bad_input(
+    folder: Path,
+    words: list[str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("locked/cat").mkdir(parents=True)
+    real = os.stat
+
+    def searched(path: Any, *args: Any, **kwargs: Any) -> os.stat_result:
+        if str(path).startswith("locked/"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real(path, *args, **kwargs)
+
+    monkeypatch.setattr(os, "stat", searched)  # permissions do not stop root
+    assert main(["audit", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+FICKLE = """
+import torch
+
+
+class Fickle(torch.nn.Module):
+    def __init__(self, most):
+        super().__init__()
+        self.most = most
+
+    def forward(self, x):
+        print("I was asked")
+        if len(x) > self.most:
+            raise ValueError("too many at once")
+        return x.flatten(1)[:, :10]
+
+
+def small():
+    return Fickle(4)
+
+
+def large():
+    return Fickle(64)
+"""
+
+
+@pytest.mark.parametrize(("maker", "size"), [("small", 64), ("large", 256)])
+def test_a_model_that_fails_on_larger_batches_is_bad_input(
+    folder: Path, maker: str, size: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """While it is aligned, and after."""
+    Path("fickle.py").write_text(FICKLE)
+    words = ["audit", f"python:fickle:{maker}", *QUICK, "--only", "clean", "--class-map", "order", "--out", "out"]
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert f"fails on a batch of up to {size} images: ValueError: too many at once; give a --batch-size" in said
+    assert main([*words, "--batch-size", "4"]) == 0
+    sys.modules.pop("fickle")
+
+
+def test_what_a_model_prints_is_no_result(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("fickle.py").write_text(FICKLE)
+    words = ["audit", "python:fickle:large", *QUICK, "--only", "clean", "--class-map", "order", "--quiet", "--json"]
+    assert main([*words, "--batch-size", "64", "--out", "out"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["format"] == "holdfast-findings"
+    assert "I was asked" in err
+    sys.modules.pop("fickle")
 
 
 def test_a_training_run_is_not_written_over(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -120,9 +121,9 @@ class Redaction:
     """Takes folders out of everything that is written: the name of a file stays, where it lies does not."""
 
     def __init__(self, given: Iterable[str | Path | None] = ()) -> None:
-        known = {Path.cwd(), Path.home(), *(Path(p).absolute() for p in given if p and Path(p).exists())}
+        known = {Path.cwd(), Path.home(), *(Path(p).absolute() for p in given if p and os.path.exists(p))}
         folders = {str(p) for path in known for p in (path, path.parent, path.resolve()) if len(p.parts) > 1}
-        folders |= {str(Path(p).parent) for p in given if p and Path(p).exists() and len(Path(p).parts) > 1}
+        folders |= {str(Path(p).parent) for p in given if p and os.path.exists(p) and len(Path(p).parts) > 1}
         self.pattern = re.compile("|".join(re.escape(f) + "/?" for f in sorted(folders, key=len, reverse=True)) or "$^")
 
     def text(self, text: str) -> str:

@@ -28,13 +28,13 @@ LIBRARIES: Final = ("torch", "torchvision", "numpy", "pillow", "timm", "onnxrunt
 
 def claim(out: Path, *, several: bool) -> None:
     """Refuse a folder that holds something else, and one that cannot be written to, before anything is measured."""
-    if (out / "run.yaml").exists():
-        raise HoldfastError(f"{out} holds a training run; choose another --out for the audit")
-    if several and (out / "findings.json").exists():
-        raise HoldfastError(f"{out} holds the audit of a single model; choose another --out for several")
     folder = out / "fronts"
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
+        if (out / "run.yaml").exists():
+            raise HoldfastError(f"{out} holds a training run; choose another --out for the audit")
+        if several and (out / "findings.json").exists():
+            raise HoldfastError(f"{out} holds the audit of a single model; choose another --out for several")
+        made = [path for path in (folder, *folder.parents) if not path.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass

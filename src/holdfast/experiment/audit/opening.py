@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -194,7 +195,7 @@ def names_of(specs: Sequence[str]) -> list[str]:
     """
     names: list[str] = []
     for spec in specs:
-        last = Path(spec).resolve().name if Path(spec).exists() else spec
+        last = Path(spec).resolve().name if os.path.exists(spec) else spec
         short = re.sub(r"[^\w.\-]+", "-", last).strip("-.") or "model"
         number = sum(name == short or re.fullmatch(re.escape(short) + r"-\d+", name) is not None for name in names)
         names.append(short if number == 0 else f"{short}-{number + 1}")

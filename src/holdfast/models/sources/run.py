@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from holdfast.errors import require
@@ -16,7 +17,7 @@ from holdfast.models.store import CARD, load_model
 def find(folder: str, asked: Asked) -> Found:
     inner = [p.parent for p in Path(folder).glob(f"*/{CARD}")]
     require(
-        (Path(folder) / CARD).is_file() or not inner,
+        os.path.isfile(Path(folder) / CARD) or not inner,
         f"no model in {folder}, but in {', '.join(str(p) for p in sorted(inner)[:3])}; give one of them",
     )
     model, card = load_model(folder)

@@ -37,9 +37,9 @@ def kind_of(spec: str) -> tuple[str, str]:
     """
     require(bool(spec.strip()), f"no model was given; give {FORMS}")
     path = Path(spec)
-    if path.is_dir():
+    if os.path.isdir(path):  # unlike Path.is_dir, false for a name longer than the system allows
         return "run", spec
-    if path.is_file():
+    if os.path.isfile(path):
         return _kind_of_file(path), spec
     prefix, colon, rest = spec.partition(":")
     if colon and prefix in PREFIXES:
@@ -100,7 +100,9 @@ def _similar(path: Path) -> str:
     """`` (did you mean ...?)`` from what lies in the same folder."""
     try:
         there = os.listdir(path.parent)
-    except OSError:
+    except FileNotFoundError:
         return f" (there is no folder {path.parent})"
+    except OSError as error:
+        return f" ({path.parent}: {error.strerror})"
     close = get_close_matches(path.name, there, n=3)
     return f" (did you mean {' or '.join(str(path.parent / name) for name in close)}?)" if close else ""
