@@ -46,7 +46,7 @@ def test_it_is_small_and_made_in_little_memory(audit: Path, tmp_path: Path) -> N
     source = (tmp_path / "r.html").read_text(encoding="utf-8")
     assert len(source.encode()) < 5_000_000
     page = Page(source)
-    assert len(page.tables["Findings of audit"]) > CLASSES
+    assert len(page.tables["Findings of predictions.csv"]) > CLASSES
     assert len(page.tables["Most frequent confusions"]) == 21, "a header and the twenty largest"
     assert "The 20 weakest of 1000" in source
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -58,7 +58,7 @@ def render(runs: Sequence[RunFiles], *, images: bool = True) -> str:
         _environment()
         .get_template("report.html")
         .render(
-            title=_title([arm.label for arm in groups]),
+            title=_title([arm.label for arm in groups], {arm.data for arm in groups}),
             facts=_facts(runs),
             **_top(runs, groups),
             sections=fitted(sections, MOST_BYTES if images else 0),
@@ -70,14 +70,19 @@ def render(runs: Sequence[RunFiles], *, images: bool = True) -> str:
     )
 
 
-def _title(labels: Sequence[str]) -> str:
+def _title(labels: Sequence[str], sets: Collection[str]) -> str:
     """What a browser's tab has room for.
 
-    >>> _title(["erm", "lff"]), _title(["a", "b", "c", "d", "e"])
-    ('erm, lff', 'a, b, c and 2 more')
+    >>> _title(["erm", "lff"], {"digits"}), _title(["a", "b", "c", "d", "e"], {"digits", "mnist"})
+    ('erm, lff on digits', 'a, b, c and 2 more')
     """
     shown = ", ".join(labels[:MOST_TITLES])
-    return f"{shown} and {len(labels) - MOST_TITLES} more" if len(labels) > MOST_TITLES else shown
+    more = f" and {len(labels) - MOST_TITLES} more" if len(labels) > MOST_TITLES else ""
+    return _on(shown + more, "" if len(sets) > 1 else "".join(sets))
+
+
+def _on(what: str, data: object) -> str:
+    return f"{what} on {data}" if data else what
 
 
 def _numbers(runs: Sequence[RunFiles]) -> Markup:
@@ -98,14 +103,14 @@ def _top(runs: Sequence[RunFiles], groups: Sequence[Arm]) -> dict[str, Any]:
     if len(found) == len(runs) and not any(arm.spread(AVERAGE) for arm in groups):
         told = [(run.name, states(run.fronts, run.gates)) for run in runs]
         if len(told) == 1:
-            return {"verdict": ": ".join(told[0]), "sentences": []}
+            return {"verdict": f"{_on(runs[0].name, runs[0].data.get('name'))}: {told[0][1]}", "sentences": []}
         return {"verdict": f"{len(told)} models; no accuracy was measured", "sentences": told[:MOST_SENTENCES]}
     if len(found) < len(runs) or not all(holds.clauses(own) for _, own in found):
         return {"verdict": _unbroken(verdict(groups)), "sentences": _sentences(groups)}
     if len(runs) == 1:
         ((run, own),) = found
         (word, text), *rest = holds.clauses(own)
-        first = f"{run.name}: {percent(own[0].value)} % right; {word} {text}"
+        first = f"{_on(run.name, run.data.get('name'))}: {percent(own[0].value)} % right; {word} {text}"
         return {"verdict": _unbroken(first), "sentences": [(w.rstrip(":").capitalize(), _unbroken(t)) for w, t in rest]}
     leads = [lead for run, _ in found if (lead := lead_sentence(run.findings, run.name))]
     pairs = [(run.name, _unbroken(holds.sentence(own))) for run, own in found[:MOST_SENTENCES]]

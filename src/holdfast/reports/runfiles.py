@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,7 +23,7 @@ FILES = ("run.yaml", METRICS, "findings.json")
 class RunFiles:
     """One run. What has not been written yet is empty.
 
-    name: the folder's name.
+    name: the folder's name; of an audit, the model's.
     settings: run.yaml without its environment.
     environment: versions, device and command; of an audit, what its findings say of them.
     metrics: one mapping an epoch.
@@ -66,8 +67,9 @@ class RunFiles:
         found = FindingsFile((), {}, {})
         if (folder / "findings.json").exists():
             found = read_findings(folder / "findings.json")
+        audited = str(found.model.get("name") or "") if found.fronts and not settings else ""
         return cls(
-            name=folder.resolve().name,
+            name=audited or folder.resolve().name,
             settings=settings,
             environment=environment if isinstance(environment, dict) else found.run,
             metrics=read_metrics(folder / METRICS),
@@ -84,13 +86,14 @@ def is_run(folder: Path) -> bool:
 
 
 def read_runs(folders: Iterable[str | Path]) -> list[RunFiles]:
-    """The runs in folders: each is a run, or holds runs, at any depth."""
+    """The runs in folders: each is a run, or holds runs, at any depth. Audits of one model go by their folders."""
     runs: dict[Path, RunFiles] = {}
     for folder in map(Path, folders):
         inside = [] if is_run(folder) else sorted({f.parent for name in FILES for f in folder.rglob(name)})
         for path in inside or [folder]:
             runs.setdefault(path.resolve(), RunFiles.read(path))
-    return list(runs.values())
+    names = Counter(run.name for run in runs.values())
+    return [replace(run, name=path.name) if names[run.name] > 1 else run for path, run in runs.items()]
 
 
 def _read_settings(path: Path) -> dict[str, Any]:

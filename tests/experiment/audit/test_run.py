@@ -14,6 +14,7 @@ from holdfast.cli import main
 from holdfast.fronts import FRONTS, Subject
 from holdfast.reports import read_findings
 from holdfast.reports.overview import shown
+from holdfast.reports.runfiles import read_runs
 from holdfast.reports.text import part
 from holdfast.types import Finding
 from tests.experiment.audit.nearest import MODEL, QUICK, answers, table
@@ -48,6 +49,16 @@ def test_the_folder_holds_what_was_measured(folder: Path, capsys: pytest.Capture
     assert "3 of 8 fronts measured" in out
     assert "clean: measured" in err
     assert "clean: measured" not in out
+
+
+def test_a_report_is_headed_by_what_was_audited_on_what(folder: Path) -> None:
+    for out, words in (("a", ["clean"]), ("b", ["groups"])):
+        assert main(["audit", MODEL, *QUICK, "--only", *words, "--quiet", "--out", out]) == 0
+        page = Page(Path(out, "report.html").read_text(encoding="utf-8"))
+        assert ("title", "python-nearest-make on coloured-digits – holdfast") in page.texts
+        (heading,) = [text for tag, text in page.texts if tag == "h1"]
+        assert heading.startswith("python-nearest-make")
+    assert [run.name for run in read_runs(["a", "b"])] == ["a", "b"]
 
 
 @dataclass
