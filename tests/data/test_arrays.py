@@ -119,7 +119,7 @@ def test_without_a_test_split_some_training_samples_serve_and_a_note_says_so(tmp
 
 def test_other_arrays_are_left_alone_and_noted(tmp_path: Path) -> None:
     data = load_arrays(tmp_path, extra=np.array([object()]))
-    assert data.notes == ("arrays left out: extra",)
+    assert data.notes == ("arrays beyond images, labels and groups: extra; an audit takes them with --group",)
 
 
 def test_image_size_resizes_as_pillow_does(tmp_path: Path) -> None:

@@ -29,7 +29,8 @@ def read(path: Path, *, image_size: int | None = None) -> Dataset:
     group_test, classes and group_names (arrays of text). Nothing is unpickled.
     """
     arrays, ignored = unpack(path)
-    notes = [f"arrays left out: {', '.join(map(printable, ignored))}"] if ignored else []
+    others = ", ".join(map(printable, ignored))
+    notes = [f"arrays beyond images, labels and groups: {others}; an audit takes them with --group"] if others else []
     return assemble(arrays, name=printable(path.name), origin=printable(path), image_size=image_size, notes=notes)
 
 
