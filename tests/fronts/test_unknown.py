@@ -123,6 +123,31 @@ def test_foreign_images_take_the_models_size_and_colours() -> None:
     assert set(foreign_images(subject_of(digits), None)) == {"noise"}
 
 
+NUMBERS = tuple(map(str, range(10)))
+
+
+@pytest.mark.parametrize(
+    ("name", "classes", "known"),
+    [
+        ("mnist.npz", NUMBERS, True),
+        ("svhn", NUMBERS, True),
+        ("my-coloured-digits.npz", NUMBERS, True),
+        ("data.npz", NUMBERS, True),
+        ("emnist", (*NUMBERS, "a", "b"), True),
+        ("scans", ("0 - zero", "1 - one", "2", "3", "4", "Five", "six", "seven", "eight", "9"), True),
+        ("fashion_mnist.npz", NUMBERS, False),
+        ("cifar10.npz", NUMBERS, False),
+        ("data.npz", NUMBERS[:9], False),
+        ("photos", ("cat", "dog"), False),
+    ],
+)
+def test_digits_are_foreign_only_to_those_who_do_not_know_them(
+    name: str, classes: tuple[str, ...], known: bool
+) -> None:
+    data = replace(make_data(classes=len(classes)), name=name, classes=classes)
+    assert ("digits" in foreign_images(subject_of(data), None)) != known
+
+
 def test_the_model_is_given_back_and_nothing_is_random() -> None:
     data, model, before = make_data(90), Rows(8, 3).train(), Rows(8, 3)
     first, again = (unknown(subject_of(data, model)) for _ in range(2))

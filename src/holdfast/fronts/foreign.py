@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 import torch
@@ -13,12 +15,16 @@ from holdfast.data import load
 from holdfast.data.resize import resize
 from holdfast.data.splits import Dataset, Split
 from holdfast.detect.seen import Images
+from holdfast.fronts.alignment.classes import simple
 from holdfast.fronts.subject import Subject
 from holdfast.rng import derive
+from holdfast.settings.names import DATA_NAMES
 
 NOISE: Final = "noise"
 """Drawn in the size of the data's images, unlike those that are read: in another size it is other images."""
 MOST_FOREIGN: Final = 1000
+OF_DIGITS: Final = ("digits", "coloured-digits", "mnist", "svhn")
+DIGITS: Final = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 FEWEST: Final = 16
 """Images of a kind that are left when there is little time."""
 
@@ -33,9 +39,22 @@ def foreign_images(subject: Subject, given: Mapping[str, str | Dataset | Images]
         return made
     generator = torch.Generator().manual_seed(derive(seed, "unknown/noise"))
     made[NOISE] = torch.randint(0, 256, (256, *shape), generator=generator).to(torch.uint8)
-    if "digits" not in subject.data.name and subject.data.name not in ("mnist", "svhn"):
+    if not knows_digits(subject.data):
         made["digits"] = _given("digits", shape, seed)
     return made
+
+
+def knows_digits(data: Dataset) -> bool:
+    """Whether digits are, or may be, classes of the data: by the published set it is named after, else by its classes.
+
+    Classes without names are numbered: ten of them may be digits, and what a model knows must not be called foreign.
+    """
+    named = simple(Path(data.name).stem)
+    for known in sorted(DATA_NAMES, key=len, reverse=True):  # fashion-mnist before mnist
+        if re.search(rf"\b{re.escape(simple(known))}\b", named):
+            return known in OF_DIGITS
+    words = {word for name in data.classes for word in simple(name).split()}
+    return all(words & {str(digit), word} for digit, word in enumerate(DIGITS))
 
 
 def cut(count: int, share: float) -> int:
