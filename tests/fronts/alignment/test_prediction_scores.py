@@ -45,6 +45,14 @@ def test_columns_with_a_prefix_are_classes_also_where_no_label_names_them(tmp_pa
     assert torch.equal(found.predictions.correct, LOGITS.argmax(1) == LABELS)
 
 
+def test_probabilities_that_sum_to_one_are_all_classes(tmp_path: Path) -> None:
+    """An answer of a class that no image has is wrong, and not passed over."""
+    labels = ["cat", "dog", "cat", "dog", "cat"]
+    found = read_predictions(file(tmp_path, CLASSES, PROBABILITIES, label=labels))
+    assert found.classes == CLASSES
+    assert bool((found.predictions.logits.argmax(1) == 2).any())
+
+
 def test_numbers_for_labels_fit_columns_in_order_or_nothing_is_guessed(tmp_path: Path) -> None:
     numbers = LABELS.tolist()
     found = read_predictions(file(tmp_path, CLASSES, LOGITS, label=numbers))

@@ -158,6 +158,9 @@ def test_an_image_comes_once_also_without_data(tmp_path: Path) -> None:
     path = write(tmp_path / "p.csv", ["id", "label", "prediction"], rows)
     with pytest.raises(HoldfastError, match="speaks of 1 images more than once"):
         read_predictions(path)
+    hidden = [[i, "(hidden)", "cat", "cat"] for i in range(3)]  # as an audit writes them that was told to redact paths
+    path = write(tmp_path / "h.csv", ["id", "path", "label", "prediction"], hidden)
+    assert len(read_predictions(path).ids) == 3
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:

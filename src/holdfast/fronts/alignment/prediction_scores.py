@@ -62,12 +62,16 @@ def score_columns(names: Sequence[str], wanted: Iterable[str], output: str | Non
 
 
 def classes_of_file(cells: Cells, name: str, output: str | None) -> tuple[str, ...]:
-    """The classes where the file alone says them: columns with a prefix, those that a label names, or the labels."""
-    require("label" in cells.words, f"{name} has no column 'label'; add one, or give the data it belongs to")
+    """The classes where the file alone says them: columns with a prefix, those that a label names, or the labels.
+
+    Columns that sum to one together are classes together, also those without a label: an answer may be one of them.
+    """
     words = {*cells.words["label"], *cells.words.get("prediction", ())} - {""}
     family = score_columns(cells.names, words, output)
     named, numbers = family.named(words), all(word.isdecimal() for word in words)
     if family.prefixed and (named or numbers):
+        return tuple(family.places)
+    if named and decide_kind(torch.from_numpy(cells.scores)[:, list(family.places.values())]) == "probabilities":
         return tuple(family.places)
     if named:
         return tuple(c for c in family.places if c in named or (numbers and c.isdecimal()))
@@ -132,7 +136,7 @@ def read_scores(
 def _note_others(names: Sequence[str], chosen: Sequence[int], notes: list[str]) -> None:
     if others := [column for i, column in enumerate(names) if i not in chosen]:
         notes.append(
-            f"columns of no class left out: {_some(others)}. Where one is, write prob_ or logit_ before all of them"
+            f"columns of no class left out: {_some(others)}; prob_ or logit_ before the names says which are classes"
         )
 
 

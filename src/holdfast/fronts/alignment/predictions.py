@@ -71,7 +71,8 @@ def read_predictions(
     logits, kind = read_scores(cells, classes, name, output=output, class_map=class_map, notes=notes, warnings=warnings)
     if split is None:
         positions = torch.arange(n)
-        _require_once(cells.words.get("path") or cells.words.get("id") or cells.words.get("position") or (), name)
+        said = [cells.words[column] for column in ("id", "path", "position") if column in cells.words]
+        _require_once([row for row in zip(*said, strict=True) if any(row)], name)
         labels = class_indices(cells, "label", classes, name)
         names = tuple(name_order(set(cells.words.get("group", ())) - {""}))
         number = {group: i for i, group in enumerate(names)} | {"": -1}
@@ -98,11 +99,12 @@ def read_predictions(
 
 
 def _classes(cells: Cells, name: str, output: str | None, class_map: ClassMap | str | None) -> tuple[str, ...]:
-    """A class map names the classes too; in order, columns are the labels' and not their names."""
+    """A class map names the classes too; in order, columns are the labels' whatever they are called."""
+    require("label" in cells.words, f"{name} has no column 'label'; add one, or give the data it belongs to")
     if isinstance(class_map, Mapping):
         return tuple(class_map)
     if class_map is not None:
-        return tuple(name_order(set(cells.words.get("label", ())) - {""}))
+        return tuple(name_order(set(cells.words["label"]) - {""}))
     return classes_of_file(cells, name, output)
 
 
