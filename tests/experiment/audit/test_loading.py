@@ -73,6 +73,13 @@ def test_runs_with_other_test_images_are_not_compared(flat: Path, capsys: pytest
     assert main(["audit", "a", "--data-seed", "0", "--data", "flat.npz", *CHEAP, "--out", "out"]) == 2
     assert "a was trained with data_seed 5: with --data-seed 0 it would be measured on" in capsys.readouterr().err
     assert not Path("out").exists()
+    with np.load("flat.npz") as own:
+        np.savez("other.npz", **own)
+    words = ["audit", "a", "--against", "b", "--data", "other.npz", *CHEAP, "--out", "out"]
+    assert main(words) == 2
+    assert "on data that neither was trained on, give --data-seed" in capsys.readouterr().err
+    assert main([*words, "--data-seed", "7"]) == 0
+    assert [row["path"] for row in table(Path("out/a"))] == ids(load("other.npz", data_seed=7).test)
 
 
 def test_runs_with_the_same_test_images_are_compared_whatever_their_seeds(folder: Path) -> None:

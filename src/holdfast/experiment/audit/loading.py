@@ -75,7 +75,7 @@ def terms_of_all(specs: Sequence[str], plan: Plan, open_set: Sets, note: Note) -
     if not runs:
         return [asked(plan)] * len(specs)
     first, usual = next(iter(runs.items()))
-    if (differs := usual.words(asked(plan))) and plan.data_seed is None:
+    if differs := usual.words(asked(plan)):
         note(f"data: loaded as {first} was trained: {differs}")
     told = {} if plan.data_seed is None else {"--data-seed": replace(usual, data_seed=plan.data_seed)}
     _require_one_test({**runs, **told}, plan, open_set)
@@ -110,7 +110,8 @@ def _require_one_test(terms: Mapping[str, Terms], plan: Plan, open_set: Sets) ->
             )
         raise HoldfastError(
             f"{first} was trained with {usual.words(own)} and {other} with {own.words(usual)}: their test images "
-            "differ, and each was trained on some of the other's; audit them one by one, or train both on one split"
+            "differ, and one would be measured on what the other was trained on; audit them one by one or, "
+            "on data that neither was trained on, give --data-seed"
         )
 
 
