@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,17 @@ def test_predictions_alone_are_enough_for_accuracy_and_groups(folder: Path) -> N
     states = {r["name"]: r["state"] for r in read.fronts}
     assert {name for name, state in states.items() if state == "measured"} == {"clean", "groups"}
     assert set(states.values()) == {"measured", "not applicable"}
+
+
+def test_a_class_map_speaks_for_predictions_too(folder: Path) -> None:
+    predicted, labels = answers()
+    Path("p.csv").write_text("\n".join(["prediction", *(f"digit {p}" for p in predicted.tolist())]))
+    Path("map.json").write_text(json.dumps({str(i): f"digit {i}" for i in range(10)}))
+    words = ["audit", "--predictions", "p.csv", "--data", "coloured-digits", "--only", "clean", "--device", "cpu"]
+    assert main([*words, "--out", "a"]) == 2
+    assert main([*words, "--class-map", "map.json", "--out", "b"]) == 0
+    (found,) = [f for f in read_findings("b/findings.json").findings if f.name == "accuracy" and not f.where]
+    assert found.value == pytest.approx((predicted == labels).double().mean().item())
 
 
 def test_a_table_of_samples_is_a_file_of_predictions(folder: Path) -> None:

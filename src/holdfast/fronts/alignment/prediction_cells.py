@@ -38,7 +38,10 @@ class Cells:
 def read_cells(path: str | Path, *, extra: Sequence[str] = ()) -> Cells:
     """A CSV or Parquet file. extra: further columns of words."""
     path = Path(path)
-    require(os.path.isfile(path), f"predictions {printable(path)} do not exist; give a CSV or Parquet file")
+    require(
+        os.path.isfile(path),
+        f"predictions {printable(path)} do not exist, or may not be read; give a CSV or Parquet file",
+    )
     suffix = path.suffix.lower()
     require(suffix in (".csv", ".parquet"), f"predictions {printable(path)} must be .csv or .parquet, not {suffix!r}")
     return _read_csv(path, extra) if suffix == ".csv" else _read_parquet(path, extra)
