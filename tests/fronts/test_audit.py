@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -181,6 +182,10 @@ def test_bad_input_from_python_has_a_sentence(settings: dict[str, Any], message:
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
     with pytest.raises(HoldfastError, match=message):
         audit(**{"model": model, "data": make_data(), "only": ["clean"], "device": "cpu", **settings})
+
+
+def test_whole_numbers_of_numpy_are_numbers() -> None:
+    assert subject(seed=np.int64(3), batch_size=np.int32(8)).seed == 3
 
 
 def test_names_are_checked_and_put_in_order() -> None:

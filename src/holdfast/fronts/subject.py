@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral
 from typing import Final
 
 import torch
@@ -21,7 +22,7 @@ PRECISIONS: Final = ("fp32", "tf32", "bf16", "fp16")
 def check_measuring(batch_size: int, workers: int, seed: int, precision: str) -> None:
     """Refuse what nothing can be measured with."""
     for name, value, least in (("batch_size", batch_size, 1), ("workers", workers, 0), ("seed", seed, 0)):
-        whole = isinstance(value, int) and not isinstance(value, bool)
+        whole = isinstance(value, Integral) and not isinstance(value, bool)  # numpy's are no int
         require(whole and value >= least, f"{name} must be a whole number >= {least}, got {value!r}")
     require(seed < 2**63, f"seed must be in 0..2**63-1, got {seed}")
     if precision not in PRECISIONS:
