@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from holdfast.data import Dataset
+from holdfast.data.hashing import hash_data
 from holdfast.data.splits import FileSplit
 from holdfast.errors import require
 from holdfast.experiment.audit.columns import FILES, OWN, Columns, columns_of
-from holdfast.experiment.audit.files import hash_data
 from holdfast.experiment.audit.loading import Sets, Terms, asked, load_as, opener, terms_of_all
 from holdfast.experiment.audit.plan import Note, Plan
 from holdfast.experiment.audit.told import told_subject
@@ -223,7 +223,7 @@ def _data_record(data: Dataset, subject: Subject) -> dict[str, Any]:
         "shape": list(subject.split.shape),
         "classes": list(subject.data.classes),
         "group_names": list(data.group_names),
-        **hash_data(data),
+        **hash_data(data, (data.test, data.train)),
     }
 
 
