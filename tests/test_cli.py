@@ -45,6 +45,19 @@ def test_a_runs_own_settings_repeat_it(tmp_path: Path) -> None:
     assert (first / "model.safetensors").read_bytes() == (again / "model.safetensors").read_bytes()
 
 
+def test_a_restartable_command_says_whether_it_starts_or_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(tmp_path / "run")
+    words = ["train", *(word for word in QUICK if word != "--quiet"), "--batch-size", "512", "--resume", "--out", out]
+    assert main(words) == 0
+    assert f"no run in {out} yet; starting one" in said(capsys)[1]
+    assert main(words) == 0
+    again = said(capsys)[1]
+    assert "starting one" not in again
+    assert "continuing at step 3" in again
+
+
 def test_flags_win_over_the_file_and_the_file_over_the_recipe(tmp_path: Path) -> None:
     config = tmp_path / "mine.yaml"
     config.write_text("epochs: 7\nlr: 1e-2\nascent: {name: fsam, rho: 0.3}\n")
@@ -86,6 +99,16 @@ def test_printed_settings_are_settings(tmp_path: Path, capsys: pytest.CaptureFix
         (["data", "make", "corrupted-cifar10", "--data", "mnist", "--out", "a.npz"], "data mnist"),
         (["data", "make", "fashion-anomalies", "--conflict", "0.1", "--out", "a"], "conflict 0.1"),
         (["train", "--batch-size", "2", "--accumulate", "3"], "accumulate (3) cannot exceed batch_size (2)"),
+        (
+            ["train", "--resume", "--out", "r"],
+            "no run in r; correct --out, or say what to train there (--data",
+        ),
+        (["train", "--resume", "--out", "r", "--device", "cpu"], "no run in r; correct --out"),
+        (["train", "--resume", "--overwrite", *QUICK], "resume and overwrite exclude each other"),
+        (["train", "--out", "", *QUICK], "out must name a folder, got ''"),
+        (["train", "--out", "r" * 300, *QUICK], "File name too long"),
+        (["train", "--resume", "--out", "r" * 300], "File name too long"),
+        (["train", "--weights", "w" * 300, *QUICK], "File name too long"),
         (["train", "--config", "missing.yaml"], "cannot read settings from missing.yaml"),
         (["train", "--model", "resnet1", *QUICK], "unknown model 'resnet1'; did you mean"),
         (["train", "--weights", "no.pth", *QUICK], "no.pth"),

@@ -30,7 +30,7 @@ BOTTOM = LINES[-1]
 SIDEWAYS = {("settings", "errors"), ("files", "errors")}
 
 # What `import holdfast` and `holdfast --help` load: nothing here may pull torch in as it is imported.
-QUICK = {"__init__", "cli", "types", "errors", "settings"}
+QUICK = {"__init__", "cli", "types", "errors", "files", "settings"}
 QUICK_LIBRARIES = {"tyro", "rich", "yaml"}
 
 

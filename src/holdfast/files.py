@@ -35,3 +35,13 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):  # what went wrong first is the news
             temporary.unlink(missing_ok=True)
+
+
+def exists(path: Path) -> bool:
+    """``Path.exists``, but where that cannot be told (a folder that may not be searched, a name longer than the system
+    allows) the error says so.
+    """
+    try:
+        return path.exists()
+    except OSError as error:
+        raise HoldfastError(f"cannot look at {path}: {error.strerror}; correct the path, or its permissions") from error

@@ -13,7 +13,7 @@ from holdfast.errors import HoldfastError
 from holdfast.settings import TrainSettings, build, flatten, read_yaml
 from holdfast.settings.names import CONFLICT, DATA_NAMES, MADE_WITH_A_SHORTCUT
 from holdfast.settings.study import make_plan
-from holdfast.train.folder import RunFolder, read_settings
+from holdfast.train.folder import claim, read_settings
 
 OLD = {"data": "bar", "conflict": 0.05, "epochs": 3, "lr": 0.05}
 """What a run of BAR recorded while 0.05 was the default for all data."""
@@ -53,7 +53,8 @@ def test_a_run_of_an_older_version_loads_and_goes_on(tmp_path: Path) -> None:
     record = written(tmp_path / "run.yaml", OLD | {"environment": {"holdfast": "0.1.0"}})
     settings = read_settings(record)
     assert (settings.data.name, settings.data.conflict) == ("bar", None)
-    RunFolder(tmp_path).open(build(TrainSettings, {"data": "bar", "epochs": 3}).resolved(), resume=True)
+    with claim(tmp_path, resume=True) as folder:
+        folder.open(build(TrainSettings, {"data": "bar", "epochs": 3}).resolved(), "hash")
 
 
 def test_a_value_that_an_older_version_recorded_and_did_not_use_is_overlooked(tmp_path: Path) -> None:

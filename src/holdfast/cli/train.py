@@ -9,6 +9,8 @@ from typing import Annotated, Any
 from tyro.conf import OmitArgPrefixes, arg
 
 from holdfast.cli.common import narrate, parse, peek, require_data, say
+from holdfast.errors import require
+from holdfast.files import exists
 from holdfast.settings import AscentSettings, MethodSettings, TrainSettings, build, flatten, layered, read_yaml
 from holdfast.settings.hints import Unset
 
@@ -20,9 +22,10 @@ class RunOptions:
     out: Unset[str] = None
     """The run folder (default: runs/DATA-MODEL-METHOD-seedN)."""
     resume: bool = False
-    """Continue the run in --out; its settings are taken from there."""
+    """Continue the run in --out; its settings are taken from there. Where there is none, one is started if --data,
+    --recipe, --config or --method says of what."""
     overwrite: bool = False
-    """Replace the run in --out."""
+    """Replace the run in --out; it is kept until the new one has a checkpoint."""
     recipe: Unset[str] = None
     """Named settings ('holdfast list recipes')."""
     config: Unset[str] = None
@@ -43,8 +46,10 @@ def train(words: list[str]) -> int:
 
         print(yaml.safe_dump(flatten(settings), sort_keys=False), end="")
         return 0
+    out = default_out(settings) if options.out is None else options.out
+    if options.resume:
+        _check_resume(out, words)
     require_data(settings.data.name)
-    out = Path(options.out or default_out(settings))
 
     from holdfast.experiment.run import run
     from holdfast.reports import findings_table
@@ -64,8 +69,19 @@ def train(words: list[str]) -> int:
         return 128 + stopped.signum
     measured = [f for f in files.findings if f.n or "reason" not in f.evidence]  # not what the data has nothing of
     Console().print(findings_table(measured))
-    say(f"report: {out / 'report.html'}")
+    say(f"report: {Path(out) / 'report.html'}")
     return 0
+
+
+def _check_resume(out: str, words: list[str]) -> None:
+    """Refuse to train something unasked where there is nothing to continue."""
+    if any(exists(Path(out) / name) for name in ("run.yaml", "checkpoint")):
+        return
+    require(
+        any(peek(words, flag) is not None for flag in ("--data", "--recipe", "--config", "--method")),
+        f"no run in {out}; correct --out, or say what to train there (--data, --recipe or --config)",
+    )
+    narrate(f"no run in {out} yet; starting one")
 
 
 def parse_train(words: list[str]) -> tuple[TrainSettings, RunOptions]:
@@ -78,7 +94,7 @@ def parse_train(words: list[str]) -> tuple[TrainSettings, RunOptions]:
     if config := peek(words, "--config"):
         layers.append(read_yaml(Path(config)))
     out = peek(words, "--out")
-    if "--resume" in words and out and (Path(out) / "run.yaml").exists():
+    if "--resume" in words and out and exists(Path(out) / "run.yaml"):
         layers.append(read_yaml(Path(out) / "run.yaml"))
     if data := peek(words, "--data"):
         layers.append({"data": data})

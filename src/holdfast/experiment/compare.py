@@ -27,12 +27,13 @@ from holdfast.reports import RunFiles, read_runs, write_findings, write_report
 from holdfast.reports.paired import BASELINE, COMPARED, ROLE, against
 from holdfast.reports.runfiles import is_run
 from holdfast.reports.summary import Arm
-from holdfast.settings import TrainSettings, build, flatten, layered, read_yaml
+from holdfast.settings import TrainSettings, build, layered, read_yaml
 from holdfast.settings.study import Axes, Cell, Plan, make_plan
 from holdfast.train.api import load_data, resolve_device
 from holdfast.train.engine import selection_score
 from holdfast.train.evaluate import predict
-from holdfast.train.folder import MAY_CHANGE, read_settings
+from holdfast.train.folder import RunFolder, changed_settings
+from holdfast.train.lock import InUse
 from holdfast.train.progress import Progress, make_progress
 
 Rule = Literal["val-average", "val-worst-class"]
@@ -134,8 +135,10 @@ def carry_out(
             run(job, folder, resume=not overwrite, overwrite=overwrite, progress=progress)
         except HoldfastError as error:
             # Extreme values may diverge: that is a result. What already the baseline cannot do is a mistake.
-            if cell is plan.baseline:
+            if cell is plan.baseline or isinstance(error, InUse):
                 raise
+            if overwrite:  # a run that was to be replaced is none of this comparison
+                RunFolder(folder).clear()
             failed[folder.name] = str(error)
             progress.note(f"{folder.name} failed: {error}")
         require(
@@ -178,12 +181,11 @@ def _require_same(folder: Path, settings: TrainSettings) -> None:
     """Refuse, before anything runs, to mix in a run that was trained with other settings."""
     if not (folder / "run.yaml").exists():
         return
-    old, new = flatten(read_settings(folder / "run.yaml")), flatten(settings.resolved())
-    differing = [f"{k}: {old[k]} -> {new[k]}" for k in new if old[k] != new[k] and k not in MAY_CHANGE]
+    changed = changed_settings(folder, settings)
     require(
-        not differing,
-        f"{folder} was trained with other settings ({'; '.join(differing)}); choose another --out, "
-        "or train all anew with --overwrite",
+        not changed,
+        f"{folder} was trained with other settings ({changed}); choose another --out, or train all anew with "
+        "--overwrite",
     )
 
 

@@ -9,6 +9,7 @@ from holdfast.fronts import audit
 from holdfast.reports import RunFiles, write_findings, write_report
 from holdfast.settings import TrainSettings
 from holdfast.train import train
+from holdfast.train.folder import claim
 from holdfast.train.progress import Progress
 
 FRONTS_OF_A_RUN = ("clean", "groups")
@@ -17,31 +18,32 @@ FRONTS_OF_A_RUN = ("clean", "groups")
 
 def run(
     settings: TrainSettings,
-    out: Path,
+    out: str | Path,
     *,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> RunFiles:
     """Fill a run folder: weights, metrics, findings on the test set, and the report."""
-    result = train(settings, out=out, resume=resume, overwrite=overwrite, progress=progress, start=start(settings))
-    data, loop = result.data, settings.loop
-    if data.test is not None:
-        findings = audit(
-            result.model,
-            data,
-            only=FRONTS_OF_A_RUN,
-            device=loop.device,
-            batch_size=loop.batch_size,
-            precision=loop.precision,
-            seed=loop.seed,
-        )
-        write_findings(
-            out / "findings.json",
-            findings,
-            model={"name": settings.model.name, "run": out.name},
-            data={"name": data.name, "split": "test", "n": len(data.test), "classes": list(data.classes)},
-        )
-    files = RunFiles.read(out)
-    write_report([files], out / "report.html")
+    with claim(out, resume=resume, overwrite=overwrite) as folder:
+        result = train(settings, out=folder, progress=progress, start=start(settings))
+        data, loop = result.data, settings.loop
+        if data.test is not None:
+            findings = audit(
+                result.model,
+                data,
+                only=FRONTS_OF_A_RUN,
+                device=loop.device,
+                batch_size=loop.batch_size,
+                precision=loop.precision,
+                seed=loop.seed,
+            )
+            write_findings(
+                folder.path / "findings.json",
+                findings,
+                model={"name": settings.model.name, "run": folder.path.name},
+                data={"name": data.name, "split": "test", "n": len(data.test), "classes": list(data.classes)},
+            )
+        files = RunFiles.read(folder.path)
+        write_report([files], folder.path / "report.html")
     return files

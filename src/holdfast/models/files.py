@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from holdfast.errors import HoldfastError, require
+from holdfast.files import exists
 from holdfast.models.raw import reason
 
 PICKLED = (".pth", ".pt", ".bin", ".ckpt", ".tar")
@@ -23,7 +24,7 @@ NESTS = ("state_dict", "model", "model_state", "model_state_dict")
 def read_tensors(path: str | Path) -> dict[str, Tensor]:
     """The named tensors of a .safetensors file, or of a .pth file under torch's tensors-only unpickler."""
     path = Path(path)
-    require(path.exists(), f"weights {path} do not exist; give --weights a .safetensors or .pth file")
+    require(exists(path), f"weights {path} do not exist; give --weights a .safetensors or .pth file")
     require(path.is_file(), f"weights {path} is a folder; give a file, such as {path / 'model.safetensors'}")
     if path.suffix == ".safetensors":
         return _read_safetensors(path)

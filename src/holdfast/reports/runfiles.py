@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -89,11 +89,16 @@ def read_runs(folders: Iterable[str | Path]) -> list[RunFiles]:
     """The runs in folders: each is a run, or holds runs, at any depth. Audits of one model go by their folders."""
     runs: dict[Path, RunFiles] = {}
     for folder in map(Path, folders):
-        inside = [] if is_run(folder) else sorted({f.parent for name in FILES for f in folder.rglob(name)})
+        inside = [] if is_run(folder) else sorted({f.parent for name in FILES for f in _visible(folder, name)})
         for path in inside or [folder]:
             runs.setdefault(path.resolve(), RunFiles.read(path))
     names = Counter(run.name for run in runs.values())
     return [replace(run, name=path.name) if names[run.name] > 1 else run for path, run in runs.items()]
+
+
+def _visible(folder: Path, name: str) -> Iterator[Path]:
+    """Files of that name at any depth, but in no hidden folder: there waits what a training is about to replace."""
+    return (f for f in folder.rglob(name) if not any(p.startswith(".") for p in f.relative_to(folder).parts))
 
 
 def _read_settings(path: Path) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from torch import nn
 
 from holdfast.data import Dataset, load
 from holdfast.data.few import few_labels
+from holdfast.data.hashing import hash_data
 from holdfast.data.statistics import channel_statistics
 from holdfast.errors import HoldfastError, require
 from holdfast.methods import Context, Method
@@ -19,7 +21,7 @@ from holdfast.models import Built, ModelCard, build_model, save_model
 from holdfast.rng import derive
 from holdfast.settings import MethodSettings, TrainSettings, build
 from holdfast.train.engine import Trainer
-from holdfast.train.folder import RunFolder
+from holdfast.train.folder import RunFolder, claim
 from holdfast.train.progress import Progress, make_progress
 from holdfast.train.sinks import TensorBoardSink
 
@@ -87,7 +89,7 @@ def train(
     *,
     data: Dataset | None = None,
     model: nn.Module | None = None,
-    out: str | Path | None = None,
+    out: str | Path | RunFolder | None = None,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress | None = None,
@@ -95,6 +97,7 @@ def train(
 ) -> FitResult:
     """Train with resolved settings. Data and model may be given ready-made; else the settings name them.
 
+    out: the run folder; or one that the caller has claimed, to go on working in it.
     start: where to begin from; not asked when a checkpoint is there to go on from.
     """
     progress = progress or Progress()
@@ -105,33 +108,31 @@ def train(
         f"capture on needs a CUDA device, and the device is {device}; use --capture auto",
     )
     settings = settings.resolved()
-    folder = RunFolder(Path(out)) if out is not None else None
-    if folder is not None and not (resume or overwrite):
-        folder.require_free()
     require(
         settings.model.pretrain == "none" or start is not None,
         f"pretrain {settings.model.pretrain} is what 'holdfast train' and holdfast.experiment.run do before training",
     )
-    data = data or load_data(settings)
-    require(
-        not loop.select.startswith("val-") or data.val is not None,
-        f"select {loop.select} needs a validation set; hold one out with --val 0.1",
-    )
-    require(loop.select != "oracle-test" or data.test is not None, "select oracle-test needs a test set")
-    for note in data.notes:
-        progress.note(note)
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.manual_seed(derive(loop.seed, "weights"))
-        mean, std = channel_statistics(data.train)
-        make_model = _model_factory(settings, data, mean, std, progress)
-        built = make_model() if model is None else None
-        network = built.model if built is not None else model
-        assert network is not None
-        objective = _make_method(settings.method, data, loop.epochs, make_model)
-        if folder is not None:
-            folder.open(settings, resume=resume)
-        sinks = (TensorBoardSink(folder.path),) if folder is not None and loop.tensorboard else ()
-        try:
+    with _claimed(out, resume=resume, overwrite=overwrite) as folder:
+        data = data or load_data(settings)
+        require(
+            not loop.select.startswith("val-") or data.val is not None,
+            f"select {loop.select} needs a validation set; hold one out with --val 0.1",
+        )
+        require(loop.select != "oracle-test" or data.test is not None, "select oracle-test needs a test set")
+        for note in data.notes:
+            progress.note(note)
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            torch.manual_seed(derive(loop.seed, "weights"))
+            mean, std = channel_statistics(data.train)
+            make_model = _model_factory(settings, data, mean, std, progress)
+            built = make_model() if model is None else None
+            network = built.model if built is not None else model
+            assert network is not None
+            objective = _make_method(settings.method, data, loop.epochs, make_model)
+            if folder is not None:
+                splits = (data.train, data.val, data.test, data.unlabeled)
+                folder.open(settings, hash_data(data, splits)["hash"])
+            sinks = (TensorBoardSink(folder.path),) if folder is not None and loop.tensorboard else ()
             if start is not None and (folder is None or folder.checkpoints.newest is None):
                 progress.note(f"pretraining ({settings.model.pretrain}) on images without labels")
                 start(network, data, device)
@@ -141,24 +142,29 @@ def train(
             )
             with progress:
                 trainer.run()
-        except HoldfastError:
-            if folder is not None and folder.checkpoints.newest is None:
-                folder.abandon()
-            raise
-    network.eval()
-    if folder is not None and built is not None:
-        card = ModelCard(
-            name=built.name,
-            num_classes=data.num_classes,
-            classes=data.classes,
-            in_channels=data.shape[0],
-            image_size=data.shape[1:],
-            mean=mean,
-            std=std,
-            group_names=data.group_names,
-        )
-        save_model(folder.path, network, card=card)
+        network.eval()
+        if folder is not None and built is not None:
+            card = ModelCard(
+                name=built.name,
+                num_classes=data.num_classes,
+                classes=data.classes,
+                in_channels=data.shape[0],
+                image_size=data.shape[1:],
+                mean=mean,
+                std=std,
+                group_names=data.group_names,
+            )
+            save_model(folder.path, network, card=card)
     return FitResult(network, data, settings, tuple(trainer.history), folder.path if folder else None, objective)
+
+
+def _claimed(
+    out: str | Path | RunFolder | None, *, resume: bool, overwrite: bool
+) -> AbstractContextManager[RunFolder | None]:
+    """The run folder, claimed for the training unless the caller has done so."""
+    if out is None or isinstance(out, RunFolder):
+        return nullcontext(out)
+    return claim(out, resume=resume, overwrite=overwrite)
 
 
 def load_data(settings: TrainSettings) -> Dataset:

@@ -111,8 +111,10 @@ class Trainer:
             note=self.progress.note,
         )
         if resumed is not None:
-            now.load_state_dict(resumed["stage"])
-            self._restore_generators(resumed)
+            assert self.folder is not None
+            with self.folder.checkpoints.fitting():
+                now.load_state_dict(resumed["stage"])
+                self._restore_generators(resumed)
         done = self.at.epoch * now.steps_per_epoch + self.at.batch
         self.progress.begin(stage.name, stage.epochs, now.steps_per_epoch, done)
         return now
@@ -257,7 +259,7 @@ class Trainer:
         if self.folder is None:
             return
         cuda = {"cuda": torch.cuda.get_rng_state(self.device)} if self.device.type == "cuda" else {}
-        self.folder.checkpoints.save(
+        self.folder.save(
             self.at.step,
             {
                 "position": vars(self.at),
@@ -277,11 +279,12 @@ class Trainer:
         state = self.folder.checkpoints.load() if self.folder is not None else None
         if self.folder is None or state is None:
             return None
-        self.at = Position(**state["position"])
-        self.history, self.best = state["history"], state["best"]
-        self.model.load_state_dict(state["model"])
-        self.method.load_state_dict(state["method"])
-        self.meters.load_state_dict(state["meters"])
+        with self.folder.checkpoints.fitting():
+            self.at = Position(**state["position"])
+            self.history, self.best = state["history"], state["best"]
+            self.model.load_state_dict(state["model"])
+            self.method.load_state_dict(state["method"])
+            self.meters.load_state_dict(state["meters"])
         self.folder.rewrite_metrics(self.history)
         self.progress.note(f"continuing at step {self.at.step}")
         return state

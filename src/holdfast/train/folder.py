@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,73 +17,134 @@ import torch
 import yaml
 
 import holdfast
-from holdfast.errors import HoldfastError
-from holdfast.files import write_atomic
+from holdfast.errors import HoldfastError, require
+from holdfast.files import exists, write_atomic
 from holdfast.settings import TrainSettings, build, flatten, read_yaml
 from holdfast.train.checkpoint import Checkpoints
+from holdfast.train.lock import locked
 
-OWNED = ("run.yaml", "metrics.jsonl", "model.safetensors", "model.json", "findings.json", "report.html")
-"""Files a run writes; nothing else in a folder is ever touched."""
+OWNED = (
+    "checkpoint",
+    "tensorboard",
+    "metrics.jsonl",
+    "model.safetensors",
+    "model.json",
+    "findings.json",
+    "report.html",
+    "run.yaml",
+)
+"""What a run writes; nothing else in a folder is ever touched. Set aside in this order, put back in reverse: wherever a
+process dies, run.yaml says whether all was set aside, and a checkpoint beside ``ASIDE`` is one of the new run."""
+
+ASIDE = ".replaced"
+"""Where a run waits that another is to replace, until that has a checkpoint of its own."""
 
 MAY_CHANGE = frozenset({"root", "loader", "workers", "device", "capture", "compile", "tensorboard", "checkpoint_every"})
 """Settings that may differ when a run is continued: they do not change what is computed."""
 
 
 class RunFolder:
-    """A folder that holds one run."""
+    """A folder that holds one run; ``claim`` gives one that may be written into."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, *, resume: bool = False) -> None:
+        self.path, self.resume = path, resume
         self.checkpoints = Checkpoints(path / "checkpoint")
-        self._made_here = not path.exists()
+        self._aside = path / ASIDE
+        self._began = False
 
     @property
     def used(self) -> bool:
-        return any((self.path / name).exists() for name in OWNED) or self.checkpoints.folder.exists()
+        return any(exists(self.path / name) for name in OWNED)
 
-    def require_free(self) -> None:
-        """Refuse a folder that holds a run."""
-        if self.used:
-            raise HoldfastError(
-                f"{self.path} already holds a run; continue it with --resume, replace it with --overwrite, "
-                "or choose another --out"
-            )
-
-    def open(self, settings: TrainSettings, *, resume: bool) -> None:
-        """Claim the folder for these settings: continue what is there, or replace it."""
+    def open(self, settings: TrainSettings, data_hash: str) -> None:
+        """Begin a run in place of what is there; or, to continue that, see that it was begun alike."""
         try:
-            if not resume:
-                self.clear()
-            self.path.mkdir(parents=True, exist_ok=True)
-            if resume and (self.path / "run.yaml").exists():
-                self._require_same(settings)
+            if self.resume and self.used:
+                self._require_same(settings, data_hash)
+                if self.checkpoints.newest is None:  # it starts over, and so do its metrics
+                    (self.path / "metrics.jsonl").unlink(missing_ok=True)
             else:
-                content = flatten(settings) | {"environment": environment()}
-                write_atomic(self.path / "run.yaml", yaml.safe_dump(content, sort_keys=False).encode())
+                self._begin(settings, data_hash)
         except OSError as error:
-            raise HoldfastError(f"cannot write to {self.path}: {error.strerror}; choose another --out") from error
+            raise _unwritable(self.path, error) from error
 
-    def _require_same(self, settings: TrainSettings) -> None:
-        old, new = flatten(read_settings(self.path / "run.yaml")), flatten(settings)
-        changed = [f"{k}: {old[k]} -> {new[k]}" for k in new if old[k] != new[k] and k not in MAY_CHANGE]
-        if changed:
-            raise HoldfastError(
-                f"{self.path} was started with other settings ({'; '.join(changed)}); continue it with its own "
-                "(--resume and --out alone), or start anew with --overwrite"
-            )
+    def _begin(self, settings: TrainSettings, data_hash: str) -> None:
+        self._began = True
+        if self.used:
+            self._set_aside()
+        content = flatten(settings) | {"environment": environment() | {"data_sha256": data_hash}}
+        write_atomic(self.path / "run.yaml", yaml.safe_dump(content, sort_keys=False).encode())
+
+    def _require_same(self, settings: TrainSettings, data_hash: str) -> None:
+        changed = changed_settings(self.path, settings)
+        require(
+            not changed,
+            f"{self.path} was started with other settings ({changed}); continue it with its own "
+            "(--resume and --out alone), or start anew with --overwrite",
+        )
+        recorded = yaml.safe_load((self.path / "run.yaml").read_bytes()).get("environment") or {}
+        require(
+            recorded.get("data_sha256", data_hash) == data_hash,
+            f"the data has changed since {self.path} was started; put it back, or start anew with --overwrite",
+        )
+
+    def require_usable(self, *, overwrite: bool) -> None:
+        """Refuse a folder whose run would be lost, or cannot be continued."""
+        if not self.used or overwrite:
+            return
+        require(
+            self.resume,
+            f"{self.path} already holds a run; continue it with --resume, replace it with --overwrite, "
+            "or choose another --out",
+        )
+        require(
+            exists(self.path / "run.yaml"),
+            f"{self.path} has no run.yaml, so it is not known what to continue; put it back, or start anew with "
+            "--overwrite",
+        )
+        require(
+            self.checkpoints.newest is not None or not exists(self.path / "model.safetensors"),
+            f"{self.path} holds a trained model but no checkpoint to continue from; keep it as it is and choose "
+            "another --out, or start anew with --overwrite",
+        )
+
+    def save(self, step: int, state: Mapping[str, Any]) -> None:
+        """A checkpoint; from the first on, a run that this one replaces is gone."""
+        self.checkpoints.save(step, state)
+        if self._aside.exists():
+            shutil.rmtree(self._aside, ignore_errors=True)
+
+    def _set_aside(self) -> None:
+        self._aside.mkdir()
+        for name in OWNED:
+            if (self.path / name).exists():
+                (self.path / name).rename(self._aside / name)
+
+    def put_back(self) -> None:
+        """Undo a replacement that came to nothing, also one of a process that died."""
+        if not exists(self._aside):
+            return
+        if self.checkpoints.newest is None:
+            if (self._aside / "run.yaml").exists():
+                self.clear()
+            for name in reversed(OWNED):
+                if (self._aside / name).exists():
+                    (self._aside / name).rename(self.path / name)
+        shutil.rmtree(self._aside)
 
     def clear(self) -> None:
         """Remove what a run wrote here."""
         for name in OWNED:
-            (self.path / name).unlink(missing_ok=True)
-        for name in ("checkpoint", "tensorboard"):
-            shutil.rmtree(self.path / name, ignore_errors=True)
+            if (self.path / name).is_dir():
+                shutil.rmtree(self.path / name, ignore_errors=True)
+            else:
+                (self.path / name).unlink(missing_ok=True)
 
     def abandon(self) -> None:
-        """After a failure before the first checkpoint: leave nothing half-written."""
-        self.clear()
-        if self._made_here and self.path.exists() and not any(self.path.iterdir()):
-            self.path.rmdir()
+        """After a failure: a run that has no checkpoint yet leaves the folder as it found it."""
+        if self._began and self.checkpoints.newest is None:
+            with suppress(OSError):  # what went wrong first is the news; the next claim puts back what is left
+                self.put_back() if self._aside.exists() else self.clear()
 
     def rewrite_metrics(self, records: Iterable[Mapping[str, Any]]) -> None:
         """All metrics so far; what a killed process wrote after its last checkpoint is dropped."""
@@ -94,8 +157,53 @@ class RunFolder:
                 file.write(json.dumps(record) + "\n")
         except OSError as error:
             raise HoldfastError(
-                f"cannot write to {self.path}: {error.strerror}; free some room, then continue with --resume"
+                f"cannot write to {self.path}: {error.strerror}; {self.checkpoints.remedy_for_no_room}"
             ) from error
+
+
+@contextmanager
+def claim(path: str | Path, *, resume: bool = False, overwrite: bool = False) -> Iterator[RunFolder]:
+    """A run folder that is this process's alone, to continue its run, to replace it, or to fill an empty one.
+
+    Should the block fail before the first checkpoint, the folder is left as it was found.
+    """
+    require(not (resume and overwrite), "resume and overwrite exclude each other; give one of them")
+    require(
+        isinstance(path, (str, os.PathLike)) and os.fspath(path) != "",
+        f"out must name a folder, got {path!r}; give one such as 'runs/mine'",
+    )
+    folder = RunFolder(Path(path), resume=resume)
+    missing = [place for place in (folder.path, *folder.path.parents) if not exists(place)]
+    with ExitStack() as undo:
+        undo.callback(_remove_empty, missing)
+        try:
+            folder.path.mkdir(parents=True, exist_ok=True)
+            undo.enter_context(locked(folder.path))
+            folder.put_back()
+            folder.require_usable(overwrite=overwrite)
+        except OSError as error:
+            raise _unwritable(folder.path, error) from error
+        try:
+            yield folder
+        except BaseException:
+            folder.abandon()
+            raise
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    with suppress(OSError):
+        for folder in folders:
+            folder.rmdir()
+
+
+def _unwritable(folder: Path, error: OSError) -> HoldfastError:
+    return HoldfastError(f"cannot write to {folder}: {error.strerror}; choose another --out")
+
+
+def changed_settings(run: Path, settings: TrainSettings) -> str:
+    """What would be computed differently from the run in a folder, in words; empty where nothing would."""
+    old, new = flatten(read_settings(run / "run.yaml")), flatten(settings.resolved())
+    return "; ".join(f"{k}: {old[k]} -> {new[k]}" for k in new if old[k] != new[k] and k not in MAY_CHANGE)
 
 
 def read_settings(path: Path) -> TrainSettings:

@@ -1,0 +1,280 @@
+"""A run folder belongs to one process, and a run in it is lost only to a better one."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from torch import Tensor, nn
+
+from holdfast.data import ArraySplit, Dataset
+from holdfast.errors import HoldfastError
+from holdfast.train import fit
+from holdfast.train.folder import ASIDE, claim
+from holdfast.train.lock import InUse
+from tests.conftest import make_data
+
+QUICK = {"device": "cpu", "batch_size": 16, "epochs": 2}
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+class Breaks(nn.Module):
+    """Works for some calls, then fails as code of others may."""
+
+    def __init__(self, error: Exception, calls: int = 0) -> None:
+        super().__init__()
+        self.layer, self.error, self.left = nn.Linear(64, 3), error, calls
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.left -= self.training
+        if self.left < 0:
+            raise self.error
+        return self.layer(x.flatten(1))
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> Path:
+    out = tmp_path / "run"
+    fit(make_data(), out=out, tensorboard=True, **QUICK)
+    (out / "notes.txt").write_text("mine")
+    return out
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"lr": 1e30, "clip": None},
+        {"data": "nowhere.npz"},
+        {"model": "resnet1"},
+        {"select": "val-average"},
+        {"model": Breaks(ZeroDivisionError("a bug"))},
+        {"model": Breaks(KeyboardInterrupt())},
+        {"model": Breaks(ZeroDivisionError("a bug"), calls=4)},
+    ],
+    ids=lambda bad: next(iter(bad)),
+)
+def test_a_run_outlives_the_failure_of_what_was_to_replace_it(bad: dict[str, object], finished: Path) -> None:
+    before = content(finished)
+    data = bad.get("data", make_data())
+    with pytest.raises((HoldfastError, ZeroDivisionError, KeyboardInterrupt)):
+        fit(data, out=finished, overwrite=True, **{**QUICK, **{k: v for k, v in bad.items() if k != "data"}})
+    assert content(finished) == before
+
+
+def test_a_run_is_gone_when_its_successor_has_a_checkpoint(finished: Path) -> None:
+    before = content(finished)
+    with pytest.raises(ZeroDivisionError):
+        fit(make_data(), out=finished, overwrite=True, model=Breaks(ZeroDivisionError(), calls=9), **QUICK)
+    after = content(finished)
+    assert [p for p in after if p.startswith("checkpoint")] == ["checkpoint/step-000000006/state.pt"]
+    assert not any(p.startswith(ASIDE) for p in after)
+    assert after["run.yaml"] != before["run.yaml"]
+    assert "model.safetensors" not in after
+    assert after["notes.txt"] == b"mine"
+
+
+def test_an_error_of_others_leaves_no_stub(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError):
+        fit(make_data(), out=tmp_path / "run", model=Breaks(ZeroDivisionError("a bug")), **QUICK)
+    assert list(tmp_path.iterdir()) == []
+
+
+DYING = """
+import os, signal, sys
+from pathlib import Path
+from holdfast.cli import main
+count, real = int(sys.argv[1]), Path.rename
+def deadly(self, target):
+    global count
+    count -= 1
+    if count < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return real(self, target)
+Path.rename = deadly
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moved", [0, 1, 3, 7])
+def test_a_kill_while_a_run_is_set_aside_loses_nothing(moved: int, tmp_path: Path) -> None:
+    """Up to the seventh rename an old file moves; the eighth would put the first new checkpoint in place."""
+    out = tmp_path / "run"
+    fit("digits", out=out, **{**QUICK, "epochs": 1, "batch_size": 512})
+    before = content(out)
+    for name in ("findings.json", "report.html"):
+        (out / name).write_text(name)
+        before[name] = name.encode()
+    words = ["train", "--data", "digits", "--device", "cpu", "--epochs", "1", "--overwrite", "--out", str(out)]
+    command = [sys.executable, "-c", DYING, str(moved), *words]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": "src"}, capture_output=True, check=False)
+    assert done.returncode == -signal.SIGKILL
+    with pytest.raises(HoldfastError, match="already holds a run"):
+        fit("digits", out=out, **QUICK)
+    assert content(out) == before
+
+
+HOLDING = """
+import sys, time
+from holdfast.train.folder import claim
+with claim(sys.argv[1]):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_folder_is_one_processs_until_that_ends_however(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    command = [sys.executable, "-c", HOLDING, str(out)]
+    holder = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": "src"}, stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    for more in ({}, {"resume": True}, {"overwrite": True}):
+        with pytest.raises(InUse, match=f"run is in use by process {holder.pid} on .*; wait until it has ended, or"):
+            fit(make_data(), out=out, **QUICK, **more)
+    holder.kill()
+    holder.communicate()
+    fit(make_data(), out=out, **QUICK)
+    assert not (out / ".lock").exists()
+
+
+def test_a_worker_that_outlives_its_process_does_not_hold_the_folder(tmp_path: Path) -> None:
+    with claim(tmp_path / "run"):
+        worker = os.fork()
+        if worker == 0:
+            signal.pause()
+    try:
+        with claim(tmp_path / "run"):
+            pass
+    finally:
+        os.kill(worker, signal.SIGKILL)
+        os.waitpid(worker, 0)
+
+
+def altered(data: Dataset, part: str) -> Dataset:
+    split = getattr(data, part)
+    assert isinstance(split, ArraySplit)
+    images = split.images.clone()
+    images[-1, 0, 0, 0] += 1
+    return replace(data, **{part: replace(split, images=images)})
+
+
+@pytest.mark.parametrize("part", ["train", "test"])
+def test_a_run_is_not_continued_on_other_data(part: str, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    fit(make_data(), out=out, **QUICK)
+    before = content(out)
+    with pytest.raises(HoldfastError, match="the data has changed since .*run was started; put it back.*--over"):
+        fit(altered(make_data(), part), out=out, resume=True, **QUICK)
+    assert content(out) == before
+    fit(make_data(), out=out, resume=True, **QUICK)
+
+
+def test_a_run_of_an_older_version_is_continued_on_trust(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    fit(make_data(), out=out, **QUICK)
+    record = yaml.safe_load((out / "run.yaml").read_text())
+    del record["environment"]["data_sha256"]
+    (out / "run.yaml").write_text(yaml.safe_dump(record))
+    fit(altered(make_data(), "train"), out=out, resume=True, **QUICK)
+
+
+@pytest.mark.parametrize("lost", ["run.yaml", "checkpoint"])
+def test_what_cannot_be_continued_is_refused_and_kept(lost: str, finished: Path) -> None:
+    (finished / lost).rename(finished.parent / lost)
+    before = content(finished)
+    with pytest.raises(HoldfastError, match=r"has no run.yaml|holds a trained model but no checkpoint"):
+        fit(make_data(), out=finished, resume=True, **QUICK)
+    assert content(finished) == before
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_starts_over(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    fit(make_data(), out=out, **QUICK)
+    for path in (out / "model.safetensors", out / "model.json", next(out.glob("checkpoint/*/state.pt"))):
+        path.unlink()
+    next(out.glob("checkpoint/*")).rmdir()
+    fit(make_data(), out=out, resume=True, **QUICK)
+    assert len((out / "metrics.jsonl").read_text().splitlines()) == 2
+
+
+class Wide(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.Linear(width, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.net(x)
+        return out
+
+
+def test_a_checkpoint_of_another_model_is_named(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    fit(make_data(), model=Wide(4), out=out, **QUICK)
+    before = content(out)
+    with pytest.raises(HoldfastError, match=r"step-0+12 does not fit this model.*size mismatch.*--overwrite"):
+        fit(make_data(), model=Wide(5), out=out, resume=True, **QUICK)
+    assert content(out) == before
+
+
+def test_a_checkpoint_with_a_part_missing_is_named(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    fit(make_data(), out=out, **QUICK)
+    path = next(out.glob("checkpoint/*/state.pt"))
+    state = torch.load(path, weights_only=True)
+    del state["method"]
+    torch.save(state, path)
+    with pytest.raises(HoldfastError, match=r"does not fit this model and method: 'method'"):
+        fit(make_data(), out=out, resume=True, **QUICK)
+
+
+def test_no_room_says_continue_only_where_there_is_something_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: object, **kwargs: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    out = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "save", full)
+        with pytest.raises(HoldfastError, match="No space left on device; free some room.*then start again$"):
+            fit(make_data(), out=out, **QUICK)
+    assert not out.exists()
+
+
+def test_a_folder_that_may_not_be_searched_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Path.exists raises for everyone but root."""
+    real = os.stat
+
+    def stat(path: object, *args: object, **kwargs: object) -> os.stat_result:
+        if str(path).startswith(str(tmp_path / "closed")):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real(path, *args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "stat", stat)
+    with pytest.raises(HoldfastError, match=r"cannot look at .*closed/run: Permission denied; correct the path"):
+        fit(make_data(), out=tmp_path / "closed/run", **QUICK)
+
+
+@pytest.mark.parametrize("out", ["", 5])
+def test_a_folder_must_have_a_name(out: object) -> None:
+    with pytest.raises(HoldfastError, match=f"out must name a folder, got {out!r}; give one such as"):
+        fit(make_data(), out=out, **QUICK)  # type: ignore[arg-type]
+
+
+def test_resume_and_overwrite_exclude_each_other(finished: Path) -> None:
+    before = content(finished)
+    with pytest.raises(HoldfastError, match="resume and overwrite exclude each other"):
+        fit(make_data(), out=finished, resume=True, overwrite=True, **QUICK)
+    assert content(finished) == before
