@@ -305,6 +305,63 @@ def test_pretraining_is_not_left_out_in_silence(model: str | nn.Module) -> None:
         fit(make_data(), model=model, pretrain="rotation", **PLAIN)
 
 
+class Pair(nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x, x
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (
+            Linear,
+            r"model must be a name such as 'convnet', or a module \(make one of this class\), got <class .*Linear",
+        ),
+        (5, "model must be a name such as 'convnet', or a module, got 5"),
+        (None, "or a module, got None"),
+        (["convnet"], r"or a module, got \['convnet'\]"),
+        (lambda x: x, "or a module, got <function"),
+        ("", "unknown model ''"),
+        (
+            Linear(classes=4),
+            r"this Linear must give logits of shape \(2, 3\) for 2 images of 3 classes, and gives \(2, 4\)",
+        ),
+        (Linear(inputs=9), r"this Linear cannot take images of shape \(1, 8, 8\) \(C, H, W\): .*mat1 and mat2"),
+        (Pair(), "and gives tuple; change its last layer"),
+        (nn.Sequential(nn.AdaptiveAvgPool2d((1, 3)), nn.Flatten()), "this Sequential has no parameter to train"),
+    ],
+)
+def test_what_is_no_model_for_the_data_is_refused(model: object, message: str) -> None:
+    with pytest.raises(HoldfastError, match=message):
+        fit(make_data(), model=model, **PLAIN)  # type: ignore[arg-type]
+
+
+def test_a_module_is_looked_at_without_changing_what_it_becomes() -> None:
+    torch.manual_seed(0)
+    lazy, plain = nn.Sequential(nn.Flatten(), nn.LazyLinear(3)), Linear()
+    before = copy.deepcopy(plain)
+    assert fit(make_data(), model=lazy, **PLAIN).model is lazy
+    assert fit(make_data(), model=plain, lr=0.0, **PLAIN).model is plain
+    assert same_weights(before, plain)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"data": None}, "data must be a name, a path or a loaded set, got NoneType"),
+        ({"data": (torch.zeros(2), torch.zeros(2))}, "a loaded set, got tuple; holdfast.data.load makes one"),
+        ({"optimizer": "sgdd"}, "unknown optimizer 'sgdd'; did you mean 'sgd'"),
+        ({"schedule": 7}, "unknown schedule 7; known: constant"),
+        ({"batch_size": 0}, "batch_size must be >= 1, got 0"),
+        ({"epochs": None}, "epochs must be a whole number, got None"),
+    ],
+)
+def test_wrong_values_are_named(settings: dict[str, object], message: str) -> None:
+    given = {"data": make_data(), **PLAIN, **settings}
+    with pytest.raises(HoldfastError, match=message):
+        fit(given.pop("data"), **given)  # type: ignore[arg-type]
+
+
 def test_unknown_settings_and_devices_are_refused_with_a_hint() -> None:
     with pytest.raises(HoldfastError, match="unknown settings key 'epoch'; did you mean 'epochs'"):
         fit(make_data(), epoch=3)

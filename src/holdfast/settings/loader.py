@@ -13,8 +13,12 @@ from holdfast.errors import HoldfastError, unknown
 T = TypeVar("T")
 
 
-def build(settings: type[T], values: Mapping[str, Any], *, base: T | None = None, where: str = "settings") -> T:
+def build(
+    settings: type[T], values: Mapping[str, Any], *, base: T | None = None, where: str = "settings", group: str = "name"
+) -> T:
     """Settings of the given type from flat values; what is not named comes from ``base`` or the defaults.
+
+    group: what the field ``name`` is called outside.
 
     >>> from holdfast.settings.training import TrainSettings
     >>> build(TrainSettings, {"optimizer": "adam", "lr": "1e-3"}).optimizer.lr
@@ -38,9 +42,9 @@ def build(settings: type[T], values: Mapping[str, Any], *, base: T | None = None
             own = {inner: values[outer] for outer, (group, inner) in leaves.items()
                    if group == f.name and outer in values}  # fmt: skip
             old = getattr(base, f.name) if base is not None else None
-            made[f.name] = build(kind, own, base=old, where=where)  # type: ignore[arg-type]
+            made[f.name] = build(kind, own, base=old, where=where, group=f.name)  # type: ignore[arg-type]
         elif f.name in values:
-            made[f.name] = convert(values[f.name], kind, f.name)
+            made[f.name] = convert(values[f.name], kind, group if f.name == "name" else f.name)
         if f.name not in made and base is not None:
             made[f.name] = getattr(base, f.name)
     return settings(**made)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +18,12 @@ from holdfast.data.hashing import hash_data
 from holdfast.data.statistics import channel_statistics
 from holdfast.errors import HoldfastError, require
 from holdfast.methods import Context, Method
-from holdfast.models import Built, ModelCard, build_model, save_model
+from holdfast.models import Built, ModelCard, save_model
 from holdfast.rng import derive
 from holdfast.settings import MethodSettings, TrainSettings, build
 from holdfast.train.engine import Trainer
 from holdfast.train.folder import RunFolder, claim
+from holdfast.train.network import check_module, model_factory
 from holdfast.train.progress import Progress, make_progress
 from holdfast.train.sinks import TensorBoardSink
 
@@ -62,6 +64,15 @@ def fit(
     images in [0, 1] to logits. out: the run folder; without one nothing is written. All other settings have the
     names and defaults of ``holdfast train``'s flags.
     """
+    require(
+        isinstance(data, (str, os.PathLike, Dataset)),
+        f"data must be a name, a path or a loaded set, got {type(data).__name__}; holdfast.data.load makes one",
+    )
+    require(
+        isinstance(model, (str, nn.Module)),
+        f"model must be a name such as 'convnet', or a module{' (make one of this class)' * isinstance(model, type)}, "
+        f"got {model!r}",
+    )
     named: dict[str, Any] = {"method": method, **settings}
     if isinstance(data, Dataset):
         unused = ", ".join(f"{name} {settings[name]}" for name in READING if name in settings)
@@ -124,10 +135,12 @@ def train(
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             torch.manual_seed(derive(loop.seed, "weights"))
             mean, std = channel_statistics(data.train)
-            make_model = _model_factory(settings, data, mean, std, progress)
+            make_model = model_factory(settings, data, mean, std, progress)
             built = make_model() if model is None else None
             network = built.model if built is not None else model
             assert network is not None
+            if built is None:
+                check_module(network, data, device)
             objective = _make_method(settings.method, data, loop.epochs, make_model)
             if folder is not None:
                 splits = (data.train, data.val, data.test, data.unlabeled)
@@ -204,33 +217,6 @@ def resolve_device(name: str) -> torch.device:
     else:
         require(device.type == "cpu", f"device {name!r} is not supported; use cpu or cuda")
     return device
-
-
-def _model_factory(
-    settings: TrainSettings, data: Dataset, mean: Sequence[float], std: Sequence[float], progress: Progress
-) -> Callable[[], Built]:
-    """What makes the network and, for methods that need one, an auxiliary network like it."""
-    channels, height, width = data.shape
-    said: set[str] = set()
-
-    def make() -> Built:
-        built = build_model(
-            settings.model.name,
-            num_classes=data.num_classes,
-            in_channels=channels,
-            image_size=(height, width),
-            mean=mean,
-            std=std,
-            pretrained=settings.model.pretrained,
-            weights=settings.model.weights,
-        )
-        for note in built.notes:
-            if note not in said:
-                progress.note(note)
-                said.add(note)
-        return built
-
-    return make
 
 
 def _make_method(settings: MethodSettings, data: Dataset, epochs: int, make_model: Callable[[], Built]) -> Method:

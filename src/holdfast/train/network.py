@@ -1,0 +1,66 @@
+"""The network that is trained: built by name, or brought along."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.borrow import evaluating
+from holdfast.data import Dataset
+from holdfast.data.augment import to_float
+from holdfast.errors import HoldfastError, require
+from holdfast.models import Built, build_model
+from holdfast.settings import TrainSettings
+from holdfast.train.progress import Progress
+
+
+def model_factory(
+    settings: TrainSettings, data: Dataset, mean: Sequence[float], std: Sequence[float], progress: Progress
+) -> Callable[[], Built]:
+    """What makes the network and, for methods that need one, an auxiliary network like it."""
+    channels, height, width = data.shape
+    said: set[str] = set()
+
+    def make() -> Built:
+        built = build_model(
+            settings.model.name,
+            num_classes=data.num_classes,
+            in_channels=channels,
+            image_size=(height, width),
+            mean=mean,
+            std=std,
+            pretrained=settings.model.pretrained,
+            weights=settings.model.weights,
+        )
+        for note in built.notes:
+            if note not in said:
+                progress.note(note)
+                said.add(note)
+        return built
+
+    return make
+
+
+def check_module(model: nn.Module, data: Dataset, device: torch.device) -> None:
+    """Bring a module of the caller's to the device, and refuse one that gives no logits of the data's classes."""
+    images = to_float(data.train.read(torch.arange(min(2, len(data.train)))).to(device))
+    try:
+        with torch.no_grad(), evaluating(model.to(device)):
+            outputs = model(images)
+    except RuntimeError as error:
+        raise HoldfastError(
+            f"this {type(model).__name__} cannot take images of shape {data.shape} (C, H, W): {error}; give a model "
+            "that does, or other images with image_size"
+        ) from error
+    got = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+    require(
+        got == (len(images), data.num_classes),
+        f"this {type(model).__name__} must give logits of shape {(len(images), data.num_classes)} for {len(images)} "
+        f"images of {data.num_classes} classes, and gives {got}; change its last layer",
+    )
+    require(
+        any(p.requires_grad for p in model.parameters()),
+        f"this {type(model).__name__} has no parameter to train; let some require a gradient",
+    )
