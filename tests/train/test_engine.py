@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import math
 from dataclasses import dataclass
 from typing import ClassVar
@@ -20,7 +21,7 @@ from holdfast.train import fit, train
 from holdfast.train.average import WeightAverage
 from holdfast.train.schedule import rate_factor
 from holdfast.types import Batch, View, Views
-from tests.conftest import flat_weights, make_data, same_weights
+from tests.conftest import SignalAt, flat_weights, make_data, same_weights
 
 PLAIN = {"device": "cpu", "batch_size": 16, "epochs": 3, "schedule": "constant", "weight_decay": 1e-3}
 
@@ -232,7 +233,6 @@ def test_an_auxiliary_model_descends_beside_the_main_one() -> None:
 @pytest.mark.usefixtures("_registered")
 def test_auxiliary_and_staged_methods_resume_identically(tmp_path) -> None:
     from holdfast.train import Interrupted
-    from tests.conftest import SignalAt
 
     for name in ("test-auxiliary", "test-two-stages"):
         settings = build(TrainSettings, {"method": name, "optimizer": "adam", **PLAIN})
@@ -257,6 +257,53 @@ def test_a_loss_that_is_not_finite_stops_with_its_step_and_keeps_the_last_good_c
     else:
         assert "the last good checkpoint is" in str(error.value)
         assert [p.name for p in (out / "checkpoint").iterdir()] == ["step-000000006"]
+
+
+class Explodes(Linear):
+    """The gradient of one step is infinite, though its loss is not; or the logits outside of training are."""
+
+    def __init__(self, at: int = 0, *, outside: float = 1.0) -> None:
+        super().__init__()
+        self.left, self.outside = at, outside
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits = super().forward(x)
+        if not self.training:
+            return logits * self.outside
+        self.left -= 1
+        if self.left == 0:
+            logits.register_hook(lambda gradient: gradient * math.inf)
+        return logits
+
+
+@pytest.mark.parametrize("step", [12, 18])
+@pytest.mark.parametrize("more", [{}, {"ema": 0.5}, {"eval_every": 0}, {"checkpoint_every": 2}])
+def test_a_last_step_that_diverges_is_neither_saved_nor_the_end(step: int, more: dict[str, float], tmp_path) -> None:
+    """Six steps an epoch, three epochs: the last step of an epoch, whose loss is still finite, ruins the weights."""
+    out = tmp_path / "run"
+    with pytest.raises(HoldfastError, match=rf"the weights are not finite after step {step};.*lower --lr"):
+        fit(make_data(), model=Explodes(step), out=out, **PLAIN, **more)
+    good = step - 6 if more.get("checkpoint_every") != 2 else (step - 6) // 12 * 12
+    assert [p.name for p in out.glob("checkpoint/*")] == ([f"step-{good:09d}"] if good else [])
+    for path in out.glob("checkpoint/*/state.pt"):
+        assert all(v.isfinite().all() for v in torch.load(path, weights_only=True)["model"].values())
+    lines = (out / "metrics.jsonl").read_text().splitlines() if good else []
+    assert len(lines) == (step // 6 - 1 if good else 0)
+    for line in lines:
+        json.loads(line, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+
+
+def test_a_signal_does_not_save_weights_that_are_not_finite(tmp_path) -> None:
+    settings = build(TrainSettings, PLAIN)
+    with pytest.raises(HoldfastError, match="the weights are not finite after step 8; the last good checkpoint"):
+        train(settings, data=make_data(), model=Explodes(8), out=tmp_path / "run", progress=SignalAt(8))
+    assert [p.name for p in (tmp_path / "run/checkpoint").iterdir()] == ["step-000000006"]
+
+
+@pytest.mark.parametrize("outside", [math.inf, math.nan])
+def test_a_test_loss_that_is_not_finite_ends_the_training(outside: float) -> None:
+    with pytest.raises(HoldfastError, match="the loss on the test set is (nan|inf) after step 6; no checkpoint"):
+        fit(make_data(), model=Explodes(outside=outside), **PLAIN)
 
 
 def test_selection_keeps_the_best_epoch_not_the_last() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -149,7 +150,8 @@ class Trainer:
         return zip(*(loader.batches(order, start=at.batch) for order in orders), strict=True)
 
     def _end_epoch(self, seconds: float, images: int, *, final: bool) -> None:
-        """Record, evaluate, select, save."""
+        """Record, evaluate, select, save; nothing of a training that has diverged is recorded or saved."""
+        self._require_finite_weights()
         loop, now, reading = self.settings.loop, self.now, self.meters.read()
         self.at.epoch += 1
         self.at.batch = 0
@@ -187,7 +189,10 @@ class Trainer:
             if split is None or (name == "test" and self.data.val is not None and rule != "oracle-test"):
                 continue
             seen = self._predict(model, split)
-            measured |= {f"{name}_accuracy": seen.accuracy, f"{name}_loss": float(seen.losses.mean())}
+            loss = float(seen.losses.mean())
+            if not math.isfinite(loss):
+                raise self._diverged(f"the loss on the {name} set is {loss} after step {self.at.step}")
+            measured |= {f"{name}_accuracy": seen.accuracy, f"{name}_loss": loss}
             if select and rule != "last" and name == ("test" if rule == "oracle-test" else "val"):
                 score = selection_score(rule, seen)
                 if not self.best or score > self.best["score"]:
@@ -240,17 +245,28 @@ class Trainer:
     def _require_finite(self) -> None:
         bad = self.meters.read().bad_step
         if bad:
-            good = self.folder.checkpoints.newest if self.folder is not None else None
-            kept = f"the last good checkpoint is {good}" if good else "no checkpoint was written before it"
-            raise HoldfastError(
-                f"the loss is not finite at step {bad}; {kept}; try a lower --lr "
-                f"(now {self.settings.optimizer.peak_lr:g}), --clip 1, or another --precision"
-            )
+            raise self._diverged(f"the loss is not finite at step {bad}")
+
+    def _require_finite_weights(self) -> None:
+        """A loss is measured before its step: what the last step did shows in the weights alone."""
+        networks = (self.now.trainee, self.now.evaluated, self.method)
+        values = {id(v): v for network in networks for v in network.state_dict().values() if v.is_floating_point()}
+        if values and not torch.stack([value.isfinite().all() for value in values.values()]).all():
+            raise self._diverged(f"the weights are not finite after step {self.at.step}")
+
+    def _diverged(self, what: str) -> HoldfastError:
+        good = self.folder.checkpoints.newest if self.folder is not None else None
+        kept = f"the last good checkpoint is {good}" if good else "no checkpoint was written before it"
+        return HoldfastError(
+            f"{what}; {kept}; try a lower --lr (now {self.settings.optimizer.peak_lr:g}), --clip 1, or another "
+            "--precision"
+        )
 
     def _leave(self) -> None:
         """Save and end, because a signal asked for it."""
         assert self.stop.signum is not None
         self._require_finite()
+        self._require_finite_weights()
         self._save()
         where = f"; continue with --resume --out {self.folder.path}" if self.folder else ""
         raise Interrupted(self.stop.signum, f"stopped at step {self.at.step}{where}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import shutil
@@ -148,13 +149,13 @@ class RunFolder:
 
     def rewrite_metrics(self, records: Iterable[Mapping[str, Any]]) -> None:
         """All metrics so far; what a killed process wrote after its last checkpoint is dropped."""
-        content = "".join(json.dumps(record) + "\n" for record in records)
+        content = "".join(map(_line, records))
         write_atomic(self.path / "metrics.jsonl", content.encode())
 
     def append_metrics(self, record: Mapping[str, Any]) -> None:
         try:
             with open(self.path / "metrics.jsonl", "a", encoding="utf-8") as file:
-                file.write(json.dumps(record) + "\n")
+                file.write(_line(record))
         except OSError as error:
             raise HoldfastError(
                 f"cannot write to {self.path}: {error.strerror}; {self.checkpoints.remedy_for_no_room}"
@@ -188,6 +189,16 @@ def claim(path: str | Path, *, resume: bool = False, overwrite: bool = False) ->
         except BaseException:
             folder.abandon()
             raise
+
+
+def _line(record: Mapping[str, Any]) -> str:
+    """A record as a line of JSON, which knows no number that is not finite: null stands for it.
+
+    >>> _line({"ascent_norm": math.inf, "epoch": 1})
+    '{"ascent_norm": null, "epoch": 1}\\n'
+    """
+    plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in record.items()}
+    return json.dumps(plain, allow_nan=False) + "\n"
 
 
 def _remove_empty(folders: Iterable[Path]) -> None:
