@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -119,8 +120,10 @@ def test_step_returns_the_loss_at_the_unmoved_weights() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"rho": -0.1}, "rho must be >= 0, got -0.1"),
-        ({"sigma": -1.0}, "sigma must be >= 0, got -1.0"),
+        ({"rho": -0.1}, "rho must be >= 0 and finite, got -0.1"),
+        ({"rho": math.inf}, "rho must be >= 0 and finite, got inf"),
+        ({"sigma": -1.0}, "sigma must be >= 0 and finite, got -1.0"),
+        ({"sigma": math.inf}, "sigma must be >= 0 and finite, got inf"),
         ({"lmbda": 1.0}, "lmbda must be in [0, 1), got 1.0"),
         ({"lmbda": -0.1}, "lmbda must be in [0, 1), got -0.1"),
         ({"adaptive": True, "metric": Fisher()}, "adaptive and metric (Fisher(eta=1.0)) exclude each other"),
@@ -130,6 +133,13 @@ def test_bad_settings_are_named(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(HoldfastError) as caught:
         SAM(make_net().parameters(), SGD, lr=0.1, **settings)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("eta", [-1.0, math.inf, math.nan])
+@pytest.mark.parametrize("metric", [Adaptive, Fisher])
+def test_a_bad_eta_is_named(metric: type[Adaptive | Fisher], eta: float) -> None:
+    with pytest.raises(HoldfastError, match=f"eta must be >= 0 and finite, got {eta}"):
+        metric(eta)
 
 
 @pytest.mark.parametrize(("name", "value"), [("rho", -0.1), ("sigma", -1.0), ("lmbda", 1.0)])

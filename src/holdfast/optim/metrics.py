@@ -11,6 +11,7 @@ from typing import Protocol
 import torch
 
 from holdfast.optim.lists import Tensors
+from holdfast.optim.refusals import require_eta
 
 
 class Metric(Protocol):
@@ -40,6 +41,9 @@ class Adaptive:
     eta: float = 0.0
     vectors: bool = True
 
+    def __post_init__(self) -> None:
+        require_eta(self.eta)
+
     def scale(self, weights: Tensors, gradients: Tensors, direction: Tensors) -> tuple[Tensors, Tensors]:
         t = list(torch._foreach_abs(weights))
         if self.eta:
@@ -55,6 +59,9 @@ class Fisher:
     """T² = 1 / (1 + eta·g²): Fisher SAM, shorter steps where the gradient is large."""
 
     eta: float = 1.0
+
+    def __post_init__(self) -> None:
+        require_eta(self.eta)
 
     def scale(self, weights: Tensors, gradients: Tensors, direction: Tensors) -> tuple[Tensors, Tensors]:
         squared = list(torch._foreach_mul(gradients, [g.conj() for g in gradients]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from typing import Any
 
 from torch import Tensor
@@ -16,9 +17,13 @@ OWN = ("rho", "sigma", "lmbda")
 
 def require_settings(given: dict[str, Any]) -> None:
     rho, sigma, lmbda = given.get("rho", 0.0), given.get("sigma", 0.0), given.get("lmbda", 0.0)
-    require(isinstance(rho, Tensor) or rho >= 0, f"rho must be >= 0, got {rho}")
-    require(sigma >= 0, f"sigma must be >= 0, got {sigma}")
+    require(isinstance(rho, Tensor) or 0 <= rho < math.inf, f"rho must be >= 0 and finite, got {rho}")
+    require(0 <= sigma < math.inf, f"sigma must be >= 0 and finite, got {sigma}")
     require(0 <= lmbda < 1, f"lmbda must be in [0, 1), got {lmbda}")
+
+
+def require_eta(eta: float) -> None:
+    require(0 <= eta < math.inf, f"eta must be >= 0 and finite, got {eta}")
 
 
 def require_descent(base_optimizer: type[Optimizer]) -> None:

@@ -51,7 +51,11 @@ class Sam(AscentSettings):
     """How the radius moves over the training, from rho to 0."""
 
     def __post_init__(self) -> None:
-        require(self.rho >= 0, f"rho must be >= 0, got {self.rho}")
+        for name in ("rho", "eta", "sigma"):  # whichever of them the ascent has
+            value = getattr(self, name, 0.0)
+            require(value >= 0, f"{name} must be >= 0, got {value}")
+        lmbda = getattr(self, "lmbda", 0.0)
+        require(0 <= lmbda < 1, f"lmbda must be in [0, 1), got {lmbda}")
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ A group's ``name`` is spelled as the group itself: ``settings.optimizer.name`` i
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
@@ -13,6 +14,7 @@ from tyro.conf import OmitArgPrefixes, Suppress, arg
 from holdfast.errors import require
 from holdfast.settings.ascents import AscentSettings, NoAscent
 from holdfast.settings.hints import Several, Unset
+from holdfast.settings.loader import flatten
 from holdfast.settings.methods import Erm, MethodSettings
 from holdfast.settings.names import CONFLICT, check_conflict, takes_conflict
 
@@ -156,8 +158,8 @@ class ScheduleSettings:
         require(self.step_size >= 1, f"step_size must be >= 1, got {self.step_size}")
         require(self.gamma > 0, f"gamma must be > 0, got {self.gamma}")
         require(
-            list(self.milestones) == sorted(self.milestones),
-            f"milestones must rise, got {self.milestones}",
+            list(self.milestones) == sorted(self.milestones) and all(epoch >= 1 for epoch in self.milestones),
+            f"milestones must rise from 1 on, got {self.milestones}",
         )
 
 
@@ -219,6 +221,16 @@ class TrainSettings:
     schedule: OmitArgPrefixes[ScheduleSettings] = field(default_factory=ScheduleSettings)
     augment: OmitArgPrefixes[AugmentSettings] = field(default_factory=AugmentSettings)
     loop: OmitArgPrefixes[LoopSettings] = field(default_factory=LoopSettings)
+
+    def __post_init__(self) -> None:
+        # Here for every group and method alike: an infinity passes most of their own bounds.
+        for name, value in flatten(self).items():
+            own = {f"{name}.{inner}": v for inner, v in value.items()} if isinstance(value, dict) else {name: value}
+            for key, found in own.items():
+                numbers = found if isinstance(found, list) else [found]
+                require(
+                    all(math.isfinite(n) for n in numbers if isinstance(n, float)), f"{key} must be finite, got {found}"
+                )
 
     def resolved(self) -> TrainSettings:
         """With the values that defaults stand for, as a run records them: two ways to ask for the same are equal."""

@@ -85,7 +85,8 @@ class Jtt(MethodSettings):
 
     def __post_init__(self) -> None:
         require(self.first_epochs >= 1, f"first_epochs must be >= 1, got {self.first_epochs}")
-        require(self.up >= 1, f"up must be >= 1, got {self.up}")
+        # An epoch's order holds each repeat: beyond this, memory ends before any epoch does.
+        require(1 <= self.up <= 10_000, f"up must be in 1..10000, got {self.up}")
 
 
 @dataclass(frozen=True)
