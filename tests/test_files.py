@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
 from holdfast.errors import HoldfastError
-from holdfast.files import replacing, write_atomic
+from holdfast.files import exists, reading, replacing, write_atomic
 
 
 def test_content_arrives_whole_in_folders_that_are_made(tmp_path: Path) -> None:
@@ -72,3 +73,14 @@ def test_a_full_disk_is_named_with_the_reason(tmp_path: Path) -> None:
     ):
         full.write(b"1")
     assert not path.exists()
+
+
+def test_what_cannot_be_looked_at_is_named(tmp_path: Path) -> None:
+    assert exists(tmp_path)
+    assert not exists(tmp_path / "missing")
+    with pytest.raises(HoldfastError, match="cannot read .*aaa: File name too long; correct the path, or its permiss"):
+        exists(tmp_path / ("a" * 300))
+    with pytest.raises(HoldfastError, match="cannot read closed/x: Permission denied; correct"), reading():
+        raise PermissionError(errno.EACCES, "Permission denied", "closed/x")
+    with pytest.raises(HoldfastError, match="cannot read no address; correct"), reading():
+        raise OSError("no address")

@@ -37,11 +37,19 @@ def replacing(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
-def exists(path: Path) -> bool:
-    """``Path.exists``, but where that cannot be told (a folder that may not be searched, a name longer than the system
-    allows) the error says so.
+@contextmanager
+def reading() -> Iterator[None]:
+    """Around looking at files: what the system refuses (a folder that may not be searched, a name longer than it
+    allows) is named, with the remedy.
     """
     try:
-        return path.exists()
+        yield
     except OSError as error:
-        raise HoldfastError(f"cannot look at {path}: {error.strerror}; correct the path, or its permissions") from error
+        what = f"{error.filename}: {error.strerror}" if error.filename is not None else str(error)
+        raise HoldfastError(f"cannot read {what}; correct the path, or its permissions") from error
+
+
+def exists(path: Path) -> bool:
+    """``Path.exists``; where that cannot be told, an error says why."""
+    with reading():
+        return path.exists()

@@ -23,6 +23,9 @@ from holdfast.settings import TrainSettings, build
 from holdfast.settings.study import Cell, make_plan
 from holdfast.train import Interrupted
 from holdfast.train.api import load_data
+from holdfast.train.engine import Trainer
+from holdfast.train.folder import claim
+from holdfast.train.lock import InUse
 from tests.conftest import Heard, SignalAt
 
 BASE: dict[str, Any] = {
@@ -159,6 +162,34 @@ def test_a_cell_that_fails_leaves_the_others(tmp_path: Path) -> None:
     assert "nothing is held out" in found.why
     assert found.baseline.spread(AVERAGE) is not None
     assert found.baseline.spread(CONFLICTING) is not None
+
+
+@pytest.mark.parametrize("name", ["erm-seed0", "erm-lr0.01-seed0"])
+def test_a_cell_that_another_process_trains_is_no_failed_one(name: str, tmp_path: Path) -> None:
+    base = {**BASE, "epochs": 1, "method": "erm", "val": 0.0}
+    with claim(tmp_path / name), pytest.raises(InUse, match=f"{name} is in use by process .*; wait until it has ended"):
+        compare(out=tmp_path, **base, vary={"lr": [0.01]}, seeds=1, progress=False)
+    assert not (tmp_path / "comparison.json").exists()
+
+
+def test_a_cell_that_fails_is_not_stood_in_for_by_its_predecessor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = {**BASE, "epochs": 1, "method": "erm", "val": 0.0}
+    asked = {"vary": {"lr": [0.01]}, "seeds": 1, "progress": False}
+    assert len(compare(out=tmp_path, **base, **asked).arms) == 2
+    real = Trainer.run
+
+    def fails(self: Trainer) -> None:
+        if self.settings.optimizer.lr == 0.01:
+            raise HoldfastError("diverged")
+        real(self)
+
+    monkeypatch.setattr(Trainer, "run", fails)
+    again = compare(out=tmp_path, **base, **asked, overwrite=True)
+    assert list(again.failed) == ["erm-lr0.01-seed0"]
+    assert [arm.label for arm in again.arms] == ["erm"]
+    assert [run.name for run in read_runs([tmp_path])] == ["erm-seed0"]
 
 
 def test_folder_names_are_safe_and_never_shared() -> None:

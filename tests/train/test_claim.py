@@ -263,7 +263,7 @@ def test_a_folder_that_may_not_be_searched_is_named(tmp_path: Path, monkeypatch:
         return real(path, *args, **kwargs)  # type: ignore[arg-type]
 
     monkeypatch.setattr(os, "stat", stat)
-    with pytest.raises(HoldfastError, match=r"cannot look at .*closed/run: Permission denied; correct the path"):
+    with pytest.raises(HoldfastError, match=r"cannot read .*closed/run: Permission denied; correct the path"):
         fit(make_data(), out=tmp_path / "closed/run", **QUICK)
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from holdfast.data.heaps import open_pictures
 from holdfast.data.splits import Dataset, Split
 from holdfast.errors import require
+from holdfast.files import reading
 from holdfast.rng import derive
 
 REST = "rest"
@@ -39,7 +40,8 @@ def few_labels(
         )
         others = data.train.subset(lost.nonzero().flatten()) if lost.any() else None
     else:
-        others = unlabeled if not isinstance(unlabeled, str) else open_pictures(unlabeled, root=root, shape=data.shape)
+        with reading():
+            others = open_pictures(unlabeled, root=root, shape=data.shape) if isinstance(unlabeled, str) else unlabeled
         require(
             others.shape == data.shape,
             f"unlabelled images have shape (C, H, W) {others.shape} and those of {data.name} {data.shape}; "

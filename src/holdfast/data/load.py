@@ -8,11 +8,11 @@ from pathlib import Path
 from holdfast.data.layouts.filenames import Rules
 from holdfast.data.listing import Listing, open_files
 from holdfast.data.options import Options, at_home
-from holdfast.data.printable import printable
 from holdfast.data.sources import find
 from holdfast.data.splits import Dataset, Split, hold_out
 from holdfast.data.validate import find_problems, refuse
-from holdfast.errors import HoldfastError, require
+from holdfast.errors import require
+from holdfast.files import reading
 from holdfast.rng import derive
 from holdfast.settings.names import CONFLICT, check_conflict
 
@@ -61,14 +61,9 @@ def load(
         conflict=CONFLICT if conflict is None else conflict,
         seed=data_seed,
     )
-    try:
+    with reading():
         found = find(name_or_path, Rules(names=names, label=label, group=group))(options)
         data = open_files(found, image_size, training=training) if isinstance(found, Listing) else found
-    except OSError as error:
-        where = error.filename or name_or_path
-        raise HoldfastError(
-            f"cannot read {printable(where)}: {error.strerror or error}; check who may read it"
-        ) from error
     splits: dict[str, Split | None] = {"train": data.train, "val": data.val, "test": data.test}
     labels = {k: s.labels for k, s in splits.items() if s is not None}
     refuse(find_problems(data.classes, labels, least=least_classes, training=training), data.name)

@@ -12,6 +12,7 @@ from typing import Any, Self
 import yaml
 
 from holdfast.errors import HoldfastError
+from holdfast.files import reading
 from holdfast.reports.findings import FindingsFile, read_findings
 from holdfast.types import Finding
 
@@ -82,7 +83,8 @@ class RunFiles:
 
 
 def is_run(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in FILES)
+    with reading():
+        return any((folder / name).is_file() for name in FILES)
 
 
 def read_runs(folders: Iterable[str | Path]) -> list[RunFiles]:
