@@ -392,6 +392,10 @@ def test_a_module_is_looked_at_without_changing_what_it_becomes() -> None:
     assert same_weights(before, plain)
 
 
+def test_a_module_is_looked_at_in_the_precision_it_is_trained_in() -> None:
+    fit(make_data(), model=Linear().bfloat16(), precision="bf16", **PLAIN)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

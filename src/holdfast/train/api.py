@@ -140,7 +140,7 @@ def train(
             network = built.model if built is not None else model
             assert network is not None
             if built is None:
-                check_module(network, data, device)
+                check_module(network, data, device, precision=loop.precision)
             objective = _make_method(settings.method, data, loop.epochs, make_model)
             if folder is not None:
                 splits = (data.train, data.val, data.test, data.unlabeled)

@@ -6,7 +6,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from holdfast.errors import HoldfastError
@@ -34,7 +34,8 @@ def locked(folder: Path) -> Iterator[None]:
     finally:
         if descriptor in _held:
             _held.remove(descriptor)
-            (folder / NAME).unlink(missing_ok=True)  # before it is let go of, so that it is ours
+            with suppress(OSError):
+                (folder / NAME).unlink()  # before it is let go of, so that it is ours
             os.close(descriptor)
 
 

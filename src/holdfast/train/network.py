@@ -13,6 +13,7 @@ from holdfast.data.augment import to_float
 from holdfast.errors import HoldfastError, require
 from holdfast.models import Built, build_model
 from holdfast.settings import TrainSettings
+from holdfast.train.precision import autocast
 from holdfast.train.progress import Progress
 
 
@@ -43,11 +44,11 @@ def model_factory(
     return make
 
 
-def check_module(model: nn.Module, data: Dataset, device: torch.device) -> None:
+def check_module(model: nn.Module, data: Dataset, device: torch.device, *, precision: str) -> None:
     """Bring a module of the caller's to the device, and refuse one that gives no logits of the data's classes."""
     images = to_float(data.train.read(torch.arange(min(2, len(data.train)))).to(device))
     try:
-        with torch.no_grad(), evaluating(model.to(device)):
+        with torch.no_grad(), evaluating(model.to(device)), autocast(precision, device):
             outputs = model(images)
     except RuntimeError as error:
         raise HoldfastError(
