@@ -125,6 +125,22 @@ def test_a_kill_while_a_run_is_set_aside_loses_nothing(moved: int, tmp_path: Pat
     assert content(out) == before
 
 
+def test_a_replacement_that_was_killed_early_can_be_continued(finished: Path) -> None:
+    fit(make_data(), out=finished.parent / "other", lr=0.2, **QUICK)
+    (finished / ASIDE).mkdir()
+    for path in finished.iterdir():
+        if path.name not in (ASIDE, "notes.txt"):
+            path.rename(finished / ASIDE / path.name)
+    (finished.parent / "other/run.yaml").rename(finished / "run.yaml")
+    before = content(finished)
+    with pytest.raises(ZeroDivisionError):
+        fit(make_data(), out=finished, resume=True, lr=0.2, model=Breaks(ZeroDivisionError()), **QUICK)
+    assert content(finished) == before
+    fit(make_data(), out=finished, resume=True, lr=0.2, **QUICK)
+    assert not (finished / ASIDE).exists()
+    assert content(finished)["model.safetensors"] == content(finished.parent / "other")["model.safetensors"]
+
+
 HOLDING = """
 import sys, time
 from holdfast.train.folder import claim

@@ -57,6 +57,11 @@ class RunFolder:
     def used(self) -> bool:
         return any(exists(self.path / name) for name in OWNED)
 
+    @property
+    def replacing(self) -> bool:
+        """Whether a run has begun here in place of another that is not gone yet."""
+        return exists(self._aside / "run.yaml") and exists(self.path / "run.yaml")
+
     def open(self, settings: TrainSettings, data_hash: str) -> None:
         """Begin a run in place of what is there; or, to continue that, see that it was begun alike."""
         try:
@@ -180,7 +185,8 @@ def claim(path: str | Path, *, resume: bool = False, overwrite: bool = False) ->
         try:
             folder.path.mkdir(parents=True, exist_ok=True)
             undo.enter_context(locked(folder.path))
-            folder.put_back()
+            if not (resume and folder.replacing):
+                folder.put_back()
             folder.require_usable(overwrite=overwrite)
         except OSError as error:
             raise _unwritable(folder.path, error) from error
