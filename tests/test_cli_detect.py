@@ -60,7 +60,9 @@ def test_pictures_of_another_size_are_brought_to_it(detector: Path, tmp_path: Pa
     x = np.zeros((25, 8, 8), dtype=np.uint8)
     np.savez(tmp_path / "small.npz", x_train=x, y_train=np.arange(25) % 2)
     assert main(score(detector, tmp_path / "small.npz", tmp_path)) == 0
-    assert len((tmp_path / "scores.csv").read_text().splitlines()) == 1 + 20  # a fifth is held out as a test split
+    assert len((tmp_path / "scores.csv").read_text().splitlines()) == 1 + 25
+    assert main([*score(detector, tmp_path / "small.npz", tmp_path), "--split", "train"]) == 0
+    assert len((tmp_path / "scores.csv").read_text().splitlines()) == 1 + 20  # training would hold a fifth out
 
 
 def test_a_set_with_anomalies_of_another_size(
@@ -133,6 +135,8 @@ def test_words_that_are_wrong(detector: Path, tmp_path: Path, capsys: pytest.Cap
     words = ["detect", "evaluate", str(detector), "--normal", "digits", "--anomalous", "digits", "--resamples", "0"]
     refused(words, "resamples must be >= 1", capsys)
     refused(score(tmp_path / "nowhere", "digits", tmp_path), "no detector in", capsys)
+    few = pictures(tmp_path / "p")
+    refused([*score(detector, few, tmp_path), "--split", "test"], "is taken whole; leave it out", capsys)
     refused(["detect", "study", "--out", out, "--part", "3"], "part must be I/N", capsys)
     refused(["detect", "study", "--out", out, "--collect"], "holds no results", capsys)
     refused(["detect", "study", "--out", out, "--data", "digits", "--quick", "--part", "3/2"], "I in 1..N", capsys)
@@ -212,6 +216,29 @@ def test_a_run_without_a_detector_says_that_nothing_was_checked(
     assert main([*words, "--workers", "0"]) == 0
     assert "of them unknown" in capsys.readouterr().out
     assert all(line.split(",")[3] in ("0", "1") for line in (tmp_path / "p.csv").read_text().splitlines()[1:])
+
+
+def test_a_model_for_wide_pictures_answers_every_row_of_a_table(tmp_path: Path) -> None:
+    """The labels of a table are neither needed nor looked at: which half of a picture is bright says the class."""
+    rng = np.random.default_rng(0)
+    side = rng.integers(0, 2, 120)
+    x = rng.integers(0, 60, (120, 8, 24), dtype=np.uint8)
+    for image, right in zip(x, side, strict=True):
+        image[:, 12 * right : 12 * right + 12] += 150
+    np.savez(tmp_path / "train.npz", x_train=x, y_train=side, classes=np.array(["left", "right"]))
+    run = str(tmp_path / "run")
+    words = ["train", "--data", str(tmp_path / "train.npz"), "--epochs", "3", "--out", run, "--device", "cpu"]
+    assert main([*words, "--lr", "0.02", "--batch-size", "16", "--quiet"]) == 0
+    for i in range(30):
+        Image.fromarray(x[i]).resize((48, 16)).save(tmp_path / f"{i}.png")
+    (tmp_path / "table.csv").write_text("path\n" + "".join(f"{i}.png\n" for i in range(30)))
+    np.savez(tmp_path / "alone.npz", x_train=x[:30])
+    out = tmp_path / "answers.csv"
+    for data in ("table.csv", "alone.npz"):
+        words = ["predict", run, "--data", str(tmp_path / data), "--out", str(out), "--device", "cpu"]
+        assert main([*words, "--workers", "0"]) == 0
+        answers = [line.split(",")[1] for line in out.read_text().splitlines()[1:]]
+        assert answers == [("left", "right")[k] for k in side[:30]]
 
 
 def test_an_array_of_images_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

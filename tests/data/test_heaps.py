@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 
+from holdfast.data import Split, load
 from holdfast.data.anomalies import make_digits_anomalies, save_anomalies
 from holdfast.data.heaps import open_pictures
 from holdfast.errors import HoldfastError
@@ -62,3 +64,102 @@ def test_the_test_part_of_a_set_with_anomalies_is_what_is_normal_in_it(tmp_path:
     assert torch.equal(split.read(torch.arange(len(split))), torch.cat(normal))
     with pytest.raises(HoldfastError, match="has no split 'val'; choose train, labeled or test"):
         open_pictures(path, split="val")
+
+
+def numbered(folder: Path, count: int) -> list[str]:
+    """Pictures whose pixels say which they are, named so that their order by name is another one."""
+    names = [f"{(7 * i) % count:03d}.png" for i in range(count)]
+    for i, name in enumerate(names):
+        Image.new("L", (8, 8), i).save(folder / name)
+    return names
+
+
+def shades(split: Split) -> list[int]:
+    return split.read(torch.arange(len(split)))[:, 0, 0, 0].tolist()
+
+
+@pytest.mark.parametrize("header", ["path", "path,label", "path,label,group"])
+def test_every_row_of_a_table_in_its_order(tmp_path: Path, header: str) -> None:
+    cells = {"path": lambda i: names[i], "label": lambda i: f"class {i % 3}", "group": lambda i: str(i % 2)}
+    names = numbered(tmp_path, 50)
+    lines = [",".join(cells[column](i) for column in header.split(",")) for i in range(50)]
+    table = tmp_path / "table.csv"
+    table.write_text("\n".join([header, *lines]))
+    for usual in ("train", "test"):
+        assert shades(open_pictures(table, usual=usual)) == list(range(50))
+    held = open_pictures(table, split="test") if "label" in header else None
+    if held is None:
+        with pytest.raises(HoldfastError, match="no column 'label'"):
+            open_pictures(table, split="test")
+    else:
+        test = load(table).test
+        assert test is not None
+        assert shades(held) == shades(test), "what training would hold out"
+
+
+def test_rows_may_lack_a_label_but_not_a_picture(tmp_path: Path) -> None:
+    names = numbered(tmp_path, 3)
+    table = tmp_path / "table.csv"
+    table.write_text(f"path,label\n{names[0]},b\n{names[1]},\n{names[2]},a\n")
+    assert open_pictures(table).labels.tolist() == [1, -1, 0]
+    table.write_text(f"path,label\n{names[0]},b\n,a\n")
+    with pytest.raises(HoldfastError, match="1 rows have no path, the first at line 3"):
+        open_pictures(table)
+    table.write_text("path\n")
+    with pytest.raises(HoldfastError, match="there is no sample"):
+        open_pictures(table)
+
+
+def test_parts_of_a_table_without_labels(tmp_path: Path) -> None:
+    names = numbered(tmp_path, 6)
+    table = tmp_path / "table.csv"
+    parts = ["train", "test", "val", "test", "train", "val"]
+    table.write_text("path,split\n" + "".join(f"{n},{s}\n" for n, s in zip(names, parts, strict=True)))
+    assert shades(open_pictures(table, usual="test")) == [1, 3]
+    assert shades(open_pictures(table, split="val", usual="test")) == [2, 5]
+    table.write_text(table.read_text().replace("test", "val"))
+    with pytest.raises(HoldfastError, match=r"has no test part; choose with split: train, val"):
+        open_pictures(table, usual="test")
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+@pytest.mark.parametrize("part", ["train", "test"])
+def test_every_image_of_an_npz_file(tmp_path: Path, labelled: bool, part: str) -> None:
+    arrays = {f"x_{part}": np.arange(40, dtype=np.uint8)[:, None, None].repeat(8, 1).repeat(8, 2)}
+    np.savez(tmp_path / "a.npz", **arrays, **({f"y_{part}": np.arange(40) % 2} if labelled else {}))
+    split = open_pictures(tmp_path / "a.npz", usual="test")
+    assert shades(split) == list(range(40))
+    assert split.labels.tolist() == ([i % 2 for i in range(40)] if labelled else [-1] * 40)
+
+
+@pytest.mark.parametrize(
+    ("shape", "kept"), [((1, 16, 8), np.s_[:, 2:8]), ((1, 8, 20), np.s_[4:8]), ((1, 5, 5), np.s_[1:11])]
+)
+def test_the_centre_of_a_size_s_proportions_is_kept(tmp_path: Path, shape: tuple[int, int, int], kept: Any) -> None:
+    """As Pillow does it: a file is cropped between pixels and looks a little beyond, an array is cropped first."""
+    x = np.random.default_rng(0).integers(0, 256, (12, 12, 10), dtype=np.uint8)
+    np.savez(tmp_path / "a.npz", x_train=x)
+    (tmp_path / "heap").mkdir()
+    for i, image in enumerate(x):
+        Image.fromarray(image).save(tmp_path / "heap" / f"{i:02d}.png")
+    (tmp_path / "table.csv").write_text("path\n" + "".join(f"heap/{i:02d}.png\n" for i in range(12)))
+    size = (shape[2], shape[1])
+    fitted = [ImageOps.fit(Image.fromarray(i), size, Image.Resampling.BILINEAR) for i in x]
+    cropped = [Image.fromarray(i[kept]).resize(size, Image.Resampling.BILINEAR) for i in x]
+    for name, expected in {"heap": fitted, "table.csv": fitted, "a.npz": cropped}.items():
+        split = open_pictures(tmp_path / name, shape=shape)
+        assert split.shape == shape
+        got = split.read(torch.arange(12))[:, 0].numpy().astype(int)
+        assert np.abs(got - np.stack([np.asarray(e) for e in expected])).max() <= 1
+
+
+def test_a_named_set_is_brought_to_a_size_that_is_not_square() -> None:
+    assert open_pictures("digits", usual="test", shape=(1, 24, 12)).shape == (1, 24, 12)
+
+
+def test_a_part_of_what_has_none_is_refused(tmp_path: Path) -> None:
+    folder = grey(tmp_path / "heap", 3)
+    with pytest.raises(HoldfastError, match=r"split 'test' is for data that has parts, and the folder .*heap is taken"):
+        open_pictures(folder, split="test")
+    with pytest.raises(HoldfastError, match="split 'test' is for data that has parts, and a split in memory"):
+        open_pictures(open_pictures(folder), split="test")

@@ -109,8 +109,8 @@ class ScoreOptions:
     """The pictures: a set, a file, or a folder of any size, with or without classes."""
     out: str
     """The CSV to write: a score, a flag and a reason a picture."""
-    split: Split = "train"
-    """Which part of a set that has parts."""
+    split: Unset[Split] = None
+    """Which part of data that has parts (default: train); a folder, and a file without parts, is taken whole."""
     reading: OmitArgPrefixes[ReadOptions] = ReadOptions()
 
 
@@ -137,7 +137,8 @@ class EvaluateOptions:
     """Pictures that should be flagged."""
     out: Unset[str] = None
     """A folder for findings.json and report.html."""
-    split: Split = "test"
+    split: Unset[Split] = None
+    """Which part of data that has parts (default: test)."""
     resamples: int = 1000
     """Bootstrap samples behind the intervals."""
     seed: int = 0
@@ -166,12 +167,13 @@ class PredictOptions:
     run: Positional[str]
     """The run folder of a trained classifier."""
     data: str
-    """The pictures."""
+    """The pictures: a set, a file, or a folder of any size, with or without classes."""
     out: str
     """The CSV to write: label, confidence and, where the run carries a detector, an 'unknown' flag a picture."""
     detector: Unset[str] = None
     """A detector's folder (default: the one in the run, if any)."""
-    split: Split = "test"
+    split: Unset[Split] = None
+    """Which part of data that has parts (default: test); a folder, and a file without parts, is taken whole."""
     reading: OmitArgPrefixes[ReadOptions] = ReadOptions()
 
 
@@ -201,7 +203,8 @@ class DescribeOptions:
     """The folder for findings.json and report.html."""
     detector: Unset[str] = None
     """Use the VAE of this detector instead of training one."""
-    split: Split = "train"
+    split: Unset[Split] = None
+    """Which part of data that has parts (default: train)."""
     projection: Literal["auto", "pca", "tsne", "umap"] = "auto"
     """How more than two latent dimensions become a map."""
     training: OmitArgPrefixes[TrainOptions] = TrainOptions(latent=2, epochs=30)

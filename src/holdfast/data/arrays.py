@@ -34,6 +34,15 @@ def read(path: Path, *, image_size: int | None = None) -> Dataset:
     return assemble(arrays, name=printable(path.name), origin=printable(path), image_size=image_size, notes=notes)
 
 
+def read_pictures(path: Path) -> dict[str, ArraySplit]:
+    """The parts of such a file that have images; their labels are -1 where it has none."""
+    arrays, _ = unpack(path)
+    found = [split for split in SPLITS if f"x_{split}" in arrays]
+    origin = printable(path)
+    require(bool(found), f"{origin} has no images; call its arrays x_train, x_val or x_test")
+    return {split: _split(arrays, split, origin) for split in found}
+
+
 def unpack(path: Path) -> tuple[dict[str, Array], list[str]]:
     """(the arrays that have a meaning here, names of the others, which are not read)."""
     shown = printable(path)
@@ -159,8 +168,9 @@ def to_whole(values: Array, what: str, *, least: int) -> Tensor:
 
 def _split(arrays: Mapping[str, Array], split: str, origin: str) -> ArraySplit:
     images = to_images(arrays[f"x_{split}"], f"{origin}: x_{split}")
-    labels = to_whole(arrays[f"y_{split}"], f"{origin}: y_{split}", least=0)
-    groups = torch.full((len(images),), -1)
+    labels = groups = torch.full((len(images),), -1)
+    if f"y_{split}" in arrays:
+        labels = to_whole(arrays[f"y_{split}"], f"{origin}: y_{split}", least=0)
     if f"group_{split}" in arrays:
         groups = to_whole(arrays[f"group_{split}"], f"{origin}: group_{split}", least=-1)
     for name, own in ((f"y_{split}", labels), (f"group_{split}", groups)):

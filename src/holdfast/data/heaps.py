@@ -2,54 +2,123 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from holdfast.data import load
+from holdfast.data import arrays, tables
 from holdfast.data.anomalies import AnomalySet, holds_anomalies, read_anomalies
 from holdfast.data.folders import images_under
-from holdfast.data.listing import common_shape
-from holdfast.data.options import at_home
+from holdfast.data.listing import Files, common_shape
+from holdfast.data.load import load
+from holdfast.data.options import Options, at_home
 from holdfast.data.paths import Paths
 from holdfast.data.printable import printable
-from holdfast.data.splits import Dataset, FileSplit, Split
+from holdfast.data.resize import resize
+from holdfast.data.splits import ArraySplit, Dataset, FileSplit, Split
+from holdfast.data.validate import refuse
 from holdfast.errors import require
+
+WITH_PARTS = (".npz", ".csv", ".parquet")
+"""Files of pictures that may say of each which part it belongs to."""
 
 
 def open_pictures(
     data: str | Path | Split | Dataset,
     *,
     root: str | Path | None = None,
-    split: str = "train",
+    split: str | None = None,
+    usual: str = "train",
     shape: tuple[int, int, int] | None = None,
     image_size: int | None = None,
 ) -> Split:
-    """A split of pictures.
+    """A split of pictures; they need no labels, and have -1 where there are none.
 
-    A folder is taken as a heap of pictures, wherever they lie in it. split: which part of a named set, an .npz file
-    or a table; of a set with anomalies, ``train`` is its unlabelled part and ``test`` all that is normal in its tests.
+    A folder is taken as a heap of pictures, wherever they lie in it, and an .npz file or a table without parts as a
+    whole, in its order. split: which part of anything else, ``usual`` by default; a file without parts is split as
+    training splits it. Of a set with anomalies, ``train`` is its unlabelled part and ``test`` all that is normal in its
+    tests.
     shape: (C, H, W) that a detector wants; pictures are brought to its size, but never to its colours: a grey detector
     would score a colour picture on what is left of it and say nothing.
     """
     if isinstance(data, Dataset):
-        return _part(data, split)
+        return _part(data, split or usual)
+    require(
+        split is None or not is_heap(data),
+        f"split {split!r} is for data that has parts, and {_shown(data)} is taken whole; leave it out",
+    )
     if not isinstance(data, (str, Path)):
         return data
-    folder = at_home(data)
-    if holds_anomalies(folder):
-        return _of_anomalies(read_anomalies(folder), split)
-    if not folder.is_dir():
-        if shape is not None and shape[1] == shape[2]:
-            image_size = shape[1]
-        return _part(load(data, root=root, image_size=image_size, least_classes=1), split)
+    path = at_home(data)
+    if holds_anomalies(path):
+        return _of_anomalies(read_anomalies(path), split or usual)
+    if shape is not None:
+        image_size = shape[1] if shape[1] == shape[2] else None
+    options = Options(None if root is None else at_home(root), image_size)
+    if path.is_dir():
+        pictures = _of_folder(path, options)
+    elif path.suffix.lower() in WITH_PARTS and path.is_file():
+        pictures = _of_file(path, options, split, usual)
+    else:
+        pictures = _of_set(data, options, split or usual)
+    return pictures if shape is None else _brought_to(pictures, shape[1:])
+
+
+def is_heap(data: str | Path | Split | Dataset) -> bool:
+    """Whether data is taken whole, whatever parts there are elsewhere: a folder, or a split in memory."""
+    return at_home(data).is_dir() if isinstance(data, (str, Path)) else not isinstance(data, Dataset)
+
+
+def _shown(data: object) -> str:
+    return f"the folder {printable(data)}" if isinstance(data, (str, Path)) else "a split in memory"
+
+
+def _of_set(data: str | Path, options: Options, split: str) -> Split:
+    return _part(load(data, root=options.root, image_size=options.image_size, least_classes=1), split)
+
+
+def _of_folder(folder: Path, options: Options) -> Split:
     found = images_under(folder)
     require(bool(found), f"{printable(folder)} holds no images; give a folder with some")
-    size, channels, _ = common_shape(Paths(found), image_size)
-    if shape is not None:
-        size = shape[1:]
     none = torch.full((len(found),), -1)
-    return FileSplit(Paths(found), none, none, size=size, channels=channels)
+    return _of_files(Files(Paths(found), none, none), options.image_size)
+
+
+def _of_file(path: Path, options: Options, split: str | None, usual: str) -> Split:
+    parts = _parts(path, options.root)
+    if split is not None and (len(parts) == 1 or split not in parts):
+        return _of_set(path, options, split)
+    name = next(iter(parts)) if len(parts) == 1 else split or usual
+    require(name in parts, f"{printable(path)} has no {name} part; choose with split: {', '.join(parts)}")
+    part, side = parts[name], options.image_size
+    if isinstance(part, Files):
+        return _of_files(part, side)
+    return part if side is None else _brought_to(part, (side, side))
+
+
+def _parts(path: Path, root: Path | None) -> Mapping[str, ArraySplit | Files]:
+    """What a file says belongs together, by name, in the order of the file."""
+    if path.suffix.lower() == ".npz":
+        return arrays.read_pictures(path)
+    listing = tables.scan_pictures(path, root)
+    found = {name: files for name, files in listing.splits.items() if len(files.paths)}
+    refuse([*listing.problems, *([] if found else ["there is no sample"])], listing.name)
+    return found
+
+
+def _of_files(files: Files, image_size: int | None) -> FileSplit:
+    size, channels, _ = common_shape(files.paths, image_size)
+    return FileSplit(files.paths, files.labels, files.groups, size=size, channels=channels)
+
+
+def _brought_to(pictures: Split, size: tuple[int, int]) -> Split:
+    if isinstance(pictures, FileSplit):
+        return replace(pictures, size=size)
+    if isinstance(pictures, ArraySplit):
+        return replace(pictures, images=resize(pictures.images, size))
+    return pictures
 
 
 def _of_anomalies(data: AnomalySet, split: str) -> Split:

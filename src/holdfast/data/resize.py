@@ -15,27 +15,30 @@ CHUNK = 1024
 """Images resized at a time, so that the float copy stays small."""
 
 
-def resize(images: Tensor, side: int) -> Tensor:
-    """Images (N, C, H, W), uint8 or float in [0, 255], as uint8 (N, C, side, side).
+def resize(images: Tensor, size: int | tuple[int, int]) -> Tensor:
+    """Images (N, C, H, W), uint8 or float in [0, 255], as uint8 of this size: a side, or (height, width).
 
-    The centre square is kept, as for files; bilinear, antialiased when shrinking.
+    The largest part at the centre that has these proportions is kept, as for files; bilinear, antialiased when
+    shrinking.
     """
     n, channels, height, width = images.shape
-    needed = n * channels * side * side
+    tall, wide = (size, size) if isinstance(size, int) else size
+    needed = n * channels * tall * wide
     require(
         needed < _memory(),
-        f"image_size {side} makes {n} images {needed / 2**30:.0f} GiB, more than this machine's memory; "
+        f"image_size {size} makes {n} images {needed / 2**30:.0f} GiB, more than this machine's memory; "
         "choose a smaller image_size",
     )
-    short = min(height, width)
-    top, left = (height - short) // 2, (width - short) // 2
-    square = images[:, :, top : top + short, left : left + short]
-    if short == side and images.dtype == torch.uint8:
-        return square.contiguous()
-    out = torch.empty(n, channels, side, side, dtype=torch.uint8)
+    scale = min(height / tall, width / wide)
+    kept_tall, kept_wide = max(1, round(scale * tall)), max(1, round(scale * wide))
+    top, left = (height - kept_tall) // 2, (width - kept_wide) // 2
+    kept = images[:, :, top : top + kept_tall, left : left + kept_wide]
+    if kept.shape[2:] == (tall, wide) and images.dtype == torch.uint8:
+        return kept.contiguous()
+    out = torch.empty(n, channels, tall, wide, dtype=torch.uint8)
     for start in range(0, n, CHUNK):
-        chunk = square[start : start + CHUNK].float()
-        fitted = interpolate(chunk, size=(side, side), mode="bilinear", antialias=True)
+        chunk = kept[start : start + CHUNK].float()
+        fitted = interpolate(chunk, size=(tall, wide), mode="bilinear", antialias=True)
         out[start : start + CHUNK] = fitted.round().clamp(0, 255).to(torch.uint8)
     return out
 

@@ -42,6 +42,12 @@ def scan_parquet(path: Path, root: Path | None) -> Listing:
     return _scan(path, root, _read_parquet(path))
 
 
+def scan_pictures(path: Path, root: Path | None) -> Listing:
+    """Either kind of table as pictures: its rows need no label, and have -1 without one."""
+    read = _read_csv if path.suffix.lower() == ".csv" else _read_parquet
+    return _scan(path, root, read(path, needed=("path",)), labelled=False)
+
+
 def read_columns(path: Path, names: Sequence[str]) -> dict[str, list[str]]:
     """Paths of a table and further columns of it, as text, "" where empty; upper and lower case are the same."""
     wanted = tuple(name.strip().lower() for name in names)
@@ -60,12 +66,12 @@ def name_order(names: set[str]) -> list[str]:
     return sorted(names)
 
 
-def _scan(table_path: Path, root: Path | None, table: Table) -> Listing:
+def _scan(table_path: Path, root: Path | None, table: Table, *, labelled: bool = True) -> Listing:
     base = root if root is not None else table_path.parent
     problems = list(table.problems)
     count = len(table.lines)
     usable = [True] * count
-    for column in ("path", "label", "split"):
+    for column in ("path", "label", "split") if labelled else ("path", "split"):
         empty = [i for i, cell in enumerate(table.columns.get(column, ())) if not cell]
         if empty:
             problems.append(
@@ -85,9 +91,9 @@ def _scan(table_path: Path, root: Path | None, table: Table) -> Listing:
     for i in range(count):
         if usable[i]:
             by_split.setdefault(SPLIT_FOLDERS[splits[i].lower()], []).append(i)
-    labels = table.columns["label"]
-    classes = name_order({labels[i] for i in by_split["train"]})
-    extra = name_order({labels[i] for rows in by_split.values() for i in rows} - set(classes))
+    labels = table.columns.get("label", [""] * count)
+    classes = name_order({labels[i] for i in by_split["train"]} - {""})
+    extra = name_order({labels[i] for rows in by_split.values() for i in rows} - {*classes, ""})
     untrainable = []
     for name in extra:
         i = next(i for rows in by_split.values() for i in rows if labels[i] == name)
@@ -97,13 +103,13 @@ def _scan(table_path: Path, root: Path | None, table: Table) -> Listing:
         )
     groups = table.columns.get("group", [""] * count)
     group_names = name_order({groups[i] for rows in by_split.values() for i in rows} - {""})
-    label_of = {name: k for k, name in enumerate([*classes, *extra])}
+    label_of = {name: k for k, name in enumerate([*classes, *extra])} | {"": -1}
     group_of = {name: k for k, name in enumerate(group_names)} | {"": -1}
     paths = [os.path.join(base, cell) for cell in table.columns["path"]]
     problems += _missing([paths[i] for rows in by_split.values() for i in rows], base)
     return Listing(
         name=printable(table_path.name),
-        classes=tuple(map(printable, label_of)),
+        classes=tuple(map(printable, [*classes, *extra])),
         splits={
             split: make_files(
                 [paths[i] for i in rows],
@@ -139,12 +145,12 @@ def _shared(paths: dict[str, set[str]]) -> list[str]:
     ]
 
 
-def _read_csv(path: Path, extra: Sequence[str] = ()) -> Table:
+def _read_csv(path: Path, extra: Sequence[str] = (), needed: Sequence[str] = NEEDED) -> Table:
     try:
         # file names need not be UTF-8; surrogateescape hands their bytes through unharmed
         with path.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
             reader = csv.reader(file, strict=True)
-            header = _header(path, next(reader, []), extra)
+            header = _header(path, next(reader, []), (*needed, *extra))
             columns: dict[str, list[str]] = {name: [] for name in header if name in (*NEEDED, *OPTIONAL, *extra)}
             lines = []
             long = []
@@ -170,7 +176,7 @@ def _read_csv(path: Path, extra: Sequence[str] = ()) -> Table:
     return Table(columns, lines, problems=problems)
 
 
-def _read_parquet(path: Path, extra: Sequence[str] = ()) -> Table:
+def _read_parquet(path: Path, extra: Sequence[str] = (), needed: Sequence[str] = NEEDED) -> Table:
     try:
         import pyarrow.parquet as parquet
     except ImportError as error:
@@ -178,7 +184,7 @@ def _read_parquet(path: Path, extra: Sequence[str] = ()) -> Table:
     try:
         with parquet.ParquetFile(path) as file:
             names = file.schema_arrow.names
-            header = _header(path, names, extra)
+            header = _header(path, names, (*needed, *extra))
             known = (*NEEDED, *OPTIONAL, *extra)
             wanted = {name: raw for name, raw in zip(header, names, strict=True) if name in known}
             data = file.read(columns=list(wanted.values()))
@@ -188,17 +194,17 @@ def _read_parquet(path: Path, extra: Sequence[str] = ()) -> Table:
     return Table(columns, range(1, data.num_rows + 1), unit="row")
 
 
-def _header(path: Path, names: Sequence[str], extra: Sequence[str] = ()) -> list[str]:
+def _header(path: Path, names: Sequence[str], needed: Sequence[str]) -> list[str]:
     """Column names as they are looked up, once those needed are there, each once."""
     header = [name.strip().lower() for name in names]
     there = ", ".join(printable(name) for name in names) or "none"
-    for name in (*NEEDED, *extra):
+    for name in needed:
         if name not in header:
             raise HoldfastError(
                 f"{printable(path)} has no column {name!r}; its columns are: {there}. "
-                f"Needed: {', '.join((*NEEDED, *extra))}; optional: {', '.join(OPTIONAL)}"
+                f"Needed: {', '.join(needed)}; optional: {', '.join(OPTIONAL)}"
             )
-    for name in (*NEEDED, *OPTIONAL, *extra):
+    for name in (*NEEDED, *OPTIONAL, *needed):
         if header.count(name) > 1:
             raise HoldfastError(f"{printable(path)} has the column {name!r} more than once ({there}); keep one")
     return header

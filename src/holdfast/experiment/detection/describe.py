@@ -28,7 +28,7 @@ def describe(
     *,
     detector: str | Path | None = None,
     root: str | Path | None = None,
-    split: str = "train",
+    split: str | None = None,
     image_size: int | None = None,
     latent: int = 2,
     network: str = "strided",

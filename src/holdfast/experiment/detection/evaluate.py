@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from holdfast.data.anomalies import holds_anomalies, read_anomalies
-from holdfast.data.heaps import open_pictures
+from holdfast.data.heaps import is_heap, open_pictures
 from holdfast.data.splits import Split
 from holdfast.detect.evaluation import Evaluation, curves, evaluate
 from holdfast.detect.monitor import Monitor
@@ -34,7 +34,7 @@ def detect_evaluate(
     out: str | Path | None = None,
     *,
     root: str | Path | None = None,
-    split: str = "test",
+    split: str | None = None,
     batch_size: int = 256,
     workers: int = 4,
     resamples: int = 1000,
@@ -69,19 +69,23 @@ def detect_evaluate(
 
 
 def _both_kinds(
-    normal: Source, anomalous: Source | None, root: str | Path | None, split: str, shape: tuple[int, int, int]
+    normal: Source, anomalous: Source | None, root: str | Path | None, split: str | None, shape: tuple[int, int, int]
 ) -> dict[str, Split]:
     if anomalous is None:
         require(
             isinstance(normal, (str, Path)) and holds_anomalies(normal),
             f"{normal} brings no anomalies of its own; give anomalous pictures too",
         )
+        require(split is None, f"split {split!r}: a set with anomalies is judged on its test sets; leave it out")
         data = read_anomalies(str(normal))
         pooled, truth = data.pooled(), data.anomalous(data.pooled())
         return {k: pooled.subset(own.nonzero().flatten()) for k, own in (("normal", ~truth), ("anomalous", truth))}
     kinds: dict[str, Split] = {}
-    for name, source in (("normal", normal), ("anomalous", anomalous)):
-        kinds[name] = open_pictures(source, root=root, split=split, shape=shape)
+    sources = {"normal": normal, "anomalous": anomalous}
+    some_have_parts = not all(map(is_heap, sources.values()))
+    for name, source in sources.items():
+        own = None if some_have_parts and is_heap(source) else split
+        kinds[name] = open_pictures(source, root=root, split=own, usual="test", shape=shape)
         require(len(kinds[name]) > 0, f"there is no {name} picture to judge by; give at least one")
     return kinds
 

@@ -41,7 +41,7 @@ def detect_score(
     out_csv: str | Path,
     *,
     root: str | Path | None = None,
-    split: str = "train",
+    split: str | None = None,
     batch_size: int = 256,
     workers: int = 4,
     device: str = "auto",
@@ -70,7 +70,7 @@ def predict(
     *,
     detector: str | Path | None = None,
     root: str | Path | None = None,
-    split: str = "test",
+    split: str | None = None,
     batch_size: int = 256,
     workers: int = 4,
     device: str = "auto",
@@ -86,7 +86,7 @@ def predict(
     home = Path(run) / DETECTOR if detector is None else Path(detector)
     require(detector is None or home.is_dir(), f"no detector in {home}; fit one with --run {run}")
     monitor = Monitor.load(home, device=where) if home.is_dir() else None
-    pictures = open_pictures(data, root=root, split=split, shape=shape_for(card))
+    pictures = open_pictures(data, root=root, split=split, usual="test", shape=shape_for(card))
     require(len(pictures) > 0, "there is no picture to judge; give at least one")
     require(
         pictures.shape[0] == card.in_channels,
