@@ -218,6 +218,86 @@ def test_a_run_without_a_detector_says_that_nothing_was_checked(
     assert all(line.split(",")[3] in ("0", "1") for line in (tmp_path / "p.csv").read_text().splitlines()[1:])
 
 
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run") / "made"
+    words = ["train", "--data", "digits", "--epochs", "1", "--out", str(folder), "--device", "cpu", "--quiet"]
+    assert main(words) == 0
+    return folder
+
+
+def commands(detector: Path, run: Path, out: Path) -> dict[str, list[str]]:
+    """Every command here that reads pictures or writes what it found."""
+    return {
+        "score": ["detect", "score", str(detector), "--data", "digits", "--out", str(out)],
+        "predict": ["predict", str(run), "--data", "digits", "--out", str(out)],
+        "evaluate": [
+            "detect", "evaluate", str(detector), "--normal", "digits", "--anomalous", "digits", "--out", str(out)
+        ],
+        "describe": ["describe", "digits", "--out", str(out), "--epochs", "1"],
+        "fit": ["detect", "fit", "--data", "digits", "--out", str(out), *TINY],
+        "shortcuts": ["shortcuts", "--data", "digits", "--out", str(out), "--epochs", "1"],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["score", "predict", "evaluate", "describe", "fit", "shortcuts"])
+def test_numbers_and_places_that_cannot_be(
+    detector: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    words = commands(detector, run, tmp_path / "new")[name]
+    for size in ("0", "-4"):
+        refused([*words, "--batch-size", size], f"batch_size must be >= 1, got {size}", capsys)
+    if name in ("score", "predict", "evaluate"):
+        refused([*words, "--workers", "-1"], "workers must be >= 0, got -1", capsys)
+    refused([*words, "--out", ""], "is empty", capsys)
+    blocked = tmp_path / "file"
+    blocked.write_text("mine")
+    refused([*words, "--out", str(blocked / "a" / "b")], "cannot write to", capsys)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert blocked.read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["evaluate", "describe"])
+def test_findings_of_another_command_are_not_replaced(
+    detector: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    def content(folder: Path) -> dict[str, bytes]:
+        return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    before = content(run)
+    refused(commands(detector, run, run)[name], f"{run} holds a training run; choose another --out", capsys)
+    assert content(run) == before
+    for file in ("findings.json", "report.html"):
+        folder = tmp_path / file.partition(".")[0]
+        folder.mkdir()
+        (folder / file).write_bytes((run / file).read_bytes())
+        refused(commands(detector, run, folder)[name], f"{folder} holds {file} of something else", capsys)
+        assert (folder / file).read_bytes() == (run / file).read_bytes()
+    words = commands(detector, run, tmp_path / "own")[name]
+    assert main(words) == 0
+    assert main(words) == 0, "its own old findings are replaced"
+
+
+@pytest.mark.parametrize("name", ["score", "predict"])
+def test_a_table_replaces_nothing_but_its_like(
+    detector: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    pictures(tmp_path)
+    table = tmp_path / "table.csv"
+    table.write_text("path,label\n0.png,1\n1.png,2\n")
+    other = commands(detector, run, tmp_path / "out.csv")["predict" if name == "score" else "score"]
+    assert main(other) == 0
+    for place in (table, tmp_path / "0.png", tmp_path / "out.csv"):
+        before = place.read_bytes()
+        words = commands(detector, run, place)[name]
+        refused([*words, "--data", str(table)], f"{place} is there and holds something else", capsys)
+        assert place.read_bytes() == before
+    refused(commands(detector, run, tmp_path)[name], "is no file; name a CSV file", capsys)
+    words = [*commands(detector, run, tmp_path / "own.csv")[name], "--data", str(table)]
+    assert main(words) == 0
+    assert main(words) == 0, "its own old table is replaced"
+
+
 def test_a_model_for_wide_pictures_answers_every_row_of_a_table(tmp_path: Path) -> None:
     """The labels of a table are neither needed nor looked at: which half of a picture is bright says the class."""
     rng = np.random.default_rng(0)

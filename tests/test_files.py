@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import HoldfastError
-from holdfast.files import exists, reading, replacing, write_atomic
+from holdfast.files import exists, filling, reading, replacing, writable_folder, write_atomic
 
 
 def test_content_arrives_whole_in_folders_that_are_made(tmp_path: Path) -> None:
@@ -84,3 +84,38 @@ def test_what_cannot_be_looked_at_is_named(tmp_path: Path) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", "closed/x")
     with pytest.raises(HoldfastError, match="cannot read no address; correct"), reading():
         raise OSError("no address")
+
+
+def test_a_folder_is_filled_whole_or_not_at_all(tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "made"
+
+    def fail() -> None:
+        with filling(folder) as place:
+            write_atomic(place / "inner" / "first", b"3")
+            write_atomic(place / "inner" / "first" / "below a file", b"3")
+
+    with pytest.raises(HoldfastError, match="File exists"):
+        fail()
+    assert not list((tmp_path / "a").iterdir())
+    for content in (b"1", b"2"):
+        with filling(folder) as place:
+            write_atomic(place / "inner" / "first", content)
+            write_atomic(place / "second", content)
+            assert not folder.exists() or (folder / "second").read_bytes() == b"1"
+        assert (folder / "inner" / "first").read_bytes() == (folder / "second").read_bytes() == content
+    with pytest.raises(HoldfastError, match="File exists"):
+        fail()
+    assert (folder / "inner" / "first").read_bytes() == b"2"
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "first", "inner", "made", "second"]
+
+
+def test_a_folder_is_tried_and_left_as_it_was(tmp_path: Path) -> None:
+    assert writable_folder(tmp_path / "a" / "b") == tmp_path / "a" / "b"
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "file").touch()
+    with pytest.raises(HoldfastError, match="file is no folder; choose another with --out"):
+        writable_folder(tmp_path / "file")
+    with pytest.raises(HoldfastError, match="cannot write to .*inner: Not a directory"):
+        writable_folder(tmp_path / "file" / "inner")
+    with pytest.raises(HoldfastError, match="out is empty"):
+        writable_folder("")

@@ -3,11 +3,52 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, require
+
+
+def writable_folder(out: str | Path) -> Path:
+    """The folder, known to take files before any work is done for it; none is left behind that was not there."""
+    require(out != "", "out is empty; name a folder")
+    folder = Path(out)
+    require(folder.is_dir() or not folder.exists(), f"{folder} is no folder; choose another with --out")
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+        for path in made:
+            path.rmdir()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise HoldfastError(f"cannot write to {folder}: {reason}; choose another folder with --out") from error
+    return folder
+
+
+@contextmanager
+def filling(folder: Path) -> Iterator[Path]:
+    """Files that are written to the yielded folder go to ``folder`` together at the end; if the block raises, none."""
+    temporary = folder.resolve().with_name(f".{folder.resolve().name}.{os.getpid()}.tmp")
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        if not folder.exists():
+            os.replace(temporary, folder)
+            return
+        for path in sorted(path for path in temporary.rglob("*") if path.is_file()):
+            place = folder / path.relative_to(temporary)
+            place.parent.mkdir(exist_ok=True)
+            os.replace(path, place)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise HoldfastError(f"cannot write {folder}: {reason}; free some room or choose another place") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def write_atomic(path: Path, content: bytes) -> None:

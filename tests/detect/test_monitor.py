@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,20 @@ def test_survives_the_disk_to_the_bit(monitor: Monitor, fresh: ArraySplit, tmp_p
     assert again.threshold == monitor.threshold
     names = {p.name for p in tmp_path.rglob("*") if p.is_file()}
     assert names == {"detector.json", "detector.safetensors", "vae.safetensors", "model.json", "model.safetensors"}
+
+
+def test_on_a_full_disk_nothing_is_left(monitor: Monitor, tmp_path: Path) -> None:
+    monitor.save(tmp_path / "whole")
+    sizes = sorted({path.stat().st_size for path in (tmp_path / "whole").rglob("*") if path.is_file()})
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for size in sizes:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size - 1, before[1]))
+        try:
+            with pytest.raises(HoldfastError, match="cannot write .*File too large"):
+                monitor.save(tmp_path / "new")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert [path.name for path in tmp_path.iterdir()] == ["whole"]
 
 
 class TestBadInput:

@@ -73,7 +73,8 @@ def shortcuts(words: list[str]) -> int:
     run, data = values.pop("run"), values.pop("data")
     progress = make_progress(not values.pop("quiet"))
     name = Path(run or data).stem
-    values["out"] = values["out"] or (f"{run}/shortcuts" if run else f"runs/shortcuts-{name}")
+    if values["out"] is None:
+        values["out"] = f"{run}/shortcuts" if run else f"runs/shortcuts-{name}"
     found = find(run or data, data=data if run else None, progress=progress, **values)
     for note in found.notes if options.quiet else ():  # progress has said them otherwise
         narrate(note)

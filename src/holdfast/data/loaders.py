@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from holdfast.data.splits import ArraySplit, Split
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, require
 from holdfast.types import Batch
 
 PREFETCH = 2
@@ -88,9 +88,16 @@ class StreamLoader:
 
 def make_loader(split: Split, *, batch_size: int, device: torch.device, kind: str = "auto", workers: int = 0) -> Loader:
     """The loader for a split: ``resident``, ``stream``, or ``auto`` (arrays stay, files stream)."""
+    check_reading(batch_size, workers)
     if kind == "resident" or (kind == "auto" and isinstance(split, ArraySplit)):
         return ResidentLoader(split, batch_size=batch_size, device=device)
     return StreamLoader(split, batch_size=batch_size, device=device, workers=workers)
+
+
+def check_reading(batch_size: int, workers: int) -> None:
+    """Refuse numbers that nothing can be read with."""
+    require(batch_size >= 1, f"batch_size must be >= 1, got {batch_size}")
+    require(workers >= 0, f"workers must be >= 0, got {workers}")
 
 
 class _Positions(Sampler[list[int]]):

@@ -17,7 +17,7 @@ from holdfast.detect.fused import Fused
 from holdfast.detect.seen import ClassifierSight, Images, JointSight, RotationSight, Seen, Sight, VAESight, batches
 from holdfast.detect.threshold import Threshold
 from holdfast.errors import HoldfastError, require
-from holdfast.files import write_atomic
+from holdfast.files import filling, write_atomic
 from holdfast.models import ModelCard, load_model, save_model
 from holdfast.models.files import read_tensors
 from holdfast.models.vae import VAE, VAESettings
@@ -105,20 +105,10 @@ class Monitor:
         )
 
     def save(self, folder: str | Path) -> None:
-        """Write the folder; the card comes last, so that a folder with a card is whole."""
-        folder = Path(folder)
+        """Write the folder, whole or not at all."""
         require(
             self.encoder is None or self.card is not None, "only encoders from build_model can be saved with a detector"
         )
-        state = {name: value.contiguous().clone() for name, value in self.detector.all_state().items()}
-        write_atomic(folder / STATE, save(state))
-        if self.vae is not None:
-            weights = {n: v.detach().cpu().clone(memory_format=torch.contiguous_format)
-                       for n, v in self.vae.state_dict().items()}  # fmt: skip
-            write_atomic(folder / VAE_WEIGHTS, save(weights))
-        if self.encoder is not None:
-            assert self.card is not None
-            save_model(folder / ENCODER, self.encoder, card=self.card)
         content = {
             "format": FORMAT,
             "holdfast": __version__,
@@ -128,7 +118,17 @@ class Monitor:
             "vae": None if self.vae is None else self.vae.settings.to_json(),
             "encoder": None if self.encoder is None else self.kind,
         }
-        write_atomic(folder / CARD, (json.dumps(content, indent=2) + "\n").encode())
+        state = {name: value.contiguous().clone() for name, value in self.detector.all_state().items()}
+        with filling(Path(folder)) as place:
+            write_atomic(place / CARD, (json.dumps(content, indent=2) + "\n").encode())
+            write_atomic(place / STATE, save(state))
+            if self.vae is not None:
+                weights = {n: v.detach().cpu().clone(memory_format=torch.contiguous_format)
+                           for n, v in self.vae.state_dict().items()}  # fmt: skip
+                write_atomic(place / VAE_WEIGHTS, save(weights))
+            if self.encoder is not None:
+                assert self.card is not None
+                save_model(place / ENCODER, self.encoder, card=self.card)
 
     @classmethod
     def load(cls, folder: str | Path, *, device: str | torch.device = "cpu") -> Monitor:

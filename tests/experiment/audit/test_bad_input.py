@@ -35,7 +35,7 @@ LONG = "x" * 300
         ([MODEL, *QUICK, "--class-map", "none.json"], "cannot read class map none.json"),
         (
             [MODEL, *QUICK, "--out", "nearest.py"],
-            "cannot write to nearest.py: Not a directory; choose another folder with --out",
+            "nearest.py is no folder; choose another with --out",
         ),
         (["--predictions", "none.csv"], "none.csv"),
         (["--predictions", LONG], "do not exist"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import tempfile
 import time
 from collections.abc import Sequence
 from importlib import metadata
@@ -16,7 +15,7 @@ import holdfast
 from holdfast.errors import HoldfastError
 from holdfast.experiment.audit.opening import Model
 from holdfast.experiment.audit.plan import Note, Plan
-from holdfast.files import write_atomic
+from holdfast.files import writable_folder, write_atomic
 from holdfast.reports.findings import FindingsFile, read_findings
 from holdfast.reports.html import write_report
 from holdfast.reports.junit import junit
@@ -28,21 +27,11 @@ LIBRARIES: Final = ("torch", "torchvision", "numpy", "pillow", "timm", "onnxrunt
 
 def claim(out: Path, *, several: bool) -> None:
     """Refuse a folder that holds something else, and one that cannot be written to, before anything is measured."""
-    folder = out / "fronts"
-    try:
-        if (out / "run.yaml").exists():
-            raise HoldfastError(f"{out} holds a training run; choose another --out for the audit")
-        if several and (out / "findings.json").exists():
-            raise HoldfastError(f"{out} holds the audit of a single model; choose another --out for several")
-        made = [path for path in (folder, *folder.parents) if not path.exists()]
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise HoldfastError(f"cannot write to {out}: {reason}; choose another folder with --out") from error
-    for path in made:  # nothing is left behind where the model or the data turn out to be wrong
-        path.rmdir()
+    writable_folder(out)
+    if (out / "run.yaml").exists():
+        raise HoldfastError(f"{out} holds a training run; choose another --out for the audit")
+    if several and (out / "findings.json").exists():
+        raise HoldfastError(f"{out} holds the audit of a single model; choose another --out for several")
 
 
 def render(out: Path, folders: Sequence[Path]) -> tuple[FindingsFile, ...]:

@@ -15,6 +15,7 @@ from holdfast.detect.loop import LoopSettings
 from holdfast.detect.monitor import Monitor
 from holdfast.detect.vae import train_vae
 from holdfast.errors import require
+from holdfast.experiment.detection.places import FINDINGS, PAGE, claim_folder
 from holdfast.experiment.detection.sources import Source
 from holdfast.models.vae import VAESettings
 from holdfast.reports import report, write_findings
@@ -45,6 +46,7 @@ def describe(
     detector: a detector's folder, to use its VAE; without one, a VAE with ``latent`` dimensions is trained on the set.
     """
     check_projection(projection)
+    place = claim_folder(out, front="describe")
     where = resolve_device(device)
     if detector is not None:
         vae = Monitor.load(detector, device=where).vae
@@ -62,10 +64,9 @@ def describe(
     made = describe_images(vae, pictures, labels=labels, projection=projection, seed=seed)
     classes = data.classes if isinstance(data, Dataset) else _class_names(labels)
     found = describe_findings(made, labels, classes)
-    out = Path(out)
     name = data.name if isinstance(data, Dataset) else str(data) if isinstance(data, (str, Path)) else "pictures"
-    write_findings(out / "findings.json", found, model={"latent": vae.settings.latent}, data={"name": name})
-    report(found, out / "report.html", name=Path(name).name)
+    write_findings(place / FINDINGS, found, model={"latent": vae.settings.latent}, data={"name": name})
+    report(found, place / PAGE, name=Path(name).name)
     return found
 
 

@@ -12,11 +12,13 @@ from torch import Tensor
 
 from holdfast.data.anomalies import holds_anomalies, read_anomalies
 from holdfast.data.heaps import is_heap, open_pictures
+from holdfast.data.loaders import check_reading
 from holdfast.data.splits import Split
 from holdfast.detect.evaluation import Evaluation, curves, evaluate
 from holdfast.detect.monitor import Monitor
 from holdfast.detect.seen import batches
 from holdfast.errors import require
+from holdfast.experiment.detection.places import FINDINGS, PAGE, claim_folder
 from holdfast.experiment.detection.sources import Source
 from holdfast.pictures import png
 from holdfast.reports import report, write_findings
@@ -47,6 +49,8 @@ def detect_evaluate(
     bring both. out: a folder for findings.json and report.html. Nothing of the detector is changed: its threshold was
     set before.
     """
+    check_reading(batch_size, workers)
+    place = None if out is None else claim_folder(out, front="detect")
     monitor = Monitor.load(folder, device=resolve_device(device))
     kinds = _both_kinds(normal, anomalous, root, split, monitor.shape)
     sides = {k: _member_scores(monitor, v, batch_size, workers) for k, v in kinds.items()}
@@ -61,10 +65,9 @@ def detect_evaluate(
         )  # fmt: skip
         found += _findings(result, scores, truth, name, monitor.threshold.value if i == 0 else None)
     found.append(_worst(kinds["anomalous"], sides["anomalous"][:, 0], monitor.threshold.value))
-    if out is not None:
-        out = Path(out)
-        write_findings(out / "findings.json", found, model={"detector": str(folder)}, data={"name": "evaluation"})
-        report(found, out / "report.html", name=Path(folder).name)
+    if place is not None:
+        write_findings(place / FINDINGS, found, model={"detector": str(folder)}, data={"name": "evaluation"})
+        report(found, place / PAGE, name=Path(folder).name)
     return tuple(found)
 
 

@@ -11,6 +11,7 @@ from holdfast.detect.loop import LoopSettings
 from holdfast.detect.monitor import Monitor
 from holdfast.errors import require
 from holdfast.experiment.detection.sources import DETECTOR, Source, shape_for
+from holdfast.files import writable_folder
 from holdfast.models import load_model
 from holdfast.models.vae import VAESettings
 from holdfast.train.api import resolve_device
@@ -48,7 +49,7 @@ def detect_fit(
     run unless ``out`` says otherwise, where ``predict`` finds it.
     """
     require(out is not None or run is not None, "where shall the detector go? give out, or the run it belongs to")
-    out = Path(run or "") / DETECTOR if out is None else Path(out)
+    out = writable_folder(Path(run or "") / DETECTOR if out is None else out)
     require(not (out / "detector.json").exists(), f"{out} holds a detector already; choose another place")
     where = resolve_device(device)
     classifier, card = (None, None) if run is None else load_model(run)

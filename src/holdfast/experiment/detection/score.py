@@ -12,9 +12,11 @@ import torch
 
 from holdfast.borrow import evaluating
 from holdfast.data.heaps import open_pictures
+from holdfast.data.loaders import check_reading
 from holdfast.detect.monitor import Monitor
 from holdfast.detect.seen import batches
 from holdfast.errors import require
+from holdfast.experiment.detection.places import claim_table
 from holdfast.experiment.detection.sources import DETECTOR, Source, shape_for
 from holdfast.files import replacing
 from holdfast.models import load_model
@@ -48,11 +50,13 @@ def detect_score(
     progress: Callable[[int, int], None] | None = None,
 ) -> ScoreSummary:
     """A CSV with a score, a flag (0 or 1) and a reason a picture; written as it grows, put in place when whole."""
+    check_reading(batch_size, workers)
+    place = claim_table(out_csv, COLUMNS)
     monitor = Monitor.load(folder, device=resolve_device(device))
     pictures = open_pictures(data, root=root, split=split, shape=monitor.shape)
     require(len(pictures) > 0, "there is no picture to score; give at least one")
     done = flagged = 0
-    with _growing_csv(Path(out_csv), COLUMNS) as write:
+    with _growing_csv(place, COLUMNS) as write:
         for part in monitor.stream(pictures, batch_size=batch_size, workers=workers):
             for score, flag, reason in zip(part.scores.tolist(), part.flags.tolist(), part.reasons, strict=True):
                 write([pictures.describe(done), f"{score:.6g}", int(flag), reason])
@@ -60,7 +64,7 @@ def detect_score(
                 flagged += flag
             if progress is not None:
                 progress(done, len(pictures))
-    return ScoreSummary(done, flagged, Path(out_csv))
+    return ScoreSummary(done, flagged, place)
 
 
 def predict(
@@ -80,6 +84,8 @@ def predict(
 
     run: the folder of a trained classifier. detector: a folder of one; by default ``detector`` in the run.
     """
+    check_reading(batch_size, workers)
+    place = claim_table(out_csv, PREDICTIONS)
     where = resolve_device(device)
     model, card = load_model(run)
     model = model.to(where)
@@ -97,7 +103,7 @@ def predict(
         monitor.check(pictures.shape)
         sight = monitor.sight
     done = flagged = 0
-    with _growing_csv(Path(out_csv), PREDICTIONS) as write, evaluating(model), torch.no_grad():
+    with _growing_csv(place, PREDICTIONS) as write, evaluating(model), torch.no_grad():
         for x in batches(pictures, where, batch_size=batch_size, workers=workers):
             confidence, label = model(x).float().softmax(1).max(1)
             judged = None if sight is None or monitor is None else monitor.judge(sight.look(x).to("cpu"))
@@ -110,7 +116,7 @@ def predict(
                 flagged += flag or 0
             if progress is not None:
                 progress(done, len(pictures))
-    return ScoreSummary(done, flagged, Path(out_csv), monitor is not None)
+    return ScoreSummary(done, flagged, place, monitor is not None)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from holdfast.experiment.shortcuts.mixture import Share
 from holdfast.experiment.shortcuts.opening import kept_model, open_source, run_folder
 from holdfast.experiment.shortcuts.ranking import rank
 from holdfast.experiment.shortcuts.watch import Sighting, take, watch
+from holdfast.files import writable_folder
 from holdfast.settings import TrainSettings, build
 from holdfast.train.api import resolve_device
 from holdfast.train.precision import kernels
@@ -72,7 +73,8 @@ def shortcuts(
     for name, value in {"epochs": epochs, "seeds": seeds, "resamples": resamples}.items():
         require(value >= 1, f"{name} must be >= 1, got {value}")
     require(clusters is None or clusters >= 1, f"clusters must be >= 1, got {clusters}")
-    place = None if out is None else Path(out)
+    require(batch_size is None or batch_size >= 1, f"batch_size must be >= 1, got {batch_size}")
+    place = None if out is None else writable_folder(out)
     if place is not None and not overwrite:
         there = [name for name in (files.CSV, files.JSON, files.PAGE) if (place / name).exists()]
         require(

@@ -1,0 +1,48 @@
+"""Where results may go: what another command wrote, or a person, is never replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast.errors import HoldfastError, require
+from holdfast.files import writable_folder
+from holdfast.reports import read_findings
+
+FINDINGS, PAGE = "findings.json", "report.html"
+
+
+def claim_folder(out: str | Path, *, front: str) -> Path:
+    """A folder for findings of one front and their report, checked before any work; its own old ones may be there."""
+    folder = writable_folder(out)
+    require(not (folder / "run.yaml").exists(), f"{folder} holds a training run; choose another --out")
+    there = [name for name in (FINDINGS, PAGE) if (folder / name).exists()]
+    require(
+        not there or _only_of(front, folder / FINDINGS),
+        f"{folder} holds {' and '.join(there)} of something else; choose another --out",
+    )
+    return folder
+
+
+def claim_table(out: str | Path, columns: Sequence[str]) -> Path:
+    """A CSV file to write, checked before any work; an old one with these columns may be there."""
+    require(out != "", "out is empty; name a CSV file")
+    path = Path(out)
+    require(path.is_file() or not path.exists(), f"{path} is no file; name a CSV file to write with --out")
+    writable_folder(path.parent)
+    if path.exists():
+        with path.open("rb") as file:
+            header = file.readline().rstrip().decode(errors="replace")
+        require(
+            header == ",".join(columns),
+            f"{path} is there and holds something else than the columns {', '.join(columns)}; choose another --out",
+        )
+    return path
+
+
+def _only_of(front: str, path: Path) -> bool:
+    try:
+        found = read_findings(path).findings
+    except HoldfastError:
+        return False
+    return bool(found) and all(finding.front == front for finding in found)
