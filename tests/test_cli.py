@@ -98,6 +98,12 @@ def test_printed_settings_are_settings(tmp_path: Path, capsys: pytest.CaptureFix
         (["data", "make", "watermark", "--data", "digits", "--frost", "ice", "--out", "a.npz"], "frost ice"),
         (["data", "make", "corrupted-cifar10", "--data", "mnist", "--out", "a.npz"], "data mnist"),
         (["data", "make", "fashion-anomalies", "--conflict", "0.1", "--out", "a"], "conflict 0.1"),
+        (["data", "make", "coloured", "--data", "digits", "--strength", "0.5", "--out", "a.npz"], "strength 0.5"),
+        (
+            ["data", "make", "coloured", "--data", "digits", "--anomalies", "noise", "--out", "a.npz"],
+            "anomalies {'noise'",
+        ),
+        (["train", "--data", "digits", "--labels", "20", "--unlabeled", "rest"], "erm learns from labels alone"),
         (["train", "--batch-size", "2", "--accumulate", "3"], "accumulate (3) cannot exceed batch_size (2)"),
         (
             ["train", "--resume", "--out", "r"],

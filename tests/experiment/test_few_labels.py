@@ -11,7 +11,9 @@ import torch
 import yaml
 
 from holdfast.cli import main
+from holdfast.errors import HoldfastError
 from holdfast.models import load_model
+from holdfast.train import fit
 
 QUICK = "train --data digits --labels 100 --epochs 3 --batch-size 25 --device cpu --quiet --pretrain-for 1"
 WAYS = {
@@ -75,9 +77,12 @@ def test_pretraining_is_where_it_starts_from(tmp_path: Path) -> None:
         ("--labels 1199", "labels must be in 10..1198"),
         ("--labels 3", "labels must be in 10..1198"),
         ("--labels 0", "labels must be >= 1, got 0"),
-        ("--labels 20 --unlabeled coloured-digits", "unlabelled images have shape (C, H, W) (3, 16, 16)"),
-        ("--unlabeled rest", "there is no rest"),
-        ("--labels 20 --unlabeled nowhere/", "nowhere"),
+        (
+            "--method fixmatch --labels 20 --unlabeled coloured-digits",
+            "unlabelled images have shape (C, H, W) (3, 16, 16)",
+        ),
+        ("--method fixmatch --unlabeled rest", "there is no rest"),
+        ("--labels 20 --pretrain rotation --unlabeled nowhere/", "nowhere"),
         ("--model vae-head", "--pretrain vae"),
         ("--model vae-head --pretrain rotation", "held still"),
         ("--pretrain vae", "convnet has no VAE's encoder"),
@@ -89,3 +94,8 @@ def test_bad_input_ends_with_two(words: str, message: str, tmp_path: Path, capsy
     assert code == 2
     assert message in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "run").exists()
+
+
+def test_pictures_that_nothing_would_look_at_are_refused() -> None:
+    with pytest.raises(HoldfastError, match="unlabeled rest: mixup learns from labels alone; add --pretrain rotation"):
+        fit("digits", method="mixup", labels=20, unlabeled="rest", epochs=1, device="cpu")

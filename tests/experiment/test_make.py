@@ -32,6 +32,7 @@ def ten_classes(folder: Path) -> Path:
         ("watermark", "a.npz", {"data": "digits", "device": "cuda"}, "device cuda is for corrupted-cifar10, not for"),
         ("corrupted-cifar10", "a.npz", {"device": "cuda:99"}, "device 'cuda:99' is not there"),
         ("watermark", "a.npz", {}, "watermark is put into a set: name one with --data"),
+        ("coloured", "a.npz", {"data": "digits", "strength": 0.5}, "strength 0.5 is for fashion-anomalies, not for"),
         ("coloured", "a.npz", {"data": "digits", "seed": -1}, "seed must be in 0..2\\*\\*63-1, got -1"),
     ],
 )

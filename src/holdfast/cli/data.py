@@ -62,8 +62,8 @@ class MakeOptions:
     anomalies: Several[str] = ()
     """fashion-anomalies: kinds and their shares, of corrupted, garments, digits, noise (default: corrupted=0.5
     garments=0.25 digits=0.25)."""
-    strength: float = 0.5
-    """fashion-anomalies: of what befalls the corrupted ones, above 0 to 1."""
+    strength: Unset[float] = None
+    """fashion-anomalies: of what befalls the corrupted ones, above 0 to 1 (default: 0.5)."""
     seed: int = 0
     device: Unset[str] = None
     """corrupted-cifar10: where to compute (default: cpu)."""

@@ -50,6 +50,7 @@ def train(words: list[str]) -> int:
     if options.resume:
         _check_resume(out, words)
     require_data(settings.data.name)
+    settings.require_unlabeled_used()
 
     from holdfast.experiment.run import run
     from holdfast.reports import findings_table

@@ -16,9 +16,12 @@ from holdfast.train.api import resolve_device
 USES = {
     "corrupted-cifar10": ("kind", "conflict", "severity", "frost", "device"),
     **dict.fromkeys(VARIANTS, ("data", "conflict")),
-    "fashion-anomalies": (),
+    "fashion-anomalies": ("anomalies", "strength"),
 }
 """Which settings each set is made with, besides where it lies and its seed."""
+
+STRENGTH = 0.5
+"""How badly anomalies are corrupted where nobody says."""
 
 
 def make(
@@ -32,14 +35,15 @@ def make(
     severity: int | None = None,
     frost: str | None = None,
     anomalies: Mapping[str, float] | None = None,
-    strength: float = 0.5,
+    strength: float | None = None,
     seed: int = 0,
     device: str | None = None,
     overwrite: bool = False,
     note: Callable[[str], None] | None = None,
 ) -> str:
     """Make a set and say in one line what it holds. What it has no use for is refused."""
-    given = {"data": data, "kind": kind, "conflict": conflict, "severity": severity, "frost": frost, "device": device}
+    given: dict[str, object] = {"data": data, "kind": kind, "conflict": conflict, "severity": severity, "frost": frost}
+    given |= {"device": device, "anomalies": anomalies, "strength": strength}
     for name, value in given.items():
         users = [made for made, names in USES.items() if name in names]
         require(
@@ -52,7 +56,9 @@ def make(
     conflict = CONFLICT if conflict is None else conflict
     note = note or (lambda text: None)
     if what == "fashion-anomalies":
-        made = make_fashion_anomalies(root=root, shares=anomalies, severity=strength, seed=seed)
+        made = make_fashion_anomalies(
+            root=root, shares=anomalies, severity=STRENGTH if strength is None else strength, seed=seed
+        )
         folder = save_anomalies(made, out)
         kinds = ", ".join(f"{count} {kind}" for kind, count in made.manifest["anomalies_a_set"].items() if count)
         sizes = f"{len(made.unlabeled):,} garments without and {len(made.labeled):,} with label"

@@ -232,6 +232,14 @@ class TrainSettings:
                     all(math.isfinite(n) for n in numbers if isinstance(n, float)), f"{key} must be finite, got {found}"
                 )
 
+    def require_unlabeled_used(self) -> None:
+        """Refuse pictures without labels that nothing would look at. Not for a comparison: one arm may, another not."""
+        require(
+            self.data.unlabeled is None or self.model.pretrain != "none" or self.method.learns_unlabeled,
+            f"unlabeled {self.data.unlabeled}: {self.method.name} learns from labels alone; add --pretrain rotation, "
+            "use --method fixmatch, or leave it out",
+        )
+
     def resolved(self) -> TrainSettings:
         """With the values that defaults stand for, as a run records them: two ways to ask for the same are equal."""
         conflict = CONFLICT if self.data.conflict is None and takes_conflict(self.data.name) else self.data.conflict

@@ -84,6 +84,7 @@ def fit(
     if isinstance(model, str):
         named["model"] = model
     resolved = build(TrainSettings, named)
+    resolved.require_unlabeled_used()
     return train(
         resolved,
         data=data if isinstance(data, Dataset) else None,

@@ -21,6 +21,8 @@ class MethodSettings(Choice):
 
     kind: ClassVar[str] = "method"
     known: ClassVar[dict[str, type[Self]]] = {}
+    learns_unlabeled: ClassVar[bool] = False
+    """Whether it also learns from images without labels."""
 
     def akin(self, other: Choice) -> bool:
         """One extends the other, as jtt+biasadv jtt: so a baseline differs from it in nothing but the extension."""

@@ -15,6 +15,7 @@ class FixMatch(MethodSettings):
 
     name: ClassVar[str] = "fixmatch"
     implementation: ClassVar[str] = "holdfast.methods.fixmatch:FixMatchMethod"
+    learns_unlabeled: ClassVar[bool] = True
     ratio: int = 7
     """Images without labels (--labels, --unlabeled) for each labelled one; without any, the batch itself serves."""
     confidence: float = 0.95
