@@ -137,11 +137,11 @@ def test_an_interval_holds_its_own_value_where_resampling_lifts_it() -> None:
 
 
 def test_a_perfect_ranking_is_not_certain() -> None:
-    """Bounds for 0 of 30 and 0 of 200, from scipy's exact interval of a proportion."""
+    """Bounds for 0 of 30 and 0 of 200, from scipy's interval of a proportion."""
     truth = torch.arange(230) < 30
     scores = truth.double() + torch.rand(230, generator=torch.Generator().manual_seed(0), dtype=torch.float64) / 2
     found = evaluate(scores, truth, threshold=Threshold(0.75))
-    few, many = (stats.binomtest(0, n).proportion_ci(method="exact").high for n in (30, 200))
+    few, many = (stats.binomtest(0, n).proportion_ci(method="wilson").high for n in (30, 200))
     for name in ("auroc", "ap", "precision", "recall", "f1"):
         estimate = found.estimates[name]
         assert (estimate.value, estimate.low, estimate.high) == pytest.approx((1, 1 - few, 1)), name
@@ -150,3 +150,40 @@ def test_a_perfect_ranking_is_not_certain() -> None:
         assert (estimate.value, estimate.low, estimate.high) == pytest.approx((0, 0, many)), name
     worst = evaluate(-scores, truth).ranking["auroc"]
     assert (worst.value, worst.low, worst.high) == pytest.approx((0, 0, few))
+
+
+@pytest.mark.parametrize("missed", [0, 1, 2, 15, 30])
+def test_a_share_has_one_interval_however_many_are_missed(missed: int) -> None:
+    """scipy's Wilson interval, at the ends and beside them alike."""
+    truth = torch.arange(230) < 30
+    scores = truth.double()
+    scores[:missed] = 0.0
+    scores[200 : 200 + missed] = 1.0
+    found = evaluate(scores, truth, threshold=Threshold(0.5), resamples=50).decision
+    caught = 30 - missed
+    counts = {"recall": (caught, 30), "precision": (caught, 30), "false_alarm_rate": (missed, 200)}
+    for name, (hits, of) in counts.items():
+        expected = stats.binomtest(hits, of).proportion_ci(method="wilson")
+        assert (found[name].value, found[name].low, found[name].high) == pytest.approx((hits / of, *expected)), name
+
+
+def test_what_is_never_flagged_has_no_known_precision() -> None:
+    scores, truth = sample()
+    found = evaluate(scores, truth, threshold=Threshold(100.0), resamples=50).decision["precision"]
+    assert (found.value, found.low, found.high) == (0, 0, 1)
+
+
+def test_fpr95_is_at_least_as_uncertain_as_a_share() -> None:
+    """One normal sample above the anomalies: a bootstrap alone would jump from here to none at all."""
+    truth = torch.arange(230) < 30
+    highs = []
+    for above in (0, 1, 2):
+        scores = truth.double() + torch.arange(230) / 1000
+        scores[30 : 30 + above] = 5.0
+        found = evaluate(scores, truth, resamples=300).ranking["fpr95"]
+        expected = stats.binomtest(above, 200).proportion_ci(method="wilson")
+        assert found.value == pytest.approx(above / 200)
+        assert found.low <= expected.low + 1e-12
+        assert found.high >= expected.high - 1e-12
+        highs.append(found.high)
+    assert highs == sorted(highs)

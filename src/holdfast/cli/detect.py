@@ -140,7 +140,7 @@ class EvaluateOptions:
     split: Unset[Split] = None
     """Which part of data that has parts (default: test)."""
     resamples: int = 1000
-    """Bootstrap samples behind the intervals."""
+    """Bootstrap samples behind the intervals of AUROC, AP, FPR95 and F1."""
     seed: int = 0
     reading: OmitArgPrefixes[ReadOptions] = ReadOptions()
 

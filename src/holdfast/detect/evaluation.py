@@ -1,15 +1,16 @@
-"""How well scores tell anomalies from normal data, with bootstrap intervals. Anomalies are the positive class."""
+"""How well scores tell anomalies from normal data, with intervals. Anomalies are the positive class."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from holdfast.detect.threshold import Threshold
 from holdfast.errors import require
-from holdfast.metrics import Estimate
+from holdfast.metrics import Estimate, wilson_interval
+from holdfast.metrics.intervals import around
 
 RESAMPLES = 1000
 CELLS = 2**22
@@ -28,6 +29,8 @@ class Evaluation:
     flagged when the threshold is low enough to catch 95 % of the anomalies).
     decision: precision, recall, f1 and false_alarm_rate at the threshold; empty without one. confusion: true/false
     positives and negatives at the threshold.
+    Intervals: Wilson's for the shares (precision, recall, false_alarm_rate), the bootstrap's for the others. That of
+    fpr95 is never narrower than Wilson's: it is a share too, at a threshold that is itself uncertain.
     """
 
     normal: int
@@ -61,27 +64,38 @@ def evaluate(
         _figures(_redrawn(min(step, resamples - first), truth, generator), ordered, truth, flags)
         for first in range(0, resamples, step)
     ])  # fmt: skip
-    counts = {"recall": positives, "fpr95": n - positives, "false_alarm_rate": n - positives}
-    fewer = min(positives, n - positives)
-    estimates = {
-        name: _estimate(once[0, i], spread[:, i], n, counts.get(name, fewer)) for i, name in enumerate(FIGURES)
+    negatives, caught, alarms = n - positives, int((flags & truth).sum()), int((flags & ~truth).sum())
+    able = {"fpr95": negatives}
+    found = {
+        name: _estimate(once[0, i], spread[:, i], n, able.get(name, min(positives, negatives)))
+        for i, name in enumerate(FIGURES)
+    }
+    fpr95 = found["fpr95"]
+    wilson = wilson_interval(fpr95.value * negatives, negatives)
+    found["fpr95"] = replace(fpr95, low=min(fpr95.low, wilson[0]), high=max(fpr95.high, wilson[1]))
+    decision = {
+        "precision": _share(caught, caught + alarms, n),
+        "recall": _share(caught, positives, n),
+        "f1": found.pop("f1"),
+        "false_alarm_rate": _share(alarms, negatives, n),
     }
     confusion = {
-        "true_positive": int((flags & truth).sum()),
-        "false_positive": int((flags & ~truth).sum()),
-        "false_negative": int((~flags & truth).sum()),
-        "true_negative": int((~flags & ~truth).sum()),
+        "true_positive": caught,
+        "false_positive": alarms,
+        "false_negative": positives - caught,
+        "true_negative": negatives - alarms,
     }
     return Evaluation(
-        normal=n - positives,
+        normal=negatives,
         anomalous=positives,
-        ranking={name: estimates[name] for name in FIGURES[:3]},
-        decision={name: estimates[name] for name in FIGURES[3:]} if threshold is not None else {},
+        ranking=found,
+        decision=decision if threshold is not None else {},
         confusion=confusion if threshold is not None else {},
     )
 
 
-FIGURES = ("auroc", "ap", "fpr95", "precision", "recall", "f1", "false_alarm_rate")
+FIGURES = ("auroc", "ap", "fpr95", "f1")
+"""What is redrawn."""
 
 
 def auroc(scores: Tensor, anomalous: Tensor) -> float:
@@ -143,10 +157,8 @@ def _block(weights: Tensor, truth: Tensor, ends: Tensor, flagged: int) -> Tensor
     enough = (positives * (0.95 - 1e-12)).ceil().to(hits.dtype)
     reached = torch.searchsorted(hits, enough[:, None])
     fpr95 = alarms.gather(1, reached)[:, 0] / negatives
-    precision = torch.where(alarmed > 0, found / alarmed.clamp(min=1), 0)
     f1 = 2 * found / (alarmed + positives)
-    figures = [under / (2 * positives * negatives), ap / positives, fpr95, precision, found / positives, f1]
-    return torch.stack([*figures, (alarmed - found) / negatives], 1)
+    return torch.stack([under / (2 * positives * negatives), ap / positives, fpr95, f1], 1)
 
 
 def _ends(ordered: Tensor) -> Tensor:
@@ -165,6 +177,11 @@ def _redrawn(count: int, truth: Tensor, generator: torch.Generator) -> Tensor:
     return weights
 
 
+def _share(hits: int, of: int, n: int) -> Estimate:
+    """A share, which says nothing where it is a share of nothing."""
+    return Estimate(hits / of, *wilson_interval(hits, of), n) if of else Estimate(0.0, 0.0, 1.0, n)
+
+
 def _estimate(value: Tensor, spread: Tensor, n: int, able: int) -> Estimate:
     """able: how many samples could each have shown that the figure is not at its end."""
     # A sample drawn twice ties with itself, which lifts average precision a little in every resampling: the interval is
@@ -173,7 +190,6 @@ def _estimate(value: Tensor, spread: Tensor, n: int, able: int) -> Estimate:
     low, high = levels.clamp(0, 1).tolist()
     end = value.round()
     if float((spread - end).abs().max()) < ROUNDING:
-        # Nothing went wrong, so nothing can in a resampling either: Clopper and Pearson's bound for 0 of so many.
-        unseen = 1 - 0.025 ** (1 / able)
-        low, high = (1 - unseen, 1.0) if end else (0.0, unseen)
-    return Estimate(float(value), min(low, float(value)), max(high, float(value)), n)
+        # Nothing went wrong, so nothing can in a resampling either: Wilson's bound for none of so many.
+        low, high = wilson_interval(able if end else 0, able)
+    return Estimate(float(value), *around(float(value), (low, high)), n)
