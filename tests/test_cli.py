@@ -104,6 +104,7 @@ def test_printed_settings_are_settings(tmp_path: Path, capsys: pytest.CaptureFix
             "anomalies {'noise'",
         ),
         (["train", "--data", "digits", "--labels", "20", "--unlabeled", "rest"], "erm learns from labels alone"),
+        (["train", "--method", "jtt", "--method.up", "1000000000"], "up must be in 1..10000, got 1000000000"),
         (["train", "--batch-size", "2", "--accumulate", "3"], "accumulate (3) cannot exceed batch_size (2)"),
         (
             ["train", "--resume", "--out", "r"],

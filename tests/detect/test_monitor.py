@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import resource
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from holdfast.data import ArraySplit
-from holdfast.detect import Monitor, auroc
+from holdfast.detect import Monitor, auroc, fit_monitor, train_vae
 from holdfast.errors import HoldfastError
+from holdfast.models.vae import VAESettings
 
 
 def test_finds_unknown_digits_and_damaged_ones(monitor: Monitor, fresh: ArraySplit, damaged: Tensor) -> None:
@@ -108,3 +113,31 @@ class TestBadInput:
         (tmp_path / "detector.json").write_text("{")
         with pytest.raises(HoldfastError, match="cannot read the detector"):
             Monitor.load(tmp_path)
+
+    def test_a_damaged_card(self, monitor: Monitor, tmp_path: Path) -> None:
+        monitor.save(tmp_path)
+        card = tmp_path / "detector.json"
+        good = json.loads(card.read_text())
+        changes: list[Callable[[dict[str, Any]], object]] = [
+            lambda c: c.pop("encoder"),
+            lambda c: c.update(encoder="turns"),
+            lambda c: c.update(shape=[1, [], 16]),
+            lambda c: c.update(vae={}),
+            lambda c: c.update(threshold=None),
+            lambda c: c["detector"]["members"].pop(next(iter(c["detector"]["members"]))),
+            lambda c: c["vae"].update(latent=10**13),
+        ]
+        for change in changes:
+            content = copy.deepcopy(good)
+            change(content)
+            card.write_text(json.dumps(content))
+            with pytest.raises(HoldfastError):
+                Monitor.load(tmp_path)
+        card.write_text(json.dumps(good))
+        Monitor.load(tmp_path)
+
+    def test_an_array_of_numpy_s(self, monitor: Monitor) -> None:
+        images = np.zeros((60, 1, 16, 16), np.uint8)
+        for call in (fit_monitor, monitor.score, lambda x: train_vae(x, VAESettings((1, 16, 16)))):
+            with pytest.raises(HoldfastError, match=r"must be a tensor or a split .*, got ndarray; torch.from_numpy"):
+                call(images)  # type: ignore[operator]

@@ -13,7 +13,7 @@ from holdfast.detect.fused import NAMES, Fused
 from holdfast.detect.loop import LoopSettings
 from holdfast.detect.monitor import Monitor, make_sight
 from holdfast.detect.rotation import rotation_card, train_rotation
-from holdfast.detect.seen import Images, look_at
+from holdfast.detect.seen import Images, check_images, look_at
 from holdfast.detect.threshold import Threshold, rank_of
 from holdfast.detect.vae import train_vae
 from holdfast.errors import require, unknown
@@ -57,6 +57,7 @@ def fit_monitor(
     held_out: share of the images that nothing is trained on: one half of it gives centre and scale of each score, the
     other the threshold. false_alarm_rate: share of normal images that may be flagged.
     """
+    check_images(images)
     names = _names(scores, classifier is not None)
     members = [make_detector(name) for name in names]
     needs = {need for member in members for need in member.needs}

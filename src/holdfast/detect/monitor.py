@@ -14,7 +14,17 @@ from torch import Tensor, nn
 
 from holdfast import __version__
 from holdfast.detect.fused import Fused
-from holdfast.detect.seen import ClassifierSight, Images, JointSight, RotationSight, Seen, Sight, VAESight, batches
+from holdfast.detect.seen import (
+    ClassifierSight,
+    Images,
+    JointSight,
+    RotationSight,
+    Seen,
+    Sight,
+    VAESight,
+    batches,
+    check_images,
+)
 from holdfast.detect.threshold import Threshold
 from holdfast.errors import HoldfastError, require
 from holdfast.files import filling, write_atomic
@@ -27,6 +37,8 @@ STATE: Final = "detector.safetensors"
 VAE_WEIGHTS: Final = "vae.safetensors"
 ENCODER: Final = "encoder"
 FORMAT: Final = 1
+KINDS: Final = ("rotation", "classifier")
+"""What an encoder was taught."""
 REGRET_STEPS: Final = 20
 
 
@@ -74,6 +86,7 @@ class Monitor:
 
     def stream(self, images: Images, *, batch_size: int = 256, workers: int = 0) -> Iterator[Report]:
         """Reports batch by batch: memory does not grow with the number of images."""
+        check_images(images)
         if not isinstance(images, Tensor):
             self.check(images.shape)
         sight = self.sight
@@ -148,19 +161,15 @@ class Monitor:
                 vae = VAE(VAESettings.from_json(content["vae"]))
                 vae.load_state_dict(read_tensors(folder / VAE_WEIGHTS))
                 vae = vae.to(device).eval()
-            threshold = Threshold.from_json(content["threshold"])
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
-            raise HoldfastError(f"cannot read the detector in {folder}: {error}; fit it again") from error
-        encoder, card = load_model(folder / ENCODER) if content["encoder"] else (None, None)
-        return cls(
-            (channels, height, width),
-            detector,
-            threshold,
-            vae,
-            None if encoder is None else encoder.to(device),
-            content["encoder"] or "rotation",
-            card,
-        )
+            threshold, kind = Threshold.from_json(content["threshold"]), content["encoder"]
+            require(kind in (None, *KINDS), f"{folder / CARD} has encoder {kind!r}; known: {', '.join(KINDS)}")
+            encoder, card = load_model(folder / ENCODER) if kind else (None, None)
+            encoder = None if encoder is None else encoder.to(device)
+            found = cls((channels, height, width), detector, threshold, vae, encoder, kind or KINDS[0], card)
+            found.report(torch.zeros(1, channels, height, width))  # what does not fit together shows here
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, MemoryError) as error:
+            raise HoldfastError(f"cannot read the detector in {folder}: {error!r}; fit it again") from error
+        return found
 
 
 def make_sight(vae: VAE | None, encoder: nn.Module | None, kind: str, *, needs: Collection[str]) -> Sight:

@@ -197,6 +197,14 @@ def _bound(model: VAE, x: Tensor, mean: Tensor, log_var: Tensor) -> Tensor:
     return -(nll + kl_to_standard_normal(mean, log_var))
 
 
+def check_images(images: Images) -> None:
+    """Refuse what is neither a tensor nor a split, such as an array of numpy's."""
+    require(
+        isinstance(images, Tensor) or isinstance(getattr(images, "labels", None), Tensor),
+        f"images must be a tensor or a split of a data set, got {type(images).__name__}; torch.from_numpy takes arrays",
+    )
+
+
 def look_at(sight: Sight, images: Images, *, batch_size: int = 256, workers: int = 0) -> Seen:
     """Everything a sight sees in images, on the CPU, with the labels of a split."""
     parts = [sight.look(x).to("cpu") for x in batches(images, sight.device, batch_size=batch_size, workers=workers)]
@@ -206,6 +214,7 @@ def look_at(sight: Sight, images: Images, *, batch_size: int = 256, workers: int
 
 def batches(images: Images, device: torch.device, *, batch_size: int = 256, workers: int = 0) -> Iterator[Tensor]:
     """Checked float images in [0, 1] on a device, a batch at a time; files are decoded as they are needed."""
+    check_images(images)
     first = 0
     for x in _raw(images, device, batch_size, workers):
         require(

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from holdfast.data.augment import to_float
 from holdfast.detect.loop import LoopSettings, Losses, optimise
-from holdfast.detect.seen import Images
+from holdfast.detect.seen import Images, check_images
 from holdfast.errors import require
 from holdfast.models.vae import VAE, VAESettings
 from holdfast.rng import derive
@@ -87,6 +87,7 @@ def train_vae(
 
 def resident(images: Images, device: torch.device) -> Tensor:
     """All images on the device, uint8 (N, C, H, W)."""
+    check_images(images)
     if not isinstance(images, Tensor):
         images = images.read(torch.arange(len(images)))
     require(images.ndim == 4, f"images must be (N, C, H, W), got {tuple(images.shape)}")

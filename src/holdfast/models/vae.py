@@ -22,6 +22,8 @@ from holdfast.errors import HoldfastError, require, unknown
 
 WIDTHS: Final = (32, 64, 128)
 NETWORKS: Final = ("strided", "report")
+MOST_LATENT: Final = 4096
+"""Latent dimensions: no map of images needs more, and a slip of the keyboard would fill the memory."""
 LOWEST_LOG_SIGMA: Final = -6.0
 """A learned σ stops here: on constant images it would otherwise run to zero and the bound to infinity."""
 
@@ -45,7 +47,7 @@ class VAESettings:
         if self.network not in NETWORKS:
             raise unknown("VAE network", self.network, NETWORKS)
         require(len(self.shape) == 3 and min(self.shape) >= 1, f"shape must be (C, H, W), got {self.shape}")
-        require(self.latent >= 1, f"latent must be >= 1, got {self.latent}")
+        require(1 <= self.latent <= MOST_LATENT, f"latent must be in 1..{MOST_LATENT}, got {self.latent}")
         require(
             self.sigma is None or (math.isfinite(self.sigma) and self.sigma > 0),
             f"sigma must be > 0, or None to learn it, got {self.sigma}",

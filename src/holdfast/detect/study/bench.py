@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from holdfast.data.splits import ArraySplit
 from holdfast.detect.loop import LoopSettings
 from holdfast.detect.rotation import rotation_card, train_rotation
 from holdfast.detect.vae import train_vae
+from holdfast.errors import require
 from holdfast.files import write_atomic
 from holdfast.models import load_model, save_model
 from holdfast.models.files import read_tensors
@@ -45,6 +46,10 @@ class StudySettings:
     precision: str = "bf16"
     device: str = "cpu"
     flip: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("seeds", "batch_size", "fixmatch_ratio", *(f.name for f in fields(self) if "epochs" in f.name)):
+            require(getattr(self, name) >= 1, f"{name} must be >= 1, got {getattr(self, name)}")
 
 
 QUICK: Final = StudySettings(

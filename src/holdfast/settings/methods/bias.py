@@ -9,6 +9,9 @@ from holdfast.errors import require
 from holdfast.settings.hints import Unset
 from holdfast.settings.methods.base import MethodSettings
 
+MOST_SHOWN = 10_000
+"""How often a sample may be shown in an epoch: a slip of the keyboard would fill the memory with positions."""
+
 
 @dataclass(frozen=True)
 class BiasAdv:
@@ -85,8 +88,7 @@ class Jtt(MethodSettings):
 
     def __post_init__(self) -> None:
         require(self.first_epochs >= 1, f"first_epochs must be >= 1, got {self.first_epochs}")
-        # An epoch's order holds each repeat: beyond this, memory ends before any epoch does.
-        require(1 <= self.up <= 10_000, f"up must be in 1..10000, got {self.up}")
+        require(1 <= self.up <= MOST_SHOWN, f"up must be in 1..{MOST_SHOWN}, got {self.up}")
 
 
 @dataclass(frozen=True)
