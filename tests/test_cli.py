@@ -155,6 +155,16 @@ def test_lists_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(word in text for word in ("erm", "fsam", "coloured-digits", "erm/cifar10-resnet18"))
 
 
+def test_data_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell does not expand ~ in --data=~/set.npz, nor inside quotes."""
+    import numpy as np
+
+    monkeypatch.setenv("HOME", str(tmp_path))
+    np.savez(tmp_path / "set.npz", x_train=np.zeros((20, 8, 8), np.uint8), y_train=np.arange(20) % 2)
+    assert main(["data", "check", "~/set.npz"]) == 0
+    assert main(["data", "check", "~/other.npz"]) == 2
+
+
 def test_data_check_finds_the_broken_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from PIL import Image
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -214,3 +215,14 @@ def test_an_image_size_that_no_memory_holds_is_refused_before_anything_is_made(
     monkeypatch.setattr("holdfast.data.resize._memory", lambda: 2**30)
     with pytest.raises(HoldfastError, match=r"image_size 4096 makes 200 images 9 GiB, more than this machine"):
         load_arrays(tmp_path, image_size=4096, x_train=np.zeros((200, H, W, 3), np.uint8), y_train=np.arange(200) % 3)
+
+
+@pytest.mark.parametrize("member", ["x_train", "x_train.npy", "y_train", "classes"])
+def test_a_member_that_is_no_array(tmp_path: Path, member: str) -> None:
+    """numpy hands out the bytes of such a member as they are."""
+    name = member.removesuffix(".npy")
+    np.savez(tmp_path / "set.npz", **arrays(**{name: None}))
+    with zipfile.ZipFile(tmp_path / "set.npz", "a") as archive:
+        archive.writestr(member, b"a note from a colleague")
+    with pytest.raises(HoldfastError, match=f"cannot read {name} of .*set.npz: it is no array; write the file again"):
+        load(tmp_path / "set.npz")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -178,3 +179,17 @@ def test_a_share_of_conflict_is_refused_by_data_that_is_not_made(tmp_path: Path)
             load(source, conflict=0.05)
     default, given = (load("coloured-digits", conflict=c).train for c in (None, 0.05))
     assert torch.equal(default.groups, given.groups)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"val": "x"}, r"val must be in \[0, 1\), got 'x'"),
+        ({"val": None}, r"val must be in \[0, 1\), got None"),
+        ({"image_size": "32"}, r"image_size must be in 1\.\.4096, got '32'"),
+        ({"data_seed": 1.5}, r"data_seed must be in 0\.\..*, got 1\.5"),
+    ],
+)
+def test_values_of_another_kind_are_named(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(HoldfastError, match=message):
+        load("digits", **given)

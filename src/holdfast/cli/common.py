@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ def require_data(name: str) -> None:
     """Refuse a mistyped name before torch is imported."""
     from holdfast.settings.names import DATA_NAMES
 
-    if name not in DATA_NAMES and not Path(name).exists():
+    if name not in DATA_NAMES and not Path(os.path.expanduser(name)).exists():
         raise unknown("data set (and no such file or folder)", name, DATA_NAMES)
 
 

@@ -55,6 +55,8 @@ def unpack(path: Path) -> tuple[dict[str, Array], list[str]]:
             for name in archive.files:
                 if name in KNOWN:
                     arrays[name] = archive[name]
+                    if not isinstance(arrays[name], np.ndarray):  # numpy hands out the bytes of what is no .npy file
+                        raise ValueError("it is no array")
             return arrays, [other for other in archive.files if other not in KNOWN]
     except (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
         if "allow_pickle" in str(error):

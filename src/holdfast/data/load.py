@@ -53,7 +53,7 @@ def load(
     >>> data.shape, len(data.train), len(data.val), len(data.test)
     ((3, 16, 16), 1078, 120, 599)
     """
-    require(0 <= val < 1, f"val must be in [0, 1), got {val}")
+    require(isinstance(val, (int, float)) and 0 <= val < 1, f"val must be in [0, 1), got {val!r}")
     check_conflict(name_or_path, conflict)
     options = Options(
         root=None if root is None else at_home(root),

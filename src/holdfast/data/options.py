@@ -25,9 +25,12 @@ class Options:
 
     def __post_init__(self) -> None:
         size = self.image_size
-        require(size is None or 1 <= size <= 4096, f"image_size must be in 1..4096, got {size}")
-        require(0 <= self.conflict <= 1, f"conflict must be in [0, 1], got {self.conflict}")
-        require(0 <= self.seed < 2**63, f"data_seed must be in 0..2**63-1, got {self.seed}")
+        whole = size is None or isinstance(size, int)
+        require(whole and (size is None or 1 <= size <= 4096), f"image_size must be in 1..4096, got {size!r}")
+        number = isinstance(self.conflict, (int, float))
+        require(number and 0 <= self.conflict <= 1, f"conflict must be in [0, 1], got {self.conflict!r}")
+        whole = isinstance(self.seed, int)
+        require(whole and 0 <= self.seed < 2**63, f"data_seed must be in 0..2**63-1, got {self.seed!r}")
 
     def folder(self) -> Path:
         """Where built-in sets are looked for: root, else $HOLDFAST_ROOT, else ./data."""

@@ -30,13 +30,13 @@ WHOLE = (
 
 
 def find(path: str, asked: Asked) -> Found:
+    tensors = read(path)
     require(
         asked.model is not None,
         f"{path} holds weights alone; name the architecture they belong to with --model, such as --model timm:resnet18",
     )
     assert asked.model is not None
     name = one_source(asked.model)
-    tensors = read(path)
     classes = head_size(name, tensors) or asked.num_classes
     require(classes is not None, f"{path} does not show how many classes it has; state num_classes")
     assert classes is not None
