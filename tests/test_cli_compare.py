@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,27 @@ def test_compares_and_says_so(
     assert "by val-worst-class on held-out data" in " ".join(text.split())
     names = {"erm-seed0", "erm-lr0.001-seed0", "comparison.json", "report.html"}
     assert {p.name for p in (tmp_path / "c").iterdir()} == names
+
+
+def test_an_epoch_chosen_on_the_test_set_is_marked_wherever_its_numbers_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    mark, out = "epoch chosen on the test set", tmp_path / "c"
+    words = ["--vary", "select=oracle-test", "--seeds", "1", "--out", str(out)]
+    assert main(["compare", *QUICK, *words]) == 0
+    assert f"select=oracle-test ({mark})" in capsys.readouterr().out
+    honest, seen = out / "erm-seed0", next(out.glob("*oracle*"))
+    cells = json.loads((out / "comparison.json").read_text())["cells"]
+    assert [mark in cell["settings"] for cell in cells] == [False, True]
+    assert mark in (out / "report.html").read_text()
+    for folder, marked in ((honest, False), (seen, True)):
+        assert (mark in (folder / "report.html").read_text()) == marked
+        assert ("epoch_chosen_on" in json.loads((folder / "findings.json").read_text())["model"]) == marked
+    for rule in ("last", "oracle-test"):
+        assert main(["train", *QUICK, "--select", rule, "--out", str(tmp_path / rule)]) == 0
+        told = " ".join(capsys.readouterr().out.split())
+        assert ("the epoch was chosen on the test set" in told) == (rule == "oracle-test")
 
 
 def test_flags_become_cells() -> None:

@@ -70,6 +70,8 @@ def train(words: list[str]) -> int:
         return 128 + stopped.signum
     measured = [f for f in files.findings if f.n or "reason" not in f.evidence]  # not what the data has nothing of
     Console().print(findings_table(measured))
+    if settings.loop.select == "oracle-test":
+        say("the epoch was chosen on the test set (--select oracle-test): these numbers are no result")
     say(f"report: {Path(out) / 'report.html'}")
     return 0
 

@@ -29,6 +29,7 @@ def run(
         result = train(settings, out=folder, progress=progress, start=start(settings))
         data, loop = result.data, settings.loop
         if data.test is not None:
+            chosen_on = {"epoch_chosen_on": "test"} if loop.select == "oracle-test" else {}
             findings = audit(
                 result.model,
                 data,
@@ -41,7 +42,7 @@ def run(
             write_findings(
                 folder.path / "findings.json",
                 findings,
-                model={"name": settings.model.name, "run": folder.path.name},
+                model={"name": settings.model.name, "run": folder.path.name} | chosen_on,
                 data={"name": data.name, "split": "test", "n": len(data.test), "classes": list(data.classes)},
             )
         files = RunFiles.read(folder.path)

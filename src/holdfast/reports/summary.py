@@ -72,6 +72,8 @@ class Measure:
     title: str = field(default="", compare=False)
 
 
+SEEN = "epoch chosen on the test set"
+"""What is said of runs with --select oracle-test: their numbers are no result."""
 AVERAGE = Measure("accuracy", title="average")
 ALIGNED = Measure("accuracy", (("bias", "aligned"),), title="aligned")
 CONFLICTING = Measure("accuracy", (("bias", "conflicting"),), title="conflicting")
@@ -83,6 +85,7 @@ MEASURES = (AVERAGE, ALIGNED, CONFLICTING, HARMONIC)
 class Arm:
     """Runs with the same settings but for the seed, in the order they were given.
 
+    label: as given, and marked wherever it is shown if the test set had a say in its numbers.
     number: its place among the arms of a report; one colour everywhere.
     """
 
@@ -93,7 +96,9 @@ class Arm:
 
     @classmethod
     def of(cls, label: str, runs: Sequence[RunFiles], number: int = 0) -> Arm:
-        return cls(label, tuple(runs), _index(runs), number)
+        seen = any(run.settings.get("select") == "oracle-test" for run in runs)
+        marked = f"{label} ({SEEN})" if seen and SEEN not in label else label
+        return cls(marked, tuple(runs), _index(runs), number)
 
     @property
     def data(self) -> str:
