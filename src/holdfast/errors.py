@@ -1,4 +1,4 @@
-"""The one exception a user may meet, and the hints that go into it."""
+"""What ends a command early, and the hints that go into its message."""
 
 from __future__ import annotations
 
@@ -8,6 +8,17 @@ from difflib import get_close_matches
 
 class HoldfastError(Exception):
     """Bad input: the message names the value and the remedy. The command line exits with 2."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal ended the work. Like Ctrl-C it is no Exception, so that nothing takes it for a crash.
+
+    message: how far it came. remedy: how to go on, where something was kept for that.
+    """
+
+    def __init__(self, signum: int, message: str = "interrupted", *, remedy: str = "") -> None:
+        super().__init__("; ".join(filter(None, (message, remedy))))
+        self.signum, self.message, self.remedy = signum, message, remedy
 
 
 def unknown(kind: str, name: object, known: Iterable[str]) -> HoldfastError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Sequence
 
@@ -15,8 +16,9 @@ from holdfast.cli.detect import describe, detect_evaluate, detect_fit, detect_sc
 from holdfast.cli.listing import list_
 from holdfast.cli.report import report
 from holdfast.cli.shortcuts import shortcuts
+from holdfast.cli.terminal import ended_by_term
 from holdfast.cli.train import parse_train, train
-from holdfast.errors import HoldfastError, unknown
+from holdfast.errors import HoldfastError, Interrupted, unknown
 
 __all__ = ["COMMANDS", "main", "parse_train"]
 
@@ -28,15 +30,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        return _dispatch(words)
+        with ended_by_term():
+            return _dispatch(words)
     except HoldfastError as error:
         narrate(f"error: {error}")
         return 2
     except BrokenPipeError:  # the reader of our output, such as head, has left
         sys.stderr.close()
         return 0
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt as ended:
+        stopped = ended if isinstance(ended, Interrupted) else Interrupted(signal.SIGINT)
+        narrate(f"{stopped.message}; {_how_to_go_on(words, stopped)}")
+        return 128 + stopped.signum
 
 
 def _dispatch(words: list[str]) -> int:
@@ -46,14 +51,27 @@ def _dispatch(words: list[str]) -> int:
     if words[0] == "--version":
         print(f"holdfast {__version__}")
         return 0
-    families = {name.split()[0] for name in COMMANDS if " " in name}
-    if words[0] in families and (len(words) == 1 or words[1] in ("-h", "--help", "help")):
+    if words[0] in FAMILIES and (len(words) == 1 or words[1] in ("-h", "--help", "help")):
         print(_usage(f"{words[0]} "))
         return 0 if len(words) > 1 else 2
-    name = " ".join(words[:2]) if words[0] in families else words[0]
+    name = _command(words)
     if name not in COMMANDS:
         raise unknown("command", name, COMMANDS)
     return COMMANDS[name](words[len(name.split()) :])
+
+
+def _command(words: list[str]) -> str:
+    return " ".join(words[:2] if words[0] in FAMILIES else words[:1])
+
+
+def _how_to_go_on(words: list[str], stopped: Interrupted) -> str:
+    """What the same command does the next time: an engine knows only of its own run, which may be one of many."""
+    name = _command(words)
+    if name == "train":
+        return stopped.remedy or "the same command with --resume continues"
+    if name in CONTINUED and "--overwrite" not in words:
+        return CONTINUED[name]
+    return "the same command starts anew"
 
 
 def _usage(family: str = "") -> str:
@@ -91,3 +109,10 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "shortcuts": shortcuts,
     "list": list_,
 }
+FAMILIES = {name.split()[0] for name in COMMANDS if " " in name}
+CONTINUED = {
+    "compare": "the same command continues",
+    "audit": "the same command goes on with the fronts that are missing",
+    "detect study": "the same command continues",
+}
+"""Commands that keep what they had done when they were stopped, and what to say of it."""

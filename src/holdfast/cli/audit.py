@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import redirect_stdout
 from dataclasses import dataclass, fields
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
@@ -111,53 +107,24 @@ def audit(words: list[str]) -> int:
     from holdfast.experiment.audit import run as body
     from holdfast.experiment.audit.plan import Plan
     from holdfast.experiment.audit.settings import parse_settings
-    from holdfast.train import Interrupted
 
     note = _silent if options.quiet else _narrate
     given = {f.name: getattr(options, f.name) for f in fields(options) if f.name not in OWN}
     plan = Plan(**given, settings=parse_settings(options.set))
     out = Path(options.out or _default_out(options))
-    try:
-        # Whatever a model prints is none of the results, which a pipeline reads.
-        with _ended_by_term(), redirect_stdout(sys.stderr):
-            files = body.audit(
-                options.spec,
-                out,
-                plan,
-                gates=gates,
-                fail_on=options.fail_on,
-                command=shlex.join(["holdfast", "audit", *words]),
-                note=note,
-            )
-    except (KeyboardInterrupt, Interrupted) as ended:
-        narrate("interrupted; the same command goes on with the fronts that are missing")
-        return 128 + getattr(ended, "signum", signal.SIGINT)
+    with redirect_stdout(sys.stderr):  # whatever a model prints is none of the results, which a pipeline reads
+        files = body.audit(
+            options.spec,
+            out,
+            plan,
+            gates=gates,
+            fail_on=options.fail_on,
+            command=shlex.join(["holdfast", "audit", *words]),
+            note=note,
+        )
     _summarise(out)
     _print(files, out, as_json=options.json)
     return body.exit_code(files)
-
-
-class Terminated(KeyboardInterrupt):
-    """SIGTERM. Like Ctrl-C it is no Exception, so that neither a front nor the code of a model takes it for a crash."""
-
-    signum = signal.SIGTERM
-
-
-@contextmanager
-def _ended_by_term() -> Iterator[None]:
-    """While open, SIGTERM ends an audit as Ctrl-C does: what was measured is kept, workers are let go."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may set handlers
-        return
-
-    def end(_signum: int, _frame: FrameType | None) -> None:
-        raise Terminated
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _check(options: AuditOptions) -> None:

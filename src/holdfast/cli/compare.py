@@ -67,21 +67,16 @@ def compare(words: list[str]) -> int:
     from holdfast.reports.paired import paired_console
     from holdfast.reports.summary import Spread
     from holdfast.reports.tables import spread_cell
-    from holdfast.train import Interrupted
     from holdfast.train.progress import make_progress
 
-    try:
-        done: Comparison = carry_out(
-            plan,
-            Path(options.out),
-            seeds=seeds,
-            choose=options.choose,
-            overwrite=options.overwrite,
-            progress=make_progress(not options.quiet),
-        )
-    except Interrupted as stopped:
-        narrate(f"{str(stopped).partition(';')[0]}; the same command continues")
-        return 128 + stopped.signum
+    done: Comparison = carry_out(
+        plan,
+        Path(options.out),
+        seeds=seeds,
+        choose=options.choose,
+        overwrite=options.overwrite,
+        progress=make_progress(not options.quiet),
+    )
     extra: dict[str, list[Cell]] = {}
     if (chosen := done.chosen) is not None:
         scores = {label: Spread(values, len(values)) for label, values in chosen.scores.items()}

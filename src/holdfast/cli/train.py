@@ -54,20 +54,10 @@ def train(words: list[str]) -> int:
 
     from holdfast.experiment.run import run
     from holdfast.reports import findings_table
-    from holdfast.train import Interrupted
     from holdfast.train.progress import make_progress
 
-    try:
-        files = run(
-            settings,
-            out,
-            resume=options.resume,
-            overwrite=options.overwrite,
-            progress=make_progress(not options.quiet),
-        )
-    except Interrupted as stopped:
-        narrate(str(stopped))
-        return 128 + stopped.signum
+    progress = make_progress(not options.quiet)
+    files = run(settings, out, resume=options.resume, overwrite=options.overwrite, progress=progress)
     measured = [f for f in files.findings if f.n or "reason" not in f.evidence]  # not what the data has nothing of
     Console().print(findings_table(measured))
     if settings.loop.select == "oracle-test":

@@ -29,7 +29,6 @@ from holdfast.fronts.unknown import unknown as unknown_inputs
 from holdfast.models.sources.open import prepared_module
 from holdfast.models.sources.prepared import Prepared
 from holdfast.train.api import resolve_device
-from holdfast.train.signals import Interrupted
 from holdfast.types import Finding
 
 State = Literal["measured", "not applicable", "crashed", "skipped"]
@@ -102,8 +101,6 @@ def measure(name: str, subject: Subject, settings: Mapping[str, Any] | None = No
                 return ended("crashed", f"out of memory with a single image a batch: {_first_line(error)}")
             subject = smaller(subject)
             notes.append(f"out of memory: batches of {subject.batch_size} instead of {2 * subject.batch_size}")
-        except Interrupted:  # Ctrl-C while a front trained a model of its own
-            raise
         except HoldfastError as error:
             return ended("crashed", str(error))
         except Exception as error:  # a front must not take the others along, whatever the model's code raises

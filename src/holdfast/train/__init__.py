@@ -1,6 +1,6 @@
 """The engine: one loop for every method."""
 
+from holdfast.errors import Interrupted
 from holdfast.train.api import FitResult, fit, train
-from holdfast.train.signals import Interrupted
 
 __all__ = ["FitResult", "Interrupted", "fit", "train"]

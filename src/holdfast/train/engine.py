@@ -16,7 +16,7 @@ from holdfast.data.augment import Augment
 from holdfast.data.loaders import Loader, make_loader
 from holdfast.data.splits import Dataset, Split
 from holdfast.data.statistics import channel_statistics
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, Interrupted
 from holdfast.methods import Method, Stage
 from holdfast.rng import Generators
 from holdfast.settings import TrainSettings
@@ -26,7 +26,7 @@ from holdfast.train.folder import RunFolder
 from holdfast.train.meters import Meters
 from holdfast.train.precision import kernels
 from holdfast.train.progress import Progress
-from holdfast.train.signals import Interrupted, deferred_signals
+from holdfast.train.signals import deferred_signals
 from holdfast.train.sinks import Sink
 from holdfast.train.stage import StageRun
 from holdfast.types import Batch
@@ -268,8 +268,8 @@ class Trainer:
         self._require_finite()
         self._require_finite_weights()
         self._save()
-        where = f"; continue with --resume --out {self.folder.path}" if self.folder else ""
-        raise Interrupted(self.stop.signum, f"stopped at step {self.at.step}{where}")
+        remedy = f"continue with --resume --out {self.folder.path}" if self.folder else ""
+        raise Interrupted(self.stop.signum, f"stopped at step {self.at.step}", remedy=remedy)
 
     def _save(self) -> None:
         if self.folder is None:

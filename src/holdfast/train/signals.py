@@ -9,14 +9,6 @@ from contextlib import contextmanager
 from types import FrameType
 
 
-class Interrupted(Exception):
-    """A signal ended the training after its state was saved."""
-
-    def __init__(self, signum: int, message: str) -> None:
-        super().__init__(message)
-        self.signum = signum
-
-
 class Stop:
     """Whether a signal asked for the end."""
 
