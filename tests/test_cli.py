@@ -70,6 +70,18 @@ def test_flags_win_over_the_file_and_the_file_over_the_recipe(tmp_path: Path) ->
     assert (settings.ascent.rho, settings.ascent.sigma) == (0.3, 0.5)  # type: ignore[attr-defined]
 
 
+def test_of_a_repeated_flag_the_last_counts(tmp_path: Path) -> None:
+    for name, epochs in (("one", 1), ("two", 2)):
+        (tmp_path / f"{name}.yaml").write_text(f"epochs: {epochs}\n")
+    words = ["--method", "lff", "--method=jtt", "--ascent", "sam", "--ascent", "fsam", "--lr", "0.1", "--lr", "0.2"]
+    words += ["--config", f"{tmp_path}/one.yaml", "--config", f"{tmp_path}/two.yaml"]
+    words += ["--recipe", "erm/coloured-digits", "--recipe", "erm/cifar10-resnet18"]
+    settings, options = parse_train([*words, "--method.up", "7", "--ascent.sigma", "0.5"])
+    assert (settings.method.name, settings.ascent.name, settings.optimizer.lr) == ("jtt", "fsam", 0.2)
+    assert (settings.loop.epochs, settings.data.name) == (2, "cifar10")
+    assert options.recipe == "erm/cifar10-resnet18"
+
+
 def test_printed_settings_are_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "--optimizer", "adam", "--ascent", "sam", "--print-config"]) == 0
     text = said(capsys)[0]
@@ -112,13 +124,16 @@ def test_printed_settings_are_settings(tmp_path: Path, capsys: pytest.CaptureFix
         ),
         (["train", "--resume", "--out", "r", "--device", "cpu"], "no run in r; correct --out"),
         (["train", "--resume", "--overwrite", *QUICK], "resume and overwrite exclude each other"),
-        (["train", "--out", "", *QUICK], "out must name a folder, got ''"),
+        (["train", "--out", "", *QUICK], "--out is empty"),
         (["train", "--out", "r" * 300, *QUICK], "File name too long"),
         (["train", "--resume", "--out", "r" * 300], "File name too long"),
         (["train", "--weights", "w" * 300, *QUICK], "File name too long"),
         (["train", *QUICK, "--data", "cifar10", "--root", "r" * 300], "File name too long"),
-        (["train", *QUICK, "--labels", "100", "--unlabeled", "u" * 300], "File name too long"),
+        (["train", *QUICK, "--labels", "100", "--method", "fixmatch", "--unlabeled", "u" * 300], "File name too long"),
         (["compare", *QUICK, "--out", "r" * 300], "File name too long"),
+        (["train", "--config", "", *QUICK], "--config is empty; give it a value or leave it out"),
+        (["train", "--recipe=", *QUICK], "--recipe is empty"),
+        (["audit", "", "--data", "digits"], "an argument is empty"),
         (["train", "--config", "missing.yaml"], "cannot read settings from missing.yaml"),
         (["train", "--model", "resnet1", *QUICK], "unknown model 'resnet1'; did you mean"),
         (["train", "--weights", "no.pth", *QUICK], "no.pth"),

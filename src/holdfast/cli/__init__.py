@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from holdfast import __version__
 from holdfast.cli.audit import audit
-from holdfast.cli.common import narrate
+from holdfast.cli.common import narrate, refuse_empty
 from holdfast.cli.compare import compare
 from holdfast.cli.data import data_check, data_make
 from holdfast.cli.demo import demo
@@ -30,6 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if argv is None else argv)
     try:
+        refuse_empty(words)
         with ended_by_term():
             return _dispatch(words)
     except HoldfastError as error:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import tyro
 
-from holdfast.errors import unknown
+from holdfast.errors import HoldfastError, unknown
 
 KEPT = "\n\u200c\u200d"
 """Line breaks, and joiners that letters and emoji need."""
@@ -21,18 +22,33 @@ def parse(kind: Any, words: Sequence[str], name: str, doc: str | None, **kwargs:
 
 
 def peek(words: Sequence[str], flag: str) -> str | None:
-    """The value of a flag before anything is parsed.
+    """The value of a flag before anything is parsed; of several the last, as the parser takes it.
 
-    >>> peek(["--method", "lff", "--config=a.yaml"], "--config")
-    'a.yaml'
+    >>> peek(["--method", "lff", "--config", "a.yaml", "--config=b.yaml"], "--config")
+    'b.yaml'
     >>> peek([], "--config")
     """
+    found = None
     for word, following in zip(words, [*words, None][1:], strict=True):
         if word == flag:
-            return following
-        if word.startswith(flag + "="):
-            return word.partition("=")[2]
-    return None
+            found = following
+        elif word.startswith(flag + "="):
+            found = word.partition("=")[2]
+    return found
+
+
+def refuse_empty(words: Sequence[str]) -> None:
+    """No option takes an empty value: it is a shell variable that was never set.
+
+    >>> refuse_empty(["train", "--config", ""])
+    Traceback (most recent call last):
+    holdfast.errors.HoldfastError: --config is empty; give it a value or leave it out
+    """
+    for before, word in pairwise(["", *words]):
+        flag, equals, value = word.partition("=")
+        if word == "" or (flag.startswith("--") and equals and not value):
+            name = flag if equals else before if before.startswith("--") else "an argument"
+            raise HoldfastError(f"{name} is empty; give it a value or leave it out")
 
 
 def require_data(name: str) -> None:
