@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import pty
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -53,3 +58,66 @@ def test_a_signal_between_trainings_ends_a_command_too(
     monkeypatch.setattr("holdfast.data.check.check", killed)
     assert main(["data", "check", "digits"]) == 143
     assert capsys.readouterr().err == "interrupted; the same command starts anew\n"
+
+
+def environment(**values: str) -> dict[str, str]:
+    return {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "NO_COLOR")} | values
+
+
+@pytest.mark.parametrize(
+    ("left", "words"),
+    [
+        ("stdout", ["list", "data"]),
+        ("stdout", ["list", "--help"]),
+        ("stdout", ["train", "--help"]),
+        ("stdout", ["compare", "--data", "digits", "--plan"]),
+        ("stderr", ["list", "nonsense"]),
+    ],
+)
+def test_a_reader_that_leaves_ends_a_command_quietly(left: str, words: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    other = "stderr" if left == "stdout" else "stdout"
+    streams = {left: writing, other: subprocess.PIPE}
+    done = subprocess.run([sys.executable, "-m", "holdfast", *words], text=True, **streams)  # type: ignore[call-overload]
+    os.close(writing)
+    assert done.returncode == 141
+    assert getattr(done, other) == ""
+
+
+@pytest.mark.parametrize("words", [["train", "--help"], ["train", "--epochz", "1"]])
+def test_no_color_holds_for_help_and_errors(words: list[str]) -> None:
+    def shown(**values: str) -> str:
+        ours, theirs = pty.openpty()
+        command = [sys.executable, "-m", "holdfast", *words]
+        with subprocess.Popen(command, stdout=theirs, stderr=theirs, env=environment(TERM="xterm", **values)):
+            os.close(theirs)
+            text = b""
+            with contextlib.suppress(OSError):  # how a terminal says that its other side is closed
+                while part := os.read(ours, 1 << 16):
+                    text += part
+        os.close(ours)
+        return text.decode()
+
+    assert "\x1b[" in shown()
+    assert "\x1b[" not in shown(NO_COLOR="1")
+
+
+@pytest.mark.parametrize("words", [["--help"], ["compare", "--help"], ["compare", "--data", "digitz"], ["list"],
+                                   ["compare", "--data", "digits", "--plan"], ["report", "häuser"]])  # fmt: skip
+def test_a_terminal_without_unicode_ends_no_command(words: list[str]) -> None:
+    bare = environment(PYTHONIOENCODING="ascii:strict", LC_ALL="C")
+    done = subprocess.run([sys.executable, "-m", "holdfast", *words], capture_output=True, text=True, env=bare)
+    assert done.returncode in (0, 2)
+    assert "Traceback" not in done.stderr
+    assert done.stdout or done.stderr
+
+
+@pytest.mark.parametrize("columns", ["1", "4", "39"])
+def test_help_in_a_sliver_of_a_terminal_is_that_of_the_narrowest(columns: str) -> None:
+    def shown(width: str) -> str:
+        command = [sys.executable, "-m", "holdfast", "train", "--help"]
+        narrow = environment(COLUMNS=width)
+        return subprocess.run(command, capture_output=True, text=True, timeout=30, env=narrow).stdout
+
+    assert shown(columns) == shown("40") != ""

@@ -16,7 +16,7 @@ from holdfast.cli.detect import describe, detect_evaluate, detect_fit, detect_sc
 from holdfast.cli.listing import list_
 from holdfast.cli.report import report
 from holdfast.cli.shortcuts import shortcuts
-from holdfast.cli.terminal import ended_by_term
+from holdfast.cli.terminal import READER_LEFT, ended_by_term, reader_left, terminal
 from holdfast.cli.train import parse_train, train
 from holdfast.errors import HoldfastError, Interrupted, unknown
 
@@ -26,19 +26,29 @@ __all__ = ["COMMANDS", "main", "parse_train"]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code.
 
-    0 done, 1 a gate failed, 2 bad input, 3 a front crashed, 128 + N ended by signal N.
+    0 done, 1 a gate failed, 2 bad input, 3 a front crashed, 128 + N ended by signal N (141: nobody reads the output).
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    with terminal():
+        try:
+            return _answer(words)
+        except (OSError, SystemExit) as error:
+            if reader_left(error):
+                return READER_LEFT
+            raise
+
+
+def _answer(words: list[str]) -> int:
     try:
         refuse_empty(words)
         with ended_by_term():
-            return _dispatch(words)
+            try:
+                return _dispatch(words)
+            finally:
+                sys.stdout.flush()
     except HoldfastError as error:
         narrate(f"error: {error}")
         return 2
-    except BrokenPipeError:  # the reader of our output, such as head, has left
-        sys.stderr.close()
-        return 0
     except KeyboardInterrupt as ended:
         stopped = ended if isinstance(ended, Interrupted) else Interrupted(signal.SIGINT)
         narrate(f"{stopped.message}; {_how_to_go_on(words, stopped)}")

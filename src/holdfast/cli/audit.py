@@ -96,9 +96,6 @@ WIDE = 160
 
 def audit(words: list[str]) -> int:
     """Say on which fronts a model holds: any model, any data, with a report and gates for pipelines."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # a locale without UTF-8 must not end an audit
     options: AuditOptions = parse(AuditOptions, words, "audit", audit.__doc__, config=(FlagCreatePairsOff,))
     from holdfast.experiment.audit.gate import parse_gates
 

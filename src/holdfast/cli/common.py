@@ -10,6 +10,7 @@ from typing import Any
 
 import tyro
 
+from holdfast.cli.terminal import may_colour
 from holdfast.errors import HoldfastError, unknown
 
 KEPT = "\n\u200c\u200d"
@@ -18,6 +19,7 @@ KEPT = "\n\u200c\u200d"
 
 def parse(kind: Any, words: Sequence[str], name: str, doc: str | None, **kwargs: Any) -> Any:
     """Words as an options class, with the command's own first line as its help."""
+    tyro._experimental_options["ansi_codes"] = may_colour()
     return tyro.cli(kind, prog=f"holdfast {name}", description=doc, args=words, **kwargs)
 
 
