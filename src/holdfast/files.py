@@ -1,7 +1,8 @@
-"""A file is there whole, or not at all."""
+"""Files: written whole or not at all, and refused with the reason where they cannot be read."""
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
@@ -49,6 +50,21 @@ def filling(folder: Path) -> Iterator[Path]:
         raise HoldfastError(f"cannot write {folder}: {reason}; free some room or choose another place") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def require_readable(path: Path) -> None:
+    """Refuse a file or folder that is there but closed to us, or that no system can hold.
+
+    Readers would take it for missing or damaged. What is missing is left for them to tell.
+    """
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: no path can hold a null character
+        return
+    except OSError as error:
+        raise HoldfastError(f"cannot read {path}: {error.strerror}") from error
+    if not os.access(path, os.R_OK | os.X_OK if path.is_dir() else os.R_OK):
+        raise HoldfastError(f"cannot read {path}: {os.strerror(errno.EACCES)}; make it readable")
 
 
 def write_atomic(path: Path, content: bytes) -> None:

@@ -49,6 +49,11 @@ def _answer(words: list[str]) -> int:
     except HoldfastError as error:
         narrate(f"error: {error}")
         return 2
+    except OSError as error:
+        if error.errno is None or reader_left(error):
+            raise
+        narrate(f"error: cannot use {error.filename or 'the output'}: {error.strerror}")
+        return 2
     except KeyboardInterrupt as ended:
         stopped = ended if isinstance(ended, Interrupted) else Interrupted(signal.SIGINT)
         narrate(f"{stopped.message}; {_how_to_go_on(words, stopped)}")

@@ -17,8 +17,10 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """Flat settings values from a file. ``environment``, which a run records there, is not a setting."""
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise HoldfastError(f"cannot read settings from {path}: {error}") from error
+    except OSError as error:
+        raise HoldfastError(f"cannot read settings from {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise HoldfastError(f"cannot read settings from {path}: it is no UTF-8 text ({error.reason})") from error
     except yaml.YAMLError as error:
         raise HoldfastError(f"{path} is not valid YAML: {error}") from error
     if not isinstance(values, dict):

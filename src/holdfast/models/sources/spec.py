@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.errors import HoldfastError, require
+from holdfast.files import require_readable
 from holdfast.models.files import PICKLED
 from holdfast.models.names import LIBRARIES, resolve, source
 
@@ -37,7 +38,8 @@ def kind_of(spec: str) -> tuple[str, str]:
     """
     require(bool(spec.strip()), f"no model was given; give {FORMS}")
     path = Path(spec)
-    if os.path.isdir(path):  # unlike Path.is_dir, false for a name longer than the system allows
+    require_readable(path)
+    if path.is_dir():
         return "run", spec
     if os.path.isfile(path):
         return _kind_of_file(path), spec
