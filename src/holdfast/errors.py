@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+MANY = 24
+"""More names than that are not put into a message."""
+
 
 class HoldfastError(Exception):
     """Bad input: the message names the value and the remedy. The command line exits with 2."""
@@ -21,8 +24,8 @@ class Interrupted(KeyboardInterrupt):
         self.signum, self.message, self.remedy = signum, message, remedy
 
 
-def unknown(kind: str, name: object, known: Iterable[str]) -> HoldfastError:
-    """The error for a name that is not among the known ones.
+def unknown(kind: str, name: object, known: Iterable[str], *, listed_by: str = "") -> HoldfastError:
+    """The error for a name that is not among the known ones. listed_by: the command that shows them, if there is one.
 
     >>> str(unknown("method", "lfff", ["erm", "lff", "jtt"]))
     "unknown method 'lfff'; did you mean 'lff'?"
@@ -33,8 +36,10 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> HoldfastError:
     close = get_close_matches(str(name), names, n=3, cutoff=0.5)
     if close:
         hint = "did you mean " + " or ".join(repr(c) for c in close) + "?"
-    elif len(names) > 24:
-        hint = f"{len(names)} are known; 'holdfast list' shows them"
+    elif len(names) > MANY and listed_by:
+        hint = f"'{listed_by}' lists the {len(names)} that are known"
+    elif len(names) > MANY:
+        hint = f"{len(names)} are known: {', '.join(names[:8])}, ..."
     else:
         hint = "known: " + ", ".join(names)
     return HoldfastError(f"unknown {kind} {name!r}; {hint}")

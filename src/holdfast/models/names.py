@@ -36,7 +36,8 @@ def resolve(name: str) -> tuple[str, str]:
     for library in LIBRARIES:
         if source(library).has(name):
             return library, name
-    raise unknown("model", name, {known: None for names in model_names().values() for known in names})
+    every = dict.fromkeys(known for names in model_names().values() for known in names)
+    raise unknown("model", name, every, listed_by="holdfast list models")
 
 
 def source(name: str) -> Any:

@@ -12,6 +12,9 @@ from holdfast.errors import HoldfastError, unknown
 
 T = TypeVar("T")
 
+LISTED_BY = "holdfast train --print-config"
+"""What shows every setting by its name."""
+
 
 def build(
     settings: type[T], values: Mapping[str, Any], *, base: T | None = None, where: str = "settings", group: str = "name"
@@ -31,7 +34,7 @@ def build(
     leaves = _leaves(settings)
     for key in values:
         if key not in leaves:
-            raise unknown(f"{where} key", key, leaves)
+            raise unknown(f"{where} key", key, leaves, listed_by=LISTED_BY)
     made: dict[str, Any] = {}
     for f in fields(settings):  # type: ignore[arg-type]
         kind = hints[f.name]

@@ -11,7 +11,7 @@ import yaml
 
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.settings.choice import Choice
-from holdfast.settings.loader import build, flatten
+from holdfast.settings.loader import LISTED_BY, build, flatten
 from holdfast.settings.methods import MethodSettings
 from holdfast.settings.training import TrainSettings
 
@@ -116,7 +116,7 @@ def changed(settings: TrainSettings, key: str, value: Any) -> TrainSettings:
     if not dot:
         return build(TrainSettings, flat | {key: value})
     if not isinstance(choice, Choice):
-        raise unknown("setting", key, _keys(settings))
+        raise unknown("setting", key, _keys(settings), listed_by=LISTED_BY)
     own = [f"{kind}.{f.name}" for f in fields(choice)]
     if not own:
         raise HoldfastError(f"unknown setting {key!r}; {kind} {choice.name} has none")
@@ -164,7 +164,8 @@ def _require_known(starts: Sequence[Cell], keys: Iterable[str]) -> None:
             continue
         if len(starts) == 1:
             changed(starts[0].settings, key, None)  # says what is wrong, with a hint
-        raise unknown("setting", key, dict.fromkeys(k for start in starts for k in _keys(start.settings)))
+        keys = dict.fromkeys(k for start in starts for k in _keys(start.settings))
+        raise unknown("setting", key, keys, listed_by=LISTED_BY)
 
 
 def _has(cell: Cell, key: str) -> bool:

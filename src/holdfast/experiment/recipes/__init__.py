@@ -40,7 +40,7 @@ def find_recipes(patterns: Iterable[str]) -> list[str]:
     for pattern in patterns:
         fitting = fnmatch.filter(recipe_names(), pattern)
         if not fitting:
-            raise unknown("recipe", pattern, recipe_names())
+            raise unknown("recipe", pattern, recipe_names(), listed_by="holdfast list recipes")
         found += fitting
     return list(dict.fromkeys(found))
 
@@ -49,7 +49,7 @@ def read_recipe(name: str) -> dict[str, Any]:
     """The settings of a recipe, as flat values."""
     recipes = _recipes()
     if name not in recipes:
-        raise unknown("recipe", name, recipes)
+        raise unknown("recipe", name, recipes, listed_by="holdfast list recipes")
     return dict(recipes[name])
 
 

@@ -63,7 +63,11 @@ def one_source(name: str) -> str:
 
 
 def _bare(name: str) -> str:
-    library = resolve(one_source(name))[0]
+    name = one_source(name)
+    try:
+        library = resolve(name)[0]
+    except HoldfastError as error:
+        raise HoldfastError(f"{error} (nor is there a run folder or file of that name)") from error
     require(
         library != "holdfast",
         f"{name} is an architecture of holdfast's own, without weights; give the folder of a run, "
