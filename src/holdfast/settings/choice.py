@@ -33,7 +33,11 @@ class Choice:
         if not isinstance(value, (str, Mapping)):
             raise HoldfastError(f"{cls.kind} must be a name or a mapping with a name, got {value!r}")
         values = {"name": value} if isinstance(value, str) else dict(value)
-        name = values.pop("name", None)
+        if "name" not in values:
+            raise HoldfastError(f"{cls.kind} {values!r} has no name; add one of: {', '.join(cls.known)}")
+        name = values.pop("name")
+        if not isinstance(name, str):
+            raise HoldfastError(f"the name of {cls.kind} must be text, got {name!r}")
         if name not in cls.known:
             raise unknown(cls.kind, name, cls.known)
         return build(cls.known[name], values, where=f"{cls.kind} {name}")

@@ -13,18 +13,36 @@ from holdfast.settings.names import CONFLICT, takes_conflict
 from holdfast.settings.training import DataSettings
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML in which no key stands twice: one of two values would be dropped without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is given twice", key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
 def read_yaml(path: Path) -> dict[str, Any]:
     """Flat settings values from a file. ``environment``, which a run records there, is not a setting."""
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
     except OSError as error:
         raise HoldfastError(f"cannot read settings from {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise HoldfastError(f"cannot read settings from {path}: it is no UTF-8 text ({error.reason})") from error
-    except yaml.YAMLError as error:
-        raise HoldfastError(f"{path} is not valid YAML: {error}") from error
+    except yaml.MarkedYAMLError as error:
+        line = f", line {error.problem_mark.line + 1}" if error.problem_mark is not None else ""
+        tab = "; indent with spaces, not tabs" if "'\\t'" in str(error.problem) else ""
+        reason = " ".join(filter(None, (error.context, error.problem)))
+        raise HoldfastError(f"{path}{line} is not valid YAML: {reason}{tab}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # dates and numbers out of range; endless nesting
+        raise HoldfastError(f"{path} is not valid YAML: {str(error).splitlines()[0]}") from error
     if not isinstance(values, dict):
-        raise HoldfastError(f"{path} must hold 'key: value' lines, got {values!r:.40}")
+        got = "nothing" if values is None else f"{values!r:.40}"
+        raise HoldfastError(f"{path} must hold settings as 'key: value' lines, got {got}")
     recorded = values.pop("environment", None) is not None
     # Earlier versions wrote a conflict of 0.05, or what was given, for data that cannot use it.
     if not takes_conflict(values.get("data", DataSettings.name)) and (recorded or values.get("conflict") == CONFLICT):

@@ -21,7 +21,7 @@ def build(
 ) -> T:
     """Settings of the given type from flat values; what is not named comes from ``base`` or the defaults.
 
-    group: what the field ``name`` is called outside.
+    group: what people call the field ``name``, which for them is the group's own name ("data: digits").
 
     >>> from holdfast.settings.training import TrainSettings
     >>> build(TrainSettings, {"optimizer": "adam", "lr": "1e-3"}).optimizer.lr

@@ -93,7 +93,7 @@ def parse_axes(texts: Iterable[str]) -> dict[str, list[Any]]:
         require(key not in axes, f"{key} is given twice; put all its values into one list")
         try:
             axes[key] = yaml.safe_load(f"[{values}]")
-        except yaml.YAMLError:
+        except (yaml.YAMLError, ValueError, RecursionError):
             raise HoldfastError(f"cannot read the values of {text!r}; write SETTING=VALUE,VALUE") from None
     return axes
 
