@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from holdfast.cli import main
 from holdfast.cli.compare import plan_comparison
+from holdfast.reports import read_runs
 
 QUICK = ["--recipe", "erm/coloured-digits", "--epochs", "1", "--device", "cpu", "--quiet"]
 
@@ -102,6 +104,38 @@ def test_a_mistyped_flag_exits_with_2(capsys: pytest.CaptureFixture[str]) -> Non
         main(["compare", "--vari", "lr=1"])
     assert exit_.value.code == 2
     assert "--vari" in capsys.readouterr().err
+
+
+def test_methods_stand_in_tables_and_reports_as_they_were_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    out = tmp_path / "c"
+    assert main(["compare", *QUICK, "--methods", "mixup", "erm", "cutmix", "--seeds", "1", "--out", str(out)]) == 0
+    shown = re.findall(r"^\W*(mixup|erm|cutmix)\b", capsys.readouterr().out, flags=re.MULTILINE)
+    assert shown == ["mixup", "erm", "cutmix"]
+    written = (out / "report.html").read_bytes()
+    assert [files.name for files in read_runs([out])] == ["mixup-seed0", "erm-seed0", "cutmix-seed0"]
+    assert main(["report", str(out)]) == 0
+    assert (out / "report.html").read_bytes() == written
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--methods", "erm", "group-dro", "--data", "digits"], "group-dro cannot be trained on digits"),
+        (["--methods", "erm", "mixup", "--data", "digits", "--select", "val-average"], "needs a validation set"),
+        (["--methods", "erm", "lff", "erm"], "erm is given twice among the methods"),
+        (["--methods", "erm", "lfff"], "unknown method 'lfff'; did you mean 'lff'?"),
+    ],
+)
+def test_what_cannot_be_trained_is_told_before_anything_is(
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["compare", "--epochs", "1", "--device", "cpu", "--quiet", *words]) == 2
+    assert message in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

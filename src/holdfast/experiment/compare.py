@@ -9,15 +9,18 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal
 
+import torch
+
 from holdfast.data import Dataset
 from holdfast.data.loaders import make_loader
 from holdfast.errors import HoldfastError, require
+from holdfast.experiment.few_labels import start
 from holdfast.experiment.recipes import read_recipe
 from holdfast.experiment.run import run
 from holdfast.experiment.studies import read_study
@@ -25,11 +28,11 @@ from holdfast.files import write_atomic
 from holdfast.models.store import load_model
 from holdfast.reports import RunFiles, read_runs, write_findings, write_report
 from holdfast.reports.paired import BASELINE, COMPARED, ROLE, against
-from holdfast.reports.runfiles import is_run
+from holdfast.reports.runfiles import COMPARISON, is_run
 from holdfast.reports.summary import Arm
-from holdfast.settings import TrainSettings, build, layered, read_yaml
+from holdfast.settings import DataSettings, TrainSettings, build, layered, read_yaml
 from holdfast.settings.study import Axes, Cell, Plan, make_plan
-from holdfast.train.api import load_data, resolve_device
+from holdfast.train.api import load_data, prepare, resolve_device
 from holdfast.train.engine import selection_score
 from holdfast.train.evaluate import predict
 from holdfast.train.folder import RunFolder, changed_settings
@@ -126,6 +129,7 @@ def carry_out(
     if not overwrite:
         for _, job, folder in jobs:
             _require_same(folder, job)
+    _require_trainable(cell for cell, _, folder in jobs if overwrite or not _finished(folder))
     failed: dict[str, str] = {}
     for number, (cell, job, folder) in enumerate(jobs, start=1):
         if not overwrite and _finished(folder):
@@ -149,7 +153,7 @@ def carry_out(
     arms = _arms(jobs)
     chosen, why = _choose(plan, jobs, choose)
     done = Comparison(out, arms, chosen, why, failed)
-    write_atomic(out / "comparison.json", json.dumps(_record(done), indent=1).encode() + b"\n")
+    write_atomic(out / COMPARISON, json.dumps(_record(done), indent=1).encode() + b"\n")
     write_report(read_runs([out]), out / "report.html")
     return done
 
@@ -187,6 +191,27 @@ def _require_same(folder: Path, settings: TrainSettings) -> None:
         f"{folder} was trained with other settings ({changed}); choose another --out, or train all anew with "
         "--overwrite",
     )
+
+
+def _require_trainable(cells: Iterable[Cell]) -> None:
+    """Refuse, before anything runs, what cannot be trained on its data, such as a method that needs groups."""
+    loaded: dict[DataSettings, Dataset] = {}
+    asked: set[object] = set()
+    for cell in cells:
+        settings = cell.settings.resolved()
+        question = (settings.data, settings.model, settings.method.name, settings.loop.select)
+        if question in asked:
+            continue
+        asked.add(question)
+        if settings.data not in loaded:
+            loaded[settings.data] = load_data(settings)
+        data = loaded[settings.data]
+        try:
+            start(settings)
+            with torch.random.fork_rng(devices=[]):
+                prepare(settings, data)
+        except HoldfastError as error:
+            raise HoldfastError(f"{cell.label} cannot be trained on {data.name}: {error}") from error
 
 
 def _mark(out: Path, names: set[str]) -> None:

@@ -17,6 +17,7 @@ from holdfast.reports.findings import FindingsFile, read_findings
 from holdfast.types import Finding
 
 METRICS = "metrics.jsonl"
+COMPARISON = "comparison.json"
 FILES = ("run.yaml", METRICS, "findings.json")
 
 
@@ -88,10 +89,15 @@ def is_run(folder: Path) -> bool:
 
 
 def read_runs(folders: Iterable[str | Path]) -> list[RunFiles]:
-    """The runs in folders: each is a run, or holds runs, at any depth. Audits of one model go by their folders."""
+    """The runs in folders: each is a run, or holds runs, at any depth; those of a comparison in its own order.
+
+    Audits of one model go by their folders.
+    """
     runs: dict[Path, RunFiles] = {}
     for folder in map(Path, folders):
-        inside = [] if is_run(folder) else sorted({f.parent for name in FILES for f in _visible(folder, name)})
+        found = sorted({f.parent for name in FILES for f in _visible(folder, name)}) if not is_run(folder) else []
+        inside = [path for path in _compared(folder) if path in found]
+        inside += [path for path in found if path not in inside]
         for path in inside or [folder]:
             runs.setdefault(path.resolve(), RunFiles.read(path))
     names = Counter(run.name for run in runs.values())
@@ -101,6 +107,15 @@ def read_runs(folders: Iterable[str | Path]) -> list[RunFiles]:
 def _visible(folder: Path, name: str) -> Iterator[Path]:
     """Files of that name at any depth, but in no hidden folder: there waits what a training is about to replace."""
     return (f for f in folder.rglob(name) if not any(p.startswith(".") for p in f.relative_to(folder).parts))
+
+
+def _compared(folder: Path) -> list[Path]:
+    """The runs that a comparison in this folder names, as it orders them; none where there is no comparison."""
+    try:
+        content = json.loads((folder / COMPARISON).read_bytes())
+        return [folder / name for cell in content["cells"] for name in cell["runs"]]
+    except (OSError, ValueError, TypeError, LookupError):
+        return []
 
 
 def _read_settings(path: Path) -> dict[str, Any]:

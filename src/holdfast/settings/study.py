@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import product
@@ -62,6 +63,8 @@ def make_plan(
     for key, values in [*vary.items(), *grid.items()]:
         require(len(values) > 0, f"{key} has no values; write {key}=VALUE,VALUE")
         require(key != "seed", "seed is not a setting to vary; say how many with --seeds")
+    twice = [name for name, count in Counter(methods).items() if count > 1]
+    require(not twice, f"{', '.join(twice)} is given twice among the methods; more trainings of one come with --seeds")
     require(not (methods and recipes), "a recipe has its own method; give methods or recipes, not both")
     wanted = recipes or {
         name: replace(base, method=base.method.switched(name)) for name in methods or [base.method.name]

@@ -19,6 +19,7 @@ from holdfast.data.statistics import channel_statistics
 from holdfast.errors import HoldfastError, require
 from holdfast.methods import Context, Method
 from holdfast.models import Built, ModelCard, save_model
+from holdfast.models.normalise import numbers
 from holdfast.rng import derive
 from holdfast.settings import MethodSettings, TrainSettings, build
 from holdfast.train.engine import Trainer
@@ -126,23 +127,13 @@ def train(
     )
     with _claimed(out, resume=resume, overwrite=overwrite) as folder:
         data = data or load_data(settings)
-        require(
-            not loop.select.startswith("val-") or data.val is not None,
-            f"select {loop.select} needs a validation set; hold one out with --val 0.1",
-        )
-        require(loop.select != "oracle-test" or data.test is not None, "select oracle-test needs a test set")
         for note in data.notes:
             progress.note(note)
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             torch.manual_seed(derive(loop.seed, "weights"))
-            mean, std = channel_statistics(data.train)
-            make_model = model_factory(settings, data, mean, std, progress)
-            built = make_model() if model is None else None
-            network = built.model if built is not None else model
-            assert network is not None
+            network, built, objective = prepare(settings, data, model=model, progress=progress)
             if built is None:
                 check_module(network, data, device, precision=loop.precision)
-            objective = _make_method(settings.method, data, loop.epochs, make_model)
             if folder is not None:
                 splits = (data.train, data.val, data.test, data.unlabeled)
                 folder.open(settings, hash_data(data, splits)["hash"])
@@ -164,8 +155,8 @@ def train(
                 classes=data.classes,
                 in_channels=data.shape[0],
                 image_size=data.shape[1:],
-                mean=mean,
-                std=std,
+                mean=numbers(built.model.mean),
+                std=numbers(built.model.std),
                 group_names=data.group_names,
             )
             save_model(folder.path, network, card=card)
@@ -179,6 +170,24 @@ def _claimed(
     if out is None or isinstance(out, RunFolder):
         return nullcontext(out)
     return claim(out, resume=resume, overwrite=overwrite)
+
+
+def prepare(
+    settings: TrainSettings, data: Dataset, *, model: nn.Module | None = None, progress: Progress | None = None
+) -> tuple[nn.Module, Built | None, Method]:
+    """(network, how it was built unless it was given, method) of a training; refuses what this data cannot serve."""
+    loop = settings.loop
+    require(
+        not loop.select.startswith("val-") or data.val is not None,
+        f"select {loop.select} needs a validation set; hold one out with --val 0.1",
+    )
+    require(loop.select != "oracle-test" or data.test is not None, "select oracle-test needs a test set")
+    mean, std = channel_statistics(data.train)
+    make_model = model_factory(settings, data, mean, std, progress or Progress())
+    built = make_model() if model is None else None
+    network = built.model if built is not None else model
+    assert network is not None
+    return network, built, _make_method(settings.method, data, loop.epochs, make_model)
 
 
 def load_data(settings: TrainSettings) -> Dataset:
