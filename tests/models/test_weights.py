@@ -154,6 +154,44 @@ def test_a_file_that_does_not_fit_changes_nothing(tmp_path: Path, spoil: Spoil, 
     assert unchanged(target, before)
 
 
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda w: w.to(torch.complex64), "weights {} hold fc.weight as complex64, where plain numbers are needed"),
+        (lambda w: w.to(torch.float8_e4m3fn), "weights {} hold fc.weight as float8_e4m3fn"),
+        (lambda w: w.to_sparse(), "weights {} hold fc.weight as float32 in sparse_coo layout"),
+        (lambda w: w.to("meta"), "weights {} hold fc.weight as float32 without values"),
+        (lambda w: w.to(torch.int8), "1 in whole numbers, quantised perhaps (fc.weight int8)"),
+        (lambda w: w > 0, "1 in whole numbers, quantised perhaps (fc.weight bool)"),
+    ],
+)
+@pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
+@pytest.mark.filterwarnings("ignore:Validating sparse tensor")
+def test_numbers_that_are_no_weights_are_refused(
+    tmp_path: Path, spoil: Callable[[Tensor], Tensor], message: str, suffix: str
+) -> None:
+    model, path = convnet(), tmp_path / f"odd{suffix}"
+    before, tensors = snapshot(model), plain(convnet(seed=1))
+    tensors["fc.weight"] = odd = spoil(tensors["fc.weight"])
+    if suffix == ".pth":
+        torch.save(tensors, path)
+    elif odd.layout == torch.strided and not odd.is_meta:
+        save_file(tensors, path)
+    else:
+        pytest.skip("safetensors cannot hold it")
+    with pytest.raises(HoldfastError, match=re.escape(message.format(path))):
+        load_weights(model, path)
+    assert unchanged(model, before)
+
+
+def test_weights_of_any_precision_are_taken(tmp_path: Path) -> None:
+    for dtype in (torch.float16, torch.bfloat16, torch.float64):
+        save_file({name: value.to(dtype) for name, value in plain(convnet(seed=1)).items()}, tmp_path / "w.safetensors")
+        model = convnet()
+        load_weights(model, tmp_path / "w.safetensors")
+        assert torch.allclose(logits(model), logits(convnet(seed=1)), atol=0.05)
+
+
 def test_a_long_list_of_misfits_is_counted_not_printed(tmp_path: Path) -> None:
     torch.save(torchvision.models.resnet18().state_dict(), tmp_path / "w.pth")
     with pytest.raises(HoldfastError, match=r"unexpected \(conv1.weight, bn1.weight, bn1.bias, ...\)") as caught:

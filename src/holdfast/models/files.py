@@ -26,13 +26,31 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
     path = Path(path)
     require(exists(path), f"weights {path} do not exist; give --weights a .safetensors or .pth file")
     require(path.is_file(), f"weights {path} is a folder; give a file, such as {path / 'model.safetensors'}")
-    if path.suffix == ".safetensors":
-        return _read_safetensors(path)
     require(
-        path.suffix in PICKLED,
+        path.suffix in (".safetensors", *PICKLED),
         f"weights {path} must be .safetensors or {', '.join(PICKLED)}, not {path.suffix!r}",
     )
-    return _unwrap(_unpickle(path), path)
+    found = _read_safetensors(path) if path.suffix == ".safetensors" else _unwrap(_unpickle(path), path)
+    for name, value in found.items():
+        require(
+            _is_plain(value),
+            f"weights {path} hold {name} as {_dtype(value)}, where plain numbers are needed; "
+            "convert it to float32, with its scale if it has one, and save it again",
+        )
+    return found
+
+
+def _is_plain(value: Tensor) -> bool:
+    """Whether a tensor's numbers are what they say: dense, real, there at all, and not to be scaled by others."""
+    packed = value.is_quantized or (value.is_floating_point() and value.element_size() < 2)
+    return value.layout == torch.strided and not (packed or value.is_complex() or value.is_meta)
+
+
+def _dtype(value: Tensor) -> str:
+    kind = str(value.dtype).removeprefix("torch.")
+    if value.is_meta:
+        return f"{kind} without values"
+    return kind if value.layout == torch.strided else f"{kind} in {str(value.layout).removeprefix('torch.')} layout"
 
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:

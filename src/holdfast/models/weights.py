@@ -44,7 +44,7 @@ def load_tensors(model: Normalised, tensors: Mapping[str, Tensor], *, origin: st
             fit = second
             notes.append("names and sizes in the weights translated to this model's")
     normalise = _normalisation(tensors, prefix)
-    problems = [*fit.problems, *_misshapen({"mean": model.mean, "std": model.std}, normalise)]
+    problems = [*fit.problems, *_misfits({"mean": model.mean, "std": model.std}, normalise)]
     if "std" in normalise and not bool((normalise["std"] > 0).all()):
         problems.append("std not above 0")
     outside = [n for n in tensors if not n.startswith(prefix) and n.removeprefix(_outer(prefix)) not in normalise]
@@ -102,7 +102,7 @@ def _fit(net: nn.Module, tensors: Mapping[str, Tensor]) -> _Fit:
     missing = [n for n in own if n not in found and n not in dropped and not n.endswith(COUNTERS)]
     skipped = AUXILIARY if hasattr(net, "aux_logits") else ()
     unexpected = [n for n in tensors if n not in own and not n.endswith(COUNTERS) and not n.startswith(skipped)]
-    problems = _listed("missing", missing) + _listed("unexpected", unexpected) + _misshapen(own, found)
+    problems = _listed("missing", missing) + _listed("unexpected", unexpected) + _misfits(own, found)
     return _Fit(found, tuple(problems), tuple(notes))
 
 
@@ -138,9 +138,12 @@ def _outer(prefix: str) -> str:
     return prefix.removesuffix("net.")
 
 
-def _misshapen(own: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> list[str]:
+def _misfits(own: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> list[str]:
     bad = [n for n, value in found.items() if value.shape != own[n].shape]
-    return _listed("of another shape", [f"{n} {_shape(found[n])} instead of {_shape(own[n])}" for n in bad])
+    whole = [n for n, value in found.items() if own[n].is_floating_point() and not value.is_floating_point()]
+    shapes = [f"{n} {_shape(found[n])} instead of {_shape(own[n])}" for n in bad]
+    kinds = [f"{n} {str(found[n].dtype).removeprefix('torch.')}" for n in whole]
+    return _listed("of another shape", shapes) + _listed("in whole numbers, quantised perhaps", kinds)
 
 
 def _listed(what: str, names: list[str]) -> list[str]:
