@@ -8,6 +8,7 @@ import re
 import resource
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -236,7 +237,25 @@ def test_help_names_one_default_and_never_nothing(command: str, capsys: pytest.C
     assert left.value.code == 0
     text = " ".join(re.sub("[│╭╮╰╯─]", " ", said(capsys)[0]).split())
     assert re.findall(r"\S+ \S+ \(default: (?:None)?\)", text) == []
+    assert "{None" not in text
+    assert "--no-no-" not in text
+    assert "options options" not in text
     assert re.findall(r"\(default: [^)]*\)\.? \(default: [^)]*\)", text) == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_describes_every_argument(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    with pytest.raises(SystemExit):
+        main([*command.split(), "--help"])
+    rows = [line.strip("│ ") for line in said(capsys)[0].splitlines() if line.startswith("│")]
+    for row, below in pairwise([*rows, ""]):
+        if row.startswith("--"):
+            words, _, beside = row.partition("  ")
+            assert re.match(r"[^(-]", beside.strip() or below), words
+    assert not any(row.lstrip("[{").startswith("STR") for row in rows)  # what is no flag has a name of its own
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
+from tyro.conf import Positional, UseAppendAction, arg
 
 from holdfast.cli.common import narrate, parse, require_data, say
 from holdfast.errors import HoldfastError, require
@@ -36,9 +36,9 @@ class AuditOptions:
     model: Unset[str] = None
     """Architecture of a weight file."""
     class_map: Unset[str] = None
-    """JSON file that says which model class is which, or 'order'."""
+    """JSON file that says which model class is which, or 'order' (default: by their names)."""
     preprocessing: str = "stated"
-    """stated, none, imagenet, half, data, bgr, bytes, undo-imagenet, undo-half or undo-data."""
+    """Done to images first: stated, none, imagenet, half, data, bgr, bytes, undo-imagenet, undo-half or undo-data."""
     output: Unset[Literal["logits", "probabilities", "log-probabilities", "sigmoid"]] = None
     """What the model's numbers are (default: decided on a sample)."""
     allow_random: bool = False
@@ -48,7 +48,7 @@ class AuditOptions:
     group: UseAppendAction[tuple[str, ...]] = ()
     """Column of groups, each alone and crossed with the label."""
     root: Unset[str] = None
-    """Where built-in sets lie."""
+    """Where built-in sets lie (default: $HOLDFAST_ROOT, or ./data)."""
     data_seed: Unset[int] = None
     """Seed of the held-out split and of generated sets (default: the run's own, or 0)."""
     names: Unset[str] = None
@@ -78,10 +78,15 @@ class AuditOptions:
     redact_paths: bool = False
     """No folders in what is written."""
     seed: int = 0
+    """Seed of attacks, of samples that fronts draw, and of intervals."""
     device: str = "auto"
+    """auto, cpu, cuda, cuda:1, ..."""
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
+    """Of the model's arithmetic."""
     batch_size: int = 256
+    """Images a pass; halved where memory runs out."""
     workers: int = 4
+    """Processes that decode image files; 0 decodes in this process."""
 
 
 OWN = ("spec", "set", "out", "json", "quiet", "fail_under", "fail_on", "max_drop")
@@ -96,7 +101,7 @@ WIDE = 160
 
 def audit(words: list[str]) -> int:
     """Say on which fronts a model holds: any model, any data, with a report and gates for pipelines."""
-    options: AuditOptions = parse(AuditOptions, words, "audit", audit.__doc__, config=(FlagCreatePairsOff,))
+    options: AuditOptions = parse(AuditOptions, words, "audit", audit.__doc__)
     from holdfast.experiment.audit.gate import parse_gates
 
     gates = parse_gates(options.fail_under, options.max_drop, against=bool(options.against))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import tyro
+from tyro.conf import FlagCreatePairsOff
 
 from holdfast.cli.terminal import may_colour
 from holdfast.errors import HoldfastError, unknown
@@ -17,10 +18,16 @@ KEPT = "\n\u200c\u200d"
 """Line breaks, and joiners that letters and emoji need."""
 
 
-def parse(kind: Any, words: Sequence[str], name: str, doc: str | None, **kwargs: Any) -> Any:
-    """Words as an options class, with the command's own first line as its help."""
+def parse(
+    kind: Any, words: Sequence[str], name: str, doc: str | None, *, negatable: bool = False, **kwargs: Any
+) -> Any:
+    """Words as an options class, with the command's own first line as its help.
+
+    negatable: --no-FLAG switches off again, which makes sense where a settings file may have switched on.
+    """
+    config = () if negatable else (FlagCreatePairsOff,)
     tyro._experimental_options["ansi_codes"] = may_colour()
-    return tyro.cli(kind, prog=f"holdfast {name}", description=doc, args=words, **kwargs)
+    return tyro.cli(kind, prog=f"holdfast {name}", description=doc, args=words, config=config, **kwargs)
 
 
 def peek(words: Sequence[str], flag: str) -> str | None:

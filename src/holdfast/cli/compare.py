@@ -27,10 +27,9 @@ class CompareOptions:
     methods: Several[str] = ()
     """Methods to train (default: that of the base settings)."""
     recipes: Several[str] = ()
-    """Recipes to train, each with its own settings, instead of one --recipe and --methods; * stands for any part of a
-    name ('biasadv/bffhq-*')."""
+    """Recipes to train, each with its own settings, instead of --recipe and --methods; * stands for any letters."""
     vary: UseAppendAction[tuple[str, ...]] = ()
-    """SETTING=VALUE,VALUE: one setting at a time, from the base settings. May be given several times."""
+    """SETTING=VALUE,VALUE: one setting at a time, from the base settings."""
     grid: Several[str] = ()
     """SETTING=VALUE,VALUE ...: all combinations."""
     study: Unset[str] = None

@@ -16,10 +16,10 @@ from holdfast.settings.hints import Several, Unset
 class CheckOptions:
     """What to check."""
 
-    data: Positional[str]
+    data: Annotated[Positional[str], arg(metavar="DATA")]
     """A built-in set, an .npz file, a folder of images, or a CSV/Parquet table."""
     root: Unset[str] = None
-    """Where built-in sets lie."""
+    """Where built-in sets lie (default: $HOLDFAST_ROOT, or ./data)."""
     names: Unset[str] = None
     """Pattern of file names that labels are taken from, such as "{age}_{gender}_{race}_"."""
     label: Unset[str] = None
@@ -43,14 +43,14 @@ def data_check(words: list[str]) -> int:
 class MakeOptions:
     """What to make, and where to put it."""
 
-    what: Annotated[Positional[str], arg(metavar="corrupted-cifar10|coloured|watermark|background|fashion-anomalies")]
-    """A set to make: class-aligned corruptions of CIFAR-10, a shortcut put into any set, or garments with anomalies."""
+    what: Annotated[Positional[str], arg(metavar="SET")]
+    """corrupted-cifar10, fashion-anomalies; or coloured, watermark, background: a shortcut put into --data."""
     out: str
     """The file to write (.npz; a manifest goes beside it), or the folder for fashion-anomalies."""
     data: Unset[str] = None
     """The set to put a shortcut into."""
     root: Unset[str] = None
-    """Where built-in sets lie."""
+    """Where built-in sets lie (default: $HOLDFAST_ROOT, or ./data)."""
     kind: Unset[Literal["lff-0", "lff-1", "dfa"]] = None
     """corrupted-cifar10: which ten corruptions (default: dfa)."""
     conflict: Unset[float] = None
@@ -65,6 +65,7 @@ class MakeOptions:
     strength: Unset[float] = None
     """fashion-anomalies: of what befalls the corrupted ones, above 0 to 1 (default: 0.5)."""
     seed: int = 0
+    """Seed of which samples get what."""
     device: Unset[str] = None
     """corrupted-cifar10: where to compute (default: cpu)."""
     overwrite: bool = False

@@ -20,6 +20,7 @@ class DemoOptions:
     epochs: Unset[int] = None
     """Epochs of each training (default: the recipe's)."""
     quiet: bool = False
+    """No progress, only the result."""
 
 
 def demo(words: list[str]) -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from tyro.conf import OmitArgPrefixes, Positional
+from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from holdfast.cli.common import narrate, parse, say
 from holdfast.errors import HoldfastError
@@ -21,10 +21,13 @@ class ReadOptions:
     """How pictures are read."""
 
     root: Unset[str] = None
-    """Where built-in sets lie."""
+    """Where built-in sets lie (default: $HOLDFAST_ROOT, or ./data)."""
     batch_size: int = 256
+    """Pictures a pass."""
     workers: int = 4
+    """Processes that decode picture files; 0 decodes in this process."""
     device: str = "auto"
+    """auto, cpu, cuda, cuda:1, ..."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class TrainOptions:
     """How a VAE is trained on pictures."""
 
     root: Unset[str] = None
-    """Where built-in sets lie."""
+    """Where built-in sets lie (default: $HOLDFAST_ROOT, or ./data)."""
     image_size: Unset[int] = None
     """Side in pixels that images are brought to (default: their own)."""
     network: Literal["strided", "report"] = "strided"
@@ -42,9 +45,13 @@ class TrainOptions:
     epochs: int = 20
     """Epochs of the VAE."""
     batch_size: int = 128
+    """Pictures a step."""
     lr: float = 1e-3
+    """Learning rate."""
     seed: int = 0
+    """Seed of weights, of the order and of what is held out."""
     device: str = "auto"
+    """auto, cpu, cuda, cuda:1, ..."""
 
 
 def values_of(options: Any) -> dict[str, Any]:
@@ -79,11 +86,13 @@ class FitOptions:
     combine: Literal["mean", "max"] = "mean"
     """How several scores become one."""
     encoder_epochs: int = 10
+    """Epochs of that network."""
     held_out: float = 0.2
     """Share of the pictures that nothing is trained on: they give the scores their scale, and the threshold."""
     false_alarm_rate: float = 0.05
     """Share of normal pictures that may be flagged."""
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
+    """Of the arithmetic."""
     training: OmitArgPrefixes[TrainOptions] = TrainOptions()
 
 
@@ -103,7 +112,7 @@ def detect_fit(words: list[str]) -> int:
 class ScoreOptions:
     """What to score, with which detector."""
 
-    detector: Positional[str]
+    detector: Annotated[Positional[str], arg(metavar="DETECTOR")]
     """The detector's folder."""
     data: str
     """The pictures: a set, a file, or a folder of any size, with or without classes."""
@@ -129,7 +138,7 @@ def detect_score(words: list[str]) -> int:
 class EvaluateOptions:
     """Pictures whose truth is known."""
 
-    detector: Positional[str]
+    detector: Annotated[Positional[str], arg(metavar="DETECTOR")]
     """The detector's folder."""
     normal: str
     """Normal pictures; or, alone, a set made by 'holdfast data make fashion-anomalies'."""
@@ -142,6 +151,7 @@ class EvaluateOptions:
     resamples: int = 1000
     """Bootstrap samples behind the intervals of AUROC, AP, FPR95 and F1."""
     seed: int = 0
+    """Seed of those samples."""
     reading: OmitArgPrefixes[ReadOptions] = ReadOptions()
 
 
@@ -164,7 +174,7 @@ def detect_evaluate(words: list[str]) -> int:
 class PredictOptions:
     """What to judge, with which run."""
 
-    run: Positional[str]
+    run: Annotated[Positional[str], arg(metavar="RUN")]
     """The run folder of a trained classifier."""
     data: str
     """The pictures: a set, a file, or a folder of any size, with or without classes."""
@@ -197,8 +207,8 @@ def predict(words: list[str]) -> int:
 class DescribeOptions:
     """What to draw a map of."""
 
-    data: Positional[str]
-    """The set."""
+    data: Annotated[Positional[str], arg(metavar="DATA")]
+    """A built-in set, an .npz file, a folder of images, or a CSV/Parquet table."""
     out: str
     """The folder for findings.json and report.html."""
     detector: Unset[str] = None
@@ -233,14 +243,17 @@ class StudyOptions:
     data: str = "fashion-anomalies"
     """fashion-anomalies or digits, made anew for each seed, or a file with such a set."""
     root: Unset[str] = None
-    """Where built-in sets lie."""
+    """Where built-in sets lie (default: $HOLDFAST_ROOT, or ./data)."""
     seeds: int = 3
+    """Repetitions of everything."""
     epochs: int = 100
     """Epochs of the report's VAE."""
     model: str = "cifar-resnet18"
     """Network of the rotation encoder and of the classifiers."""
     precision: Literal["fp32", "tf32", "bf16"] = "bf16"
+    """Of the arithmetic."""
     device: str = "auto"
+    """auto, cpu, cuda, cuda:1, ..."""
     quick: bool = False
     """Small networks and few epochs: the embedded digits take a minute."""
     part: str = "1/1"

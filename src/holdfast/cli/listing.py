@@ -17,7 +17,7 @@ from holdfast.settings import AscentSettings, Choice, MethodSettings
 class ListOptions:
     """What to list."""
 
-    what: Annotated[Positional[str], arg(metavar="methods|ascents|data|recipes|studies|models")] = "all"
+    what: Annotated[Positional[str], arg(metavar="[methods|ascents|data|recipes|studies|models]")] = "all"
     """One kind, or everything but the many model names."""
 
 

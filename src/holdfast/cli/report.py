@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from holdfast.cli.common import parse, say
 from holdfast.errors import HoldfastError
@@ -16,7 +17,7 @@ from holdfast.settings.hints import Several, Unset
 class ReportOptions:
     """The report."""
 
-    folders: Positional[Several[str]]
+    folders: Annotated[Positional[Several[str]], arg(metavar="FOLDER ...")]
     """Folders of runs and audits, or folders that hold some."""
     out: Unset[str] = None
     """The file to write (default: report.html in the run folder, or here for several)."""

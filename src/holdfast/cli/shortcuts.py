@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from holdfast.cli.common import narrate, parse, require_data, say
 from holdfast.errors import HoldfastError
@@ -18,7 +18,7 @@ from holdfast.settings.names import check_conflict
 class ShortcutsOptions:
     """Where to look for a shortcut."""
 
-    run: Positional[Unset[str]] = None
+    run: Annotated[Positional[Unset[str]], arg(metavar="[RUN]")] = None
     """A run folder: its data and network are taken; or name a set with --data."""
     data: Unset[str] = None
     """A built-in set, an .npz file, a folder of images, or a CSV/Parquet table."""
@@ -33,13 +33,17 @@ class ShortcutsOptions:
     seeds: int = 2
     """Trainings to agree over."""
     seed: int = 0
+    """Seed of the first training; the others follow it."""
     batch_size: Unset[int] = None
+    """Images a step (default: 64 for fewer than 10,000 images, else 128)."""
     lr: float = 1e-3
+    """Learning rate."""
     clusters: Unset[int] = None
     """Clusters that the contradicting samples are sorted into (default: chosen from the data)."""
     root: Unset[str] = None
-    """Where built-in sets lie."""
+    """Where built-in sets lie (default: $HOLDFAST_ROOT, or ./data)."""
     image_size: Unset[int] = None
+    """Side in pixels that images are brought to (default: their own)."""
     conflict: Unset[float] = None
     """Sets made with a shortcut (coloured-digits, ...): share of training that contradicts it (default: 0.05)."""
     names: Unset[str] = None
@@ -49,13 +53,19 @@ class ShortcutsOptions:
     group: Unset[str] = None
     """The same for the group, which only judges what was found."""
     data_seed: int = 0
+    """Seed of held-out splits and generated sets."""
     device: str = "auto"
+    """auto, cpu, cuda, cuda:1, ..."""
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
+    """Of the arithmetic."""
     channels_last: bool = False
+    """Keep images and weights in NHWC order in memory; pays on GPUs in bf16."""
     compile: bool = False
+    """Compile the network with torch.compile."""
     overwrite: bool = False
     """Replace what is in --out."""
     quiet: bool = False
+    """No progress, only the result."""
 
 
 def shortcuts(words: list[str]) -> int:

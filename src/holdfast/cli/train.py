@@ -100,11 +100,11 @@ def parse_train(words: list[str]) -> tuple[TrainSettings, RunOptions]:
     command = make_dataclass(
         "Train",
         [
-            ("options", OmitArgPrefixes[RunOptions], field(default_factory=RunOptions)),
+            ("run", OmitArgPrefixes[RunOptions], field(default_factory=RunOptions)),
             *(
                 (
                     f"{kind}_name",
-                    Annotated[str, arg(name=kind, help=f"One of: {', '.join(choice.known)}.")],
+                    Annotated[str, arg(name=kind, help=_choices(choice))],
                     choice.name,
                 )
                 for kind, choice in chosen.items()
@@ -114,9 +114,14 @@ def parse_train(words: list[str]) -> tuple[TrainSettings, RunOptions]:
         ],
         frozen=True,
     )
-    parsed = parse(command, words, "train", train.__doc__)
+    parsed = parse(command, words, "train", train.__doc__, negatable=True)
     groups = {f.name: getattr(parsed, f.name) for f in _groups()}
-    return replace(base, method=parsed.method, ascent=parsed.ascent, **groups), parsed.options
+    return replace(base, method=parsed.method, ascent=parsed.ascent, **groups), parsed.run
+
+
+def _choices(choice: MethodSettings | AscentSettings) -> str:
+    more = f"; --{choice.kind} NAME --help shows the settings of one"
+    return f"One of: {', '.join(choice.known)}{more}."
 
 
 def _groups() -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 
 from tyro.conf import arg
 
@@ -18,7 +18,19 @@ def default_hint(label: str) -> str:
     return "" if label in ("None", "") else f"(default: {label})"
 
 
-Unset = Annotated[T | None, arg(help_behavior_hint=default_hint)]
-"""``Unset[int]`` is an int or None."""
+if TYPE_CHECKING:
+    Unset = Annotated[T | None, None]
+    """``Unset[int]`` is an int or None."""
+else:
+
+    class Unset:
+        """``Unset[int]`` is an int or None; help shows it as INT, for None is what leaving it out is for."""
+
+        def __class_getitem__(cls, kind: Any) -> Any:
+            choices = get_args(kind)
+            metavar = f"{{{','.join(choices)}}}" if choices else kind.__name__.upper()
+            return Annotated[kind | None, arg(help_behavior_hint=default_hint, metavar=metavar)]
+
+
 Several = Annotated[tuple[T, ...], arg(help_behavior_hint=default_hint)]
 """``Several[str]`` is any number of strings, also none."""

@@ -123,6 +123,7 @@ class OptimizerSettings:
     betas: tuple[float, float] = (0.9, 0.999)
     """adam and adamw only."""
     weight_decay: float = 5e-4
+    """Pull of all weights toward 0; adamw applies it apart from the gradient."""
     clip: Unset[float] = None
     """Largest norm of the whole gradient before the descent; none by default."""
 
@@ -144,6 +145,7 @@ class ScheduleSettings:
     """How the learning rate moves; lengths are in epochs, the rate changes every step."""
 
     name: Annotated[Literal["constant", "step", "multistep", "cosine"], arg(name="schedule")] = "cosine"
+    """From the peak: stay there, drop every so often or at milestones, or fall to 0 along a cosine."""
     warmup: float = 0.0
     """Epochs of linear rise from 0 at the start."""
     step_size: int = 30
@@ -168,7 +170,9 @@ class LoopSettings:
     """The loop."""
 
     epochs: int = 30
+    """Passes over the training set."""
     batch_size: int = 128
+    """Images a step."""
     accumulate: int = 1
     """Parts a batch is split into to save memory; gradients are those of the whole batch."""
     seed: int = 0
@@ -176,6 +180,7 @@ class LoopSettings:
     device: str = "auto"
     """auto, cpu, cuda, cuda:1, ..."""
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
+    """Of the arithmetic; the lower ones are faster on GPUs, and fp32 is what papers compare with."""
     channels_last: bool = False
     """Keep images and weights in NHWC order in memory; pays on GPUs in bf16."""
     compile: bool = False
