@@ -17,9 +17,9 @@ def writable_folder(out: str | Path) -> Path:
     """The folder, known to take files before any work is done for it; none is left behind that was not there."""
     require(out != "", "out is empty; name a folder")
     folder = Path(out)
-    require(folder.is_dir() or not folder.exists(), f"{folder} is no folder; choose another with --out")
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
+        require(folder.is_dir() or not folder.exists(), f"{folder} is no folder; choose another with --out")
+        made = [path for path in (folder, *folder.parents) if not path.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
@@ -50,21 +50,6 @@ def filling(folder: Path) -> Iterator[Path]:
         raise HoldfastError(f"cannot write {folder}: {reason}; free some room or choose another place") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-def require_readable(path: Path) -> None:
-    """Refuse a file or folder that is there but closed to us, or that no system can hold.
-
-    Readers would take it for missing or damaged. What is missing is left for them to tell.
-    """
-    try:
-        path.stat()
-    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: no path can hold a null character
-        return
-    except OSError as error:
-        raise HoldfastError(f"cannot read {path}: {error.strerror}") from error
-    if not os.access(path, os.R_OK | os.X_OK if path.is_dir() else os.R_OK):
-        raise HoldfastError(f"cannot read {path}: {os.strerror(errno.EACCES)}; make it readable")
 
 
 def write_atomic(path: Path, content: bytes) -> None:
@@ -107,6 +92,15 @@ def reading() -> Iterator[None]:
 
 
 def exists(path: Path) -> bool:
-    """``Path.exists``; where that cannot be told, an error says why."""
+    """Whether a file or folder is there. What is closed to us, or no system can hold, is refused.
+
+    Readers would take it for missing or damaged.
+    """
     with reading():
-        return path.exists()
+        try:
+            path.stat()
+        except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: no path can hold a null character
+            return False
+        if not os.access(path, os.R_OK | os.X_OK if path.is_dir() else os.R_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+    return True

@@ -13,6 +13,7 @@ from tyro.conf import FlagCreatePairsOff
 
 from holdfast.cli.terminal import may_colour
 from holdfast.errors import HoldfastError, unknown
+from holdfast.files import exists
 
 KEPT = "\n\u200c\u200d"
 """Line breaks, and joiners that letters and emoji need."""
@@ -64,7 +65,7 @@ def require_data(name: str) -> None:
     """Refuse a mistyped name before torch is imported."""
     from holdfast.settings.names import DATA_NAMES
 
-    if name not in DATA_NAMES and not Path(os.path.expanduser(name)).exists():
+    if name not in DATA_NAMES and not exists(Path(os.path.expanduser(name))):
         raise unknown("data set (and no such file or folder)", name, DATA_NAMES)
 
 

@@ -21,7 +21,7 @@ from holdfast.data.options import Options, at_home
 from holdfast.data.printable import printable
 from holdfast.data.splits import Dataset
 from holdfast.errors import HoldfastError, require, unknown
-from holdfast.files import require_readable
+from holdfast.files import exists
 
 Found = Dataset | Listing
 
@@ -119,8 +119,8 @@ def find(name_or_path: str | Path, rules: Rules | None = None) -> Callable[[Opti
         return NAMED[name_or_path]
     path = at_home(name_or_path)
     require(name_or_path != "", f"no data named: give a set ({', '.join(NAMED)}), a file or a folder")
-    require_readable(path)
-    if path.is_dir():
+    there = exists(path)
+    if there and path.is_dir():
         if (path / corruption_sets.LABELS).is_file():
             raise HoldfastError(
                 f"{printable(path)} is a corrupted test set without training images; open it with "
@@ -131,7 +131,7 @@ def find(name_or_path: str | Path, rules: Rules | None = None) -> Callable[[Opti
                 return partial(read, path)
         return lambda options: folders.scan(path)
     suffix = path.suffix.lower()
-    if path.is_file():
+    if there:
         if suffix not in SUFFIXES:
             raise HoldfastError(
                 f"cannot tell what {printable(path)} holds; give a folder, or a file that ends in "

@@ -20,7 +20,7 @@ from holdfast.data.options import at_home
 from holdfast.data.printable import printable
 from holdfast.data.splits import ArraySplit
 from holdfast.errors import HoldfastError, require
-from holdfast.files import require_readable, write_atomic
+from holdfast.files import exists, write_atomic
 
 FILE = "fashion-anomalies.npz"
 """What a made set is called in its folder."""
@@ -71,8 +71,7 @@ def read_anomalies(path: str | Path) -> AnomalySet:
     that holds anything more is refused before it can do anything.
     """
     path = at_home(path)
-    require_readable(path)
-    require(path.exists(), f"no such file: {printable(path)}; correct the path of the data")
+    require(exists(path), f"no such file: {printable(path)}; correct the path of the data")
     require(path.is_file(), f"{printable(path)} is a folder; give the file with the set, such as {FILE} in it")
     content = _nested(_content(path))
     shown = printable(path)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.errors import HoldfastError, require
-from holdfast.files import require_readable
+from holdfast.files import exists
 from holdfast.models.files import PICKLED
 from holdfast.models.names import LIBRARIES, resolve, source
 
@@ -38,11 +38,8 @@ def kind_of(spec: str) -> tuple[str, str]:
     """
     require(bool(spec.strip()), f"no model was given; give {FORMS}")
     path = Path(spec)
-    require_readable(path)
-    if path.is_dir():
-        return "run", spec
-    if os.path.isfile(path):
-        return _kind_of_file(path), spec
+    if exists(path):
+        return ("run" if path.is_dir() else _kind_of_file(path)), spec
     prefix, colon, rest = spec.partition(":")
     if colon and prefix in PREFIXES:
         require(bool(rest), f"model {spec!r} names nothing after the colon; give {FORMS}")
