@@ -300,6 +300,24 @@ def test_a_signal_does_not_save_weights_that_are_not_finite(tmp_path) -> None:
     assert [p.name for p in (tmp_path / "run/checkpoint").iterdir()] == ["step-000000006"]
 
 
+class Masked(Linear):
+    """As attention does it, with -inf where nothing may be seen; and a word of its own in its state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mask", torch.tensor([0.0, -math.inf]))
+
+    def get_extra_state(self) -> str:
+        return "own"
+
+    def set_extra_state(self, state: str) -> None:
+        assert state == "own"
+
+
+def test_a_buffer_that_is_infinite_by_right_is_no_divergence(tmp_path) -> None:
+    assert len(fit(make_data(), model=Masked(), out=tmp_path / "run", **PLAIN).history) == PLAIN["epochs"]
+
+
 @pytest.mark.parametrize("outside", [math.inf, math.nan])
 def test_a_test_loss_that_is_not_finite_ends_the_training(outside: float) -> None:
     with pytest.raises(HoldfastError, match="the loss on the test set is (nan|inf) after step 6; no checkpoint"):

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 
 from holdfast.data.augment import Augment
 from holdfast.data.loaders import Loader, make_loader
@@ -250,8 +251,8 @@ class Trainer:
     def _require_finite_weights(self) -> None:
         """A loss is measured before its step: what the last step did shows in the weights alone."""
         networks = (self.now.trainee, self.now.evaluated, self.method)
-        values = {id(v): v for network in networks for v in network.state_dict().values() if v.is_floating_point()}
-        if values and not torch.stack([value.isfinite().all() for value in values.values()]).all():
+        learned = {id(v): v.isfinite().all().to(self.device) for network in networks for v in _learned(network)}
+        if learned and not torch.stack(list(learned.values())).all():
             raise self._diverged(f"the weights are not finite after step {self.at.step}")
 
     def _diverged(self, what: str) -> HoldfastError:
@@ -323,3 +324,11 @@ def selection_score(rule: str, seen: Predictions) -> float:
     if score is None:
         raise HoldfastError(f"select {rule} needs groups in the validation set, and it has none; use val-worst-class")
     return score
+
+
+def _learned(network: nn.Module) -> Iterator[Tensor]:
+    """What steps move, and the statistics of normalisation. Other buffers may hold -inf by right, such as masks."""
+    yield from (p for p in network.parameters() if p.requires_grad)
+    for module in network.modules():
+        if isinstance(module, _NormBase):
+            yield from module.buffers()
