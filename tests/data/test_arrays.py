@@ -141,6 +141,10 @@ NAN[5, 0, 0, 0] = np.inf
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no labels": ({"y_train": None}, r"has no array y_train; it has: x_train, x_test, y_test"),
     "no images": ({"x_train": None, "y_train": None}, r"has no array x_train and no y_train; it has: x_test, y_test"),
+    "names of its own": (
+        {"x_train": None, "y_train": None, "x_test": None, "y_test": None, "pixels": X, "digits": Y},
+        r"has no array x_train and no y_train; it has: pixels, digits\. Call images x_train",
+    ),
     "half a test split": ({"y_test": None}, r"has no array y_test"),
     "groups of no split": ({"group_val": Y}, r"has no array x_val and no y_val"),
     "NaN": ({"x_train": NAN}, r"x_train has 2 values that are NaN or infinite, the first in image 4 .*\(0, 1, 2\)"),

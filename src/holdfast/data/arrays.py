@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +29,9 @@ def read(path: Path, *, image_size: int | None = None) -> Dataset:
     group_test, classes and group_names (arrays of text). Nothing is unpickled.
     """
     arrays, ignored = unpack(path)
-    others = ", ".join(map(printable, ignored))
-    notes = [f"arrays beyond images, labels and groups: {others}; an audit takes them with --group"] if others else []
-    return assemble(arrays, name=printable(path.name), origin=printable(path), image_size=image_size, notes=notes)
+    return assemble(
+        arrays, name=printable(path.name), origin=printable(path), image_size=image_size, others=map(printable, ignored)
+    )
 
 
 def read_pictures(path: Path) -> dict[str, ArraySplit]:
@@ -74,19 +74,24 @@ def assemble(
     origin: str,
     classes: Sequence[str] | None = None,
     image_size: int | None = None,
-    notes: Sequence[str] = (),
+    others: Iterable[str] = (),
 ) -> Dataset:
     """A data set from arrays named as in :func:`read`.
 
-    classes: names for a file that brings none of its own.
+    classes: names for a file that brings none of its own. others: names of arrays that were not read.
     """
-    there = ", ".join(arrays) or "none"
+    unread = ", ".join(others)
+    note = f"arrays beyond images, labels and groups: {unread}; an audit takes them with --group"
+    there = ", ".join(filter(None, (*arrays, unread))) or "none"
     made: dict[str, ArraySplit] = {}
     for split in SPLITS:
         keys = (f"x_{split}", f"y_{split}")
         absent = [key for key in keys if key not in arrays]
         if absent and (split == "train" or len(absent) == 1 or f"group_{split}" in arrays):
-            raise HoldfastError(f"{origin} has no array {' and no '.join(absent)}; it has: {there}")
+            raise HoldfastError(
+                f"{origin} has no array {' and no '.join(absent)}; it has: {there}. Call images x_train, x_val, x_test "
+                "and labels y_train, y_val, y_test"
+            )
         if not absent:
             made[split] = _split(arrays, split, origin)
     shapes = {split: own.shape for split, own in made.items()}
@@ -104,7 +109,7 @@ def assemble(
         val=made.get("val"),
         test=made.get("test"),
         group_names=_group_names(arrays, made, origin),
-        notes=tuple(notes),
+        notes=(note,) if unread else (),
     )
 
 
