@@ -110,7 +110,7 @@ def test_what_may_not_be_read_is_called_neither_missing_nor_damaged(
     real = os.access
     monkeypatch.setattr(os, "access", lambda path, mode, **more: str(path) != name and real(path, mode, **more))
     assert main(words) == 2
-    assert f"cannot read {name}: Permission denied; make it readable" in capsys.readouterr().err
+    assert f"cannot read {name}: Permission denied; correct the path" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")

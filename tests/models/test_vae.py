@@ -107,7 +107,7 @@ def test_settings_survive_json() -> None:
     ("changes", "message"),
     [
         ({"network": "strided2"}, "unknown VAE network 'strided2'; did you mean 'strided'?"),
-        ({"latent": 0}, "latent must be >= 1, got 0"),
+        ({"latent": 0}, "latent must be in 1..4096, got 0"),
         ({"sigma": 0.0}, "sigma must be > 0, or None to learn it, got 0.0"),
         ({"beta": -1.0}, "beta must be >= 0, got -1.0"),
         ({"network": "report", "shape": (1, 6, 32)}, "at least 7x7 pixels, got 6x32"),

@@ -131,7 +131,6 @@ def audit(words: list[str]) -> int:
 
 def _check(options: AuditOptions) -> None:
     """Refuse what is wrong whatever the model, before torch is imported."""
-    require(options.out != "", "--out '' names no folder; leave it out for audits/MODEL-DATA")
     if options.data is not None:
         require_data(options.data)
     require(

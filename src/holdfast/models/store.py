@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from holdfast.errors import HoldfastError, require
-from holdfast.files import write_atomic
+from holdfast.files import exists, write_atomic
 from holdfast.models.build import Built, build_model
 from holdfast.models.card import ModelCard
 from holdfast.models.files import read_tensors
@@ -42,10 +41,7 @@ def save_model(folder: str | Path, model: Built | nn.Module, *, card: ModelCard)
 def load_model(folder: str | Path) -> tuple[Normalised, ModelCard]:
     """The model of a folder, in evaluation mode on the CPU, and its card. No global generator moves."""
     folder = Path(folder)
-    require(
-        os.path.isfile(folder / CARD),
-        f"no model in {folder}: {CARD} is missing, or may not be read; give the folder of a finished run",
-    )
+    require(exists(folder / CARD), f"no model in {folder}: {CARD} is missing; give the folder of a finished run")
     try:
         card = ModelCard.from_json((folder / CARD).read_text(encoding="utf-8"))
     except (HoldfastError, OSError, UnicodeDecodeError) as error:

@@ -4,7 +4,6 @@ scores for each of fifty thousand images stay four bytes each."""
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from holdfast.data.printable import printable
 from holdfast.errors import HoldfastError, require, unknown
+from holdfast.files import exists
 from holdfast.fronts.alignment.classes import ClassMap, targets
 
 WORDS: Final = ("id", "path", "position", "label", "prediction", "group")
@@ -38,10 +38,7 @@ class Cells:
 def read_cells(path: str | Path, *, extra: Sequence[str] = ()) -> Cells:
     """A CSV or Parquet file. extra: further columns of words."""
     path = Path(path)
-    require(
-        os.path.isfile(path),
-        f"predictions {printable(path)} do not exist, or may not be read; give a CSV or Parquet file",
-    )
+    require(exists(path) and path.is_file(), f"predictions {printable(path)} do not exist; give a CSV or Parquet file")
     suffix = path.suffix.lower()
     require(suffix in (".csv", ".parquet"), f"predictions {printable(path)} must be .csv or .parquet, not {suffix!r}")
     return _read_csv(path, extra) if suffix == ".csv" else _read_parquet(path, extra)

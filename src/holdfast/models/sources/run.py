@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from holdfast.errors import require
+from holdfast.files import exists
 from holdfast.models.raw import both_sides
 from holdfast.models.sources.asked import Asked
 from holdfast.models.sources.hashing import hash_tensors
@@ -17,7 +17,7 @@ from holdfast.models.store import CARD, load_model
 def find(folder: str, asked: Asked) -> Found:
     inner = [p.parent for p in Path(folder).glob(f"*/{CARD}")]
     require(
-        os.path.isfile(Path(folder) / CARD) or not inner,
+        exists(Path(folder) / CARD) or not inner,
         f"no model in {folder}, but in {', '.join(str(p) for p in sorted(inner)[:3])}; give one of them",
     )
     model, card = load_model(folder)
