@@ -125,7 +125,7 @@ def test_findings_show_themselves_in_a_notebook(browser: Any) -> None:
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.set_content(f"<!doctype html><title>notebook</title><h1 id=own>mine</h1>{html}")
     frame = page.frame_locator("iframe")
-    assert frame.locator("h1").inner_text().startswith(f"lff: {100 * clean:.1f}")
+    assert frame.locator("h1").inner_text().startswith(f"lff on coloured-digits: {100 * clean:.1f}")
     first = frame.locator("#glance table").first
     first.get_by_role("button", name="share, %").click()
     assert first.locator("tbody tr").first.locator("th").inner_text() == "as it is"
