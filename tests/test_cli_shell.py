@@ -121,3 +121,19 @@ def test_help_in_a_sliver_of_a_terminal_is_that_of_the_narrowest(columns: str) -
         return subprocess.run(command, capture_output=True, text=True, timeout=30, env=narrow).stdout
 
     assert shown(columns) == shown("40") != ""
+
+
+def test_a_file_or_recipe_that_disagrees_with_the_run_is_refused_on_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("one.yaml").write_text("{data: digits, epochs: 1, device: cpu, batch_size: 512}")
+    Path("two.yaml").write_text("{data: digits, epochs: 2, device: cpu, batch_size: 512}")
+    assert main(["train", "--config", "one.yaml", "--out", "r", "--quiet"]) == 0
+    assert main(["train", "--config", "one.yaml", "--out", "r", "--quiet", "--resume"]) == 0
+    assert main(["train", "--out", "r", "--quiet", "--resume"]) == 0
+    capsys.readouterr()
+    assert main(["train", "--config", "two.yaml", "--out", "r", "--quiet", "--resume"]) == 2
+    assert "r was started with other settings (epochs: 1 -> 2)" in capsys.readouterr().err
+    assert main(["train", "--recipe", "erm/coloured-digits", "--out", "r", "--quiet", "--resume"]) == 2
+    assert "r was started with other settings (data: digits -> coloured-digits" in capsys.readouterr().err

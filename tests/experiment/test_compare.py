@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+import numpy as np
 import pytest
 
 from holdfast.errors import HoldfastError
@@ -23,7 +24,8 @@ from holdfast.settings import TrainSettings, build
 from holdfast.settings.study import Cell, make_plan
 from holdfast.train import Interrupted
 from holdfast.train.api import load_data
-from holdfast.train.engine import Trainer
+from holdfast.train.checkpoint import Checkpoints
+from holdfast.train.engine import Diverged, Trainer
 from holdfast.train.folder import claim
 from holdfast.train.lock import InUse
 from tests.conftest import Heard, SignalAt
@@ -182,7 +184,7 @@ def test_a_cell_that_fails_is_not_stood_in_for_by_its_predecessor(
 
     def fails(self: Trainer) -> None:
         if self.settings.optimizer.lr == 0.01:
-            raise HoldfastError("diverged")
+            raise Diverged("diverged")
         real(self)
 
     monkeypatch.setattr(Trainer, "run", fails)
@@ -206,3 +208,39 @@ def test_bad_requests(tmp_path: Path, done: Comparison) -> None:
         compare(out=done.out / "erm-seed0", **BASE, **ASKED)
     with pytest.raises(HoldfastError, match="unknown study 'biasadv-sensitivty'; did you mean 'biasadv-sensitivity'"):
         compare(out=tmp_path, study="biasadv-sensitivty")
+
+
+def test_runs_on_data_that_was_changed_in_between_are_not_compared(tmp_path: Path) -> None:
+    def write(seed: int) -> None:
+        x = np.random.default_rng(seed).integers(0, 256, (40, 8, 8), np.uint8)
+        y = np.arange(40) % 2
+        np.savez(tmp_path / "d.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+
+    own = {"data": str(tmp_path / "d.npz"), "device": "cpu", "epochs": 1, "batch_size": 16}
+    write(0)
+    compare(methods=["erm"], seeds=1, out=tmp_path / "c", **own)
+    write(1)
+    with pytest.raises(HoldfastError, match="the data has changed since .*erm-seed0 was trained"):
+        compare(methods=["erm", "mixup"], seeds=1, out=tmp_path / "c", **own)
+    assert not (tmp_path / "c" / "mixup-seed0").exists()
+    compare(methods=["erm"], seeds=1, out=tmp_path / "c", **own)  # what is there may be shown again
+    compare(methods=["erm", "mixup"], seeds=1, out=tmp_path / "c", overwrite=True, **own)
+
+
+def test_a_disk_that_is_full_ends_a_comparison_and_keeps_its_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = {"data": "digits", "device": "cpu", "epochs": 1, "batch_size": 512}
+    compare(methods=["erm", "mixup"], seeds=1, out=tmp_path / "c", **own)
+    before = (tmp_path / "c/mixup-seed0/model.safetensors").read_bytes()
+
+    def full(self: Checkpoints, step: int, state: object) -> None:
+        if "mixup" in str(self.folder):
+            raise HoldfastError("cannot write a checkpoint")
+        plain(self, step, state)
+
+    plain = Checkpoints.save
+    monkeypatch.setattr(Checkpoints, "save", full)
+    with pytest.raises(HoldfastError, match="cannot write a checkpoint"):
+        compare(methods=["erm", "mixup"], seeds=1, out=tmp_path / "c", overwrite=True, **own)
+    assert (tmp_path / "c/mixup-seed0/model.safetensors").read_bytes() == before

@@ -54,7 +54,7 @@ def test_a_run_of_an_older_version_loads_and_goes_on(tmp_path: Path) -> None:
     settings = read_settings(record)
     assert (settings.data.name, settings.data.conflict) == ("bar", None)
     with claim(tmp_path, resume=True) as folder:
-        folder.open(build(TrainSettings, {"data": "bar", "epochs": 3}).resolved(), "hash")
+        folder.open(build(TrainSettings, {"data": "bar", "epochs": 3}).resolved(), {"data_sha256": "hash"})
 
 
 def test_a_value_that_an_older_version_recorded_and_did_not_use_is_overlooked(tmp_path: Path) -> None:

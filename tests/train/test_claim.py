@@ -10,6 +10,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from holdfast.data import ArraySplit, Dataset
 from holdfast.errors import HoldfastError
 from holdfast.train import fit
+from holdfast.train.engine import Trainer
 from holdfast.train.folder import ASIDE, claim
 from holdfast.train.lock import InUse
 from tests.conftest import make_data
@@ -125,7 +127,7 @@ def test_a_kill_while_a_run_is_set_aside_loses_nothing(moved: int, tmp_path: Pat
     assert content(out) == before
 
 
-def test_a_replacement_that_was_killed_early_can_be_continued(finished: Path) -> None:
+def test_a_replacement_that_was_killed_early_can_be_continued(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fit(make_data(), out=finished.parent / "other", lr=0.2, **QUICK)
     (finished / ASIDE).mkdir()
     for path in finished.iterdir():
@@ -133,8 +135,10 @@ def test_a_replacement_that_was_killed_early_can_be_continued(finished: Path) ->
             path.rename(finished / ASIDE / path.name)
     (finished.parent / "other/run.yaml").rename(finished / "run.yaml")
     before = content(finished)
+    monkeypatch.setattr(Trainer, "run", lambda self: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        fit(make_data(), out=finished, resume=True, lr=0.2, model=Breaks(ZeroDivisionError()), **QUICK)
+        fit(make_data(), out=finished, resume=True, lr=0.2, **QUICK)
+    monkeypatch.undo()
     assert content(finished) == before
     fit(make_data(), out=finished, resume=True, lr=0.2, **QUICK)
     assert not (finished / ASIDE).exists()
@@ -191,10 +195,42 @@ def test_a_run_is_not_continued_on_other_data(part: str, tmp_path: Path) -> None
     out = tmp_path / "run"
     fit(make_data(), out=out, **QUICK)
     before = content(out)
-    with pytest.raises(HoldfastError, match="the data has changed since .*run was started; put it back.*--over"):
+    with pytest.raises(
+        HoldfastError, match="run was started on a set in memory, .*; continue it with that, or start anew.*--over"
+    ):
         fit(altered(make_data(), part), out=out, resume=True, **QUICK)
     assert content(out) == before
     fit(make_data(), out=out, resume=True, **QUICK)
+
+
+def arrays(path: Path, seed: int) -> None:
+    x = np.random.default_rng(seed).integers(0, 256, (40, 8, 8), np.uint8)
+    np.savez(path, x_train=x, y_train=np.arange(40) % 2, x_test=x, y_test=np.arange(40) % 2)
+
+
+def test_data_may_lie_elsewhere_as_long_as_it_is_the_same(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.npz", tmp_path / "b.npz"
+    arrays(first, 0)
+    arrays(second, 0)
+    fit(first, out=tmp_path / "run", **QUICK)
+    fit(second, out=tmp_path / "run", resume=True, **QUICK)
+    arrays(second, 1)
+    with pytest.raises(HoldfastError, match=r"other settings \(data: .*a.npz -> .*b.npz\)"):
+        fit(second, out=tmp_path / "run", resume=True, **QUICK)
+    arrays(first, 1)
+    with pytest.raises(HoldfastError, match="the data has changed since .*run was started; put it back.*--over"):
+        fit(first, out=tmp_path / "run", resume=True, **QUICK)
+
+
+def test_a_module_of_the_callers_is_not_continued_with_another_model(tmp_path: Path) -> None:
+    own = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
+    fit(make_data(), model=own, out=tmp_path / "own", **QUICK)
+    fit(make_data(), model=own, out=tmp_path / "own", resume=True, **QUICK)
+    with pytest.raises(HoldfastError, match="started with a module of its own, Sequential; continue it with that"):
+        fit(make_data(), out=tmp_path / "own", resume=True, **QUICK)
+    fit(make_data(), out=tmp_path / "named", **QUICK)
+    with pytest.raises(HoldfastError, match="started with the model its settings name"):
+        fit(make_data(), model=own, out=tmp_path / "named", resume=True, **QUICK)
 
 
 def test_a_run_of_an_older_version_is_continued_on_trust(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import pytest
@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, Interrupted
 from holdfast.methods import Method, Stage
 from holdfast.rng import Generators, derive
 from holdfast.settings import MethodSettings, ScheduleSettings, TrainSettings, build
@@ -298,6 +298,24 @@ def test_a_signal_does_not_save_weights_that_are_not_finite(tmp_path) -> None:
     with pytest.raises(HoldfastError, match="the weights are not finite after step 8; the last good checkpoint"):
         train(settings, data=make_data(), model=Explodes(8), out=tmp_path / "run", progress=SignalAt(8))
     assert [p.name for p in (tmp_path / "run/checkpoint").iterdir()] == ["step-000000006"]
+
+
+def test_a_signal_in_the_last_epoch_ends_a_training_that_can_be_continued(tmp_path) -> None:
+    """Whoever trains several in turn would lose the signal otherwise, and go on with the next."""
+    settings = build(TrainSettings, PLAIN)
+    with pytest.raises(Interrupted, match="stopped at step 18; continue with --resume"):
+        train(settings, data=make_data(), out=tmp_path / "run", progress=SignalAt(18))
+    again = train(settings, data=make_data(), out=tmp_path / "run", resume=True)
+    whole = train(settings, data=make_data())
+    for got, wanted in zip(again.model.parameters(), whole.model.parameters(), strict=True):
+        assert torch.equal(got, wanted)
+
+
+def test_a_selection_by_groups_needs_some_before_anything_is_trained() -> None:
+    data = make_data()
+    data = replace(data, val=replace(data.test, groups=torch.full((len(data.test),), -1)))
+    with pytest.raises(HoldfastError, match="select val-worst-group needs groups in the validation set, and it has no"):
+        fit(data, progress=None, select="val-worst-group", eval_every=0, **PLAIN)
 
 
 class Masked(Linear):

@@ -84,7 +84,10 @@ def _how_to_go_on(words: list[str], stopped: Interrupted) -> str:
     """What the same command does the next time: an engine knows only of its own run, which may be one of many."""
     name = _command(words)
     if name == "train":
-        return stopped.remedy or "the same command with --resume continues"
+        return (
+            stopped.remedy
+            or f"the same command {'starts anew' if '--overwrite' in words else 'with --resume continues'}"
+        )
     if name in CONTINUED and "--overwrite" not in words:
         return CONTINUED[name]
     return "the same command starts anew"

@@ -82,13 +82,13 @@ def parse_train(words: list[str]) -> tuple[TrainSettings, RunOptions]:
     from holdfast.experiment.recipes import read_recipe
 
     layers: list[dict[str, Any]] = []
+    out = peek(words, "--out")
+    if "--resume" in words and out and exists(Path(out) / "run.yaml"):
+        layers.append(read_yaml(Path(out) / "run.yaml"))  # undermost: what the command says otherwise is refused later
     if recipe := peek(words, "--recipe"):
         layers.append(read_recipe(recipe))
     if config := peek(words, "--config"):
         layers.append(read_yaml(Path(config)))
-    out = peek(words, "--out")
-    if "--resume" in words and out and exists(Path(out) / "run.yaml"):
-        layers.append(read_yaml(Path(out) / "run.yaml"))
     if data := peek(words, "--data"):
         layers.append({"data": data})
     base = build(TrainSettings, layered(*layers))

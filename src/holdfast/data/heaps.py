@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -33,6 +34,7 @@ def open_pictures(
     usual: str = "train",
     shape: tuple[int, int, int] | None = None,
     image_size: int | None = None,
+    terms: Mapping[str, Any] | None = None,
 ) -> Split:
     """A split of pictures; they need no labels, and have -1 where there are none.
 
@@ -42,6 +44,7 @@ def open_pictures(
     tests.
     shape: (C, H, W) that a detector wants; pictures are brought to its size, but never to its colours: a grey detector
     would score a colour picture on what is left of it and say nothing.
+    terms: what else :func:`holdfast.data.load` is told of anything that it has to split, such as a data_seed.
     """
     if isinstance(data, Dataset):
         return _part(data, split or usual)
@@ -60,10 +63,10 @@ def open_pictures(
     if path.is_dir():
         pictures = _of_folder(path, options)
     elif path.suffix.lower() in WITH_PARTS and path.is_file():
-        pictures = _of_file(path, options, split, usual)
+        pictures = _of_file(path, options, split, usual, terms or {})
     else:
-        pictures = _of_set(data, options, split or usual)
-    return pictures if shape is None else _brought_to(pictures, shape[1:])
+        pictures = _of_set(data, options, split or usual, terms or {})
+    return pictures if shape is None else brought_to(pictures, shape[1:])
 
 
 def is_heap(data: str | Path | Split | Dataset) -> bool:
@@ -75,8 +78,8 @@ def _shown(data: object) -> str:
     return f"the folder {printable(data)}" if isinstance(data, (str, Path)) else "a split in memory"
 
 
-def _of_set(data: str | Path, options: Options, split: str) -> Split:
-    return _part(load(data, root=options.root, image_size=options.image_size, least_classes=1), split)
+def _of_set(data: str | Path, options: Options, split: str, terms: Mapping[str, Any]) -> Split:
+    return _part(load(data, root=options.root, image_size=options.image_size, least_classes=1, **terms), split)
 
 
 def _of_folder(folder: Path, options: Options) -> Split:
@@ -86,16 +89,16 @@ def _of_folder(folder: Path, options: Options) -> Split:
     return _of_files(Files(Paths(found), none, none), options.image_size)
 
 
-def _of_file(path: Path, options: Options, split: str | None, usual: str) -> Split:
+def _of_file(path: Path, options: Options, split: str | None, usual: str, terms: Mapping[str, Any]) -> Split:
     parts = _parts(path, options.root)
     if split is not None and (len(parts) == 1 or split not in parts):
-        return _of_set(path, options, split)
+        return _of_set(path, options, split, terms)
     name = next(iter(parts)) if len(parts) == 1 else split or usual
     require(name in parts, f"{printable(path)} has no {name} part; choose with split: {', '.join(parts)}")
     part, side = parts[name], options.image_size
     if isinstance(part, Files):
         return _of_files(part, side)
-    return part if side is None else _brought_to(part, (side, side))
+    return part if side is None else brought_to(part, (side, side))
 
 
 def _parts(path: Path, root: Path | None) -> Mapping[str, ArraySplit | Files]:
@@ -113,7 +116,8 @@ def _of_files(files: Files, image_size: int | None) -> FileSplit:
     return FileSplit(files.paths, files.labels, files.groups, size=size, channels=channels)
 
 
-def _brought_to(pictures: Split, size: tuple[int, int]) -> Split:
+def brought_to(pictures: Split, size: tuple[int, int]) -> Split:
+    """Pictures at another size, as training brings them to it."""
     if isinstance(pictures, FileSplit):
         return replace(pictures, size=size)
     if isinstance(pictures, ArraySplit):

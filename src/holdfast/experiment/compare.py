@@ -32,11 +32,10 @@ from holdfast.reports.runfiles import COMPARISON, is_run
 from holdfast.reports.summary import Arm
 from holdfast.settings import DataSettings, TrainSettings, build, layered, read_yaml
 from holdfast.settings.study import Axes, Cell, Plan, make_plan
-from holdfast.train.api import load_data, prepare, resolve_device
-from holdfast.train.engine import selection_score
+from holdfast.train.api import fingerprint, load_data, prepare, resolve_device
+from holdfast.train.engine import Diverged, selection_score
 from holdfast.train.evaluate import predict
-from holdfast.train.folder import RunFolder, changed_settings
-from holdfast.train.lock import InUse
+from holdfast.train.folder import RunFolder, changed_settings, read_environment
 from holdfast.train.progress import Progress, make_progress
 
 Rule = Literal["val-average", "val-worst-class"]
@@ -129,7 +128,9 @@ def carry_out(
     if not overwrite:
         for _, job, folder in jobs:
             _require_same(folder, job)
-    _require_trainable(cell for cell, _, folder in jobs if overwrite or not _finished(folder))
+    loaded = _require_trainable(cell for cell, _, folder in jobs if overwrite or not _finished(folder))
+    if not overwrite:
+        _require_one_data(jobs, loaded)
     failed: dict[str, str] = {}
     for number, (cell, job, folder) in enumerate(jobs, start=1):
         if not overwrite and _finished(folder):
@@ -139,7 +140,7 @@ def carry_out(
             run(job, folder, resume=not overwrite, overwrite=overwrite, progress=progress)
         except HoldfastError as error:
             # Extreme values may diverge: that is a result. What already the baseline cannot do is a mistake.
-            if cell is plan.baseline or isinstance(error, InUse):
+            if cell is plan.baseline or not isinstance(error, Diverged):
                 raise
             if overwrite:  # a run that was to be replaced is none of this comparison
                 RunFolder(folder).clear()
@@ -193,7 +194,7 @@ def _require_same(folder: Path, settings: TrainSettings) -> None:
     )
 
 
-def _require_trainable(cells: Iterable[Cell]) -> None:
+def _require_trainable(cells: Iterable[Cell]) -> dict[DataSettings, Dataset]:
     """Refuse, before anything runs, what cannot be trained on its data, such as a method that needs groups."""
     loaded: dict[DataSettings, Dataset] = {}
     asked: set[object] = set()
@@ -212,6 +213,19 @@ def _require_trainable(cells: Iterable[Cell]) -> None:
                 prepare(settings, data)
         except HoldfastError as error:
             raise HoldfastError(f"{cell.label} cannot be trained on {data.name}: {error}") from error
+    return loaded
+
+
+def _require_one_data(jobs: Sequence[Job], loaded: Mapping[DataSettings, Dataset]) -> None:
+    """Refuse to compare what was trained before the data was changed with what is trained after."""
+    known = {settings: fingerprint(data) for settings, data in loaded.items()}
+    for _, job, folder in jobs:
+        if (recorded := read_environment(folder).get("data_sha256")) is not None:
+            require(
+                known.setdefault(job.resolved().data, recorded) == recorded,
+                f"the data has changed since {folder} was trained; put it back, choose another --out, or train all "
+                "anew with --overwrite",
+            )
 
 
 def _mark(out: Path, names: set[str]) -> None:

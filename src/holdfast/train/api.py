@@ -15,6 +15,7 @@ from torch import nn
 from holdfast.data import Dataset, load
 from holdfast.data.few import few_labels
 from holdfast.data.hashing import hash_data
+from holdfast.data.options import at_home
 from holdfast.data.statistics import channel_statistics
 from holdfast.errors import HoldfastError, require
 from holdfast.methods import Context, Method
@@ -125,6 +126,9 @@ def train(
         settings.model.pretrain == "none" or start is not None,
         f"pretrain {settings.model.pretrain} is what 'holdfast train' and holdfast.experiment.run do before training",
     )
+    own = {"data_path": os.path.abspath(path)} if os.path.exists(path := at_home(settings.data.name)) else {}
+    own = own if data is None else {"own_data": data.name}
+    own |= {} if model is None else {"own_model": type(model).__name__}
     with _claimed(out, resume=resume, overwrite=overwrite) as folder:
         data = data or load_data(settings)
         for note in data.notes:
@@ -135,8 +139,7 @@ def train(
             if built is None:
                 check_module(network, data, device, precision=loop.precision)
             if folder is not None:
-                splits = (data.train, data.val, data.test, data.unlabeled)
-                folder.open(settings, hash_data(data, splits)["hash"])
+                folder.open(settings, {"data_sha256": fingerprint(data), **own})
             sinks = (TensorBoardSink(folder.path),) if folder is not None and loop.tensorboard else ()
             if start is not None and (folder is None or folder.checkpoints.newest is None):
                 progress.note(f"pretraining ({settings.model.pretrain}) on images without labels")
@@ -181,6 +184,10 @@ def prepare(
         not loop.select.startswith("val-") or data.val is not None,
         f"select {loop.select} needs a validation set; hold one out with --val 0.1",
     )
+    require(
+        loop.select != "val-worst-group" or (data.val is not None and bool((data.val.groups >= 0).any())),
+        "select val-worst-group needs groups in the validation set, and it has none; use val-worst-class",
+    )
     require(loop.select != "oracle-test" or data.test is not None, "select oracle-test needs a test set")
     mean, std = channel_statistics(data.train)
     make_model = model_factory(settings, data, mean, std, progress or Progress())
@@ -188,6 +195,11 @@ def prepare(
     network = built.model if built is not None else model
     assert network is not None
     return network, built, _make_method(settings.method, data, loop.epochs, make_model)
+
+
+def fingerprint(data: Dataset) -> str:
+    """SHA-256 of all that a training sees of its data."""
+    return hash_data(data, (data.train, data.val, data.test, data.unlabeled))["hash"]
 
 
 def load_data(settings: TrainSettings) -> Dataset:

@@ -36,6 +36,10 @@ LOOK_EVERY = 200
 """Steps between two looks at the meters: often enough to stop a diverged run, too seldom to slow one."""
 
 
+class Diverged(HoldfastError):
+    """Numbers that are not finite came out of a training."""
+
+
 @dataclass
 class Position:
     """Where a training stands: everything counted from 0, pointing at what comes next."""
@@ -179,7 +183,7 @@ class Trainer:
             sink.write(record)
         if last or self.at.epoch % loop.checkpoint_every == 0:
             self._save()
-        if self.stop.signum is not None and not (last and final):
+        if self.stop.signum is not None:
             self._leave()
 
     def _evaluate(self, *, select: bool) -> dict[str, float]:
@@ -255,10 +259,10 @@ class Trainer:
         if learned and not torch.stack(list(learned.values())).all():
             raise self._diverged(f"the weights are not finite after step {self.at.step}")
 
-    def _diverged(self, what: str) -> HoldfastError:
+    def _diverged(self, what: str) -> Diverged:
         good = self.folder.checkpoints.newest if self.folder is not None else None
         kept = f"the last good checkpoint is {good}" if good else "no checkpoint was written before it"
-        return HoldfastError(
+        return Diverged(
             f"{what}; {kept}; try a lower --lr (now {self.settings.optimizer.peak_lr:g}), --clip 1, or another "
             "--precision"
         )

@@ -44,6 +44,10 @@ MAY_CHANGE = frozenset({"root", "loader", "workers", "device", "capture", "compi
 """Settings that may differ when a run is continued: they do not change what is computed."""
 
 
+WHERE_DATA_LIES = frozenset({"data", "unlabeled"})
+"""Settings that may differ too where the data is known to be the same."""
+
+
 class RunFolder:
     """A folder that holds one run; ``claim`` gives one that may be written into."""
 
@@ -62,36 +66,50 @@ class RunFolder:
         """Whether a run has begun here in place of another that is not gone yet."""
         return exists(self._aside / "run.yaml") and exists(self.path / "run.yaml")
 
-    def open(self, settings: TrainSettings, data_hash: str) -> None:
-        """Begin a run in place of what is there; or, to continue that, see that it was begun alike."""
+    def open(self, settings: TrainSettings, found: Mapping[str, str]) -> None:
+        """Begin a run in place of what is there; or, to continue that, see that it was begun alike.
+
+        found: what settings do not tell: data_sha256, data_path where the data lies at one and, where they were handed
+        over in Python, own_data and own_model.
+        """
         try:
             if self.resume and self.used:
-                self._require_same(settings, data_hash)
+                self._require_same(settings, found)
                 if self.checkpoints.newest is None:  # it starts over, and so do its metrics
                     (self.path / "metrics.jsonl").unlink(missing_ok=True)
             else:
-                self._begin(settings, data_hash)
+                self._begin(settings, found)
         except OSError as error:
             raise _unwritable(self.path, error) from error
 
-    def _begin(self, settings: TrainSettings, data_hash: str) -> None:
+    def _begin(self, settings: TrainSettings, found: Mapping[str, str]) -> None:
         self._began = True
         if self.used:
             self._set_aside()
-        content = flatten(settings) | {"environment": environment() | {"data_sha256": data_hash}}
+        content = flatten(settings) | {"environment": {**environment(), **found}}
         write_atomic(self.path / "run.yaml", yaml.safe_dump(content, sort_keys=False).encode())
 
-    def _require_same(self, settings: TrainSettings, data_hash: str) -> None:
-        changed = changed_settings(self.path, settings)
+    def _require_same(self, settings: TrainSettings, found: Mapping[str, str]) -> None:
+        recorded, now = read_environment(self.path), found["data_sha256"]
+        own = recorded.get("own_model", "")
+        require(
+            own == found.get("own_model", ""),
+            f"{self.path} was started with {f'a module of its own, {own}' if own else 'the model its settings name'}; "
+            "continue it with that, or start anew with --overwrite",
+        )
+        same = recorded.get("data_sha256") == now  # then it does not matter where it lies
+        changed = changed_settings(self.path, settings, but=WHERE_DATA_LIES if same else frozenset())
         require(
             not changed,
             f"{self.path} was started with other settings ({changed}); continue it with its own "
             "(--resume and --out alone), or start anew with --overwrite",
         )
-        recorded = yaml.safe_load((self.path / "run.yaml").read_bytes()).get("environment") or {}
+        own = recorded.get("own_data", "")
         require(
-            recorded.get("data_sha256", data_hash) == data_hash,
-            f"the data has changed since {self.path} was started; put it back, or start anew with --overwrite",
+            recorded.get("data_sha256", now) == now,
+            f"{self.path} was started on a set in memory, {own}; continue it with that, or start anew with --overwrite"
+            if own
+            else f"the data has changed since {self.path} was started; put it back, or start anew with --overwrite",
         )
 
     def require_usable(self, *, overwrite: bool) -> None:
@@ -217,15 +235,23 @@ def _unwritable(folder: Path, error: OSError) -> HoldfastError:
     return HoldfastError(f"cannot write to {folder}: {error.strerror}; choose another --out")
 
 
-def changed_settings(run: Path, settings: TrainSettings) -> str:
+def changed_settings(run: Path, settings: TrainSettings, *, but: frozenset[str] = frozenset()) -> str:
     """What would be computed differently from the run in a folder, in words; empty where nothing would."""
     old, new = flatten(read_settings(run / "run.yaml")), flatten(settings.resolved())
-    return "; ".join(f"{k}: {old[k]} -> {new[k]}" for k in new if old[k] != new[k] and k not in MAY_CHANGE)
+    return "; ".join(f"{k}: {old[k]} -> {new[k]}" for k in new if old[k] != new[k] and k not in MAY_CHANGE | but)
 
 
 def read_settings(path: Path) -> TrainSettings:
     """The settings in a run.yaml."""
     return build(TrainSettings, read_yaml(path), where=path.name)
+
+
+def read_environment(run: Path) -> dict[str, Any]:
+    """What the run in a folder depends on besides its settings; nothing, where it says none."""
+    try:
+        return yaml.safe_load((run / "run.yaml").read_bytes())["environment"] or {}
+    except (OSError, yaml.YAMLError, LookupError, TypeError):
+        return {}
 
 
 def environment() -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
 import numpy as np
@@ -127,3 +128,38 @@ def test_python_takes_the_seed_too(flat: Path) -> None:
         assert next(f.value for f in found if f.name == "accuracy") == pytest.approx(right.double().mean().item())
     with pytest.raises(holdfast.HoldfastError, match="data_seed 5: not for a set in memory"):
         holdfast.audit(model, load("flat.npz"), only=["clean"], device="cpu", data_seed=5)
+
+
+def test_a_run_is_measured_at_the_size_it_was_trained_at_as_training_brought_images_to_it(folder: Path) -> None:
+    """Training cuts the centre out of images of other proportions, and so does predict."""
+    x = np.random.default_rng(0).integers(0, 256, (60, 14, 8), np.uint8)
+    np.savez("tall.npz", x_train=x, y_train=np.arange(60) % 3, x_test=x[:30], y_test=np.arange(30) % 3)
+    common = ["--device", "cpu", "--quiet"]
+    assert main(["train", "--data", "tall.npz", "--image-size", "6", "--epochs", "1", "--out", "run", *common]) == 0
+    assert main(["audit", "run", "--data", "tall.npz", "--only", "clean", "--out", "out", *common]) == 0
+    assert main(["predict", "run", "--data", "tall.npz", "--out", "p.csv", "--device", "cpu"]) == 0
+    trained, audited = (
+        {f.name: f.value for f in read_findings(Path(folder, "findings.json")).findings if not f.where and f.n}
+        for folder in ("run", "out")
+    )
+    for name in ("accuracy", "nll"):
+        assert audited[name] == trained[name]
+    with open("p.csv", newline="") as file:
+        answers = [row["label"] for row in csv.DictReader(file)]
+    assert np.mean([a == str(i % 3) for i, a in enumerate(answers)]) == pytest.approx(trained["accuracy"])
+
+
+def test_predict_holds_out_what_its_run_held_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.random.default_rng(0).integers(0, 256, (60, 8, 8), np.uint8)
+    np.savez("whole.npz", x_train=x, y_train=np.arange(60) % 3)
+    common = ["--device", "cpu"]
+    assert main(["train", "--data", "whole.npz", "--data-seed", "7", "--epochs", "1", "--out", "run", *common]) == 0
+    Path("elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    words = ["predict", "../run", "--data", "../whole.npz", "--split", "test", "--out", "p.csv", *common]
+    assert main(words) == 0
+    with open("p.csv", newline="") as file:
+        seen = [Path(row["picture"]).name for row in csv.DictReader(file)]
+    held = load("../whole.npz", data_seed=7).test
+    assert seen == [Path(held.describe(i)).name for i in range(len(held))]
+    assert seen != [Path(d).name for d in ids(load("../whole.npz").test)]

@@ -148,3 +148,12 @@ def test_a_number_that_is_missing_elsewhere_does_no_harm(tmp_path: Path) -> None
     light = [200.0, "", "dark", 20, 10]
     found = read_predictions(file(tmp_path, CLASSES, LOGITS, label=WORDS, brightness=light))
     assert torch.equal(found.predictions.logits, LOGITS)
+
+
+def test_a_number_beside_probabilities_takes_no_class_away(tmp_path: Path) -> None:
+    """No row is labelled owl, and owl is answered all the same."""
+    labels = ["cat", "dog", "dog", "dog", "cat"]
+    plain = read_predictions(file(tmp_path, CLASSES, PROBABILITIES, label=labels))
+    aged = read_predictions(file(tmp_path, CLASSES, PROBABILITIES, label=labels, age=[31, 32, 33, 34, 35]))
+    assert aged.classes == plain.classes == CLASSES
+    assert torch.equal(aged.predictions.logits, plain.predictions.logits)

@@ -14,7 +14,7 @@ from holdfast.data.options import at_home
 from holdfast.data.splits import ArraySplit, Split
 from holdfast.errors import HoldfastError
 from holdfast.experiment.audit.plan import Note, Plan
-from holdfast.train.folder import read_settings
+from holdfast.train.folder import read_environment, read_settings
 
 
 @dataclass(frozen=True)
@@ -83,14 +83,28 @@ def terms_of_all(specs: Sequence[str], plan: Plan, open_set: Sets, note: Note) -
 
 
 def _of_run(spec: str, plan: Plan) -> Terms | None:
-    path = Path(spec, "run.yaml")
+    own = terms_of_run(spec, str(plan.data))
+    if own is None:
+        return None
+    if not _is_own(spec, str(plan.data)):
+        return replace(asked(plan), data_seed=own.data_seed if plan.data_seed is None else plan.data_seed)
+    return replace(own, names=plan.names or own.names, label=plan.label or own.label)
+
+
+def terms_of_run(run: str | Path, data: str | Path) -> Terms | None:
+    """How a run loaded its data; of other data only the seed, which does no harm: the same images may lie elsewhere."""
+    path = Path(run, "run.yaml")
     if not os.path.isfile(path):  # unlike Path.is_file, false for a name longer than the system allows
         return None
     own = read_settings(path).data
-    # On other data the seed does no harm, and the same images may lie under another name.
-    if not _same(own.name, str(plan.data)):
-        return replace(asked(plan), data_seed=own.data_seed if plan.data_seed is None else plan.data_seed)
-    return Terms(own.data_seed, own.val, own.conflict, plan.names or own.names, plan.label or own.label, own.group)
+    if not _is_own(run, data):
+        return Terms(own.data_seed)
+    return Terms(own.data_seed, own.val, own.conflict, own.names, own.label, own.group)
+
+
+def _is_own(run: str | Path, data: str | Path) -> bool:
+    name = read_settings(Path(run, "run.yaml")).data.name
+    return _same(name, str(data)) or _same(read_environment(Path(run)).get("data_path", name), str(data))
 
 
 def _same(first: str, second: str) -> bool:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from holdfast.data import Dataset
 from holdfast.data.hashing import hash_data
+from holdfast.data.heaps import brought_to
 from holdfast.data.splits import FileSplit
 from holdfast.errors import require
 from holdfast.experiment.audit.columns import FILES, OWN, Columns, columns_of
@@ -85,13 +86,13 @@ def _open(spec: str, name: str, terms: Terms, plan: Plan, device: torch.device, 
     data = open_set(plan.image_size, terms)
     opened = opened_on(data)
     size = opened.read_size
-    if (
-        plan.image_size is None
-        and size
-        and size[0] == size[1]
-        and isinstance(data.test, FileSplit)
-        and data.shape[1:] != size
-    ):
+    if plan.image_size is not None or size is None or data.shape[1:] == size:
+        pass
+    elif opened.source == "run":
+        note(f"{name}: images are brought to {size[0]}x{size[1]}, as for training; --image-size chooses")
+        data = _brought_to(data, size)
+        opened = opened_on(data)
+    elif size[0] == size[1] and isinstance(data.test, FileSplit):
         note(f"{name}: images are read at {size[0]}x{size[1]}, as in the model's own evaluation; --image-size chooses")
         data = open_set(size[0], terms)
         opened = opened_on(data)
@@ -132,6 +133,14 @@ def _open(spec: str, name: str, terms: Terms, plan: Plan, device: torch.device, 
         record["surrogate"] = {"spec": other, "hash": opened.hash}
     about = {**_data_record(data, subject), **terms.record()}
     return Model(name, subject, record, about, blocked, columns, extra=extra, settings=settings)
+
+
+def _brought_to(data: Dataset, size: tuple[int, int]) -> Dataset:
+    train, val, test = (
+        None if split is None else brought_to(split, size) for split in (data.train, data.val, data.test)
+    )
+    assert train is not None
+    return replace(data, train=train, val=val, test=test)
 
 
 def _align(opened: Opened, data: Dataset, plan: Plan, name: str, note: Note) -> Aligned:

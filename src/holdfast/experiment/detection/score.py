@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -16,6 +16,7 @@ from holdfast.data.loaders import check_reading
 from holdfast.detect.monitor import Monitor
 from holdfast.detect.seen import batches
 from holdfast.errors import require
+from holdfast.experiment.audit.loading import terms_of_run
 from holdfast.experiment.detection.places import claim_table
 from holdfast.experiment.detection.sources import DETECTOR, Source, shape_for
 from holdfast.files import replacing
@@ -92,7 +93,15 @@ def predict(
     home = Path(run) / DETECTOR if detector is None else Path(detector)
     require(detector is None or home.is_dir(), f"no detector in {home}; fit one with --run {run}")
     monitor = Monitor.load(home, device=where) if home.is_dir() else None
-    pictures = open_pictures(data, root=root, split=split, usual="test", shape=shape_for(card))
+    terms = terms_of_run(run, data) if isinstance(data, (str, Path)) else None
+    pictures = open_pictures(
+        data,
+        root=root,
+        split=split,
+        usual="test",
+        shape=shape_for(card),
+        terms=None if terms is None else asdict(terms),
+    )
     require(len(pictures) > 0, "there is no picture to judge; give at least one")
     require(
         pictures.shape[0] == card.in_channels,

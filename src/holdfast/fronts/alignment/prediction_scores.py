@@ -71,8 +71,10 @@ def classes_of_file(cells: Cells, name: str, output: str | None) -> tuple[str, .
     named, numbers = family.named(words), all(word.isdecimal() for word in words)
     if family.prefixed and (named or numbers):
         return tuple(family.places)
-    if named and decide_kind(torch.from_numpy(cells.scores)[:, list(family.places.values())]) == "probabilities":
-        return tuple(family.places)
+    for places in (family.places, _within_one(cells, family.places)) if named else ():
+        whole = torch.from_numpy(cells.scores)[:, list(places.values())]
+        if set(named) <= places.keys() and decide_kind(whole) == "probabilities":
+            return tuple(places)
     if named:
         return tuple(c for c in family.places if c in named or (numbers and c.isdecimal()))
     if numbers and family.places and "prediction" not in cells.words:
@@ -84,6 +86,12 @@ def classes_of_file(cells: Cells, name: str, output: str | None) -> tuple[str, .
         )
         return tuple(family.places)
     return tuple(name_order(words))
+
+
+def _within_one(cells: Cells, places: Mapping[str, int]) -> dict[str, int]:
+    """The columns that may be probabilities: ages and sizes stand beside them in many a table."""
+    low, high = cells.scores.min(0), cells.scores.max(0)
+    return {name: i for name, i in places.items() if low[i] >= -TOLERANCE and high[i] <= 1 + TOLERANCE}
 
 
 def read_scores(
