@@ -155,7 +155,7 @@ def test_a_run_without_findings_says_how_far_it_got(make_run: Make) -> None:
 
 def test_numbers_on_different_data_are_not_ranked(make_run: Make) -> None:
     groups = arms([make_run("a", data="digits"), make_run("b", "lff", data="cifar10")])
-    assert verdict(groups).startswith("2 trainings on 2 data sets; ")
+    assert verdict(groups).startswith("2 models on 2 data sets; ")
     assert not [cell for row in tables.comparison(groups).rows for cell in row if cell.strong]
 
 

@@ -6,6 +6,7 @@ import copy
 import json
 import math
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -318,6 +319,32 @@ def test_a_selection_by_groups_needs_some_before_anything_is_trained() -> None:
         fit(data, progress=None, select="val-worst-group", eval_every=0, **PLAIN)
 
 
+class Answers(Linear):
+    """Logits inside of something else, as libraries of transformers give them."""
+
+    def forward(self, x: Tensor) -> SimpleNamespace:
+        return SimpleNamespace(logits=super().forward(x))
+
+
+class Complex(Linear):
+    """A filter in the frequency domain before the layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.filter = nn.Parameter(torch.ones(8, 8, dtype=torch.complex64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(torch.fft.ifft2(torch.fft.fft2(x) * self.filter).real)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
+def test_complex_weights_are_trained(optimizer: str) -> None:
+    model = Complex()
+    fit(make_data(), model=model, optimizer=optimizer, lr=0.01, **PLAIN)
+    assert not torch.equal(model.filter, torch.ones_like(model.filter))
+    assert bool(model.filter.isfinite().all())
+
+
 class Masked(Linear):
     """As attention does it, with -inf where nothing may be seen; and a word of its own in its state."""
 
@@ -411,6 +438,7 @@ class Pair(nn.Module):
         ),
         (Linear(inputs=9), r"this Linear cannot take images of shape \(1, 8, 8\) \(C, H, W\): .*mat1 and mat2"),
         (Pair(), "and gives tuple; change its last layer"),
+        (Answers(), "and gives SimpleNamespace; wrap it so that it returns .logits"),
         (nn.Sequential(nn.AdaptiveAvgPool2d((1, 3)), nn.Flatten()), "this Sequential has no parameter to train"),
     ],
 )

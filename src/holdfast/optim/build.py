@@ -32,7 +32,8 @@ def build_optimizer(
     def setting(value: float) -> float | Tensor:
         return torch.tensor(value, device=trained[0].device) if on_gpu else value
 
-    common: dict[str, Any] = {"lr": setting(settings.peak_lr), "weight_decay": settings.weight_decay, "fused": True}
+    fused = all(p.is_floating_point() for p in trained)  # torch's fused kernels know no complex weights
+    common: dict[str, Any] = {"lr": setting(settings.peak_lr), "weight_decay": settings.weight_decay, "fused": fused}
     kind: type[Optimizer]
     own: dict[str, Any]
     if settings.name == "sgd":

@@ -30,7 +30,7 @@ def verdict(arms: Sequence[Arm]) -> str:
     if len(arms) == 1:
         return sentence(arms[0])
     if len(sets := {arm.data for arm in arms}) > 1:
-        return f"{len(arms)} trainings on {len(sets)} data sets; numbers on different sets are not compared"
+        return f"{len(arms)} models on {len(sets)} data sets; numbers on different sets are not compared"
     for measure, where in ((CONFLICTING, SHORTCUT), (AVERAGE, "on average")):
         ranked = _ranked(arms, measure)
         if len(ranked) < 2:

@@ -44,6 +44,11 @@ def model_factory(
     return make
 
 
+def _tensor_in(outputs: object) -> str | None:
+    """The part of an answer that is likely meant, where an answer has parts."""
+    return next((name for name in ("logits", "out") if isinstance(getattr(outputs, name, None), Tensor)), None)
+
+
 def check_module(model: nn.Module, data: Dataset, device: torch.device, *, precision: str) -> None:
     """Bring a module of the caller's to the device, and refuse one that gives no logits of the data's classes."""
     images = to_float(data.train.read(torch.arange(min(2, len(data.train)))).to(device))
@@ -59,7 +64,8 @@ def check_module(model: nn.Module, data: Dataset, device: torch.device, *, preci
     require(
         got == (len(images), data.num_classes),
         f"this {type(model).__name__} must give logits of shape {(len(images), data.num_classes)} for {len(images)} "
-        f"images of {data.num_classes} classes, and gives {got}; change its last layer",
+        f"images of {data.num_classes} classes, and gives {got}; "
+        + (f"wrap it so that it returns .{inner}" if (inner := _tensor_in(outputs)) else "change its last layer"),
     )
     require(
         any(p.requires_grad for p in model.parameters()),

@@ -157,3 +157,10 @@ def test_a_number_beside_probabilities_takes_no_class_away(tmp_path: Path) -> No
     aged = read_predictions(file(tmp_path, CLASSES, PROBABILITIES, label=labels, age=[31, 32, 33, 34, 35]))
     assert aged.classes == plain.classes == CLASSES
     assert torch.equal(aged.predictions.logits, plain.predictions.logits)
+
+
+def test_labels_may_be_spelled_as_freely_as_columns(tmp_path: Path) -> None:
+    plain = read_predictions(file(tmp_path, CLASSES, LOGITS, label=WORDS))
+    loud = read_predictions(file(tmp_path, CLASSES, LOGITS, label=[word.upper() for word in WORDS]))
+    assert torch.equal(loud.predictions.labels, plain.predictions.labels)
+    assert loud.classes == plain.classes

@@ -16,7 +16,7 @@ from torch import Tensor
 from holdfast.data.printable import printable
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.files import exists
-from holdfast.fronts.alignment.classes import ClassMap, targets
+from holdfast.fronts.alignment.classes import ClassMap, simple, targets
 
 WORDS: Final = ("id", "path", "position", "label", "prediction", "group")
 """Columns that say something of a row; known in any case."""
@@ -47,7 +47,8 @@ def read_cells(path: str | Path, *, extra: Sequence[str] = ()) -> Cells:
 def class_indices(
     cells: Cells, column: str, classes: tuple[str, ...], name: str, class_map: ClassMap | None = None
 ) -> Tensor:
-    """(N,) class of each cell of a column of words: by name, or by number where no cell is a name.
+    """(N,) class of each cell of a column of words: by name, spelled as columns may be, or by number where no cell is
+    a name.
 
     class_map: which other words stand for a class.
     """
@@ -59,11 +60,17 @@ def class_indices(
     for cls, target in (class_map or {}).items():
         for other in targets(target):
             known[str(other)] = known[cls]
+    spelled = list(known)
+    loose: dict[str, set[int]] = {}
+    for cls, i in known.items():
+        loose.setdefault(simple(cls), set()).add(i)
+    known = {spelling: places.pop() for spelling, places in loose.items() if len(places) == 1} | known
+    words = [word if word in known else simple(word) for word in words]
     if not known.keys() & set(words) and all(word.isdecimal() and int(word) < len(classes) for word in words):
         return torch.tensor([int(word) for word in words])
-    for word, line in zip(words, cells.lines, strict=True):
+    for word, said, line in zip(words, cells.words[column], cells.lines, strict=True):
         if word not in known:
-            raise HoldfastError(f"{name}, line {line}: {unknown(column, printable(word), known)}")
+            raise HoldfastError(f"{name}, line {line}: {unknown(column, printable(said), spelled)}")
     return torch.tensor([known[word] for word in words])
 
 
