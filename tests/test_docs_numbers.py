@@ -113,3 +113,22 @@ def test_the_table_of_the_full_schedule_is_what_was_measured() -> None:
     cells = [(0.01, 0), (0.01, 1), (0.05, 0)]
     expected = {reading: [found.get((reading, *cell), "–") for cell in cells] for reading, _, _ in found}
     assert rows == expected
+
+
+def test_the_gain_of_the_favoured_reading_is_that_of_its_three_pairs() -> None:
+    path = ROOT / "benchmarks/results/biasadv_readings_200_epochs.json"
+    runs = json.loads(path.read_text(encoding="utf-8"))["figures"]
+    text = " ".join((ROOT / "docs/methods/biasadv.md").read_text(encoding="utf-8").split())
+    for side, words in {
+        "average": "by {0:.1f} points on average (95 % interval of the paired t test {1:.1f} to {2:.1f})",
+        "conflicting": "{0:.1f} on the conflicting samples (−{1:.1f} to {2:.1f})",
+    }.items():
+        by_cell = {(r["reading"], r["conflict"], r["seed"]): 100 * r[side] for r in runs}
+        gains = [
+            value - by_cell["lff", *cell]
+            for (reading, *cell), value in by_cell.items()
+            if reading == "l2 2, clean running statistics"
+        ]
+        half = 4.303 * stdev(gains) / len(gains) ** 0.5  # Student's t with two degrees of freedom
+        assert len(gains) == 3
+        assert words.format(fmean(gains), abs(fmean(gains) - half), fmean(gains) + half) in text

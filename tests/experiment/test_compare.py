@@ -25,7 +25,8 @@ from holdfast.settings.study import Cell, make_plan
 from holdfast.train import Interrupted
 from holdfast.train.api import load_data
 from holdfast.train.checkpoint import Checkpoints
-from holdfast.train.engine import Diverged, Trainer
+from holdfast.train.divergence import Diverged
+from holdfast.train.engine import Trainer
 from holdfast.train.folder import claim
 from holdfast.train.lock import InUse
 from tests.conftest import Heard, SignalAt

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
-import json
 import math
+import signal
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -20,22 +20,11 @@ from holdfast.rng import Generators, derive
 from holdfast.settings import MethodSettings, ScheduleSettings, TrainSettings, build
 from holdfast.train import fit, train
 from holdfast.train.average import WeightAverage
+from holdfast.train.progress import Progress
 from holdfast.train.schedule import rate_factor
 from holdfast.types import Batch, View, Views
 from tests.conftest import SignalAt, flat_weights, make_data, same_weights
-
-PLAIN = {"device": "cpu", "batch_size": 16, "epochs": 3, "schedule": "constant", "weight_decay": 1e-3}
-
-
-class Linear(nn.Module):
-    """No BatchNorm, no randomness: gradients of parts add up to those of the whole."""
-
-    def __init__(self, inputs: int = 64, classes: int = 3) -> None:
-        super().__init__()
-        self.layer = nn.Linear(inputs, classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.layer(x.flatten(1))
+from tests.train.plain import PLAIN, Linear
 
 
 def hand_written(model: nn.Module, optimizer: torch.optim.Optimizer, epochs: int, batch: int, clip: float | None):
@@ -260,115 +249,6 @@ def test_a_loss_that_is_not_finite_stops_with_its_step_and_keeps_the_last_good_c
         assert [p.name for p in (out / "checkpoint").iterdir()] == ["step-000000006"]
 
 
-class Explodes(Linear):
-    """The gradient of one step is infinite, though its loss is not; or the logits outside of training are."""
-
-    def __init__(self, at: int = 0, *, outside: float = 1.0) -> None:
-        super().__init__()
-        self.left, self.outside = at, outside
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits = super().forward(x)
-        if not self.training:
-            return logits * self.outside
-        self.left -= 1
-        if self.left == 0:
-            logits.register_hook(lambda gradient: gradient * math.inf)
-        return logits
-
-
-@pytest.mark.parametrize("step", [12, 18])
-@pytest.mark.parametrize("more", [{}, {"ema": 0.5}, {"eval_every": 0}, {"checkpoint_every": 2}])
-def test_a_last_step_that_diverges_is_neither_saved_nor_the_end(step: int, more: dict[str, float], tmp_path) -> None:
-    """Six steps an epoch, three epochs: the last step of an epoch, whose loss is still finite, ruins the weights."""
-    out = tmp_path / "run"
-    with pytest.raises(HoldfastError, match=rf"the weights are not finite after step {step};.*lower --lr"):
-        fit(make_data(), model=Explodes(step), out=out, **PLAIN, **more)
-    good = step - 6 if more.get("checkpoint_every") != 2 else (step - 6) // 12 * 12
-    assert [p.name for p in out.glob("checkpoint/*")] == ([f"step-{good:09d}"] if good else [])
-    for path in out.glob("checkpoint/*/state.pt"):
-        assert all(v.isfinite().all() for v in torch.load(path, weights_only=True)["model"].values())
-    lines = (out / "metrics.jsonl").read_text().splitlines() if good else []
-    assert len(lines) == (step // 6 - 1 if good else 0)
-    for line in lines:
-        json.loads(line, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
-
-
-def test_a_signal_does_not_save_weights_that_are_not_finite(tmp_path) -> None:
-    settings = build(TrainSettings, PLAIN)
-    with pytest.raises(HoldfastError, match="the weights are not finite after step 8; the last good checkpoint"):
-        train(settings, data=make_data(), model=Explodes(8), out=tmp_path / "run", progress=SignalAt(8))
-    assert [p.name for p in (tmp_path / "run/checkpoint").iterdir()] == ["step-000000006"]
-
-
-def test_a_signal_in_the_last_epoch_ends_a_training_that_can_be_continued(tmp_path) -> None:
-    """Whoever trains several in turn would lose the signal otherwise, and go on with the next."""
-    settings = build(TrainSettings, PLAIN)
-    with pytest.raises(Interrupted, match="stopped at step 18; continue with --resume"):
-        train(settings, data=make_data(), out=tmp_path / "run", progress=SignalAt(18))
-    again = train(settings, data=make_data(), out=tmp_path / "run", resume=True)
-    whole = train(settings, data=make_data())
-    for got, wanted in zip(again.model.parameters(), whole.model.parameters(), strict=True):
-        assert torch.equal(got, wanted)
-
-
-def test_a_selection_by_groups_needs_some_before_anything_is_trained() -> None:
-    data = make_data()
-    data = replace(data, val=replace(data.test, groups=torch.full((len(data.test),), -1)))
-    with pytest.raises(HoldfastError, match="select val-worst-group needs groups in the validation set, and it has no"):
-        fit(data, progress=None, select="val-worst-group", eval_every=0, **PLAIN)
-
-
-class Answers(Linear):
-    """Logits inside of something else, as libraries of transformers give them."""
-
-    def forward(self, x: Tensor) -> SimpleNamespace:
-        return SimpleNamespace(logits=super().forward(x))
-
-
-class Complex(Linear):
-    """A filter in the frequency domain before the layer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.filter = nn.Parameter(torch.ones(8, 8, dtype=torch.complex64))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(torch.fft.ifft2(torch.fft.fft2(x) * self.filter).real)
-
-
-@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
-def test_complex_weights_are_trained(optimizer: str) -> None:
-    model = Complex()
-    fit(make_data(), model=model, optimizer=optimizer, lr=0.01, **PLAIN)
-    assert not torch.equal(model.filter, torch.ones_like(model.filter))
-    assert bool(model.filter.isfinite().all())
-
-
-class Masked(Linear):
-    """As attention does it, with -inf where nothing may be seen; and a word of its own in its state."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("mask", torch.tensor([0.0, -math.inf]))
-
-    def get_extra_state(self) -> str:
-        return "own"
-
-    def set_extra_state(self, state: str) -> None:
-        assert state == "own"
-
-
-def test_a_buffer_that_is_infinite_by_right_is_no_divergence(tmp_path) -> None:
-    assert len(fit(make_data(), model=Masked(), out=tmp_path / "run", **PLAIN).history) == PLAIN["epochs"]
-
-
-@pytest.mark.parametrize("outside", [math.inf, math.nan])
-def test_a_test_loss_that_is_not_finite_ends_the_training(outside: float) -> None:
-    with pytest.raises(HoldfastError, match="the loss on the test set is (nan|inf) after step 6; no checkpoint"):
-        fit(make_data(), model=Explodes(outside=outside), **PLAIN)
-
-
 def test_selection_keeps_the_best_epoch_not_the_last() -> None:
     data = make_data()
     settings = {**PLAIN, "epochs": 12, "lr": 3.0, "optimizer": "sgd"}  # unstable, so that epochs differ
@@ -383,6 +263,36 @@ def test_selection_keeps_the_best_epoch_not_the_last() -> None:
 def test_selection_by_validation_needs_one() -> None:
     with pytest.raises(HoldfastError, match="needs a validation set; hold one out with --val 0.1"):
         fit(make_data(), select="val-average", **PLAIN)
+
+
+class NeverTrained(Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        assert not self.training
+        return super().forward(x)
+
+
+def test_a_selection_by_groups_needs_some_before_anything_is_trained() -> None:
+    data = make_data()
+    data = replace(data, val=replace(data.test, groups=torch.full((len(data.test),), -1)))
+    with pytest.raises(HoldfastError, match="select val-worst-group needs groups in the validation set, and it has no"):
+        fit(data, model=NeverTrained(), select="val-worst-group", eval_every=0, **PLAIN)
+
+
+class SignalsAtTheEnd(Progress):
+    """Sends this process a signal when its last epoch has been told of."""
+
+    def epoch(self, record: Mapping[str, Any], epochs: int) -> None:
+        if record["epoch"] == epochs:
+            signal.raise_signal(signal.SIGTERM)
+
+
+def test_a_signal_at_the_very_end_ends_a_training_that_can_be_continued(tmp_path) -> None:
+    """Whoever trains several in turn would lose the signal otherwise, and go on with the next."""
+    settings = build(TrainSettings, PLAIN)
+    with pytest.raises(Interrupted, match="stopped at step 18; continue with --resume"):
+        train(settings, data=make_data(), out=tmp_path / "run", progress=SignalsAtTheEnd())
+    again = train(settings, data=make_data(), out=tmp_path / "run", resume=True)
+    assert same_weights(again.model, train(settings, data=make_data()).model)
 
 
 def test_evaluation_every_n_epochs_and_always_at_the_end() -> None:
@@ -413,51 +323,6 @@ def test_a_set_in_memory_is_taken_as_it_is(name: str, value: float) -> None:
 def test_pretraining_is_not_left_out_in_silence(model: str | nn.Module) -> None:
     with pytest.raises(HoldfastError, match="pretrain rotation is what 'holdfast train' and .*run do"):
         fit(make_data(), model=model, pretrain="rotation", **PLAIN)
-
-
-class Pair(nn.Module):
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return x, x
-
-
-@pytest.mark.parametrize(
-    ("model", "message"),
-    [
-        (
-            Linear,
-            r"model must be a name such as 'convnet', or a module \(make one of this class\), got <class .*Linear",
-        ),
-        (5, "model must be a name such as 'convnet', or a module, got 5"),
-        (None, "or a module, got None"),
-        (["convnet"], r"or a module, got \['convnet'\]"),
-        (lambda x: x, "or a module, got <function"),
-        ("", "unknown model ''"),
-        (
-            Linear(classes=4),
-            r"this Linear must give logits of shape \(2, 3\) for 2 images of 3 classes, and gives \(2, 4\)",
-        ),
-        (Linear(inputs=9), r"this Linear cannot take images of shape \(1, 8, 8\) \(C, H, W\): .*mat1 and mat2"),
-        (Pair(), "and gives tuple; change its last layer"),
-        (Answers(), "and gives SimpleNamespace; wrap it so that it returns .logits"),
-        (nn.Sequential(nn.AdaptiveAvgPool2d((1, 3)), nn.Flatten()), "this Sequential has no parameter to train"),
-    ],
-)
-def test_what_is_no_model_for_the_data_is_refused(model: object, message: str) -> None:
-    with pytest.raises(HoldfastError, match=message):
-        fit(make_data(), model=model, **PLAIN)  # type: ignore[arg-type]
-
-
-def test_a_module_is_looked_at_without_changing_what_it_becomes() -> None:
-    torch.manual_seed(0)
-    lazy, plain = nn.Sequential(nn.Flatten(), nn.LazyLinear(3)), Linear()
-    before = copy.deepcopy(plain)
-    assert fit(make_data(), model=lazy, **PLAIN).model is lazy
-    assert fit(make_data(), model=plain, lr=0.0, **PLAIN).model is plain
-    assert same_weights(before, plain)
-
-
-def test_a_module_is_looked_at_in_the_precision_it_is_trained_in() -> None:
-    fit(make_data(), model=Linear().bfloat16(), precision="bf16", **PLAIN)
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,8 @@ from holdfast.reports.summary import Arm
 from holdfast.settings import DataSettings, TrainSettings, build, layered, read_yaml
 from holdfast.settings.study import Axes, Cell, Plan, make_plan
 from holdfast.train.api import fingerprint, load_data, prepare, resolve_device
-from holdfast.train.engine import Diverged, selection_score
-from holdfast.train.evaluate import predict
+from holdfast.train.divergence import Diverged
+from holdfast.train.evaluate import predict, selection_score
 from holdfast.train.folder import RunFolder, changed_settings, read_environment
 from holdfast.train.progress import Progress, make_progress
 

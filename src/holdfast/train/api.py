@@ -126,9 +126,7 @@ def train(
         settings.model.pretrain == "none" or start is not None,
         f"pretrain {settings.model.pretrain} is what 'holdfast train' and holdfast.experiment.run do before training",
     )
-    own = {"data_path": os.path.abspath(path)} if os.path.exists(path := at_home(settings.data.name)) else {}
-    own = own if data is None else {"own_data": data.name}
-    own |= {} if model is None else {"own_model": type(model).__name__}
+    found = _beyond_settings(settings, data, model)
     with _claimed(out, resume=resume, overwrite=overwrite) as folder:
         data = data or load_data(settings)
         for note in data.notes:
@@ -139,7 +137,7 @@ def train(
             if built is None:
                 check_module(network, data, device, precision=loop.precision)
             if folder is not None:
-                folder.open(settings, {"data_sha256": fingerprint(data), **own})
+                folder.open(settings, {"data_sha256": fingerprint(data), **found})
             sinks = (TensorBoardSink(folder.path),) if folder is not None and loop.tensorboard else ()
             if start is not None and (folder is None or folder.checkpoints.newest is None):
                 progress.note(f"pretraining ({settings.model.pretrain}) on images without labels")
@@ -173,6 +171,17 @@ def _claimed(
     if out is None or isinstance(out, RunFolder):
         return nullcontext(out)
     return claim(out, resume=resume, overwrite=overwrite)
+
+
+def _beyond_settings(settings: TrainSettings, data: Dataset | None, model: nn.Module | None) -> dict[str, str]:
+    """What a run has to record beside its settings: what was handed over, and where data lies that has a place."""
+    found = {} if model is None else {"own_model": type(model).__name__}
+    path = at_home(settings.data.name)
+    if data is not None:
+        found["own_data"] = data.name
+    elif os.path.exists(path):
+        found["data_path"] = os.path.abspath(path)
+    return found
 
 
 def prepare(

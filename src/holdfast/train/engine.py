@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
+from torch import nn
 
 from holdfast.data.augment import Augment
 from holdfast.data.loaders import Loader, make_loader
 from holdfast.data.splits import Dataset, Split
 from holdfast.data.statistics import channel_statistics
-from holdfast.errors import HoldfastError, Interrupted
+from holdfast.errors import Interrupted
 from holdfast.methods import Method, Stage
 from holdfast.rng import Generators
 from holdfast.settings import TrainSettings
 from holdfast.train.diagnose import diagnose
-from holdfast.train.evaluate import Predictions, predict
+from holdfast.train.divergence import Diverged, all_finite
+from holdfast.train.evaluate import Predictions, predict, selection_score
 from holdfast.train.folder import RunFolder
 from holdfast.train.meters import Meters
 from holdfast.train.precision import kernels
@@ -34,10 +34,6 @@ from holdfast.types import Batch
 
 LOOK_EVERY = 200
 """Steps between two looks at the meters: often enough to stop a diverged run, too seldom to slow one."""
-
-
-class Diverged(HoldfastError):
-    """Numbers that are not finite came out of a training."""
 
 
 @dataclass
@@ -254,9 +250,7 @@ class Trainer:
 
     def _require_finite_weights(self) -> None:
         """A loss is measured before its step: what the last step did shows in the weights alone."""
-        networks = (self.now.trainee, self.now.evaluated, self.method)
-        learned = {id(v): v.isfinite().all().to(self.device) for network in networks for v in _learned(network)}
-        if learned and not torch.stack(list(learned.values())).all():
+        if not all_finite((self.now.trainee, self.now.evaluated, self.method)):
             raise self._diverged(f"the weights are not finite after step {self.at.step}")
 
     def _diverged(self, what: str) -> Diverged:
@@ -315,24 +309,3 @@ class Trainer:
         torch.set_rng_state(state["global_rng"]["cpu"])
         if self.device.type == "cuda":
             torch.cuda.set_rng_state(state["global_rng"]["cuda"], self.device)
-
-
-def selection_score(rule: str, seen: Predictions) -> float:
-    """What a selection rule maximises."""
-    if rule == "val-worst-class":
-        score = seen.worst_class
-    elif rule == "val-worst-group":
-        score = seen.worst_group
-    else:
-        score = seen.accuracy
-    if score is None:
-        raise HoldfastError(f"select {rule} needs groups in the validation set, and it has none; use val-worst-class")
-    return score
-
-
-def _learned(network: nn.Module) -> Iterator[Tensor]:
-    """What steps move, and the statistics of normalisation. Other buffers may hold -inf by right, such as masks."""
-    yield from (p for p in network.parameters() if p.requires_grad)
-    for module in network.modules():
-        if isinstance(module, _NormBase):
-            yield from module.buffers()

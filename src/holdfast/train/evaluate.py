@@ -65,3 +65,15 @@ def predict(
             x = to_float(batch.x).contiguous(memory_format=memory_format)
             outputs.append(model(x).float())
     return Predictions(torch.cat(outputs), split.labels.to(device), split.groups.to(device))
+
+
+def selection_score(rule: str, seen: Predictions) -> float:
+    """What a selection rule maximises."""
+    if rule == "val-worst-class":
+        score = seen.worst_class
+    elif rule == "val-worst-group":
+        score = seen.worst_group
+    else:
+        score = seen.accuracy
+    assert score is not None, "there are groups, or the rule was refused before training"
+    return score

@@ -85,17 +85,12 @@ def _open(spec: str, name: str, terms: Terms, plan: Plan, device: torch.device, 
 
     data = open_set(plan.image_size, terms)
     opened = opened_on(data)
-    size = opened.read_size
-    if plan.image_size is not None or size is None or data.shape[1:] == size:
-        pass
-    elif opened.source == "run":
-        note(f"{name}: images are brought to {size[0]}x{size[1]}, as for training; --image-size chooses")
-        data = _brought_to(data, size)
-        opened = opened_on(data)
-    elif size[0] == size[1] and isinstance(data.test, FileSplit):
-        note(f"{name}: images are read at {size[0]}x{size[1]}, as in the model's own evaluation; --image-size chooses")
-        data = open_set(size[0], terms)
-        opened = opened_on(data)
+    if plan.image_size is None and opened.read_size not in (None, data.shape[1:]):
+        fitted = _at_own_size(opened, data)
+        if fitted is not data:
+            tall, wide = fitted.shape[1:]
+            note(f"{name}: images are read at {tall}x{wide}, as in the model's own evaluation; --image-size chooses")
+            data, opened = fitted, opened_on(fitted)
     aligned = _align(opened, data, plan, name, note)
     for text in aligned.notes:
         note(f"{name}: {text}")
@@ -135,7 +130,14 @@ def _open(spec: str, name: str, terms: Terms, plan: Plan, device: torch.device, 
     return Model(name, subject, record, about, blocked, columns, extra=extra, settings=settings)
 
 
-def _brought_to(data: Dataset, size: tuple[int, int]) -> Dataset:
+def _at_own_size(opened: Opened, data: Dataset) -> Dataset:
+    """The data at the size a model was evaluated at, where it is known how its images came to that: a run's always,
+    files those of others that are square."""
+    size = opened.read_size
+    assert size is not None
+    known = opened.source == "run" or (size[0] == size[1] and isinstance(data.test, FileSplit))
+    if not known:
+        return data
     train, val, test = (
         None if split is None else brought_to(split, size) for split in (data.train, data.val, data.test)
     )
