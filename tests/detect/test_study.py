@@ -39,7 +39,7 @@ def digits(seed: int) -> AnomalySet:
 
 def test_it_runs_and_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(study.JOBS)[:3] == [FAITHFUL, "ours", "labels-fixmatch"]
-    assert len(study.JOBS) == 15
+    assert len(study.JOBS) == 20
     short = (FAITHFUL, "ours", "labels-rotation", "ours-labelled")
     monkeypatch.setattr("holdfast.detect.study.run.JOBS", {name: study.JOBS[name] for name in short})
     said: list[str] = []

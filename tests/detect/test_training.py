@@ -9,6 +9,7 @@ from torch import Tensor
 from holdfast.borrow import evaluating
 from holdfast.data import ArraySplit
 from holdfast.detect import LikelihoodRegret, LoopSettings, VAESight, auroc, look_at, train_rotation, train_vae
+from holdfast.detect.loop import optimise
 from holdfast.detect.monitor import Monitor
 from holdfast.detect.seen import RotationSight
 from holdfast.elbo import squared_error
@@ -65,6 +66,16 @@ def test_seeds(normal: Tensor) -> None:
     assert torch.equal(before, torch.get_rng_state())
 
 
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_each_optimiser_takes_its_steps(optimizer: str) -> None:
+    """On loss = 3w, whose gradient is always 3: Adam moves by the rate, SGD by a sum of powers of its momentum."""
+    weight = torch.nn.Parameter(torch.zeros((), dtype=torch.float64))
+    loop = LoopSettings(epochs=4, batch_size=5, lr=0.1, optimizer=optimizer)
+    optimise(lambda _: {"loss": 3 * weight}, [weight], 5, loop, device=torch.device("cpu"))
+    moved = {"adam": 0.1 * 4, "sgd": 0.1 * 3 * (4 + 3 * 0.9 + 2 * 0.9**2 + 0.9**3)}
+    assert weight.item() == pytest.approx(-moved[optimizer], rel=1e-6)
+
+
 def test_turns_are_learned_and_foreign_digits_confuse(monitor: Monitor, fresh: ArraySplit) -> None:
     model = monitor.encoder
     assert model is not None
@@ -94,6 +105,7 @@ def test_likelihood_regret_is_never_negative_and_larger_for_the_unseen(normal: T
         ({"epochs": 0}, "epochs must be >= 1"),
         ({"lr": 0.0}, "lr must be > 0"),
         ({"schedule": "step"}, "schedule must be constant or cosine"),
+        ({"optimizer": "lion"}, "optimizer must be adam or sgd, got 'lion'"),
         ({"precision": "fp16"}, "precision must be fp32, tf32 or bf16"),
     ],
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +29,7 @@ class LoopSettings:
     """How to train.
 
     schedule: ``constant`` or ``cosine`` to 0. precision: ``fp32``, ``tf32`` or ``bf16``. seed: of order and draws.
-    capture: on a GPU, make a step one CUDA graph.
+    capture: on a GPU, make a step one CUDA graph. optimizer: ``adam``, or ``sgd`` with a momentum of 0.9.
     """
 
     epochs: int = 20
@@ -39,11 +40,13 @@ class LoopSettings:
     precision: str = "fp32"
     seed: int = 0
     capture: bool = True
+    optimizer: str = "adam"
 
     def __post_init__(self) -> None:
         require(self.epochs >= 1, f"epochs must be >= 1, got {self.epochs}")
         require(self.batch_size >= 1, f"batch_size must be >= 1, got {self.batch_size}")
         require(math.isfinite(self.lr) and self.lr > 0, f"lr must be > 0, got {self.lr}")
+        require(self.optimizer in ("adam", "sgd"), f"optimizer must be adam or sgd, got {self.optimizer!r}")
         require(self.schedule in ("constant", "cosine"), f"schedule must be constant or cosine, got {self.schedule!r}")
         require(
             self.precision in ("fp32", "tf32", "bf16"), f"precision must be fp32, tf32 or bf16, got {self.precision!r}"
@@ -65,16 +68,13 @@ def optimise(
     on_epoch: Callable[[int, dict[str, float]], None] | None = None,
     after_step: Callable[[], None] | None = None,
 ) -> tuple[dict[str, float], ...]:
-    """Adam on ``losses(index)``, index being the positions of a batch among n samples. One record an epoch.
+    """Minimise ``losses(index)``, index being the positions of a batch among n samples. One record an epoch.
 
     generators: on the device, those that ``losses`` draws from; a captured step must know them.
     """
     require(n >= 1, "there is nothing to train on; give at least one image")
     cuda = device.type == "cuda"
-    rate: float | Tensor = torch.tensor(settings.lr, device=device) if cuda else settings.lr
-    optimizer = torch.optim.AdamW(
-        list(parameters), lr=rate, weight_decay=settings.weight_decay, fused=cuda, capturable=cuda
-    )
+    optimizer = _optimizer(list(parameters), settings, device)
     totals: dict[str, Tensor] = {}
 
     def step(index: Tensor) -> None:
@@ -110,6 +110,15 @@ def optimise(
             on_epoch(epoch + 1, record)
     optimizer.zero_grad(set_to_none=True)
     return tuple(history)
+
+
+def _optimizer(parameters: list[nn.Parameter], settings: LoopSettings, device: torch.device) -> torch.optim.Optimizer:
+    cuda = device.type == "cuda"
+    rate: float | Tensor = torch.tensor(settings.lr, device=device) if cuda else settings.lr
+    common: dict[str, Any] = {"lr": rate, "weight_decay": settings.weight_decay, "fused": cuda}
+    if settings.optimizer == "sgd":
+        return torch.optim.SGD(parameters, momentum=0.9, **common)
+    return torch.optim.AdamW(parameters, capturable=cuda, **common)
 
 
 def _set_rate(optimizer: torch.optim.Optimizer, settings: LoopSettings, done: float) -> None:

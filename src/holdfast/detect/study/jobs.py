@@ -21,7 +21,11 @@ JOBS: dict[str, Job] = {
     "labels-fixmatch-started": partial(few_labels_job, way="fixmatch", started=True),
     **{f"report-latent{n}-lr0.001": partial(report_job, latent=n, lr=1e-3) for n in (2, 32)},
     "report-learned-sigma": partial(report_job, latent=16, lr=1e-3, learned=True),
-    **{f"report-latent16-lr{rate:g}": partial(report_job, latent=16, lr=rate) for rate in (1e-2, 1e-4, 1e-5)},
+    **{f"report-latent16-lr{rate:g}": partial(report_job, latent=16, lr=rate) for rate in (1e-2, 5e-4, 1e-4, 1e-5)},
+    **{
+        f"report-latent16-sgd-lr{rate:g}": partial(report_job, latent=16, lr=rate, optimizer="sgd")
+        for rate in (1e-3, 1e-4, 3e-5, 1e-5)
+    },
     "labels-rotation": partial(few_labels_job, way="rotation"),
     "labels-supervised": partial(few_labels_job, way="supervised"),
     "ours-labelled": labelled_job,

@@ -18,19 +18,22 @@ from holdfast.models.vae import VAE, VAESettings, report_settings
 from holdfast.rng import derive
 
 
-def report_job(bench: Bench, *, latent: int, lr: float, heads: bool = False, learned: bool = False) -> Record:
+def report_job(
+    bench: Bench, *, latent: int, lr: float, optimizer: str = "adam", heads: bool = False, learned: bool = False
+) -> Record:
     """The report's network and training; with its fixed σ², or with σ learned and everything else as it was."""
     data, s = bench.data, bench.settings
     shape = data.unlabeled.shape
     vae_settings = VAESettings(shape, "report", latent) if learned else report_settings(shape, latent=latent)
+    loop = bench.loop(s.epochs, s.batch_size, lr, optimizer=optimizer)
     train, held = bench.parts
     begun = time.perf_counter()
-    trained = train_vae(train, vae_settings, bench.loop(s.epochs, s.batch_size, lr), device=s.device)
+    trained = train_vae(train, vae_settings, loop, device=s.device)
     seconds = time.perf_counter() - begun
     sight = VAESight(trained.model)
     normal = look_at(sight, held)
     record: Record = {
-        "settings": {**vae_settings.to_json(), "lr": lr, "epochs": s.epochs},
+        "settings": {**vae_settings.to_json(), "optimizer": optimizer, "lr": lr, "epochs": s.epochs},
         "train_seconds": seconds,
         "history": list(trained.history),
         "held_out": float(make_detector("elbo").score_features(normal).mean()),
