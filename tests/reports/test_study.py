@@ -94,6 +94,17 @@ def test_every_figure_is_there(records: list[dict[str, Any]]) -> None:
     assert page == render_study(records, name="fashion-anomalies")
 
 
+def test_rates_of_adam_and_of_sgd_are_apart(records: list[dict[str, Any]]) -> None:
+    assert "SGD" not in render_study(records, name="fashion-anomalies")
+    slow = {**records[0]["settings"], "lr": 3e-5, "optimizer": "sgd"}
+    page = render_study([*records, {**records[0], "job": "report-latent16-sgd-lr3e-05", "settings": slow}], name="x")
+    adam, sgd = (
+        page.split(f'<title id="study-learning-rate{of}-kl-title"')[1].split("</svg>")[0] for of in ("", "-of-sgd")
+    )
+    assert ("3e-05" in adam, "0.001" in adam) == (False, True)
+    assert ("3e-05" in sgd, "0.001" in sgd) == (True, False)
+
+
 def test_the_verdict_and_the_tables_say_the_same(records: list[dict[str, Any]]) -> None:
     assert verdict(records) == "AUROC 0.900 ± 0.000 the report's way, 0.975 ± 0.007 ours"
     said = dict(sentences(records))

@@ -114,12 +114,13 @@ def _training(records: Sequence[Record]) -> Section | None:
         return None
     blocks: list[Block] = [table]
     fixed = [r for r in records if r.get("history") and r.get("settings", {}).get("sigma") is not None]
-    for key, title, other, value in (
-        ("latent", "Latent dimensions", "lr", 1e-3),
-        ("lr", "Learning rate", "latent", 16),
+    for key, of, like in (
+        ("latent", "Latent dimensions", {"lr": 1e-3, "optimizer": "adam"}),
+        ("lr", "Learning rate", {"latent": 16, "optimizer": "adam"}),
+        ("lr", "Learning rate of SGD", {"latent": 16, "optimizer": "sgd"}),
     ):
-        own = [r for r in fixed if r["settings"][other] == value]
-        blocks.append(Side(tuple(losses(own, key, f"{title}: {name}", term) for term, name in TERMS.items())))
+        if own := [r for r in fixed if like.items() <= {"optimizer": "adam", **r["settings"]}.items()]:
+            blocks.append(Side(tuple(losses(own, key, of, term, name) for term, name in TERMS.items())))
     first = min(r["seed"] for r in records)
     for record in records:
         if record["seed"] == first and "reconstructions" in record:

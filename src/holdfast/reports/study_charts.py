@@ -15,14 +15,15 @@ REPORT_CUT = 0.3
 POINTS = 150
 
 
-def losses(records: Sequence[Record], key: str, title: str, term: str) -> Chart:
+def losses(records: Sequence[Record], key: str, of: str, term: str, name: str) -> Chart:
+    """One term of the loss, ``name``d for people, over the epochs, a colour for each value of ``key``. of: which."""
     values = sorted({r["settings"][key] for r in records})
     lines, named = [], set()
     for r in records:
         value, curve = r["settings"][key], tuple((i + 1.0, e[term]) for i, e in enumerate(r["history"]))
         lines.append(Line(f"{value:g}", (curve,), values.index(value), thin=value in named))
         named.add(value)
-    return panel(lines, f"{key}-{term}", title)
+    return panel(lines, f"{of.lower().replace(' ', '-')}-{term}", f"{of}: {name}")
 
 
 def panel(lines: Sequence[Line], id: str, title: str, x_label: str = "epoch", *, share: bool = False) -> Chart:
