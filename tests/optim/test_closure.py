@@ -10,6 +10,7 @@ from torch.optim import LBFGS, SGD, Adadelta
 from holdfast.errors import HoldfastError
 from holdfast.optim import SAM
 from tests.optim.problems import (
+    CLOSE,
     identical,
     loss_closure,
     make_batches,
@@ -112,3 +113,28 @@ def test_the_closure_runs_twice_with_gradients_cleared_and_enabled() -> None:
     with torch.no_grad(), pytest.warns(UserWarning, match="drops the gradients that were there before"):
         make_optimizer(model).step(closure)
     assert seen == [(True, True)] * 2
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")  # dynamo looks at all there is
+@pytest.mark.parametrize("halves", [False, True])
+def test_a_function_that_steps_may_be_compiled(halves: bool) -> None:
+    """The model in it is; the step itself is left as it is."""
+    batches, (model, plain) = make_batches(4), (make_net(), make_net())
+    optimizer = make_optimizer(model)
+
+    @torch.compile(backend="eager")
+    def in_halves(example: tuple[Tensor, Tensor]) -> None:
+        loss_closure(model, example)()
+        optimizer.first_step(zero_grad=True)
+        loss_closure(model, example)()
+        optimizer.second_step(zero_grad=True)
+
+    @torch.compile(backend="eager")
+    def at_once(example: tuple[Tensor, Tensor]) -> None:
+        optimizer.step(loss_closure(model, example))
+
+    for example in batches:
+        (in_halves if halves else at_once)(example)
+        optimizer.zero_grad()
+    train(plain, make_optimizer(plain), batches)
+    torch.testing.assert_close(weights(model), weights(plain), **CLOSE)

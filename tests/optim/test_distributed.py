@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import copy
-import os
-import time
 from collections.abc import Callable
-from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
-from filelock import FileLock
 from torch import Tensor, nn
-from torch.multiprocessing import start_processes
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD, AdamW
 
 from holdfast.optim import SAM, FriendlySAM
 from tests.optim.problems import Example, identical, make_batches, make_net, weights
+from tests.optim.two import found_by_both
 
 pytestmark = pytest.mark.slow
 
@@ -107,10 +101,26 @@ def spoiled(rank: int, *, value: float, bad_pass: int, apart: bool, fused: bool)
     }
 
 
+class WithNothing(nn.Module):
+    """A line, and a parameter without elements that takes part in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = nn.Linear(3, 1, dtype=torch.float64)
+        self.nothing = nn.Parameter(torch.zeros(0, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.line(x)
+        return y + self.nothing.sum()
+
+
 def spoiled_unseen(rank: int) -> Any:
-    """The same, with a loss whose gradient at weights of NaN is 0, in the first pass of a process that climbs alone."""
+    """The same, with a loss whose gradient at weights of NaN is 0, in the first pass of a process that climbs alone.
+
+    The smallest parameter is none to carry the news: it is empty.
+    """
     torch.manual_seed(0)
-    model = DistributedDataParallel(nn.Linear(3, 1, dtype=torch.float64))
+    model = DistributedDataParallel(WithNothing())
     optimizer = FriendlySAM(model.parameters(), SGD, rho=0.1, lr=0.1)
     kept = [copy.deepcopy([weights(model), optimizer.state_dict()])]
     for i in range(3):
@@ -140,11 +150,7 @@ BAD = [
 ]
 
 
-def work(rank: int, folder: str) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2, timeout=timedelta(seconds=60)
-    )
+def work(rank: int) -> dict[Any, Any]:
     results: dict[Any, Any] = {}
     for name in ASCENTS:
         for bucket_view in (False, True):
@@ -153,33 +159,12 @@ def work(rank: int, folder: str) -> None:
     for i, case in enumerate(BAD):
         results["bad", i] = spoiled(rank, **case)
     results["bad", len(BAD)] = spoiled_unseen(rank)
-    torch.save(results, f"{folder}/{rank}.pt")
-    dist.barrier()
-    dist.destroy_process_group()
-
-
-def run_both(folder: Path) -> None:
-    started = start_processes(work, (str(folder),), nprocs=2, join=False, start_method="spawn")
-    assert started is not None
-    deadline = time.monotonic() + 300
-    while time.monotonic() < deadline:
-        if started.join(timeout=30):  # also comes back, with False, when the first of the two is done
-            return
-    for process in started.processes:
-        process.kill()
-    pytest.fail("the two processes did not finish")
+    return results
 
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[Any, Any]]:
-    """What both processes found, in one start of the two, however many workers run the tests."""
-    folder = tmp_path_factory.getbasetemp()
-    folder = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "two_ranks"
-    with FileLock(f"{folder}.lock"):
-        if not folder.exists():
-            folder.mkdir()
-            run_both(folder)
-    return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(2)]
+    return found_by_both(work, tmp_path_factory)
 
 
 @pytest.mark.parametrize("bucket_view", [False, True])

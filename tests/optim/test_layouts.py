@@ -163,3 +163,17 @@ def test_a_graph_of_before_the_ascent_is_not_gone_back_through() -> None:
     optimizer.first_step(zero_grad=True)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
+
+
+def test_a_weight_may_change_its_size_between_steps() -> None:
+    """Of three rows one is kept: what was saved of the three is of no use, though its strides are the same."""
+    line, x = nn.Linear(4, 3, bias=False), torch.ones(1, 4)
+    optimizer = SAM(line.parameters(), SGD, lr=0.1, rho=0.1)
+    descend = lambda: line(x).square().sum().backward()  # noqa: E731
+    optimizer.step(descend)
+    line.weight.data, line.weight.grad = line.weight.data[:1].clone(), None
+    alone = copy.deepcopy(line)
+    optimizer.step(descend)
+    fresh = SAM(alone.parameters(), SGD, lr=0.1, rho=0.1)
+    fresh.step(lambda: alone(x).square().sum().backward())
+    assert torch.equal(line.weight, alone.weight)

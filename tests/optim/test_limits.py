@@ -120,12 +120,15 @@ def test_step_returns_the_loss_at_the_unmoved_weights() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"rho": -0.1}, "rho must be >= 0 and finite, got -0.1"),
-        ({"rho": math.inf}, "rho must be >= 0 and finite, got inf"),
-        ({"sigma": -1.0}, "sigma must be >= 0 and finite, got -1.0"),
-        ({"sigma": math.inf}, "sigma must be >= 0 and finite, got inf"),
-        ({"lmbda": 1.0}, "lmbda must be in [0, 1), got 1.0"),
-        ({"lmbda": -0.1}, "lmbda must be in [0, 1), got -0.1"),
+        ({"rho": -0.1}, "rho must be a number >= 0 and finite, got -0.1"),
+        ({"rho": torch.tensor(math.nan)}, "rho must be a number >= 0 and finite, got tensor(nan)"),
+        ({"rho": torch.tensor(-1.0)}, "rho must be a number >= 0 and finite, got tensor(-1.)"),
+        ({"rho": "0.1"}, "rho must be a number >= 0 and finite, got '0.1'"),
+        ({"rho": math.inf}, "rho must be a number >= 0 and finite, got inf"),
+        ({"sigma": -1.0}, "sigma must be a number >= 0 and finite, got -1.0"),
+        ({"sigma": math.inf}, "sigma must be a number >= 0 and finite, got inf"),
+        ({"lmbda": 1.0}, "lmbda must be a number in [0, 1), got 1.0"),
+        ({"lmbda": -0.1}, "lmbda must be a number in [0, 1), got -0.1"),
         ({"adaptive": True, "metric": Fisher()}, "adaptive and metric (Fisher(eta=1.0)) exclude each other"),
     ],
 )
@@ -150,3 +153,11 @@ def test_bad_settings_of_a_group_are_named(name: str, value: float) -> None:
     optimizer = SAM(model[0].parameters(), SGD, lr=0.1)
     with pytest.raises(HoldfastError, match=f"{name} must be .* got {value}"):
         optimizer.add_param_group({"params": model[2].parameters(), name: value})
+
+
+def test_a_share_of_the_mean_is_of_friendly_ascents_only() -> None:
+    with pytest.raises(HoldfastError, match=r"sigma 0.5 is of friendly ascents; give friendly=True as well"):
+        ASAM(make_net().parameters(), SGD, lr=0.1, sigma=0.5)
+    friendly = ASAM(make_net().parameters(), SGD, lr=0.1, sigma=0.5, friendly=True)
+    assert friendly.param_groups[0]["sigma"] == 0.5
+    SAM(make_net().parameters(), SGD, lr=0.1, sigma=0.0)  # says what SAM is

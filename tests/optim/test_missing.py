@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam
 
-from holdfast.optim import FriendlySAM
+from holdfast.optim import SAM, FriendlySAM
 from holdfast.optim.saving import EMA_KEY
 from tests.optim.problems import (
     BASES,
@@ -118,3 +118,15 @@ def test_a_mean_starts_with_its_own_first_gradient(way: str) -> None:
     optimizer.step(lambda: give(1.0, 2.0))
     assert torch.equal(optimizer.average[b], torch.full((3,), 2.0))
     assert torch.equal(optimizer.average[a], torch.ones(3))
+
+
+@pytest.mark.usefixtures("unset_memory_is_nan")
+def test_without_a_check_fused_momentum_may_begin_late_too() -> None:
+    first, late = (nn.Parameter(torch.ones(2, dtype=torch.float64)) for _ in range(2))
+    settings = {"lr": 0.1, "momentum": 0.9, "fused": True}
+    optimizer = SAM([first, late], SGD, rho=0.0, skip_nonfinite=False, **settings)
+    optimizer.step(lambda: (first**2).sum().backward())
+    optimizer.step(lambda: (first * late).sum().backward())
+    # by hand: first 1 - 0.1*2 = 0.8; then momentum 0.9*2 + late (1), and late's own is its first gradient, 0.8
+    torch.testing.assert_close(first.detach(), torch.full((2,), 0.8 - 0.1 * (0.9 * 2 + 1), dtype=torch.float64))
+    torch.testing.assert_close(late.detach(), torch.full((2,), 1 - 0.1 * 0.8, dtype=torch.float64))

@@ -132,3 +132,17 @@ def test_an_ascent_taken_back_leaves_nothing_of_its_gradient() -> None:
     kind, settings = BASES["momentum"]
     train(plain, kind(plain.parameters(), **settings), [example])
     assert torch.equal(weights(model), weights(plain))
+
+
+@pytest.mark.parametrize("base", ["momentum", "fused momentum"])
+def test_skipped_steps_are_counted(base: str) -> None:
+    """A loss may stay finite while its gradient is none: nothing else would show that the training stands still."""
+    model, batches = make_net(), make_batches(5)
+    optimizer = make_optimizer(model, base)
+    train(model, optimizer, batches[:2])
+    assert optimizer.skipped == 0
+    for x, y in batches[2:]:
+        train(model, optimizer, [(x * torch.nan, y)])
+    assert optimizer.skipped == 3
+    train(model, optimizer, batches[:1])
+    assert optimizer.skipped == 3

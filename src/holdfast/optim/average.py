@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from holdfast.optim.lists import Tensors, add_scaled, copied_like, lies_like
+from holdfast.optim.shards import full, own, spread_like
 
 
 @dataclass(eq=False)
@@ -53,7 +54,8 @@ class GradientAverage:
 
         in_place: leave it in the memory of the gradients.
         """
-        known = [self._mean.get(p) or self._begin(params, p) for p in params]
+        self.begin(params)
+        known = [self._mean[p] for p in params]
         if not all(lies_like(mean, p) for p, (mean, _) in zip(params, known, strict=True)):
             known = self._moved(params)
         means = [mean for mean, _ in known]
@@ -67,11 +69,10 @@ class GradientAverage:
             self.due.append(Due(together, [means[i] for i in mine], [residual[i] for i in mine], 1 - lmbda))
         return residual
 
-    def _begin(self, params: Tensors, parameter: Tensor) -> tuple[Tensor, _Cohort]:
-        """Means of 0 for all parameters that have none; the one of ``parameter``."""
-        new = [p for p in params if p not in self._mean]
-        self._join(new, [torch.zeros_like(p, requires_grad=False) for p in new], empty=True)
-        return self._mean[parameter]
+    def begin(self, params: Tensors) -> None:
+        """Means of 0, which hold no gradient, for all parameters that have none."""
+        if new := [p for p in params if p not in self._mean]:
+            self._join(new, [torch.zeros_like(own(p), requires_grad=False) for p in new], empty=True)
 
     def _moved(self, params: Tensors) -> list[tuple[Tensor, _Cohort]]:
         """The means beside their parameters again, which were moved or cast since."""
@@ -112,14 +113,17 @@ class GradientAverage:
                 torch.logical_and(empty, bad, out=empty)
         self.due = []
 
-    def seeded(self) -> dict[Tensor, Tensor]:
-        """The means that hold at least one gradient. Waits for the device."""
+    def kept(self) -> dict[Tensor, Tensor]:
+        """The means that hold a gradient; while none does, all, which are 0. Waits for the device."""
         cohorts = dict.fromkeys(cohort for _, cohort in self._mean.values())
-        held = {cohort for cohort in cohorts if not bool(cohort.empty)}
-        return {p: mean for p, (mean, cohort) in self._mean.items() if cohort in held}
+        held = {cohort for cohort in cohorts if not bool(cohort.empty)} or cohorts
+        kept = {p: mean for p, (mean, cohort) in self._mean.items() if cohort in held}
+        return dict(zip(kept, spread_like(list(kept), list(kept.values())), strict=True))
 
     def load(self, means: dict[Tensor, Tensor]) -> None:
-        """Take over means that hold gradients."""
+        """Take over what was ``kept``."""
         self._mean, self.due = {}, []
         if means:
-            self._join(list(means), list(means.values()), empty=False)
+            params, parts = list(means), list(means.values())
+            held = any(bool(full(mean.abs().sum())) for mean in spread_like(params, parts))
+            self._join(params, parts, empty=not held)

@@ -50,7 +50,7 @@ def build_optimizer(
         metric=_metric(ascent),
         friendly=hasattr(ascent, "sigma"),
         sigma=getattr(ascent, "sigma", 0.0),
-        lmbda=getattr(ascent, "lmbda", 0.0),
+        lmbda=getattr(ascent, "lmbda", 0.9),
         skip_nonfinite=skip_nonfinite,
         **common,
         **own,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from torch import Tensor
 from torch.optim import Optimizer
 
 from holdfast.optim.metrics import Adaptive, Fisher
@@ -12,14 +13,17 @@ from holdfast.optim.sam import SAM
 
 
 class ASAM(SAM):
-    """Adaptive SAM: T = abs(w) + eta on weights, 1 on biases and normalisation (tensors of one dimension)."""
+    """Adaptive SAM: T = abs(w) + eta on weights, 1 on biases and normalisation (tensors of one dimension).
+
+    kwargs: those of :class:`SAM`, such as ``friendly``, ``skip_nonfinite`` and ``capture``, and the base optimiser's.
+    """
 
     def __init__(
         self,
         params: Iterable[Any],
         base_optimizer: type[Optimizer],
         *,
-        rho: float = 0.5,
+        rho: float | Tensor = 0.5,
         eta: float = 0.01,
         **kwargs: Any,
     ) -> None:
@@ -27,14 +31,17 @@ class ASAM(SAM):
 
 
 class FisherSAM(SAM):
-    """Fisher SAM: T² = 1 / (1 + eta·g²)."""
+    """Fisher SAM: T² = 1 / (1 + eta·g²).
+
+    kwargs: those of :class:`SAM`, such as ``friendly``, ``skip_nonfinite`` and ``capture``, and the base optimiser's.
+    """
 
     def __init__(
         self,
         params: Iterable[Any],
         base_optimizer: type[Optimizer],
         *,
-        rho: float = 0.05,
+        rho: float | Tensor = 0.05,
         eta: float = 1.0,
         **kwargs: Any,
     ) -> None:
@@ -42,14 +49,18 @@ class FisherSAM(SAM):
 
 
 class FriendlySAM(SAM):
-    """Friendly SAM: the running mean of the gradient, its full-batch part, is taken out of the ascent."""
+    """Friendly SAM: the running mean of the gradient, its full-batch part, is taken out of the ascent.
+
+    sigma: how much of the mean is taken out; with 0 it is SAM. lmbda: how much of the mean stays in a step.
+    kwargs: those of :class:`SAM`, such as ``adaptive``, ``skip_nonfinite`` and ``capture``, and the base optimiser's.
+    """
 
     def __init__(
         self,
         params: Iterable[Any],
         base_optimizer: type[Optimizer],
         *,
-        rho: float = 0.05,
+        rho: float | Tensor = 0.05,
         sigma: float = 1.0,
         lmbda: float = 0.9,
         **kwargs: Any,

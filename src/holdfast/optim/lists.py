@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from holdfast.errors import HoldfastError, require
+from holdfast.errors import require
+from holdfast.optim.shards import full, is_spread, own, own_of
 
 Tensors = list[Tensor]
 NARROW = frozenset({torch.float16, torch.bfloat16})
@@ -20,15 +23,14 @@ def add_scaled(targets: Tensors, values: Tensors, rate: Tensor, *, unless: Tenso
     """
     kinds = Optimizer._group_tensors_by_device_and_dtype([targets, values])  # type: ignore[list-item]
     for (device, kind), (pair, _) in kinds.items():
-        if device is None:  # which is how torch groups tensors while it compiles
-            raise HoldfastError("a step of the SAM family cannot be compiled; compile the model, not the step")
-        own, added = ([torch.view_as_real(t) if t.is_complex() else t for t in ts if t is not None] for ts in pair)
+        assert device is not None  # as it is only where torch compiles
+        moved, added = ([torch.view_as_real(t) if t.is_complex() else t for t in ts if t is not None] for ts in pair)
         if device.type == "cpu" and kind in NARROW:  # torch 2.11's fused kernel moves some elements only
             if unless is None or not bool(unless):
-                torch._foreach_add_(own, list(torch._foreach_mul([v.float() for v in added], rate)))
+                torch._foreach_add_(moved, list(torch._foreach_mul([v.float() for v in added], rate)))
             continue
         torch._fused_sgd_(
-            own,
+            moved,
             added,
             [],
             weight_decay=0.0,
@@ -44,10 +46,26 @@ def add_scaled(targets: Tensors, values: Tensors, rate: Tensor, *, unless: Tenso
 
 
 def norm_of(tensors: Tensors) -> Tensor:
-    """Euclidean norm of all tensors together, in float32 at least: float16 ends at 65504 and knows no 1e-12."""
+    """Euclidean norm of all tensors together, in float32 at least: float16 ends at 65504 and knows no 1e-12.
+
+    Of tensors that are spread over processes, all parts count.
+    """
+    spread: dict[Any, Tensors] = {}
+    for t in tensors:
+        if is_spread(t):
+            spread.setdefault(t.device_mesh, []).append(t)  # type: ignore[attr-defined]
+    if not spread:
+        return _norm_of(tensors)
+    norms = [full(_norm_of(those)) for those in spread.values()]
+    if plain := [t for t in tensors if not is_spread(t)]:
+        norms.append(_norm_of(plain))
+    return _norm_of(norms)
+
+
+def _norm_of(tensors: Tensors) -> Tensor:
     if any(t.dtype in NARROW for t in tensors):
-        parts = [t for t in tensors if t.dtype in NARROW], [t for t in tensors if t.dtype not in NARROW]
-        norms = [n for own, kind in zip(parts, (torch.float32, None), strict=True) if own for n in _norms(own, kind)]
+        narrow, wide = ([t for t in tensors if (t.dtype in NARROW) is wanted] for wanted in (True, False))
+        norms = _norms(narrow, torch.float32) + (_norms(wide, None) if wide else [])
     else:
         norms = _norms(tensors, None)
     device = norms[0].device
@@ -60,9 +78,9 @@ def _norms(tensors: Tensors, dtype: torch.dtype | None) -> Tensors:
 
 
 def dense_gradient(parameter: Tensor) -> Tensor:
-    """The gradient, lying in memory as the parameter does, or without gaps where that has some."""
-    gradient = parameter.grad
-    assert gradient is not None
+    """The gradient, lying in memory as the parameter does, or without gaps where that has some; this process's part."""
+    assert parameter.grad is not None
+    gradient, parameter = own(parameter.grad), own(parameter)
     if gradient.is_sparse:
         gradient = gradient.to_dense()
     if gradient.is_complex():
@@ -90,7 +108,10 @@ def _without_gaps(tensor: Tensor) -> bool:
 
 def lies_like(kept: Tensor, parameter: Tensor) -> bool:
     """Whether what is kept of a parameter is still of its kind: a model may be moved or cast between two steps."""
-    return kept.stride() == parameter.stride() and kept.dtype == parameter.dtype and kept.device == parameter.device
+    part = own(parameter)
+    if kept.shape != part.shape or kept.stride() != part.stride():
+        return False
+    return kept.dtype == part.dtype and kept.device == part.device
 
 
 def add_any(params: Tensors, climb: Tensors, rate: Tensor) -> None:
@@ -102,7 +123,7 @@ def add_any(params: Tensors, climb: Tensors, rate: Tensor) -> None:
 
 
 def copied_like(parameter: Tensor, value: Tensor, name: str) -> Tensor:
-    """A copy of the value that lies where and as the parameter does."""
+    """A copy of the value that lies where and as the parameter does; this process's part of it."""
     shapes = tuple(value.shape), tuple(parameter.shape)
     require(shapes[0] == shapes[1], f"{name} has shape {shapes[0]}, the parameter {shapes[1]}; is it another model's?")
-    return torch.empty_like(parameter, requires_grad=False).copy_(value)
+    return torch.empty_like(own(parameter), requires_grad=False).copy_(own_of(value.detach(), parameter))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import operator
-import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -13,16 +12,25 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.optim import SGD, Optimizer
+from torch._compile import _disable_dynamo
+from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from holdfast.errors import HoldfastError, require
+from holdfast.errors import require
 from holdfast.optim.average import Due, GradientAverage
+from holdfast.optim.descent import descend
 from holdfast.optim.lists import Tensors, add_any, dense_gradient, lies_like, norm_of
 from holdfast.optim.metrics import Adaptive, Euclidean, Fisher, Metric
 from holdfast.optim.recording import Branch, Recordings
-from holdfast.optim.refusals import OWN, require_descent, require_settings
+from holdfast.optim.refusals import (
+    OWN,
+    require_capturable,
+    require_descent,
+    require_settings,
+    warn_of_lost_gradients,
+)
 from holdfast.optim.saving import with_averages, without_averages
+from holdfast.optim.shards import is_spread, own, own_parts, require_seen, spread_like
 
 Result = TypeVar("Result")
 
@@ -41,7 +49,8 @@ class SAM(Optimizer):
 
     params: parameters or groups, each of which may set its own ``rho``.
     base_optimizer: the class that descends; ``kwargs`` go to it. With ``fused=True`` no step waits for the device.
-    adaptive: T = abs(w). metric: any other T.
+    adaptive: T = abs(w). metric: any other T. friendly: take the mean gradient out of the ascent, with ``sigma`` (1.0)
+    and ``lmbda`` (0.9).
     skip_nonfinite: turn the check off to save its two passes over the gradients and one copy of the parameters. With a
     scaler that is enabled it stays on, since overflows are how a scaler finds its scale.
     capture: replay both halves of the step as CUDA graphs, where the gradients lie as they lay before; the loop around
@@ -61,14 +70,19 @@ class SAM(Optimizer):
         rho: float | Tensor = 0.05,
         adaptive: bool = False,
         friendly: bool = False,
-        sigma: float = 1.0,
+        sigma: float | None = None,
         lmbda: float = 0.9,
         metric: Metric | None = None,
         skip_nonfinite: bool = True,
         capture: bool = False,
         **kwargs: Any,
     ) -> None:
+        if sigma is None:
+            sigma = 1.0 if friendly else 0.0
         require_settings({"rho": rho, "sigma": sigma, "lmbda": lmbda})
+        require(
+            friendly or sigma == 0, f"sigma {sigma} is of friendly ascents; give friendly=True as well, or leave it out"
+        )
         require(not (adaptive and metric), f"adaptive and metric ({metric}) exclude each other; give one of them")
         require_descent(base_optimizer)
         self.metric = metric or (Adaptive() if adaptive else Euclidean())
@@ -79,9 +93,10 @@ class SAM(Optimizer):
         self._first_norm: Tensor | None = None
         self._telling: RemovableHandle | None = None
         self._recordings: Recordings | None = None
+        self._skipped: Tensor | None = None
         if capture and "capturable" in inspect.signature(base_optimizer).parameters:
             kwargs = {"capturable": True, **kwargs}
-        super().__init__(params, {"rho": rho, "sigma": sigma if friendly else 0.0, "lmbda": lmbda})
+        super().__init__(params, {"rho": rho, "sigma": sigma, "lmbda": lmbda})
         self.base_optimizer = base_optimizer(self.param_groups, **kwargs)
         self.defaults = {**self.base_optimizer.defaults, **self.defaults}
         self._link()
@@ -93,6 +108,12 @@ class SAM(Optimizer):
         self.param_groups = self.base_optimizer.param_groups
         self.state = self.base_optimizer.state
 
+    @property
+    def skipped(self) -> int:
+        """How many steps were skipped, since a gradient was not finite. Waits for the device; no part of the state."""
+        return 0 if self._skipped is None else int(self._skipped)
+
+    @_disable_dynamo
     @torch.no_grad()
     def first_step(self, zero_grad: bool = False, *, scaler: torch.amp.GradScaler | None = None) -> None:
         """Climb: from w, with the gradient there, to w + ε. ``scaler``: the one that scaled the loss."""
@@ -125,12 +146,14 @@ class SAM(Optimizer):
     def _tell_other_processes(self) -> None:
         """Let a first gradient that was not finite into the second, which the processes share.
 
-        The weights are NaN then, but not every loss that meets them has a gradient that shows it: sign(NaN) is 0.
+        The weights are NaN then, but not every loss that meets them has a gradient that shows it: sign(NaN) is 0. Where
+        weights are spread, the norm of the first gradient was everybody's already.
         """
         if self._first_norm is None or not (dist.is_available() and dist.is_initialized()):
             return
         bad = self._first_norm * 0
-        smallest = min((p for p in self._moved if p.requires_grad), key=Tensor.numel, default=None)
+        able = (p for p in self._moved if p.requires_grad and p.numel() and not is_spread(p))
+        smallest = min(able, key=Tensor.numel, default=None)
         if smallest is not None:
             self._telling = smallest.register_hook(  # type: ignore[no-untyped-call]
                 lambda grad: grad + bad.to(grad.device, grad.dtype)
@@ -141,30 +164,31 @@ class SAM(Optimizer):
     ) -> tuple[Tensor | None, list[Due]]:
         """Keep w and move to w + ε. What a checked step needs at its end: ‖T·d‖, and how the averages are to move."""
         params = self._with_gradient()
-        grads = [dense_gradient(p) for p in params]
+        weights, grads = own_parts(params), [dense_gradient(p) for p in params]
         if scaler is not None and scaler.is_enabled():
             one = torch.ones((), device=grads[0].device)
             grads = list(torch._foreach_mul(grads, scaler.scale(one).double().reciprocal().to(one.dtype)))
         spans = self._spans(params)
         places = [self._place(p) for p in params]
-        with Branch(params) as saving:
-            torch._foreach_copy_(places, params)
+        with Branch(weights) as saving:
+            torch._foreach_copy_(places, weights)
         direction = self._direction(spans, params, grads, in_place=in_place)
-        with Branch(params) as averaging:
+        with Branch(weights) as averaging:
             if not checked:
                 self.average.commit(None)
-        normed, climb = self.metric.scale(params, grads, direction)
-        norm = norm_of(normed)
+        normed, climb = self.metric.scale(weights, grads, direction)
+        norm = norm_of(spread_like(params, normed))
         if checked:
             norm = norm.fmod(torch.inf)  # ∞ becomes NaN, and so do the weights it moves
         inverse = (norm + TINY).reciprocal_()
         rates = [inverse * _signed_radius(group) for group, _ in spans]
         saving.join()
         for (_, mine), rate in zip(spans, rates, strict=True):
-            add_any(params[mine], climb[mine], rate)
+            add_any(weights[mine], climb[mine], rate)
         averaging.join()
         return (norm if checked else None), self.average.due
 
+    @_disable_dynamo
     @torch.no_grad()
     def restore(self) -> None:
         """Back to w exactly, in place, as if there had been no ascent.
@@ -176,7 +200,7 @@ class SAM(Optimizer):
 
     def _to_saved(self) -> None:
         if self._moved:
-            torch._foreach_copy_(self._moved, [self._saved[p] for p in self._moved])
+            torch._foreach_copy_(own_parts(self._moved), [self._saved[p] for p in self._moved])
             torch.clear_autocast_cache()
 
     def _end(self) -> None:
@@ -186,6 +210,7 @@ class SAM(Optimizer):
             self._telling = None
         self.average.forget()
 
+    @_disable_dynamo
     @torch.no_grad()
     def second_step(
         self,
@@ -268,12 +293,12 @@ class SAM(Optimizer):
         before_descent: called with the final gradient in place, at w; the place to clip it.
         """
         if closure is None:
-            raise HoldfastError(
-                "step() needs a closure, because the loss is evaluated twice: def closure(): loss = ...; "
-                "loss.backward(); return loss. Without one use first_step() and second_step()"
-            )
+            self._begin_state()
+            return None
         evaluate = torch.enable_grad()(closure)
-        self._warn_of_lost_gradients()
+        first = next(self._gradients(), None)
+        if first is not None and not hasattr(first, "left_by_step"):
+            warn_of_lost_gradients()
         self.zero_grad()
         try:
             with ascent_context():
@@ -290,40 +315,37 @@ class SAM(Optimizer):
                 first.left_by_step = True  # type: ignore[attr-defined]
         return loss
 
-    def _warn_of_lost_gradients(self) -> None:
-        """Somebody who adds up gradients before ``step`` would train on the last of them alone, and not know it."""
-        first = next(self._gradients(), None)
-        if first is not None and not hasattr(first, "left_by_step"):
-            warnings.warn(
-                "step(closure) drops the gradients that were there before it, since it evaluates the loss by itself; "
-                "to accumulate gradients, do so inside the closure; else call zero_grad() first",
-                stacklevel=4,  # this, step, the wrapper that runs its hooks, the caller
-            )
+    @torch.no_grad()
+    def _begin_state(self) -> None:
+        """What a step of zeros asks for: torch.distributed.checkpoint takes one to see what a state is made of."""
+        moved = any(bool(own(g).any()) for g in self._gradients()) or any(
+            group.get("lr") for group in self.param_groups
+        )
+        require(
+            not (moved or self.state),
+            "step() needs a closure, because the loss is evaluated twice: def closure(): loss = ...; loss.backward(); "
+            "return loss. Without one use first_step() and second_step(); a GradScaler is given to the step, "
+            "step(closure, scaler=scaler), not the step to it",
+        )
+        self.base_optimizer.step()
+        self.average.begin(
+            [p for group in self.param_groups if group["sigma"] for p in group["params"] if p.grad is not None]
+        )
 
     def _prepare_capture(self) -> None:
         """Settings that schedules change become tensors, which graphs read; recordings of before are void."""
-        params = self._params()
-        places = {p.device for p in params}
-        require(
-            len(places) == 1 and params[0].is_cuda,
-            f"capture needs all parameters on one CUDA device, found {', '.join(sorted(map(str, places)))}; "
-            "move the model there first, or leave capture out",
-        )
-        require(
-            all(group.get("fused") for group in self.param_groups),
-            f"capture needs a fused base optimiser; give {type(self.base_optimizer).__name__} fused=True, if it has it",
-        )
+        require_capturable(self.base_optimizer)
         for group in self.param_groups:
             for name in ("lr", "rho"):
                 if not isinstance(group[name], Tensor):
-                    group[name] = torch.tensor(group[name], device=params[0].device)
+                    group[name] = torch.tensor(group[name], device=group["params"][0].device)
         self._recordings = Recordings()
 
     def _place(self, parameter: Tensor) -> Tensor:
         """Where the weight is kept while it is moved."""
         place = self._saved.get(parameter)
         if place is None or not lies_like(place, parameter):
-            place = self._saved[parameter] = torch.empty_like(parameter, requires_grad=False)
+            place = self._saved[parameter] = torch.empty_like(own(parameter), requires_grad=False)
             if self._recordings is not None:
                 self._recordings.clear()
         return place
@@ -337,14 +359,16 @@ class SAM(Optimizer):
                 spans.append((group, slice(start, start := start + count)))
         return spans
 
+    @_disable_dynamo
     @torch.no_grad()
     def ascent_norm(self, params: Tensors, grads: Tensors) -> float:
         """‖ε‖ for these gradients, without moving anything. Waits for the device. Parameters come group by group."""
         spans = self._spans(params)
-        normed, climb = self.metric.scale(params, grads, self._direction(spans, params, grads, in_place=False))
+        weights, grads = own_parts(params), own_parts(grads)
+        normed, climb = self.metric.scale(weights, grads, self._direction(spans, params, grads, in_place=False))
         self.average.forget()
         steps = [step for group, mine in spans for step in torch._foreach_mul(climb[mine], _signed_radius(group))]
-        return float(norm_of(steps) / (norm_of(normed) + TINY))
+        return float(norm_of(spread_like(params, steps)) / (norm_of(spread_like(params, normed)) + TINY))
 
     def _direction(
         self, spans: list[tuple[dict[str, Any], slice]], params: Tensors, grads: Tensors, *, in_place: bool
@@ -362,43 +386,12 @@ class SAM(Optimizer):
 
     def _descend(self, bad: Tensor | None) -> None:
         """The base optimiser's step, and the averages', unless a gradient was not finite."""
-        base = self.base_optimizer
-        if bad is None:
-            base.step()
-        elif self._switchable() and self._begin_momentum():
-            base.found_inf = bad  # type: ignore[attr-defined]
-            try:
-                base.step()
-            finally:
-                del base.found_inf  # type: ignore[attr-defined]
-        elif not bool(bad):
-            base.step()
+        descend(self.base_optimizer, bad)
         self.average.commit(bad)  # last: a hook that raises in the step leaves all as it was
-
-    def _switchable(self) -> bool:
-        """Whether the base optimiser's kernels can skip a step by themselves. A loaded state may have changed that."""
-        can = getattr(self.base_optimizer, "_step_supports_amp_scaling", False)
-        return can and all(group.get("fused") for group in self.param_groups)
-
-    def _begin_momentum(self) -> bool:
-        """Give fused SGD its first momentum. False: this step cannot be left to the kernel.
-
-        Fused SGD takes unset memory for its first momentum, and a skipped step would leave it unset. Zeros do the same
-        without that, except under dampening, which spares the first gradient only.
-        """
-        if not isinstance(self.base_optimizer, SGD) or len(self.state) == len(self._params()):
-            return True
-        for group in self.param_groups:
-            if not group["momentum"]:
-                continue
-            fresh = [
-                p for p in group["params"] if p.grad is not None and "momentum_buffer" not in self.state.get(p, ())
-            ]
-            if fresh and group["dampening"]:
-                return False
-            for p in fresh:
-                self.state[p]["momentum_buffer"] = torch.zeros_like(p, memory_format=torch.preserve_format)
-        return True
+        if bad is not None:
+            if self._skipped is None or self._skipped.device != bad.device:
+                self._skipped = torch.full((), float(self.skipped), device=bad.device)
+            self._skipped += bad
 
     def _bad(self) -> Tensor | None:
         """1 if the gradient of either pass was not finite, else 0; None if there is none."""
@@ -412,23 +405,26 @@ class SAM(Optimizer):
         require_settings(param_group)
         if not hasattr(self, "base_optimizer"):
             super().add_param_group(param_group)
+            require_seen(self._params())
             return
-        own = {name: self.defaults[name] for name in OWN}
-        self.base_optimizer.add_param_group({**own, **param_group})
+        ascent = {name: self.defaults[name] for name in OWN}
+        self.base_optimizer.add_param_group({**ascent, **param_group})
         if self._recordings is not None:
             self._prepare_capture()
 
+    @torch.no_grad()
     def state_dict(self) -> dict[str, Any]:
         """Everything a resumed training needs: the base optimiser's state, the gradient averages, all settings."""
         self._require_whole("saving")
         for before in self._optimizer_state_dict_pre_hooks.values():
             before(self)
-        state = with_averages(self.base_optimizer.state_dict(), self._params(), self.average.seeded())
+        state = with_averages(self.base_optimizer.state_dict(), self._params(), self.average.kept())
         for after in self._optimizer_state_dict_post_hooks.values():
             changed = after(self, state)
             state = state if changed is None else changed
         return state
 
+    @torch.no_grad()
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what ``state_dict`` gave. The base optimiser's own state will do: the ascent keeps its settings."""
         self._require_whole("loading")
@@ -456,6 +452,7 @@ class SAM(Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._saved, self._moved, self._first_norm, self._recordings, self._telling = {}, [], None, None, None
+        self._skipped = None
         capture = state.pop("capture", False)
         super().__setstate__(state)
         if self.defaults.get("fused"):  # a copy of a torch optimiser forgets that it can do this

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -38,4 +39,10 @@ def without_averages(state: Mapping[str, Any], params: Tensors) -> tuple[dict[st
             averages[known[number]] = copied_like(known[number], own[EMA_KEY], f"{EMA_KEY} of parameter {number}")
         if rest := {key: value for key, value in own.items() if key != EMA_KEY}:
             plain[number] = rest
+    if plain and not averages and any(group.get("sigma") for group in state["param_groups"]):
+        warnings.warn(
+            f"the state is of a friendly ascent but has no {EMA_KEY}, so its mean begins anew; what took it out? "
+            "torch.distributed.checkpoint does with flatten_optimizer_state_dict=True, so leave that at False",
+            stacklevel=4,  # this, load_state_dict and what keeps it from being differentiated, the caller
+        )
     return {**state, "state": plain}, averages
