@@ -47,6 +47,18 @@ def peek(words: Sequence[str], flag: str) -> str | None:
     return found
 
 
+def at_home(word: str) -> str:
+    """``--out=~/runs`` as it is meant: a shell leaves that ~ alone, and a folder called ~ is a danger.
+
+    >>> at_home("--out=~/runs") == "--out=" + at_home("~/runs") == "--out=" + os.path.expanduser("~/runs")
+    True
+    >>> at_home("--set=a=~/runs"), at_home("--seed=3"), at_home("a~/b")
+    ('--set=a=~/runs', '--seed=3', 'a~/b')
+    """
+    flag, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
+    return flag + equals + (os.path.expanduser(value) if value.startswith("~") else value)
+
+
 def refuse_empty(words: Sequence[str]) -> None:
     """No option takes an empty value: it is a shell variable that was never set.
 

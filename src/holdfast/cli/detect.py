@@ -244,14 +244,14 @@ class StudyOptions:
     """fashion-anomalies or digits, made anew for each seed, or a file with such a set."""
     root: Unset[str] = None
     """Where built-in sets lie (default: $HOLDFAST_ROOT, or ./data)."""
-    seeds: int = 3
-    """Repetitions of everything."""
-    epochs: int = 100
-    """Epochs of the report's VAE."""
-    model: str = "cifar-resnet18"
-    """Network of the rotation encoder and of the classifiers."""
-    precision: Literal["fp32", "tf32", "bf16"] = "bf16"
-    """Of the arithmetic."""
+    seeds: Unset[int] = None
+    """Repetitions of everything (default: 3; quick: 1)."""
+    epochs: Unset[int] = None
+    """Epochs of the report's VAE (default: 100; quick: 5)."""
+    model: Unset[str] = None
+    """Network of the rotation encoder and of the classifiers (default: cifar-resnet18; quick: convnet)."""
+    precision: Unset[Literal["fp32", "tf32", "bf16"]] = None
+    """Of the arithmetic (default: bf16; quick: fp32)."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:1, ..."""
     quick: bool = False
@@ -277,10 +277,10 @@ def detect_study(words: list[str]) -> int:
 
     broken = 0
     if not options.collect:
-        whole = vae_study.StudySettings(
-            seeds=options.seeds, epochs=options.epochs, model=options.model, precision=options.precision
-        )
-        settings = replace(vae_study.QUICK if options.quick else whole, device=str(resolve_device(options.device)))
+        sizes = vae_study.QUICK if options.quick else vae_study.StudySettings()
+        given = {name: getattr(options, name) for name in ("seeds", "epochs", "model", "precision")}
+        told = {name: value for name, value in given.items() if value is not None}
+        settings = replace(sizes, device=str(resolve_device(options.device)), **told)
         broken = vae_study.study(
             options.data,
             options.out,
