@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from holdfast.optim.lists import Tensors, add_scaled, copied_like, lies_like
-from holdfast.optim.shards import full, own, spread_like
+from holdfast.optim.shards import full, own_parts, spread_like
 
 
 @dataclass(eq=False)
@@ -56,8 +56,9 @@ class GradientAverage:
         """
         self.begin(params)
         known = [self._mean[p] for p in params]
-        if not all(lies_like(mean, p) for p, (mean, _) in zip(params, known, strict=True)):
-            known = self._moved(params)
+        parts = own_parts(params)
+        if not all(lies_like(mean, part) for part, (mean, _) in zip(parts, known, strict=True)):
+            known = self._moved(params, parts)
         means = [mean for mean, _ in known]
         if in_place:
             torch._foreach_sub_(residual := grads, means)
@@ -72,14 +73,14 @@ class GradientAverage:
     def begin(self, params: Tensors) -> None:
         """Means of 0, which hold no gradient, for all parameters that have none."""
         if new := [p for p in params if p not in self._mean]:
-            self._join(new, [torch.zeros_like(own(p), requires_grad=False) for p in new], empty=True)
+            self._join(new, [torch.zeros_like(part, requires_grad=False) for part in own_parts(new)], empty=True)
 
-    def _moved(self, params: Tensors) -> list[tuple[Tensor, _Cohort]]:
+    def _moved(self, params: Tensors, parts: Tensors) -> list[tuple[Tensor, _Cohort]]:
         """The means beside their parameters again, which were moved or cast since."""
-        for p in params:
+        for p, part in zip(params, parts, strict=True):
             mean, cohort = self._mean[p]
-            if not lies_like(mean, p):
-                self._mean[p] = copied_like(p, mean, "the mean gradient"), cohort
+            if not lies_like(mean, part):
+                self._mean[p] = copied_like(part, mean, "the mean gradient"), cohort
                 cohort.empty, cohort.one = cohort.empty.to(p.device), cohort.one.to(p.device)
         self.version += 1
         return [self._mean[p] for p in params]

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from holdfast.errors import require
-from holdfast.optim.shards import full, is_spread, own, own_of
+from holdfast.optim.shards import are_spread, full, own, own_of
 
 Tensors = list[Tensor]
 NARROW = frozenset({torch.float16, torch.bfloat16})
@@ -50,16 +50,12 @@ def norm_of(tensors: Tensors) -> Tensor:
 
     Of tensors that are spread over processes, all parts count.
     """
-    spread: dict[Any, Tensors] = {}
-    for t in tensors:
-        if is_spread(t):
-            spread.setdefault(t.device_mesh, []).append(t)  # type: ignore[attr-defined]
-    if not spread:
+    if not are_spread(tensors):
         return _norm_of(tensors)
-    norms = [full(_norm_of(those)) for those in spread.values()]
-    if plain := [t for t in tensors if not is_spread(t)]:
-        norms.append(_norm_of(plain))
-    return _norm_of(norms)
+    by_mesh: dict[Any, Tensors] = {}
+    for t in tensors:
+        by_mesh.setdefault(getattr(t, "device_mesh", None), []).append(t)
+    return _norm_of([full(_norm_of(those)) for those in by_mesh.values()])
 
 
 def _norm_of(tensors: Tensors) -> Tensor:
@@ -77,10 +73,8 @@ def _norms(tensors: Tensors, dtype: torch.dtype | None) -> Tensors:
     return list(torch._foreach_norm(tensors, dtype=dtype))
 
 
-def dense_gradient(parameter: Tensor) -> Tensor:
-    """The gradient, lying in memory as the parameter does, or without gaps where that has some; this process's part."""
-    assert parameter.grad is not None
-    gradient, parameter = own(parameter.grad), own(parameter)
+def dense_gradient(gradient: Tensor, parameter: Tensor) -> Tensor:
+    """The gradient, lying in memory as the parameter does, or without gaps where that has some."""
     if gradient.is_sparse:
         gradient = gradient.to_dense()
     if gradient.is_complex():
@@ -108,10 +102,9 @@ def _without_gaps(tensor: Tensor) -> bool:
 
 def lies_like(kept: Tensor, parameter: Tensor) -> bool:
     """Whether what is kept of a parameter is still of its kind: a model may be moved or cast between two steps."""
-    part = own(parameter)
-    if kept.shape != part.shape or kept.stride() != part.stride():
+    if kept.shape != parameter.shape or kept.stride() != parameter.stride():
         return False
-    return kept.dtype == part.dtype and kept.device == part.device
+    return kept.dtype == parameter.dtype and kept.device == parameter.device
 
 
 def add_any(params: Tensors, climb: Tensors, rate: Tensor) -> None:

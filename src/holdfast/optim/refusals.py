@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from holdfast.errors import HoldfastError, require
-from holdfast.optim.shards import is_spread
+from holdfast.optim.shards import are_spread
 
 OWN = ("rho", "sigma", "lmbda")
 """What a group holds beside the base optimiser's settings."""
@@ -39,7 +39,7 @@ def require_capturable(base_optimizer: Optimizer) -> None:
         "move the model there first, or leave capture out",
     )
     require(
-        not any(map(is_spread, params)),
+        not are_spread(params),
         "capture cannot record what processes tell each other, and these parameters are spread over several; "
         "leave capture out",
     )

@@ -164,12 +164,13 @@ class SAM(Optimizer):
     ) -> tuple[Tensor | None, list[Due]]:
         """Keep w and move to w + ε. What a checked step needs at its end: ‖T·d‖, and how the averages are to move."""
         params = self._with_gradient()
-        weights, grads = own_parts(params), [dense_gradient(p) for p in params]
+        weights = own_parts(params)
+        grads = [dense_gradient(g, w) for g, w in zip(own_parts(list(self._gradients())), weights, strict=True)]
         if scaler is not None and scaler.is_enabled():
             one = torch.ones((), device=grads[0].device)
             grads = list(torch._foreach_mul(grads, scaler.scale(one).double().reciprocal().to(one.dtype)))
         spans = self._spans(params)
-        places = [self._place(p) for p in params]
+        places = [self._place(p, w) for p, w in zip(params, weights, strict=True)]
         with Branch(weights) as saving:
             torch._foreach_copy_(places, weights)
         direction = self._direction(spans, params, grads, in_place=in_place)
@@ -341,11 +342,11 @@ class SAM(Optimizer):
                     group[name] = torch.tensor(group[name], device=group["params"][0].device)
         self._recordings = Recordings()
 
-    def _place(self, parameter: Tensor) -> Tensor:
-        """Where the weight is kept while it is moved."""
+    def _place(self, parameter: Tensor, weight: Tensor) -> Tensor:
+        """Where a parameter's weight is kept while it is moved."""
         place = self._saved.get(parameter)
-        if place is None or not lies_like(place, parameter):
-            place = self._saved[parameter] = torch.empty_like(own(parameter), requires_grad=False)
+        if place is None or not lies_like(place, weight):
+            place = self._saved[parameter] = torch.empty_like(weight, requires_grad=False)
             if self._recordings is not None:
                 self._recordings.clear()
         return place

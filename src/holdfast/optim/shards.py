@@ -14,9 +14,17 @@ from torch import Tensor
 from holdfast.errors import require
 
 
-def is_spread(tensor: Tensor) -> bool:
+def are_spread(tensors: Iterable[Tensor]) -> bool:
+    """Whether any of them is."""
     module = sys.modules.get("torch.distributed.tensor")  # without it nobody has made one, and loading it takes time
-    return module is not None and isinstance(tensor, module.DTensor)
+    if module is None:
+        return False
+    kind = module.DTensor
+    return any(isinstance(t, kind) for t in tensors)
+
+
+def is_spread(tensor: Tensor) -> bool:
+    return are_spread((tensor,))
 
 
 def own(tensor: Tensor) -> Tensor:
@@ -28,12 +36,12 @@ def own(tensor: Tensor) -> Tensor:
 
 
 def own_parts(tensors: list[Tensor]) -> list[Tensor]:
-    return [own(t) for t in tensors] if any(map(is_spread, tensors)) else tensors
+    return [own(t) for t in tensors] if are_spread(tensors) else tensors
 
 
 def spread_like(tensors: list[Tensor], parts: list[Tensor]) -> list[Tensor]:
     """What is spread as the tensors are and has these parts here."""
-    if not any(map(is_spread, tensors)):
+    if not are_spread(tensors):
         return parts
     return [_spread_like(t, part) if is_spread(t) else part for t, part in zip(tensors, parts, strict=True)]
 
