@@ -54,8 +54,11 @@ class GradientAverage:
 
         in_place: leave it in the memory of the gradients.
         """
-        self.begin(params)
-        known = [self._mean[p] for p in params]
+        try:
+            known = [self._mean[p] for p in params]
+        except KeyError:
+            self.begin(params)
+            known = [self._mean[p] for p in params]
         parts = own_parts(params)
         if not all(lies_like(mean, part) for part, (mean, _) in zip(parts, known, strict=True)):
             known = self._moved(params, parts)

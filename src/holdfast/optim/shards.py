@@ -17,10 +17,7 @@ from holdfast.errors import require
 def are_spread(tensors: Iterable[Tensor]) -> bool:
     """Whether any of them is."""
     module = sys.modules.get("torch.distributed.tensor")  # without it nobody has made one, and loading it takes time
-    if module is None:
-        return False
-    kind = module.DTensor
-    return any(isinstance(t, kind) for t in tensors)
+    return module is not None and any(issubclass(kind, module.DTensor) for kind in set(map(type, tensors)))
 
 
 def is_spread(tensor: Tensor) -> bool:
