@@ -118,6 +118,16 @@ def test_both_sides_of_the_shortcut_and_their_harmonic_mean_have_intervals() -> 
     assert 0 < mean.low < 1 / 3 < mean.high < 1
 
 
+def test_samples_of_unknown_group_are_on_neither_side_of_the_shortcut() -> None:
+    """Nor are those of a class whose groups training does not know."""
+    labels = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2])
+    groups = torch.tensor([0, 1, -1, 1, 0, -1, -1, 0])
+    train = split(torch.tensor([0, 0, 1, 1, 2]), torch.tensor([0, 0, 1, 1, -1]))
+    findings = clean(told(one_hot(labels, 3), split(labels, groups), train=train, group_names=("red", "blue")))
+    assert [get(findings, "accuracy", bias=side).n for side in ("aligned", "conflicting")] == [2, 2]
+    assert get(findings, "accuracy").n == 8
+
+
 def test_an_empty_class_is_reported_as_empty() -> None:
     findings = clean(told(one_hot(torch.zeros(4).long(), 3), split(torch.tensor([0, 0, 1, 1]))))
     empty = get(findings, "accuracy", class_="c2")

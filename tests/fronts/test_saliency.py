@@ -73,6 +73,16 @@ def test_both_sides_of_the_shortcut() -> None:
     assert named(found, "half-area", bias="conflicting").n == 4
 
 
+def test_pictures_of_unknown_group_are_on_neither_side_and_contradict_no_shortcut() -> None:
+    data = corner_data(groups=True)
+    assert data.test is not None
+    data.test.groups[[0, 1, 5]] = -1  # 0 and 5 are two of the four that contradict it
+    found = saliency(Subject(Corners(), data, CPU))
+    assert [named(found, "half-area", bias=side).n for side in ("aligned", "conflicting")] == [15, 2]
+    shown = [picture["position"] for picture in named(found, "maps").evidence["maps"] if picture["shared"]]
+    assert shown == [10, 15], "the first of each class that is known to contradict the shortcut"
+
+
 def test_agreement_of_models() -> None:
     subject = Subject(Corners(), corner_data(), CPU)
     found = saliency(subject, others={"same": Corners(), "swapped": Corners(swapped=True)})

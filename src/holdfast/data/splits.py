@@ -151,6 +151,19 @@ def aligned_groups(labels: Tensor, groups: Tensor, num_classes: int) -> Tensor:
     return majority
 
 
+def sides(labels: Tensor, groups: Tensor, usual: Tensor) -> dict[str, Tensor]:
+    """(N,) which samples follow the shortcut and which contradict it; those whose group is not known do neither.
+
+    usual: (K,) the shortcut of the training set, as :func:`aligned_groups` finds it.
+
+    >>> sides(torch.tensor([0, 0, 0]), torch.tensor([2, 1, -1]), torch.tensor([2]))
+    {'aligned': tensor([ True, False, False]), 'conflicting': tensor([False,  True, False])}
+    """
+    own = usual[labels]
+    known = (groups >= 0) & (own >= 0)
+    return {"aligned": known & (groups == own), "conflicting": known & (groups != own)}
+
+
 def hold_out(split: Split, share: float, seed: int) -> tuple[Split, Split]:
     """Cut a seeded share of every class off: (what remains, what was held out).
 

@@ -137,7 +137,7 @@ def smaller(subject: Subject) -> Subject:
     if subject.device.type == "cuda":
         torch.cuda.empty_cache()
     half = replace(subject, batch_size=max(1, subject.batch_size // 2))
-    half.__dict__.update({k: v for k, v in subject.__dict__.items() if k in ("predictions", "aligned")})
+    half.__dict__.update({k: v for k, v in subject.__dict__.items() if k in ("predictions", "sides")})
     return half
 
 

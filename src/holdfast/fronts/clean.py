@@ -39,11 +39,8 @@ def clean(subject: Subject) -> tuple[Finding, ...]:
         findings.append(accuracy(correct[seen.labels == label], {"class": name}))
     for group, name in enumerate(data.group_names):
         findings.append(accuracy(correct[seen.groups == group], {"group": name}))
-    if subject.aligned is not None:
-        sides = [
-            accuracy(correct[subject.aligned], {"bias": "aligned"}),
-            accuracy(correct[~subject.aligned], {"bias": "conflicting"}),
-        ]
+    if subject.sides:
+        sides = [accuracy(correct[inside], {"bias": side}) for side, inside in subject.sides.items()]
         findings += [*sides, harmonic_mean(*sides)]
     findings.append(Finding("clean", "samples", None, 0, evidence={"pictures": pictures(subject)}))
     return tuple(findings)

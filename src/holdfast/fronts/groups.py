@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from holdfast.data.splits import aligned_groups
+from holdfast.data.splits import sides as sides_of
 from holdfast.errors import require
 from holdfast.fronts.clean import accuracy, harmonic_mean
 from holdfast.fronts.subject import Subject
@@ -39,11 +40,7 @@ class Groups:
 
     def sides(self, labels: Tensor) -> dict[str, Tensor]:
         """(N,) which samples follow the shortcut of the training set and which contradict it; empty where unknown."""
-        if self.usual is None:
-            return {}
-        usual = self.usual[labels]
-        known = (self.ids >= 0) & (usual >= 0)
-        return {"aligned": known & (self.ids == usual), "conflicting": known & (self.ids != usual)}
+        return {} if self.usual is None else sides_of(labels, self.ids, self.usual)
 
 
 def parts(

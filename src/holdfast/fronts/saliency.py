@@ -56,10 +56,9 @@ def saliency(
     predicted = subject.predictions.logits.argmax(1)
     maps = maps_of(subject.model, split, drawn, predicted[drawn], device=device, layer=layer)
     found = [measured(name, values, settings) for name, values in concentration(maps).items()]
-    if subject.aligned is not None:
-        for side, chosen in (("aligned", subject.aligned[drawn]), ("conflicting", ~subject.aligned[drawn])):
-            half = concentration(maps[chosen])["half-area"]
-            found.append(measured("half-area", half, settings, {"bias": side}))
+    for side, inside in subject.sides.items():
+        half = concentration(maps[inside[drawn]])["half-area"]
+        found.append(measured("half-area", half, settings, {"bias": side}))
     labels = split.labels[drawn]
     own = maps_of(subject.model, split, drawn, labels, device=device, layer=layer) if others else maps
     for name, other in (others or {}).items():
@@ -129,7 +128,7 @@ def pictures(subject: Subject, models: Mapping[str, nn.Module]) -> list[dict[str
     at all. Then the surest mistakes of the subject.
     """
     seen, split, data = subject.predictions, subject.split, subject.data
-    shared = by_class(split, None if subject.aligned is None else ~subject.aligned)
+    shared = by_class(split, subject.sides.get("conflicting"))
     sure = torch.where(seen.correct, -1.0, seen.logits.softmax(1).amax(1))
     mistakes = [i for i in sure.argsort(descending=True, stable=True).tolist() if sure[i] > 0 and i not in shared]
     chosen = torch.tensor([*shared, *mistakes[:MISTAKES]])

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.data.loaders import Loader, make_loader
-from holdfast.data.splits import Dataset, Split, aligned_groups
+from holdfast.data.splits import Dataset, Split, aligned_groups, sides
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.models.sources.probe import failed_batch
 from holdfast.train.evaluate import Predictions, predict
@@ -72,10 +72,10 @@ class Subject:
         return Predictions(logits, self.split.labels, self.split.groups)
 
     @cached_property
-    def aligned(self) -> Tensor | None:
-        """(N,) whether a test sample follows the shortcut: its group is its class's most frequent one in training."""
+    def sides(self) -> dict[str, Tensor]:
+        """(N,) which test samples follow the shortcut of the training set and which contradict it; empty if unknown."""
         train = self.data.train
         if not bool((train.groups >= 0).any()):
-            return None
+            return {}
         usual = aligned_groups(train.labels, train.groups, self.data.num_classes)
-        return self.split.groups == usual[self.split.labels]
+        return sides(self.split.labels, self.split.groups, usual)

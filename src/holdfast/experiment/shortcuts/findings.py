@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from holdfast.data.splits import aligned_groups
+from holdfast.data.splits import aligned_groups, sides
 from holdfast.experiment.shortcuts import files
 from holdfast.experiment.shortcuts.found import Shortcuts
 from holdfast.types import Finding
@@ -58,6 +58,5 @@ def _histogram(found: Shortcuts) -> dict[str, list[int]]:
     at = (found.score * BINS).long().clamp(max=BINS - 1)
     parts = {"all": torch.ones_like(labels, dtype=torch.bool)}
     if found.judged is not None:
-        usual = groups == aligned_groups(labels, groups, found.data.num_classes)[labels]
-        parts = {"aligned": usual, "conflicting": ~usual & (groups >= 0)}
+        parts = sides(labels, groups, aligned_groups(labels, groups, found.data.num_classes))
     return {name: torch.bincount(at[chosen], minlength=BINS).tolist() for name, chosen in parts.items()}

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from holdfast.data import Dataset
-from holdfast.data.splits import aligned_groups
+from holdfast.data.splits import aligned_groups, sides
 from holdfast.detect.evaluation import evaluate
 from holdfast.errors import require
 from holdfast.experiment.shortcuts.found import Shortcuts
@@ -28,7 +28,7 @@ def rank(
     labels, groups = data.train.labels, data.train.groups
     judged, base_rate = None, None
     known = groups >= 0
-    conflicting = known & (groups != aligned_groups(labels, groups, data.num_classes)[labels])
+    conflicting = sides(labels, groups, aligned_groups(labels, groups, data.num_classes))["conflicting"]
     if bool(conflicting.any()) and not bool(conflicting[known].all()):
         drawn = derive(seed, "shortcuts/precision")
         judged = evaluate(score[known], conflicting[known], resamples=resamples, seed=drawn).ranking["ap"]
