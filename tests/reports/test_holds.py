@@ -88,6 +88,19 @@ def test_drops_of_attacks_and_of_the_worst_group_have_the_interval_that_was_meas
     assert not worst.clear(found["clean"]), "its own interval decides"
 
 
+def test_of_several_columns_the_lowest_share_stands_with_the_gap_of_its_own_column() -> None:
+    both = {"between": "aligned and conflicting"}
+    columns = (
+        Finding("groups", "accuracy", 0.28, 32, 0.16, 0.45, {"column": "ward", "bias": "conflicting"}),
+        Finding("groups", "gap", 0.385, 146, 0.19, 0.53, {"column": "ward", **both}),
+        Finding("groups", "accuracy", 0.66, 60, 0.54, 0.77, {"column": "scanner", "bias": "conflicting"}),
+        Finding("groups", "gap", -0.14, 150, -0.31, 0.05, {"column": "scanner", **both}),
+    )
+    shortcut = {s.name: s for s in stands((FOUND[0], *columns))}["conflicting"]
+    assert (shortcut.value, shortcut.drop, shortcut.drop_low, shortcut.drop_high) == (0.28, 0.385, 0.19, 0.53)
+    assert sentence(stands((FOUND[0], *columns))).endswith("drops 38.5 points against the shortcut (ward)")
+
+
 def test_the_sentence_starts_with_the_greatest_drop_and_ends_with_what_is_too_low() -> None:
     assert sentence(stands(FOUND, GATES)) == (
         "90.0 % right on 1,000 images; drops 83.0 points under attack (8/255), 60.0 in the worst group (site north), "

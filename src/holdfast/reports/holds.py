@@ -166,9 +166,16 @@ def _worst(findings: Sequence[Finding]) -> Stand | None:
 
 
 def _against_shortcut(findings: Sequence[Finding]) -> Stand | None:
-    """Samples that contradict the shortcut; they drop from those that follow it."""
-    stand = _of(_one(findings, "groups", "accuracy", CONFLICTING), "conflicting", "against the shortcut")
-    return _dropped(stand, _one(findings, "groups", "gap", BOTH_SIDES))
+    """Samples that contradict the shortcut; they drop from those that follow it in the same column."""
+    found = _one(findings, "groups", "accuracy", CONFLICTING)
+    if found is None:
+        return None
+    column = {k: v for k, v in found.where.items() if k == "column"}
+    stand = _dropped(
+        _of(found, "conflicting", "against the shortcut"),
+        _same(findings, "groups", "gap", {**column, **BOTH_SIDES}),
+    )
+    return stand and replace(stand, detail=column.get("column", ""))
 
 
 def _dropped(stand: Stand | None, by: Finding | None) -> Stand | None:
