@@ -61,6 +61,29 @@ def test_of_several_columns_the_worst_counts() -> None:
     assert (made["passed"], made["value"]) == (False, 0.4)
 
 
+def test_a_gate_on_the_low_end_must_hold_in_every_column() -> None:
+    """The column of the lowest value need not be that of the lowest end: a further column never mends a gate."""
+    site = Finding("groups", "worst-group", 0.69, 200, 0.623, 0.765, {"column": "site"})
+    ward = Finding("groups", "worst-group", 0.695, 20, 0.359, 0.749, {"column": "ward"})
+    for columns in ((ward,), (site, ward), (ward, site)):
+        made = verdict("worst-group=0.6", *columns, fail_on="low")
+        assert (made["passed"], made["value"], made["low"]) == (False, 0.695, 0.359)
+        assert made["reason"] == "lower end of the interval 0.3590 is under 0.6 in column ward"
+    assert verdict("worst-group=0.6", site, ward)["passed"]
+    bare = Finding("groups", "worst-group", 0.9, 1, None, None, {"column": "bed"})
+    assert "no interval to fail on in column bed" in verdict("worst-group=0.1", site, bare, fail_on="low")["reason"]
+
+
+def test_a_drop_is_judged_in_every_column() -> None:
+    def worst(**columns: float) -> list[Finding]:
+        return [Finding("groups", "worst-group", v, 99, v - 0.1, v + 0.1, {"column": c}) for c, v in columns.items()]
+
+    ours, base = worst(site=0.4, ward=0.7), worst(site=0.4, ward=0.9)
+    made = judge(Gate("max-drop", "worst-group", 0.1), ours, fail_on="value", states=MEASURED, base=base, against="b")
+    assert (made["passed"], made["value"]) == (False, pytest.approx(0.2))
+    assert made["reason"] == "drop is 0.2000, more than 0.1 in column ward"
+
+
 def test_attacks_count_what_withstands_them_and_only_where_they_can_be_trusted() -> None:
     where = {"attack": "strongest", "access": "any", "radius": "8/255"}
     error = Finding("attacks", "error", 0.25, 100, 0.17, 0.35, where, evidence={"trusted": True})

@@ -27,16 +27,15 @@ class Measured:
     where: Mapping[str, str] = field(default_factory=dict)
     error: bool = False
 
-    def find(self, findings: Iterable[Finding]) -> Finding | None:
-        """The finding; of several columns of groups the lowest, since the gate must hold for each."""
-        own = [
-            f
+    def find(self, findings: Iterable[Finding]) -> dict[str, Finding]:
+        """What was measured, by column of groups, since the gate must hold for each; "" is none."""
+        return {
+            f.where.get("column", ""): f
             for f in findings
             if (f.front, f.name) == (self.front, self.name)
             and {k: v for k, v in f.where.items() if k != "column"} == dict(self.where)
-        ]
-        known = [f for f in own if f.value is not None]
-        return min(known, key=lambda f: f.value or 0.0) if known else next(iter(own), None)
+            and f.value is not None
+        }
 
 
 RADII: Final = ("2/255", "4/255", "8/255", "16/255")
@@ -75,7 +74,7 @@ class Gate:
 
 @dataclass(frozen=True)
 class Number:
-    """A share with its interval; low and high are None where it has none."""
+    """A share or a drop with its interval; low and high are None where it has none."""
 
     value: float
     low: float | None
@@ -133,23 +132,23 @@ def judge(
         "fail_on": fail_on,
         **({"against": against} if against else {}),
     }
-    reason = _unusable(measured, findings, states, gate.name)
-    number = None if reason else _number(measured, findings)
-    if gate.kind == "max-drop" and number is not None:
-        theirs = _number(measured, base)
-        reason = "" if theirs else f"{gate.name} was not measured on {against}"
-        number = theirs and (_paired(measured, findings, base, against) or drop(theirs, number))
-    if number is None:
+    own = measured.find(findings)
+    reason = _unusable(measured, own, states, gate.name)
+    numbers = {column: _number(measured, f) for column, f in own.items()}
+    if gate.kind == "max-drop" and not reason:
+        theirs = {column: _number(measured, f) for column, f in measured.find(base).items()}
+        reason = "" if own.keys() <= theirs.keys() else f"{gate.name} was not measured on {against}"
+        numbers = {
+            column: _paired(measured, own[column], findings, against) or drop(theirs[column], number)
+            for column, number in numbers.items()
+            if column in theirs
+        }
+    if reason:
         return {**made, "value": None, "low": None, "high": None, "n": 0, "passed": False, "reason": reason}
-    bound = number.value
-    if fail_on == "low":
-        end = number.low if gate.kind == "fail-under" else number.high
-        if end is None:
-            text = f"{gate.name} has no interval to fail on; use --fail-on value"
-            return {**made, **vars(number), "passed": False, "reason": text}
-        bound = end
-    passed = bound >= gate.threshold - EXACT if gate.kind == "fail-under" else bound <= gate.threshold + EXACT
-    return {**made, **vars(number), "passed": passed, "reason": "" if passed else _failed(gate, bound, fail_on)}
+    column, number = max(numbers.items(), key=lambda named: _short(gate, named[1], fail_on))
+    short = _short(gate, number, fail_on)
+    reason = "" if short <= EXACT else _failed(gate, number, fail_on, f" in column {column}" if column else "")
+    return {**made, **vars(number), "passed": not reason, "reason": reason}
 
 
 def drop(theirs: Number, ours: Number) -> Number:
@@ -164,20 +163,17 @@ def drop(theirs: Number, ours: Number) -> Number:
     return Number(value, max(-1.0, value - down), min(1.0, value + up), n)
 
 
-def _number(measured: Measured, findings: Sequence[Finding]) -> Number | None:
-    found = measured.find(findings)
-    if found is None or found.value is None:
-        return None
+def _number(measured: Measured, found: Finding) -> Number:
+    assert found.value is not None
     if not measured.error:
         return Number(found.value, found.low, found.high, found.n)
     low, high = (None if end is None else 1 - end for end in (found.high, found.low))
     return Number(1 - found.value, low, high, found.n)
 
 
-def _paired(measured: Measured, findings: Sequence[Finding], base: Sequence[Finding], against: str) -> Number | None:
+def _paired(measured: Measured, ours: Finding, findings: Sequence[Finding], against: str) -> Number | None:
     """The drop on the same samples, where the two were compared so on the same part of them."""
-    ours, theirs = measured.find(findings), measured.find(base)
-    if measured.name not in SHARES or ours is None or theirs is None or ours.where != theirs.where:
+    if measured.name not in SHARES:
         return None
     where = {"against": against, **ours.where}
     for f in findings:
@@ -186,23 +182,43 @@ def _paired(measured: Measured, findings: Sequence[Finding], base: Sequence[Find
     return None
 
 
-def _unusable(measured: Measured, findings: Sequence[Finding], states: Mapping[str, tuple[str, str]], name: str) -> str:
+def _unusable(
+    measured: Measured, found: Mapping[str, Finding], states: Mapping[str, tuple[str, str]], name: str
+) -> str:
     """Why a gate cannot hold whatever the number; empty where it can."""
     state, why = states.get(measured.front, ("skipped", "it was not asked for"))
     if state != "measured":
         return f"front {measured.front} was not measured: {state}" + (f" ({why})" if why else "")
-    found = measured.find(findings)
-    if found is None or found.value is None:
+    if not found:
         return f"front {measured.front} has no number for {name} on this data"
-    if found.evidence.get("trusted") is False:
+    if any(f.evidence.get("trusted") is False for f in found.values()):
         return f"the trust checks of front {measured.front} failed; its numbers may flatter the model"
     return ""
 
 
-def _failed(gate: Gate, bound: float, fail_on: FailOn) -> str:
+def _bound(gate: Gate, number: Number, fail_on: FailOn) -> float | None:
+    """What the gate looks at; None where that is an end of an interval, and there is none."""
+    if fail_on == "value":
+        return number.value
+    return number.low if gate.kind == "fail-under" else number.high
+
+
+def _short(gate: Gate, number: Number, fail_on: FailOn) -> float:
+    """By how much a gate is missed; negative where it holds with room to spare."""
+    bound = _bound(gate, number, fail_on)
+    if bound is None:
+        return math.inf
+    return gate.threshold - bound if gate.kind == "fail-under" else bound - gate.threshold
+
+
+def _failed(gate: Gate, number: Number, fail_on: FailOn, where: str) -> str:
+    bound = _bound(gate, number, fail_on)
+    if bound is None:
+        return f"{gate.name} has no interval to fail on{where}; use --fail-on value"
     if gate.kind == "fail-under":
-        return f"{'lower end of the interval' if fail_on == 'low' else 'value'} {bound:.4f} is under {gate.threshold:g}"
-    return f"{'drop may be' if fail_on == 'low' else 'drop is'} {bound:.4f}, more than {gate.threshold:g}"
+        what = "lower end of the interval" if fail_on == "low" else "value"
+        return f"{what} {bound:.4f} is under {gate.threshold:g}{where}"
+    return f"{'drop may be' if fail_on == 'low' else 'drop is'} {bound:.4f}, more than {gate.threshold:g}{where}"
 
 
 def _drop_words(gate: Gate, against: str) -> str:
