@@ -21,11 +21,12 @@ FALLBACK_SIZE = 224
 
 @dataclass(frozen=True, eq=False)
 class Files:
-    """One split's files. labels, groups: (N,) int64, group -1 where unknown."""
+    """One split's files. labels, groups: (N,) int64, group -1 where unknown. rows: (N,) of a table, from 0 on."""
 
     paths: Paths
     labels: Tensor
     groups: Tensor
+    rows: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +59,7 @@ def open_files(listing: Listing, image_size: int | None, *, training: bool = Tru
     shown = next(files.paths for files in listing.splits.values() if len(files.paths))
     size, channels, notes = common_shape(shown, image_size)
     made = {
-        split: FileSplit(files.paths, files.labels, files.groups, size=size, channels=channels)
+        split: FileSplit(files.paths, files.labels, files.groups, size=size, channels=channels, rows=files.rows)
         for split, files in listing.splits.items()
     }
     return Dataset(

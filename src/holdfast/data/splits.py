@@ -38,6 +38,10 @@ class Split(Protocol):
         """Where a sample comes from, for messages and reports."""
         ...
 
+    def key(self, position: int) -> str | int:
+        """What tells a sample from every other of its set: two rows of a table may name one file."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class ArraySplit:
@@ -74,12 +78,16 @@ class ArraySplit:
     def describe(self, position: int) -> str:
         return f"{self.origin}[{position if self.positions is None else int(self.positions[position])}]"
 
+    def key(self, position: int) -> str:
+        return self.describe(position)
+
 
 @dataclass(frozen=True, eq=False)
 class FileSplit:
     """Images on disk, decoded when they are read.
 
-    size: (height, width) every image is brought to. channels: 1 or 3.
+    size: (height, width) every image is brought to. channels: 1 or 3. rows: (N,) of the table that names the files,
+    counted from 0; None without one.
     """
 
     paths: Sequence[Path]
@@ -87,6 +95,7 @@ class FileSplit:
     groups: Tensor
     size: tuple[int, int]
     channels: int = 3
+    rows: Tensor | None = None
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -103,10 +112,14 @@ class FileSplit:
 
     def subset(self, index: Tensor) -> FileSplit:
         kept = Paths(self.paths[i] for i in index.tolist())
-        return replace(self, paths=kept, labels=self.labels[index], groups=self.groups[index])
+        rows = None if self.rows is None else self.rows[index]
+        return replace(self, paths=kept, labels=self.labels[index], groups=self.groups[index], rows=rows)
 
     def describe(self, position: int) -> str:
         return printable(self.paths[position])
+
+    def key(self, position: int) -> str | int:
+        return self.describe(position) if self.rows is None else int(self.rows[position])
 
 
 @dataclass(frozen=True, eq=False)

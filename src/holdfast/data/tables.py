@@ -6,9 +6,11 @@ import csv
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from holdfast.data.folders import SPLIT_FOLDERS, make_files
 from holdfast.data.listing import Listing
@@ -49,10 +51,10 @@ def scan_pictures(path: Path, root: Path | None) -> Listing:
 
 
 def read_columns(path: Path, names: Sequence[str]) -> dict[str, list[str]]:
-    """Paths of a table and further columns of it, as text, "" where empty; upper and lower case are the same."""
+    """Columns of a table by row, as text, "" where empty; upper and lower case are the same."""
     wanted = tuple(name.strip().lower() for name in names)
     table = _read_csv(path, wanted) if path.suffix.lower() == ".csv" else _read_parquet(path, wanted)
-    return {"path": table.columns["path"], **{n: table.columns[w] for n, w in zip(names, wanted, strict=True)}}
+    return {name: table.columns[w] for name, w in zip(names, wanted, strict=True)}
 
 
 def name_order(names: set[str]) -> list[str]:
@@ -111,10 +113,13 @@ def _scan(table_path: Path, root: Path | None, table: Table, *, labelled: bool =
         name=printable(table_path.name),
         classes=tuple(map(printable, [*classes, *extra])),
         splits={
-            split: make_files(
-                [paths[i] for i in rows],
-                [label_of[labels[i]] for i in rows],
-                [group_of[groups[i]] for i in rows],
+            split: replace(
+                make_files(
+                    [paths[i] for i in rows],
+                    [label_of[labels[i]] for i in rows],
+                    [group_of[groups[i]] for i in rows],
+                ),
+                rows=torch.tensor(rows, dtype=torch.int64),
             )
             for split, rows in by_split.items()
         },

@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 
 from holdfast.cli import main
+from holdfast.data import load
 from holdfast.experiment.audit.columns import Columns
 from holdfast.reports import read_findings
 from tests.experiment.audit.nearest import table
@@ -98,6 +99,24 @@ def test_each_column_is_measured_and_crossed_with_the_label(source: str, sources
     gate = [*words, "--group", "Site", "--group", "age", "--fail-under"]
     assert main([*gate, "worst-group=0.5"]) == 1
     assert main([*gate, "worst-group=0"]) == 0
+
+
+@pytest.mark.parametrize("parts", [True, False])
+def test_rows_of_one_file_keep_their_own_words(parts: bool, sources: dict[str, list[str]]) -> None:
+    """Every file in two rows, seen by two scanners; without a split column the test rows are drawn from all."""
+    with Path("t.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["path", "label", "group", "scanner", *["split"] * parts])
+        for name, split, label, *_ in rows():
+            writer.writerows([name, label, scanner, scanner, *[split] * parts] for scanner in "AB")
+    words = ["audit", "python:bright:make", *sources["table"], "--device", "cpu", "--workers", "0", "--quiet"]
+    assert main([*words, "--only", "groups", "--group", "scanner", "--group", "group", "--out", "out"]) == 0
+    data = load("t.csv")
+    assert data.test is not None
+    truth = [data.group_names[g] for g in data.test.groups.tolist()]
+    assert set(truth) == {"A", "B"}
+    for column in ("scanner", "group"):
+        assert [row[f"group {column}"] for row in table(Path("out"))] == truth
 
 
 def test_a_missing_column_is_refused_before_anything_is_measured(

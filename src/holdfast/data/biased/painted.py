@@ -43,6 +43,9 @@ class PaintedSplit:
     def describe(self, position: int) -> str:
         return self.base.describe(position)
 
+    def key(self, position: int) -> str | int:
+        return self.base.key(position)
+
 
 def paint(base: Split, groups: Tensor, painter: Painter, channels: int) -> Split:
     """Painted at once where the images are in memory, as they are read where they are files."""

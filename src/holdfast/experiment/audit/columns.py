@@ -25,6 +25,8 @@ FILES = (".csv", ".parquet", ".npz")
 """Data that has columns by name in any number."""
 OWN = "group"
 """What the data's own groups are called."""
+Words = Mapping[str | int, str]
+"""The word of a column by the key of a sample; "" is unknown."""
 FEW = 10
 """A column of more numbers than these is a quantity to the front slices, and no kind."""
 
@@ -62,7 +64,6 @@ def columns_of(
     data: Dataset,
     seen: Dataset,
     *,
-    root: str | None,
     again: Callable[[str], Dataset],
 ) -> Columns:
     """The named columns of a data set, sample by sample of ``seen``, which is all of ``data`` or a part of it.
@@ -72,14 +73,14 @@ def columns_of(
     """
     require("class" not in names, "a group column cannot be called 'class'; rename it")
     path = at_home(source)
-    words: dict[str, dict[str, str]] = {}
+    words: dict[str, Words] = {}
     table = os.path.isfile(path) and path.suffix.lower() in (".csv", ".parquet")
-    read = _of_table(path, [n for n in names if n != OWN], root) if table else {}
+    read = read_columns(path, [n for n in names if n != OWN or not data.group_names]) if table else {}
     for name in names:
         if name == OWN and data.group_names:
             words[name] = _groups(data)
         elif table:
-            words[name] = read[name]
+            words[name] = dict(enumerate(read[name]))
         elif os.path.isfile(path) and path.suffix.lower() == ".npz":
             words[name] = _of_arrays(path, name, data)
         else:
@@ -88,15 +89,8 @@ def columns_of(
     return Columns({n: _in_order(words[n], seen.test) for n in names}, train)
 
 
-def _of_table(path: Path, names: Sequence[str], root: str | None) -> dict[str, dict[str, str]]:
-    cells = read_columns(path, names)
-    base = path.parent if root is None else at_home(root)
-    paths = [printable(Path(base, cell)) for cell in cells["path"]]
-    return {name: dict(zip(paths, cells[name], strict=True)) for name in names}
-
-
-def _of_arrays(path: Path, name: str, data: Dataset) -> dict[str, str]:
-    found: dict[str, str] = {}
+def _of_arrays(path: Path, name: str, data: Dataset) -> Words:
+    found: dict[str | int, str] = {}
     with np.load(path, allow_pickle=False) as archive:
         require(
             f"{name}_test" in archive.files,
@@ -115,22 +109,22 @@ def _of_arrays(path: Path, name: str, data: Dataset) -> dict[str, str]:
                 cells.shape == (len(part),),
                 f"{name}_{split} of {printable(path)} has shape {cells.shape}, and there are {len(part)} samples",
             )
-            found |= {part.describe(i): printable(str(cell)) for i, cell in enumerate(cells.tolist())}
+            found |= {part.key(i): printable(str(cell)) for i, cell in enumerate(cells.tolist())}
     return found
 
 
-def _groups(data: Dataset) -> dict[str, str]:
+def _groups(data: Dataset) -> Words:
     """The data's own groups, by sample."""
     return {
-        split.describe(i): data.group_names[g] if g >= 0 else ""
+        split.key(i): data.group_names[g] if g >= 0 else ""
         for split in (data.train, data.test)
         if split is not None
         for i, g in enumerate(split.groups.tolist())
     }
 
 
-def _in_order(words: Mapping[str, str], split: Split | None) -> list[str]:
-    return [] if split is None else [words.get(split.describe(i), "") for i in range(len(split))]
+def _in_order(words: Words, split: Split | None) -> list[str]:
+    return [] if split is None else [words.get(split.key(i), "") for i in range(len(split))]
 
 
 def _ids(words: Sequence[str], names: Sequence[str]) -> Tensor:

@@ -118,7 +118,6 @@ def _open(spec: str, name: str, terms: Terms, plan: Plan, device: torch.device, 
             plan.group,
             data,
             subject.data,
-            root=plan.root,
             again=lambda group: load_as(replace(terms, group=group), plan, plan.image_size),
         )
     settings = {front: dict(own) for front, own in plan.settings.items()}

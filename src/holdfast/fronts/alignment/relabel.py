@@ -38,6 +38,9 @@ class Relabelled:
     def describe(self, position: int) -> str:
         return self.inner.describe(position)
 
+    def key(self, position: int) -> str | int:
+        return self.inner.key(position)
+
 
 def relabel(data: Dataset, match: ClassMatch, reading: str) -> Dataset:
     """The data under a reading's class names: its own classes first and in its own order, so that labels stay as they
