@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from holdfast.data import Dataset, FileSplit, load
-from holdfast.data.tables import _text
+from holdfast.data.tables import cell_text
 from holdfast.errors import HoldfastError
 from tests.data.pictures import noise, write
 
@@ -205,4 +205,4 @@ def test_without_pyarrow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.
     [(3, "3"), (3.0, "3"), (2.5, "2.5"), (float("nan"), ""), (None, ""), (b"a\xff", "a\udcff"), (" b ", "b")],
 )
 def test_typed_cells_read_as_a_csv_shows_them(cell: object, shown: str) -> None:
-    assert _text(cell) == shown
+    assert cell_text(cell) == shown

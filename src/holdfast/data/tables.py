@@ -195,7 +195,7 @@ def _read_parquet(path: Path, extra: Sequence[str] = (), needed: Sequence[str] =
             data = file.read(columns=list(wanted.values()))
     except (OSError, ValueError) as error:  # pyarrow's errors are of these kinds
         raise HoldfastError(f"cannot read {printable(path)} as Parquet: {error}; write it again") from error
-    columns = {name: [_text(cell) for cell in data.column(raw).to_pylist()] for name, raw in wanted.items()}
+    columns = {name: [cell_text(cell) for cell in data.column(raw).to_pylist()] for name, raw in wanted.items()}
     return Table(columns, range(1, data.num_rows + 1), unit="row")
 
 
@@ -215,7 +215,7 @@ def _header(path: Path, names: Sequence[str], needed: Sequence[str]) -> list[str
     return header
 
 
-def _text(cell: Any) -> str:
+def cell_text(cell: Any) -> str:
     """A typed cell as a CSV would show it; missing numbers come as NaN from some writers."""
     if cell is None or cell != cell:
         return ""

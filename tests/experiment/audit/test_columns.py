@@ -129,6 +129,23 @@ def test_a_missing_column_is_refused_before_anything_is_measured(
         assert not Path("none").exists()
 
 
+def test_cells_of_arrays_read_as_cells_of_tables_do(sources: dict[str, list[str]]) -> None:
+    """NaN is unknown, and a whole number that is stored as a float has no point."""
+    with np.load("t.npz") as archive:
+        arrays = dict(archive)
+    wards = np.resize([0.0, 1.0, np.nan, 2.5], 60)
+    np.savez("t.npz", **arrays, ward_test=wards, ward_train=wards, bed_test=np.resize([b"x", b" y"], 60))
+    words = ["audit", "python:bright:make", *sources["arrays"], "--device", "cpu", "--workers", "0", "--quiet"]
+    assert main([*words, "--only", "groups", "--group", "ward", "--group", "bed", "--out", "out"]) == 0
+    assert [row["group ward"] for row in table(Path("out"))] == ["0", "1", "", "2.5"] * 15
+    assert [row["group bed"] for row in table(Path("out"))] == ["x", "y"] * 30
+    found = read_findings("out/findings.json").findings
+    assert {f.where["ward"] for f in found if "ward" in f.where} == {"0", "1", "2.5"}
+    assert (
+        sum(f.n for f in found if f.where.get("column") == "ward" and f.name == "accuracy" and "bias" in f.where) == 45
+    )
+
+
 def test_other_groups_are_measured_again(sources: dict[str, list[str]]) -> None:
     words = ["audit", "python:bright:make", *sources["table"], "--device", "cpu", "--workers", "0", "--quiet"]
     words += ["--only", "groups", "--group", "Site", "--group", "age", "--out", "out"]

@@ -18,7 +18,7 @@ from holdfast.data import Dataset
 from holdfast.data.options import at_home
 from holdfast.data.printable import printable
 from holdfast.data.splits import Split
-from holdfast.data.tables import NUMBER, name_order, read_columns
+from holdfast.data.tables import NUMBER, cell_text, name_order, read_columns
 from holdfast.errors import HoldfastError, require
 
 FILES = (".csv", ".parquet", ".npz")
@@ -109,7 +109,7 @@ def _of_arrays(path: Path, name: str, data: Dataset) -> Words:
                 cells.shape == (len(part),),
                 f"{name}_{split} of {printable(path)} has shape {cells.shape}, and there are {len(part)} samples",
             )
-            found |= {part.key(i): printable(str(cell)) for i, cell in enumerate(cells.tolist())}
+            found |= {part.key(i): printable(cell_text(cell)) for i, cell in enumerate(cells.tolist())}
     return found
 
 
