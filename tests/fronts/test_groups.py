@@ -128,8 +128,9 @@ def test_several_columns_are_told_apart() -> None:
     assert len([f for f in found if not f.where]) == 1  # the average, once
     with pytest.raises(HoldfastError, match="site.*shape.*100 test samples"):
         groups(whose, columns={"site": other[:5]})
-    with pytest.raises(HoldfastError, match="rename"):
-        groups(whose, columns={"class": other})
+    for taken in ("class", "bias", "column"):
+        with pytest.raises(HoldfastError, match=f"cannot be called '{taken}'.*rename"):
+            groups(whose, columns={taken: other})
 
 
 def test_many_cells_are_evidence_and_not_findings() -> None:

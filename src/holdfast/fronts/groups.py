@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from holdfast.fronts.clean import accuracy, harmonic_mean
 from holdfast.fronts.subject import Subject
 from holdfast.fronts.verdicts import encode
 from holdfast.metrics import Estimate, combined, lowest, proportion, widest_gap, wilson_interval
-from holdfast.types import Finding
+from holdfast.types import WHERE_KEYS, Finding
 
 OWN = "group"
 """The name of the data set's own column."""
@@ -41,6 +41,15 @@ class Groups:
     def sides(self, labels: Tensor) -> dict[str, Tensor]:
         """(N,) which samples follow the shortcut of the training set and which contradict it; empty where unknown."""
         return {} if self.usual is None else sides_of(labels, self.ids, self.usual)
+
+
+def check_columns(names: Iterable[str]) -> None:
+    """Refuse a column whose name the findings use themselves."""
+    for name in names:
+        require(
+            name not in WHERE_KEYS,
+            f"a group column cannot be called {name!r}, as findings use that word for parts of their own; rename it",
+        )
 
 
 def parts(
@@ -193,9 +202,9 @@ def _own(subject: Subject) -> list[Groups]:
 def _given(
     subject: Subject, columns: Mapping[str, Tensor], names: Mapping[str, Sequence[str]], train: Mapping[str, Tensor]
 ) -> list[Groups]:
+    check_columns(columns)
     made = []
     for name, ids in columns.items():
-        require(name != "class", "a group column cannot be called 'class'; rename it")
         require(
             ids.shape == (len(subject.split),),
             f"group column {name!r} has shape {tuple(ids.shape)}, and there are {len(subject.split)} test samples",

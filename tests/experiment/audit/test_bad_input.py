@@ -37,6 +37,8 @@ LONG = "x" * 300
             [MODEL, *QUICK, "--out", "nearest.py"],
             "nearest.py is no folder; choose another with --out",
         ),
+        ([MODEL, *QUICK, "--group", "group", "--group", "column"], "cannot be called 'column'"),
+        (["--predictions", "x.csv", "--group", "of"], "'of', as findings use that word for parts of their own; rename"),
         (["--predictions", "none.csv"], "none.csv"),
         (["--predictions", LONG], "File name too long"),
         ([LONG, *QUICK], "File name too long"),

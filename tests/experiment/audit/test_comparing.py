@@ -17,7 +17,7 @@ from holdfast.fronts.groups import groups
 from holdfast.fronts.ranks import RANKS, Looked
 from holdfast.fronts.verdicts import encode
 from holdfast.reports import read_findings
-from holdfast.types import Finding
+from holdfast.types import WHERE_KEYS, Finding
 from tests.experiment.audit.nearest import MODEL, OTHER, QUICK, table
 from tests.fronts.told import one_hot, split, told
 
@@ -64,6 +64,7 @@ def test_groups_and_corruptions_are_compared_pair_by_pair(folder: Path) -> None:
     ]
     found = {tuple(f.where.items())[1:]: f for f in mine.findings if f.name == "lead"}
     chances = {tuple(f.where.items())[1:]: f for f in mine.findings if f.name == "mcnemar-p"}
+    assert {key for f in mine.findings for key in f.where} <= {*WHERE_KEYS, "group"}, "a column could be called so"
     compared = [key for key in found if key in shares[0]]
     assert {dict(key).get("corruption") for key in compared} > {"perspective", "mean of eight", None}
     assert {dict(key).get("bias") for key in compared} == {"aligned", "conflicting", None}

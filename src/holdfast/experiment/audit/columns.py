@@ -71,7 +71,6 @@ def columns_of(
     source: what --data says. A table has columns; an .npz file arrays such as ``site_test`` and ``site_train``; other
     sets have those that they can be loaded with, by ``again``. ``group`` is what the set itself calls its groups.
     """
-    require("class" not in names, "a group column cannot be called 'class'; rename it")
     path = at_home(source)
     words: dict[str, Words] = {}
     table = os.path.isfile(path) and path.suffix.lower() in (".csv", ".parquet")

@@ -27,6 +27,7 @@ from holdfast.fronts.alignment import ORDER, Aligned, align, read_class_map, rea
 from holdfast.fronts.alignment.classes import ClassMap
 from holdfast.fronts.auditing import ready
 from holdfast.fronts.clean import accuracy
+from holdfast.fronts.groups import check_columns
 from holdfast.models.sources import Opened, open_model
 from holdfast.types import Finding
 
@@ -77,7 +78,9 @@ def open_all(specs: Sequence[str], plan: Plan, device: torch.device, note: Note)
 
 def _open(spec: str, name: str, terms: Terms, plan: Plan, device: torch.device, open_set: Sets, note: Note) -> Model:
     by_name = plan.group != plan.group[:1] or plan.group in ((), (OWN,)) or Path(str(plan.data)).suffix.lower() in FILES
-    if not by_name:
+    if by_name:
+        check_columns(plan.group)
+    else:
         terms = replace(terms, group=plan.group[0])
 
     def opened_on(data: Dataset) -> Opened:
@@ -172,6 +175,7 @@ def _class_map(plan: Plan) -> ClassMap | str | None:
 
 def _from_predictions(plan: Plan, device: torch.device, note: Note) -> Model:
     path = str(plan.predictions)
+    check_columns(plan.group)
     for flag, value, usual in (("preprocessing", plan.preprocessing, "stated"), ("model", plan.model, None)):
         require(
             value == usual, f"--{flag} {value} is for a model that is asked, and predictions were made; leave it out"
