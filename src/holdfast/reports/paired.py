@@ -18,13 +18,15 @@ from holdfast.reports.text import finite, percent, setting
 ROLE, BASELINE = "role", "baseline"
 """How findings.json marks the runs that others are compared with, under ``model``."""
 COMPARED = (AVERAGE, CONFLICTING)
+ROUNDING = 1e-9
+"""Differences closer than this are the same: far below what one image of a test set changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
     """Mean difference over the seeds that both have.
 
-    low, high: the 95 % interval of Student's t over these seeds; None for a single one.
+    low, high: the 95 % interval of Student's t over these seeds; None for a single one, or where all differ alike.
     n: the number of seeds.
     """
 
@@ -54,7 +56,7 @@ def difference(values: Sequence[float], baseline: Sequence[float]) -> Difference
     """
     gaps = [a - b for a, b in zip(values, baseline, strict=True)]
     mean = fmean(gaps)
-    if len(gaps) < 2:
+    if max(gaps) - min(gaps) < ROUNDING:  # no spread was seen, and none at all is not what that means
         return Difference(mean, None, None, len(gaps))
     from scipy.special import stdtrit  # type: ignore[import-untyped]  # comes with scikit-learn
 
@@ -114,7 +116,7 @@ def paired_table(arms: Sequence[Arm], baseline: Arm, *, extra: Mapping[str, Sequ
     note = (
         f"Mean ± sample standard deviation over seeds. Δ: mean difference to {baseline.label} over the seeds of both, "
         "with its 95 % interval (Student's t on the paired differences; each row for itself, not corrected for their "
-        "number)."
+        "number); none for a single seed, or where all differ alike."
     )
     return Table("Difference to the baseline", tuple(columns), tuple(rows), note)
 
