@@ -89,14 +89,20 @@ def test_parquet_gives_the_same(tmp_path: Path) -> None:
             "position": [2, 1, 0],
             "label": ["owl", "dog", "cat"],
             "note": ["x", "y", None],
+            "ward": [1.0, 2.5, float("nan")],
             **{name: LOGITS[[2, 1, 0], i].numpy() for i, name in enumerate(CLASSES)},
         }
     )
     parquet.write_table(table, tmp_path / "p.parquet")
-    found = read_predictions(tmp_path / "p.parquet", data=dataset())
+    found = read_predictions(tmp_path / "p.parquet", data=dataset(), groups=["ward"])
+    assert found.columns["ward"] == ("1", "2.5", "")
     assert torch.equal(found.predictions.logits, LOGITS[[2, 1, 0]])
     assert any("columns left out: note" in note for note in found.notes)
     assert any("covers 3 of 5 test images" in text for text in found.warnings)
+    texts = {name: [str(v).replace(".", ",") for v in LOGITS[[2, 1, 0], i].tolist()] for i, name in enumerate(CLASSES)}
+    parquet.write_table(pyarrow.table({"label": ["owl", "dog", "cat"], **texts}), tmp_path / "p.parquet")
+    with pytest.raises(HoldfastError, match="line 1: cat is '-?[0-9]*,[0-9]*'; scores must be numbers"):
+        read_predictions(tmp_path / "p.parquet")
     (tmp_path / "p.parquet").write_bytes(b"nothing")
     with pytest.raises(HoldfastError, match="as Parquet"):
         read_predictions(tmp_path / "p.parquet")
@@ -115,6 +121,12 @@ ROWS = scores(range(5))
         (["position", "cat", "dog"], [[0, 1, 2]], "has no column for owl; its numeric columns are cat, dog"),
         (["position", *CLASSES], [[0, 1, 2, 3], [1, 1, 2, "nan"]], "p.csv, line 3: owl is nan; scores must be"),
         (["position", *CLASSES], [[0, 1, 2, 3], [1, 1, 2, "x"]], "line 3: .*scores must be numbers"),
+        (
+            ["position", *CLASSES],
+            [[0, "0,5", "0,3", "0,2"]],
+            "p.csv, line 2: cat is '0,5'; scores must .* point",
+        ),
+        (["position", "age", "prob_cat", "prob_dog", "prob_owl"], [[0, 7, 1, "", 0]], "line 2: prob_dog is ''; scores"),
         (["position", *CLASSES], [[0, 1, 2, 3], [1, 1]], "line 3: 2 cells under 4 columns"),
         (["position", "prediction"], [[0, "cta"]], "line 2: unknown prediction 'cta'; did you mean 'cat'"),
         (["position", "prediction"], [[0, ""]], "line 2: no prediction"),

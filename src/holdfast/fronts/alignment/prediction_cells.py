@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from holdfast.data.printable import printable
+from holdfast.data.tables import cell_text
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.files import exists
 from holdfast.fronts.alignment.classes import ClassMap, simple, targets
@@ -26,13 +27,13 @@ IGNORED: Final = ("split", "confidence", "correct")
 @dataclass(frozen=True, eq=False)
 class Cells:
     """words: text cells by column. names: numeric columns; scores: (N, S) what they hold, NaN where that is no number.
-    lines: where each row stands. left_out: columns that are neither."""
+    lines: where each row stands. left_out: columns that are neither, and what the first row has there."""
 
     words: dict[str, list[str]]
     names: tuple[str, ...]
     scores: np.ndarray[Any, np.dtype[np.float32]]
     lines: Sequence[int]
-    left_out: tuple[str, ...]
+    left_out: dict[str, str]
 
 
 def read_cells(path: str | Path, *, extra: Sequence[str] = ()) -> Cells:
@@ -101,6 +102,7 @@ class _Columns:
 
     def __init__(self, path: Path, header: list[str], scores: list[int], extra: Sequence[str]) -> None:
         self.path, self.header, self.scores = path, header, scores
+        self.left: dict[str, str] = {}
         self.words: dict[int, list[str]] = {i: [] for i, name in enumerate(header) if _is_word(name, extra)}
         self.rows: list[np.ndarray[Any, np.dtype[np.float32]]] = []
         self.lines: list[int] = []
@@ -110,6 +112,8 @@ class _Columns:
             len(row) == len(self.header),
             f"{printable(self.path)}, line {line}: {len(row)} cells under {len(self.header)} columns; mend the row",
         )
+        if not self.lines:
+            self.left = {n: row[i] for i, n in enumerate(self.header) if i not in self.words and i not in self.scores}
         try:
             self.rows.append(np.array([row[i] for i in self.scores], dtype=np.float32))
         except ValueError:  # which columns have to hold numbers is not known here
@@ -120,14 +124,13 @@ class _Columns:
         self.lines.append(line)
 
     def cells(self) -> Cells:
-        left = [name for i, name in enumerate(self.header) if i not in self.words and i not in self.scores]
         scores = np.stack(self.rows) if self.rows else np.zeros((0, len(self.scores)), dtype=np.float32)
         return Cells(
             {self.header[i]: cells for i, cells in self.words.items()},
             tuple(self.header[i] for i in self.scores),
             scores,
             self.lines,
-            tuple(left),
+            self.left,
         )
 
 
@@ -142,16 +145,16 @@ def _read_parquet(path: Path, extra: Sequence[str]) -> Cells:
     except (OSError, ValueError) as error:  # pyarrow's errors are of these kinds
         raise HoldfastError(f"cannot read {printable(path)} as Parquet: {error}; write it again") from error
     header = _header(path, table.column_names, extra)
-    words, scores, left = {}, [], []
+    words, scores, left = {}, [], {}
     for name, column in zip(header, table.columns, strict=True):
         if _is_word(name, extra):
-            words[name] = ["" if cell is None else str(cell).strip() for cell in column.to_pylist()]
+            words[name] = [cell_text(cell) for cell in column.to_pylist()]
         elif name and (pyarrow.types.is_floating(column.type) or pyarrow.types.is_integer(column.type)):
             scores.append((name, column.to_numpy().astype(np.float32)))
         else:
-            left.append(name)
+            left[name] = cell_text(column[0].as_py()) if len(column) else ""
     matrix = np.stack([values for _, values in scores], 1) if scores else np.zeros((table.num_rows, 0), np.float32)
-    return Cells(words, tuple(n for n, _ in scores), matrix, range(1, table.num_rows + 1), tuple(left))
+    return Cells(words, tuple(n for n, _ in scores), matrix, range(1, table.num_rows + 1), left)
 
 
 def _header(path: Path, names: Sequence[str], extra: Sequence[str]) -> list[str]:

@@ -24,6 +24,9 @@ PREFIXES: Final = {
     None: "scores?",
 }
 """What may stand before the name of a class, by the kind of numbers it states."""
+NUMBERS_ONLY: Final = (
+    "scores must be numbers, with a point before decimals: NaN, infinity, text and empty cells are none"
+)
 NEAR_ONE: Final = 0.05
 """Rows of stated probabilities may sum so far from one, as many rounded ones do, before anything is said."""
 
@@ -113,6 +116,7 @@ def read_scores(
     if predicted is not None and not (family.places if by_number else family.named(map(str, wanted))):
         _note_others(cells.names, [], notes)
         return torch.nn.functional.one_hot(predicted, len(classes)).float(), None
+    _require_no_text(cells, family, list(map(str, wanted)), name)
     require(
         bool(family.places),
         f"{name} has neither a column 'prediction' nor one a class, such as {printable(classes[0])!r}",
@@ -163,10 +167,22 @@ def _joined(logits: Tensor, match: ClassMatch) -> Tensor:
     return torch.stack([part.logsumexp(1) if part.shape[1] > 1 else part[:, 0] for part in own], 1)
 
 
+def _require_no_text(cells: Cells, family: Family, wanted: Sequence[str], name: str) -> None:
+    """Refuse a column that is called as a class and whose first cell is no number."""
+    found = {simple(cls) for cls in family.places}
+    missing = [cls for cls in wanted if simple(cls) not in found]
+    text = score_columns(tuple(cells.left_out), missing)
+    for cls in text.named(missing):
+        column, cell = list(cells.left_out.items())[text.places[cls]]
+        raise HoldfastError(
+            f"{name}, line {cells.lines[0]}: {printable(column)} is {printable(cell)!r}; {NUMBERS_ONLY}"
+        )
+
+
 def _require_numbers(cells: Cells, chosen: Sequence[int], name: str) -> None:
     scores = torch.from_numpy(cells.scores)[:, chosen]
     bad = scores.isnan() | (scores == float("inf")) | (scores == float("-inf")).all(1, keepdim=True)
-    _refuse(bad, cells, chosen, name, "scores must be numbers: NaN, infinity, text and empty cells are none")
+    _refuse(bad, cells, chosen, name, NUMBERS_ONLY)
 
 
 def _require_kind(cells: Cells, used: Tensor, chosen: Sequence[int], kind: str, name: str) -> None:
