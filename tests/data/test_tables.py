@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from holdfast.data import Dataset, FileSplit, load
-from holdfast.data.tables import cell_text
+from holdfast.data.check import check
+from holdfast.data.tables import cell_text, read_columns
 from holdfast.errors import HoldfastError
 from tests.data.pictures import noise, write
 
@@ -121,6 +122,21 @@ def test_spaces_around_cells_case_of_columns_a_byte_order_mark_and_blank_lines_d
     assert data.classes == ("a", "b")
 
 
+def test_words_that_are_no_utf8_are_refused_and_listed(tmp_path: Path) -> None:
+    """A spreadsheet's Latin-1: Köln would become a group that nobody typed."""
+    paths = [write(tmp_path / f"{i}.png", noise(4, 4, seed=i)).name for i in range(4)]
+    rows = [f"{path},{'ab'[i % 2]},{'Köln' if i else 'Rom'},Süd" for i, path in enumerate(paths)]
+    table = tmp_path / "set.csv"
+    table.write_bytes("\n".join(["path,label,group,site", *rows]).encode("latin-1"))
+    message = "3 cells of column group are no UTF-8, the first at line 3; save the table as UTF-8"
+    with pytest.raises(HoldfastError, match=message):
+        load(table)
+    assert message in "\n".join(check(table).problems)
+    table.write_bytes(table.read_bytes().replace("Köln".encode("latin-1"), "Köln".encode()))
+    with pytest.raises(HoldfastError, match="set.csv: 4 cells of column site are no UTF-8, the first at line 2"):
+        read_columns(table, ["site"])
+
+
 def test_names_that_are_no_utf8_are_found(tmp_path: Path) -> None:
     rows = make_rows(tmp_path)
     rows[0]["path"] = os.fsdecode(b"images/caf\xe9.png")
@@ -172,7 +188,8 @@ def test_missing_columns_are_told_with_those_there(tmp_path: Path, kind: str) ->
     ("text", "message"),
     [
         ("", r"has no column 'path'; its columns are: none"),
-        ("path;label\na.png;1\n", r"its columns are: path;label"),
+        ("path;label\na.png;1\n", r"seems to have semicolons between its cells; save it with commas"),
+        ("path\tlabel\na.png\t1\n", "seems to have tabs between its cells; save it with commas"),
         ("path,label\n", r"there is no training sample"),
         ("path,label,label\na,b,c\n", r"the column 'label' more than once"),
         ("path,label\na,b.png,cat\n", r"1 rows have more cells than the header, the first at line 2"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,13 @@ import torch
 from holdfast.data.folders import SPLIT_FOLDERS, make_files
 from holdfast.data.listing import Listing
 from holdfast.data.printable import printable
-from holdfast.errors import HoldfastError, unknown
+from holdfast.errors import HoldfastError, require, unknown
 
 NEEDED = ("path", "label")
 OPTIONAL = ("group", "split")
 NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
+UNDECODED = re.compile("[\\udc80-\\udcff]")
+"""Bytes that are no UTF-8, as ``surrogateescape`` reads them."""
 SHOWN = 3
 """Missing files a message names."""
 
@@ -54,6 +56,7 @@ def read_columns(path: Path, names: Sequence[str]) -> dict[str, list[str]]:
     """Columns of a table by row, as text, "" where empty; upper and lower case are the same."""
     wanted = tuple(name.strip().lower() for name in names)
     table = _read_csv(path, wanted) if path.suffix.lower() == ".csv" else _read_parquet(path, wanted)
+    require(not table.problems, f"{printable(path)}: {'; '.join(table.problems)}")
     return {name: table.columns[w] for name, w in zip(names, wanted, strict=True)}
 
 
@@ -155,7 +158,9 @@ def _read_csv(path: Path, extra: Sequence[str] = (), needed: Sequence[str] = NEE
         # file names need not be UTF-8; surrogateescape hands their bytes through unharmed
         with path.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
             reader = csv.reader(file, strict=True)
-            header = _header(path, next(reader, []), (*needed, *extra))
+            names = next(reader, [])
+            check_commas(path, names)
+            header = _header(path, names, (*needed, *extra))
             columns: dict[str, list[str]] = {name: [] for name in header if name in (*NEEDED, *OPTIONAL, *extra)}
             lines = []
             long = []
@@ -172,13 +177,35 @@ def _read_csv(path: Path, extra: Sequence[str] = (), needed: Sequence[str] = NEE
         raise HoldfastError(f"{printable(path)}, line {reader.line_num}: {error}; mend the table") from error
     except OSError as error:
         raise HoldfastError(f"cannot read {printable(path)}: {error.strerror}") from error
-    problems: tuple[str, ...] = ()
+    problems = _garbled(columns, lines)
     if long:
-        problems = (
+        problems.append(
             f"{len(long)} rows have more cells than the header, the first at line {long[0]}; "
-            "put cells that contain commas in quotes",
+            "put cells that contain commas in quotes"
         )
-    return Table(columns, lines, problems=problems)
+    return Table(columns, lines, problems=tuple(problems))
+
+
+def check_commas(path: Path, names: Sequence[str]) -> None:
+    """Refuse a CSV file whose first line has its cells parted by something else, as many a spreadsheet writes it."""
+    for mark, word in ((";", "semicolons"), ("\t", "tabs")):
+        require(
+            len(names) != 1 or mark not in names[0],
+            f"{printable(path)} seems to have {word} between its cells; save it with commas",
+        )
+
+
+def _garbled(columns: Mapping[str, Sequence[str]], lines: Sequence[int]) -> list[str]:
+    """A problem for every column of words, not of file names, with bytes that are no UTF-8."""
+    problems = []
+    for name, cells in columns.items():
+        bad = [i for i, cell in enumerate(cells) if name != "path" and UNDECODED.search(cell)]
+        if bad:
+            problems.append(
+                f"{len(bad)} cells of column {name} are no UTF-8, the first at line {lines[bad[0]]}; "
+                "save the table as UTF-8"
+            )
+    return problems
 
 
 def _read_parquet(path: Path, extra: Sequence[str] = (), needed: Sequence[str] = NEEDED) -> Table:

@@ -133,6 +133,7 @@ ROWS = scores(range(5))
         (["position", "prediction", "label"], [[0, "cat", "dog"]], r"1 of 1 labels are not the data's.*line 2 \(dog"),
         (["position"], [[0]], "neither a column 'prediction' nor one a class, such as 'cat'"),
         (["position", "cat", "cat"], [[0, 1, 2]], "has the column cat more than once"),
+        (["position;cat;dog;owl"], [["0;1;2;3"]], "seems to have semicolons between its cells; save it with commas"),
         (["position", *CLASSES], [], "has no rows"),
         ([], [], "is empty; the first line must name the columns"),
     ],

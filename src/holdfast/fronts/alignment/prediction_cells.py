@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from holdfast.data.printable import printable
-from holdfast.data.tables import cell_text
+from holdfast.data.tables import cell_text, check_commas
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.files import exists
 from holdfast.fronts.alignment.classes import ClassMap, simple, targets
@@ -79,7 +79,9 @@ def _read_csv(path: Path, extra: Sequence[str]) -> Cells:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file, strict=True)
-            header = _header(path, next(reader, []), extra)
+            names = next(reader, [])
+            check_commas(path, names)
+            header = _header(path, names, extra)
             first = next((row for row in reader if row), [])
             numeric = [i for i, name in enumerate(header) if name and _is_number(first[i : i + 1])]
             columns = _Columns(path, header, [i for i in numeric if not _is_word(header[i], extra)], extra)
