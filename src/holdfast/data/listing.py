@@ -15,6 +15,8 @@ from holdfast.data.validate import find_problems, refuse
 
 SAMPLED = 256
 """Headers read to learn the size and channels of a set."""
+SIZES_DIFFER = "images differ in size"
+"""How the note begins that says what they are brought to."""
 FALLBACK_SIZE = 224
 """Side of the images of a set whose own sizes differ: what most pretrained networks take."""
 
@@ -85,7 +87,7 @@ def common_shape(paths: Paths, image_size: int | None) -> tuple[tuple[int, int],
         return next(iter(sizes)), channels, []
     (low_h, low_w), (high_h, high_w) = min(sizes), max(sizes)
     note = (
-        f"images differ in size (from {low_w}x{low_h} to {high_w}x{high_h} among {count} looked at); "
+        f"{SIZES_DIFFER} (from {low_w}x{low_h} to {high_w}x{high_h} among {count} looked at); "
         f"all are brought to {FALLBACK_SIZE}x{FALLBACK_SIZE}; image_size chooses another"
     )
     return (FALLBACK_SIZE, FALLBACK_SIZE), channels, [note]

@@ -13,6 +13,7 @@ import torch
 from holdfast.cli import main
 from holdfast.data import load
 from holdfast.reports import read_findings
+from tests.data.pictures import noise, write
 from tests.experiment.audit.nearest import MODEL, QUICK, answers
 
 
@@ -84,3 +85,33 @@ def test_fronts_that_need_gradients_say_so_where_there_are_none(folder: Path) ->
     for name in ("attacks", "saliency", "curvature"):
         assert states[name][0] == "not applicable"
         assert "no gradients reach the images" in states[name][1]
+
+
+def test_the_size_images_are_read_at_is_said_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run's own size, and not the one that files of different sizes would have been brought to without it."""
+    for i in range(12):
+        side = 8 + 4 * (i % 3)
+        write(Path("photos", ("train", "test")[i // 8], "ab"[i % 2], f"{i}.png"), noise(side, side, seed=i))
+    train = [
+        "train",
+        "--data",
+        "photos",
+        "--image-size",
+        "10",
+        "--model",
+        "convnet",
+        "--epochs",
+        "1",
+        "--device",
+        "cpu",
+    ]
+    assert main([*train, "--workers", "0", "--quiet", "--out", "run"]) == 0
+    capsys.readouterr()
+    audit = ["audit", "run", "--data", "photos", "--device", "cpu", "--workers", "0", "--only", "clean"]
+    assert main([*audit, "--out", "out"]) == 0
+    said = "".join(capsys.readouterr())
+    assert said.count("images are read at 10x10") == 1
+    assert "224" not in said
+    assert read_findings("out/findings.json").data["shape"] == [3, 10, 10]
+    assert main([*audit, "--image-size", "12", "--out", "other"]) == 0
+    assert "images are read at" not in "".join(capsys.readouterr())

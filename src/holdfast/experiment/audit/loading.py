@@ -42,15 +42,13 @@ Sets = Callable[[int | None, Terms], Dataset]
 """The data at an image size, loaded once for all models that share it."""
 
 
-def opener(plan: Plan, note: Note) -> Sets:
-    """Sets as they are asked for, with what their readers have to say."""
+def opener(plan: Plan) -> Sets:
+    """Sets as they are asked for."""
     sets: dict[tuple[int | None, Terms], Dataset] = {}
 
     def open_set(size: int | None, terms: Terms) -> Dataset:
         if (size, terms) not in sets:
-            found = sets[size, terms] = load_as(terms, plan, size)
-            for text in found.notes:
-                note(f"data: {text}")
+            sets[size, terms] = load_as(terms, plan, size)
         return sets[size, terms]
 
     return open_set

@@ -16,6 +16,7 @@ from torch import Tensor
 from holdfast.data import Dataset
 from holdfast.data.hashing import hash_data
 from holdfast.data.heaps import brought_to
+from holdfast.data.listing import SIZES_DIFFER
 from holdfast.data.splits import FileSplit
 from holdfast.errors import require
 from holdfast.experiment.audit.columns import FILES, OWN, Columns, columns_of
@@ -68,10 +69,17 @@ def open_all(specs: Sequence[str], plan: Plan, device: torch.device, note: Note)
         bool(specs), "no model was given; try: holdfast audit timm:resnet18.a1_in1k --data DATA, or --predictions FILE"
     )
     require(plan.data is not None, "no data was given; name it with --data")
-    open_set = opener(plan, note)
+    open_set = opener(plan)
     terms = terms_of_all(specs, plan, open_set, note)
+    said: set[str] = set()
+
+    def once(text: str) -> None:  # models that share data share its notes
+        if text not in said:
+            said.add(text)
+            note(text)
+
     return [
-        _open(spec, name, own, plan, device, open_set, note)
+        _open(spec, name, own, plan, device, open_set, once)
         for spec, name, own in zip(specs, names_of(specs), terms, strict=True)
     ]
 
@@ -94,6 +102,8 @@ def _open(spec: str, name: str, terms: Terms, plan: Plan, device: torch.device, 
             tall, wide = fitted.shape[1:]
             note(f"{name}: images are read at {tall}x{wide}, as in the model's own evaluation; --image-size chooses")
             data, opened = fitted, opened_on(fitted)
+    for text in data.notes:
+        note(f"data: {text}")
     aligned = _align(opened, data, plan, name, note)
     for text in aligned.notes:
         note(f"{name}: {text}")
@@ -144,7 +154,8 @@ def _at_own_size(opened: Opened, data: Dataset) -> Dataset:
         None if split is None else brought_to(split, size) for split in (data.train, data.val, data.test)
     )
     assert train is not None
-    return replace(data, train=train, val=val, test=test)
+    notes = tuple(text for text in data.notes if not text.startswith(SIZES_DIFFER))  # it names the size before this one
+    return replace(data, train=train, val=val, test=test, notes=notes)
 
 
 def _align(opened: Opened, data: Dataset, plan: Plan, name: str, note: Note) -> Aligned:
