@@ -9,16 +9,18 @@ from rich.console import Console, RenderableType
 
 from holdfast.reports import RunFiles, comparison_table, findings_table
 from holdfast.reports.html import render
+from holdfast.reports.paired import paired_console
+from holdfast.reports.summary import arms
 from tests.reports.fake_runs import finding
 from tests.reports.page import Page
 
 Make = Callable[..., RunFiles]
 
 
-def printed(table: RenderableType, *, encoding: str = "utf-8", terminal: bool = False) -> str:
+def printed(table: RenderableType, *, encoding: str = "utf-8", terminal: bool = False, width: int = 160) -> str:
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding=encoding, newline="")
-    Console(file=file, width=160, force_terminal=terminal, color_system="standard" if terminal else None).print(table)
+    Console(file=file, width=width, force_terminal=terminal, color_system="standard" if terminal else None).print(table)
     file.flush()
     return raw.getvalue().decode(encoding)
 
@@ -37,6 +39,13 @@ def test_the_findings_equal_the_page(runs: list[RunFiles]) -> None:
     in_terminal = rows(printed(findings_table(runs[0].findings)))
     for row in Page(render(runs)).tables["Findings of erm-0 (erm)"]:
         assert [cell.text.replace("–", "-") for cell in row] in in_terminal
+
+
+def test_a_narrow_terminal_cuts_nothing_off(runs: list[RunFiles]) -> None:
+    for table in (comparison_table(runs), findings_table(runs[0].findings), paired_console(arms(runs), arms(runs)[0])):
+        for width in (80, 50):
+            narrow, wide = (sorted("".join(printed(table, width=w).split()).replace("─", "")) for w in (width, 200))
+            assert narrow == wide
 
 
 def test_markup_and_escapes_in_names_do_nothing() -> None:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, UseAppendAction, arg
 
-from holdfast.cli.common import narrate, parse, require_data, say
+from holdfast.cli.common import console, narrate, parse, require_data, say
 from holdfast.errors import HoldfastError, require
 from holdfast.settings.hints import Several, Unset, default_hint
 
@@ -95,8 +95,6 @@ OWN = ("spec", "set", "out", "json", "quiet", "fail_under", "fail_on", "max_drop
 
 LONGEST = 100
 """Letters of a name that the default folder is called by: file systems take about 255."""
-WIDE = 160
-"""Columns of the table where there is no terminal that says its own."""
 
 
 def audit(words: list[str]) -> int:
@@ -141,8 +139,6 @@ def _check(options: AuditOptions) -> None:
 
 
 def _print(files: Any, out: Path, *, as_json: bool) -> None:
-    from rich.console import Console
-
     from holdfast.reports.console import rich_table
     from holdfast.reports.overview import gates, overview, verdict
 
@@ -150,13 +146,11 @@ def _print(files: Any, out: Path, *, as_json: bool) -> None:
         found = [(folder / "findings.json").read_text(encoding="utf-8") for folder in _folders(files, out)]
         print(found[0] if len(found) == 1 else "[" + ",\n".join(found) + "]", end="")
         return
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=WIDE)
+    terminal = console()
     for file in files:
         for block in (overview(file), gates(file)):
             if block is not None:
-                console.print(rich_table(block))
+                terminal.print(rich_table(block))
         say(verdict(file))
     say(f"report: {out / 'report.html'}")
 

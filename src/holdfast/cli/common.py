@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tyro
 from tyro.conf import FlagCreatePairsOff
@@ -15,8 +15,13 @@ from holdfast.cli.terminal import may_colour
 from holdfast.errors import HoldfastError, unknown
 from holdfast.files import exists
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 KEPT = "\n\u200c\u200d"
 """Line breaks, and joiners that letters and emoji need."""
+WIDE = 160
+"""Columns of a table where there is no terminal that says its own."""
 
 
 def parse(
@@ -79,6 +84,14 @@ def require_data(name: str) -> None:
 
     if name not in DATA_NAMES and not exists(Path(os.path.expanduser(name))):
         raise unknown("data set (and no such file or folder)", name, DATA_NAMES)
+
+
+def console() -> Console:
+    """Where tables go: as wide as the terminal, or as COLUMNS says; wide where neither says anything."""
+    from rich.console import Console
+
+    found = Console()
+    return found if found.is_terminal or "COLUMNS" in os.environ else Console(width=WIDE)
 
 
 def say(text: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from tyro.conf import UseAppendAction
 
-from holdfast.cli.common import narrate, parse, peek, require_data, say
+from holdfast.cli.common import console, narrate, parse, peek, require_data, say
 from holdfast.cli.train import parse_train
 from holdfast.errors import require
 from holdfast.settings import TrainSettings
@@ -50,8 +50,6 @@ class CompareOptions:
 
 def compare(words: list[str]) -> int:
     """Train methods or settings over seeds and compare them with a baseline, in one report."""
-    from rich.console import Console
-
     plan, options, seeds = plan_comparison(words)
     if options.plan:
         for cell in plan.cells:
@@ -81,7 +79,7 @@ def compare(words: list[str]) -> int:
         scores = {label: Spread(values, len(values)) for label, values in chosen.scores.items()}
         best = max(spread.mean or 0.0 for spread in scores.values())
         extra[f"{chosen.rule}, %"] = [spread_cell(scores.get(arm.label), best) for arm in done.arms]
-    Console().print(paired_console(done.arms, done.baseline, extra=extra))
+    console().print(paired_console(done.arms, done.baseline, extra=extra))
     for name, reason in done.failed.items():
         narrate(f"{name} failed: {reason}")
     say(done.why)
@@ -95,7 +93,7 @@ def plan_comparison(words: list[str]) -> tuple[Plan, CompareOptions, int]:
     options, rest = parse(CompareOptions, words, "compare", about, return_unknown_args=True)
     rest = [*rest, "--out", options.out]
     recipes = _recipes(options, rest)
-    base, shared = parse_train(rest)
+    base, shared = parse_train(rest, called="compare")
     options = replace(options, plan=options.plan or shared.print_config)
     study: dict[str, Any] = {}
     if options.study is not None:
@@ -122,7 +120,10 @@ def _recipes(options: CompareOptions, rest: list[str]) -> dict[str, TrainSetting
 
     require(peek(rest, "--recipe") is None, "give --recipe or --recipes, not both")
     names = find_recipes(options.recipes)
-    return {label: parse_train(["--recipe", name, *rest])[0] for label, name in zip(_labels(names), names, strict=True)}
+    return {
+        label: parse_train(["--recipe", name, *rest], called="compare")[0]
+        for label, name in zip(_labels(names), names, strict=True)
+    }
 
 
 def _labels(names: Sequence[str]) -> list[str]:

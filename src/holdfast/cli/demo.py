@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.cli.common import parse, say
+from holdfast.cli.common import console, parse, say
 from holdfast.settings.hints import Unset
 
 
@@ -25,8 +25,6 @@ class DemoOptions:
 
 def demo(words: list[str]) -> int:
     """Show a shortcut in embedded data and what each method makes of it, in minutes."""
-    from rich.console import Console
-
     options: DemoOptions = parse(DemoOptions, words, "demo", demo.__doc__)
     from holdfast.experiment.demo import demo as run_demo
     from holdfast.reports import comparison_table
@@ -35,6 +33,6 @@ def demo(words: list[str]) -> int:
     runs = run_demo(
         Path(options.out), seeds=options.seeds, epochs=options.epochs, progress=make_progress(not options.quiet)
     )
-    Console().print(comparison_table(runs))
+    console().print(comparison_table(runs))
     say(f"report: {Path(options.out) / 'report.html'}")
     return 0

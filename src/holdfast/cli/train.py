@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from tyro.conf import OmitArgPrefixes, arg
 
-from holdfast.cli.common import narrate, parse, peek, require_data, say
+from holdfast.cli.common import console, narrate, parse, peek, require_data, say
 from holdfast.errors import require
 from holdfast.files import exists
 from holdfast.settings import AscentSettings, MethodSettings, TrainSettings, build, flatten, layered, read_yaml
@@ -38,8 +38,6 @@ class RunOptions:
 
 def train(words: list[str]) -> int:
     """Train a model, measure it on the test set, write a run folder with a report."""
-    from rich.console import Console
-
     settings, options = parse_train(words)
     if options.print_config:
         import yaml
@@ -59,7 +57,7 @@ def train(words: list[str]) -> int:
     progress = make_progress(not options.quiet)
     files = run(settings, out, resume=options.resume, overwrite=options.overwrite, progress=progress)
     measured = [f for f in files.findings if f.n or "reason" not in f.evidence]  # not what the data has nothing of
-    Console().print(findings_table(measured))
+    console().print(findings_table(measured))
     if settings.loop.select == "oracle-test":
         say("the epoch was chosen on the test set (--select oracle-test): these numbers are no result")
     say(f"report: {Path(out) / 'report.html'}")
@@ -77,8 +75,8 @@ def _check_resume(out: str, words: list[str]) -> None:
     narrate(f"no run in {out} yet; starting one")
 
 
-def parse_train(words: list[str]) -> tuple[TrainSettings, RunOptions]:
-    """Settings from flags, over a YAML file, over a recipe, over the defaults."""
+def parse_train(words: list[str], *, called: str = "train") -> tuple[TrainSettings, RunOptions]:
+    """Settings from flags, over a YAML file, over a recipe, over the defaults. called: the command."""
     from holdfast.experiment.recipes import read_recipe
 
     layers: list[dict[str, Any]] = []
@@ -114,7 +112,7 @@ def parse_train(words: list[str]) -> tuple[TrainSettings, RunOptions]:
         ],
         frozen=True,
     )
-    parsed = parse(command, words, "train", train.__doc__, negatable=True)
+    parsed = parse(command, words, called, train.__doc__, negatable=True)
     groups = {f.name: getattr(parsed, f.name) for f in _groups()}
     return replace(base, method=parsed.method, ascent=parsed.ascent, **groups), parsed.run
 

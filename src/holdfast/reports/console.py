@@ -31,7 +31,8 @@ def rich_table(table: Table) -> RichTable:
     caption = Text(plain(table.note), style="dim") if table.note else None
     rich = RichTable(title=Text(plain(table.caption)), caption=caption, box=box.SIMPLE_HEAD)
     for column in table.columns:
-        rich.add_column(Text(plain(column.title)), justify="right" if column.numeric else "left")
+        # fold: where a word is wider than its column, it goes on below rather than being cut off
+        rich.add_column(Text(plain(column.title)), justify="right" if column.numeric else "left", overflow="fold")
     for row in table.rows:
         rich.add_row(*(Text(plain(cell.text or "-"), style="bold" if cell.strong else "") for cell in row))
     return rich

@@ -126,7 +126,8 @@ def paired_console(
 ) -> RichTable:
     """The same for a terminal."""
     table = rich_table(paired_table(arms, baseline, extra=extra))
-    table.columns[0].no_wrap, table.columns[0].overflow = True, "fold"
+    table.columns[0].no_wrap = True
+    table.collapse_padding, table.pad_edge, table.show_edge = True, False, False  # seven columns in eighty letters
     return table
 
 
