@@ -101,6 +101,19 @@ def test_of_several_columns_the_lowest_share_stands_with_the_gap_of_its_own_colu
     assert sentence(stands((FOUND[0], *columns))).endswith("drops 38.5 points against the shortcut (ward)")
 
 
+def test_a_failed_gate_stands_with_the_column_it_failed_in() -> None:
+    """On the low end that need not be the column of the lowest value."""
+    columns = (
+        Finding("groups", "worst-group", 0.69, 200, 0.62, 0.77, {"column": "site"}, evidence={"cell": {"site": "n"}}),
+        Finding("groups", "worst-group", 0.7, 20, 0.36, 0.75, {"column": "ward"}, evidence={"cell": {"ward": "x"}}),
+    )
+    low = {**gate("worst-group", 0.6, 0.7, False), "fail_on": "low", "column": "ward"}
+    found = {s.name: s for s in stands((FOUND[0], *columns), (low,))}["worst-group"]
+    assert (found.value, found.low, found.detail, found.passed) == (0.7, 0.36, "ward x", False)
+    held = {s.name: s for s in stands((FOUND[0], *columns), ({**low, "passed": True},))}["worst-group"]
+    assert (held.value, held.detail, held.passed) == (0.69, "site n", True)
+
+
 def test_the_sentence_starts_with_the_greatest_drop_and_ends_with_what_is_too_low() -> None:
     assert sentence(stands(FOUND, GATES)) == (
         "90.0 % right on 1,000 images; drops 83.0 points under attack (8/255), 60.0 in the worst group (site north), "

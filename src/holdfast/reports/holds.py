@@ -62,10 +62,12 @@ class Stand:
 def stands(findings: Sequence[Finding], gates: Sequence[Mapping[str, Any]] = ()) -> tuple[Stand, ...]:
     """The clean accuracy first, then the fronts in reading order, then what else was demanded."""
     clean = _of(_one(findings, "clean", "accuracy", {}), "clean", "as it is")
+    demands = [g for g in gates if g.get("kind") == "fail-under" and finite(g.get("threshold")) is not None]
+    failed = {g.get("measure"): g.get("column") for g in demands if not g["passed"]}
     made = [
         clean,
-        _against_shortcut(findings),
-        _below(_worst(findings), clean),
+        _against_shortcut(_in(failed.get("conflicting"), findings)),
+        _below(_worst(_in(failed.get("worst-group"), findings)), clean),
         _slice(findings),
         _corrupted(findings),
         _attacked(findings),
@@ -73,7 +75,6 @@ def stands(findings: Sequence[Finding], gates: Sequence[Mapping[str, Any]] = ())
     ]
     found = [stand for stand in made if stand is not None]
     known = {stand.name for stand in found}
-    demands = [g for g in gates if g.get("kind") == "fail-under" and finite(g.get("threshold")) is not None]
     found += [stand for g in demands if g.get("measure") not in known and (stand := _demanded(g)) is not None]
     return tuple(_judged(stand, demands) for stand in {s.name: s for s in found}.values())
 
@@ -131,6 +132,11 @@ def _one(findings: Iterable[Finding], front: str, name: str, where: Mapping[str,
         and finite(f.value) is not None
     ]
     return min(own, key=lambda f: f.value or 0.0, default=None)
+
+
+def _in(column: str | None, findings: Sequence[Finding]) -> Sequence[Finding]:
+    """The findings of the column that a gate failed in, where it did: it need not be that of the lowest value."""
+    return findings if column is None else [f for f in findings if f.where.get("column") == column]
 
 
 def _same(findings: Iterable[Finding], front: str, name: str, where: Mapping[str, str]) -> Finding | None:

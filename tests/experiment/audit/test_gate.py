@@ -67,7 +67,7 @@ def test_a_gate_on_the_low_end_must_hold_in_every_column() -> None:
     ward = Finding("groups", "worst-group", 0.695, 20, 0.359, 0.749, {"column": "ward"})
     for columns in ((ward,), (site, ward), (ward, site)):
         made = verdict("worst-group=0.6", *columns, fail_on="low")
-        assert (made["passed"], made["value"], made["low"]) == (False, 0.695, 0.359)
+        assert (made["passed"], made["column"], made["value"], made["low"]) == (False, "ward", 0.695, 0.359)
         assert made["reason"] == "lower end of the interval 0.3590 is under 0.6 in column ward"
     assert verdict("worst-group=0.6", site, ward)["passed"]
     bare = Finding("groups", "worst-group", 0.9, 1, None, None, {"column": "bed"})

@@ -148,6 +148,7 @@ def judge(
     column, number = max(numbers.items(), key=lambda named: _short(gate, named[1], fail_on))
     short = _short(gate, number, fail_on)
     reason = "" if short <= EXACT else _failed(gate, number, fail_on, f" in column {column}" if column else "")
+    made |= {"column": column} if column else {}
     return {**made, **vars(number), "passed": not reason, "reason": reason}
 
 
