@@ -15,6 +15,10 @@ import pytest
 import yaml
 
 from holdfast.cli import COMMANDS, main, parse_train
+from holdfast.errors import HoldfastError
+from holdfast.experiment.compare import compare
+from holdfast.train import fit
+from tests.conftest import make_data
 
 QUICK = ["--data", "digits", "--device", "cpu", "--epochs", "1", "--quiet"]
 
@@ -44,6 +48,39 @@ def test_a_runs_own_settings_repeat_it(tmp_path: Path) -> None:
     assert main(["train", *QUICK, "--lr", "0.02", "--seed", "3", "--out", str(first)]) == 0
     assert main(["train", "--config", str(first / "run.yaml"), "--quiet", "--out", str(again)]) == 0
     assert (first / "model.safetensors").read_bytes() == (again / "model.safetensors").read_bytes()
+
+
+def test_a_run_of_what_was_in_memory_is_not_repeated_on_something_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from torch import nn
+
+    own, digits = nn.Sequential(nn.Flatten(), nn.Linear(64, 3)), ["--data", "digits"]
+    fit(make_data(), model=own, out=tmp_path / "own", epochs=1, device="cpu")
+    fit(make_data(), out=tmp_path / "named", epochs=1, device="cpu")
+    words = ["--quiet", "--out", str(tmp_path / "again")]
+    for command in ("train", "compare"):
+        for run, given, message in (
+            (
+                "own",
+                [],
+                "a set in memory (bars) and a module of its own (Sequential), which settings do not hold; name",
+            ),
+            ("own", digits, "run.yaml is of a run with a module of its own (Sequential), which settings do not hold"),
+            ("own", ["--model", "convnet"], "a set in memory (bars), which settings do not hold; name one with --data"),
+            ("named", [], "a set in memory (bars)"),
+            ("named", ["--recipe", "erm/coloured-digits"], "a set in memory (bars)"),  # the file wins over the recipe
+        ):
+            assert main([command, "--config", str(tmp_path / run / "run.yaml"), *given, *words]) == 2
+            assert message in " ".join(said(capsys)[1].split())
+    assert not (tmp_path / "again").exists()
+    with pytest.raises(HoldfastError, match="name one with --data"):
+        compare(config=tmp_path / "named" / "run.yaml", out=tmp_path / "again")
+    settings, _ = parse_train(["--config", str(tmp_path / "own" / "run.yaml"), *digits, "--model=cifar-vgg16"])
+    assert (settings.data.name, settings.model.name, settings.loop.epochs) == ("digits", "cifar-vgg16", 1)
+    assert main(["train", "--config", str(tmp_path / "named" / "run.yaml"), *digits, *words]) == 0
+    assert main(["train", "--resume", "--out", str(tmp_path / "own")]) == 2
+    assert "started with a module of its own, Sequential; continue it with that" in said(capsys)[1]
 
 
 def test_a_restartable_command_says_whether_it_starts_or_goes_on(

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from torch import nn
 
 from holdfast.errors import HoldfastError
 from holdfast.reports import RunFiles, read_runs
+from holdfast.reports.html import render
+from holdfast.reports.summary import arms
+from holdfast.train import fit
+from tests.conftest import make_data
 from tests.reports.fake_runs import write_run, write_runs
 
 
@@ -20,6 +26,22 @@ def test_a_finished_run(run_folder: Path) -> None:
     assert [record["epoch"] for record in run.metrics] == list(range(1, 31))
     assert run.model["name"] == "convnet"
     assert len(run.findings) == 21
+
+
+def test_what_was_handed_over_in_python_is_called_what_it_is(tmp_path: Path) -> None:
+    own = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
+    fit(make_data(), model=own, out=tmp_path / "own", epochs=1, device="cpu")
+    fit(replace(make_data(), name="other"), model="convnet", out=tmp_path / "other", epochs=1, device="cpu")
+    runs = [RunFiles.read(tmp_path / name) for name in ("own", "other")]
+    assert [run.settings["data"] for run in runs] == ["bars (in memory)", "other (in memory)"]
+    assert [run.settings["model"] for run in runs] == ["Sequential (own module)", "convnet"]
+    assert "conflict" not in runs[0].settings  # how a set is made that was not used
+    assert ["pretrained" in run.settings for run in runs] == [False, True]
+    assert len(arms(runs)) == 2
+    page = render(runs[:1])
+    assert "<title>erm on bars (in memory)" in page
+    assert "coloured-digits" not in page
+    assert "convnet" not in page
 
 
 def test_a_run_is_named_after_its_folder_from_inside_it(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

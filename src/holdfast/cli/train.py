@@ -11,7 +11,16 @@ from tyro.conf import OmitArgPrefixes, arg
 from holdfast.cli.common import console, narrate, parse, peek, require_data, say
 from holdfast.errors import require
 from holdfast.files import exists
-from holdfast.settings import AscentSettings, MethodSettings, TrainSettings, build, flatten, layered, read_yaml
+from holdfast.settings import (
+    AscentSettings,
+    MethodSettings,
+    TrainSettings,
+    build,
+    flatten,
+    layered,
+    read_config,
+    read_yaml,
+)
 from holdfast.settings.hints import Unset
 
 
@@ -29,7 +38,7 @@ class RunOptions:
     recipe: Unset[str] = None
     """Named settings ('holdfast list recipes')."""
     config: Unset[str] = None
-    """A YAML file of settings; any run.yaml repeats its run."""
+    """A YAML file of settings; a run.yaml repeats its run."""
     print_config: bool = False
     """Print the resolved settings as YAML and stop."""
     quiet: bool = False
@@ -86,7 +95,7 @@ def parse_train(words: list[str], *, called: str = "train") -> tuple[TrainSettin
     if recipe := peek(words, "--recipe"):
         layers.append(read_recipe(recipe))
     if config := peek(words, "--config"):
-        layers.append(read_yaml(Path(config)))
+        layers.append(read_config(Path(config), [kind for kind in ("data", "model") if peek(words, f"--{kind}")]))
     if data := peek(words, "--data"):
         layers.append({"data": data})
     base = build(TrainSettings, layered(*layers))

@@ -30,7 +30,7 @@ from holdfast.reports import RunFiles, read_runs, write_findings, write_report
 from holdfast.reports.paired import BASELINE, COMPARED, ROLE, against
 from holdfast.reports.runfiles import COMPARISON, is_run
 from holdfast.reports.summary import Arm
-from holdfast.settings import DataSettings, TrainSettings, build, layered, read_yaml
+from holdfast.settings import DataSettings, TrainSettings, build, layered, read_config
 from holdfast.settings.study import Axes, Cell, Plan, make_plan
 from holdfast.train.api import fingerprint, load_data, prepare, resolve_device
 from holdfast.train.divergence import Diverged
@@ -92,7 +92,9 @@ def compare(
     The base settings are keyword arguments with the names of ``holdfast train``'s flags, over the file ``config``,
     over ``recipe``. What is not given is taken from ``study``.
     """
-    values = layered(read_recipe(recipe) if recipe else {}, read_yaml(Path(config)) if config else {}, settings)
+    values = layered(
+        read_recipe(recipe) if recipe else {}, read_config(Path(config), settings) if config else {}, settings
+    )
     named = read_study(study) if study else {}
     plan = make_plan(
         build(TrainSettings, values),

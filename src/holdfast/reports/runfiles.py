@@ -14,6 +14,7 @@ import yaml
 from holdfast.errors import HoldfastError
 from holdfast.files import reading
 from holdfast.reports.findings import FindingsFile, read_findings
+from holdfast.settings import BUILDING, READING
 from holdfast.types import Finding
 
 METRICS = "metrics.jsonl"
@@ -26,7 +27,7 @@ class RunFiles:
     """One run. What has not been written yet is empty.
 
     name: the folder's name; of an audit, the model's.
-    settings: run.yaml without its environment.
+    settings: run.yaml without its environment; what was handed over in Python under its own name.
     environment: versions, device and command; of an audit, what its findings say of them.
     metrics: one mapping an epoch.
     model, data: what the findings say of the model and the data.
@@ -66,6 +67,8 @@ class RunFiles:
             raise HoldfastError(f"{folder} is no run folder: it holds none of {', '.join(FILES)}")
         settings = _read_settings(folder / "run.yaml")
         environment = settings.pop("environment", None)
+        if isinstance(environment, dict):
+            settings = _as_handed_over(settings, environment)
         found = FindingsFile((), {}, {})
         if (folder / "findings.json").exists():
             found = read_findings(folder / "findings.json")
@@ -130,6 +133,19 @@ def _read_settings(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise HoldfastError(f"{path} must be a mapping of settings, got {type(content).__name__}")
     return {str(key): value for key, value in content.items()}
+
+
+def _as_handed_over(settings: dict[str, Any], environment: Mapping[str, Any]) -> dict[str, Any]:
+    """A set or module from Python by its own name, without the settings of the one that was not used.
+
+    >>> _as_handed_over({"data": "digits", "val": 0.1, "lr": 0.05}, {"own_data": "mine"})
+    {'data': 'mine (in memory)', 'lr': 0.05}
+    """
+    for kind, words, unused in (("data", "in memory", READING), ("model", "own module", BUILDING)):
+        if own := environment.get(f"own_{kind}"):
+            settings = {key: value for key, value in settings.items() if key not in unused}
+            settings[kind] = f"{own} ({words})"
+    return settings
 
 
 def read_metrics(path: Path) -> tuple[Mapping[str, Any], ...]:

@@ -6,10 +6,12 @@ answer without importing torch (docs/decisions/0002-settings-apart.md).
 
 from holdfast.settings.ascents import AscentSettings
 from holdfast.settings.choice import Choice
-from holdfast.settings.files import layered, read_yaml
+from holdfast.settings.files import layered, read_config, read_yaml
 from holdfast.settings.loader import build, flatten
 from holdfast.settings.methods import MethodSettings
 from holdfast.settings.training import (
+    BUILDING,
+    READING,
     AugmentSettings,
     DataSettings,
     LoopSettings,
@@ -20,6 +22,8 @@ from holdfast.settings.training import (
 )
 
 __all__ = [
+    "BUILDING",
+    "READING",
     "AscentSettings",
     "AugmentSettings",
     "Choice",
@@ -33,5 +37,6 @@ __all__ = [
     "build",
     "flatten",
     "layered",
+    "read_config",
     "read_yaml",
 ]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, require
 from holdfast.settings.names import CONFLICT, takes_conflict
 from holdfast.settings.training import DataSettings
 
@@ -27,6 +27,27 @@ class _Loader(yaml.SafeLoader):
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """Flat settings values from a file. ``environment``, which a run records there, is not a setting."""
+    return _read(path)[0]
+
+
+def read_config(path: Path, given: Container[str]) -> dict[str, Any]:
+    """The same, to train with. What was handed to a run in Python is in no file, and must be among what is given."""
+    values, environment = _read(path)
+    gone = {
+        kind: f"{what} ({environment[f'own_{kind}']})"
+        for kind, what in (("data", "a set in memory"), ("model", "a module of its own"))
+        if f"own_{kind}" in environment and kind not in given
+    }
+    require(
+        not gone,
+        f"{path} is of a run with {' and '.join(gone.values())}, which settings do not hold; name "
+        f"{'one' if len(gone) == 1 else 'others'} with {' and '.join(f'--{kind}' for kind in gone)}",
+    )
+    return values
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(settings, environment) of a file."""
     try:
         values = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
     except OSError as error:
@@ -43,11 +64,12 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         got = "nothing" if values is None else f"{values!r:.40}"
         raise HoldfastError(f"{path} must hold settings as 'key: value' lines, got {got}")
-    recorded = values.pop("environment", None) is not None
+    environment = values.pop("environment", None)
     # Earlier versions wrote a conflict of 0.05, or what was given, for data that cannot use it.
-    if not takes_conflict(values.get("data", DataSettings.name)) and (recorded or values.get("conflict") == CONFLICT):
+    untold = environment is not None or values.get("conflict") == CONFLICT
+    if untold and not takes_conflict(values.get("data", DataSettings.name)):
         values.pop("conflict", None)
-    return values
+    return values, environment if isinstance(environment, dict) else {}
 
 
 def layered(*layers: Mapping[str, Any]) -> dict[str, Any]:

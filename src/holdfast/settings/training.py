@@ -22,6 +22,12 @@ DEFAULT_LR = {"sgd": 0.05, "adam": 1e-3, "adamw": 1e-3}
 """The learning rate an optimiser gets when none is given."""
 
 
+READING = ("root", "image_size", "val", "conflict", "names", "label", "group", "data_seed", "labels", "unlabeled")
+"""Settings that say how data is read; a set in memory is taken as it is."""
+BUILDING = ("pretrained", "weights", "pretrain", "pretrain_for")
+"""Settings that say how a network is built; a module of the caller's is taken as it is."""
+
+
 @dataclass(frozen=True)
 class DataSettings:
     """What to train on."""

@@ -22,7 +22,7 @@ from holdfast.methods import Context, Method
 from holdfast.models import Built, ModelCard, save_model
 from holdfast.models.normalise import numbers
 from holdfast.rng import derive
-from holdfast.settings import MethodSettings, TrainSettings, build
+from holdfast.settings import READING, MethodSettings, TrainSettings, build
 from holdfast.train.engine import Trainer
 from holdfast.train.folder import RunFolder, claim
 from holdfast.train.network import check_module, model_factory
@@ -43,10 +43,6 @@ class FitResult:
     history: tuple[Mapping[str, Any], ...]
     out: Path | None
     method: Method
-
-
-READING = ("root", "image_size", "val", "conflict", "names", "label", "group", "data_seed", "labels", "unlabeled")
-"""Settings that say how data is read."""
 
 
 def fit(

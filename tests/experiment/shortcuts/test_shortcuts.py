@@ -8,6 +8,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -172,7 +173,26 @@ def test_a_run_brings_its_network_and_its_model(tmp_path: Path) -> None:
     with pytest.raises(HoldfastError, match="image_size 16 is for data that is loaded here.*has settings of its own"):
         shortcuts(tmp_path / "run", image_size=16)
     with pytest.raises(HoldfastError, match="the classes differ; give its data with --data"):
-        shortcuts(tmp_path / "run")  # run.yaml names another set: this one was in memory
+        shortcuts(tmp_path / "run", data=make_data(channels=3))
+
+
+def test_what_was_in_memory_is_asked_for(tmp_path: Path) -> None:
+    run, data = tmp_path / "run", shortcut_data()
+    classes = replace(data, classes=tuple("0123456789"))  # as those of the set that settings name by default
+    fit(classes, out=run, epochs=1, device="cpu", batch_size=64)
+    with pytest.raises(HoldfastError, match="run was trained on a set in memory, colours; give it with --data"):
+        shortcuts(run, **QUICK)  # type: ignore[arg-type]
+    own = nn.Sequential(nn.Flatten(), nn.Linear(192, CLASSES))
+    fit(data, model=own, method="lff", out=tmp_path / "own", epochs=1, device="cpu", batch_size=64)
+    with pytest.raises(HoldfastError, match="own was trained with a module of its own, Sequential.* with --model"):
+        shortcuts(tmp_path / "own", data=data, **QUICK)  # type: ignore[arg-type]
+    with pytest.raises(HoldfastError, match="Sequential, and so was its biased model.*; drop --reuse"):
+        shortcuts(tmp_path / "own", data=data, model="convnet", reuse=True, **QUICK)  # type: ignore[arg-type]
+    result = shortcuts(tmp_path / "own", data=data, model="convnet", **QUICK)  # type: ignore[arg-type]
+    assert result.settings.model.name == "convnet"
+    with pytest.raises(HoldfastError, match="set in memory"):
+        shortcuts(run, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_run_without_a_biased_model_or_data_says_so(tmp_path: Path) -> None:
@@ -181,8 +201,10 @@ def test_a_run_without_a_biased_model_or_data_says_so(tmp_path: Path) -> None:
     fit(data, out=run, epochs=1, device="cpu", batch_size=64)
     with pytest.raises(HoldfastError, match=r"kept no biased model \(its method is erm\); drop --reuse"):
         shortcuts(run, data=data, reuse=True)
-    text = (run / "run.yaml").read_text().replace("data: coloured-digits", "data: gone/set.npz")
-    (run / "run.yaml").write_text(text)
+    images = np.zeros((20, 8, 8), np.uint8)
+    np.savez(tmp_path / "set.npz", x_train=images, y_train=np.arange(20) % 2, x_test=images, y_test=np.arange(20) % 2)
+    fit(tmp_path / "set.npz", out=run, epochs=1, device="cpu", overwrite=True)
+    (tmp_path / "set.npz").unlink()
     with pytest.raises(
         HoldfastError, match=r"the data of .*erm is not there: no such file.*; name its place with --data"
     ):

@@ -101,8 +101,10 @@ def terms_of_run(run: str | Path, data: str | Path) -> Terms | None:
 
 
 def _is_own(run: str | Path, data: str | Path) -> bool:
-    name = read_settings(Path(run, "run.yaml")).data.name
-    return _same(name, str(data)) or _same(read_environment(Path(run)).get("data_path", name), str(data))
+    name, recorded = read_settings(Path(run, "run.yaml")).data.name, read_environment(Path(run))
+    if "own_data" in recorded:  # it was in memory, and settings do not tell how it came there
+        return False
+    return _same(name, str(data)) or _same(recorded.get("data_path", name), str(data))
 
 
 def _same(first: str, second: str) -> bool:

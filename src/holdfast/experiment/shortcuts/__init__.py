@@ -63,7 +63,8 @@ def shortcuts(
     one nothing is written.
 
     source: a data set, what ``holdfast.data.load`` takes, or the folder of a run: its data and kind of network are used
-    then, and its own model is shown beside the others. data: instead of the data that the run names.
+    then, and its own model is shown beside the others. data: instead of the data that the run names, or that it had in
+    memory.
     model: the network's name ("convnet" by default), or a biased model that is trained already, which is taken instead
     of training any. reuse: take the biased model that a run of lff or jtt kept in its checkpoint.
     batch_size: 64 by default for fewer than 10,000 samples, else 128. clusters: kinds to sort the suspected samples
@@ -86,7 +87,7 @@ def shortcuts(
     require(not (reuse and isinstance(model, nn.Module)), "reuse and a model of your own exclude each other; give one")
     given: dict[str, Any] = {"root": root, "image_size": image_size, "conflict": conflict, "data_seed": data_seed}
     given |= {"names": names, "label": label, "group": group}
-    base, dataset, own = open_source(source, data, given)
+    base, dataset, own = open_source(source, data, given, model=model)
     settings = build(
         TrainSettings,
         {

@@ -15,21 +15,26 @@ from holdfast.errors import HoldfastError, require
 from holdfast.models import load_model
 from holdfast.settings import TrainSettings
 from holdfast.train.api import load_data
-from holdfast.train.folder import RunFolder, read_settings
+from holdfast.train.folder import RunFolder, read_environment, read_settings
 
 
 def open_source(
-    source: str | Path | Dataset, data: str | Path | Dataset | None, given: Mapping[str, Any]
+    source: str | Path | Dataset,
+    data: str | Path | Dataset | None,
+    given: Mapping[str, Any],
+    *,
+    model: str | nn.Module | None = None,
 ) -> tuple[TrainSettings, Dataset, nn.Module | None]:
     """The settings to start from, the data, and the trained model of a run that is finished.
 
-    data: instead of the data that a run names. given: how to load it.
+    data, model: instead of those that a run names. given: how to load the data.
     """
     run = None if isinstance(source, Dataset) else run_folder(source)
     require(run is not None or data is None, "data goes with a run; without one, the source is the data")
     if isinstance(data or source, Dataset) or (run is not None and data is None):
         _require_untold(given, source)
     if run is not None:
+        _require_named(run, data=data, model=model)
         settings, dataset, own = _open_run(run, data, given)
     else:
         settings, own = TrainSettings(), None
@@ -45,6 +50,12 @@ def run_folder(source: str | Path) -> Path | None:
 
 def kept_model(run: Path) -> nn.Module:
     """The biased model in the checkpoint of a run."""
+    own = read_environment(run).get("own_model")
+    require(
+        own is None,
+        f"{run} was trained with a module of its own, {own}, and so was its biased model, which only Python can build; "
+        "drop --reuse",
+    )
     require((run / "model.json").is_file(), f"{run} is not finished; train it to its end, or drop --reuse")
     state = RunFolder(run).checkpoints.load()
     kept = {} if state is None else state["method"]
@@ -54,6 +65,18 @@ def kept_model(run: Path) -> nn.Module:
     model, _ = load_model(run)
     model.load_state_dict(inner)
     return model
+
+
+def _require_named(run: Path, **given: object) -> None:
+    """Refuse to take other data, or another network, for what was handed to a run in Python."""
+    recorded = read_environment(run)
+    own = {kind: recorded.get(f"own_{kind}") for kind, value in given.items() if value is None}
+    require(own.get("data") is None, f"{run} was trained on a set in memory, {own.get('data')}; give it with --data")
+    require(
+        own.get("model") is None,
+        f"{run} was trained with a module of its own, {own.get('model')}, which its folder does not hold; name a "
+        "network with --model",
+    )
 
 
 def _open_run(
