@@ -62,10 +62,12 @@ def test_a_class_of_two_images_is_on_the_map_and_left_out_of_the_numbers() -> No
     images = torch.rand(32, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     labels = torch.tensor([0, 1] * 15 + [2, 2])
     made = describe_images(vae, images, labels=labels)
-    assert made.figures == probe(made.z[:30], labels[:30])
+    assert {name: value for name, (value, _) in made.figures.items()} == probe(made.z[:30], labels[:30])
     found = {f.name: f for f in findings(made, labels, ("cat", "dog", "eel"))}
     assert found["map"].n == 32
     assert found["silhouette"].n == 30
+    assert found["linear"].n == found["knn"].n == 10, "a third is held out to try the probes on"
+    assert (found["linear"].value or 0) * 10 == pytest.approx(round((found["linear"].value or 0) * 10))
     assert found["silhouette"].settings["too_few_to_probe"] == ["eel"]
     alone = describe_images(vae, images[-17:], labels=labels[-17:] // 2 * 2)  # fifteen of one class, two of another
     assert alone.figures == {}

@@ -91,6 +91,9 @@ def test_fewer_images_are_fewer_of_every_kind_and_say_the_same_within_their_inte
     # half of the test images set the threshold, the other half are judged beside the foreign ones
     digits = counts(findings)["digits"] - 60
     assert counts(findings) == {"noise": 60 + 256, "digits": 60 + digits, "all": 60 + 256 + digits}
+    alarms, caught = ({f.n for f in findings if f.name == name and "foreign" not in f.where}
+                      for name in ("false_alarm_rate", "recall"))  # fmt: skip
+    assert (alarms, caught) == ({60}, {256 + digits})
     half = math.ceil(digits / 2)
     assert counts(few) == {"noise": 30 + 128, "digits": 30 + half, "all": 30 + 128 + half}
     assert {f.settings["train_images"] for f in few} == {150}

@@ -34,6 +34,11 @@ def probe(z: Tensor, labels: Tensor, *, seed: int = 0) -> dict[str, float]:
 
     silhouette: in [-1, 1]. linear, knn: accuracy of a linear and a k-NN classifier on a held-out third.
     """
+    return {name: value for name, (value, _) in _probe(z, labels, seed).items()}
+
+
+def _probe(z: Tensor, labels: Tensor, seed: int) -> dict[str, tuple[float, int]]:
+    """The same, each with the number of samples that it rests on."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import silhouette_score
     from sklearn.model_selection import train_test_split
@@ -50,12 +55,11 @@ def probe(z: Tensor, labels: Tensor, *, seed: int = 0) -> dict[str, float]:
     x, x_test, y, y_test = train_test_split(points, truth, test_size=1 / 3, random_state=state, stratify=truth)
     linear = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000)).fit(x, y)
     neighbours = make_pipeline(StandardScaler(), KNeighborsClassifier(min(NEIGHBOURS, len(x)))).fit(x, y)
+    compared = min(MOST_SILHOUETTE, len(points))
     return {
-        "silhouette": float(
-            silhouette_score(points, truth, sample_size=min(MOST_SILHOUETTE, len(points)), random_state=state)
-        ),
-        "linear": float(linear.score(x_test, y_test)),
-        "knn": float(neighbours.score(x_test, y_test)),
+        "silhouette": (float(silhouette_score(points, truth, sample_size=compared, random_state=state)), compared),
+        "linear": (float(linear.score(x_test, y_test)), len(y_test)),
+        "knn": (float(neighbours.score(x_test, y_test)), len(y_test)),
     }
 
 
@@ -99,13 +103,14 @@ def project(z: Tensor, *, how: str = "auto", seed: int = 0) -> Tensor:
 class Description:
     """map: (N, 2). z: (N, K) mean of q(z|x). pictures: uint8 (rows, columns, C, H, W) of each kind.
 
-    figures: of :func:`probe`, on the ``probed`` images of classes that have enough; none where there are not two such.
+    figures: of :func:`probe`, each with the number of images that it rests on, all of them among the ``probed`` ones of
+    classes that have enough; none where there are not two such.
     """
 
     z: Tensor
     map: Tensor
     pictures: dict[str, Tensor]
-    figures: dict[str, float]
+    figures: dict[str, tuple[float, int]]
     probed: int
 
 
@@ -129,9 +134,9 @@ def describe_images(
     if labels is None and not isinstance(images, Tensor) and bool((images.labels >= 0).all()):
         labels = images.labels
     probed = torch.zeros(len(z), dtype=torch.bool) if labels is None else torch.bincount(labels)[labels] >= LEAST
-    figures = {}
+    figures: dict[str, tuple[float, int]] = {}
     if labels is not None and len(torch.unique(labels[probed])) > 1:
-        figures = probe(z[probed], labels[probed], seed=seed)
+        figures = _probe(z[probed], labels[probed], seed)
     as_bytes = {k: v.clamp(0, 1).mul(255).round().to(torch.uint8) for k, v in pictures.items()}
     return Description(z, project(z, how=projection, seed=seed), as_bytes, figures, int(probed.sum()))
 
@@ -175,5 +180,8 @@ def findings(made: Description, labels: Tensor | None, classes: tuple[str, ...])
         settings["too_few_to_probe"] = [classes[number] for number in small]
     return (
         Finding("describe", "map", None, n, settings=settings, evidence={**points, "strips": rows}),
-        *(Finding("describe", name, value, made.probed, settings=settings) for name, value in made.figures.items()),
+        *(
+            Finding("describe", name, value, rests_on, settings=settings)
+            for name, (value, rests_on) in made.figures.items()
+        ),
     )

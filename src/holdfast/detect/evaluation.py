@@ -74,10 +74,10 @@ def evaluate(
     wilson = wilson_interval(fpr95.value * negatives, negatives)
     found["fpr95"] = replace(fpr95, low=min(fpr95.low, wilson[0]), high=max(fpr95.high, wilson[1]))
     decision = {
-        "precision": _share(caught, caught + alarms, n),
-        "recall": _share(caught, positives, n),
+        "precision": _share(caught, caught + alarms),
+        "recall": _share(caught, positives),
         "f1": found.pop("f1"),
-        "false_alarm_rate": _share(alarms, negatives, n),
+        "false_alarm_rate": _share(alarms, negatives),
     }
     confusion = {
         "true_positive": caught,
@@ -177,9 +177,9 @@ def _redrawn(count: int, truth: Tensor, generator: torch.Generator) -> Tensor:
     return weights
 
 
-def _share(hits: int, of: int, n: int) -> Estimate:
+def _share(hits: int, of: int) -> Estimate:
     """A share, which says nothing where it is a share of nothing."""
-    return Estimate(hits / of, *wilson_interval(hits, of), n) if of else Estimate(0.0, 0.0, 1.0, n)
+    return Estimate(hits / of, *wilson_interval(hits, of), of) if of else Estimate(0.0, 0.0, 1.0, 0)
 
 
 def _estimate(value: Tensor, spread: Tensor, n: int, able: int) -> Estimate:

@@ -176,12 +176,11 @@ def _findings(
     evidence: Mapping[str, Any] | None = None,
 ) -> list[Finding]:
     """evidence: of the AUROC."""
-    result, n = judged.evaluation(seed), len(judged.scores)
     made = []
-    for name, estimate in result.estimates.items():
+    for name, estimate in judged.evaluation(seed).estimates.items():
         more = (evidence or {}) if name == "auroc" else {}
         interval = (estimate.low, estimate.high)
-        made.append(Finding("unknown", name, estimate.value, n, *interval, where, settings, more))
+        made.append(Finding("unknown", name, estimate.value, estimate.n, *interval, where, settings, more))
     return made
 
 

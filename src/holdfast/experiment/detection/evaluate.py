@@ -117,9 +117,9 @@ def _findings(result: Evaluation, scores: Tensor, truth: Tensor, name: str, thre
         "threshold": threshold,
         "confusion": result.confusion,
     }
-    where, n = {"score": name}, len(scores)
+    where = {"score": name}
     return [
-        Finding("detect", key, e.value, n, e.low, e.high, where, {}, evidence if key == "auroc" else {})
+        Finding("detect", key, e.value, e.n, e.low, e.high, where, {}, evidence if key == "auroc" else {})
         for key, e in result.estimates.items()
     ]
 
