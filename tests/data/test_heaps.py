@@ -43,7 +43,35 @@ def test_sixteen_bits_are_grey(tmp_path: Path) -> None:
 def test_a_detector_s_size_goes_before_any_other(tmp_path: Path) -> None:
     folder = grey(tmp_path / "heap", 3, side=20)
     assert open_pictures(folder, image_size=10).shape == (1, 10, 10)
-    assert open_pictures(folder, image_size=10, shape=(3, 6, 5)).shape == (1, 6, 5), "its size, never its colours"
+    assert open_pictures(folder, image_size=10, shape=(1, 6, 5)).shape == (1, 6, 5)
+
+
+def test_one_colour_picture_among_any_number_of_grey_ones(tmp_path: Path) -> None:
+    folder = grey(tmp_path / "heap", 600)
+    odd = folder / "301.png"
+    Image.new("RGB", (8, 8), (200, 0, 0)).save(odd)
+    (tmp_path / "all.csv").write_text("path,label\n" + "".join(f"heap/{i:03d}.png,{i % 2}\n" for i in range(600)))
+    for data, split in ((folder, None), (tmp_path / "all.csv", None), (tmp_path / "all.csv", "train")):
+        seen = open_pictures(data, split=split)
+        position = next(i for i in range(len(seen)) if seen.describe(i) == str(odd))
+        assert seen.read(torch.tensor([position]))[0, :, 0, 0].tolist() == [200, 0, 0]
+        with pytest.raises(HoldfastError, match=r"301\.png is in colour, .*takes grey images"):
+            open_pictures(data, split=split, shape=(1, 8, 8))
+    odd.unlink()
+    assert open_pictures(folder, shape=(1, 8, 8)).shape == (1, 8, 8)
+
+
+def test_grey_pictures_are_shown_three_times_over_whatever_lies_beside_them(tmp_path: Path) -> None:
+    folder = grey(tmp_path / "heap", 3)
+    np.savez(tmp_path / "x.npz", x_train=np.stack([np.full((8, 8), 7 * i, np.uint8) for i in range(3)]))
+    for data in (folder, tmp_path / "x.npz"):
+        seen = open_pictures(data, shape=(3, 8, 8))
+        assert seen.shape == (3, 8, 8)
+        assert seen.read(torch.arange(3))[:, :, 4, 4].tolist() == [[0] * 3, [7] * 3, [14] * 3]
+    Image.new("RGB", (8, 8), (200, 0, 0)).save(folder / "red.png")
+    assert open_pictures(folder, shape=(3, 8, 8)).read(torch.arange(4))[:, :, 4, 4].tolist() == [
+        [0] * 3, [7] * 3, [14] * 3, [200, 0, 0]
+    ]  # fmt: skip
 
 
 def test_pictures_lie_anywhere_and_have_no_label(tmp_path: Path) -> None:

@@ -89,6 +89,11 @@ def test_an_evaluation_with_its_report(detector: Path, pictures: Path, tmp_path:
     assert values["auroc"].low < values["auroc"].value < values["auroc"].high  # type: ignore[operator]
     confusion = values["auroc"].evidence["confusion"]
     assert confusion["true_positive"] + confusion["false_negative"] == 40
+    flagged = confusion["true_positive"] + confusion["false_positive"]
+    assert {name: f.n for name, f in values.items()} == {
+        "auroc": 100, "ap": 100, "fpr95": 100, "f1": 100,
+        "recall": 40, "false_alarm_rate": 60, "precision": flagged,
+    }  # fmt: skip
     assert {f.where["score"] for f in found if f.where} == {"fused", "reconstruction", "mahalanobis"}
     misses = next(f for f in found if f.name == "misses").evidence["misses"]
     assert len(misses) == min(24, confusion["false_negative"])
@@ -150,7 +155,7 @@ def test_the_map_of_a_set(detector: Path, pictures: Path, tmp_path: Path) -> Non
 
 class TestBadInput:
     def test_colour_to_a_grey_detector(self, detector: Path, pictures: Path, tmp_path: Path) -> None:
-        with pytest.raises(HoldfastError, match="is for grey images, and these are colour"):
+        with pytest.raises(HoldfastError, match=r"0000\.png is in colour, and what is to look at it takes grey images"):
             detect_score(detector, pictures / "colour", tmp_path / "x.csv", device="cpu", workers=0)
         assert not list(tmp_path.iterdir())
 
@@ -205,6 +210,21 @@ def test_a_run_carries_its_detector(pictures: Path, tmp_path: Path) -> None:
         predict(run, noise, tmp_path / "x.csv", detector=tmp_path / "none", device="cpu")
     with pytest.raises(HoldfastError, match="where shall the detector go"):
         detect_fit(pictures / "normal", device="cpu")
+
+
+def test_a_colour_model_answers_for_grey_pictures(tmp_path: Path) -> None:
+    colour = load("coloured-digits")
+    test = load("digits").test
+    assert isinstance(test, ArraySplit)
+    result = fit(colour, epochs=1, device="cpu", out=tmp_path / "run")
+    write(tmp_path / "grey", test.images[:20])
+    np.savez(tmp_path / "grey.npz", x_train=test.images[:20, 0].numpy())
+    with torch.no_grad():
+        confidence = result.model(test.images[:20].expand(-1, 3, -1, -1).float() / 255).softmax(1).max(1).values
+    for data in (tmp_path / "grey", tmp_path / "grey.npz"):
+        predict(tmp_path / "run", data, tmp_path / "answers.csv", device="cpu", workers=0)
+        told = [float(r["confidence"]) for r in rows(tmp_path / "answers.csv")]
+        assert told == pytest.approx(confidence.tolist(), rel=1e-4)
 
 
 def test_pages_say_what_was_found(detector: Path, pictures: Path, tmp_path: Path) -> None:

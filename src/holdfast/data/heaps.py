@@ -12,6 +12,7 @@ import torch
 from holdfast.data import arrays, tables
 from holdfast.data.anomalies import AnomalySet, holds_anomalies, read_anomalies
 from holdfast.data.folders import images_under
+from holdfast.data.images import GREY_MODES, peek
 from holdfast.data.listing import Files, common_shape
 from holdfast.data.load import load
 from holdfast.data.options import Options, at_home
@@ -42,8 +43,9 @@ def open_pictures(
     whole, in its order. split: which part of anything else, ``usual`` by default; a file without parts is split as
     training splits it. Of a set with anomalies, ``train`` is its unlabelled part and ``test`` all that is normal in its
     tests.
-    shape: (C, H, W) that a detector wants; pictures are brought to its size, but never to its colours: a grey detector
-    would score a colour picture on what is left of it and say nothing.
+    shape: (C, H, W) that a detector or model takes; pictures are brought to its size, and grey ones are shown three
+    times over to what takes colour. Never the other way: what takes grey would judge a colour picture by what is left
+    of it and say nothing.
     terms: what else :func:`holdfast.data.load` is told of anything that it has to split, such as a data_seed.
     """
     if isinstance(data, Dataset):
@@ -66,6 +68,7 @@ def open_pictures(
         pictures = _of_file(path, options, split, usual, terms or {})
     else:
         pictures = _of_set(data, options, split or usual, terms or {})
+    pictures = _in_colours(pictures, None if shape is None else shape[0])
     return pictures if shape is None else brought_to(pictures, shape[1:])
 
 
@@ -114,6 +117,25 @@ def _parts(path: Path, root: Path | None) -> Mapping[str, ArraySplit | Files]:
 def _of_files(files: Files, image_size: int | None) -> FileSplit:
     size, channels, _ = common_shape(files.paths, image_size)
     return FileSplit(files.paths, files.labels, files.groups, size=size, channels=channels)
+
+
+def _in_colours(pictures: Split, channels: int | None) -> Split:
+    """Pictures with so many channels, which grey ones can have without loss; as many as they need without a number."""
+    if isinstance(pictures, ArraySplit) and pictures.shape[0] == 1 and channels == 3:
+        return replace(pictures, images=pictures.images.expand(-1, 3, -1, -1))
+    if not isinstance(pictures, FileSplit):
+        return pictures
+    if channels == 3:
+        return replace(pictures, channels=3)
+    # Every header is looked at: the few that tell a set's size may all be grey.
+    coloured = next((path for path in pictures.paths if peek(path)[1] not in GREY_MODES), None)
+    if coloured is None:
+        return replace(pictures, channels=1)
+    require(
+        channels is None,
+        f"{printable(coloured)} is in colour, and what is to look at it takes grey images; convert it, or leave it out",
+    )
+    return replace(pictures, channels=3)
 
 
 def brought_to(pictures: Split, size: tuple[int, int]) -> Split:
