@@ -56,6 +56,28 @@ def test_every_unreadable_file_is_listed_with_its_reason(folder: Path) -> None:
     assert sum(report.sizes.values()) == 5
 
 
+@pytest.mark.parametrize("beside", [False, True], ids=["flat", "beside classes"])
+def test_pictures_of_no_class_are_looked_at_too(beside: bool, tmp_path: Path, folder: Path) -> None:
+    heap = folder if beside else tmp_path / "flat"
+    write(heap / "good.png", noise(6, 6))
+    truncated_jpeg(heap / "bad.jpg")
+    (heap / "notes.txt").write_text("no picture")
+    report = check(heap)
+    assert [(Path(bad.path).name, "truncated" in bad.reason) for bad in report.unreadable] == [("bad.jpg", True)]
+    assert sum(report.sizes.values()) == (5 if beside else 0) + 1
+    assert not report.sound
+    assert ["no folders in it" in problem for problem in report.problems] == ([] if beside else [True])
+    (heap / "bad.jpg").unlink()
+    assert check(heap).sound == beside
+
+
+def test_labels_in_file_names_are_counted_once(tmp_path: Path) -> None:
+    for name in ("1_a.png", "2_a.png", "1_b.png", "2_b.png"):
+        write(tmp_path / name, noise(6, 6))
+    report = check(tmp_path, names="{age}_", label="age>=2")
+    assert sum(report.sizes.values()) == 4
+
+
 def test_what_a_check_calls_readable_can_be_read(folder: Path) -> None:
     assert check(folder).sound
     data = load(folder)

@@ -7,17 +7,18 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 from torch import Tensor
 
+from holdfast.data.folders import images_in
 from holdfast.data.images import decode, peek, reason
 from holdfast.data.layouts.filenames import Rules
 from holdfast.data.listing import Listing
 from holdfast.data.options import Options, at_home
 from holdfast.data.printable import printable
-from holdfast.data.sources import find
+from holdfast.data.sources import NAMED, find
 from holdfast.data.splits import Dataset, Split
 from holdfast.data.validate import find_problems
 from holdfast.errors import HoldfastError
@@ -99,18 +100,43 @@ def check(
     """
     read = find(name_or_path, Rules(names=names, label=label, group=group))
     options = Options(root=None if root is None else at_home(root), image_size=image_size)
+    loose: list[str] = []
     try:
+        loose = _loose(name_or_path)
         found = read(options)
     except HoldfastError as error:
-        return Report(printable(name_or_path), {}, {}, {}, {}, problems=(str(error),))
-    return _of_files(found) if isinstance(found, Listing) else _of_arrays(found)
+        sizes, modes, unreadable = _look_at_all(map(Path, loose))
+        return Report(printable(name_or_path), {}, {}, sizes, modes, unreadable, problems=(str(error),))
+    return _of_files(found, loose) if isinstance(found, Listing) else _of_arrays(found)
 
 
-def _of_files(listing: Listing) -> Report:
+def _loose(data: str | Path) -> list[str]:
+    """Pictures directly in a folder: mostly of no class, but whatever takes pictures without one reads them."""
+    path = at_home(data)
+    return images_in(path) if data not in NAMED and os.path.isdir(path) else []
+
+
+def _of_files(listing: Listing, loose: Sequence[str]) -> Report:
+    listed = [files.paths for files in listing.splits.values()]
+    known = {str(path) for path in chain(*listed)} if loose else set()
+    sizes, modes, unreadable = _look_at_all(chain(*listed, (Path(path) for path in loose if path not in known)))
+    return Report(
+        name=listing.name,
+        splits={s: _count(listing.classes, files.labels) for s, files in listing.splits.items()},
+        groups={s: _count_groups(listing.group_names, files.groups) for s, files in listing.splits.items()},
+        sizes=sizes,
+        modes=modes,
+        unreadable=unreadable,
+        problems=tuple(listing.all_problems()),
+        notes=listing.notes,
+    )
+
+
+def _look_at_all(paths: Iterator[Path]) -> tuple[Mapping[tuple[int, int], int], Counts, tuple[Unreadable, ...]]:
+    """(sizes, modes, unreadable) of a report."""
     sizes: Counter[tuple[int, int]] = Counter()
     modes: Counter[str] = Counter()
     unreadable = []
-    paths = (path for files in listing.splits.values() for path in files.paths)
     for result in _decode_all(paths):
         if isinstance(result, Unreadable):
             unreadable.append(result)
@@ -118,16 +144,7 @@ def _of_files(listing: Listing) -> Report:
             size, mode = result
             sizes[size] += 1
             modes[mode] += 1
-    return Report(
-        name=listing.name,
-        splits={s: _count(listing.classes, files.labels) for s, files in listing.splits.items()},
-        groups={s: _count_groups(listing.group_names, files.groups) for s, files in listing.splits.items()},
-        sizes=sizes,
-        modes=modes,
-        unreadable=tuple(unreadable),
-        problems=tuple(listing.all_problems()),
-        notes=listing.notes,
-    )
+    return sizes, modes, tuple(unreadable)
 
 
 def _of_arrays(data: Dataset) -> Report:

@@ -51,8 +51,7 @@ def scan(folder: Path) -> Listing:
             found = images_under(own)
             paths += found
             labels += [classes.index(own.name)] * len(found)
-        loose = sum(_is_image(entry.name) for entry in os.scandir(part) if entry.is_file())
-        if loose:
+        if loose := len(images_in(part)):
             notes.append(f"{loose} images directly in {printable(part)} belong to no class and are left out")
         if not paths and split != "train":
             problems.append(f"{printable(part)} holds no images; add some or remove the folder")
@@ -80,6 +79,14 @@ def images_under(folder: Path) -> list[str]:
         )
         found += (os.path.join(where, name) for name in sorted(files) if _is_image(name))
     return found
+
+
+def images_in(folder: Path) -> list[str]:
+    """Paths of the visible image files directly in a folder, sorted."""
+    try:
+        return sorted(entry.path for entry in os.scandir(folder) if entry.is_file() and _is_image(entry.name))
+    except OSError as error:
+        _refuse_folder(error)
 
 
 def make_files(paths: list[str], labels: list[int], groups: list[int] | None = None) -> Files:
