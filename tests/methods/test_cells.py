@@ -76,5 +76,9 @@ def test_a_cell_without_samples_counts_for_nothing() -> None:
 def test_a_sample_without_a_group_is_refused(settings: dict[str, str]) -> None:
     groups = GROUPS.clone()
     groups[:2] = -1
-    with pytest.raises(HoldfastError, match=f"{settings['name']} needs the group of every .* 2 of 10 have none"):
-        make_method(LABELS, groups, classes=2, **settings)
+    for unknown, remedy in (
+        (groups, "2 of 10 have none; fill in theirs,"),
+        (-torch.ones_like(groups), "10 of 10 have none; give the data a group column,"),
+    ):
+        with pytest.raises(HoldfastError, match=f"{settings['name']} needs the group of every .*{remedy}"):
+            make_method(LABELS, unknown, classes=2, **settings)

@@ -16,8 +16,9 @@ def cells(context: Context, *, by: Literal["class", "group"], method: str) -> Te
         return context.labels
     unknown = int((context.groups < 0).sum())
     if unknown:
+        remedy = "give the data a group column" if unknown == len(context.groups) else "fill in theirs"
         raise HoldfastError(
             f"{method} needs the group of every training sample, and {unknown} of {len(context.groups)} have none; "
-            "give the data a group column, or use a method that needs no groups (lff, jtt)"
+            f"{remedy}, or use a method that needs no groups (lff, jtt)"
         )
     return context.labels * (int(context.groups.max()) + 1) + context.groups
