@@ -225,14 +225,14 @@ def test_kinds_and_shares_of_anomalies(
 def test_a_run_without_a_detector_says_that_nothing_was_checked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = tmp_path / "run"
+    run = tmp_path / "a run"
     assert main(["train", "--data", "digits", "--epochs", "1", "--out", str(run), "--device", "cpu", "--quiet"]) == 0
     few = pictures(tmp_path / "p", count=30)
     words = ["predict", str(run), "--data", str(few), "--out", str(tmp_path / "p.csv"), "--device", "cpu"]
     assert main([*words, "--workers", "0"]) == 0
     told = capsys.readouterr()
     assert "30 pictures, none looked at for being unknown" in told.out
-    assert f"holdfast detect fit --run {run}" in told.err
+    assert f"holdfast detect fit --run '{run}' --data NORMAL" in told.err.replace("\n", "")
     made = ["detect", "fit", "--data", str(few), "--run", str(run), "--scores", "energy", "--device", "cpu"]
     assert main([*made, "--false-alarm-rate", "0.3", "--held-out", "0.5"]) == 0
     assert main([*words, "--workers", "0"]) == 0

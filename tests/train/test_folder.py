@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import random
+import shlex
 import signal
 import subprocess
 import sys
@@ -17,8 +18,9 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+import holdfast
 from holdfast.errors import HoldfastError
-from holdfast.train import fit
+from holdfast.train import fit, folder
 from tests.conftest import make_data
 
 QUICK = {"device": "cpu", "batch_size": 16, "epochs": 2}
@@ -59,6 +61,28 @@ def test_the_run_records_its_settings_and_environment(tmp_path: Path) -> None:
     assert recorded["environment"]["torch"] == torch.__version__
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert [line["epoch"] for line in lines] == [1, 2]
+
+
+PACKAGE = Path(holdfast.__file__).parent
+
+
+@pytest.mark.parametrize(
+    ("started", "known"),
+    [
+        ("/usr/bin/holdfast", True),
+        (f"{PACKAGE}/__main__.py", True),  # python -m holdfast
+        (f"{PACKAGE}/cli/__main__.py", True),
+        ("mine.py", False),
+        ("/srv/holdfast/__main__.py", False),
+        ("", False),
+    ],
+)
+def test_the_command_is_recorded_as_a_shell_reads_it(
+    started: str, known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["train", "--data", "digits", "--out", "runs/a run"]
+    monkeypatch.setattr(sys, "argv", [started, *words])
+    assert shlex.split(folder.environment()["command"]) == (["holdfast", *words] if known else [])
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -198,7 +199,8 @@ def predict(words: list[str]) -> int:
     say(f"{made.out}: {made.pictures} pictures, {unknown}")
     if not made.watched:
         narrate(
-            f"{options.run} carries no detector; give it one: holdfast detect fit --run {options.run} --data NORMAL"
+            f"{options.run} carries no detector; give it one: "
+            f"holdfast detect fit --run {shlex.quote(options.run)} --data NORMAL"
         )
     return 0
 

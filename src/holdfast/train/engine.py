@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -267,7 +268,7 @@ class Trainer:
         self._require_finite()
         self._require_finite_weights()
         self._save()
-        remedy = f"continue with --resume --out {self.folder.path}" if self.folder else ""
+        remedy = f"continue with --resume --out {shlex.quote(str(self.folder.path))}" if self.folder else ""
         raise Interrupted(self.stop.signum, f"stopped at step {self.at.step}", remedy=remedy)
 
     def _save(self) -> None:

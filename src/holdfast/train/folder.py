@@ -6,6 +6,7 @@ import json
 import math
 import os
 import platform
+import shlex
 import shutil
 import sys
 import time
@@ -264,6 +265,11 @@ def environment() -> dict[str, str]:
         "platform": platform.platform(),
         "gpu": gpu,
         "threads": str(torch.get_num_threads()),
-        "command": " ".join(["holdfast", *sys.argv[1:]]) if Path(sys.argv[0]).name == "holdfast" else "",
+        "command": shlex.join(["holdfast", *sys.argv[1:]]) if _is_command(Path(sys.argv[0])) else "",
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
+
+
+def _is_command(program: Path) -> bool:
+    """Whether a process was started as ``holdfast`` or ``python -m holdfast``, and not by code of others."""
+    return program.stem == "holdfast" or Path(__file__).parents[1] in program.parents
