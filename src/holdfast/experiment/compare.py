@@ -30,12 +30,12 @@ from holdfast.reports import RunFiles, read_runs, write_findings, write_report
 from holdfast.reports.paired import BASELINE, COMPARED, ROLE, against
 from holdfast.reports.runfiles import COMPARISON, is_run
 from holdfast.reports.summary import Arm
-from holdfast.settings import DataSettings, TrainSettings, build, layered, read_config
+from holdfast.settings import DataSettings, TrainSettings, build, layered, read_config, read_environment
 from holdfast.settings.study import Axes, Cell, Plan, make_plan
 from holdfast.train.api import fingerprint, load_data, prepare, resolve_device
 from holdfast.train.divergence import Diverged
 from holdfast.train.evaluate import predict, selection_score
-from holdfast.train.folder import RunFolder, changed_settings, read_environment
+from holdfast.train.folder import RunFolder, changed_settings
 from holdfast.train.progress import Progress, make_progress
 
 Rule = Literal["val-average", "val-worst-class"]

@@ -16,6 +16,7 @@ from holdfast.models.card import ModelCard
 from holdfast.models.files import read_tensors
 from holdfast.models.normalise import Normalised, numbers
 from holdfast.models.weights import copy
+from holdfast.settings import read_environment
 
 TENSORS = "model.safetensors"
 CARD = "model.json"
@@ -29,19 +30,28 @@ def save_model(folder: str | Path, model: Built | nn.Module, *, card: ModelCard)
     """
     folder, inner = Path(folder), _unwrapped(model)
     card = replace(card, mean=numbers(inner.mean), std=numbers(inner.std))
-    # Cloned: safetensors refuses tensors that share memory or lie in channels_last order.
-    tensors = {
-        name: value.detach().cpu().clone(memory_format=torch.contiguous_format)
-        for name, value in inner.state_dict().items()
-    }
-    write_atomic(folder / TENSORS, save(tensors))
+    write_atomic(folder / TENSORS, _tensors(inner))
     write_atomic(folder / CARD, card.to_json().encode())  # last: a folder with a card has the weights too
+
+
+def save_weights(folder: str | Path, module: nn.Module) -> bool:
+    """Write the state dict of any module, which has no card: only its owner can build it.
+
+    Whether that could be done: safetensors take nothing but plain tensors.
+    """
+    try:
+        content = _tensors(module)
+    except (AttributeError, KeyError, RuntimeError, ValueError):  # no tensor; a type unknown there; a layout; sparse
+        return False
+    write_atomic(Path(folder) / TENSORS, content)
+    return True
 
 
 def load_model(folder: str | Path) -> tuple[Normalised, ModelCard]:
     """The model of a folder, in evaluation mode on the CPU, and its card. No global generator moves."""
     folder = Path(folder)
-    require(exists(folder / CARD), f"no model in {folder}: {CARD} is missing; give the folder of a finished run")
+    if not exists(folder / CARD):
+        raise _without_card(folder)
     try:
         card = ModelCard.from_json((folder / CARD).read_text(encoding="utf-8"))
     except (HoldfastError, OSError, UnicodeDecodeError) as error:
@@ -63,6 +73,25 @@ def load_model(folder: str | Path) -> tuple[Normalised, ModelCard]:
     )
     copy(own, tensors)
     return model.eval(), card
+
+
+def _without_card(folder: Path) -> HoldfastError:
+    own = read_environment(folder).get("own_model")
+    if own is None:
+        return HoldfastError(f"no model in {folder}: {CARD} is missing; give the folder of a finished run")
+    weights = str(folder / TENSORS) if exists(folder / TENSORS) else f"its weights out of {folder / 'checkpoint'}"
+    return HoldfastError(
+        f"{folder} was trained with a module of its own, {own}, which only your code can build; load {weights} into it "
+        "and give it to holdfast.audit, or name a function that does so: holdfast audit python:MODULE:FUNCTION"
+    )
+
+
+def _tensors(module: nn.Module) -> bytes:
+    # Cloned: safetensors refuses tensors that share memory or lie in channels_last order.
+    return save({
+        name: value.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, value in module.state_dict().items()
+    })  # fmt: skip
 
 
 def _unwrapped(model: Built | nn.Module) -> Normalised:

@@ -72,6 +72,14 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return values, environment if isinstance(environment, dict) else {}
 
 
+def read_environment(run: Path) -> dict[str, Any]:
+    """What the run in a folder depends on besides its settings; nothing, where it says none."""
+    try:
+        return _read(run / "run.yaml")[1]
+    except HoldfastError:
+        return {}
+
+
 def layered(*layers: Mapping[str, Any]) -> dict[str, Any]:
     """Flat settings values of which later ones win. A share of conflict does not outlast the data it was given for.
 

@@ -21,11 +21,12 @@ from holdfast.errors import HoldfastError, require
 from holdfast.methods import Context, Method
 from holdfast.models import Built, ModelCard, save_model
 from holdfast.models.normalise import numbers
+from holdfast.models.store import TENSORS, save_weights
 from holdfast.rng import derive
 from holdfast.settings import READING, MethodSettings, TrainSettings, build
 from holdfast.train.engine import Trainer
 from holdfast.train.folder import RunFolder, claim
-from holdfast.train.network import check_module, model_factory
+from holdfast.train.network import check_module, copier, model_factory
 from holdfast.train.progress import Progress, make_progress
 from holdfast.train.sinks import TensorBoardSink
 
@@ -61,6 +62,9 @@ def fit(
     data: what ``holdfast.data.load`` takes, or a loaded set. model: a name, or a module of your own that maps
     images in [0, 1] to logits. out: the run folder; without one nothing is written. All other settings have the
     names and defaults of ``holdfast train``'s flags.
+
+    Of a module of your own the folder gets the weights, as a state dict in model.safetensors, but not what builds it:
+    load them into it again to use it. Methods with an auxiliary network train a copy of it.
     """
     require(
         isinstance(data, (str, os.PathLike, Dataset)),
@@ -130,8 +134,6 @@ def train(
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             torch.manual_seed(derive(loop.seed, "weights"))
             network, built, objective = prepare(settings, data, model=model, progress=progress)
-            if built is None:
-                check_module(network, data, device, precision=loop.precision)
             if folder is not None:
                 folder.open(settings, {"data_sha256": fingerprint(data), **found})
             sinks = (TensorBoardSink(folder.path),) if folder is not None and loop.tensorboard else ()
@@ -157,7 +159,20 @@ def train(
                 group_names=data.group_names,
             )
             save_model(folder.path, network, card=card)
+        elif folder is not None:
+            progress.note(_save_own(folder.path, network))
     return FitResult(network, data, settings, tuple(trainer.history), folder.path if folder else None, objective)
+
+
+def _save_own(folder: Path, network: nn.Module) -> str:
+    """Store what can be stored of a module of the caller's, and say so."""
+    name = type(network).__name__
+    if save_weights(folder, network):
+        return (
+            f"{folder / TENSORS} holds the weights of this {name}; what builds it is not stored: "
+            "load_state_dict(safetensors.torch.load_file(...)) brings them back into one"
+        )
+    return f"this {name} holds more than plain tensors; keep the model yourself: the folder has it for resume=True only"
 
 
 def _claimed(
@@ -194,12 +209,14 @@ def prepare(
         "select val-worst-group needs groups in the validation set, and it has none; use val-worst-class",
     )
     require(loop.select != "oracle-test" or data.test is not None, "select oracle-test needs a test set")
+    progress = progress or Progress()
+    if model is not None:
+        check_module(model, data, resolve_device(loop.device), precision=loop.precision)
+        return model, None, _make_method(settings.method, data, loop.epochs, copier(model, progress))
     mean, std = channel_statistics(data.train)
-    make_model = model_factory(settings, data, mean, std, progress or Progress())
-    built = make_model() if model is None else None
-    network = built.model if built is not None else model
-    assert network is not None
-    return network, built, _make_method(settings.method, data, loop.epochs, make_model)
+    make_model = model_factory(settings, data, mean, std, progress)
+    built = make_model()
+    return built.model, built, _make_method(settings.method, data, loop.epochs, lambda: make_model().model)
 
 
 def fingerprint(data: Dataset) -> str:
@@ -246,13 +263,13 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
-def _make_method(settings: MethodSettings, data: Dataset, epochs: int, make_model: Callable[[], Built]) -> Method:
+def _make_method(settings: MethodSettings, data: Dataset, epochs: int, make_model: Callable[[], nn.Module]) -> Method:
     context = Context(
         num_classes=data.num_classes,
         labels=data.train.labels,
         groups=data.train.groups,
         epochs=epochs,
-        make_model=lambda: make_model().model,
+        make_model=make_model,
         unlabeled=None if data.unlabeled is None else data.unlabeled.read(torch.arange(len(data.unlabeled))),
     )
     method: Method = settings.load()(settings, context)

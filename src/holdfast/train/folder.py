@@ -21,7 +21,7 @@ import yaml
 import holdfast
 from holdfast.errors import HoldfastError, require
 from holdfast.files import exists, write_atomic
-from holdfast.settings import TrainSettings, build, flatten, read_yaml
+from holdfast.settings import TrainSettings, build, flatten, read_environment, read_yaml
 from holdfast.train.checkpoint import Checkpoints
 from holdfast.train.lock import locked
 
@@ -245,14 +245,6 @@ def changed_settings(run: Path, settings: TrainSettings, *, but: frozenset[str] 
 def read_settings(path: Path) -> TrainSettings:
     """The settings in a run.yaml."""
     return build(TrainSettings, read_yaml(path), where=path.name)
-
-
-def read_environment(run: Path) -> dict[str, Any]:
-    """What the run in a folder depends on besides its settings; nothing, where it says none."""
-    try:
-        return yaml.safe_load((run / "run.yaml").read_bytes())["environment"] or {}
-    except (OSError, yaml.YAMLError, LookupError, TypeError):
-        return {}
 
 
 def environment() -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 
 import torch
 from torch import Tensor, nn
@@ -40,6 +41,24 @@ def model_factory(
                 progress.note(note)
                 said.add(note)
         return built
+
+    return make
+
+
+def copier(model: nn.Module, progress: Progress) -> Callable[[], nn.Module]:
+    """What makes an auxiliary network like a module of the caller's, which nobody else can build: a copy as it is."""
+    name = type(model).__name__
+
+    def make() -> nn.Module:
+        try:
+            made = deepcopy(model)
+        except Exception as error:  # whatever the caller's parts raise
+            raise HoldfastError(
+                f"this method needs a second network, and this {name} cannot be copied: {error}; mend that, or use a "
+                "method without one, such as erm"
+            ) from error
+        progress.note(f"the auxiliary network is a copy of this {name}, with the weights that it came with")
+        return made
 
     return make
 

@@ -14,7 +14,8 @@ from holdfast.data.options import at_home
 from holdfast.data.splits import ArraySplit, Split
 from holdfast.errors import HoldfastError
 from holdfast.experiment.audit.plan import Note, Plan
-from holdfast.train.folder import read_environment, read_settings
+from holdfast.settings import read_environment
+from holdfast.train.folder import read_settings
 
 
 @dataclass(frozen=True)

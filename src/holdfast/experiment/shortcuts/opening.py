@@ -13,9 +13,9 @@ from torch import nn
 from holdfast.data import Dataset, load
 from holdfast.errors import HoldfastError, require
 from holdfast.models import load_model
-from holdfast.settings import TrainSettings
+from holdfast.settings import TrainSettings, read_environment
 from holdfast.train.api import load_data
-from holdfast.train.folder import RunFolder, read_environment, read_settings
+from holdfast.train.folder import RunFolder, read_settings
 
 
 def open_source(
