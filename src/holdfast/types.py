@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
@@ -72,17 +72,6 @@ class Views:
     items: tuple[View, ...]
     auxiliary_loss: Tensor | None = None
     memo: dict[str, Tensor] = field(default_factory=dict)
-
-
-WHERE_KEYS: Final = frozenset(
-    (
-        "access", "against", "attack", "between", "bias", "check", "class", "column", "corruption", "family", "foreign",
-        "model", "of", "over", "preset", "radius", "reading", "relative to", "score", "severity", "slice", "strength",
-        "worst group of",
-    )
-)  # fmt: skip
-"""Words by which the findings of an audit name a part, beside ``group`` and columns of groups: a column that is called
-so would be taken for that part."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,6 +13,7 @@ from holdfast.detect.threshold import Threshold
 from holdfast.errors import require
 from holdfast.metrics import Estimate, wilson_interval
 from holdfast.metrics.intervals import around
+from holdfast.types import Finding
 
 RESAMPLES = 1000
 CELLS = 2**22
@@ -175,6 +178,22 @@ def _redrawn(count: int, truth: Tensor, generator: torch.Generator) -> Tensor:
         drawn = own[torch.randint(len(own), (count, len(own)), generator=generator)]
         weights.scatter_add_(1, drawn, torch.ones(drawn.shape, dtype=weights.dtype))
     return weights
+
+
+def findings_of(
+    result: Evaluation,
+    front: str,
+    where: Mapping[str, str],
+    settings: Mapping[str, Any],
+    evidence: Mapping[str, Any] | None = None,
+) -> list[Finding]:
+    """Every estimate as a finding; a share of nothing has no value. evidence: of the AUROC."""
+    made = []
+    for name, e in result.estimates.items():
+        value, low, high = (e.value, e.low, e.high) if e.n else (None, None, None)
+        more = (evidence or {}) if name == "auroc" else {}
+        made.append(Finding(front, name, value, e.n, low, high, where, settings, more))
+    return made
 
 
 def _share(hits: int, of: int) -> Estimate:

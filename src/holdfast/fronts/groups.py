@@ -16,10 +16,13 @@ from holdfast.fronts.clean import accuracy, harmonic_mean
 from holdfast.fronts.subject import Subject
 from holdfast.fronts.verdicts import encode
 from holdfast.metrics import Estimate, combined, lowest, proportion, widest_gap, wilson_interval
-from holdfast.types import WHERE_KEYS, Finding
+from holdfast.types import Finding
 
 OWN = "group"
 """The name of the data set's own column."""
+TAKEN = ("against", "between", "bias", "class", "column", "of")
+"""Words by which findings on groups name other parts, also in a comparison of models: a column that is called so would
+be taken for that part."""
 MOST_CELLS = 500
 """Beyond so many cells they are evidence of the worst group, and no findings of their own."""
 NO_GROUPS = "the test samples have no groups; give the data a group column"
@@ -47,7 +50,7 @@ def check_columns(names: Iterable[str]) -> None:
     """Refuse a column whose name the findings use themselves."""
     for name in names:
         require(
-            name not in WHERE_KEYS,
+            name not in TAKEN,
             f"a group column cannot be called {name!r}, as findings use that word for parts of their own; rename it",
         )
 

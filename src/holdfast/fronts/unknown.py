@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from holdfast.borrow import evaluating
 from holdfast.data.splits import Dataset
 from holdfast.detect.detectors import Detector, make_detector
-from holdfast.detect.evaluation import Evaluation, curves, evaluate
+from holdfast.detect.evaluation import Evaluation, curves, evaluate, findings_of
 from holdfast.detect.seen import ClassifierSight, Images, Seen, look_at
 from holdfast.detect.threshold import Threshold
 from holdfast.errors import HoldfastError, require
@@ -90,10 +90,10 @@ def unknown(
             strange = detector.score_features(own)
             pooled.append(strange)
             result = Judged(normal[judged], strange, threshold)
-            found += _findings(result, {"score": score, "foreign": name}, settings, seed)
+            found += findings_of(result.evaluation(seed), "unknown", {"score": score, "foreign": name}, settings)
         together = Judged(normal[judged], torch.cat(pooled), threshold)
         evidence = {**together.evidence(), RANKS: looked.ranks(together.scores)}
-        found += _findings(together, {"score": score}, settings, seed, evidence)
+        found += findings_of(together.evaluation(seed), "unknown", {"score": score}, settings, evidence)
     found.append(_misses(seen, sets, subject, settings))
     return tuple(found)
 
@@ -166,22 +166,6 @@ def _threshold(scores: Tensor) -> Threshold | None:
         return Threshold.from_normal(scores, false_alarm_rate=FALSE_ALARMS)
     except HoldfastError:
         return None
-
-
-def _findings(
-    judged: Judged,
-    where: dict[str, str],
-    settings: dict[str, Any],
-    seed: int,
-    evidence: Mapping[str, Any] | None = None,
-) -> list[Finding]:
-    """evidence: of the AUROC."""
-    made = []
-    for name, estimate in judged.evaluation(seed).estimates.items():
-        more = (evidence or {}) if name == "auroc" else {}
-        interval = (estimate.low, estimate.high)
-        made.append(Finding("unknown", name, estimate.value, estimate.n, *interval, where, settings, more))
-    return made
 
 
 def _misses(

@@ -13,11 +13,11 @@ from holdfast.cli import main
 from holdfast.experiment.audit.comparing import against
 from holdfast.experiment.audit.opening import Model
 from holdfast.fronts.attacks import fallen
-from holdfast.fronts.groups import groups
+from holdfast.fronts.groups import TAKEN, groups
 from holdfast.fronts.ranks import RANKS, Looked
 from holdfast.fronts.verdicts import encode
 from holdfast.reports import read_findings
-from holdfast.types import WHERE_KEYS, Finding
+from holdfast.types import Finding
 from tests.experiment.audit.nearest import MODEL, OTHER, QUICK, table
 from tests.fronts.told import one_hot, split, told
 
@@ -64,7 +64,8 @@ def test_groups_and_corruptions_are_compared_pair_by_pair(folder: Path) -> None:
     ]
     found = {tuple(f.where.items())[1:]: f for f in mine.findings if f.name == "lead"}
     chances = {tuple(f.where.items())[1:]: f for f in mine.findings if f.name == "mcnemar-p"}
-    assert {key for f in mine.findings for key in f.where} <= {*WHERE_KEYS, "group"}, "a column could be called so"
+    keys = {key for f in mine.findings if f.front == "groups" for key in f.where}
+    assert keys <= {*TAKEN, "group"}, "a column could be called so"
     compared = [key for key in found if key in shares[0]]
     assert {dict(key).get("corruption") for key in compared} > {"perspective", "mean of eight", None}
     assert {dict(key).get("bias") for key in compared} == {"aligned", "conflicting", None}

@@ -14,7 +14,7 @@ from holdfast.data.anomalies import holds_anomalies, read_anomalies
 from holdfast.data.heaps import is_heap, open_pictures
 from holdfast.data.loaders import check_reading
 from holdfast.data.splits import Split
-from holdfast.detect.evaluation import Evaluation, curves, evaluate
+from holdfast.detect.evaluation import Evaluation, curves, evaluate, findings_of
 from holdfast.detect.monitor import Monitor
 from holdfast.detect.seen import batches
 from holdfast.errors import require
@@ -117,11 +117,7 @@ def _findings(result: Evaluation, scores: Tensor, truth: Tensor, name: str, thre
         "threshold": threshold,
         "confusion": result.confusion,
     }
-    where = {"score": name}
-    return [
-        Finding("detect", key, e.value, e.n, e.low, e.high, where, {}, evidence if key == "auroc" else {})
-        for key, e in result.estimates.items()
-    ]
+    return findings_of(result, "detect", {"score": name}, {}, evidence)
 
 
 def _worst(pictures: Split, scores: Tensor, threshold: float) -> Finding:
