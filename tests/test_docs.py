@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
 from holdfast.cli import COMMANDS, main
@@ -187,6 +188,24 @@ def test_calls_fit_what_they_call(page: Path, code: str) -> None:
                 called = getattr(called, part)
             given = {word.arg: None for word in node.keywords if word.arg}
             inspect.signature(called).bind_partial(*node.args, **given)
+
+
+def test_arrays_of_ones_own_are_trained_on_and_measured_as_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown: dict[str, Any] = {}
+    (code,) = blocks(ROOT / "docs/how-to/own-arrays.md", "python")
+    exec(code, shown)
+    images, truth, site = (shown[name][300:] for name in ("x", "y", "site"))
+    with torch.no_grad():
+        logits = shown["result"].model(torch.from_numpy(images).permute(0, 3, 1, 2) / 255)
+    right = logits.argmax(1).numpy() == truth
+    found = {(f.name, f.where.get("group")): f.value for f in shown["findings"] if set(f.where) <= {"group"}}
+    assert found["accuracy", None] == pytest.approx(right.mean())
+    for number in (0, 1):
+        assert found["accuracy", f"site {number}"] == pytest.approx(right[site == number].mean())
+    assert "mine" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 CARDS = {

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from holdfast.data import ArraySplit, Dataset, load
-from holdfast.data.arrays import to_images
+from holdfast.data.checked import to_images
 from holdfast.errors import HoldfastError
 
 N, H, W = 12, 5, 7
@@ -151,13 +151,13 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "floats to 255": ({"x_train": X.astype(float)}, r"x_train has floats from 0 to 255; scale them to \[0, 1\]"),
     "negative floats": ({"x_train": X / -255.0}, r"x_train has floats from -1 to -?0; scale"),
     "integers": ({"x_train": X.astype(np.int64)}, r"x_train is of type int64; give uint8"),
-    "lengths": ({"y_train": Y[:-1]}, r"x_train has 12 images but y_train has 11 values"),
-    "lengths of groups": ({"group_train": Y[:5]}, r"x_train has 12 images but group_train has 5 values"),
+    "lengths": ({"y_train": Y[:-1]}, r"set.npz:train: there are 12 images and 11 labels; make"),
+    "lengths of groups": ({"group_train": Y[:5]}, r"set.npz:train: there are 12 images and 5 groups; make"),
     "rank 2": ({"x_train": X.reshape(N, -1)}, r"x_train has shape \(12, 105\); images are \(N, H, W\)"),
     "two channels": ({"x_train": X[..., :2]}, r"x_train has shape \(12, 5, 7, 2\); .* with C 1 or 3"),
     "no image": ({"x_train": X[:0], "y_train": Y[:0]}, r"there is no pixel in it"),
     "no pixel": ({"x_train": X[:, :0]}, r"there is no pixel in it"),
-    "other shape in test": ({"x_test": X[:6, :4]}, r"of x_test are \(3, 4, 7\), .* x_train \(3, 5, 7\)"),
+    "other shape in test": ({"x_test": X[:6, :4]}, r"of the test split are \(3, 4, 7\), .* train split \(3, 5, 7\)"),
     "fractions": ({"y_train": Y + 0.5}, r"y_train has 0.5 at position 0; give whole numbers"),
     "NaN label": ({"y_train": np.where(Y == 2, np.nan, Y)}, r"y_train has nan at position 2"),
     "huge label": ({"y_train": np.where(Y == 2, 1e30, Y)}, r"y_train has 1e\+30 at position 2"),

@@ -125,6 +125,24 @@ def test_bare_findings_make_a_report(tmp_path: Path) -> None:
     assert len(page.attributes("img")) == 14
 
 
+@pytest.mark.parametrize("kind", [str, Path])
+def test_a_folder_makes_the_report_that_the_command_makes(tmp_path: Path, kind: type) -> None:
+    folder = write_runs(tmp_path)[0]
+    report(kind(folder), str(tmp_path / "report.html"))
+    write_report([RunFiles.read(folder)], tmp_path / "command.html")
+    assert (tmp_path / "report.html").read_bytes() == (tmp_path / "command.html").read_bytes()
+
+
+def test_what_is_neither_findings_nor_a_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(HoldfastError, match=r"no such run folder: runs/none"):
+        report("runs/none", tmp_path / "report.html")
+    for wrong, kind in ((3, "int"), ([0.5], "float"), (None, "NoneType"), (["runs/a"], "str")):
+        with pytest.raises(HoldfastError, match=rf"a report is of findings.* or of a run folder, got {kind}"):
+            report(wrong, tmp_path / "report.html")  # type: ignore[arg-type]
+    with pytest.raises(HoldfastError, match=r"name 'mine' is for findings alone, and runs/a has names of its own"):
+        report("runs/a", tmp_path / "report.html", name="mine")
+
+
 def test_a_run_in_training_has_a_report(make_run: Make) -> None:
     run = make_run("a", findings=[])
     (headline,) = Page(render([run])).text("h1")

@@ -328,8 +328,8 @@ def test_pretraining_is_not_left_out_in_silence(model: str | nn.Module) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"data": None}, "data must be a name, a path or a loaded set, got NoneType"),
-        ({"data": (torch.zeros(2), torch.zeros(2))}, "a loaded set, got tuple; holdfast.data.load makes one"),
+        ({"data": None}, "data must be a name or a path, got NoneType"),
+        ({"data": (torch.zeros(2), torch.zeros(2))}, r"got tuple; arrays become a set .*Dataset\(.*ArraySplit\("),
         ({"optimizer": "sgdd"}, "unknown optimizer 'sgdd'; did you mean 'sgd'"),
         ({"schedule": 7}, "unknown schedule 7; known: constant"),
         ({"batch_size": 0}, "batch_size must be >= 1, got 0"),

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from holdfast.data import class_names
-from holdfast.data.arrays import Array, assemble, unpack
+from holdfast.data.arrays import assemble, unpack
+from holdfast.data.checked import Array
 from holdfast.data.options import Options
 from holdfast.data.printable import printable
 from holdfast.data.splits import Dataset

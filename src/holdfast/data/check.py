@@ -20,7 +20,7 @@ from holdfast.data.options import Options, at_home
 from holdfast.data.printable import printable
 from holdfast.data.sources import NAMED, find
 from holdfast.data.splits import Dataset, Split
-from holdfast.data.validate import find_problems
+from holdfast.data.validate import label_problems
 from holdfast.errors import HoldfastError
 
 CHUNK = 128
@@ -158,7 +158,7 @@ def _of_arrays(data: Dataset) -> Report:
         groups={name: _count_groups(data.group_names, split.groups) for name, split in splits.items()},
         sizes={(height, width): total},
         modes={"L" if channels == 1 else "RGB": total},
-        problems=tuple(find_problems(data.classes, {name: split.labels for name, split in splits.items()})),
+        problems=tuple(label_problems(data)),
         notes=data.notes,
     )
 

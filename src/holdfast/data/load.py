@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,8 +10,8 @@ from holdfast.data.layouts.filenames import Rules
 from holdfast.data.listing import Listing, open_files
 from holdfast.data.options import Options, at_home
 from holdfast.data.sources import find
-from holdfast.data.splits import Dataset, Split, hold_out
-from holdfast.data.validate import find_problems, refuse
+from holdfast.data.splits import Dataset, hold_out
+from holdfast.data.validate import label_problems, refuse
 from holdfast.errors import require
 from holdfast.files import reading
 from holdfast.rng import derive
@@ -18,6 +19,15 @@ from holdfast.settings.names import CONFLICT, check_conflict
 
 TEST_SHARE = 0.2
 """Share of training held out as test where a set brings no test split."""
+
+
+def check_source(data: object) -> None:
+    """Refuse what is neither a name nor a path."""
+    require(
+        isinstance(data, (str, os.PathLike)),
+        f"data must be a name or a path, got {type(data).__name__}; arrays become a set for holdfast.fit and "
+        "holdfast.audit by holdfast.data.Dataset('mine', ('cat', 'dog'), train=ArraySplit(images, labels), test=...)",
+    )
 
 
 def load(
@@ -53,6 +63,7 @@ def load(
     >>> data.shape, len(data.train), len(data.val), len(data.test)
     ((3, 16, 16), 1078, 120, 599)
     """
+    check_source(name_or_path)
     require(isinstance(val, (int, float)) and 0 <= val < 1, f"val must be in [0, 1), got {val!r}")
     check_conflict(name_or_path, conflict)
     options = Options(
@@ -64,9 +75,7 @@ def load(
     with reading():
         found = find(name_or_path, Rules(names=names, label=label, group=group))(options)
         data = open_files(found, image_size, training=training) if isinstance(found, Listing) else found
-    splits: dict[str, Split | None] = {"train": data.train, "val": data.val, "test": data.test}
-    labels = {k: s.labels for k, s in splits.items() if s is not None}
-    refuse(find_problems(data.classes, labels, least=least_classes, training=training), data.name)
+    refuse(label_problems(data, least=least_classes, training=training), data.name)
     return _with_val(_with_test(data, data_seed), val, data_seed)
 
 

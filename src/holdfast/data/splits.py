@@ -11,9 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from holdfast.data.checked import Given, to_images, to_whole
 from holdfast.data.images import read_image
 from holdfast.data.paths import Paths
 from holdfast.data.printable import printable
+from holdfast.errors import require
 
 
 class Split(Protocol):
@@ -43,11 +45,16 @@ class Split(Protocol):
         ...
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class ArraySplit:
     """Images in memory: uint8 (N, C, H, W).
 
+    They are made of arrays or tensors of the layouts and types that an .npz file may have; anything else is refused.
+    labels, groups: whole numbers of any type; -1, for unknown, where none are given.
     positions: (N,) where each sample stands in its origin, for a part of it; None for the whole.
+
+    >>> ArraySplit(np.zeros((2, 8, 8), dtype=np.uint8), [0, 1]).shape
+    (1, 8, 8)
     """
 
     images: Tensor
@@ -55,6 +62,27 @@ class ArraySplit:
     groups: Tensor
     origin: str = "array"
     positions: Tensor | None = None
+
+    def __init__(
+        self,
+        images: Given,
+        labels: Given | None = None,
+        groups: Given | None = None,
+        origin: str = "array",
+        positions: Tensor | None = None,
+    ) -> None:
+        pixels = to_images(images, "images")
+        unknown = torch.full((len(pixels),), -1)
+        numbers = {
+            name: unknown if given is None else to_whole(given, name, least=-1)
+            for name, given in (("labels", labels), ("groups", groups))
+        }
+        for name, own in numbers.items():
+            require(
+                len(own) == len(pixels),
+                f"{origin}: there are {len(pixels)} images and {len(own)} {name}; make them equal",
+            )
+        self.__dict__.update(images=pixels, **numbers, origin=origin, positions=positions)
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from holdfast.data import Dataset, load
+from holdfast.data.validate import admitted
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.fronts.alignment.aligned_model import AlignedModel
 from holdfast.fronts.alignment.outputs import KINDS, check_finite, decide_kind, kind_warning, to_logits
@@ -185,8 +186,9 @@ def audit(
     model: any module from images in [0, 1] to one row an image, in the order of the data's classes; it is given back as
     it was, on the audit's device. What it returns may be a tensor, have ``.logits``, or hold a single tensor. output:
     "logits", "probabilities", "log-probabilities" or "sigmoid"; decided on all test images by default. A front that
-    crashes leaves a warning and a finding of its name without a value; the others go on. data_seed: give the one the
-    model was trained with, or it is measured on images it was trained on.
+    crashes leaves a warning and a finding of its name without a value; the others go on. data: as of ``holdfast.fit``;
+    a set in memory needs a test split. data_seed: give the one the model was trained with, or it is measured on images
+    it was trained on.
     """
     check_measuring(batch_size, 0, seed, precision)
     require(
@@ -195,11 +197,21 @@ def audit(
     )
     chosen = check_names(list(FRONTS) if only is None else only)
     where = resolve_device(device)
-    dataset = data if isinstance(data, Dataset) else load(data, data_seed=data_seed, training=False)
+    if isinstance(data, Dataset):
+        dataset = admitted(data, training=False)
+    else:
+        dataset = load(data, data_seed=data_seed, training=False)
+    require(
+        dataset.test is not None,
+        f"{dataset.name} has no test split to audit on; give it one: Dataset(..., test=ArraySplit(images, labels))",
+    )
+    channels = dataset.shape[0]
+    require(
+        channels in (1, 3), f"{dataset.name} has images of {channels} channels; an audit is of grey or colour images"
+    )
     taken = prepared_module(model, dataset.shape, where)
     subject = Subject(taken, dataset, where, batch_size=batch_size, precision=precision, seed=seed)
-    if dataset.test is not None:
-        subject = with_logits(ready(subject)[0], taken, output)
+    subject = with_logits(ready(subject)[0], taken, output)
     found: list[Finding] = []
     for name in chosen:
         outcome = measure(name, subject)

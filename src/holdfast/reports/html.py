@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 from importlib.resources import files
@@ -22,7 +23,7 @@ from holdfast.reports.headline import sentence, verdict
 from holdfast.reports.leads import lead_sentence
 from holdfast.reports.overview import states
 from holdfast.reports.pictures import MOST_BYTES, fitted
-from holdfast.reports.runfiles import RunFiles
+from holdfast.reports.runfiles import RunFiles, read_runs
 from holdfast.reports.sections import SECTIONS
 from holdfast.reports.summary import AVERAGE, Arm, arms, flat, varying
 from holdfast.reports.svg.element import series
@@ -43,9 +44,18 @@ def write_report(runs: Sequence[RunFiles], path: str | Path, *, images: bool = T
     return path
 
 
-def report(findings: Iterable[Finding], path: str | Path, *, name: str = "model") -> Path:
-    """Write the report of bare findings, of a model that was not trained here."""
-    return write_report([RunFiles(name=name, findings=tuple(findings))], path)
+def report(findings: Iterable[Finding] | str | Path, path: str | Path, *, name: str | None = None) -> Path:
+    """Write the report of bare findings, or of the runs and audits in a folder, as ``holdfast report`` does.
+
+    name: what the findings are of, where they come without a folder.
+    """
+    if isinstance(findings, (str, os.PathLike)):
+        require(name is None, f"name {name!r} is for findings alone, and {findings} has names of its own; leave it out")
+        return write_report(read_runs([findings]), path)
+    own: tuple[Any, ...] = tuple(findings) if isinstance(findings, Iterable) else (findings,)
+    wrong = next((type(one).__name__ for one in own if not isinstance(one, Finding)), "")
+    require(not wrong, f"a report is of findings, as holdfast.audit returns them, or of a run folder, got {wrong}")
+    return write_report([RunFiles(name=name or "model", findings=own)], path)
 
 
 def render(runs: Sequence[RunFiles], *, images: bool = True) -> str:

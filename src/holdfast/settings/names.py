@@ -46,7 +46,8 @@ def check_conflict(name: object, conflict: float | None) -> None:
     """Refuse a share that is none, or that the data of that name would silently ignore."""
     if conflict is None:
         return
-    require(0 <= conflict <= 1, f"conflict must be in [0, 1], got {conflict}")
+    number = isinstance(conflict, (int, float))
+    require(number and 0 <= conflict <= 1, f"conflict must be in [0, 1], got {conflict!r}")
     require(
         takes_conflict(name),
         f"conflict {conflict} is for data made with a shortcut ({', '.join(MADE_WITH_A_SHORTCUT)}), and {name} is as "

@@ -15,8 +15,10 @@ from torch import nn
 from holdfast.data import Dataset, load
 from holdfast.data.few import few_labels
 from holdfast.data.hashing import hash_data
+from holdfast.data.load import check_source
 from holdfast.data.options import at_home
 from holdfast.data.statistics import channel_statistics
+from holdfast.data.validate import admitted
 from holdfast.errors import HoldfastError, require
 from holdfast.methods import Context, Method
 from holdfast.models import Built, ModelCard, save_model
@@ -59,17 +61,14 @@ def fit(
 ) -> FitResult:
     """Train a model.
 
-    data: what ``holdfast.data.load`` takes, or a loaded set. model: a name, or a module of your own that maps
+    data: what ``holdfast.data.load`` takes, or a set: a loaded one, or one of arrays of your own
+    (docs/how-to/own-arrays.md). model: a name, or a module of your own that maps
     images in [0, 1] to logits. out: the run folder; without one nothing is written. All other settings have the
     names and defaults of ``holdfast train``'s flags.
 
     Of a module of your own the folder gets the weights, as a state dict in model.safetensors, but not what builds it:
     load them into it again to use it. Methods with an auxiliary network train a copy of it.
     """
-    require(
-        isinstance(data, (str, os.PathLike, Dataset)),
-        f"data must be a name, a path or a loaded set, got {type(data).__name__}; holdfast.data.load makes one",
-    )
     require(
         isinstance(model, (str, nn.Module)),
         f"model must be a name such as 'convnet', or a module{' (make one of this class)' * isinstance(model, type)}, "
@@ -81,7 +80,9 @@ def fit(
         require(
             not unused, f"{unused}: not for a set in memory, which is taken as it is; give it to holdfast.data.load"
         )
+        data = admitted(data, training=True)
     else:
+        check_source(data)
         named["data"] = str(data)
     if isinstance(model, str):
         named["model"] = model

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 
 from holdfast.data.anomalies.sets import SETS, AnomalySet
-from holdfast.data.arrays import Array, to_images
+from holdfast.data.checked import Array, to_images
 from holdfast.data.options import at_home
 from holdfast.data.printable import printable
 from holdfast.data.splits import ArraySplit

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from holdfast.data.arrays import Array, to_images, to_whole
+from holdfast.data.checked import Array, to_images, to_whole
 from holdfast.data.folders import images_under
 from holdfast.data.images import peek
 from holdfast.data.paths import Paths
