@@ -13,7 +13,7 @@ import torch
 from holdfast.cli import main
 from holdfast.data import load
 from holdfast.reports import read_findings
-from tests.data.pictures import noise, write
+from tests.data.pictures import noise, write, write_class_folder
 from tests.experiment.audit.nearest import MODEL, QUICK, answers
 
 
@@ -57,6 +57,28 @@ def test_a_table_of_samples_is_a_file_of_predictions(folder: Path) -> None:
         assert main([*again, "--out", f"again{len(words)}"]) == 0
         second = {f.name: f.value for f in read_findings(f"again{len(words)}/findings.json").findings if not f.where}
         assert second["accuracy"] == first["accuracy"]
+
+
+def test_what_predict_writes_is_a_file_of_predictions(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its label is the answer, its picture the path; a class may be called as its other columns are."""
+    for part in ("train", "test"):
+        for number, name in enumerate(("unknown", "reason")):
+            write_class_folder(folder / "photos" / part / name, 10, seed=number + len(part))
+    common = ["--device", "cpu", "--workers", "0"]
+    assert main(["train", "--data", "photos", "--epochs", "1", *common, "--quiet", "--out", "run"]) == 0
+    own = {f.name: f.value for f in read_findings("run/findings.json").findings if not f.where}
+    assert 0 <= own["accuracy"] <= 1
+    assert main(["predict", "run", "--data", "photos/test", *common, "--out", "p.csv"]) == 0
+    words = ["audit", "--predictions", "p.csv", "--only", "clean", *common]
+    assert main([*words, "--data", "photos", "--out", "audited"]) == 0
+    found = {f.name: f.value for f in read_findings("audited/findings.json").findings if not f.where}
+    assert found["accuracy"] == own["accuracy"]
+    assert found["nll"] is None  # one confidence an image is no score a class
+    capsys.readouterr()
+    assert main([*words, "--out", "alone"]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "p.csv has no column 'label' with the truth (that of a file of 'holdfast predict' is its answer)" in told
+    assert "give the data it belongs to with --data" in told
 
 
 def test_a_model_that_knows_more_classes_has_both_readings(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

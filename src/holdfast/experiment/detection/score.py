@@ -20,11 +20,12 @@ from holdfast.experiment.audit.loading import terms_of_run
 from holdfast.experiment.detection.places import claim_table
 from holdfast.experiment.detection.sources import DETECTOR, Source, shape_for
 from holdfast.files import replacing
+from holdfast.fronts.alignment.prediction_cells import PREDICT
 from holdfast.models import load_model
 from holdfast.train.api import resolve_device
 
 COLUMNS = ("picture", "score", "flag", "reason")
-PREDICTIONS = ("picture", "label", "confidence", "unknown", "reason")
+PREDICTIONS = tuple(PREDICT)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,9 @@ from holdfast.fronts.alignment.classes import ClassMap, simple, targets
 WORDS: Final = ("id", "path", "position", "label", "prediction", "group")
 """Columns that say something of a row; known in any case."""
 IGNORED: Final = ("split", "confidence", "correct")
+PREDICT: Final = {"picture": "path", "label": "prediction", "confidence": "", "unknown": "", "reason": ""}
+"""Columns of a file of ``holdfast predict``, and what each is here: its label is an answer, not the truth. Only all of
+them together are taken so: in files of others ``label`` keeps its meaning."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +164,9 @@ def _read_parquet(path: Path, extra: Sequence[str]) -> Cells:
 
 def _header(path: Path, names: Sequence[str], extra: Sequence[str]) -> list[str]:
     """Column names; those known in any case in lower case, those ignored empty."""
-    header = [_known(name.strip(), extra) for name in names]
+    stripped = [name.strip() for name in names]
+    own = {name: here for name, here in PREDICT.items() if name not in extra} if {*PREDICT} <= {*stripped} else {}
+    header = [own[name] if name in own else _known(name, extra) for name in stripped]
     require(bool(header), f"{printable(path)} is empty; the first line must name the columns")
     twice = sorted({name for name in header if name and header.count(name) > 1})
     require(not twice, f"{printable(path)} has the column {', '.join(map(printable, twice))} more than once; keep one")

@@ -53,8 +53,9 @@ def read_predictions(
 
     Columns: ``id`` (or ``path``) or ``position``, which say the image in the data's test split (else rows stand in
     its order); ``label``, needed without data; ``prediction``, or one column a class with logits or probabilities
-    (``cat``, ``logit_cat``, ``prob_cat``); ``group``. output: kind of the scores, None for what stands before their
-    names, or to decide on all rows. class_map: see :func:`match_classes`. groups: further columns to keep as words.
+    (``cat``, ``logit_cat``, ``prob_cat``); ``group``; or those of a file of ``holdfast predict``. output: kind of the
+    scores, None for what stands before their names, or to decide on all rows. class_map: see :func:`match_classes`.
+    groups: further columns to keep as words.
     """
     if output is not None and output not in KINDS:
         raise unknown("kind of outputs", output, KINDS)
@@ -100,7 +101,11 @@ def read_predictions(
 
 def _classes(cells: Cells, name: str, output: str | None, class_map: ClassMap | str | None) -> tuple[str, ...]:
     """A class map names the classes too; in order, columns are the labels' whatever they are called."""
-    require("label" in cells.words, f"{name} has no column 'label'; add one, or give the data it belongs to")
+    require(
+        "label" in cells.words,
+        f"{name} has no column 'label' with the truth (that of a file of 'holdfast predict' is its answer); add one, "
+        "or give the data it belongs to with --data",
+    )
     if isinstance(class_map, Mapping):
         return tuple(class_map)
     if class_map is not None:
