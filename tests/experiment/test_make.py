@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from holdfast.cli import main
 from holdfast.data import load
 from holdfast.errors import HoldfastError
 from holdfast.experiment import make as module
 from holdfast.experiment.make import make
+from tests.data.pictures import noise, write
 
 
 def ten_classes(folder: Path) -> Path:
@@ -66,3 +68,22 @@ def test_it_is_said_that_frost_is_grown(kind: str | None, grown: bool, tmp_path:
     make("corrupted-cifar10", tmp_path / "a.npz", root=str(ten_classes(tmp_path)), kind=kind, note=heard.append)
     assert heard[0] == "corrupting 240 images"
     assert any("frost" in note and "--frost" in note for note in heard) == grown
+
+
+def test_what_befalls_the_images_on_the_way_is_said_and_their_size_chosen(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for side, name in ((12, "a"), (20, "b")):
+        for part in ("train", "test"):
+            for i in range(4):
+                write(tmp_path / "set" / part / name / f"{i}.png", noise(side, side, seed=side + i))
+    words = ["data", "make", "watermark", "--data", str(tmp_path / "set"), "--conflict", "0.25"]
+    assert main([*words, "--out", str(tmp_path / "usual.npz")]) == 0
+    told = " ".join(capsys.readouterr().err.split())
+    assert "images differ in size (from 12x12 to 20x20 among 8 looked at); all are brought to 224x224" in told
+    assert load(tmp_path / "usual.npz").shape == (3, 224, 224)
+    assert main([*words, "--image-size", "16", "--out", str(tmp_path / "small.npz")]) == 0
+    assert "differ in size" not in capsys.readouterr().err
+    assert load(tmp_path / "small.npz").shape == (3, 16, 16)
+    assert main(["data", "make", "fashion-anomalies", "--image-size", "16", "--out", str(tmp_path / "f")]) == 2
+    assert "image_size 16 is for coloured, watermark, background, not for" in " ".join(capsys.readouterr().err.split())

@@ -49,6 +49,8 @@ class MakeOptions:
     """The file to write (.npz; a manifest goes beside it), or the folder for fashion-anomalies."""
     data: Unset[str] = None
     """The set to put a shortcut into."""
+    image_size: Unset[int] = None
+    """Side in pixels that its images are brought to (default: their own; 224 where they differ)."""
     root: Unset[str] = None
     """Where built-in sets lie (default: $HOLDFAST_ROOT, or ./data)."""
     kind: Unset[Literal["lff-0", "lff-1", "dfa"]] = None

@@ -15,7 +15,7 @@ from holdfast.train.api import resolve_device
 
 USES = {
     "corrupted-cifar10": ("kind", "conflict", "severity", "frost", "device"),
-    **dict.fromkeys(VARIANTS, ("data", "conflict")),
+    **dict.fromkeys(VARIANTS, ("data", "image_size", "conflict")),
     "fashion-anomalies": ("anomalies", "strength"),
 }
 """Which settings each set is made with, besides where it lies and its seed."""
@@ -30,6 +30,7 @@ def make(
     *,
     data: str | None = None,
     root: str | None = None,
+    image_size: int | None = None,
     kind: str | None = None,
     conflict: float | None = None,
     severity: int | None = None,
@@ -43,7 +44,7 @@ def make(
 ) -> str:
     """Make a set and say in one line what it holds. What it has no use for is refused."""
     given: dict[str, object] = {"data": data, "kind": kind, "conflict": conflict, "severity": severity, "frost": frost}
-    given |= {"device": device, "anomalies": anomalies, "strength": strength}
+    given |= {"device": device, "anomalies": anomalies, "strength": strength, "image_size": image_size}
     for name, value in given.items():
         users = [made for made, names in USES.items() if name in names]
         require(
@@ -81,7 +82,10 @@ def make(
         )
         return describe(out, manifest)
     assert data is not None
-    return describe(out, make_biased(load(data, root=root), what, out=out, conflict=conflict, seed=seed))
+    source = load(data, root=root, image_size=image_size)
+    for text in source.notes:
+        note(text)
+    return describe(out, make_biased(source, what, out=out, conflict=conflict, seed=seed))
 
 
 def _require_place(file: Path, *, overwrite: bool) -> None:
