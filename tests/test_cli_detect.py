@@ -370,3 +370,29 @@ def test_an_evaluation_and_a_map_are_printed_and_written(
     told = capsys.readouterr().out
     assert all(name in told for name in ("silhouette", "linear", "knn"))
     assert (tmp_path / "map" / "report.html").exists()
+
+
+@pytest.mark.parametrize(("name", "part", "rows"), [("score", "train", 5), ("predict", "test", 3)])
+def test_rows_that_are_left_out_are_counted(
+    detector: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, part: str, rows: int
+) -> None:
+    split = load("digits").test
+    assert isinstance(split, ArraySplit)
+    x = split.images[:8, 0].numpy()
+    np.savez(tmp_path / "parts.npz", x_train=x[:5], x_test=x[5:])
+    np.savez(tmp_path / "whole.npz", x_train=x)
+    head = ["detect", "score", str(detector)] if name == "score" else ["predict", str(run)]
+
+    def answer(data: str, *more: str) -> tuple[int, str]:
+        words = [*head, "--data", str(tmp_path / data), "--out", str(tmp_path / "out.csv"), "--device", "cpu", *more]
+        assert main(words) == 0
+        return len((tmp_path / "out.csv").read_text().splitlines()) - 1, " ".join(capsys.readouterr().err.split())
+
+    said = f"parts.npz has parts, and only the {part} part is taken: {rows} of 8 rows; --split chooses another"
+    found, told = answer("parts.npz")
+    assert found == rows
+    assert said in told
+    assert answer("parts.npz", "--split", "test")[0] == 3
+    for words in (["parts.npz", "--split", part], ["whole.npz"]):
+        assert "rows" not in answer(*words)[1]
+    assert answer("whole.npz")[0] == 8

@@ -130,7 +130,7 @@ def detect_score(words: list[str]) -> int:
     from holdfast.experiment import detection
 
     values = values_of(options)
-    made = detection.detect_score(values.pop("detector"), values.pop("data"), values.pop("out"), **values)
+    made = detection.detect_score(values.pop("detector"), values.pop("data"), values.pop("out"), **values, note=narrate)
     say(f"{made.out}: {made.flagged} of {made.pictures} pictures flagged")
     return 0
 
@@ -194,7 +194,7 @@ def predict(words: list[str]) -> int:
     from holdfast.experiment import detection
 
     values = values_of(options)
-    made = detection.predict(values.pop("run"), values.pop("data"), values.pop("out"), **values)
+    made = detection.predict(values.pop("run"), values.pop("data"), values.pop("out"), **values, note=narrate)
     unknown = f"{made.flagged} of them unknown" if made.watched else "none looked at for being unknown"
     say(f"{made.out}: {made.pictures} pictures, {unknown}")
     if not made.watched:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ def open_pictures(
     shape: tuple[int, int, int] | None = None,
     image_size: int | None = None,
     terms: Mapping[str, Any] | None = None,
+    note: Callable[[str], None] | None = None,
 ) -> Split:
     """A split of pictures; they need no labels, and have -1 where there are none.
 
@@ -47,6 +48,7 @@ def open_pictures(
     times over to what takes colour. Never the other way: what takes grey would judge a colour picture by what is left
     of it and say nothing.
     terms: what else :func:`holdfast.data.load` is told of anything that it has to split, such as a data_seed.
+    note: told how many rows of a file are left out where nobody chose a part of it.
     """
     if isinstance(data, Dataset):
         return _part(data, split or usual)
@@ -65,7 +67,7 @@ def open_pictures(
     if path.is_dir():
         pictures = _of_folder(path, options)
     elif path.suffix.lower() in WITH_PARTS and path.is_file():
-        pictures = _of_file(path, options, split, usual, terms or {})
+        pictures = _of_file(path, options, split, usual, terms or {}, note)
     else:
         pictures = _of_set(data, options, split or usual, terms or {})
     pictures = _in_colours(pictures, None if shape is None else shape[0])
@@ -92,13 +94,26 @@ def _of_folder(folder: Path, options: Options) -> Split:
     return _of_files(Files(Paths(found), none, none), options.image_size)
 
 
-def _of_file(path: Path, options: Options, split: str | None, usual: str, terms: Mapping[str, Any]) -> Split:
+def _of_file(
+    path: Path,
+    options: Options,
+    split: str | None,
+    usual: str,
+    terms: Mapping[str, Any],
+    note: Callable[[str], None] | None,
+) -> Split:
     parts = _parts(path, options.root)
     if split is not None and (len(parts) == 1 or split not in parts):
         return _of_set(path, options, split, terms)
     name = next(iter(parts)) if len(parts) == 1 else split or usual
     require(name in parts, f"{printable(path)} has no {name} part; choose with split: {', '.join(parts)}")
     part, side = parts[name], options.image_size
+    if note is not None and split is None and len(parts) > 1:
+        rows = sum(len(own.labels) for own in parts.values())
+        note(
+            f"{printable(path)} has parts, and only the {name} part is taken: {len(part.labels)} of {rows} rows; "
+            "--split chooses another"
+        )
     if isinstance(part, Files):
         return _of_files(part, side)
     return part if side is None else brought_to(part, (side, side))

@@ -50,12 +50,16 @@ def detect_score(
     workers: int = 4,
     device: str = "auto",
     progress: Callable[[int, int], None] | None = None,
+    note: Callable[[str], None] | None = None,
 ) -> ScoreSummary:
-    """A CSV with a score, a flag (0 or 1) and a reason a picture; written as it grows, put in place when whole."""
+    """A CSV with a score, a flag (0 or 1) and a reason a picture; written as it grows, put in place when whole.
+
+    note: hears of rows that are left out.
+    """
     check_reading(batch_size, workers)
     place = claim_table(out_csv, COLUMNS)
     monitor = Monitor.load(folder, device=resolve_device(device))
-    pictures = open_pictures(data, root=root, split=split, shape=monitor.shape)
+    pictures = open_pictures(data, root=root, split=split, shape=monitor.shape, note=note)
     require(len(pictures) > 0, "there is no picture to score; give at least one")
     done = flagged = 0
     with _growing_csv(place, COLUMNS) as write:
@@ -81,10 +85,12 @@ def predict(
     workers: int = 4,
     device: str = "auto",
     progress: Callable[[int, int], None] | None = None,
+    note: Callable[[str], None] | None = None,
 ) -> ScoreSummary:
     """A CSV with label, confidence and, where the run carries a detector, an "unknown" flag with its reason.
 
-    run: the folder of a trained classifier. detector: a folder of one; by default ``detector`` in the run.
+    run: the folder of a trained classifier. detector: a folder of one; by default ``detector`` in the run. note: hears
+    of rows that are left out.
     """
     check_reading(batch_size, workers)
     place = claim_table(out_csv, PREDICTIONS)
@@ -102,6 +108,7 @@ def predict(
         usual="test",
         shape=shape_for(card),
         terms=None if terms is None else asdict(terms),
+        note=note,
     )
     require(len(pictures) > 0, "there is no picture to judge; give at least one")
     require(
