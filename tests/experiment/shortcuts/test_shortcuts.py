@@ -178,8 +178,10 @@ def test_a_run_brings_its_network_and_its_model(tmp_path: Path) -> None:
 
 def test_what_was_in_memory_is_asked_for(tmp_path: Path) -> None:
     run, data = tmp_path / "run", shortcut_data()
-    classes = replace(data, classes=tuple("0123456789"))  # as those of the set that settings name by default
-    fit(classes, out=run, epochs=1, device="cpu", batch_size=64)
+    images = data.train.read(torch.arange(len(data.train)))
+    ten = ArraySplit(images, torch.arange(len(images)) % 10)
+    named = Dataset("colours", tuple("0123456789"), ten, test=ten)  # as those of the set that settings name by default
+    fit(named, out=run, epochs=1, device="cpu", batch_size=64)
     with pytest.raises(HoldfastError, match="run was trained on a set in memory, colours; give it with --data"):
         shortcuts(run, **QUICK)  # type: ignore[arg-type]
     own = nn.Sequential(nn.Flatten(), nn.Linear(192, CLASSES))
