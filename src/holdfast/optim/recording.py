@@ -22,16 +22,18 @@ class Branch:
     def __init__(self, tensors: Tensors) -> None:
         recording = bool(tensors) and tensors[0].is_cuda and torch.cuda.is_current_stream_capturing()
         self._stream = torch.cuda.Stream() if recording else None  # type: ignore[no-untyped-call]
-        self._entered = torch.cuda.stream(self._stream)
+        self._entered: torch.cuda.StreamContext | None = None
 
     def __enter__(self) -> Branch:
         if self._stream is not None:
             self._stream.wait_stream(torch.cuda.current_stream())
-        self._entered.__enter__()  # type: ignore[no-untyped-call]
+            self._entered = torch.cuda.stream(self._stream)
+            self._entered.__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._entered.__exit__(*error)
+        if self._entered is not None:
+            self._entered.__exit__(*error)
 
     def join(self) -> None:
         """What follows needs the work done."""
