@@ -43,6 +43,18 @@ def test_train_writes_a_run_and_report_rebuilds_it(tmp_path: Path, capsys: pytes
     assert (out / "report.html").read_bytes() == before
 
 
+def test_what_two_fronts_measure_is_printed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")  # no row goes over two lines
+    words = ["train", "--data", "coloured-digits", "--epochs", "1", "--out", str(tmp_path / "run"), "--quiet"]
+    assert main([*words, "--device", "cpu"]) == 0
+    cells = [re.split(r" {2,}", line.strip()) for line in capsys.readouterr().out.splitlines() if " %" in line]
+    measures = [tuple(row[:2]) for row in cells]
+    assert ("accuracy", "conflicting") in measures
+    assert len(set(measures)) == len(measures)
+
+
 def test_a_runs_own_settings_repeat_it(tmp_path: Path) -> None:
     first, again = tmp_path / "first", tmp_path / "again"
     assert main(["train", *QUICK, "--lr", "0.02", "--seed", "3", "--out", str(first)]) == 0

@@ -22,6 +22,7 @@ from holdfast.settings import (
     read_yaml,
 )
 from holdfast.settings.hints import Unset
+from holdfast.types import Finding
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,11 @@ def train(words: list[str]) -> int:
 
     progress = make_progress(not options.quiet)
     files = run(settings, out, resume=options.resume, overwrite=options.overwrite, progress=progress)
-    measured = [f for f in files.findings if f.n or "reason" not in f.evidence]  # not what the data has nothing of
-    console().print(findings_table(measured))
+    once: dict[object, Finding] = {}
+    for f in files.findings:
+        if f.n or "reason" not in f.evidence:  # not what the data has nothing of
+            once.setdefault((f.name, *f.where.items()), f)  # clean and groups both have the data's own groups
+    console().print(findings_table(once.values()))
     if settings.loop.select == "oracle-test":
         say("the epoch was chosen on the test set (--select oracle-test): these numbers are no result")
     say(f"report: {Path(out) / 'report.html'}")
