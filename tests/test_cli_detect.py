@@ -14,7 +14,6 @@ from PIL import Image
 from holdfast.cli import main
 from holdfast.data import ArraySplit, load
 from holdfast.data.anomalies import AnomalySet, make_digits_anomalies, save_anomalies
-from holdfast.detect.study import JOBS
 
 TINY = ["--epochs", "1", "--encoder-epochs", "1", "--device", "cpu"]
 
@@ -160,32 +159,6 @@ def test_scores_and_changes_can_be_chosen(tmp_path: Path) -> None:
     assert list(kept["members"]) == ["local-reconstruction", "rotation"]
     assert main(score(out, few, tmp_path)) == 0
     assert len((tmp_path / "scores.csv").read_text().splitlines()) == 91
-
-
-def test_a_quick_study_takes_the_sizes_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from holdfast.experiment import vae_study
-
-    seen: list[vae_study.StudySettings] = []
-
-    def study(data: str, out: str, settings: vae_study.StudySettings, **rest: object) -> int:
-        seen.append(settings)
-        return 0
-
-    monkeypatch.setattr(vae_study, "study", study)
-    monkeypatch.setattr(vae_study, "collect", lambda *_, **__: "")
-    words = ["detect", "study", "--device", "cpu", "--out", str(tmp_path)]
-    assert main([*words, "--quick", "--seeds", "2", "--precision", "bf16"]) == 0
-    assert main(words) == 0
-    assert seen[0] == replace(vae_study.QUICK, seeds=2, precision="bf16")
-    assert seen[1] == vae_study.StudySettings()
-
-
-def test_the_study_is_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.detect.study.run.JOBS", {"labels-supervised": JOBS["labels-supervised"]})
-    words = ["detect", "study", "--data", "digits", "--quick", "--device", "cpu", "--out", str(tmp_path)]
-    assert main(words) == 0
-    assert "supervised" in (tmp_path / "study.md").read_text()
-    assert "Few labels" in (tmp_path / "study.html").read_text()
 
 
 def test_a_family_of_commands_lists_itself(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,8 +12,8 @@ from holdfast.reports.svg.element import WIDTH, Scale, figure, scale, series, sh
 from holdfast.reports.svg.ticks import linear_ticks, log_ticks, tick_text
 from holdfast.reports.text import percent, plain
 
-MOST_POINTS = 120
-"""Beyond this many, not every point gets a tooltip of its own."""
+MOST_POINTS = 60
+"""Beyond this many, not every point gets a tooltip of its own: bands of few pixels are hard to point at and large."""
 LABEL_PITCH = 15.0
 LONGEST_LABEL = 20
 BOLD = 1.12
@@ -109,7 +109,7 @@ def _tooltips(
     """An unseen band over each point: the browser shows its title, the style its rule. No script needed."""
     values = [dict(line.points) for line in lines]
     xs = sorted({x for line in values for x in line})
-    xs = xs[:: math.ceil(len(xs) / MOST_POINTS) or 1]
+    xs = sorted({*xs[:: math.ceil(len(xs) / MOST_POINTS) or 1], *xs[-1:]})  # what it ends at is looked for most
     bands = []
     for i, x in enumerate(xs):
         start = x_of(x) if i == 0 else (x_of(xs[i - 1]) + x_of(x)) / 2
