@@ -35,11 +35,11 @@ import torch
 from record import write_result
 from torch import Tensor, nn
 
+from holdfast.attacks import CapturedAttack, QueuedPgd, apgd, pgd
 from holdfast.data import Dataset, load
 from holdfast.models import load_model
 from holdfast.train import fit
 from holdfast.train.precision import kernels
-from holdfast.vicinity.attacks import CapturedAttack, QueuedPgd, apgd, pgd
 
 Attack = Callable[[Tensor, Tensor], Tensor]
 STEPS = 10

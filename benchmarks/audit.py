@@ -18,8 +18,9 @@ from typing import Any
 import torch
 from record import write_result
 
+from holdfast.audits.checking import FRONTS, measure
+from holdfast.audits.subject import Subject
 from holdfast.data import load
-from holdfast.fronts import FRONTS, Subject, measure
 from holdfast.train import fit
 
 

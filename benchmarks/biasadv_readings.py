@@ -18,9 +18,9 @@ from pathlib import Path
 import torch
 from jobs import read_jobs, run_jobs, sweep_parser, train
 
+from holdfast.audits.checking import audit
 from holdfast.data import Dataset, load
 from holdfast.data.biased import corrupted_cifar10
-from holdfast.fronts import audit
 
 PIXEL = 1 / 255
 READINGS: dict[str, dict[str, object]] = {

@@ -26,9 +26,9 @@ from PIL import Image
 from record import write_result
 from scipy import ndimage
 
+from holdfast.corruptions import EIGHT, NINETEEN, corrupt
 from holdfast.data import ArraySplit, Dataset, load
 from holdfast.data.biased import KINDS, make_corrupted_cifar10
-from holdfast.vicinity.corruptions import EIGHT, NINETEEN, corrupt
 
 Array = np.ndarray[Any, Any]
 

@@ -32,9 +32,9 @@ import torch.nn.functional as F
 from record import write_result
 from torch import Tensor, nn
 
+from holdfast.curvature import Operator, hessian_operator, lanczos, rayleigh
 from holdfast.data import Dataset, load
 from holdfast.losses import cross_entropy
-from holdfast.spectrum import Operator, hessian_operator, lanczos, rayleigh
 from holdfast.train import fit
 from holdfast.train.precision import kernels
 

@@ -20,12 +20,12 @@ import torch
 from record import write_result
 from sklearn.neighbors import NearestNeighbors
 
-from holdfast.borrow import evaluating
 from holdfast.data import load
 from holdfast.detect import KNN, ClassifierSight, Energy, LoopSettings, Mahalanobis, MaxLogit, Seen, ViM, train_vae
 from holdfast.detect.scores import CELLS, Bank, neighbour_distances
 from holdfast.models import build_model
 from holdfast.models.vae import VAESettings
+from holdfast.module_state import evaluating
 
 
 def alternating(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:

@@ -20,12 +20,12 @@ from typing import Any
 import torch
 from record import write_result
 
+from holdfast.audits.checks.accuracy import clean
+from holdfast.audits.checks.corruptions import corruptions
+from holdfast.audits.checks.groups import groups
+from holdfast.audits.checks.slices import slices
+from holdfast.audits.subject import Subject
 from holdfast.data import ArraySplit, Dataset
-from holdfast.fronts.clean import clean
-from holdfast.fronts.corruptions import corruptions
-from holdfast.fronts.groups import groups
-from holdfast.fronts.slices import slices
-from holdfast.fronts.subject import Subject
 from holdfast.models import build_model
 
 FRONTS: dict[str, Callable[[Subject], Any]] = {

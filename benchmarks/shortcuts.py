@@ -25,7 +25,7 @@ from holdfast.data import Dataset, load
 from holdfast.data.biased.variants import background, coloured, watermark
 from holdfast.data.splits import aligned_groups
 from holdfast.detect.evaluation import evaluate
-from holdfast.experiment.shortcuts import Shortcuts, shortcuts
+from holdfast.shortcuts import Shortcuts, shortcuts
 
 EMBEDDED: dict[str, Callable[[int], Dataset]] = {
     "coloured, 5 %": lambda seed: load("coloured-digits", conflict=0.05, data_seed=seed),

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import torch
 
+from holdfast.comparisons.vae_study import QUICK, StudySettings, collect, study
 from holdfast.detect.study import read_study, slim
-from holdfast.experiment.vae_study import QUICK, StudySettings, collect, study
 
 MARKS = ("<!-- tables of the results -->\n", "<!-- end of the tables -->\n")
 

@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 from holdfast.cli import COMMANDS, main, parse_train
+from holdfast.comparisons.running import compare
 from holdfast.errors import HoldfastError
-from holdfast.experiment.compare import compare
 from holdfast.train import fit
 from tests.conftest import make_data
 
@@ -324,7 +324,7 @@ def test_shortcuts_says_a_warning_once(
     """One look by a model that knows nothing warns; it stands in for trainings that would."""
     from torch import nn
 
-    from holdfast.experiment import shortcuts
+    from holdfast.comparisons import shortcuts
 
     real = shortcuts.shortcuts
     blind = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 10))

@@ -180,7 +180,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         seen.update(named)
         return replace(make_digits_anomalies(), manifest={"anomalies_a_set": {"corrupted": 20, "noise": 20}})
 
-    monkeypatch.setattr("holdfast.experiment.make.make_fashion_anomalies", make)
+    monkeypatch.setattr("holdfast.comparisons.making_data.make_fashion_anomalies", make)
     return seen
 
 

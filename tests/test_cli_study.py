@@ -12,7 +12,7 @@ from holdfast.detect.study import JOBS
 
 
 def test_a_quick_study_takes_the_sizes_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from holdfast.experiment import vae_study
+    from holdfast.comparisons import vae_study
 
     seen: list[vae_study.StudySettings] = []
 

@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 
 import pytest
 
-from holdfast.fronts.auditing import FRONTS
+from holdfast.audits.checking import FRONTS
 from tests.test_docs import ROOT, table
 
 STEP, SECONDS = "bf16 compiled, captured", "seconds"

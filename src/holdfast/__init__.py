@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast import (
+        attacks,
+        audits,
+        augment,
+        corruptions,
+        curvature,
         data,
         detect,
         elbo,
-        fronts,
         losses,
         methods,
         metrics,
@@ -22,10 +26,9 @@ if TYPE_CHECKING:
         reports,
         settings,
         train,
-        vicinity,
     )
+    from holdfast.audits.checking import audit
     from holdfast.errors import HoldfastError
-    from holdfast.fronts import audit
     from holdfast.models import load_model
     from holdfast.reports import report
     from holdfast.train import fit
@@ -34,16 +37,20 @@ __version__ = "0.1.0"
 
 _NAMES = {
     "HoldfastError": "holdfast.errors",
-    "audit": "holdfast.fronts",
+    "audit": "holdfast.audits.checking",
     "fit": "holdfast.train",
     "load_model": "holdfast.models",
     "report": "holdfast.reports",
 }
 _MODULES = (
+    "attacks",
+    "audits",
+    "augment",
+    "corruptions",
+    "curvature",
     "data",
     "detect",
     "elbo",
-    "fronts",
     "losses",
     "methods",
     "metrics",
@@ -52,18 +59,21 @@ _MODULES = (
     "reports",
     "settings",
     "train",
-    "vicinity",
 )
 
 __all__ = [
     "HoldfastError",
     "__version__",
+    "attacks",
     "audit",
+    "audits",
+    "augment",
+    "corruptions",
+    "curvature",
     "data",
     "detect",
     "elbo",
     "fit",
-    "fronts",
     "load_model",
     "losses",
     "methods",
@@ -74,7 +84,6 @@ __all__ = [
     "reports",
     "settings",
     "train",
-    "vicinity",
 ]
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from enum import Enum, Flag, auto
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     import torch
@@ -72,6 +73,70 @@ class Views:
     items: tuple[View, ...]
     auxiliary_loss: Tensor | None = None
     memo: dict[str, Tensor] = field(default_factory=dict)
+
+
+class Needs(Flag):
+    """What a part cannot do without."""
+
+    NOTHING = 0
+    IMAGES = auto()
+    """Pixels, not only predictions that were made elsewhere."""
+    MODEL = auto()
+    """A model that can be asked again."""
+    GRADIENTS = auto()
+    """A model whose gradients reach the images or the weights."""
+    TRAINING_IMAGES = auto()
+    GROUPS = auto()
+    """Group labels."""
+    FEATURES = auto()
+    """The input of the model's last layer."""
+    UNLABELLED = auto()
+    """Images without labels."""
+
+
+class Unit(Enum):
+    """How a measure's number is read and shown."""
+
+    PERCENT = "%"
+    """A share in [0, 1], shown as a percentage."""
+    POINTS = "points"
+    """A difference of shares, shown in percentage points."""
+    NUMBER = ""
+    P_VALUE = "p"
+    COUNT = "count"
+    SECONDS = "s"
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """Something an audit can find a number for: what it is called, its unit, and which way is better.
+
+    name: as in findings, gates and tables, such as "worst_group_accuracy". title: for people. gate: whether
+    ``--fail-under`` and ``--max-drop`` take it. headline: whether a report's first sentence may quote it.
+    """
+
+    name: str
+    title: str
+    unit: Unit = Unit.PERCENT
+    better: Literal["higher", "lower", "neither"] = "higher"
+    gate: bool = False
+    headline: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something to tell the user. A warning changes how to read a number and is never hidden.
+
+    code: what it is, for programs; text: what happened; remedy: what to do about it, where something can be done.
+    """
+
+    code: str
+    text: str
+    remedy: str = ""
+    level: Literal["note", "warning"] = "note"
+
+    def __str__(self) -> str:
+        return f"{self.text}; {self.remedy}" if self.remedy else self.text
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import torch
 
+from holdfast.corruptions import corrupt
 from holdfast.data import ArraySplit, Dataset, FileSplit, Split, aligned_groups, load
 from holdfast.data.biased import KINDS, VARIANTS, corrupted_cifar10, make_biased, make_corrupted_cifar10
 from holdfast.data.biased.assign import balanced_groups, biased_groups
 from holdfast.data.biased.variants import marks, palette
 from holdfast.data.embedded import COLOURS
 from holdfast.errors import HoldfastError
-from holdfast.vicinity.corruptions import corrupt
 from tests.data.pictures import write_class_folder
 
 

@@ -12,8 +12,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from holdfast.augment.basic import Augment, crop_and_flip, cutout
 from holdfast.data import ArraySplit, Dataset, FileSplit
-from holdfast.data.augment import Augment, crop_and_flip, cutout
 from holdfast.data.loaders import PREFETCH, ResidentLoader, StreamLoader
 from holdfast.errors import HoldfastError
 from holdfast.settings import AugmentSettings

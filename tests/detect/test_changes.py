@@ -10,8 +10,8 @@ from holdfast.data.anomalies import make_digits_anomalies
 from holdfast.data.anomalies.damage import DAMAGES
 from holdfast.detect import LoopSettings, train_rotation
 from holdfast.detect.changes import CHANGES, blurred, change_each, flattened, mixed, pasted
+from holdfast.detect.features import TURNS, RotationSight
 from holdfast.detect.rotation import rotation_card
-from holdfast.detect.seen import TURNS, RotationSight
 
 
 def seeded(seed: int = 0) -> torch.Generator:

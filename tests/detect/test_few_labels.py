@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from holdfast.augment.strong import strong, weak
 from holdfast.data import ArraySplit, Dataset, load
-from holdfast.data.strong import strong, weak
 from holdfast.detect import LoopSettings, train_vae
 from holdfast.detect.few_labels import (
     WAYS,

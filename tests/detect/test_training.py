@@ -6,15 +6,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from holdfast.borrow import evaluating
 from holdfast.data import ArraySplit
 from holdfast.detect import LikelihoodRegret, LoopSettings, VAESight, auroc, look_at, train_rotation, train_vae
+from holdfast.detect.features import RotationSight
 from holdfast.detect.loop import optimise
 from holdfast.detect.monitor import Monitor
-from holdfast.detect.seen import RotationSight
 from holdfast.elbo import squared_error
 from holdfast.errors import HoldfastError
 from holdfast.models.vae import VAESettings
+from holdfast.module_state import evaluating
 from tests.conftest import same_weights
 
 SHAPE = (1, 16, 16)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+from holdfast.attacks import bias_adversarial
+from holdfast.attacks.biasadv import objective
 from holdfast.models import build_model
 from holdfast.train import fit
 from holdfast.train.step import Step
-from holdfast.vicinity import bias_adversarial
-from holdfast.vicinity.biased import objective
 from tests.conftest import brisk, flat_weights, make_data
 
 pytestmark = [

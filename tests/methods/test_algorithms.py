@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from holdfast.attacks.biasadv import bias_adversarial
 from holdfast.methods import Context, Method
 from holdfast.models import Normalised
 from holdfast.rng import Generators
@@ -23,7 +24,6 @@ from holdfast.settings import MethodSettings
 from holdfast.train.meters import Meters
 from holdfast.train.step import Step
 from holdfast.types import Batch
-from holdfast.vicinity.biased import bias_adversarial
 
 RATE, CLASSES, N = 0.1, 3, 12
 ADAM = {"lr": 1e-2, "weight_decay": 1e-4}

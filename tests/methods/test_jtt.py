@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from holdfast.data.augment import to_float
+from holdfast.augment.basic import to_float
 from holdfast.methods.base import Stage
 from holdfast.methods.jtt import JttMethod
 from holdfast.settings import TrainSettings, build

@@ -13,7 +13,7 @@ import pytest
 from holdfast.reports import RunFiles
 from holdfast.reports.blocks import Chart, Gallery, Section, Side, Table
 from holdfast.reports.sections import SECTIONS
-from holdfast.reports.sections.clean import clean
+from holdfast.reports.sections.accuracy import clean
 from holdfast.reports.sections.comparison import comparison
 from holdfast.reports.sections.curves import curves, track
 from holdfast.reports.sections.samples import samples

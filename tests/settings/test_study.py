@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.comparisons.recipes import read_recipe
+from holdfast.comparisons.studies import read_study
 from holdfast.errors import HoldfastError
-from holdfast.experiment.recipes import read_recipe
-from holdfast.experiment.studies import read_study
 from holdfast.settings import TrainSettings, build, flatten
 from holdfast.settings.methods import Jtt, LffBiasAdv
 from holdfast.settings.study import Plan, changed, make_plan, parse_axes

@@ -100,13 +100,13 @@ LONGEST = 100
 def audit(words: list[str]) -> int:
     """Say on which fronts a model holds: any model, any data, with a report and gates for pipelines."""
     options: AuditOptions = parse(AuditOptions, words, "audit", audit.__doc__)
-    from holdfast.experiment.audit.gate import parse_gates
+    from holdfast.audits.gates import parse_gates
 
     gates = parse_gates(options.fail_under, options.max_drop, against=bool(options.against))
     _check(options)
-    from holdfast.experiment.audit import run as body
-    from holdfast.experiment.audit.plan import Plan
-    from holdfast.experiment.audit.settings import parse_settings
+    from holdfast.audits import run as body
+    from holdfast.audits.check_settings import parse_settings
+    from holdfast.audits.request import Plan
 
     note = _silent if options.quiet else _narrate
     given = {f.name: getattr(options, f.name) for f in fields(options) if f.name not in OWN}

@@ -59,7 +59,7 @@ def compare(words: list[str]) -> int:
     for name in dict.fromkeys(cell.settings.data.name for cell in plan.cells):
         require_data(name)
 
-    from holdfast.experiment.compare import Comparison, carry_out
+    from holdfast.comparisons.running import Comparison, carry_out
     from holdfast.reports.blocks import Cell
     from holdfast.reports.paired import paired_console
     from holdfast.reports.summary import Spread
@@ -97,7 +97,7 @@ def plan_comparison(words: list[str]) -> tuple[Plan, CompareOptions, int]:
     options = replace(options, plan=options.plan or shared.print_config)
     study: dict[str, Any] = {}
     if options.study is not None:
-        from holdfast.experiment.studies import read_study
+        from holdfast.comparisons.studies import read_study
 
         study = read_study(options.study)
     plan = make_plan(
@@ -116,7 +116,7 @@ def _recipes(options: CompareOptions, rest: list[str]) -> dict[str, TrainSetting
     """Settings by what tells the recipes' names apart; flags change all of them."""
     if not options.recipes:
         return {}
-    from holdfast.experiment.recipes import find_recipes
+    from holdfast.comparisons.recipes import find_recipes
 
     require(peek(rest, "--recipe") is None, "give --recipe or --recipes, not both")
     names = find_recipes(options.recipes)

@@ -80,7 +80,7 @@ def data_make(words: list[str]) -> int:
     known = ("corrupted-cifar10", "coloured", "watermark", "background", "fashion-anomalies")
     if options.what not in known:
         raise unknown("set to make", options.what, known)
-    from holdfast.experiment.make import make
+    from holdfast.comparisons.making_data import make
 
     values = {**vars(options), "anomalies": _shares(options.anomalies)}
     say(make(**values, note=narrate))

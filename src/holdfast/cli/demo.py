@@ -26,7 +26,7 @@ class DemoOptions:
 def demo(words: list[str]) -> int:
     """Show a shortcut in embedded data and what each method makes of it, in minutes."""
     options: DemoOptions = parse(DemoOptions, words, "demo", demo.__doc__)
-    from holdfast.experiment.demo import demo as run_demo
+    from holdfast.comparisons.demo import demo as run_demo
     from holdfast.reports import comparison_table
     from holdfast.train.progress import make_progress
 

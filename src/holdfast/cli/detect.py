@@ -100,11 +100,11 @@ class FitOptions:
 def detect_fit(words: list[str]) -> int:
     """Learn what normal pictures look like, and from where on to raise an alarm."""
     options: FitOptions = parse(FitOptions, words, "detect fit", detect_fit.__doc__)
-    from holdfast.experiment import detection
+    from holdfast.detect import tasks
 
     values = values_of(options)
-    monitor = detection.detect_fit(values.pop("data"), values.pop("out"), **values, note=narrate)
-    where = options.out or f"{options.run}/{detection.DETECTOR}"
+    monitor = tasks.detect_fit(values.pop("data"), values.pop("out"), **values, note=narrate)
+    where = options.out or f"{options.run}/{tasks.DETECTOR}"
     say(f"{where}: alarm above {monitor.threshold.value:.4g} ({options.false_alarm_rate:.1%} of held-out pictures)")
     return 0
 
@@ -127,10 +127,10 @@ class ScoreOptions:
 def detect_score(words: list[str]) -> int:
     """Score pictures: how strange each is, whether that is an alarm, and why."""
     options: ScoreOptions = parse(ScoreOptions, words, "detect score", detect_score.__doc__)
-    from holdfast.experiment import detection
+    from holdfast.detect import tasks
 
     values = values_of(options)
-    made = detection.detect_score(values.pop("detector"), values.pop("data"), values.pop("out"), **values, note=narrate)
+    made = tasks.detect_score(values.pop("detector"), values.pop("data"), values.pop("out"), **values, note=narrate)
     say(f"{made.out}: {made.flagged} of {made.pictures} pictures flagged")
     return 0
 
@@ -159,13 +159,13 @@ class EvaluateOptions:
 def detect_evaluate(words: list[str]) -> int:
     """Judge a detector: AUROC, AP, FPR95, precision and recall at its threshold, with intervals."""
     options: EvaluateOptions = parse(EvaluateOptions, words, "detect evaluate", detect_evaluate.__doc__)
-    from holdfast.experiment import detection
+    from holdfast.detect import tasks
 
     values = values_of(options)
-    found = detection.detect_evaluate(
+    found = tasks.detect_evaluate(
         values.pop("detector"), values.pop("normal"), values.pop("anomalous"), values.pop("out"), **values
     )
-    say(detection.summary_text(found))
+    say(tasks.summary_text(found))
     if options.out:
         say(f"report: {Path(options.out) / 'report.html'}")
     return 0
@@ -191,10 +191,10 @@ class PredictOptions:
 def predict(words: list[str]) -> int:
     """Classify pictures, and flag those the model should not judge."""
     options: PredictOptions = parse(PredictOptions, words, "predict", predict.__doc__)
-    from holdfast.experiment import detection
+    from holdfast.detect import tasks
 
     values = values_of(options)
-    made = detection.predict(values.pop("run"), values.pop("data"), values.pop("out"), **values, note=narrate)
+    made = tasks.predict(values.pop("run"), values.pop("data"), values.pop("out"), **values, note=narrate)
     unknown = f"{made.flagged} of them unknown" if made.watched else "none looked at for being unknown"
     say(f"{made.out}: {made.pictures} pictures, {unknown}")
     if not made.watched:
@@ -225,10 +225,10 @@ class DescribeOptions:
 def describe(words: list[str]) -> int:
     """Draw a low-dimensional map of a data set, with reconstructions and how well its classes separate."""
     options: DescribeOptions = parse(DescribeOptions, words, "describe", describe.__doc__)
-    from holdfast.experiment import detection
+    from holdfast.detect import tasks
 
     values = values_of(options)
-    found = detection.describe(values.pop("data"), values.pop("out"), **values, note=narrate)
+    found = tasks.describe(values.pop("data"), values.pop("out"), **values, note=narrate)
     for finding in found:
         if finding.value is not None:
             say(f"{finding.name:<18}{finding.value:.3f}")
@@ -274,7 +274,7 @@ def detect_study(words: list[str]) -> int:
         raise HoldfastError(f"part must be I/N, such as 1/3, got {options.part!r}")
     from dataclasses import replace
 
-    from holdfast.experiment import vae_study
+    from holdfast.comparisons import vae_study
     from holdfast.train.api import resolve_device
 
     broken = 0

@@ -24,8 +24,8 @@ class ListOptions:
 def list_(words: list[str]) -> int:
     """List methods, ascents, data sets, recipes, studies or models by name."""
     options: ListOptions = parse(ListOptions, words, "list", list_.__doc__)
-    from holdfast.experiment.recipes import recipe_names
-    from holdfast.experiment.studies import study_names
+    from holdfast.comparisons.recipes import recipe_names
+    from holdfast.comparisons.studies import study_names
     from holdfast.settings.names import DATA_NAMES
 
     def described(family: type[Choice]) -> list[str]:

@@ -76,7 +76,7 @@ def shortcuts(words: list[str]) -> int:
     if options.data is not None:
         require_data(options.data)
         check_conflict(options.data, options.conflict)
-    from holdfast.experiment.shortcuts import shortcuts as find
+    from holdfast.shortcuts import shortcuts as find
     from holdfast.train.progress import make_progress
 
     values = dict(vars(options))

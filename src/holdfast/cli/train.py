@@ -60,7 +60,7 @@ def train(words: list[str]) -> int:
     require_data(settings.data.name)
     settings.require_unlabeled_used()
 
-    from holdfast.experiment.run import run
+    from holdfast.comparisons.single_run import run
     from holdfast.reports import findings_table
     from holdfast.train.progress import make_progress
 
@@ -90,7 +90,7 @@ def _check_resume(out: str, words: list[str]) -> None:
 
 def parse_train(words: list[str], *, called: str = "train") -> tuple[TrainSettings, RunOptions]:
     """Settings from flags, over a YAML file, over a recipe, over the defaults. called: the command."""
-    from holdfast.experiment.recipes import read_recipe
+    from holdfast.comparisons.recipes import read_recipe
 
     layers: list[dict[str, Any]] = []
     out = peek(words, "--out")

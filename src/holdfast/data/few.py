@@ -7,8 +7,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from holdfast.data.heaps import open_pictures
 from holdfast.data.splits import Dataset, Split
+from holdfast.data.unlabelled_images import open_pictures
 from holdfast.errors import require
 from holdfast.files import reading
 from holdfast.rng import derive

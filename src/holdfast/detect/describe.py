@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from holdfast.borrow import evaluating
+from holdfast.detect.features import Images, batches
 from holdfast.detect.pictures import strip
-from holdfast.detect.seen import Images, batches
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.models.vae import VAE
+from holdfast.module_state import evaluating
 from holdfast.rng import derive
 from holdfast.types import Finding
 

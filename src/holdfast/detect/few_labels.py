@@ -10,12 +10,11 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from holdfast.borrow import evaluating
-from holdfast.data.augment import to_float
-from holdfast.data.strong import strong, weak
+from holdfast.augment.basic import to_float
+from holdfast.augment.strong import strong, weak
+from holdfast.detect.features import Images, batches
 from holdfast.detect.loop import LoopSettings, Losses, optimise
 from holdfast.detect.rotation import pixel_statistics
-from holdfast.detect.seen import Images, batches
 from holdfast.detect.vae import resident
 from holdfast.elbo import reparameterise
 from holdfast.errors import require, unknown
@@ -26,6 +25,7 @@ from holdfast.models import build_model
 from holdfast.models.heads import find_head, replace_head
 from holdfast.models.latent import latent_head
 from holdfast.models.vae import VAE
+from holdfast.module_state import evaluating
 from holdfast.rng import Generators, derive
 from holdfast.settings.methods import FixMatch
 from holdfast.train.precision import autocast, kernels

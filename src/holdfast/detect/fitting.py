@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.detect.detectors import make_detector
+from holdfast.detect.features import Images, check_images, look_at
 from holdfast.detect.fused import NAMES, Fused
 from holdfast.detect.loop import LoopSettings
 from holdfast.detect.monitor import Monitor, make_sight
 from holdfast.detect.rotation import rotation_card, train_rotation
-from holdfast.detect.seen import Images, check_images, look_at
 from holdfast.detect.threshold import Threshold, rank_of
 from holdfast.detect.vae import train_vae
 from holdfast.errors import require, unknown

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from holdfast.detect.detectors import DETECTORS, Detector, make_detector
-from holdfast.detect.seen import Images, Seen, Sight, look_at
+from holdfast.detect.features import Images, Seen, Sight, look_at
 from holdfast.errors import require
 
 COMBINE = ("mean", "max")

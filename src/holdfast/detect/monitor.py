@@ -13,8 +13,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from holdfast import __version__
-from holdfast.detect.fused import Fused
-from holdfast.detect.seen import (
+from holdfast.detect.features import (
     ClassifierSight,
     Images,
     JointSight,
@@ -25,12 +24,13 @@ from holdfast.detect.seen import (
     batches,
     check_images,
 )
+from holdfast.detect.fused import Fused
 from holdfast.detect.threshold import Threshold
 from holdfast.errors import HoldfastError, require
 from holdfast.files import filling, write_atomic
 from holdfast.models import ModelCard, load_model, save_model
-from holdfast.models.files import read_tensors
 from holdfast.models.vae import VAE, VAESettings
+from holdfast.models.weight_files import read_tensors
 
 CARD: Final = "detector.json"
 STATE: Final = "detector.safetensors"

@@ -6,7 +6,7 @@ from typing import Final
 
 from torch import Tensor
 
-from holdfast.pictures import png
+from holdfast.png import png
 
 LONGEST: Final = 640
 """Largest width, in pixels, of a strip of pictures."""

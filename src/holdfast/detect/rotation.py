@@ -7,10 +7,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from holdfast.data.augment import crop_and_flip, to_float
+from holdfast.augment.basic import crop_and_flip, to_float
 from holdfast.detect.changes import CHANGES, change_each
+from holdfast.detect.features import TURNS, Images
 from holdfast.detect.loop import LoopSettings, Losses, optimise
-from holdfast.detect.seen import TURNS, Images
 from holdfast.detect.vae import resident
 from holdfast.errors import require
 from holdfast.losses import cross_entropy

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from holdfast.data.augment import to_float
+from holdfast.augment.basic import to_float
+from holdfast.detect.features import Images, check_images
 from holdfast.detect.loop import LoopSettings, Losses, optimise
-from holdfast.detect.seen import Images, check_images
 from holdfast.errors import require
 from holdfast.models.vae import VAE, VAESettings
 from holdfast.rng import derive

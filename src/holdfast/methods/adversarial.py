@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from torch import nn
 
+from holdfast.attacks import pgd
 from holdfast.methods.base import Method
 from holdfast.rng import Generators
 from holdfast.settings.methods import Adversarial
 from holdfast.types import Batch, View, Views
-from holdfast.vicinity.attacks import pgd
 
 
 class AdversarialMethod(Method):

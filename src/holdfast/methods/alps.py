@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from holdfast.augment.labels import adversarial_labels
+from holdfast.augment.mixing import beta_of, draw_beta, mix, shuffled
 from holdfast.losses import cross_entropy
 from holdfast.methods.base import Method
 from holdfast.rng import Generators
 from holdfast.settings.methods import Alps
 from holdfast.types import Batch, View, Views
-from holdfast.vicinity.labels import adversarial_labels
-from holdfast.vicinity.mixing import beta_of, draw_beta, mix, shuffled
 
 
 class AlpsMethod(Method):

@@ -9,8 +9,8 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from holdfast.borrow import frozen_statistics
 from holdfast.losses import cross_entropy
+from holdfast.module_state import frozen_statistics
 from holdfast.rng import Generators
 from holdfast.settings import MethodSettings
 from holdfast.types import Batch, View, Views

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from torch import nn
 
+from holdfast.attacks.biasadv import bias_adversarial
+from holdfast.attacks.eval_copies import Twins
 from holdfast.losses import generalized_cross_entropy
 from holdfast.methods.base import Context, Method
 from holdfast.methods.jtt import JttMethod
@@ -13,8 +15,6 @@ from holdfast.rng import Generators
 from holdfast.settings.methods import ErmBiasAdv, JttBiasAdv, LffBiasAdv
 from holdfast.settings.methods.bias import BiasAdv
 from holdfast.types import Batch, View, Views
-from holdfast.vicinity.biased import bias_adversarial
-from holdfast.vicinity.twins import Twins
 
 
 class ErmBiasAdvMethod(Method):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from torch import nn
 
+from holdfast.augment.mixing import cut
 from holdfast.methods.mixup import MixupMethod
 from holdfast.rng import Generators
 from holdfast.types import Batch, View, Views
-from holdfast.vicinity.mixing import cut
 
 
 class CutMixMethod(MixupMethod):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from holdfast.borrow import frozen_statistics
-from holdfast.data.augment import to_float
-from holdfast.data.strong import strong, weak
+from holdfast.augment.basic import to_float
+from holdfast.augment.strong import strong, weak
 from holdfast.losses import cross_entropy
 from holdfast.methods.base import Context, Method
+from holdfast.module_state import frozen_statistics
 from holdfast.rng import Generators
 from holdfast.settings.methods import FixMatch
 from holdfast.types import Batch, View, Views

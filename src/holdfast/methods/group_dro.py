@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from holdfast.losses import cross_entropy
 from holdfast.methods.base import Context, Method
-from holdfast.methods.cells import cells
+from holdfast.methods.groups import cells
 from holdfast.rng import Generators
 from holdfast.settings.methods import GroupDro
 from holdfast.types import Batch, View, Views

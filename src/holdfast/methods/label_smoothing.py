@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from torch import nn
 
+from holdfast.augment.labels import smooth_labels
 from holdfast.methods.base import Method
 from holdfast.rng import Generators
 from holdfast.settings.methods import LabelSmoothing
 from holdfast.types import Batch, View, Views
-from holdfast.vicinity.labels import smooth_labels
 
 
 class LabelSmoothingMethod(Method):

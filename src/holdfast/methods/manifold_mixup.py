@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from holdfast.augment.mixing import mix
 from holdfast.errors import HoldfastError
 from holdfast.methods.mixup import MixupMethod
 from holdfast.models.heads import find_head
 from holdfast.rng import Generators
 from holdfast.settings.methods import ManifoldMixup
 from holdfast.types import Batch, View, Views
-from holdfast.vicinity.mixing import mix
 
 
 class ManifoldMixupMethod(MixupMethod):

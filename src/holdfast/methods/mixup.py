@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from holdfast.augment.labels import one_hot
+from holdfast.augment.mixing import draw_beta, mix, shuffled
 from holdfast.methods.base import Method
 from holdfast.rng import Generators
 from holdfast.settings.methods import Mixup
 from holdfast.types import Batch, View, Views
-from holdfast.vicinity.labels import one_hot
-from holdfast.vicinity.mixing import draw_beta, mix, shuffled
 
 
 class MixupMethod(Method):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.methods.base import Context, Method
-from holdfast.methods.cells import cells
+from holdfast.methods.groups import cells
 from holdfast.rng import Generators
 from holdfast.settings.methods import Reweight
 from holdfast.types import Batch, View, Views

@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from holdfast.borrow import evaluating
+from holdfast.attacks.norms import unit
 from holdfast.losses import cross_entropy
 from holdfast.methods.base import Method
+from holdfast.module_state import evaluating
 from holdfast.rng import Generators
 from holdfast.settings.methods import Vat
 from holdfast.types import Batch, View, Views
-from holdfast.vicinity.norms import unit
 
 
 class VatMethod(Method):

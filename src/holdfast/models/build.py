@@ -9,13 +9,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from holdfast.borrow import evaluating
 from holdfast.errors import HoldfastError, require
-from holdfast.models.files import read_tensors
+from holdfast.models.architecture import Raw, Size, both_sides, describe, reason
 from holdfast.models.names import resolve, source
 from holdfast.models.normalise import Normalised
-from holdfast.models.raw import Raw, Size, both_sides, describe, reason
+from holdfast.models.weight_files import read_tensors
 from holdfast.models.weights import load_tensors
+from holdfast.module_state import evaluating
 
 
 @dataclass(frozen=True, eq=False)

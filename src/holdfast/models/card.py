@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 
 from holdfast import __version__
 from holdfast.errors import HoldfastError, require
-from holdfast.models.raw import Size
+from holdfast.models.architecture import Size
 from holdfast.settings.loader import convert
 
 FORMAT = 1

@@ -10,9 +10,9 @@ import timm
 from timm.models import get_pretrained_cfg
 
 from holdfast.errors import HoldfastError, unknown
+from holdfast.models.architecture import Raw, Size, failure, head_note
 from holdfast.models.heads import find_head
 from holdfast.models.hub import cache_alone_if_unreachable
-from holdfast.models.raw import Raw, Size, failure, head_note
 
 
 def names() -> list[str]:

@@ -8,8 +8,8 @@ import torchvision.models as zoo
 from torch import nn
 
 from holdfast.errors import HoldfastError, require
+from holdfast.models.architecture import Raw, Size, both_sides, failure, head_note
 from holdfast.models.heads import find_head, replace_head, width
-from holdfast.models.raw import Raw, Size, both_sides, failure, head_note
 
 INPUT_SIZE = {"vit": "image_size", "maxvit": "input_size"}
 """Families built for one image size, and what they call it."""

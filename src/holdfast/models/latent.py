@@ -7,7 +7,7 @@ from typing import Final
 from torch import Tensor, nn
 
 from holdfast.errors import require
-from holdfast.models.raw import Size, both_sides
+from holdfast.models.architecture import Size, both_sides
 from holdfast.models.vae import VAE, VAESettings
 
 LATENT: Final = 16

@@ -8,9 +8,9 @@ from torch import nn
 
 from holdfast.errors import HoldfastError
 from holdfast.models import cifar, preact
+from holdfast.models.architecture import Raw, Size
 from holdfast.models.convnet import ConvNet
 from holdfast.models.latent import latent_classifier
-from holdfast.models.raw import Raw, Size
 
 NETS: dict[str, Callable[[int, int], nn.Module]] = {
     "convnet": ConvNet,

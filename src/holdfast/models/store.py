@@ -13,8 +13,8 @@ from holdfast.errors import HoldfastError, require
 from holdfast.files import exists, write_atomic
 from holdfast.models.build import Built, build_model
 from holdfast.models.card import ModelCard
-from holdfast.models.files import read_tensors
 from holdfast.models.normalise import Normalised, numbers
+from holdfast.models.weight_files import read_tensors
 from holdfast.models.weights import copy
 from holdfast.settings import read_environment
 

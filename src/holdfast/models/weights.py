@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.errors import HoldfastError
-from holdfast.models.dialects import respell
-from holdfast.models.files import read_tensors
+from holdfast.models.architecture import head_note
 from holdfast.models.heads import find_heads
 from holdfast.models.normalise import Normalised
-from holdfast.models.raw import head_note
+from holdfast.models.state_dict_compat import respell
+from holdfast.models.weight_files import read_tensors
 
 PREFIXES = ("module.", "model.", "_orig_mod.", "net.")
 """What DDP, training scripts, torch.compile and holdfast put before a network's own names."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from holdfast.optim.lists import Tensors, add_scaled, copied_like, lies_like
-from holdfast.optim.shards import full, own_parts, spread_like
+from holdfast.optim.dtensor import full, own_parts, spread_like
+from holdfast.optim.foreach import Tensors, add_scaled, copied_like, lies_like
 
 
 @dataclass(eq=False)

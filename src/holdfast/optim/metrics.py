@@ -10,8 +10,8 @@ from typing import Protocol
 
 import torch
 
-from holdfast.optim.lists import Tensors
-from holdfast.optim.refusals import require_eta
+from holdfast.optim.foreach import Tensors
+from holdfast.optim.validation import require_eta
 
 
 class Metric(Protocol):

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from holdfast.optim.lists import Tensors
+from holdfast.optim.foreach import Tensors
 
 Result = TypeVar("Result")
 

@@ -19,18 +19,18 @@ from torch.utils.hooks import RemovableHandle
 from holdfast.errors import require
 from holdfast.optim.average import Due, GradientAverage
 from holdfast.optim.descent import descend
-from holdfast.optim.lists import Tensors, add_any, dense_gradient, lies_like, norm_of
+from holdfast.optim.dtensor import is_spread, own, own_parts, require_seen, spread_like
+from holdfast.optim.foreach import Tensors, add_any, dense_gradient, lies_like, norm_of
 from holdfast.optim.metrics import Adaptive, Euclidean, Fisher, Metric
 from holdfast.optim.recording import Branch, Recordings
-from holdfast.optim.refusals import (
+from holdfast.optim.saving import with_averages, without_averages
+from holdfast.optim.validation import (
     OWN,
     require_capturable,
     require_descent,
     require_settings,
     warn_of_lost_gradients,
 )
-from holdfast.optim.saving import with_averages, without_averages
-from holdfast.optim.shards import is_spread, own, own_parts, require_seen, spread_like
 
 Result = TypeVar("Result")
 

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from holdfast.errors import require
-from holdfast.optim.lists import Tensors, copied_like
+from holdfast.optim.foreach import Tensors, copied_like
 
 EMA_KEY = "ascent_ema"
 """Where a parameter's gradient average stands in ``state_dict()``."""

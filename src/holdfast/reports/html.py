@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from holdfast.errors import require
 from holdfast.files import write_atomic
-from holdfast.reports import holds
+from holdfast.reports import robustness_summary
 from holdfast.reports.findings import without_nan
 from holdfast.reports.headline import sentence, verdict
 from holdfast.reports.leads import lead_sentence
@@ -109,21 +109,21 @@ def _numbers(runs: Sequence[RunFiles]) -> Markup:
 
 def _top(runs: Sequence[RunFiles], groups: Sequence[Arm]) -> dict[str, Any]:
     """What was found in one sentence, and the sentences below it."""
-    found = [(run, holds.stands(run.findings, run.gates)) for run in runs if run.fronts]
+    found = [(run, robustness_summary.stands(run.findings, run.gates)) for run in runs if run.fronts]
     if len(found) == len(runs) and not any(arm.spread(AVERAGE) for arm in groups):
         told = [(run.name, states(run.fronts, run.gates)) for run in runs]
         if len(told) == 1:
             return {"verdict": f"{_on(runs[0].name, runs[0].data.get('name'))}: {told[0][1]}", "sentences": []}
         return {"verdict": f"{len(told)} models; no accuracy was measured", "sentences": told[:MOST_SENTENCES]}
-    if len(found) < len(runs) or not all(holds.clauses(own) for _, own in found):
+    if len(found) < len(runs) or not all(robustness_summary.clauses(own) for _, own in found):
         return {"verdict": _unbroken(verdict(groups)), "sentences": _sentences(groups)}
     if len(runs) == 1:
         ((run, own),) = found
-        (word, text), *rest = holds.clauses(own)
+        (word, text), *rest = robustness_summary.clauses(own)
         first = f"{_on(run.name, run.data.get('name'))}: {percent(own[0].value)} % right; {word} {text}"
         return {"verdict": _unbroken(first), "sentences": [(w.rstrip(":").capitalize(), _unbroken(t)) for w, t in rest]}
     leads = [lead for run, _ in found if (lead := lead_sentence(run.findings, run.name))]
-    pairs = [(run.name, _unbroken(holds.sentence(own))) for run, own in found[:MOST_SENTENCES]]
+    pairs = [(run.name, _unbroken(robustness_summary.sentence(own))) for run, own in found[:MOST_SENTENCES]]
     pairs += [(f"{len(found) - MOST_SENTENCES} more", "in the tables below")] if len(found) > MOST_SENTENCES else []
     return {"verdict": _unbroken(leads[0] if leads else verdict(groups)), "sentences": pairs}
 

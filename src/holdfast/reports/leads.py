@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from holdfast.reports.blocks import Cell, Column, Table
-from holdfast.reports.holds import EIGHT, with_interval
+from holdfast.reports.robustness_summary import EIGHT, with_interval
 from holdfast.reports.text import CHANCES, finite, number, part, percent
 from holdfast.types import Finding
 

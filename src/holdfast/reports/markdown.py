@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from holdfast.reports import tables
 from holdfast.reports.blocks import Table
 from holdfast.reports.findings import FindingsFile
-from holdfast.reports.holds import clauses, stands
-from holdfast.reports.holds import table as drops
 from holdfast.reports.leads import leads, paired
 from holdfast.reports.overview import gates, overview, side_by_side, title, verdict
+from holdfast.reports.robustness_summary import clauses, stands
+from holdfast.reports.robustness_summary import table as drops
 from holdfast.reports.text import plain, setting
 
 MOST_ROWS = 200

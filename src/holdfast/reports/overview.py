@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.reports.blocks import Cell, Column, Table
 from holdfast.reports.findings import FindingsFile
-from holdfast.reports.holds import sentence, stands
+from holdfast.reports.robustness_summary import sentence, stands
 from holdfast.reports.tables import shown
 from holdfast.reports.text import exact, finite, part, plain
 from holdfast.types import Finding

@@ -6,7 +6,6 @@ answer without importing torch (docs/decisions/0002-settings-apart.md).
 
 from holdfast.settings.ascents import AscentSettings
 from holdfast.settings.choice import Choice
-from holdfast.settings.files import layered, read_config, read_environment, read_yaml
 from holdfast.settings.loader import build, flatten
 from holdfast.settings.methods import MethodSettings
 from holdfast.settings.training import (
@@ -20,6 +19,7 @@ from holdfast.settings.training import (
     ScheduleSettings,
     TrainSettings,
 )
+from holdfast.settings.yaml_files import layered, read_config, read_environment, read_yaml
 
 __all__ = [
     "BUILDING",

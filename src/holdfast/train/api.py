@@ -125,7 +125,7 @@ def train(
     settings = settings.resolved()
     require(
         settings.model.pretrain == "none" or start is not None,
-        f"pretrain {settings.model.pretrain} is what 'holdfast train' and holdfast.experiment.run do before training",
+        f"pretrain {settings.model.pretrain} is what 'holdfast train' does before training",
     )
     found = _beyond_settings(settings, data, model)
     with _claimed(out, resume=resume, overwrite=overwrite) as folder:

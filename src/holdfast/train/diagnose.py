@@ -7,9 +7,9 @@ import math
 import torch
 from torch import Tensor
 
-from holdfast.borrow import frozen_statistics
+from holdfast.module_state import frozen_statistics
 from holdfast.optim import SAM, trained_parameters
-from holdfast.train.climb import inner
+from holdfast.train.ascent_directions import inner
 from holdfast.train.step import Step
 from holdfast.types import Batch
 

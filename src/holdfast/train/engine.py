@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from holdfast.data.augment import Augment
+from holdfast.augment.basic import Augment
 from holdfast.data.loaders import Loader, make_loader
 from holdfast.data.splits import Dataset, Split
 from holdfast.data.statistics import channel_statistics

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from holdfast.borrow import evaluating
-from holdfast.data.augment import to_float
+from holdfast.augment.basic import to_float
 from holdfast.data.loaders import Loader
 from holdfast.data.splits import Split
 from holdfast.losses import cross_entropy
 from holdfast.metrics import worst
+from holdfast.module_state import evaluating
 from holdfast.train.precision import autocast
 
 

@@ -8,11 +8,11 @@ from copy import deepcopy
 import torch
 from torch import Tensor, nn
 
-from holdfast.borrow import evaluating
+from holdfast.augment.basic import to_float
 from holdfast.data import Dataset
-from holdfast.data.augment import to_float
 from holdfast.errors import HoldfastError, require
 from holdfast.models import Built, build_model
+from holdfast.module_state import evaluating
 from holdfast.settings import TrainSettings
 from holdfast.train.precision import autocast
 from holdfast.train.progress import Progress

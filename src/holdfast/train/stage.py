@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from holdfast.data.augment import Augment
+from holdfast.augment.basic import Augment
 from holdfast.data.loaders import Loader
 from holdfast.methods import Method, Stage
 from holdfast.optim import build_optimizer, set_option

@@ -11,17 +11,17 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from holdfast.borrow import frozen_statistics
-from holdfast.data.augment import Augment, to_float
+from holdfast.augment.basic import Augment, to_float
+from holdfast.devices import ahead
 from holdfast.errors import HoldfastError
 from holdfast.methods import Method
+from holdfast.module_state import frozen_statistics
 from holdfast.optim import SAM, trained_parameters
 from holdfast.rng import Generators
+from holdfast.train.ascent_directions import DIRECTIONS
 from holdfast.train.average import WeightAverage
-from holdfast.train.climb import DIRECTIONS
 from holdfast.train.meters import Meters
 from holdfast.types import Batch, Views
-from holdfast.vicinity.streams import ahead
 
 WARM_UP = 3
 """Eager steps of a batch size before it is captured: kernels are chosen and optimiser states made in them."""

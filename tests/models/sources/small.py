@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from holdfast.augment.basic import to_float
 from holdfast.data import Dataset, load
-from holdfast.data.augment import to_float
 from holdfast.models import Normalised
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.data.anomalies.files import holds_anomalies, read_anomalies, save_anomalies
+from holdfast.data.anomalies.archive import holds_anomalies, read_anomalies, save_anomalies
 from holdfast.data.anomalies.make import make_digits_anomalies, make_fashion_anomalies
 from holdfast.data.anomalies.sets import AnomalySet
 

@@ -1,6 +1,6 @@
 """What befalls a picture that makes it an anomaly.
 
-Noise and specks are the corruptions of :mod:`holdfast.vicinity.corruptions`, only stronger; the others take away or
+Noise and specks are the corruptions of :mod:`holdfast.corruptions`, only stronger; the others take away or
 rearrange what the picture shows, which those are careful not to do.
 """
 
@@ -11,9 +11,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from holdfast.corruptions import to_bytes
+from holdfast.corruptions.imgaug import gaussian, salt_and_pepper
 from holdfast.errors import unknown
-from holdfast.vicinity.corruptions import to_bytes
-from holdfast.vicinity.corruptions.eight import gaussian, salt_and_pepper
 
 Damage = Callable[[Tensor, float, torch.Generator], Tensor]
 

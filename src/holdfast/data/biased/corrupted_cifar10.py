@@ -10,12 +10,12 @@ from threading import Lock
 import torch
 from torch import Tensor
 
+from holdfast.corruptions import corrupt, to_bytes
 from holdfast.data.biased.assign import balanced_groups, biased_groups
 from holdfast.data.biased.store import Manifest, write_set
 from holdfast.data.splits import ArraySplit, Dataset, Split
 from holdfast.errors import require, unknown
 from holdfast.rng import derive
-from holdfast.vicinity.corruptions import corrupt, to_bytes
 
 ORIGINAL = "original"
 KINDS: Mapping[str, tuple[str, ...]] = {

@@ -8,7 +8,7 @@ from holdfast.detect.detectors.base import Detector
 from holdfast.detect.detectors.features import KNN, LocalReconstruction, Mahalanobis, RelativeMahalanobis, ViM
 from holdfast.detect.detectors.generative import KL, Elbo, LikelihoodRegret, Reconstruction, Rotation
 from holdfast.detect.detectors.logits import MSP, Energy, MaxLogit
-from holdfast.detect.seen import Sight
+from holdfast.detect.features import Sight
 from holdfast.errors import unknown
 
 DETECTORS: dict[str, type[Detector]] = {

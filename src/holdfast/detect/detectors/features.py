@@ -10,7 +10,7 @@ from torch import Tensor
 from holdfast.detect import scores
 from holdfast.detect.covariance import shrunk_covariance, whitening
 from holdfast.detect.detectors.base import Detector, classes_of, head_of, there
-from holdfast.detect.seen import Seen, Sight
+from holdfast.detect.features import Seen, Sight
 from holdfast.errors import require
 
 LEAST_SPREAD = 0.01

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from holdfast.detect.detectors.base import Detector, there
-from holdfast.detect.seen import Seen
+from holdfast.detect.features import Seen
 
 
 class Elbo(Detector):

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from holdfast.detect import scores
 from holdfast.detect.detectors.base import Detector, there
-from holdfast.detect.seen import Seen, Sight
+from holdfast.detect.features import Seen, Sight
 from holdfast.errors import require
 
 

@@ -18,8 +18,8 @@ from holdfast.detect.vae import train_vae
 from holdfast.errors import require
 from holdfast.files import write_atomic
 from holdfast.models import load_model, save_model
-from holdfast.models.files import read_tensors
 from holdfast.models.vae import VAE, VAESettings
+from holdfast.models.weight_files import read_tensors
 from holdfast.rng import derive
 
 

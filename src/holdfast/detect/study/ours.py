@@ -9,10 +9,10 @@ from typing import Final
 from torch import Tensor, nn
 
 from holdfast.detect.detectors import make_detector
+from holdfast.detect.features import ClassifierSight, JointSight, RotationSight, Sight, VAESight, look_at
 from holdfast.detect.few_labels import accuracy, train_few_labels
 from holdfast.detect.fitting import FUSED
 from holdfast.detect.fused import Fused
-from holdfast.detect.seen import ClassifierSight, JointSight, RotationSight, Sight, VAESight, look_at
 from holdfast.detect.study.bench import Bench
 from holdfast.detect.study.judging import DRAWN, SHOWN, Record, judged, reconstructions, test_sets, values
 from holdfast.detect.threshold import Threshold

@@ -8,8 +8,8 @@ import torch
 
 from holdfast.detect.describe import probe
 from holdfast.detect.detectors import make_detector
+from holdfast.detect.features import VAESight, look_at
 from holdfast.detect.few_labels import Mistakes, accuracy, train_few_labels
-from holdfast.detect.seen import VAESight, look_at
 from holdfast.detect.study.bench import Bench
 from holdfast.detect.study.judging import SHOWN, Record, judged, reconstructions, report_cut, rounded, test_sets, values
 from holdfast.detect.threshold import Threshold

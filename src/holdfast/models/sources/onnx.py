@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.errors import HoldfastError, require
-from holdfast.models.raw import reason
+from holdfast.models.architecture import reason
 from holdfast.models.sources.asked import Asked
 from holdfast.models.sources.called import FixedBatch
 from holdfast.models.sources.hashing import hash_file

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from holdfast.borrow import evaluating
 from holdfast.errors import HoldfastError, require
-from holdfast.models.raw import reason
+from holdfast.models.architecture import reason
 from holdfast.models.sources.outputs import only_tensor, rows
 from holdfast.models.sources.prepared import Prepared
+from holdfast.module_state import evaluating
 
 
 def sample_images(shape: tuple[int, int, int], device: torch.device, n: int = 2) -> Tensor:

@@ -16,7 +16,7 @@ from typing import Any
 from torch import nn
 
 from holdfast.errors import HoldfastError, require, unknown
-from holdfast.models.raw import both_sides, reason
+from holdfast.models.architecture import both_sides, reason
 from holdfast.models.sources.asked import Asked
 from holdfast.models.sources.called import Called
 from holdfast.models.sources.hashing import hash_tensors

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from holdfast.errors import require
 from holdfast.files import exists
-from holdfast.models.raw import both_sides
+from holdfast.models.architecture import both_sides
 from holdfast.models.sources.asked import Asked
 from holdfast.models.sources.hashing import hash_tensors
 from holdfast.models.sources.opened import Found

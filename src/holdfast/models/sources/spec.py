@@ -10,8 +10,8 @@ from typing import Final
 
 from holdfast.errors import HoldfastError, require
 from holdfast.files import exists
-from holdfast.models.files import PICKLED
 from holdfast.models.names import LIBRARIES, resolve, source
+from holdfast.models.weight_files import PICKLED
 
 PREFIXES: Final = {
     "timm": "timm",

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from holdfast.errors import HoldfastError, require
-from holdfast.models.raw import reason
+from holdfast.models.architecture import reason
 from holdfast.models.sources import imagenet
 from holdfast.models.sources.asked import Asked
 from holdfast.models.sources.hashing import hash_tensors

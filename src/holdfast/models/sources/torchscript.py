@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from holdfast.errors import HoldfastError
-from holdfast.models.raw import reason
+from holdfast.models.architecture import reason
 from holdfast.models.sources.asked import Asked
 from holdfast.models.sources.hashing import hash_file
 from holdfast.models.sources.opened import Found

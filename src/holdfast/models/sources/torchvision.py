@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.errors import HoldfastError, unknown
+from holdfast.models.architecture import reason
 from holdfast.models.from_torchvision import has, names
-from holdfast.models.raw import reason
 from holdfast.models.sources import imagenet
 from holdfast.models.sources.asked import Asked
 from holdfast.models.sources.hashing import hash_tensors

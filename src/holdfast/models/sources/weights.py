@@ -10,7 +10,6 @@ from torch import Tensor
 
 from holdfast.errors import HoldfastError, require
 from holdfast.models.build import build_model
-from holdfast.models.files import read_tensors
 from holdfast.models.from_torchvision import INPUT_SIZE
 from holdfast.models.heads import find_heads
 from holdfast.models.names import resolve
@@ -20,6 +19,7 @@ from holdfast.models.sources.hashing import hash_tensors
 from holdfast.models.sources.opened import Found
 from holdfast.models.sources.preprocessing import IMAGENET, Preprocessing, stated
 from holdfast.models.sources.spec import one_source
+from holdfast.models.weight_files import read_tensors
 from holdfast.models.weights import find_prefix, load_tensors
 
 WHOLE = (

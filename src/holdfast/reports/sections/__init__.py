@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from holdfast.reports.blocks import Section
 from holdfast.reports.runfiles import RunFiles
 from holdfast.reports.sections import (
+    accuracy,
     ascent,
     attacks,
-    clean,
     comparison,
     corruptions,
     curvature,
@@ -17,26 +17,26 @@ from holdfast.reports.sections import (
     describe,
     glance,
     groups,
+    ood,
     saliency,
     samples,
     sensitivity,
     settings,
     shortcuts,
     slices,
-    unknown,
 )
 
 SECTIONS: tuple[Callable[[Sequence[RunFiles]], Section | None], ...] = (
     glance.glance,
     comparison.comparison,
     sensitivity.sensitivity,
-    clean.clean,
+    accuracy.clean,
     groups.groups,
     slices.slices,
     corruptions.corruptions,
     attacks.attacks,
-    unknown.unknown,
-    unknown.detect,
+    ood.unknown,
+    ood.detect,
     describe.describe,
     curvature.curvature,
     saliency.saliency,

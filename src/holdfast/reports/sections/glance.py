@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.reports import holds, overview
+from holdfast.reports import overview, robustness_summary
 from holdfast.reports.blocks import Block, Chart, Details, Section, Side, Table
 from holdfast.reports.findings import FindingsFile
-from holdfast.reports.holds import Stand
 from holdfast.reports.leads import leads, paired
+from holdfast.reports.robustness_summary import Stand
 from holdfast.reports.runfiles import RunFiles
 from holdfast.reports.svg import Bar, BarRow, bar_chart
 from holdfast.reports.text import interval, percent
@@ -25,10 +25,14 @@ def glance(runs: Sequence[RunFiles]) -> Section | None:
     files = {run.name: _file(run) for _, run in audited}
     told = {name: overview.states(file.fronts, file.gates) for name, file in files.items()}
     words = [f"{name}: {text}." if several else f"{text}." for name, text in told.items()]
-    found = [(i, run.name, stands) for i, run in audited if (stands := holds.stands(run.findings, run.gates))]
+    found = [
+        (i, run.name, stands) for i, run in audited if (stands := robustness_summary.stands(run.findings, run.gates))
+    ]
     blocks: list[Block] = []
     if found:
-        tables = [holds.table(own, f"What drops: {name}" if several else "What drops") for _, name, own in found]
+        tables = [
+            robustness_summary.table(own, f"What drops: {name}" if several else "What drops") for _, name, own in found
+        ]
         blocks.append(Side((_chart(found[:MOST_MODELS]), *tables)))
     pairs = paired([row for run in runs for row in leads(run.findings, run.name)])
     blocks += [pairs] if pairs is not None else []
@@ -77,12 +81,12 @@ def _chart(found: Sequence[tuple[int, str, Sequence[Stand]]]) -> Chart:
     note = "Whiskers are 95 % intervals." + (" A thick mark is what was demanded." if demanded else "")
     legend = tuple((colour, model) for colour, model, _ in found) if len(found) > 1 else ()
     svg = bar_chart(rows, id="glance-holds", title="What holds", longest=26)
-    return Chart("What holds, %", svg, legend, note)
+    return Chart("What robustness_summary, %", svg, legend, note)
 
 
 def _place(name: str) -> int:
     first = name.partition("@")[0]
-    return holds.ORDER.index(first) if first in holds.ORDER else len(holds.ORDER)
+    return robustness_summary.ORDER.index(first) if first in robustness_summary.ORDER else len(robustness_summary.ORDER)
 
 
 def _bar(stand: Stand | None, name: str, model: str, title: str, colour: int) -> Bar:

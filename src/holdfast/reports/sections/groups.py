@@ -8,7 +8,7 @@ from typing import Any
 from holdfast.reports import tables
 from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Section, Side, Table
 from holdfast.reports.runfiles import RunFiles
-from holdfast.reports.sections.clean import share_bar
+from holdfast.reports.sections.accuracy import share_bar
 from holdfast.reports.summary import Arm, Measure, arms
 from holdfast.reports.svg import BarRow, bar_chart
 from holdfast.reports.svg.heatmap import Heat, heat_map

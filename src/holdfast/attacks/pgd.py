@@ -1,0 +1,144 @@
+"""PGD: many short steps along the gradient, each taken back into the ball (Madry et al., 2018)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from holdfast.attacks.common import (
+    Best,
+    Goal,
+    Mode,
+    Model,
+    Slopes,
+    Target,
+    borrowed,
+    first_look,
+    make_goal,
+    prepared,
+    scores,
+)
+from holdfast.attacks.losses import LossName
+from holdfast.attacks.norms import Ball, Norm, Space, make_ball
+from holdfast.errors import require, unknown
+
+UNBOUNDED_STEP = 0.01
+
+
+def pgd(
+    model: Model,
+    x: Tensor,
+    y: Tensor,
+    *,
+    radius: float,
+    step_size: float | None = None,
+    steps: int = 10,
+    norm: Norm = "linf",
+    random_start: bool = False,
+    restarts: int = 1,
+    target: Target = None,
+    loss: LossName = "ce",
+    space: Space = "pixel",
+    scale: Tensor | Sequence[float] | None = None,
+    keep: Literal["best", "last"] = "best",
+    early_stop: bool = False,
+    batch_size: int | None = None,
+    generator: torch.Generator | None = None,
+    bounds: tuple[float, float] = (0.0, 1.0),
+    mode: Mode = "eval",
+) -> Tensor:
+    """Images within the radius that the model gets wrong, as far as steps along the gradient find them.
+
+    x: images (B, C, H, W) in [0, 1]. y: (B,) classes. radius: in pixels; ``math.inf`` leaves only the range of
+    pixels. step_size: 2.5 · radius / steps unless given (0.01 for an infinite radius).
+    random_start: begin anywhere in the ball; restarts after the first always do.
+    target: leave y (None), or reach the least likely class or classes (B,) of your own.
+    loss: "ce" climbs cross-entropy, as its log-odds, which never saturate; "margin" the largest other logit over
+    that of the label; "dlr" the margin over a difference of logits.
+    space: "normalised" counts radius and steps in units of ``scale``, the deviation of each channel.
+    keep: the best point of each sample among all seen, or the last, as the textbook has it.
+    early_stop: leave samples alone once they reach the goal. Faster, same error; but it asks the device after each
+    step, so it cannot be captured, and points found are no stronger than they need to be.
+    batch_size: how many images the model is shown at once; None is all.
+    mode: "eval" puts a module into evaluation mode for the time; "as-is" takes it as it is.
+    """
+    ball = make_ball(x, radius=radius, norm=norm, space=space, scale=scale, bounds=bounds)
+    require(steps >= 1, f"steps must be >= 1, got {steps}")
+    require(restarts >= 1, f"restarts must be >= 1, got {restarts}")
+    require(step_size is None or step_size > 0, f"step_size must be > 0, got {step_size}")
+    if keep not in ("best", "last"):
+        raise unknown("keep", keep, ("best", "last"))
+    require(keep == "best" or restarts == 1, f"keep 'last' has no use for restarts, got {restarts}")
+    require(keep == "best" or not early_stop, "early_stop needs keep 'best'")
+    if radius == 0:
+        return x.detach().clone()
+    length = default_step(radius, steps) if step_size is None else step_size
+    with borrowed(model, mode), torch.no_grad():
+        model = prepared(model, x, mode, batch_size=batch_size, early_stop=early_stop)
+        goal = make_goal(model, x, y, target=target, loss=loss)
+        if keep == "last":
+            start = ball.random(generator) if random_start else ball.start
+            return _last(Slopes(model, batch_size), ball, goal, length, steps, start)
+        best = first_look(model, x, goal) if random_start else Best.nothing(x)
+        for restart in range(restarts):
+            start = ball.random(generator) if random_start or restart else ball.start
+            _climb(Slopes(model, batch_size), ball, goal, best, start, length, steps, early_stop)
+        return best.point
+
+
+def unbounded(model: Model, x: Tensor, y: Tensor, *, steps: int = 200, **settings: Any) -> Tensor:
+    """PGD without a radius, 200 steps of 0.01: any model that can be attacked by its gradients ends near 100 % error.
+
+    settings: those of :func:`pgd`.
+    """
+    return pgd(model, x, y, radius=math.inf, steps=steps, **settings)
+
+
+def default_step(radius: float, steps: int) -> float:
+    """Short enough to turn, long enough to cross the ball.
+
+    >>> default_step(8.0, 10), default_step(8.0, 1), default_step(math.inf, 200)
+    (2.0, 8.0, 0.01)
+    """
+    if math.isinf(radius):
+        return UNBOUNDED_STEP
+    return min(radius, 2.5 * radius / steps)
+
+
+def _climb(
+    slopes: Slopes, ball: Ball, goal: Goal, best: Best, start: Tensor, length: float, steps: int, early_stop: bool
+) -> None:
+    """One run; what it finds goes to ``best``."""
+    position, index = start, None
+    if early_stop and bool(best.reached.any()):  # an earlier run was there already
+        index = (~best.reached).nonzero().squeeze(1)
+        ball, goal, position = ball.take(index), goal.take(index), position[index]
+    for _ in range(steps):
+        if len(position) == 0:
+            return
+        point = ball.point(position)
+        value, reached, gradient = slopes(point, goal)
+        best.see(point, value, reached, index)
+        position = ball.project(position + length * ball.ascent(gradient))
+        if early_stop and bool(reached.any()):
+            left = (~reached).nonzero().squeeze(1)
+            index = left if index is None else index[left]
+            ball, goal, position = ball.take(left), goal.take(left), position[left]
+            slopes.take(left)
+    if len(position) == 0:
+        return
+    point = ball.point(position)
+    logits = scores(slopes.model, point)
+    best.see(point, goal.value(logits), goal.reached(logits), index)
+
+
+def _last(slopes: Slopes, ball: Ball, goal: Goal, length: float, steps: int, start: Tensor) -> Tensor:
+    position = start
+    for _ in range(steps):
+        _, _, gradient = slopes(ball.point(position), goal)
+        position = ball.project(position + length * ball.ascent(gradient))
+    return ball.point(position)

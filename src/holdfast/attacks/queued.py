@@ -1,0 +1,181 @@
+"""PGD over a whole set: images wait in a queue, and one that is done makes room for the next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from holdfast.attacks.common import Best, Goal, Mode, Model, Slopes, borrowed
+from holdfast.attacks.losses import LossName
+from holdfast.attacks.norms import Ball, Norm, Space, make_ball
+from holdfast.attacks.pgd import default_step
+from holdfast.errors import require
+from holdfast.module_state import frozen_parameters
+
+WARM_UP = 2
+LOOK_EVERY = 4
+"""Steps between two looks at how many images are done."""
+
+
+class QueuedPgd:
+    """Untargeted PGD from the image itself, with early stop at the speed of full batches.
+
+    Early stop leaves images alone once they are wrong, which saves most steps on a model without a defence; but the
+    batch shrinks, and each shrinking asks the device. Here the batch keeps its size: every slot counts its own
+    steps, and takes the next image on the device when its own is done. One step is one CUDA graph; on a CPU it
+    just runs. An image is taken through the very points that ``pgd(early_stop=True)`` takes it through.
+
+    model: a module or callable. batch: how many images at a time. beyond: how far (in logits) the label has to be
+    passed before an image is left alone; above 0, rounding in bf16 does not decide. autocast, compile,
+    channels_last: as of ``CapturedAttack``; the others as of ``pgd``.
+
+    >>> brightness = lambda x: torch.stack([x.mean((1, 2, 3)) - 0.4, torch.zeros(len(x))], 1)
+    >>> attack = QueuedPgd(brightness, radius=0.25, step_size=0.125, steps=2, batch=2)
+    >>> attack(torch.tensor([0.3, 0.5, 0.9]).view(3, 1, 1, 1), torch.tensor([0, 0, 0])).flatten()
+    tensor([0.3000, 0.3750, 0.6500])
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        radius: float,
+        step_size: float | None = None,
+        steps: int = 10,
+        norm: Norm = "linf",
+        loss: LossName = "ce",
+        space: Space = "pixel",
+        scale: Tensor | Sequence[float] | None = None,
+        bounds: tuple[float, float] = (0.0, 1.0),
+        mode: Mode = "eval",
+        batch: int = 1000,
+        beyond: float = 0.0,
+        autocast: torch.dtype | None = None,
+        compile: bool = False,
+        channels_last: bool = False,
+    ) -> None:
+        require(steps >= 1, f"steps must be >= 1, got {steps}")
+        require(batch >= 1, f"batch must be >= 1, got {batch}")
+        require(beyond >= 0, f"beyond must be >= 0, got {beyond}")
+        require(radius >= 0, f"radius must be >= 0, got {radius}")
+        self.model, self.mode, self.loss, self.beyond = model, mode, loss, beyond
+        self.radius, self.norm, self.space, self.scale, self.bounds = radius, norm, space, scale, bounds
+        self.length = default_step(radius, steps) if step_size is None else step_size
+        self.steps, self.batch, self.autocast = steps, batch, autocast
+        self.layout = torch.channels_last if channels_last else torch.contiguous_format
+        self._called: Model = torch.compile(model, dynamic=False) if compile else model
+        self._queue: _Queue | None = None
+
+    def __call__(self, x: Tensor, y: Tensor) -> Tensor:
+        """Attacked images, like x."""
+        require(len(x) == len(y), f"there must be one label an image, got {len(y)} for {len(x)}")
+        if len(x) == 0 or self.radius == 0:
+            return x.detach().clone()
+        modules = [self.model] if isinstance(self.model, torch.nn.Module) else []
+        with borrowed(self.model, self.mode), frozen_parameters(*modules), torch.no_grad():
+            if self._queue is None or not self._queue.fits(x):
+                self._queue = _Queue(self, x, y)
+            return self._queue.run(x, y)
+
+
+class _Queue:
+    """The tensors of one size of set, and the graph of a step over them.
+
+    There is one more row than there are images: slots that have none left work on it, and nobody looks at the result.
+    """
+
+    def __init__(self, attack: QueuedPgd, x: Tensor, y: Tensor) -> None:
+        self.attack, self.count = attack, len(x)
+        width = min(attack.batch, self.count)
+        self.balls, self.y = self._balls(x), _one_more(y)
+        self.out = self.balls.centre.clone()
+        self.slot, self.age = (torch.empty(width, dtype=torch.long, device=x.device) for _ in range(2))
+        self.next, self.done = (torch.empty((), dtype=torch.long, device=x.device) for _ in range(2))
+        self.position = self.balls.start[:width].clone(memory_format=attack.layout)
+        self.best = Best.nothing(self.balls.centre[:width])
+        self.graph: torch.cuda.CUDAGraph | None = None
+
+    def fits(self, x: Tensor) -> bool:
+        centre = self.balls.centre
+        return len(x) == self.count and x[0].shape == centre[0].shape and x.dtype == centre.dtype
+
+    def run(self, x: Tensor, y: Tensor) -> Tensor:
+        fresh = self._balls(x)
+        for name in ("centre", "low", "high"):
+            getattr(self.balls, name).copy_(getattr(fresh, name))
+        self.y.copy_(_one_more(y))
+        if x.device.type == "cuda" and self.graph is None:
+            self.graph = self._capture()
+        self._begin()
+        while int(self.done) < self.count:
+            for _ in range(LOOK_EVERY):
+                if self.graph is None:
+                    self._step()
+                else:
+                    self.graph.replay()
+        return self.out[:-1].clone()
+
+    def _balls(self, x: Tensor) -> Ball:
+        a = self.attack
+        return make_ball(_one_more(x), radius=a.radius, norm=a.norm, space=a.space, scale=a.scale, bounds=a.bounds)
+
+    def _begin(self) -> None:
+        """The first images in the slots, the rest waiting."""
+        self.slot.copy_(torch.arange(len(self.slot), device=self.slot.device))
+        self.age.zero_()
+        self.next.fill_(len(self.slot))
+        self.done.zero_()
+        self.position.copy_(self.balls.start[: len(self.slot)])
+        self._put_best(Best.nothing(self.balls.centre[: len(self.slot)]))
+
+    def _step(self) -> None:
+        """One step of every slot; what is done goes out, and the next comes in."""
+        attack = self.attack
+        ball, goal = self.balls.take(self.slot), Goal(self.y[self.slot], attack.loss, beyond=attack.beyond)
+        point = ball.point(self.position)
+        with torch.autocast(
+            point.device.type,
+            dtype=attack.autocast or torch.bfloat16,
+            enabled=attack.autocast is not None,
+            cache_enabled=False,
+        ):
+            value, reached, gradient = Slopes(attack._called)(point, goal)
+        best = Best(self.best.point, self.best.value, self.best.reached)
+        best.see(point, value, reached)
+        moved = ball.project(self.position + attack.length * ball.ascent(gradient))
+
+        over = reached | (self.age >= attack.steps)
+        self.out.index_copy_(0, torch.where(over, self.slot, self.count), best.point)
+        self.done += (over & (self.slot < self.count)).sum()
+        following = (self.next + over.cumsum(0) - 1).clamp(max=self.count)
+        self.next += over.sum()
+        self.slot.copy_(torch.where(over, following, self.slot))
+        self.age.copy_(torch.where(over, 0, self.age + 1))
+        each = over.view(-1, 1, 1, 1)
+        self.position.copy_(torch.where(each, self.balls.start[self.slot], moved))
+        best.value = torch.where(over, -torch.inf, best.value)
+        best.reached = best.reached & ~over
+        self._put_best(best)
+
+    def _put_best(self, best: Best) -> None:
+        for own, given in zip(vars(self.best).values(), vars(best).values(), strict=True):
+            own.copy_(given)
+
+    def _capture(self) -> torch.cuda.CUDAGraph:
+        graph = torch.cuda.CUDAGraph()
+        stream = torch.cuda.Stream(self.y.device)  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream(self.y.device))
+        with torch.cuda.stream(stream):
+            self._begin()
+            for _ in range(WARM_UP):
+                self._step()
+        torch.cuda.current_stream(self.y.device).wait_stream(stream)
+        with torch.cuda.graph(graph):
+            self._step()
+        return graph
+
+
+def _one_more(rows: Tensor) -> Tensor:
+    return torch.cat([rows, rows[:1]])

@@ -1,0 +1,1 @@
+"""Audits: any model on any data, measured by every check, compared and held to gates."""

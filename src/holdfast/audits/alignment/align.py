@@ -1,0 +1,252 @@
+"""A model and data brought to the same terms before anything is measured: classes, preprocessing, kind of outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.audits.alignment.aligned_model import AlignedModel
+from holdfast.audits.alignment.classes import ClassMap, ClassMatch, match_classes
+from holdfast.audits.alignment.messages import class_words, order_warning, preprocessing_words
+from holdfast.audits.alignment.outputs import (
+    KINDS,
+    change,
+    check_classes,
+    check_finite,
+    decide_kind,
+    kind_warning,
+)
+from holdfast.audits.alignment.preprocessing_probe import STATED, Rival, candidates, judge, named
+from holdfast.audits.alignment.relabel import relabel, set_aside
+from holdfast.augment.basic import to_float
+from holdfast.data.splits import Dataset, Split
+from holdfast.errors import HoldfastError, require, unknown
+from holdfast.models.sources import NONE, Opened, Prepared, Preprocessing
+from holdfast.models.sources.probe import failed_batch
+from holdfast.module_state import evaluating
+from holdfast.rng import derive
+
+STEADY = 1e-2
+"""Answers to the same images may differ by this share of their spread: kernels add in another order."""
+ALONE = 5e-2
+"""By this share where the batch has another size: other kernels, in TF32 at worst."""
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """One way to read the answers: a module to logits, and the data under the same classes.
+
+    name: "all" (every output is a class) or "restricted" (only those the data has).
+    """
+
+    name: str
+    model: nn.Module
+    data: Dataset
+
+
+@dataclass(frozen=True, eq=False)
+class Aligned:
+    """Everything decided, and why.
+
+    readings: by name; a full match has "all" alone. output: kind of the model's numbers. preprocessing: what is used,
+    and under which name. accuracy: on the labelled sample of n images, as "all". rivals: other preprocessing, the best
+    first; empty where it was not probed. accuracy is None where no sample is of a class the model knows.
+    """
+
+    readings: Mapping[str, Reading]
+    classes: ClassMatch
+    output: str
+    preprocessing: Preprocessing
+    preprocessing_name: str
+    accuracy: float | None
+    n: int
+    rivals: tuple[Rival, ...]
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def reading(self) -> Reading:
+        """The one to measure by: restricted where the classes match in part, since the data can test nothing else."""
+        return self.readings.get("restricted", self.readings["all"])
+
+    def record(self) -> dict[str, Any]:
+        """Plain values for findings.json."""
+        return {
+            "classes": {
+                "kind": self.classes.kind,
+                "how": self.classes.how,
+                "mapping": [list(pair) for pair in self.classes.pairs()] if self.classes.moved else "identity",
+                "missing": list(self.classes.missing),
+                "extra": len(self.classes.extra),
+            },
+            "readings": list(self.readings),
+            "output": self.output,
+            "preprocessing": {"name": self.preprocessing_name, **asdict(self.preprocessing)},
+            "sample": {"n": self.n, "accuracy": self.accuracy},
+            "rivals": [
+                {"name": r.name, "accuracy": r.accuracy, "better": r.better, **asdict(r.paired)} for r in self.rivals
+            ],
+            "notes": list(self.notes),
+            "warnings": list(self.warnings),
+        }
+
+
+def align(
+    opened: Opened,
+    data: Dataset,
+    *,
+    class_map: ClassMap | str | None = None,
+    output: str | None = None,
+    preprocessing: str | Preprocessing = STATED,
+    probe: bool = True,
+    allow_random: bool = False,
+    sample: int = 512,
+    seed: int = 0,
+    batch_size: int = 64,
+) -> Aligned:
+    """Align an opened model with the test split of a data set, or refuse with what to do.
+
+    class_map: see :func:`match_classes`. output: kind of outputs, None to decide. preprocessing: "stated" (the model's
+    own settings), a rival's name, or a value. probe: try the rivals. allow_random: audit a model whose answers change
+    from call to call, with a warning. sample: labelled test images all decisions rest on, drawn by the seed.
+    """
+    split = _test(data)
+    if output is not None and output not in KINDS:
+        raise unknown("kind of outputs", output, KINDS)
+    device = opened.model.normalised.mean.device
+    index = draw(len(split), sample, seed)
+    images, labels = split.read(index), split.labels[index]
+    statistics = _statistics(images)
+    name, used = _choose(opened, preprocessing, statistics)
+    model = opened.model.with_preprocessing(used)
+
+    def answer(to: Prepared) -> Tensor:
+        return _answers(to, images, batch_size, device)
+
+    outputs = answer(model)
+    check_classes(outputs)
+    check_finite(outputs)
+    warnings = [*opened.warnings, *_unsteady(model, images, outputs, device, allow_random, batch_size)]
+    match = match_classes(
+        data.classes, opened.classes, outputs=outputs.shape[1], aliases=opened.aliases, class_map=class_map
+    )
+    require(
+        set_aside(split, match) < len(split),
+        f"no test image of {data.name} is of a class the model knows ({match.describe()}); check --class-map",
+    )
+    kind = output or decide_kind(outputs)
+    notes = [f"outputs are {kind}" + (", as stated" if output else f", decided on {len(outputs)} images")]
+    right = _right(outputs, labels, match)
+    rivals: tuple[Rival, ...] = ()
+    if probe and len(right):
+        tried = candidates(used, channels=model.channels, data=statistics)
+        rights = {key: _right(answer(model.with_preprocessing(tried[key])), labels, match) for key in tried}
+        rivals = judge(right, rights, tried)
+    warnings += [text for text in (kind_warning(outputs, kind),) if text]
+    warnings += [rival.warning(float(right.double().mean())) for rival in rivals[:1] if rival.better]
+    notes.append(f"preprocessing: {preprocessing_words(name, used, stated=opened.stated)}")
+    class_notes, class_warnings = class_words(match, split)
+    if match.kind == "order":
+        class_warnings += order_warning(outputs, labels, match)
+    return Aligned(
+        _readings(model, kind, match, data),
+        match,
+        kind,
+        model.preprocessing,
+        name,
+        float(right.double().mean()) if len(right) else None,
+        len(right),
+        rivals,
+        (*opened.notes, *notes, *class_notes),
+        (*warnings, *class_warnings),
+    )
+
+
+def draw(total: int, wanted: int, seed: int) -> Tensor:
+    """Positions of a sample, in order; all of them where there are no more."""
+    generator = torch.Generator().manual_seed(derive(seed, "alignment"))
+    return torch.randperm(total, generator=generator)[:wanted].sort().values
+
+
+def _test(data: Dataset) -> Split:
+    require(
+        data.test is not None and len(data.test) > 0, f"{data.name} has no test images to align and audit a model on"
+    )
+    assert data.test is not None
+    return data.test
+
+
+def _statistics(images: Tensor) -> Preprocessing:
+    """Mean and deviation of each channel of uint8 images (N, C, H, W), in [0, 1]; a constant channel counts 1/255."""
+    pixels = to_float(images).double()
+    mean, std = pixels.mean((0, 2, 3)), pixels.std((0, 2, 3)).clamp_min(1 / 255)
+    return Preprocessing(tuple(mean.tolist()), tuple(std.tolist()))
+
+
+def _choose(opened: Opened, asked: str | Preprocessing, statistics: Preprocessing) -> tuple[str, Preprocessing]:
+    """(name, value) of the preprocessing to use."""
+    if isinstance(asked, Preprocessing):
+        return "given", asked
+    own = opened.stated or NONE
+    if asked == STATED:
+        return STATED, own
+    known = named(own, channels=opened.channels, data=statistics)
+    if asked not in known:
+        raise unknown("preprocessing", asked, [STATED, *known])
+    return asked, known[asked]
+
+
+@torch.no_grad()
+def _answers(model: Prepared, images: Tensor, batch_size: int, device: torch.device) -> Tensor:
+    """(N, K) on the CPU."""
+    try:
+        with evaluating(model):
+            return torch.cat([model(to_float(part.to(device))).cpu() for part in torch.split(images, batch_size)])
+    except (HoldfastError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # the model's own code may fail in any way
+        raise failed_batch(error, batch_size) from error
+
+
+def _unsteady(
+    model: Prepared, images: Tensor, outputs: Tensor, device: torch.device, allowed: bool, batch_size: int
+) -> list[str]:
+    """What to say of answers that change from call to call, or with the other images of a batch."""
+    few = images[: max(4, batch_size)]
+    again = _answers(model, few, batch_size, device)
+    if (moved := change(outputs[: len(few)], again)) > STEADY:
+        text = f"the model's answers change between calls, by up to {moved:.2g} of their spread"
+        if not allowed:
+            raise HoldfastError(
+                f"{text}; put it into evaluation mode, seed it, or average several passes in a python: function; "
+                "--allow-random audits it as it is"
+            )
+        return [f"{text}: every number below is one draw of many"]
+    alone = _answers(model, few[:4], 1, device)
+    if (moved := change(outputs[:4], alone)) > ALONE:
+        return [
+            f"an answer depends on the other images of its batch (by up to {moved:.2g} of the spread): a BatchNorm "
+            "layer in training mode? Export the model in evaluation mode"
+        ]
+    return []
+
+
+def _right(outputs: Tensor, labels: Tensor, match: ClassMatch) -> Tensor:
+    """(M,) whether the strongest of all outputs belongs to the label, for samples whose class the model knows."""
+    owner = torch.full((outputs.shape[1],), -1)
+    for label, own in enumerate(match.columns):
+        owner[list(own)] = label
+    known = torch.tensor([bool(own) for own in match.columns])[labels]
+    return (owner[outputs.nan_to_num().argmax(1)] == labels)[known]
+
+
+def _readings(model: Prepared, kind: str, match: ClassMatch, data: Dataset) -> dict[str, Reading]:
+    names = ["all", "restricted"] if match.kind == "partial" else ["all"]
+    return {
+        name: Reading(name, AlignedModel(model, kind, match.selection(name)), relabel(data, match, name))
+        for name in names
+    }

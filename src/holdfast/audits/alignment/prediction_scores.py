@@ -1,0 +1,227 @@
+"""Scores in a predictions file: which columns are classes, what kind of numbers they hold, and their logits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from holdfast.audits.alignment.classes import ORDER, ClassMap, ClassMatch, match_classes, simple, targets
+from holdfast.audits.alignment.outputs import TOLERANCE, decide_kind, kind_warning, to_logits
+from holdfast.audits.alignment.prediction_cells import Cells, class_indices
+from holdfast.data.printable import printable
+from holdfast.data.tables import name_order
+from holdfast.errors import HoldfastError, require
+
+PREFIXES: Final = {
+    "probabilities": "prob(?:s|ability)?|p",
+    "logits": "logits?",
+    "log-probabilities": "log[ _-]?probs?",
+    None: "scores?",
+}
+"""What may stand before the name of a class, by the kind of numbers it states."""
+NUMBERS_ONLY: Final = (
+    "scores must be numbers, with a point before decimals: NaN, infinity, text and empty cells are none"
+)
+NEAR_ONE: Final = 0.05
+"""Rows of stated probabilities may sum so far from one, as many rounded ones do, before anything is said."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """Numeric columns with the same word before the class, or with none. places: {class: column}. kind: as stated."""
+
+    places: Mapping[str, int]
+    kind: str | None = None
+    prefixed: bool = False
+
+    def named(self, wanted: Iterable[str]) -> list[str]:
+        spellings = {simple(name) for name in wanted}
+        return [name for name in self.places if simple(name) in spellings]
+
+
+def score_columns(names: Sequence[str], wanted: Iterable[str], output: str | None = None) -> Family:
+    """The family of columns that names the most of the wanted classes.
+
+    Where several do, one with a word such as ``logit_`` before two columns or more, and of these the one of the kind
+    that was asked for.
+
+    >>> score_columns(["width", "logit_cat", "logit_dog"], ["0", "1"]).places
+    {'cat': 1, 'dog': 2}
+    >>> score_columns(["cat", "p_dog"], ["cat", "p_dog"]).places
+    {'cat': 0, 'p_dog': 1}
+    """
+    words = list(wanted)
+    families = [Family({name: i for i, name in enumerate(names)})]
+    for kind, word in PREFIXES.items():
+        prefix = re.compile(f"(?:{word})[_:. ]", re.IGNORECASE)
+        places = {name[m.end() :]: i for i, name in enumerate(names) if (m := prefix.match(name))}
+        families.append(Family(places, kind, prefixed=True))
+    return max(families, key=lambda f: (len(f.named(words)), f.prefixed and len(f.places) > 1, f.kind == output))
+
+
+def classes_of_file(cells: Cells, name: str, output: str | None) -> tuple[str, ...]:
+    """The classes where the file alone says them: columns with a prefix, those that a label names, or the labels.
+
+    Columns that sum to one together are classes together, also those without a label: an answer may be one of them.
+    """
+    words = {*cells.words["label"], *cells.words.get("prediction", ())} - {""}
+    family = score_columns(cells.names, words, output)
+    named, numbers = family.named(words), all(word.isdecimal() for word in words)
+    if family.prefixed and (named or numbers):
+        return tuple(family.places)
+    for places in (family.places, _within_one(cells, family.places)) if named else ():
+        whole = torch.from_numpy(cells.scores)[:, list(places.values())]
+        if set(named) <= places.keys() and decide_kind(whole) == "probabilities":
+            return tuple(places)
+    if named:
+        return tuple(c for c in family.places if c in named or (numbers and c.isdecimal()))
+    if numbers and family.places and "prediction" not in cells.words:
+        highest = max(map(int, words), default=-1)
+        require(
+            len(family.places) == highest + 1,
+            f"{name}: labels are numbers up to {highest}, and {len(family.places)} columns may be their scores "
+            f"({_some(family.places)}); write prob_ or logit_ before the names of those that are",
+        )
+        return tuple(family.places)
+    return tuple(name_order(words))
+
+
+def _within_one(cells: Cells, places: Mapping[str, int]) -> dict[str, int]:
+    """The columns that may be probabilities: ages and sizes stand beside them in many a table."""
+    low, high = cells.scores.min(0), cells.scores.max(0)
+    return {name: i for name, i in places.items() if low[i] >= -TOLERANCE and high[i] <= 1 + TOLERANCE}
+
+
+def read_scores(
+    cells: Cells,
+    classes: tuple[str, ...],
+    name: str,
+    *,
+    output: str | None,
+    class_map: ClassMap | str | None,
+    notes: list[str],
+    warnings: list[str],
+) -> tuple[Tensor, str | None]:
+    """(logits (N, K), kind of the scores). Without scores the predicted class has 1 and the others 0."""
+    said = class_map if isinstance(class_map, Mapping) else {}
+    predicted = class_indices(cells, "prediction", classes, name, said) if "prediction" in cells.words else None
+    wanted = [word for target in said.values() for word in targets(target)] or list(classes)
+    family = score_columns(cells.names, map(str, wanted), output)
+    by_number = class_map == ORDER or any(isinstance(word, int) for word in wanted)
+    if predicted is not None and not (family.places if by_number else family.named(map(str, wanted))):
+        _note_others(cells.names, [], notes)
+        return torch.nn.functional.one_hot(predicted, len(classes)).float(), None
+    _require_no_text(cells, family, list(map(str, wanted)), name)
+    require(
+        bool(family.places),
+        f"{name} has neither a column 'prediction' nor one a class, such as {printable(classes[0])!r}",
+    )
+    match = match_classes(classes, list(family.places), outputs=len(family.places), class_map=class_map)
+    require(
+        not match.missing,
+        f"{name} has no column for {_some(match.missing)}; its numeric columns are {_some(cells.names)}",
+    )
+    places = list(family.places.values())
+    chosen = [places[column] for own in match.columns for column in own]
+    _note_others(cells.names, chosen, notes)
+    scores = torch.from_numpy(cells.scores)
+    _require_numbers(cells, chosen, name)
+    kind, scale = _kind(scores[:, chosen], scores[:, places], output or family.kind)
+    stated = ", as stated" if output or family.kind else f", decided on {len(scores)} rows"
+    notes.append(f"scores are {kind}{' in percent' if scale != 1 else ''}{stated}")
+    used = scores[:, chosen] / scale
+    _require_kind(cells, used, chosen, kind, name)
+    warnings += _doubts(used, scores[:, places] / scale, kind)
+    logits = _joined(to_logits(used, kind), match)
+    if predicted is not None and (differ := int((logits.argmax(1) != predicted).sum())):
+        warnings.append(
+            f"in {differ} rows of {name} 'prediction' is not the class with the highest score; scores count"
+        )
+    return logits, kind
+
+
+def _note_others(names: Sequence[str], chosen: Sequence[int], notes: list[str]) -> None:
+    if others := [column for i, column in enumerate(names) if i not in chosen]:
+        notes.append(
+            f"columns of no class left out: {_some(others)}; prob_ or logit_ before the names says which are classes"
+        )
+
+
+def _kind(chosen: Tensor, family: Tensor, stated: str | None) -> tuple[str, float]:
+    """(kind, what to divide by). Probabilities of more classes than are looked at sum to one with the others alone."""
+    parts = (chosen, family)
+    if stated in (None, "probabilities") and any(decide_kind(part / 100) == "probabilities" for part in parts):
+        return "probabilities", 100.0
+    kinds = [decide_kind(part) for part in parts]
+    return stated or next((kind for kind in kinds if kind != "logits"), "logits"), 1.0
+
+
+def _joined(logits: Tensor, match: ClassMatch) -> Tensor:
+    """(N, K) from one column an output: several of one class are added up as probabilities."""
+    own = torch.split(logits, [len(columns) for columns in match.columns], dim=1)
+    return torch.stack([part.logsumexp(1) if part.shape[1] > 1 else part[:, 0] for part in own], 1)
+
+
+def _require_no_text(cells: Cells, family: Family, wanted: Sequence[str], name: str) -> None:
+    """Refuse a column that is called as a class and whose first cell is no number."""
+    found = {simple(cls) for cls in family.places}
+    missing = [cls for cls in wanted if simple(cls) not in found]
+    text = score_columns(tuple(cells.left_out), missing)
+    for cls in text.named(missing):
+        column, cell = list(cells.left_out.items())[text.places[cls]]
+        raise HoldfastError(
+            f"{name}, line {cells.lines[0]}: {printable(column)} is {printable(cell)!r}; {NUMBERS_ONLY}"
+        )
+
+
+def _require_numbers(cells: Cells, chosen: Sequence[int], name: str) -> None:
+    scores = torch.from_numpy(cells.scores)[:, chosen]
+    bad = scores.isnan() | (scores == float("inf")) | (scores == float("-inf")).all(1, keepdim=True)
+    _refuse(bad, cells, chosen, name, NUMBERS_ONLY)
+
+
+def _require_kind(cells: Cells, used: Tensor, chosen: Sequence[int], kind: str, name: str) -> None:
+    if kind in ("probabilities", "sigmoid"):
+        remedy = "a probability is from 0 to 1, or in percent where a row sums to 100; say --output logits for logits"
+        _refuse((used < -TOLERANCE) | (used > 1 + TOLERANCE), cells, chosen, name, remedy)
+    if kind == "log-probabilities":
+        remedy = "the logarithm of a probability is not above 0; say --output logits for logits"
+        _refuse(used > TOLERANCE, cells, chosen, name, remedy)
+
+
+def _refuse(bad: Tensor, cells: Cells, chosen: Sequence[int], name: str, why: str) -> None:
+    """Name the first bad cell, if there is any."""
+    if not bool(bad.any()):
+        return
+    row, column = bad.nonzero()[0].tolist()
+    value = cells.scores[row, chosen[column]]
+    more = int(bad.any(1).sum()) - 1
+    raise HoldfastError(
+        f"{name}, line {cells.lines[row]}: {printable(cells.names[chosen[column]])} is {value:g}"
+        + (f" (and {more} more rows are alike)" if more else "")
+        + f"; {why}"
+    )
+
+
+def _doubts(used: Tensor, family: Tensor, kind: str) -> list[str]:
+    if kind != "probabilities":
+        return [text for text in (kind_warning(used, kind),) if text]
+    off, sums = min(
+        ((float((part.sum(1) - 1).abs().max()), part.sum(1)) for part in (used, family)), key=lambda pair: pair[0]
+    )
+    if off <= NEAR_ONE:
+        return []
+    return [
+        f"probabilities of a row sum to {float(sums.min()):.3g} up to {float(sums.max()):.3g}: they are scaled to one. "
+        "If each class has a sigmoid of its own, say --output sigmoid"
+    ]
+
+
+def _some(names: Iterable[str]) -> str:
+    every = list(map(printable, names))
+    return ", ".join(every[:5]) + (", ..." if len(every) > 5 else "")

@@ -1,0 +1,39 @@
+"""How much an attack front does: radii, images and steps by device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from holdfast.attacks.norms import Norm
+
+RADII: Mapping[Norm, tuple[float, ...]] = {
+    "linf": (2 / 255, 4 / 255, 8 / 255, 16 / 255),
+    "l2": (0.25, 0.5, 1.0, 2.0),
+}
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a device is given to do.
+
+    searched: images of the attack without gradients, at most. unbounded: of the checks on gradients.
+    surrogate_*: its training.
+    """
+
+    images: int
+    apgd_steps: int
+    queries: int
+    searched: int
+    long_steps: int
+    unbounded: int
+    surrogate_images: int
+    surrogate_epochs: int
+    surrogate_model: str
+
+
+BUDGETS: Mapping[str, Budget] = {
+    "cuda": Budget(1000, 100, 1000, 1000, 100, 500, 50_000, 5, "cifar-resnet18"),
+    "cpu": Budget(100, 20, 100, 100, 40, 100, 1000, 6, "convnet"),
+}
+"""By device: on a CPU a thousand images would take longer than many a training."""

@@ -1,0 +1,168 @@
+"""Front ``curvature``: how sharply the training loss bends around the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from holdfast.audits.checks.per_sample_curvature import bends
+from holdfast.audits.subject import Subject
+from holdfast.augment.basic import to_float
+from holdfast.curvature import Loss, NoSpectrum, Spectrum, hessian_operator, lanczos, smoothed
+from holdfast.data.loaders import make_loader
+from holdfast.data.splits import Split
+from holdfast.errors import HoldfastError, require
+from holdfast.losses import cross_entropy
+from holdfast.metrics import mean_interval
+from holdfast.rng import derive
+from holdfast.train.precision import exact
+from holdfast.types import Finding
+
+TOP = 5
+IMAGES = {"cuda": 1000, "cpu": 250}
+"""Training images to measure on, by device: on a CPU a thousand would take longer than many a training."""
+TOLERANCE = 1e-3
+DENSITY_STEPS = 20
+"""Products given to the spectral density; the eigenvalues alone often need fewer."""
+POINTS = 201
+OFF = 1e-3
+"""By how much of λ1 an eigenvalue and the mean over images may differ: rounding."""
+
+
+def curvature(subject: Subject, *, images: int | None = None, ggn: bool = False) -> tuple[Finding, ...]:
+    """The largest eigenvalues of the Hessian of the mean cross-entropy: λ1, λ5 and their ratio.
+
+    images: how many training images to take at random, without augmentation; None is 1,000 on a GPU, 250 on a CPU.
+    ggn: take the generalised Gauss-Newton matrix instead of the Hessian.
+    """
+    name, split = ("train", subject.data.train) if len(subject.data.train) else ("test", subject.split)
+    generator = torch.Generator().manual_seed(derive(subject.seed, "curvature/images"))
+    wanted = IMAGES[subject.device.type] if images is None else images
+    chosen = torch.randperm(len(split), generator=generator)[:wanted].sort().values
+    settings = {
+        "matrix": "generalised Gauss-Newton" if ggn else "Hessian",
+        "loss": "mean cross-entropy",
+        "split": name,
+        "images": len(chosen),
+        "augmentation": "none",
+        "precision": "fp32",
+        "tolerance": TOLERANCE,
+        "seed": subject.seed,
+    }
+    try:
+        found = spectrum(subject, split.subset(chosen), ggn=ggn)
+    except NoSpectrum as reason:
+        return (Finding("curvature", "lambda-1", None, 0, settings=settings, evidence={"reason": str(reason)}),)
+    made = findings(found, len(chosen), {**settings, "parameters": found.vectors.shape[1]})
+    return tuple(with_intervals(subject, split.subset(chosen), found, made, ggn=ggn))
+
+
+def spectrum(subject: Subject, split: Split, *, ggn: bool) -> Spectrum:
+    """Top eigenvalues on all images of a split. In float32 throughout: shorter formats lose the small ones in noise."""
+    device = subject.device
+    generator = torch.Generator(device).manual_seed(derive(subject.seed, "curvature/start"))
+    with exact(device):
+        matrix = hessian_operator(subject.model, batches(subject, split), loss_of(subject), ggn=ggn)
+        start = torch.randn(matrix.size, generator=generator, device=device, dtype=matrix.dtype)
+        return lanczos(
+            matrix,
+            start,
+            top=min(TOP, matrix.size),
+            tolerance=TOLERANCE,
+            least=DENSITY_STEPS,
+            generator=generator,
+        )
+
+
+def with_intervals(
+    subject: Subject, split: Split, found: Spectrum, made: Sequence[Finding], *, ggn: bool
+) -> Iterator[Finding]:
+    """The findings with 95 % intervals over images: to first order, an image moves an eigenvalue by its own bend."""
+    try:
+        require(not ggn, "no interval for the Gauss-Newton matrix")
+        first, last = (_bends(subject, split, found, i) for i in (0, len(found.eigenvalues) - 1))
+    except (HoldfastError, RuntimeError, NotImplementedError) as error:  # not every layer can be differentiated thrice
+        text = f"no interval: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+        yield from (f if f.value is None else replace(f, evidence={**f.evidence, "reason": text}) for f in made)
+        return
+    moves = {"lambda-1": first, f"lambda-{TOP}": last}
+    for f in made:
+        if f.value is None:
+            yield f
+            continue
+        own = moves.get(f.name)
+        if own is None:
+            own = f.value * (1 + first / first.mean() - last / last.mean())
+        _, low, high = mean_interval(own - own.mean() + f.value)
+        yield replace(f, low=low, high=high)
+
+
+def _bends(subject: Subject, split: Split, found: Spectrum, number: int) -> Tensor:
+    """(N,) of one eigenvector; refused where their mean is not its eigenvalue, which would mean another matrix."""
+    with exact(subject.device):
+        each = bends(subject.model, batches(subject, split), found.vectors[number])
+    value = float(found.eigenvalues[number])
+    off = abs(float(each.mean()) - value)
+    allowed = OFF * abs(float(found.eigenvalues[0])) + float(found.residuals[number])
+    require(off <= allowed, f"single images bend the loss by {float(each.mean()):.4g} on average, not by {value:.4g}")
+    return each
+
+
+def loss_of(subject: Subject) -> Loss:
+    """Cross-entropy, for a model that gives one output a class."""
+    classes = subject.data.num_classes
+
+    def loss(outputs: Tensor, y: Tensor) -> Tensor:
+        shape = tuple(outputs.shape[1:])
+        require(
+            shape == (classes,),
+            f"the model gives outputs of shape {shape} an image, and {subject.data.name} has {classes} classes; "
+            "they must match",
+        )
+        return cross_entropy(outputs, y)
+
+    return loss
+
+
+def batches(subject: Subject, split: Split) -> Iterator[tuple[Tensor, Tensor]]:
+    loader = make_loader(split, batch_size=subject.batch_size, device=subject.device, workers=subject.workers)
+    for batch in loader.batches(torch.arange(len(split))):
+        yield to_float(batch.x), batch.y
+
+
+def findings(found: Spectrum, n: int, settings: dict[str, Any]) -> tuple[Finding, ...]:
+    """λ1 with the whole spectrum as its evidence, λ5, and λ1/λ5."""
+    values, residuals, converged = (t.tolist() for t in (found.eigenvalues, found.residuals, found.converged))
+    whole: dict[str, Any] = {
+        "eigenvalues": values,
+        "residuals": residuals,
+        "converged": converged,
+        "complete": found.complete,
+        "products": found.products,
+    }
+    if len(found.nodes):
+        curve = smoothed(found.nodes, found.weights, points=POINTS)
+        whole["density"] = {"grid": curve.grid.tolist(), "density": curve.values.tolist(), "sigma": curve.sigma}
+    made = [Finding("curvature", "lambda-1", values[0], n, settings=settings, evidence=whole)]
+    if len(values) < TOP:
+        return tuple(made)
+    last = {"residual": residuals[-1], "converged": converged[-1]}
+    made.append(Finding("curvature", f"lambda-{TOP}", values[-1], n, settings=settings, evidence=last))
+    return (*made, ratio(values, residuals, n, settings))
+
+
+def ratio(values: list[float], residuals: list[float], n: int, settings: dict[str, Any]) -> Finding:
+    """λ1/λ5, which says something only where λ5 is clearly above zero."""
+    name = f"lambda-1/lambda-{TOP}"
+    if values[-1] <= residuals[-1]:
+        reason = f"λ{TOP} is not clearly above zero: {values[-1]:.3g}, with a residual of {residuals[-1]:.3g}"
+        return Finding("curvature", name, None, 0, settings=settings, evidence={"reason": reason})
+    value = values[0] / values[-1]
+    # to first order, the relative errors add up
+    error = value * (residuals[0] / values[0] + residuals[-1] / values[-1])
+    evidence = {"residual": error, "residuals": [residuals[0], residuals[-1]]}
+    return Finding("curvature", name, value, n, settings=settings, evidence=evidence)

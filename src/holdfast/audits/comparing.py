@@ -1,0 +1,176 @@
+"""A model against others on the same samples, and against what was demanded of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from holdfast.audits.checking import Outcome
+from holdfast.audits.checks.groups import parts
+from holdfast.audits.checks.verdicts import ANSWERS, FALLS, WRONG, decode, unpack
+from holdfast.audits.gates import FailOn, Gate, judge
+from holdfast.audits.opening import Model
+from holdfast.audits.paired_scores import auroc_leads, rankings
+from holdfast.metrics import bounded_mean, paired_difference
+from holdfast.types import Finding
+
+LEVEL: Final = 0.95
+MOST_GROUPS: Final = 50
+"""Beyond so many groups a model is compared on the worst of them alone."""
+STRONGEST: Final = {"attack": "strongest", "access": "any"}
+MEAN: Final = "mean of eight"
+
+Where = tuple[tuple[str, str], ...]
+"""The ``where`` of a finding, as a key."""
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """A model with what was found of it."""
+
+    model: Model
+    findings: Sequence[Finding]
+
+    @property
+    def correct(self) -> Tensor:
+        return self.model.subject.predictions.correct
+
+    def measured(self, front: str) -> bool:
+        return any(f.front == front and f.value is not None for f in self.findings)
+
+    def groups(self) -> Iterator[tuple[dict[str, str], Tensor]]:
+        """Sides and groups of the test samples, and (N,) who belongs to them."""
+        found = list(parts(self.model.subject, **self.model.columns.settings().get("groups", {})))
+        return iter(found if len(found) <= MOST_GROUPS else [])
+
+    def worst(self) -> Iterator[tuple[dict[str, str], Tensor]]:
+        """The worst cell of class and group in each column, and its positions."""
+        for f in self.findings:
+            if (f.front, f.name) == ("groups", "worst-group") and f.value is not None:
+                positions = torch.tensor([p for p, _ in decode(f.evidence["verdicts"])], dtype=torch.int64)
+                yield {**f.where, **{str(k): str(v) for k, v in f.evidence["cell"].items()}}, positions
+
+    def answers(self) -> dict[Where, Tensor]:
+        """(N,) share of right answers on every test image, by the part of a front; NaN for images it did not see."""
+        size = len(self.model.subject.split)
+        single = {
+            tuple(f.where.items()): unpack(f.evidence[ANSWERS], size) for f in self.findings if ANSWERS in f.evidence
+        }
+        means: dict[str, list[Tensor]] = {}
+        for where, flags in single.items():
+            means.setdefault(dict(where)["strength"], []).append(flags)
+        mean = {
+            tuple({"corruption": MEAN, "strength": s}.items()): torch.stack(all_).mean(0) for s, all_ in means.items()
+        }
+        return {**single, **mean, **self.withstood(size)}
+
+    def withstood(self, size: int) -> dict[Where, Tensor]:
+        """(N,) which images no attack within a radius brings down: an image lost at one is lost at all larger ones."""
+        trusted = [f for f in self.findings if (f.front, f.name) == ("attacks", "trusted")]
+        radii = {
+            f.where["radius"]: float(f.evidence["radius"])
+            for f in self.findings
+            if f.front == "attacks" and f.where.items() >= STRONGEST.items()
+        }
+        made = {}
+        for f in trusted:
+            said = list(decode(f.evidence["verdicts"]))
+            for text, radius in radii.items():
+                lost = {WRONG, *(f"{FALLS}{other}" for other, r in radii.items() if r <= radius)}
+                flags = torch.full((size,), torch.nan, dtype=torch.float64)
+                for position, word in said:
+                    flags[position] = float(word not in lost)
+                made[tuple({**STRONGEST, "radius": text}.items())] = flags
+        return made
+
+
+def against(model: Model, other: Model, mine: Sequence[Finding], theirs: Sequence[Finding]) -> list[Finding]:
+    """How far a model leads another on the same samples, by paired intervals and McNemar's test.
+
+    On all of them, in every group, in the worst group of either, under every corruption and attack, and in every score
+    of foreign images (there by DeLong's test): wherever both were measured. ``where`` says which, as in the front's
+    own findings.
+    """
+    us, them = Side(model, mine), Side(other, theirs)
+    named = {"against": other.name}
+    place = {name: i for i, name in enumerate(other.ids())}
+    there = torch.tensor([place.get(name, -1) for name in model.ids()], dtype=torch.int64)
+    if not bool((there >= 0).any()):
+        reason = "the two models share no test sample"
+        return [Finding("against", "lead", None, 0, where=named, evidence={"reason": reason})]
+    right = _brought(them.correct.double(), there)
+    found = _lead(us.correct.double(), right, named)
+    if us.measured("groups") and them.measured("groups"):
+        for where, inside in us.groups():
+            found += _lead(torch.where(inside, us.correct.double(), torch.nan), right, {**named, **where})
+        for where, inside in _worst(us, them, there):
+            found += _lead(torch.where(inside, us.correct.double(), torch.nan), right, {**named, **where})
+    answers = them.answers()
+    for key, flags in us.answers().items():
+        if key in answers:
+            found += _lead(flags, _brought(answers[key], there), {**named, **dict(key)})
+    ours, others = (rankings(side.findings, len(side.model.subject.split)) for side in (us, them))
+    return [*found, *auroc_leads(ours, others, there, named, level=LEVEL)]
+
+
+def _worst(us: Side, them: Side, there: Tensor) -> Iterator[tuple[dict[str, str], Tensor]]:
+    """The worst groups of the two as (N,) flags on the first one's samples; one that is worst for both comes once."""
+    cells: dict[Where, tuple[list[str], Tensor]] = {}
+    size = len(us.model.subject.split)
+    for side in (us, them):
+        for where, positions in side.worst():
+            inside = torch.zeros(size, dtype=torch.bool)
+            if side is us:
+                inside[positions] = True
+            else:
+                inside = torch.isin(there, positions)
+            cells.setdefault(tuple(where.items()), ([], inside))[0].append(side.model.name)
+    for key, (names, inside) in cells.items():
+        yield {"worst group of": " and ".join(names), **dict(key)}, inside
+
+
+def _brought(values: Tensor, there: Tensor) -> Tensor:
+    """Numbers of another model's samples in the order of ours; NaN where it has no such sample."""
+    return torch.where(there >= 0, values[there.clamp_min(0)], torch.nan)
+
+
+def _lead(first: Tensor, second: Tensor, where: Mapping[str, str]) -> list[Finding]:
+    """From (N,) shares of right answers, NaN where a sample was not looked at; nothing where none is shared."""
+    both = ~(first.isnan() | second.isnan())
+    first, second = first[both], second[both]
+    if len(first) == 0:
+        return []
+    told = {"level": LEVEL}
+    if not bool(((first == 0) | (first == 1)).all() & ((second == 0) | (second == 1)).all()):
+        mean = bounded_mean(first - second, (-1.0, 1.0), extra=1)
+        return [Finding("against", "lead", mean.value, mean.n, mean.low, mean.high, where, told)]
+    a, b = first.bool(), second.bool()
+    pair = paired_difference(a, b, level=LEVEL)
+    counts = {"only_this": int((a & ~b).sum()), "only_other": int((b & ~a).sum())}
+    return [
+        Finding("against", "lead", pair.lead, pair.n, pair.low, pair.high, where, told, counts),
+        Finding("against", "mcnemar-p", pair.p, pair.n, where=where, evidence={**counts, "reason": "a p-value"}),
+    ]
+
+
+def judge_all(
+    gates: Sequence[Gate],
+    fail_on: FailOn,
+    models: Sequence[Model],
+    found: Sequence[Sequence[Finding]],
+    outcomes: Sequence[Outcome],
+) -> list[dict[str, Any]]:
+    """Every gate as plain values; one on a drop is judged against each of the other models."""
+    states: dict[str, tuple[str, str]] = {o.front: (o.state, o.reason) for o in outcomes}
+    judged = []
+    for gate in gates:
+        if gate.kind == "fail-under":
+            judged.append(judge(gate, found[0], fail_on=fail_on, states=states))
+            continue
+        for other, theirs in zip(models[1:], found[1:], strict=True):
+            judged.append(judge(gate, found[0], fail_on=fail_on, states=states, base=theirs, against=other.name))
+    return judged

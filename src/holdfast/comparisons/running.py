@@ -1,0 +1,307 @@
+"""``holdfast compare``: methods and settings over several seeds, one report over all, paired against a baseline.
+
+Every training is an ordinary run folder below the comparison's own. A finished run is never repeated and an
+interrupted one goes on where it stopped, so the same call continues a comparison, and a wider one extends it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any, Literal
+
+import torch
+
+from holdfast.comparisons.pretraining import start
+from holdfast.comparisons.recipes import read_recipe
+from holdfast.comparisons.single_run import run
+from holdfast.comparisons.studies import read_study
+from holdfast.data import Dataset
+from holdfast.data.loaders import make_loader
+from holdfast.errors import HoldfastError, require
+from holdfast.files import write_atomic
+from holdfast.models.store import load_model
+from holdfast.reports import RunFiles, read_runs, write_findings, write_report
+from holdfast.reports.paired import BASELINE, COMPARED, ROLE, against
+from holdfast.reports.runfiles import COMPARISON, is_run
+from holdfast.reports.summary import Arm
+from holdfast.settings import DataSettings, TrainSettings, build, layered, read_config, read_environment
+from holdfast.settings.study import Axes, Cell, Plan, make_plan
+from holdfast.train.api import fingerprint, load_data, prepare, resolve_device
+from holdfast.train.divergence import Diverged
+from holdfast.train.evaluate import predict, selection_score
+from holdfast.train.folder import RunFolder, changed_settings
+from holdfast.train.progress import Progress, make_progress
+
+Rule = Literal["val-average", "val-worst-class"]
+"""How the best cell may be chosen: on held-out data, without group labels, and never on the test set."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The cell that a rule prefers; None where several are level. scores: one a seed of each cell, on held-out data."""
+
+    label: str | None
+    rule: Rule
+    scores: Mapping[str, tuple[float, ...]]
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """A finished comparison.
+
+    arms: one for each cell that was trained, the baseline first.
+    chosen: None where nothing is held out, or the cells do not share their data. why: how it came to that, in words.
+    failed: what stopped a cell, by the name of the run.
+    """
+
+    out: Path
+    arms: tuple[Arm, ...]
+    chosen: Chosen | None
+    why: str
+    failed: Mapping[str, str]
+
+    @property
+    def baseline(self) -> Arm:
+        return self.arms[0]
+
+
+def compare(
+    *,
+    out: str | Path,
+    recipe: str | None = None,
+    config: str | Path | None = None,
+    study: str | None = None,
+    methods: Sequence[str] = (),
+    vary: Axes | None = None,
+    grid: Axes | None = None,
+    baseline: str | None = None,
+    seeds: int | None = None,
+    choose: Rule = "val-average",
+    overwrite: bool = False,
+    progress: bool | None = None,
+    **settings: Any,
+) -> Comparison:
+    """Train cells of settings over seeds and compare them; see ``holdfast.settings.study.make_plan`` for the cells.
+
+    The base settings are keyword arguments with the names of ``holdfast train``'s flags, over the file ``config``,
+    over ``recipe``. What is not given is taken from ``study``.
+    """
+    values = layered(
+        read_recipe(recipe) if recipe else {}, read_config(Path(config), settings) if config else {}, settings
+    )
+    named = read_study(study) if study else {}
+    plan = make_plan(
+        build(TrainSettings, values),
+        methods=methods or named.get("methods", ()),
+        vary=vary or named.get("vary"),
+        grid=grid or named.get("grid"),
+        baseline=baseline or named.get("baseline"),
+    )
+    return carry_out(
+        plan,
+        Path(out),
+        seeds=named.get("seeds", 3) if seeds is None else seeds,
+        choose=choose,
+        overwrite=overwrite,
+        progress=make_progress(progress),
+    )
+
+
+def carry_out(
+    plan: Plan,
+    out: Path,
+    *,
+    seeds: int = 3,
+    choose: Rule = "val-average",
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Train what a plan asks for, as far as it is not there yet, and write the report."""
+    progress = progress or Progress()
+    require(seeds >= 1, f"seeds must be >= 1, got {seeds}")
+    require(not is_run(out), f"{out} is a run itself; choose another --out, a folder to put runs into")
+    jobs = [(cell, job, out / folder_name(cell, job)) for cell in plan.cells for job in _seeded(cell.settings, seeds)]
+    if not overwrite:
+        for _, job, folder in jobs:
+            _require_same(folder, job)
+    loaded = _require_trainable(cell for cell, _, folder in jobs if overwrite or not _finished(folder))
+    if not overwrite:
+        _require_one_data(jobs, loaded)
+    failed: dict[str, str] = {}
+    for number, (cell, job, folder) in enumerate(jobs, start=1):
+        if not overwrite and _finished(folder):
+            continue
+        progress.note(f"{number} of {len(jobs)}: {cell.label}, seed {job.loop.seed}")
+        try:
+            run(job, folder, resume=not overwrite, overwrite=overwrite, progress=progress)
+        except HoldfastError as error:
+            # Extreme values may diverge: that is a result. What already the baseline cannot do is a mistake.
+            if cell is plan.baseline or not isinstance(error, Diverged):
+                raise
+            if overwrite:  # a run that was to be replaced is none of this comparison
+                RunFolder(folder).clear()
+            failed[folder.name] = str(error)
+            progress.note(f"{folder.name} failed: {error}")
+        require(
+            (folder / "findings.json").exists() or folder.name in failed,
+            f"{job.data.name} has no test set, so there is nothing to compare on; give data that has one",
+        )
+    _mark(out, {folder.name for cell, _, folder in jobs if cell is plan.baseline})
+    arms = _arms(jobs)
+    chosen, why = _choose(plan, jobs, choose)
+    done = Comparison(out, arms, chosen, why, failed)
+    write_atomic(out / COMPARISON, json.dumps(_record(done), indent=1).encode() + b"\n")
+    write_report(read_runs([out]), out / "report.html")
+    return done
+
+
+Job = tuple[Cell, TrainSettings, Path]
+
+
+def folder_name(cell: Cell, settings: TrainSettings) -> str:
+    """A run's folder: the label and the seed.
+
+    >>> folder_name(Cell("lff+biasadv lam=0.25", TrainSettings()), TrainSettings())
+    'lff+biasadv-lam0.25-seed0'
+    """
+    plain = cell.label.replace(" ", "-").replace("=", "")
+    safe = re.sub(r"[^\w.+-]", "_", plain, flags=re.ASCII)[:80]
+    mark = "" if safe == plain else f"-{zlib.crc32(plain.encode()):08x}"  # two labels never share a folder
+    return f"{safe}{mark}-seed{settings.loop.seed}"
+
+
+def _seeded(settings: TrainSettings, seeds: int) -> list[TrainSettings]:
+    return [replace(settings, loop=replace(settings.loop, seed=settings.loop.seed + i)) for i in range(seeds)]
+
+
+def _finished(folder: Path) -> bool:
+    return (folder / "findings.json").exists() and (folder / "model.json").exists()
+
+
+def _require_same(folder: Path, settings: TrainSettings) -> None:
+    """Refuse, before anything runs, to mix in a run that was trained with other settings."""
+    if not (folder / "run.yaml").exists():
+        return
+    changed = changed_settings(folder, settings)
+    require(
+        not changed,
+        f"{folder} was trained with other settings ({changed}); choose another --out, or train all anew with "
+        "--overwrite",
+    )
+
+
+def _require_trainable(cells: Iterable[Cell]) -> dict[DataSettings, Dataset]:
+    """Refuse, before anything runs, what cannot be trained on its data, such as a method that needs groups."""
+    loaded: dict[DataSettings, Dataset] = {}
+    asked: set[object] = set()
+    for cell in cells:
+        settings = cell.settings.resolved()
+        question = (settings.data, settings.model, settings.method.name, settings.loop.select)
+        if question in asked:
+            continue
+        asked.add(question)
+        if settings.data not in loaded:
+            loaded[settings.data] = load_data(settings)
+        data = loaded[settings.data]
+        try:
+            start(settings)
+            with torch.random.fork_rng(devices=[]):
+                prepare(settings, data)
+        except HoldfastError as error:
+            raise HoldfastError(f"{cell.label} cannot be trained on {data.name}: {error}") from error
+    return loaded
+
+
+def _require_one_data(jobs: Sequence[Job], loaded: Mapping[DataSettings, Dataset]) -> None:
+    """Refuse to compare what was trained before the data was changed with what is trained after."""
+    known = {settings: fingerprint(data) for settings, data in loaded.items()}
+    for _, job, folder in jobs:
+        if (recorded := read_environment(folder).get("data_sha256")) is not None:
+            require(
+                known.setdefault(job.resolved().data, recorded) == recorded,
+                f"the data has changed since {folder} was trained; put it back, choose another --out, or train all "
+                "anew with --overwrite",
+            )
+
+
+def _mark(out: Path, names: set[str]) -> None:
+    """Say in the findings which runs are the baseline, so that a report from files alone knows it."""
+    for path in out.glob("*/findings.json"):
+        files = RunFiles.read(path.parent)
+        model = {k: v for k, v in files.model.items() if k != ROLE} | (
+            {ROLE: BASELINE} if path.parent.name in names else {}
+        )
+        if model != files.model:
+            write_findings(path, files.findings, model=model, data=files.data)
+
+
+def _arms(jobs: Sequence[Job]) -> tuple[Arm, ...]:
+    runs: dict[str, list[RunFiles]] = {}
+    for cell, _, folder in jobs:
+        if _finished(folder):
+            runs.setdefault(cell.label, []).append(RunFiles.read(folder))
+    return tuple(Arm.of(label, members, i) for i, (label, members) in enumerate(runs.items()))
+
+
+def _choose(plan: Plan, jobs: Sequence[Job], rule: Rule) -> tuple[Chosen | None, str]:
+    """The cell with the highest mean score on held-out data over its seeds; cells with a missing seed are out."""
+    if len({cell.settings.data for cell in plan.cells}) > 1:
+        return None, "no cell is chosen: they differ in their data"
+    if any(cell.settings.loop.select in ("oracle-test", "val-worst-group") for cell in plan.cells):
+        return None, "no cell is chosen: their epochs were, with labels that a choice may not use"
+    if not any("val_accuracy" in record for record in RunFiles.read(jobs[0][2]).metrics):
+        return None, "no cell is chosen: nothing is held out to choose on (--val 0.1 does)"
+    data = load_data(plan.baseline.settings)
+    scores: dict[str, list[float]] = {}
+    short = {cell.label for cell, _, folder in jobs if not _finished(folder)}
+    for cell, settings, folder in jobs:
+        if cell.label not in short:
+            scores.setdefault(cell.label, []).append(held_out_score(folder, settings, data, rule))
+    means = {label: fmean(own) for label, own in scores.items()}
+    best = [label for label, mean in means.items() if mean == max(means.values())]
+    chosen = Chosen(best[0] if len(best) == 1 else None, rule, {label: tuple(own) for label, own in scores.items()})
+    if chosen.label is None:
+        return chosen, f"no cell is chosen: by {rule} on held-out data these are level: {', '.join(best)}"
+    why = (
+        f"{chosen.label} is chosen by {rule} on held-out data, which has whatever shortcut the training data has; "
+        "no group labels were used, and the test set played no part"
+    )
+    return chosen, why
+
+
+def held_out_score(folder: Path, settings: TrainSettings, data: Dataset, rule: Rule) -> float:
+    """What a rule says of the model that a run kept, on the validation split."""
+    assert data.val is not None
+    device, loop = resolve_device(settings.loop.device), settings.loop
+    loader = make_loader(
+        data.val, batch_size=loop.batch_size, device=device, kind=settings.data.loader, workers=settings.data.workers
+    )
+    model = load_model(folder)[0].to(device)
+    return selection_score(rule, predict(model, data.val, loader, device=device, precision=loop.precision))
+
+
+def _record(done: Comparison) -> dict[str, Any]:
+    """The comparison as JSON."""
+    rows = []
+    for arm in done.arms:
+        row: dict[str, Any] = {"settings": arm.label, "runs": [files.name for files in arm.runs]}
+        for measure in COMPARED:
+            spread = arm.spread(measure)
+            if spread is None or spread.mean is None:
+                continue
+            row[measure.title] = {"values": spread.values, "mean": spread.mean, "sd": spread.sd}
+            gap = None if arm is done.baseline else against(arm, done.baseline, measure)
+            if gap is not None:
+                row[measure.title]["difference"] = {"mean": gap.value, "low": gap.low, "high": gap.high, "n": gap.n}
+        if done.chosen is not None and arm.label in done.chosen.scores:
+            own = done.chosen.scores[arm.label]
+            row[done.chosen.rule] = {"values": own, "mean": fmean(own), "sd": stdev(own) if len(own) > 1 else None}
+        rows.append(row)
+    chosen = None if done.chosen is None else {"settings": done.chosen.label, "rule": done.chosen.rule}
+    return {"baseline": done.baseline.label, "chosen": chosen, "why": done.why, "cells": rows, "failed": done.failed}

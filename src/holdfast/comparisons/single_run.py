@@ -1,0 +1,50 @@
+"""One run as the command line does it: train, audit, report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast.audits.checking import audit
+from holdfast.comparisons.pretraining import start
+from holdfast.reports import RunFiles, write_findings, write_report
+from holdfast.settings import TrainSettings
+from holdfast.train import train
+from holdfast.train.folder import claim
+from holdfast.train.progress import Progress
+
+FRONTS_OF_A_RUN = ("clean", "groups")
+"""What every training is measured on at its end; an audit looks at the rest."""
+
+
+def run(
+    settings: TrainSettings,
+    out: str | Path,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> RunFiles:
+    """Fill a run folder: weights, metrics, findings on the test set, and the report."""
+    with claim(out, resume=resume, overwrite=overwrite) as folder:
+        result = train(settings, out=folder, progress=progress, start=start(settings))
+        data, loop = result.data, settings.loop
+        if data.test is not None:
+            chosen_on = {"epoch_chosen_on": "test"} if loop.select == "oracle-test" else {}
+            findings = audit(
+                result.model,
+                data,
+                only=FRONTS_OF_A_RUN,
+                device=loop.device,
+                batch_size=loop.batch_size,
+                precision=loop.precision,
+                seed=loop.seed,
+            )
+            write_findings(
+                folder.path / "findings.json",
+                findings,
+                model={"name": settings.model.name, "run": folder.path.name} | chosen_on,
+                data={"name": data.name, "split": "test", "n": len(data.test), "classes": list(data.classes)},
+            )
+        files = RunFiles.read(folder.path)
+        write_report([files], folder.path / "report.html")
+    return files

@@ -1,0 +1,296 @@
+"""The space that products of a matrix span, and the approximate eigenpairs in it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from holdfast.curvature.matrices import Matvec, NoSpectrum, free_bytes
+from holdfast.errors import require
+
+SKEW = 0.01
+"""A matrix further from symmetric than this, relative to its size, is refused; float32 stays below 1e-5."""
+CHUNK = 1 << 18
+"""Columns of the rows that are combined at a time: bounds the memory this takes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ritz:
+    """Approximate eigenpairs, largest first.
+
+    values: (m,). vectors: (m, m), in columns, over the multiplied rows. leaks: (p, m) how much of the product lies
+    along each pending row: all that keeps a pair from being exact.
+    """
+
+    values: Tensor
+    vectors: Tensor
+    leaks: Tensor
+
+    @classmethod
+    def of(cls, projection: Tensor, leaks: Tensor) -> Ritz:
+        values, vectors = (part.flip(-1) for part in torch.linalg.eigh(projection))
+        return cls(values, vectors, leaks @ vectors)
+
+    @property
+    def residuals(self) -> Tensor:
+        lengths: Tensor = self.leaks.norm(dim=0)
+        return lengths
+
+
+class Krylov:
+    """Orthonormal rows, and what the matrix makes of them, grown one product at a time without a word to the host.
+
+    A row is pending until it has been multiplied; the new part of the product then becomes a pending row. So the
+    product of every multiplied row is known in full as a combination of rows, and a Ritz pair is exact but for what
+    leaks into pending rows.
+
+    A search sets the pending rows apart, begins a chain with a random vector, and looks at that chain alone. Its rows
+    are orthogonal to the multiplied rows only, so it sees all that these do not. At its end the rows set apart are
+    taken up again, less what the search has found of them.
+
+    rows: (capacity, n); the first ``count`` are in use. columns: (capacity, capacity), the products in these terms.
+    expanded: the multiplied rows, in that order. pending: the other ones. tip: the one to multiply next.
+    apart: the rows set apart; leaks: how much of the product of each older row lies along them.
+    since: where in ``expanded`` the chain of a search begins; None while there is none.
+    ritz: the pairs of all multiplied rows but those of a search; chain: those of the search.
+    first: the projection as long as there is but one chain and all of its rows.
+    """
+
+    def __init__(self, matvec: Matvec, start: Tensor, capacity: int) -> None:
+        self.matvec = matvec
+        self.size = len(start)
+        self.rows = start.new_empty(capacity, self.size)
+        self.columns = start.new_zeros(capacity, capacity)
+        self.apart = start.new_empty(0, self.size)
+        self.count = self.products = self.tip = 0
+        self.entry = self.lowest = self.highest = 0.0
+        self.expanded: list[int] = []
+        self.fresh: list[tuple[int, int]] = []
+        self.pending: list[int] = []
+        self.since: int | None = None
+        self.only = True
+        self.first = torch.zeros(0, 0, dtype=torch.float64)
+        self.broken = self.random = False
+        self._begin(start.detach())
+
+    @property
+    def room(self) -> int:
+        """How many rows can still be added."""
+        reserved = len(self.apart) if self.bounded and self.since is not None else 0
+        return len(self.rows) - self.count - reserved
+
+    @property
+    def bounded(self) -> bool:
+        """Whether there are fewer rows than the matrix could fill."""
+        return len(self.rows) <= self.size
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether there is nothing left to know."""
+        return self.since is None and len(self.expanded) == self.size
+
+    @property
+    def norm(self) -> float:
+        """How large the matrix is, as far as is known."""
+        return max(abs(self.lowest), abs(self.highest))
+
+    def extend(self) -> None:
+        """Multiply the tip, and go on with what is new."""
+        m = self.count
+        held = self.rows[:m]
+        product = self.matvec(self.rows[self.tip]).detach()
+        along = held @ product
+        rest = torch.addmv(product, held.T, along, alpha=-1)
+        again = held @ rest
+        rest.addmv_(held.T, again, alpha=-1)
+        length = rest.norm()
+        self.columns[:m, self.tip] = along + again
+        self.columns[m, self.tip] = length
+        torch.div(rest, length, out=self.rows[m])
+        self.expanded.append(self.tip)
+        self.fresh.append((self.tip, m))
+        self.tip = m
+        self.count += 1
+        self.products += 1
+
+    def read(self) -> None:
+        """Look at the products since the last time. Rows after one that brought nothing new are noise and dropped."""
+        columns = self.columns[: self.count, : self.count].double().cpu()
+        spacing = torch.finfo(self.rows.dtype).eps
+        self.broken = False
+        for row, new in self.fresh:
+            along = columns[:new, row]
+            if not bool(along.isfinite().all()):
+                raise NoSpectrum("the matrix gives values that are not finite; look at the weights and the data")
+            self.entry = max(self.entry, float(along.abs().max()))
+            if new >= self.size or columns[new, row] <= 10 * spacing * self.entry:
+                self.expanded = self.expanded[: self.expanded.index(row) + 1]
+                self.columns[new:] = self.columns[:, new:] = 0
+                self.count, self.broken = new, True
+                break
+        self.fresh = []
+        self.pending = sorted(set(range(self.count)) - set(self.expanded))
+        own = self.expanded[self.since or 0 :]
+        inner = columns[own][:, own]
+        skew = float((inner - inner.T).abs().max())
+        if skew > SKEW * self.entry:
+            raise NoSpectrum(f"the matrix is not symmetric: off by {skew:.1g} where entries go up to {self.entry:.1g}")
+        found = Ritz.of((inner + inner.T) / 2, columns[self.pending][:, own])
+        self.lowest = min(self.lowest, float(found.values[-1]))
+        self.highest = max(self.highest, float(found.values[0]))
+        if self.since is not None:
+            self.chain = found
+            return
+        self.ritz = found
+        if self.only:
+            self.first = (inner + inner.T) / 2
+
+    def follow(self, unsettled: Tensor) -> None:
+        """Go on with the pending row that the wanted pairs leak into most."""
+        wanted = unsettled.nonzero()[:, 0] if bool(unsettled.any()) else slice(None)
+        self.tip = self.pending[int(self.ritz.leaks[:, wanted].norm(dim=1).argmax())]
+
+    def search(self, generator: torch.Generator) -> None:
+        """Begin a chain with a random vector; one that is nearly a combination of the rows is drawn again."""
+        m = len(self.expanded)
+        self.apart = self.rows[self.pending]
+        self.leaks = self.columns[self.pending][:, self.expanded]
+        self._replace(None, [])
+        self.since, self.random, self.only = m, True, False
+        usual = math.sqrt((self.size - m) / self.size)
+        while True:
+            drawn = torch.randn(self.size, generator=generator, dtype=self.rows.dtype, device=self.rows.device)
+            part, _ = self._new_part(_unit(drawn))
+            if float(part.norm()) >= 0.1 * usual:
+                return self._begin(part)
+
+    def found(self, top: int, risk: float, slack: float) -> bool | None:
+        """Whether the search has met something that belongs among the top; None while that is open."""
+        if self.since is None:
+            return None
+        if self.since < top:
+            return True
+        least, best = float(self.ritz.values[top - 1]), float(self.chain.values[0])
+        if best > least + slack:
+            return True
+        if self.broken or float(self.chain.residuals[0]) <= slack / 10:
+            return False
+        short = max(0.0, least - best) / (least - self.lowest) if least > self.lowest else 0.0
+        chance = 1.648 * math.sqrt(self.size) * math.exp(-math.sqrt(short) * (2 * len(self.chain.values) - 1))
+        return False if self.random and chance <= risk else None
+
+    def end_search(self) -> None:
+        """Take the rows that were set apart up again."""
+        older = self.expanded[: self.since]
+        for row, leaks in zip(self.apart, self.leaks, strict=True):
+            part, along = self._new_part(row)
+            self.columns[: self.count, older] += torch.outer(along, leaks)
+            length = part.norm()
+            if self.count < self.size and float(length) > math.sqrt(torch.finfo(part.dtype).eps):
+                self.columns[self.count, older] = length * leaks
+                self._begin(part)
+        self.since = None
+
+    def make_room(self, least: int, top: int) -> None:
+        """Keep only the best combinations of rows if there is room for fewer than so many new ones."""
+        if self.room >= least or not self.bounded:
+            return
+        if self.since is None:
+            third = (len(self.rows) - top) // 3
+            keep = min(len(self.expanded), top + third)
+            # so many chains are rare; a pending row that no wanted pair leaks into is no loss
+            order = self.ritz.leaks[:, :top].norm(dim=1).argsort(descending=True)[:third].tolist()
+            leaks = self.ritz.leaks[order]
+            self._replace(self.ritz.vectors[:, :keep], [self.pending[i] for i in order])
+        else:
+            keep, leaks = top, self.ritz.leaks
+            best = self.rows[self.expanded[self.since :]].T @ self.chain.vectors[:, 0].to(self.rows)
+            self.expanded = self.expanded[: self.since]
+            self.leaks = self.leaks @ self.ritz.vectors[:, :keep].to(self.leaks)
+            self._replace(self.ritz.vectors[:, :keep], [])
+            self._begin(self._new_part(best)[0])
+            self.since, self.random = keep, False
+        self.ritz = Ritz(self.ritz.values[:keep], torch.eye(keep).double(), leaks[:, :keep])
+        self.only, self.first = False, self.first[:0, :0]
+
+    def _replace(self, mixed: Tensor | None, pending: Sequence[int]) -> None:
+        """Make combinations (old, new) of the multiplied rows the only ones, beside some of the pending rows."""
+        m = len(self.expanded) if mixed is None else mixed.shape[1]
+        count = m + len(pending)
+        known = self.columns[:, self.expanded].double()
+        inner, leaks = known[self.expanded], known[pending]
+        if mixed is not None:
+            weights = mixed.to(known)
+            inner, leaks = weights.T @ inner @ weights, leaks @ weights
+        for piece in torch.split(self.rows, CHUNK, dim=1):
+            taken = piece[self.expanded] if mixed is None else _combined(piece[self.expanded], mixed)
+            piece[:count] = torch.cat([taken, piece[pending]])
+        self.columns.zero_()
+        self.columns[:m, :m] = inner
+        self.columns[m:count, :m] = leaks
+        self.tip = m
+        self.expanded, self.pending = list(range(m)), list(range(m, count))
+        self.count = count
+
+    def combine(self, weights: Tensor) -> Tensor:
+        """Unit vectors (k, n) from weights (m, k) of the multiplied rows."""
+        pieces = torch.split(self.rows, CHUNK, dim=1)
+        made = torch.cat([_combined(piece[self.expanded[: len(weights)]], weights) for piece in pieces], dim=1)
+        return torch.nn.functional.normalize(made, dim=1)
+
+    def quadrature(self) -> tuple[Tensor, Tensor]:
+        """Nodes and weights of the first chain: Σ weight f(node) estimates startᵀ f(A) start / ‖start‖²."""
+        if not len(self.first):
+            return torch.zeros(0, dtype=torch.float64), torch.zeros(0, dtype=torch.float64)
+        nodes, vectors = torch.linalg.eigh(self.first)
+        return nodes, vectors[0] ** 2
+
+    def _begin(self, vector: Tensor) -> None:
+        self.rows[self.count] = _unit(vector)
+        self.tip = self.count
+        self.count += 1
+
+    def _new_part(self, vector: Tensor) -> tuple[Tensor, Tensor]:
+        """What of a vector is orthogonal to all rows, and how much of it lies along each."""
+        held = self.rows[: self.count]
+        first = held @ vector
+        part = torch.addmv(vector, held.T, first, alpha=-1)
+        second = held @ part
+        return torch.addmv(part, held.T, second, alpha=-1), first + second
+
+
+def checked_size(start: Tensor) -> int:
+    require(
+        start.ndim == 1 and start.dtype in (torch.float32, torch.float64),
+        f"the start vector must be flat, float32 or float64, got shape {tuple(start.shape)} and {start.dtype}",
+    )
+    length = float(start.norm())
+    require(0 < length < math.inf, f"the start vector must be finite and not zero, got one of length {length}")
+    return len(start)
+
+
+def rows_that_fit(start: Tensor, wanted: int, least: int) -> int:
+    """How many rows of the start vector's kind to hold."""
+    row = len(start) * start.element_size()
+    fitting = free_bytes(start.device) // 2 // row
+    if fitting < least:
+        raise NoSpectrum(
+            f"Lanczos needs {least} vectors of {len(start):,} numbers, {least * row / 2**30:.2f} GiB, and half of the "
+            f"free memory of {start.device} is {free_bytes(start.device) / 2**31:.2f} GiB; free some, or ask for fewer "
+            "eigenvalues or parameters"
+        )
+    return max(least, min(wanted, fitting))
+
+
+def _combined(rows: Tensor, weights: Tensor) -> Tensor:
+    """In float64, which also keeps clear of the shorter formats that matrix products may be allowed to take."""
+    return (weights.T.to(rows.device) @ rows.double()).to(rows.dtype)
+
+
+def _unit(vector: Tensor) -> Tensor:
+    unit: Tensor = vector / vector.norm()
+    return unit

@@ -1,0 +1,156 @@
+"""The largest eigenvalues of a symmetric matrix by Lanczos, copies and hidden ones included."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from holdfast.curvature.krylov import Krylov, checked_size, rows_that_fit
+from holdfast.curvature.matrices import Matvec
+from holdfast.errors import require
+
+LEAST_ROOM = 30
+"""Rows a basis needs beyond the wanted vectors, to make progress between two restarts."""
+SEED = 0x5EA2C4
+
+
+@dataclass(frozen=True, eq=False)
+class Spectrum:
+    """The largest eigenvalues of a symmetric matrix, in the algebraic sense: 2 comes before -3.
+
+    eigenvalues: (k,) float64, on the CPU, largest first.
+    residuals: (k,) ‖A v − λ v‖ of the unit vectors v; some eigenvalue lies within this distance of λ.
+    exact: residuals were computed with the matrix; otherwise they are the bound that Lanczos gives for free.
+    converged: (k,) whether the residual is within the tolerance.
+    complete: whether a search beside everything seen found nothing that belongs among the top.
+    vectors: (k, n), on the device of the matrix.
+    products: how often the matrix was multiplied by a vector.
+    nodes, weights: (m,) a Gauss quadrature of the spectral density seen from the start vector; empty after a restart.
+    """
+
+    eigenvalues: Tensor
+    residuals: Tensor
+    exact: bool
+    converged: Tensor
+    complete: bool
+    vectors: Tensor
+    products: int
+    nodes: Tensor
+    weights: Tensor
+
+
+def lanczos(
+    matvec: Matvec,
+    start: Tensor,
+    *,
+    top: int = 5,
+    steps: int = 300,
+    tolerance: float = 1e-3,
+    risk: float = 1e-3,
+    rows: int = 100,
+    every: int = 3,
+    least: int = 0,
+    exact: bool = True,
+    generator: torch.Generator | None = None,
+) -> Spectrum:
+    """The largest eigenvalues of a symmetric matrix by Lanczos with full reorthogonalisation.
+
+    One start vector sees each distinct eigenvalue once. So when the wanted pairs have converged, a search begins: a
+    second chain, from a random vector orthogonal to everything seen, and so on until one adds nothing. A double
+    eigenvalue shows twice. A search ends when an eigenvalue among the top, had it been there, would have shown up but
+    with probability ``risk`` (Kuczyński and Woźniakowski, 1992: after j products from a random start, Lanczos is short
+    of the largest eigenvalue by a share ε with probability at most 1.648 √n exp(-√ε (2j - 1))).
+
+    start: (n,) random numbers; its type and device are those of the computation.
+    steps: the most products to spend, not counting those for exact residuals.
+    tolerance: a pair has converged when its residual is at most tolerance·|λ|, or ε^⅔·‖A‖, where ε is the spacing of
+        floats: less is noise.
+    risk: 1 leaves the search for missed eigenvalues out.
+    rows: the most vectors to hold, but not fewer than top + 30; beyond, the best are kept and the rest is dropped
+        (thick restart, Wu and Simon, 2000). Fewer where half of the free memory does not hold them.
+    every: products between two looks at the result; only these make a device wait for the host.
+    least: products to give the first chain at least, for the sake of finer nodes and weights.
+    exact: compute the residuals with the matrix, at ``top`` more products, rather than report Lanczos' bound.
+    generator: for the random vectors of the search, on the device of ``start``; None is one with a seed of its own.
+
+    >>> found = lanczos(lambda v: torch.arange(9.0) * v, torch.ones(9), top=2)
+    >>> found.eigenvalues.round(decimals=4), bool(found.converged.all())
+    (tensor([8., 7.], dtype=torch.float64), True)
+    """
+    n = checked_size(start)
+    require(1 <= top <= n, f"top must be from 1 to the size of the matrix, {n}, got {top}")
+    require(steps >= top, f"steps must be at least top ({top}), got {steps}")
+    require(every >= 1, f"every must be >= 1, got {every}")
+    require(tolerance >= 0, f"tolerance must be >= 0, got {tolerance}")
+    require(0 < risk <= 1, f"risk must be in (0, 1], got {risk}")
+    generator = generator or torch.Generator(start.device).manual_seed(SEED)
+    noise = torch.finfo(start.dtype).eps ** (2 / 3)
+    capacity = rows_that_fit(start, min(rows, steps + 1, n + 1), min(top + LEAST_ROOM, steps + 1, n + 1))
+    krylov = Krylov(matvec, start, capacity)
+    ahead, complete = max(every, top, least), False
+    while True:
+        for _ in range(min(ahead, krylov.room, max(1, steps - krylov.products))):
+            krylov.extend()
+        krylov.read()
+        ritz = krylov.ritz
+        limits = _limits(ritz.values[:top], tolerance, noise * krylov.norm)
+        unsettled = ritz.residuals[:top] > limits
+        settled = len(limits) == top and not bool(unsettled.any())
+        found = krylov.found(top, risk, float(limits[-1]))
+        complete = found is False or krylov.exhausted
+        if settled and (complete or risk == 1):
+            break
+        if krylov.products >= steps and len(limits) == top:
+            break
+        # After a breakdown so few dimensions are left that looking ahead would only be cut off again.
+        ahead = every = 1 if krylov.broken else every
+        if found:
+            krylov.end_search()
+            ahead = 0
+        elif krylov.since is not None:
+            krylov.make_room(1, top)
+        elif settled or not krylov.pending:
+            krylov.make_room(LEAST_ROOM, top)
+            krylov.search(generator)
+        else:
+            krylov.make_room(1, top)
+            krylov.follow(unsettled)
+    nodes, weights = krylov.quadrature()
+    vectors = krylov.combine(ritz.vectors[:, :top])
+    values, residuals = ritz.values[:top], ritz.residuals[:top]
+    products, size = krylov.products, krylov.norm
+    del krylov
+    if exact:
+        values, residuals = rayleigh(matvec, vectors)
+        order = values.argsort(descending=True, stable=True)
+        values, residuals, vectors = values[order], residuals[order], vectors[order.to(vectors.device)]
+        products += top
+    return Spectrum(
+        eigenvalues=values,
+        residuals=residuals,
+        exact=exact,
+        converged=residuals <= _limits(values, tolerance, noise * size),
+        complete=complete,
+        vectors=vectors,
+        products=products,
+        nodes=nodes,
+        weights=weights,
+    )
+
+
+def rayleigh(matvec: Matvec, vectors: Tensor) -> tuple[Tensor, Tensor]:
+    """Rayleigh quotients λ = vᵀAv of unit vectors (k, n) and their residuals ‖Av − λv‖; (k,) each, on the CPU."""
+    pairs = []
+    for v in vectors:
+        product = matvec(v).detach()
+        value = v @ product
+        pairs.append(torch.stack([value, (product - value * v).norm()]))
+    found = torch.stack(pairs).double().cpu()
+    return found[:, 0], found[:, 1]
+
+
+def _limits(values: Tensor, tolerance: float, noise: float) -> Tensor:
+    """How large the residual of a converged pair may be."""
+    return (tolerance * values.abs()).clamp(min=noise)

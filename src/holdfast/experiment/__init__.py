@@ -1,1 +1,0 @@
-"""Whole experiments: recipes, single runs with their report, comparisons, the demonstration."""

@@ -1,0 +1,122 @@
+"""Arithmetic on lists of tensors, such as all weights or all gradients, in as few kernels as there are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from holdfast.errors import require
+from holdfast.optim.dtensor import are_spread, full, own, own_of
+
+Tensors = list[Tensor]
+NARROW = frozenset({torch.float16, torch.bfloat16})
+
+
+def add_scaled(targets: Tensors, values: Tensors, rate: Tensor, *, unless: Tensor | None = None) -> None:
+    """targets += rate · values in place, or nothing at all where ``unless`` is 1; decided on the device.
+
+    Torch's fused descent kernel is the one multi-tensor operation with such a factor and such a switch; maximising
+    makes it an ascent. It goes by memory: a target and its value must have the same strides, without gaps.
+    """
+    kinds = Optimizer._group_tensors_by_device_and_dtype([targets, values])  # type: ignore[list-item]
+    for (device, kind), (pair, _) in kinds.items():
+        assert device is not None  # as it is only where torch compiles
+        moved, added = ([torch.view_as_real(t) if t.is_complex() else t for t in ts if t is not None] for ts in pair)
+        if device.type == "cpu" and kind in NARROW:  # torch 2.11's fused kernel moves some elements only
+            if unless is None or not bool(unless):
+                torch._foreach_add_(moved, list(torch._foreach_mul([v.float() for v in added], rate)))
+            continue
+        torch._fused_sgd_(
+            moved,
+            added,
+            [],
+            weight_decay=0.0,
+            momentum=0.0,
+            lr=rate.to(device, torch.float64 if device.type == "cpu" else torch.float32),
+            dampening=0.0,
+            nesterov=False,
+            maximize=True,
+            is_first_step=False,
+            grad_scale=None,
+            found_inf=None if unless is None else unless.to(device, torch.float32),
+        )
+
+
+def norm_of(tensors: Tensors) -> Tensor:
+    """Euclidean norm of all tensors together, in float32 at least: float16 ends at 65504 and knows no 1e-12.
+
+    Of tensors that are spread over processes, all parts count.
+    """
+    if not are_spread(tensors):
+        return _norm_of(tensors)
+    by_mesh: dict[Any, Tensors] = {}
+    for t in tensors:
+        by_mesh.setdefault(getattr(t, "device_mesh", None), []).append(t)
+    return _norm_of([full(_norm_of(those)) for those in by_mesh.values()])
+
+
+def _norm_of(tensors: Tensors) -> Tensor:
+    if any(t.dtype in NARROW for t in tensors):
+        narrow, wide = ([t for t in tensors if (t.dtype in NARROW) is wanted] for wanted in (True, False))
+        norms = _norms(narrow, torch.float32) + (_norms(wide, None) if wide else [])
+    else:
+        norms = _norms(tensors, None)
+    device = norms[0].device
+    total: Tensor = torch.linalg.vector_norm(torch.stack([n if n.device == device else n.to(device) for n in norms]))
+    return total
+
+
+def _norms(tensors: Tensors, dtype: torch.dtype | None) -> Tensors:
+    return list(torch._foreach_norm(tensors, dtype=dtype))
+
+
+def dense_gradient(gradient: Tensor, parameter: Tensor) -> Tensor:
+    """The gradient, lying in memory as the parameter does, or without gaps where that has some."""
+    if gradient.is_sparse:
+        gradient = gradient.to_dense()
+    if gradient.is_complex():
+        gradient = gradient.resolve_conj()
+    if gradient.stride() == parameter.stride() and _without_gaps(parameter):
+        return gradient
+    return torch.empty_like(parameter, requires_grad=False).copy_(gradient)
+
+
+def _without_gaps(tensor: Tensor) -> bool:
+    """Whether every element of its stretch of memory is the tensor's own.
+
+    >>> _without_gaps(torch.zeros(4, 4).T), _without_gaps(torch.zeros(4, 4)[:, ::2])
+    (True, False)
+    """
+    if tensor.is_contiguous():
+        return True
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size != 1 and stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def lies_like(kept: Tensor, parameter: Tensor) -> bool:
+    """Whether what is kept of a parameter is still of its kind: a model may be moved or cast between two steps."""
+    if kept.stride() != parameter.stride() or kept.numel() != parameter.numel():  # together as good as the shape
+        return False
+    return kept.dtype == parameter.dtype and kept.device == parameter.device
+
+
+def add_any(params: Tensors, climb: Tensors, rate: Tensor) -> None:
+    """params += rate · climb, in one kernel where they lie alike and without gaps."""
+    if all(p.stride() == c.stride() for p, c in zip(params, climb, strict=True)):
+        add_scaled(params, climb, rate)
+    else:
+        torch._foreach_add_(params, torch._foreach_mul(climb, rate))
+
+
+def copied_like(parameter: Tensor, value: Tensor, name: str) -> Tensor:
+    """A copy of the value that lies where and as the parameter does; this process's part of it."""
+    shapes = tuple(value.shape), tuple(parameter.shape)
+    require(shapes[0] == shapes[1], f"{name} has shape {shapes[0]}, the parameter {shapes[1]}; is it another model's?")
+    return torch.empty_like(own(parameter), requires_grad=False).copy_(own_of(value.detach(), parameter))

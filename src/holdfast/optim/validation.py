@@ -1,0 +1,78 @@
+"""What the SAM family refuses, with the reason and the remedy."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import warnings
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from holdfast.errors import HoldfastError, require
+from holdfast.optim.dtensor import are_spread
+
+OWN = ("rho", "sigma", "lmbda")
+"""What a group holds beside the base optimiser's settings."""
+
+
+def require_settings(given: dict[str, Any]) -> None:
+    """Looks at tensors too, which waits for the device."""
+    for name, value in given.items():
+        if name in OWN:
+            number = isinstance(value, (int, float)) or (isinstance(value, Tensor) and value.numel() == 1)
+            least, most, said = (0, 1, "in [0, 1)") if name == "lmbda" else (0, math.inf, ">= 0 and finite")
+            require(number and least <= float(value) < most, f"{name} must be a number {said}, got {value!r}")
+
+
+def require_eta(eta: float) -> None:
+    require(0 <= eta < math.inf, f"eta must be >= 0 and finite, got {eta}")
+
+
+def require_capturable(base_optimizer: Optimizer) -> None:
+    params = [p for group in base_optimizer.param_groups for p in group["params"]]
+    places = {p.device for p in params}
+    require(
+        len(places) == 1 and params[0].is_cuda,
+        f"capture needs all parameters on one CUDA device, found {', '.join(sorted(map(str, places)))}; "
+        "move the model there first, or leave capture out",
+    )
+    require(
+        not are_spread(params),
+        "capture cannot record what processes tell each other, and these parameters are spread over several; "
+        "leave capture out",
+    )
+    require(
+        all(group.get("fused") for group in base_optimizer.param_groups),
+        f"capture needs a fused base optimiser; give {type(base_optimizer).__name__} fused=True, if it has it",
+    )
+
+
+def warn_of_lost_gradients() -> None:
+    """Somebody who adds up gradients before ``step`` would train on the last of them alone, and not know it."""
+    warnings.warn(
+        "step(closure) drops the gradients that were there before it, since it evaluates the loss by itself; "
+        "to accumulate gradients, do so inside the closure; else call zero_grad() first",
+        stacklevel=4,  # this, step, the wrapper that runs its hooks, the caller
+    )
+
+
+def require_descent(base_optimizer: type[Optimizer]) -> None:
+    """Refuse what would not descend, or not as its documentation says."""
+    require(
+        inspect.isclass(base_optimizer),
+        f"base_optimizer must be a class such as torch.optim.SGD, got {base_optimizer}; its settings go beside it",
+    )
+    name = base_optimizer.__name__
+    closure = inspect.signature(base_optimizer.step).parameters.get("closure")
+    require(
+        closure is None or closure.default is not inspect.Parameter.empty,
+        f"{name} evaluates the loss as often as it likes within a step, so there is no single "
+        "point to climb to; use an optimiser that takes one gradient a step, such as SGD or AdamW",
+    )
+    for shared in inspect.signature(base_optimizer).parameters.keys() & set(OWN):
+        raise HoldfastError(
+            f"{name} has a setting {shared} of its own, where groups hold the ascent's {shared}; use an optimiser "
+            f"without one, such as SGD or AdamW, or a subclass that gives its {shared} another name"
+        )

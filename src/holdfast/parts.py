@@ -1,0 +1,151 @@
+"""Parts that declare themselves: what a method, ascent, check, detector, corruption, reader or model source says of
+itself, and the registries that find it. Open this file to see what a declaration holds, or to add a kind of part.
+
+A part is one file. The decorator of its kind stands on the class or function that does the work and says everything
+that others need to know: lists, ``--help``, gates, budgets, reports and conformance tests read the declaration, and
+nobody else knows the part's name. The files of the package are found where each kind lives; those of other packages by
+the entry-point group ``holdfast``, whose entries name modules to import.
+
+Nothing here imports torch, and a declaration should not either: import it inside the functions that use it, or
+``holdfast --help`` waits for it.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module, metadata
+from typing import Any, Generic, TypeVar
+
+from holdfast.errors import HoldfastError, unknown
+from holdfast.types import Measure, Needs
+
+ENTRY_POINTS = "holdfast"
+
+
+@dataclass(frozen=True)
+class Part:
+    """What every part says of itself.
+
+    name: as people write it. about: one line for lists and ``--help``. made: the class or function that does the work.
+    order: place in lists and reports; parts of one order are listed by name.
+    """
+
+    name: str
+    about: str
+    made: Any = field(repr=False)
+    order: int = field(default=100, kw_only=True)
+
+
+P = TypeVar("P", bound=Part)
+Made = TypeVar("Made")
+
+
+class Registry(Mapping[str, P], Generic[P]):
+    """The parts of one kind by name, found when first asked for.
+
+    kind: what people call one of them. homes: modules and packages of holdfast whose files declare them.
+    """
+
+    def __init__(self, kind: str, *homes: str) -> None:
+        self.kind, self.homes = kind, homes
+        self._parts: dict[str, P] = {}
+        self._found = False
+
+    def add(self, part: P) -> None:
+        """Register a part. A name is given once; the same file loaded again may replace its own."""
+        before = self._parts.get(part.name)
+        if before is not None and _place(before.made) != _place(part.made):
+            raise HoldfastError(
+                f"two parts declare the {self.kind} {part.name!r}: {_place(before.made)} and {_place(part.made)}; "
+                "rename one of them"
+            )
+        self._parts[part.name] = part
+
+    def __getitem__(self, name: str) -> P:
+        found = self._all()
+        if name not in found:
+            raise unknown(self.kind, name, self)
+        return found[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._all()
+
+    def __iter__(self) -> Iterator[str]:
+        return (part.name for part in sorted(self._all().values(), key=lambda part: (part.order, part.name)))
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def _all(self) -> dict[str, P]:
+        if not self._found:
+            self._found = True  # before importing: a part may look at its own registry
+            for home in self.homes:
+                _import_all(home)
+            load_entry_points()
+        return self._parts
+
+
+def _place(made: Any) -> str:
+    return f"{getattr(made, '__module__', '?')}.{getattr(made, '__qualname__', made)}"
+
+
+def _import_all(home: str) -> None:
+    """A module, or a package with everything in it that is not private."""
+    module = import_module(home)
+    for found in pkgutil.iter_modules(getattr(module, "__path__", ())):
+        if not found.name.startswith("_"):
+            import_module(f"{home}.{found.name}")
+
+
+@cache
+def load_entry_points() -> tuple[str, ...]:
+    """Import what other packages offer under the entry-point group ``holdfast``; one that fails is named."""
+    loaded = []
+    for entry in metadata.entry_points(group=ENTRY_POINTS):
+        try:
+            entry.load()
+        except Exception as error:  # whatever somebody else's module raises must not end ours
+            owner = entry.dist.name if entry.dist is not None else entry.value
+            warnings.warn(
+                f"the parts of {owner} were not loaded: importing {entry.value} failed with "
+                f"{type(error).__name__}: {error}; update or uninstall {owner}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        else:
+            loaded.append(entry.value)
+    return tuple(loaded)
+
+
+@dataclass(frozen=True)
+class CheckPart(Part):
+    """One kind of measurement in an audit. made: a frozen dataclass of its settings with ``run(subject)``."""
+
+    title: str = field(kw_only=True)
+    needs: Needs = field(default=Needs.NOTHING, kw_only=True)
+    measures: tuple[Measure, ...] = field(default=(), kw_only=True)
+
+
+CHECKS: Registry[CheckPart] = Registry("check", "holdfast.audits.checks")
+
+
+def check(
+    name: str,
+    *,
+    title: str,
+    about: str,
+    needs: Needs = Needs.NOTHING,
+    measures: tuple[Measure, ...] = (),
+    order: int = 100,
+) -> Callable[[Made], Made]:
+    """Declare a check of an audit."""
+
+    def declare(made: Made) -> Made:
+        CHECKS.add(CheckPart(name, about, made, title=title, needs=needs, measures=measures, order=order))
+        return made
+
+    return declare

@@ -1,0 +1,53 @@
+"""A front is taken up again only where nothing changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.audits.checking import Outcome
+from holdfast.audits.partial_results import Redaction, key_of, read_front, without_pictures, write_front
+from holdfast.types import Finding
+
+OUTCOME = Outcome(
+    "clean", "measured", (Finding("clean", "accuracy", 1 / 3, 9, 0.1, 0.6),), "", {"images": 9}, 1.25, ("x",)
+)
+
+
+def test_a_front_comes_back_whole_under_its_key_and_not_under_another(tmp_path: Path) -> None:
+    write_front(tmp_path, OUTCOME, "key")
+    assert read_front(tmp_path, "clean", "key") == OUTCOME
+    assert read_front(tmp_path, "clean", "other") is None
+    assert read_front(tmp_path, "groups", "key") is None
+
+
+def test_a_crash_is_tried_again(tmp_path: Path) -> None:
+    write_front(tmp_path, Outcome("clean", "crashed", reason="boom"), "key")
+    assert read_front(tmp_path, "clean", "key") is None
+
+
+@pytest.mark.parametrize("keep", [0, 1, 60, -5])
+def test_a_truncated_front_is_measured_again(tmp_path: Path, keep: int) -> None:
+    write_front(tmp_path, OUTCOME, "key")
+    path = tmp_path / "clean.json"
+    path.write_bytes(path.read_bytes()[:keep])
+    assert read_front(tmp_path, "clean", "key") is None
+
+
+def test_keys_depend_on_values_and_not_on_their_order() -> None:
+    assert key_of({"a": 1, "b": [2]}) == key_of({"b": [2], "a": 1}) != key_of({"a": 1, "b": [3]})
+
+
+def test_a_picture_takes_along_what_describes_it() -> None:
+    picture = {"png": "iVBORw0KGgoAAA", "label": "cat"}
+    found = Finding(
+        "clean", "samples", None, 0, evidence={"pictures": [picture], "curve": [1, 2], "grid": "iVBORw0KGgo"}
+    )
+    assert without_pictures(found).evidence == {"pictures": [], "curve": [1, 2]}
+
+
+def test_redaction_leaves_the_name_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    redaction = Redaction([tmp_path / "data"])
+    assert redaction.value({"spec": f"{tmp_path}/data/x.png", "n": 3}) == {"spec": "…/x.png", "n": 3}

@@ -1,0 +1,153 @@
+"""Gates hold, fail, and fail where there is nothing to judge."""
+
+from __future__ import annotations
+
+from math import hypot
+from typing import Any
+
+import pytest
+
+from holdfast.audits.gates import NAMES, RADII, SCORES, Gate, Number, drop, judge, parse_gates
+from holdfast.errors import HoldfastError
+from holdfast.types import Finding
+
+MEASURED = dict.fromkeys(("clean", "groups", "attacks", "corruptions", "unknown"), ("measured", ""))
+CLEAN = Finding("clean", "accuracy", 0.9, 100, 0.83, 0.94)
+WORST = Finding("groups", "worst-group", 0.72, 25, 0.5, 0.85)
+
+
+def verdict(word: str, *findings: Finding, fail_on: Any = "value", states: Any = None) -> dict[str, Any]:
+    (gate,) = parse_gates([word], [], against=False)
+    return judge(gate, findings, fail_on=fail_on, states=MEASURED if states is None else states)
+
+
+def test_a_gate_holds_at_its_threshold_and_fails_under_it() -> None:
+    assert verdict("clean=0.9", CLEAN)["passed"]
+    failed = verdict("clean=0.91", CLEAN)
+    assert not failed["passed"]
+    assert failed["reason"] == "value 0.9000 is under 0.91"
+    assert (failed["value"], failed["low"], failed["high"], failed["n"]) == (0.9, 0.83, 0.94, 100)
+
+
+def test_failing_on_the_low_end_asks_for_more() -> None:
+    assert verdict("worst-group=0.7", WORST)["passed"]
+    assert not verdict("worst-group=0.7", WORST, fail_on="low")["passed"]
+    assert verdict("worst-group=0.5", WORST, fail_on="low")["passed"]
+
+
+def test_a_number_without_an_interval_cannot_hold_on_its_low_end() -> None:
+    bare = Finding("clean", "accuracy", 1.0, 3)
+    made = verdict("clean=0.1", bare, fail_on="low")
+    assert not made["passed"]
+    assert "no interval" in made["reason"]
+
+
+@pytest.mark.parametrize("state", [("not applicable", "no groups"), ("crashed", "boom"), ("skipped", "not asked")])
+def test_a_gate_on_an_unmeasured_front_fails_and_says_so(state: tuple[str, str]) -> None:
+    made = verdict("worst-group=0", states={"groups": state})
+    assert not made["passed"]
+    assert state[0] in made["reason"]
+    assert state[1] in made["reason"]
+
+
+def test_a_gate_fails_where_the_front_has_no_such_number() -> None:
+    assert "no number for conflicting" in verdict("conflicting=0", WORST)["reason"]
+    assert not verdict("worst-group=0", Finding("groups", "worst-group", None, 0))["passed"]
+
+
+def test_of_several_columns_the_worst_counts() -> None:
+    columns = [Finding("groups", "worst-group", v, 9, 0, 1, {"column": c}) for c, v in (("a", 0.9), ("b", 0.4))]
+    made = verdict("worst-group=0.5", *columns)
+    assert (made["passed"], made["value"]) == (False, 0.4)
+
+
+def test_a_gate_on_the_low_end_must_hold_in_every_column() -> None:
+    """The column of the lowest value need not be that of the lowest end: a further column never mends a gate."""
+    site = Finding("groups", "worst-group", 0.69, 200, 0.623, 0.765, {"column": "site"})
+    ward = Finding("groups", "worst-group", 0.695, 20, 0.359, 0.749, {"column": "ward"})
+    for columns in ((ward,), (site, ward), (ward, site)):
+        made = verdict("worst-group=0.6", *columns, fail_on="low")
+        assert (made["passed"], made["column"], made["value"], made["low"]) == (False, "ward", 0.695, 0.359)
+        assert made["reason"] == "lower end of the interval 0.3590 is under 0.6 in column ward"
+    assert verdict("worst-group=0.6", site, ward)["passed"]
+    bare = Finding("groups", "worst-group", 0.9, 1, None, None, {"column": "bed"})
+    assert "no interval to fail on in column bed" in verdict("worst-group=0.1", site, bare, fail_on="low")["reason"]
+
+
+def test_a_drop_is_judged_in_every_column() -> None:
+    def worst(**columns: float) -> list[Finding]:
+        return [Finding("groups", "worst-group", v, 99, v - 0.1, v + 0.1, {"column": c}) for c, v in columns.items()]
+
+    ours, base = worst(site=0.4, ward=0.7), worst(site=0.4, ward=0.9)
+    made = judge(Gate("max-drop", "worst-group", 0.1), ours, fail_on="value", states=MEASURED, base=base, against="b")
+    assert (made["passed"], made["value"]) == (False, pytest.approx(0.2))
+    assert made["reason"] == "drop is 0.2000, more than 0.1 in column ward"
+
+
+def test_attacks_count_what_withstands_them_and_only_where_they_can_be_trusted() -> None:
+    where = {"attack": "strongest", "access": "any", "radius": "8/255"}
+    error = Finding("attacks", "error", 0.25, 100, 0.17, 0.35, where, evidence={"trusted": True})
+    made = verdict("attacks@8/255=0.7", error)
+    assert (made["passed"], made["value"]) == (True, 0.75)
+    assert (made["low"], made["high"]) == pytest.approx((0.65, 0.83))
+    doubtful = Finding("attacks", "error", 0.25, 100, 0.17, 0.35, where, evidence={"trusted": False})
+    assert "trust checks" in verdict("attacks@8/255=0", doubtful)["reason"]
+
+
+def test_a_drop_is_judged_by_the_paired_comparison_where_there_is_one() -> None:
+    base = [Finding("clean", "accuracy", 0.92, 100, 0.85, 0.96)]
+    lead = Finding("against", "lead", -0.02, 100, -0.03, 0.005, {"against": "base"})
+    gate = Gate("max-drop", "clean", 0.02)
+    made = judge(gate, [CLEAN, lead], fail_on="value", states=MEASURED, base=base, against="base")
+    assert (made["passed"], made["value"], made["low"], made["high"]) == (True, 0.02, -0.005, 0.03)
+    assert not judge(gate, [CLEAN, lead], fail_on="low", states=MEASURED, base=base, against="base")["passed"]
+
+
+def test_binary_fractions_do_not_fail_a_gate() -> None:
+    base = [Finding("groups", "worst-group", 0.9, 100, 0.8, 0.95)]
+    ours = [Finding("groups", "worst-group", 0.89, 100, 0.8, 0.95)]
+    assert 0.9 - 0.89 > 0.01
+    gate = Gate("max-drop", "worst-group", 0.01)
+    assert judge(gate, ours, fail_on="value", states=MEASURED, base=base, against="b")["passed"]
+
+
+def test_a_drop_against_what_was_not_measured_fails() -> None:
+    made = judge(Gate("max-drop", "clean", 0.5), [CLEAN], fail_on="value", states=MEASURED, base=[], against="base")
+    assert not made["passed"]
+    assert "not measured on base" in made["reason"]
+
+
+def test_the_interval_of_a_drop_is_that_of_variance_recovery() -> None:
+    made = drop(Number(0.9, 0.85, 0.93, 100), Number(0.8, 0.7, 0.87, 50))
+    assert made.value == pytest.approx(0.1)
+    assert made.low == pytest.approx(0.1 - hypot(0.05, 0.07))
+    assert made.high == pytest.approx(0.1 + hypot(0.03, 0.1))
+    assert made.n == 50
+
+
+@pytest.mark.parametrize(
+    ("under", "most", "against", "message"),
+    [
+        (["cleen=0.9"], [], False, "unknown gate 'cleen'; did you mean 'clean'"),
+        (["clean"], [], False, "takes NAME=NUMBER such as clean=0.9, got 'clean'"),
+        (["clean=high"], [], False, "takes a share such as 0.9, got 'high'"),
+        (["clean=90"], [], False, r"must be in \[0, 1\], got 90"),
+        (["clean=nan"], [], False, r"must be in \[0, 1\], got nan"),
+        ([], ["clean=0.1"], False, "name it with --against"),
+        ([], ["atacks=0.1"], True, "unknown gate 'atacks'"),
+    ],
+)
+def test_bad_gates_are_refused(under: list[str], most: list[str], against: bool, message: str) -> None:
+    with pytest.raises(HoldfastError, match=message):
+        parse_gates(under, most, against=against)
+
+
+def test_names_follow_the_fronts() -> None:
+    from holdfast.audits.checking import FRONTS
+    from holdfast.audits.checks.attacks import RADII as KNOWN
+    from holdfast.audits.checks.attacks import radius_text
+    from holdfast.audits.checks.ood import SCORES as MADE
+
+    assert tuple(radius_text(r, "linf") for r in KNOWN["linf"]) == RADII
+    assert MADE == SCORES
+    assert {measured.front for measured in NAMES.values()} <= set(FRONTS)

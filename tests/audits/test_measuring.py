@@ -1,0 +1,160 @@
+"""An audit goes on where it was stopped, and keeps to its time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.audits.budget import Clock
+from holdfast.audits.checking import FRONTS
+from holdfast.audits.subject import Subject
+from holdfast.cli import main
+from holdfast.reports import read_findings
+from holdfast.train import Interrupted
+from holdfast.types import Finding
+from tests.audits.nearest import MODEL, QUICK
+
+
+def test_an_interrupted_audit_goes_on_with_what_is_missing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[str] = []
+    originals = dict(FRONTS)
+
+    def watched(name: str, stop: bool) -> Any:
+        def front(subject: Subject, **settings: Any) -> tuple[Finding, ...]:
+            ran.append(name)
+            if stop:
+                raise KeyboardInterrupt
+            return originals[name](subject, **settings)
+
+        return front
+
+    words = ["audit", MODEL, *QUICK, "--only", "clean", "groups", "slices", "--out", "out"]
+    for name in ("clean", "groups", "slices"):
+        monkeypatch.setitem(FRONTS, name, watched(name, name == "groups"))
+    assert main(words) == 130
+    assert "goes on with the fronts that are missing" in capsys.readouterr().err
+    assert ran == ["clean", "groups"]
+    assert not Path("out/findings.json").exists()
+    monkeypatch.setitem(FRONTS, "groups", watched("groups", False))
+    ran.clear()
+    assert main(words) == 0
+    assert ran == ["groups", "slices"]
+    first = read_findings("out/findings.json").findings
+    ran.clear()
+    assert main(words) == 0
+    assert ran == []
+    assert read_findings("out/findings.json").findings == first
+    assert main([*words, "--seed", "1"]) == 0
+    assert ran == ["clean", "groups", "slices"]  # other settings: nothing of the old is taken
+    ran.clear()
+    text = (folder / "nearest.py").read_text()
+    (folder / "nearest.py").write_text(
+        text.replace(
+            "model = nn.Sequential(nn.Flatten()",
+            "model = nn.Sequential(nn.ReLU6(), nn.Threshold(0.5, 0.0), nn.Flatten()",
+        )
+    )
+    sys.modules.pop("nearest", None)
+    assert main([*words, "--seed", "1"]) == 0
+    assert ran == ["clean", "groups", "slices"]  # the same weights behind other code are another model
+
+
+@pytest.mark.parametrize(("end", "code"), [("SIGTERM", 143), ("SIGINT", 130), ("training", 130)])
+def test_every_way_to_stop_keeps_what_was_measured(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], end: str, code: int
+) -> None:
+    def stopped(subject: Subject) -> tuple[Finding, ...]:
+        try:
+            if end == "training":  # what the engine raises where a front trains a model of its own
+                raise Interrupted(signal.SIGINT, "stopped at step 3")
+            os.kill(os.getpid(), getattr(signal, end))
+            time.sleep(10)
+        except Exception as error:
+            pytest.fail(f"the code of a model could swallow {error!r}")
+        return ()
+
+    groups = FRONTS["groups"]
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background is started deaf to it
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setitem(FRONTS, "groups", stopped)
+    words = ["audit", MODEL, *QUICK, "--only", "clean", "groups", "--out", "out"]
+    assert main(words) == code
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert "goes on with the fronts that are missing" in capsys.readouterr().err
+    assert [p.name for p in Path("out/fronts").iterdir()] == ["clean.json"]
+    monkeypatch.setitem(FRONTS, "groups", groups)
+    assert main(words) == 0
+    said = capsys.readouterr().err
+    assert "clean: measured before" in said
+    assert "groups: measured," in said
+
+
+def test_a_budget_is_said_and_what_it_leaves_no_time_for_is_skipped(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["audit", MODEL, *QUICK, "--only", "clean", "corruptions", "saliency", "--out", "out"]
+    assert main([*words, "--budget", "0.001s"]) == 0
+    states = {r["name"]: (r["state"], r["reason"]) for r in read_findings("out/findings.json").fronts}
+    assert states["clean"][0] == "measured"
+    assert states["corruptions"] == ("skipped", "the time of --budget is spent")
+    assert "the time of --budget is spent" in capsys.readouterr().err
+
+
+class Paced:
+    """A front that takes a while for every image, and writes down how it was asked."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.asked = seconds, []
+
+    def __call__(self, subject: Subject, *, images: int | None = None, **others: Any) -> tuple[Finding, ...]:
+        n = len(subject.split) if images is None else images
+        self.asked.append({"images": n, **others})
+        time.sleep(self.seconds * n)
+        return (Finding("attacks", "accuracy", 0.5, n, 0.4, 0.6, settings={"images": n}),)
+
+
+def attacked(front: Paced, budget: str, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any], Finding]:
+    monkeypatch.setitem(FRONTS, "attacks", front)
+    assert main(["audit", MODEL, *QUICK, "--only", "clean", "attacks", "--out", "out", "--budget", budget]) == 0
+    found = read_findings("out/findings.json")
+    return next(dict(r) for r in found.fronts if r["name"] == "attacks"), found.findings[-1]
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_costly_front_looks_at_as_many_images_as_its_time_allows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Clock, "share", lambda *_: 2.0)  # however long it took to come here
+    front = Paced(seconds=0.02)
+    record, finding = attacked(front, "1m", monkeypatch)
+    tried, *_, last = (asked["images"] for asked in front.asked)
+    assert tried == 16
+    assert 16 < last < 2.0 / 0.02
+    assert sum(asked["images"] for asked in front.asked) * 0.02 <= 2.0
+    assert finding.n == last
+    assert record["state"] == "measured"
+    said = capsys.readouterr().err
+    assert f"{last} images instead of" in said
+    assert "no image is made against another model, which there is no time to train" in said
+    assert all(asked["black_box"] is False for asked in front.asked)
+
+
+@pytest.mark.usefixtures("folder")
+def test_with_time_enough_a_front_is_measured_as_without_a_budget(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    front = Paced(seconds=0.0)
+    attacked(front, "30m", monkeypatch)
+    assert "black_box" not in front.asked[-1]
+    assert front.asked[-1]["images"] > 16
+    said = capsys.readouterr().err
+    assert "instead of" not in said
+    assert "another model" not in said

@@ -1,0 +1,67 @@
+"""Each front's verdict on a single image."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from holdfast.audits.checks.groups import groups
+from holdfast.audits.checks.verdicts import encode
+from holdfast.audits.sample_table import verdicts
+from holdfast.cli import main
+from holdfast.types import Finding
+from tests.audits.checks.from_logits import one_hot, split, told
+from tests.audits.nearest import MODEL, QUICK, table
+
+
+def test_parquet_holds_what_csv_holds(folder: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    words = ["audit", MODEL, *QUICK, "--only", "clean", "groups", "--quiet", "--out", "out"]
+    assert main(words) == 0
+    rows = table(Path("out"))
+    assert main([*words, "--samples", "parquet"]) == 0
+    assert not Path("out/samples.csv").exists()  # of another audit, perhaps
+    read = parquet.read_table("out/samples.parquet").to_pylist()
+    assert [{k: "" if v is None else str(v) for k, v in row.items()} for row in read] == rows
+    assert isinstance(read[0]["confidence"], float)
+    assert isinstance(read[0]["id"], int)
+
+
+def test_parquet_without_its_library_is_refused_before_anything_runs(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("holdfast.audits.sample_table.find_spec", lambda name: None)
+    assert main(["audit", MODEL, *QUICK, "--samples", "parquet", "--out", "out"]) == 2
+    assert "pip install 'holdfast[parquet]'" in capsys.readouterr().err
+    assert not Path("out").exists()
+
+
+def test_verdicts_speak_of_single_images() -> None:
+    labels = torch.tensor([0, 0, 1, 1])
+    test = split(labels, torch.tensor([0, 1, 0, 1]))
+    subject = told(one_hot(torch.tensor([0, 1, 1, 1]), 2), test, group_names=("red", "blue"))
+    findings = [
+        *groups(subject),
+        Finding("attacks", "error", 0.5, 2, evidence={"verdicts": encode(torch.tensor([3, 1]), ["right", "wrong"])}),
+    ]
+    assert verdicts(subject, findings) == {
+        "clean": ["right", "wrong", "right", "right"],
+        "groups": [None, "worst", None, None],
+        "attacks": [None, "wrong", None, "right"],
+    }
+
+
+def test_an_image_names_the_confirmed_slices_it_belongs_to() -> None:
+    images = torch.zeros(4, 1, 4, 4, dtype=torch.uint8)
+    images[2:] = 200
+    subject = told(
+        one_hot(torch.zeros(4, dtype=torch.int64), 2), split(torch.zeros(4, dtype=torch.int64), images=images)
+    )
+    part = {"attribute": "brightness", "side": "above", "value": 0.5}
+    findings = [
+        Finding("slices", "accuracy", 0.1, 2, where={"slice": "bright"}, evidence={**part, "confirmed": True}),
+        Finding("slices", "accuracy", 0.1, 2, where={"slice": "doubtful"}, evidence={**part, "confirmed": False}),
+    ]
+    assert verdicts(subject, findings)["slices"] == ["", "", "bright", "bright"]

@@ -1,0 +1,250 @@
+"""The top of an audit's report: what drops, by how much, on which front, against what was demanded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from holdfast.reports import RunFiles
+from holdfast.reports.blocks import Chart, Details, Side, Table
+from holdfast.reports.html import render
+from holdfast.reports.leads import lead_sentence, leads, paired
+from holdfast.reports.robustness_summary import sentence, stands
+from holdfast.reports.sections.glance import glance
+from holdfast.reports.text import part
+from holdfast.types import Finding
+from tests.reports.page import Page
+
+EIGHT = {"corruption": "mean of eight", "strength": "1"}
+
+
+def strongest(radius: str, size: float, error: float) -> Finding:
+    where = {"attack": "strongest", "access": "any", "radius": radius}
+    return Finding("attacks", "error", error, 100, error - 0.05, error + 0.05, where, evidence={"radius": size})
+
+
+CORRUPTED = Finding("corruptions", "accuracy", 0.85, 1000, 0.83, 0.87, EIGHT)
+FOUND = (
+    Finding("clean", "accuracy", 0.9, 1000, 0.88, 0.92),
+    Finding("clean", "accuracy", 0.2, 10, 0.1, 0.4, {"class": "cat"}),
+    Finding("groups", "accuracy", 0.89, 500, 0.86, 0.91, {"bias": "conflicting"}),
+    Finding("groups", "gap", 0.08, 1000, -0.01, 0.11, {"between": "aligned and conflicting"}),
+    Finding("groups", "worst-group", 0.4, 20, 0.2, 0.6, evidence={"cell": {"class": "cat", "group": "red"}}),
+    Finding("groups", "worst-group", 0.3, 20, 0.1, 0.5, {"column": "site"}, evidence={"cell": {"site": "north"}}),
+    Finding("slices", "accuracy", 0.7, 50, 0.6, 0.8, {"slice": "dark"}, evidence={"confirmed": True}),
+    Finding("slices", "gap", 0.22, 100, 0.1, 0.3, {"slice": "dark"}),
+    Finding("slices", "accuracy", 0.1, 50, 0.0, 0.2, {"slice": "chance"}, evidence={"confirmed": False}),
+    Finding("slices", "gap", 0.8, 100, 0.7, 0.9, {"slice": "chance"}),
+    CORRUPTED,
+    Finding("corruptions", "drop", 0.05, 1000, 0.04, 0.06, EIGHT),
+    Finding("attacks", "error", 0.12, 100, 0.07, 0.2, {"attack": "clean", "access": "none"}),
+    strongest("2/255", 2 / 255, 0.5), strongest("8/255", 8 / 255, 0.95), strongest("16/255", 16 / 255, 1.0),
+    Finding("unknown", "auroc", 0.75, 300, 0.7, 0.8, {"score": "msp"}),
+    Finding("against", "lead", 0.034, 1000, 0.01, 0.058, {"against": "old"}, {}, {"only_this": 60, "only_other": 26}),
+    Finding("against", "mcnemar-p", 0.00031, 1000, where={"against": "old"}),
+)  # fmt: skip
+
+
+def gate(measure: str, threshold: float, value: float, passed: bool) -> dict[str, Any]:
+    name = f"{measure} >= {threshold}"
+    return {
+        "name": name, "kind": "fail-under", "measure": measure, "front": "", "threshold": threshold,
+        "value": value, "low": value - 0.1, "high": value + 0.1, "n": 100, "passed": passed,
+    }  # fmt: skip
+
+
+GATES = (gate("worst-group", 0.7, 0.3, False), gate("clean", 0.8, 0.9, True), gate("attacks@2/255", 0.4, 0.5, True))
+FRONTS = ({"name": "clean", "state": "measured", "reason": ""},)
+
+
+def test_each_front_is_one_share_and_its_drop_is_told() -> None:
+    found = {s.name: s for s in stands(FOUND)}
+    drops = {name: None if s.drop is None else round(s.drop, 9) for name, s in found.items()}
+    assert drops == {
+        "clean": None, "conflicting": 0.08, "worst-group": 0.6, "slices": 0.22, "corruptions": 0.05,
+        "attacks@8/255": 0.83, "unknown@msp": None,
+    }  # fmt: skip
+    attacked = found["attacks@8/255"]
+    assert (attacked.value, attacked.low, attacked.high) == pytest.approx((0.05, 0.0, 0.1))
+    assert found["worst-group"].detail == "site north", "of several columns the lowest"
+    assert (found["corruptions"].drop_low, found["corruptions"].drop_high) == (0.04, 0.06)
+
+
+def test_drops_of_attacks_and_of_the_worst_group_have_the_interval_that_was_measured() -> None:
+    """Of the same radius and column, not the first of that name."""
+    eight = {"attack": "strongest", "access": "any", "radius": "8/255"}
+    more = (
+        Finding("attacks", "drop", 0.3, 100, 0.2, 0.4, {**eight, "radius": "2/255"}),
+        Finding("attacks", "drop", 0.83, 100, 0.74, 0.9, eight),
+        Finding("groups", "drop", 0.5, 1000, 0.3, 0.7, {"of": "worst group"}),
+        Finding("groups", "drop", 0.6, 1000, -0.1, 0.8, {"column": "site", "of": "worst group"}),
+    )
+    found = {s.name: s for s in stands((*FOUND, *more))}
+    attacked, worst = found["attacks@8/255"], found["worst-group"]
+    assert (attacked.drop, attacked.drop_low, attacked.drop_high) == (0.83, 0.74, 0.9)
+    assert (worst.drop, worst.drop_low, worst.drop_high) == (0.6, -0.1, 0.8)
+    assert not worst.clear(found["clean"]), "its own interval decides"
+
+
+def test_of_several_columns_the_lowest_share_stands_with_the_gap_of_its_own_column() -> None:
+    both = {"between": "aligned and conflicting"}
+    columns = (
+        Finding("groups", "accuracy", 0.28, 32, 0.16, 0.45, {"column": "ward", "bias": "conflicting"}),
+        Finding("groups", "gap", 0.385, 146, 0.19, 0.53, {"column": "ward", **both}),
+        Finding("groups", "accuracy", 0.66, 60, 0.54, 0.77, {"column": "scanner", "bias": "conflicting"}),
+        Finding("groups", "gap", -0.14, 150, -0.31, 0.05, {"column": "scanner", **both}),
+    )
+    shortcut = {s.name: s for s in stands((FOUND[0], *columns))}["conflicting"]
+    assert (shortcut.value, shortcut.drop, shortcut.drop_low, shortcut.drop_high) == (0.28, 0.385, 0.19, 0.53)
+    assert sentence(stands((FOUND[0], *columns))).endswith("drops 38.5 points against the shortcut (ward)")
+
+
+def test_a_failed_gate_stands_with_the_column_it_failed_in() -> None:
+    """On the low end that need not be the column of the lowest value."""
+    columns = (
+        Finding("groups", "worst-group", 0.69, 200, 0.62, 0.77, {"column": "site"}, evidence={"cell": {"site": "n"}}),
+        Finding("groups", "worst-group", 0.7, 20, 0.36, 0.75, {"column": "ward"}, evidence={"cell": {"ward": "x"}}),
+    )
+    low = {**gate("worst-group", 0.6, 0.7, False), "fail_on": "low", "column": "ward"}
+    found = {s.name: s for s in stands((FOUND[0], *columns), (low,))}["worst-group"]
+    assert (found.value, found.low, found.detail, found.passed) == (0.7, 0.36, "ward x", False)
+    held = {s.name: s for s in stands((FOUND[0], *columns), ({**low, "passed": True},))}["worst-group"]
+    assert (held.value, held.detail, held.passed) == (0.69, "site n", True)
+
+
+def test_the_sentence_starts_with_the_greatest_drop_and_ends_with_what_is_too_low() -> None:
+    assert sentence(stands(FOUND, GATES)) == (
+        "90.0 % right on 1,000 images; drops 83.0 points under attack (8/255), 60.0 in the worst group (site north), "
+        "22.0 in a weak slice (dark), 5.0 under corruptions; no clear drop against the shortcut; "
+        "too low: 30.0 % in the worst group (site north), 70.0 % demanded"
+    )
+
+
+def test_a_drop_that_chance_explains_is_none() -> None:
+    drop = Finding("corruptions", "drop", 0.05, 1000, -0.01, 0.11, EIGHT)
+    assert sentence(stands((FOUND[0], CORRUPTED, drop))).endswith("no clear drop under corruptions")
+    gain = Finding("corruptions", "drop", -0.05, 1000, -0.06, -0.04, EIGHT)
+    assert sentence(stands((FOUND[0], CORRUPTED, gain))).endswith("no clear drop under corruptions")
+
+
+def test_what_else_is_demanded_has_a_row_and_thresholds_are_marked() -> None:
+    found = {s.name: s for s in stands(FOUND, GATES)}
+    assert (found["attacks@2/255"].value, found["attacks@2/255"].demanded) == (0.5, 0.4)
+    assert {name: s.passed for name, s in found.items() if s.demanded is not None} == {
+        "clean": True, "worst-group": False, "attacks@2/255": True,
+    }  # fmt: skip
+    section = glance([RunFiles("new", findings=FOUND, fronts=FRONTS, gates=GATES)])
+    assert section is not None
+    side = section.blocks[0]
+    assert isinstance(side, Side)
+    chart, table = side.blocks
+    assert isinstance(chart, Chart)
+    assert isinstance(table, Table)
+    assert chart.svg.count('class="mark"') == 3
+    assert chart.svg.count('class="whisker"') == 8
+    row = next(r for r in table.rows if r[0].text == "in the worst group")
+    assert [c.text for c in row] == ["in the worst group", "30.0", "60.0", "70.0 FAILED"]
+
+
+def test_a_model_without_other_fronts_has_no_such_sentence() -> None:
+    assert sentence(stands(FOUND[:2])) == ""
+    assert sentence(stands(())) == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "said"),
+    [
+        (0.034, 0.01, 0.058, "new is 3.4 points ahead of old (1.0 to 5.8) on the same 1,000 images, "
+                             "McNemar's p 0.00031"),
+        (-0.034, -0.058, -0.01, "new is 3.4 points behind old (-5.8 to -1.0) on the same 1,000 images, "
+                                "McNemar's p 0.00031"),
+        (0.01, -0.01, 0.03, "new and old are level: 1.0 points apart (-1.0 to 3.0) on the same 1,000 images, "
+                            "McNemar's p 0.00031"),
+    ],
+)  # fmt: skip
+def test_models_are_compared_by_what_was_paired(value: float, low: float, high: float, said: str) -> None:
+    lead = replace(FOUND[-2], value=value, low=low, high=high)
+    assert lead_sentence([lead, FOUND[-1]], "new") == said
+
+
+def test_paired_differences_are_the_findings() -> None:
+    table = paired(leads(FOUND, "new"))
+    assert table is not None
+    (row,) = table.rows
+    assert table.caption == "Paired differences: new − old"
+    assert [c.text for c in row] == ["as it is", "3.4 (1.0 to 5.8)", "60", "26", "0.00031", "1,000"]
+    two = paired([*leads(FOUND, "new"), *leads(FOUND, "newer")])
+    assert two is not None
+    assert two.caption == "Paired differences"
+    assert [r[0].text for r in two.rows] == ["new − old", "newer − old"]
+    assert paired(leads(FOUND[:3], "new")) is None
+    where = {"against": "old", "score": "msp"}
+    told = [
+        Finding("against", "lead", 0.02, 90, -0.01, 0.05, where),
+        Finding("against", "delong-p", 0.12345, 90, where=where),
+    ]
+    ((*cells,),) = leads(told, "new")
+    assert [c.text for c in cells] == [
+        "new − old", "foreign images, AUROC of msp", "2.0 (-1.0 to 5.0)", "", "", "0.12", "90",
+    ]  # fmt: skip
+
+
+def test_parts_of_a_front_are_compared_on_demand() -> None:
+    """What stands for a front is at the top; every group and corruption is below, and none in both."""
+    standing: list[dict[str, str]] = [
+        {"bias": "conflicting"}, {"column": "site", "bias": "aligned"},
+        {"worst group of": "new", "class": "cat", "group": "red"},
+    ]  # fmt: skip
+    confidence, nearest, noise = {"score": "msp"}, {"score": "knn"}, {"score": "msp", "foreign": "noise"}
+    others: list[dict[str, str]] = [
+        {"group": "red"},
+        {"column": "site", "site": "north"},
+        {**EIGHT, "strength": "2"},
+        {**EIGHT, "corruption": "fog"},
+    ]
+    attacked = {"attack": "strongest", "access": "any", "radius": "2/255"}
+    every = ({}, *standing, EIGHT, attacked, confidence, *others, nearest, noise)
+    found = [Finding("against", "lead", 0.1, 50, 0.0, 0.2, {"against": "old", **w}) for w in every]
+    told = {parts: [row[1].text for row in leads(found, "new", parts=parts)] for parts in (False, True)}
+    assert told == {
+        False: [
+            "as it is",
+            *(part(w) for w in standing),
+            "under corruptions",
+            "under attack, 2/255",
+            "foreign images, AUROC of msp",
+        ],
+        True: [
+            *(part(w) for w in others),
+            "foreign images, AUROC of knn",
+            "foreign images, AUROC of msp, noise",
+        ],
+    }
+    section = glance([RunFiles("new", findings=(*FOUND, *found), fronts=FRONTS)])
+    assert section is not None
+    (more,) = [block for block in section.blocks if isinstance(block, Details)]
+    (table,) = more.blocks
+    assert isinstance(table, Table)
+    assert len(table.rows) == len(told[True])
+
+
+def test_the_page_begins_with_it() -> None:
+    new = RunFiles("new", findings=FOUND, fronts=FRONTS, gates=GATES)
+    old = RunFiles("old", findings=FOUND[:-2], fronts=FRONTS)
+    (alone,) = Page(render([new])).text("h1")
+    assert alone.replace("\u00a0", " ").startswith("new: 90.0 % right; drops 83.0 points under attack (8/255)")
+    page = Page(render([new, old]))
+    assert page.text("h1")[0].startswith("new is 3.4 points ahead of old")
+    assert page.text("b") == ["new", "old"]
+    assert [cell.text for cell in page.column("Paired differences: new − old", "where")] == ["as it is"]
+
+
+def test_an_audit_without_accuracy_says_what_was_measured() -> None:
+    fronts = ({"name": "attacks", "state": "measured"}, {"name": "clean", "state": "skipped"})
+    run = RunFiles("net", findings=tuple(f for f in FOUND if f.front == "attacks"), fronts=fronts)
+    assert Page(render([run])).text("h1") == ["net: 1 of 2 fronts measured"]
+    page = Page(render([run, replace(run, name="other")]))
+    assert page.text("h1") == ["2 models; no accuracy was measured"]
+    assert page.text("b") == ["net", "other"]
