@@ -1,4 +1,4 @@
-"""Seconds that every front of an audit takes on a trained network.
+"""Seconds that every check of an audit takes on a trained network.
 
     python benchmarks/audit.py --device cuda --root DATA [--out benchmarks/results/audit_gpu.json]   # CIFAR-10
     python benchmarks/audit.py [--out benchmarks/results/audit_cpu.json]                             # embedded digits
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from record import write_result
 
-from holdfast.audits.checking import FRONTS, measure
+from holdfast.audits.checking import CHECKS, measure
 from holdfast.audits.subject import Subject
 from holdfast.data import load
 from holdfast.train import fit
@@ -49,7 +49,7 @@ def main() -> None:
     )
     figures: dict[str, Any] = {}
     began = time.perf_counter()
-    for name in FRONTS:
+    for name in CHECKS:
         outcome = measure(name, subject, settings.get(name))
         figures[name] = {"seconds": outcome.seconds, "state": outcome.state, "reason": outcome.reason}
         print(f"{name:12} {outcome.seconds:8.2f} s   {outcome.state} {outcome.reason}", flush=True)

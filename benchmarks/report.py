@@ -56,7 +56,7 @@ def add_pictures(path: Path, seed: int) -> None:
         Image.fromarray(draw.integers(0, 256, (96, 96, 3), dtype=np.uint8)).save(file, "PNG")
         png = base64.b64encode(file.getvalue()).decode()
         shown.append({"png": png, "label": f"a class with a name {i}", "prediction": "another", "confidence": 0.5})
-    found = {"front": "clean", "name": "samples", "value": None, "n": 0, "low": None, "high": None, "where": {}}
+    found = {"check": "clean", "name": "samples", "value": None, "n": 0, "low": None, "high": None, "where": {}}
     content["findings"].append({**found, "settings": {}, "evidence": {"pictures": shown}})
     path.write_text(json.dumps(content), encoding="utf-8")
 

@@ -43,7 +43,7 @@ def test_train_writes_a_run_and_report_rebuilds_it(tmp_path: Path, capsys: pytes
     assert (out / "report.html").read_bytes() == before
 
 
-def test_what_two_fronts_measure_is_printed_once(
+def test_what_two_checks_measure_is_printed_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "160")  # no row goes over two lines

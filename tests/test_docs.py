@@ -20,7 +20,7 @@ import pytest
 import torch
 import yaml
 
-from holdfast.audits.checking import FRONTS
+from holdfast.audits.checking import CHECKS
 from holdfast.cli import COMMANDS, main
 from holdfast.settings import AscentSettings, MethodSettings, TrainSettings, flatten
 from tests.test_layers import LINES
@@ -265,10 +265,10 @@ def test_defaults_of_the_vicinal_methods() -> None:
             assert not word or value(word) == own, f"{setting} of {name} is {own}, not {word}"
 
 
-def test_every_command_method_ascent_and_front_is_documented() -> None:
+def test_every_command_method_ascent_and_check_is_documented() -> None:
     text = text_of(*PAGES)
     assert [name for name in COMMANDS if f"holdfast {name}" not in text] == []
-    names = [*MethodSettings.known, *AscentSettings.known, *FRONTS]
+    names = [*MethodSettings.known, *AscentSettings.known, *CHECKS]
     assert [name for name in names if f"`{name}`" not in text] == []
 
 
@@ -283,7 +283,7 @@ def test_every_finding_of_the_sample_is_explained() -> None:
     told |= set(spans(ROOT / "docs/reference/findings.md"))
     for file in (ROOT / "docs/sample/audit").glob("*/findings.json"):
         found = json.loads(file.read_text(encoding="utf-8"))["findings"]
-        assert {f"{one['front']}: {one['name']}" for one in found if one["name"] not in told} == set()
+        assert {f"{one['check']}: {one['name']}" for one in found if one["name"] not in told} == set()
 
 
 def test_the_layers_are_those_of_the_architecture() -> None:

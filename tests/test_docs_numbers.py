@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 
 import pytest
 
-from holdfast.audits.checking import FRONTS
+from holdfast.audits.checking import CHECKS
 from tests.test_docs import ROOT, table
 
 STEP, SECONDS = "bf16 compiled, captured", "seconds"
@@ -36,8 +36,8 @@ RECORDED: dict[tuple[str, str, str, str], dict[str, list[tuple[str, ...]]]] = {
             "a loop over the parameters, as the authors write it": ", plain loop",
         }.items()
     },
-    ("docs/how-to/audit-any-model.md", "front", "seconds", "audit_gpu"): {
-        row: [(row.strip("`"), SECONDS)] for row in (*(f"`{name}`" for name in FRONTS if name != "groups"), "all")
+    ("docs/how-to/audit-any-model.md", "check", "seconds", "audit_gpu"): {
+        row: [(row.strip("`"), SECONDS)] for row in (*(f"`{name}`" for name in CHECKS if name != "groups"), "all")
     },
     ("docs/methods/attacks.md", "", "PGD-10, s", "attacks_pgd_gpu"): {
         row: [("pgd", key, SECONDS)]

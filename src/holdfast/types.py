@@ -143,17 +143,17 @@ class Note:
 class Finding:
     """One measured number with its evidence.
 
-    front: which audit made it, such as "clean".
+    check: which audit made it, such as "clean".
     name: what was measured, such as "accuracy".
     value: the number, or None where there was nothing to measure (n is 0 then).
     n: how many samples it rests on.
     low, high: the 95 % interval, where one exists.
     where: the part of the data it speaks of, such as {"group": "red"}; empty for all of it.
-    settings: what the front was told.
+    settings: what the check was told.
     evidence: anything a report needs to draw it; JSON values only.
     """
 
-    front: str
+    check: str
     name: str
     value: float | None
     n: int

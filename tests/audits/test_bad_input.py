@@ -25,7 +25,7 @@ LONG = "x" * 300
     [
         ([MODEL, "--data", "coloured-digits", "--fail-under", "cleen=0.9"], "unknown gate 'cleen'"),
         ([MODEL, "--data", "coloured-digits", "--max-drop", "clean=0.1"], "name it with --against"),
-        ([MODEL, "--data", "coloured-digits", "--only", "clen"], "unknown front 'clen'; did you mean 'clean'"),
+        ([MODEL, "--data", "coloured-digits", "--only", "clen"], "unknown check 'clen'; did you mean 'clean'"),
         ([MODEL, "--data", "coloured-digits", "--budget", "soon"], "such as 90s, 5m or 1h, got 'soon'"),
         ([MODEL, "--data", "colored-digit"], "did you mean 'coloured-digits'"),
         ([MODEL], "no data was given"),

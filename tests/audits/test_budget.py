@@ -7,7 +7,7 @@ import pytest
 from holdfast.audits.budget import LEAST, WEIGHTS, Clock, fit_images, passes
 
 
-class Front:
+class Check:
     """Takes a fixed time and some an image; a first run is slower. Remembers what it was asked."""
 
     def __init__(self, fixed: float, each: float, warm_up: float = 0.0) -> None:
@@ -30,33 +30,33 @@ class Front:
 @pytest.mark.parametrize("each", [0.0001, 0.01, 0.1, 1.0])
 def test_the_share_holds_wherever_a_few_images_fit_in_it(fixed: float, each: float, warm_up: float) -> None:
     share, wanted = 60.0, 1000
-    front = Front(fixed, each, warm_up)
-    found = fit_images(front, share=share, wanted=wanted)
-    assert found.images == found.outcome == front.ran[-1]
-    assert front.took <= share
-    possible = min(wanted, (share - front.cost(LEAST)) / each)
+    check = Check(fixed, each, warm_up)
+    found = fit_images(check, share=share, wanted=wanted)
+    assert found.images == found.outcome == check.ran[-1]
+    assert check.took <= share
+    possible = min(wanted, (share - check.cost(LEAST)) / each)
     assert found.images >= 0.4 * possible  # most of the time goes into the result
 
 
 def test_a_trial_is_the_result_where_nothing_larger_fits() -> None:
-    front = Front(0.0, 1.0)
-    found = fit_images(front, share=17.0, wanted=1000)
-    assert (found.images, front.ran) == (LEAST, [LEAST])
+    check = Check(0.0, 1.0)
+    found = fit_images(check, share=17.0, wanted=1000)
+    assert (found.images, check.ran) == (LEAST, [LEAST])
     assert found.words(1000) == "16 images instead of 1000, to stay within the budget (16 took 16.0 s)"
 
 
 def test_what_is_quick_is_measured_in_full_and_what_is_reserved_is_kept_free() -> None:
-    front = Front(0.0, 0.001)
-    assert fit_images(front, share=60.0, wanted=1000).images == 1000
-    assert front.ran == [LEAST, 1000]
-    slow = fit_images(Front(0.0, 0.1), share=60.0, wanted=1000).images
-    assert fit_images(Front(0.0, 0.1), share=60.0, wanted=1000, reserved=30.0).images < 0.6 * slow
+    check = Check(0.0, 0.001)
+    assert fit_images(check, share=60.0, wanted=1000).images == 1000
+    assert check.ran == [LEAST, 1000]
+    slow = fit_images(Check(0.0, 0.1), share=60.0, wanted=1000).images
+    assert fit_images(Check(0.0, 0.1), share=60.0, wanted=1000, reserved=30.0).images < 0.6 * slow
 
 
 def test_nothing_is_repeated_that_does_not_apply() -> None:
-    front = Front(0.0, 0.001)
-    found = fit_images(front, share=60.0, wanted=1000, useful=lambda images: False)
-    assert front.ran == [LEAST]
+    check = Check(0.0, 0.001)
+    found = fit_images(check, share=60.0, wanted=1000, useful=lambda images: False)
+    assert check.ran == [LEAST]
     assert found.images == 1000  # nothing was given up for want of time
 
 
@@ -72,7 +72,7 @@ def test_what_is_left_is_shared_among_those_to_come() -> None:
     assert clock.share("attacks", still) == 0.0
 
 
-def test_a_front_that_cannot_even_begin_says_what_it_would_take() -> None:
+def test_a_check_that_cannot_even_begin_says_what_it_would_take() -> None:
     clock = Clock(100.0, "cpu", now=lambda: 0.0)
     clock.forward = 1e-4
     assert clock.hopeless("attacks", 30.0) == ""

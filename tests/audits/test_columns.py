@@ -81,7 +81,7 @@ def test_each_column_is_measured_and_crossed_with_the_label(source: str, sources
     found = {
         (f.name, *sorted(f.where.items())): (f.value, f.n)
         for f in read_findings("out/findings.json").findings
-        if f.front == "groups"
+        if f.check == "groups"
     }
     test = [row for row in rows() if row[1] == "test"]
     for column, place in (("Site", 3), ("age", 4)):

@@ -58,13 +58,13 @@ def test_groups_and_corruptions_are_compared_pair_by_pair(folder: Path) -> None:
         {
             tuple(f.where.items()): f
             for f in file.findings
-            if f.front in ("groups", "corruptions") and f.name == "accuracy"
+            if f.check in ("groups", "corruptions") and f.name == "accuracy"
         }
         for file in (mine, theirs)
     ]
     found = {tuple(f.where.items())[1:]: f for f in mine.findings if f.name == "lead"}
     chances = {tuple(f.where.items())[1:]: f for f in mine.findings if f.name == "mcnemar-p"}
-    keys = {key for f in mine.findings if f.front == "groups" for key in f.where}
+    keys = {key for f in mine.findings if f.check == "groups" for key in f.where}
     assert keys <= {*TAKEN, "group"}, "a column could be called so"
     compared = [key for key in found if key in shares[0]]
     assert {dict(key).get("corruption") for key in compared} > {"perspective", "mean of eight", None}
@@ -135,7 +135,7 @@ def test_foreign_images_count_where_both_models_saw_them() -> None:
 
 
 def _ranked(test: list[int], foreign: dict[str, list[int]], scores: str, kind: str = "3x32x32") -> list[Finding]:
-    """Findings as the front leaves them, from scores of the test images and of the foreign ones."""
+    """Findings as the check leaves them, from scores of the test images and of the foreign ones."""
     positions = {name: torch.tensor(own) for name, own in foreign.items()}
     looked = Looked(torch.tensor(test), 4, positions, dict.fromkeys(foreign, 3), {"noise": kind})
     ranks = looked.ranks(torch.tensor([float(word) for word in scores.split()]))
@@ -196,7 +196,7 @@ def test_what_withstands_is_compared_at_every_radius_on_images_that_both_saw() -
 
 
 def _attacked(positions: list[int], fall: dict[int, str], clean: str) -> list[Finding]:
-    """Findings as the front leaves them, from which images fall at each radius of 255."""
+    """Findings as the check leaves them, from which images fall at each radius of 255."""
 
     def flags(text: str) -> Tensor:
         return torch.tensor([c == "1" for c in text])

@@ -1,4 +1,4 @@
-"""A front is taken up again only where nothing changed."""
+"""A check is taken up again only where nothing changed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.audits.checking import Outcome
-from holdfast.audits.partial_results import Redaction, key_of, read_front, without_pictures, write_front
+from holdfast.audits.partial_results import Redaction, key_of, read_check, without_pictures, write_check
 from holdfast.types import Finding
 
 OUTCOME = Outcome(
@@ -15,24 +15,24 @@ OUTCOME = Outcome(
 )
 
 
-def test_a_front_comes_back_whole_under_its_key_and_not_under_another(tmp_path: Path) -> None:
-    write_front(tmp_path, OUTCOME, "key")
-    assert read_front(tmp_path, "clean", "key") == OUTCOME
-    assert read_front(tmp_path, "clean", "other") is None
-    assert read_front(tmp_path, "groups", "key") is None
+def test_a_check_comes_back_whole_under_its_key_and_not_under_another(tmp_path: Path) -> None:
+    write_check(tmp_path, OUTCOME, "key")
+    assert read_check(tmp_path, "clean", "key") == OUTCOME
+    assert read_check(tmp_path, "clean", "other") is None
+    assert read_check(tmp_path, "groups", "key") is None
 
 
 def test_a_crash_is_tried_again(tmp_path: Path) -> None:
-    write_front(tmp_path, Outcome("clean", "crashed", reason="boom"), "key")
-    assert read_front(tmp_path, "clean", "key") is None
+    write_check(tmp_path, Outcome("clean", "crashed", reason="boom"), "key")
+    assert read_check(tmp_path, "clean", "key") is None
 
 
 @pytest.mark.parametrize("keep", [0, 1, 60, -5])
-def test_a_truncated_front_is_measured_again(tmp_path: Path, keep: int) -> None:
-    write_front(tmp_path, OUTCOME, "key")
+def test_a_truncated_check_is_measured_again(tmp_path: Path, keep: int) -> None:
+    write_check(tmp_path, OUTCOME, "key")
     path = tmp_path / "clean.json"
     path.write_bytes(path.read_bytes()[:keep])
-    assert read_front(tmp_path, "clean", "key") is None
+    assert read_check(tmp_path, "clean", "key") is None
 
 
 def test_keys_depend_on_values_and_not_on_their_order() -> None:

@@ -43,14 +43,14 @@ def test_a_number_without_an_interval_cannot_hold_on_its_low_end() -> None:
 
 
 @pytest.mark.parametrize("state", [("not applicable", "no groups"), ("crashed", "boom"), ("skipped", "not asked")])
-def test_a_gate_on_an_unmeasured_front_fails_and_says_so(state: tuple[str, str]) -> None:
+def test_a_gate_on_an_unmeasured_check_fails_and_says_so(state: tuple[str, str]) -> None:
     made = verdict("worst-group=0", states={"groups": state})
     assert not made["passed"]
     assert state[0] in made["reason"]
     assert state[1] in made["reason"]
 
 
-def test_a_gate_fails_where_the_front_has_no_such_number() -> None:
+def test_a_gate_fails_where_the_check_has_no_such_number() -> None:
     assert "no number for conflicting" in verdict("conflicting=0", WORST)["reason"]
     assert not verdict("worst-group=0", Finding("groups", "worst-group", None, 0))["passed"]
 
@@ -142,12 +142,12 @@ def test_bad_gates_are_refused(under: list[str], most: list[str], against: bool,
         parse_gates(under, most, against=against)
 
 
-def test_names_follow_the_fronts() -> None:
-    from holdfast.audits.checking import FRONTS
+def test_names_follow_the_checks() -> None:
+    from holdfast.audits.checking import CHECKS
     from holdfast.audits.checks.attacks import RADII as KNOWN
     from holdfast.audits.checks.attacks import radius_text
     from holdfast.audits.checks.ood import SCORES as MADE
 
     assert tuple(radius_text(r, "linf") for r in KNOWN["linf"]) == RADII
     assert MADE == SCORES
-    assert {measured.front for measured in NAMES.values()} <= set(FRONTS)
+    assert {measured.check for measured in NAMES.values()} <= set(CHECKS)

@@ -99,7 +99,7 @@ def test_runs_with_the_same_test_images_are_compared_whatever_their_seeds(folder
     train("b", "d.npz", "--val", "0.2")
     assert main(["audit", "a", "--against", "b", "--data", "d.npz", *CHEAP, "--out", "out"]) == 0
     found = read_findings("out/a/findings.json").findings
-    assert next(f for f in found if f.front == "against").n == 20
+    assert next(f for f in found if f.check == "against").n == 20
 
 
 def test_labels_in_file_names_come_from_the_run_or_from_flags(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.audits.budget import Clock
-from holdfast.audits.checking import FRONTS
+from holdfast.audits.checking import CHECKS
 from holdfast.audits.subject import Subject
 from holdfast.cli import main
 from holdfast.reports import read_findings
@@ -25,25 +25,25 @@ def test_an_interrupted_audit_goes_on_with_what_is_missing(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ran: list[str] = []
-    originals = dict(FRONTS)
+    originals = dict(CHECKS)
 
     def watched(name: str, stop: bool) -> Any:
-        def front(subject: Subject, **settings: Any) -> tuple[Finding, ...]:
+        def check(subject: Subject, **settings: Any) -> tuple[Finding, ...]:
             ran.append(name)
             if stop:
                 raise KeyboardInterrupt
             return originals[name](subject, **settings)
 
-        return front
+        return check
 
     words = ["audit", MODEL, *QUICK, "--only", "clean", "groups", "slices", "--out", "out"]
     for name in ("clean", "groups", "slices"):
-        monkeypatch.setitem(FRONTS, name, watched(name, name == "groups"))
+        monkeypatch.setitem(CHECKS, name, watched(name, name == "groups"))
     assert main(words) == 130
-    assert "goes on with the fronts that are missing" in capsys.readouterr().err
+    assert "goes on with the checks that are missing" in capsys.readouterr().err
     assert ran == ["clean", "groups"]
     assert not Path("out/findings.json").exists()
-    monkeypatch.setitem(FRONTS, "groups", watched("groups", False))
+    monkeypatch.setitem(CHECKS, "groups", watched("groups", False))
     ran.clear()
     assert main(words) == 0
     assert ran == ["groups", "slices"]
@@ -73,7 +73,7 @@ def test_every_way_to_stop_keeps_what_was_measured(
 ) -> None:
     def stopped(subject: Subject) -> tuple[Finding, ...]:
         try:
-            if end == "training":  # what the engine raises where a front trains a model of its own
+            if end == "training":  # what the engine raises where a check trains a model of its own
                 raise Interrupted(signal.SIGINT, "stopped at step 3")
             os.kill(os.getpid(), getattr(signal, end))
             time.sleep(10)
@@ -81,16 +81,16 @@ def test_every_way_to_stop_keeps_what_was_measured(
             pytest.fail(f"the code of a model could swallow {error!r}")
         return ()
 
-    groups = FRONTS["groups"]
+    groups = CHECKS["groups"]
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background is started deaf to it
     before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setitem(FRONTS, "groups", stopped)
+    monkeypatch.setitem(CHECKS, "groups", stopped)
     words = ["audit", MODEL, *QUICK, "--only", "clean", "groups", "--out", "out"]
     assert main(words) == code
     assert signal.getsignal(signal.SIGTERM) == before
-    assert "goes on with the fronts that are missing" in capsys.readouterr().err
-    assert [p.name for p in Path("out/fronts").iterdir()] == ["clean.json"]
-    monkeypatch.setitem(FRONTS, "groups", groups)
+    assert "goes on with the checks that are missing" in capsys.readouterr().err
+    assert [p.name for p in Path("out/checks").iterdir()] == ["clean.json"]
+    monkeypatch.setitem(CHECKS, "groups", groups)
     assert main(words) == 0
     said = capsys.readouterr().err
     assert "clean: measured before" in said
@@ -102,14 +102,14 @@ def test_a_budget_is_said_and_what_it_leaves_no_time_for_is_skipped(
 ) -> None:
     words = ["audit", MODEL, *QUICK, "--only", "clean", "corruptions", "saliency", "--out", "out"]
     assert main([*words, "--budget", "0.001s"]) == 0
-    states = {r["name"]: (r["state"], r["reason"]) for r in read_findings("out/findings.json").fronts}
+    states = {r["name"]: (r["state"], r["reason"]) for r in read_findings("out/findings.json").checks}
     assert states["clean"][0] == "measured"
     assert states["corruptions"] == ("skipped", "the time of --budget is spent")
     assert "the time of --budget is spent" in capsys.readouterr().err
 
 
 class Paced:
-    """A front that takes a while for every image, and writes down how it was asked."""
+    """A check that takes a while for every image, and writes down how it was asked."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds, self.asked = seconds, []
@@ -121,40 +121,40 @@ class Paced:
         return (Finding("attacks", "accuracy", 0.5, n, 0.4, 0.6, settings={"images": n}),)
 
 
-def attacked(front: Paced, budget: str, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any], Finding]:
-    monkeypatch.setitem(FRONTS, "attacks", front)
+def attacked(check: Paced, budget: str, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any], Finding]:
+    monkeypatch.setitem(CHECKS, "attacks", check)
     assert main(["audit", MODEL, *QUICK, "--only", "clean", "attacks", "--out", "out", "--budget", budget]) == 0
     found = read_findings("out/findings.json")
-    return next(dict(r) for r in found.fronts if r["name"] == "attacks"), found.findings[-1]
+    return next(dict(r) for r in found.checks if r["name"] == "attacks"), found.findings[-1]
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_costly_front_looks_at_as_many_images_as_its_time_allows(
+def test_a_costly_check_looks_at_as_many_images_as_its_time_allows(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(Clock, "share", lambda *_: 2.0)  # however long it took to come here
-    front = Paced(seconds=0.02)
-    record, finding = attacked(front, "1m", monkeypatch)
-    tried, *_, last = (asked["images"] for asked in front.asked)
+    check = Paced(seconds=0.02)
+    record, finding = attacked(check, "1m", monkeypatch)
+    tried, *_, last = (asked["images"] for asked in check.asked)
     assert tried == 16
     assert 16 < last < 2.0 / 0.02
-    assert sum(asked["images"] for asked in front.asked) * 0.02 <= 2.0
+    assert sum(asked["images"] for asked in check.asked) * 0.02 <= 2.0
     assert finding.n == last
     assert record["state"] == "measured"
     said = capsys.readouterr().err
     assert f"{last} images instead of" in said
     assert "no image is made against another model, which there is no time to train" in said
-    assert all(asked["black_box"] is False for asked in front.asked)
+    assert all(asked["black_box"] is False for asked in check.asked)
 
 
 @pytest.mark.usefixtures("folder")
-def test_with_time_enough_a_front_is_measured_as_without_a_budget(
+def test_with_time_enough_a_check_is_measured_as_without_a_budget(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    front = Paced(seconds=0.0)
-    attacked(front, "30m", monkeypatch)
-    assert "black_box" not in front.asked[-1]
-    assert front.asked[-1]["images"] > 16
+    check = Paced(seconds=0.0)
+    attacked(check, "30m", monkeypatch)
+    assert "black_box" not in check.asked[-1]
+    assert check.asked[-1]["images"] > 16
     said = capsys.readouterr().err
     assert "instead of" not in said
     assert "another model" not in said

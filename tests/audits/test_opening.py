@@ -27,12 +27,12 @@ def test_predictions_alone_are_enough_for_accuracy_and_groups(folder: Path) -> N
     Path("p.csv").write_text(file.getvalue())
     assert main(["audit", "--predictions", "p.csv", "--group", "site", "--device", "cpu", "--quiet", "--out", "o"]) == 0
     read = read_findings("o/findings.json")
-    value = {(f.front, f.name, *f.where.values()): f.value for f in read.findings}
+    value = {(f.check, f.name, *f.where.values()): f.value for f in read.findings}
     assert value["clean", "accuracy"] == pytest.approx((predicted == labels).double().mean().item())
     assert value["groups", "accuracy", "site", "a"] == pytest.approx((predicted == labels)[::2].double().mean().item())
     assert value["clean", "ece"] is None  # there are no scores to be calibrated
     assert all(not f.evidence.get("pictures") for f in read.findings)
-    states = {r["name"]: r["state"] for r in read.fronts}
+    states = {r["name"]: r["state"] for r in read.checks}
     assert {name for name, state in states.items() if state == "measured"} == {"clean", "groups"}
     assert set(states.values()) == {"measured", "not applicable"}
 
@@ -100,10 +100,10 @@ def test_a_model_that_knows_more_classes_has_both_readings(folder: Path, capsys:
     assert found[("reading", "all"),] == pytest.approx((right & ~lost).double().mean().item())
 
 
-def test_fronts_that_need_gradients_say_so_where_there_are_none(folder: Path) -> None:
+def test_checks_that_need_gradients_say_so_where_there_are_none(folder: Path) -> None:
     words = ["audit", "python:nearest:Blind", *QUICK, "--only", "attacks", "saliency", "curvature", "--quiet"]
     assert main([*words, "--out", "out"]) == 0
-    states = {r["name"]: (r["state"], r["reason"]) for r in read_findings("out/findings.json").fronts}
+    states = {r["name"]: (r["state"], r["reason"]) for r in read_findings("out/findings.json").checks}
     for name in ("attacks", "saliency", "curvature"):
         assert states[name][0] == "not applicable"
         assert "no gradients reach the images" in states[name][1]

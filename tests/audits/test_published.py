@@ -27,5 +27,5 @@ def test_the_accuracy_is_the_published_one(folder: Path, function: str, publishe
     words = ["audit", f"python:published:{function}", "--data", "mnist", "--root", str(MNIST), "--device", "cpu"]
     assert main([*words, "--workers", "0", "--only", "clean", "--out", "out", "--quiet"]) == 0
     read = read_findings("out/findings.json")
-    (accuracy,) = [f for f in read.findings if (f.front, f.name, dict(f.where)) == ("clean", "accuracy", {})]
+    (accuracy,) = [f for f in read.findings if (f.check, f.name, dict(f.where)) == ("clean", "accuracy", {})]
     assert (round(accuracy.value or 0.0, 6), accuracy.n) == (published, 10_000)

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
-from holdfast.audits.checking import FRONTS
+from holdfast.audits.checking import CHECKS
 from holdfast.audits.subject import Subject
 from holdfast.cli import main
 from holdfast.reports import read_findings
@@ -25,15 +25,15 @@ from tests.reports.page import Cell, Page
 def test_the_folder_holds_what_was_measured(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", MODEL, *QUICK, "--only", "clean", "groups", "slices", "--out", "out"]) == 0
     files = {p.name for p in Path("out").iterdir()}
-    assert files == {"findings.json", "report.html", "summary.md", "junit.xml", "samples.csv", "fronts"}
+    assert files == {"findings.json", "report.html", "summary.md", "junit.xml", "samples.csv", "checks"}
     predicted, labels = answers()
     right = predicted == labels
     read = read_findings("out/findings.json")
-    (overall,) = [f for f in read.findings if (f.front, f.name, dict(f.where)) == ("clean", "accuracy", {})]
+    (overall,) = [f for f in read.findings if (f.check, f.name, dict(f.where)) == ("clean", "accuracy", {})]
     assert overall.value == pytest.approx(right.double().mean().item())
     assert overall.n == len(right)
-    assert {r["name"]: r["state"] for r in read.fronts} == {
-        name: "measured" if name in ("clean", "groups", "slices") else "skipped" for name in FRONTS
+    assert {r["name"]: r["state"] for r in read.checks} == {
+        name: "measured" if name in ("clean", "groups", "slices") else "skipped" for name in CHECKS
     }
     assert len(read.model["hash"]) == len(read.data["hash"]) == 64
     assert read.model["preprocessing"]["name"] == "stated"
@@ -47,7 +47,7 @@ def test_the_folder_holds_what_was_measured(folder: Path, capsys: pytest.Capture
     marked = [row for row in rows if row["groups"] == "worst"]
     assert sum(row["clean"] == "right" for row in marked) / len(marked) == pytest.approx(worst.value)
     out, err = capsys.readouterr()
-    assert "3 of 8 fronts measured" in out
+    assert "3 of 8 checks measured" in out
     assert "clean: measured" in err
     assert "clean: measured" not in out
 
@@ -105,18 +105,18 @@ def test_every_rendering_has_the_same_digits(folder: Path, capsys: pytest.Captur
         line = f"| {f.name} | {part(f.where)} | {value} | {interval} | {f.n:,} |"
         assert line in summary
         spread = f" ({interval})" if interval else ""
-        assert properties[f.front, f"{f.name}, {part(f.where)}"] == f"{value}{spread}, n {f.n:,}"
+        assert properties[f.check, f"{f.name}, {part(f.where)}"] == f"{value}{spread}, n {f.n:,}"
     full = {cell.value for row in page.every for cell in row}
     for f in numbers:
         value, interval = shown(f)
-        if (f.front, f.name) == ("clean", "accuracy"):
+        if (f.check, f.name) == ("clean", "accuracy"):
             assert [f.name, part(f.where), value, interval, f"{f.n:,}"] in rows, f
         elif f.name != "ece-adaptive":  # the page draws it, as a curve
             assert f.value in full, f
     for name in ("accuracy", "worst-group", "balanced-accuracy"):
         f = next(f for f in numbers if f.name == name)
         value, interval = shown(f)
-        told = [line for line in console if line.startswith(f"{f.front} measured accuracy")]
+        told = [line for line in console if line.startswith(f"{f.check} measured accuracy")]
         assert any(line.endswith(f" {value} {interval} {f.n:,}") for line in told), name
 
 
@@ -132,10 +132,10 @@ def test_a_gate_passes_fails_and_errors(folder: Path, monkeypatch: pytest.Monkey
     def bad(_: Subject) -> tuple[Finding, ...]:
         raise RuntimeError("on purpose")
 
-    monkeypatch.setitem(FRONTS, "slices", bad)
+    monkeypatch.setitem(CHECKS, "slices", bad)
     assert main(["audit", MODEL, *QUICK, "--only", "clean", "slices", "--quiet", "--out", "crash"]) == 3
     read = read_findings("crash/findings.json")
-    states = {r["name"]: (r["state"], r["reason"]) for r in read.fronts}
+    states = {r["name"]: (r["state"], r["reason"]) for r in read.checks}
     assert states["slices"] == ("crashed", "RuntimeError: on purpose")
     assert states["clean"][0] == "measured"
     assert ElementTree.parse("crash/junit.xml").getroot().find(".//error") is not None

@@ -1,4 +1,4 @@
-"""Each front's verdict on a single image."""
+"""Each check's verdict on a single image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What fronts are told on the command line reaches them; what they would refuse is refused before anything runs."""
+"""What checks are told on the command line reaches them; what they would refuse is refused before anything runs."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from holdfast.audits.check_settings import SETTINGS, parse_settings
-from holdfast.audits.checking import FRONTS
+from holdfast.audits.checking import CHECKS
 from holdfast.cli import main
 from holdfast.errors import HoldfastError
 from holdfast.reports.findings import read_findings
 from holdfast.train import fit
 
 
-@pytest.mark.parametrize("front", SETTINGS)
-def test_every_setting_is_one_that_the_front_takes(front: str) -> None:
-    assert set(SETTINGS[front]) <= set(inspect.signature(FRONTS[front]).parameters)
+@pytest.mark.parametrize("check", SETTINGS)
+def test_every_setting_is_one_that_the_check_takes(check: str) -> None:
+    assert set(SETTINGS[check]) <= set(inspect.signature(CHECKS[check]).parameters)
 
 
 @pytest.mark.parametrize(
@@ -26,8 +26,8 @@ def test_every_setting_is_one_that_the_front_takes(front: str) -> None:
         ("attacks.images=0", "attacks.images must be >= 1, got 0"),
         ("attacks.images=many", "attacks.images must be a whole number, got 'many'"),
         ("attacks.imges=3", "unknown setting 'attacks.imges'; did you mean 'attacks.images'"),
-        ("atacks.images=3", "unknown front 'atacks'; did you mean 'attacks'"),
-        ("clean.images=3", "the front clean has no settings"),
+        ("atacks.images=3", "unknown check 'atacks'; did you mean 'attacks'"),
+        ("clean.images=3", "the check clean has no settings"),
         ("attacks.radii=0.1,-1", "attacks.radii must be finite numbers > 0, got [0.1, -1.0]"),
         ("attacks.radii=nan", "attacks.radii must be finite numbers > 0"),
         ("attacks.presets=alps-table-7", "unknown attacks.presets 'alps-table-7'; did you mean"),
@@ -36,7 +36,7 @@ def test_every_setting_is_one_that_the_front_takes(front: str) -> None:
         ("unknown.foreign=svhn", "unknown.foreign must be a mapping such as {NAME: VALUE}, got 'svhn'"),
         ("corruptions.severities=1,9", "unknown corruptions.severities '9'"),
         ("slices.level=2", "slices.level must be in (0, 1), got 2"),
-        ("attacks.images", "'attacks.images' sets nothing; write FRONT.SETTING=VALUE"),
+        ("attacks.images", "'attacks.images' sets nothing; write CHECK.SETTING=VALUE"),
         ("attacks.norm={", "cannot read the value of 'attacks.norm={'"),
     ],
 )
@@ -62,7 +62,7 @@ def test_the_tables_of_alps_with_either_models_gradients(tmp_path: Path, capsys:
         words = ["audit", str(tmp_path / "mine"), *common, *sets, "--set", f"attacks.surrogate={surrogate}"]
         assert main(words) == 0
         file = read_findings(out / "findings.json")
-        assert next(f for f in file.fronts if f["name"] == "attacks")["settings"]["radii"] == [0.05]
+        assert next(f for f in file.checks if f["name"] == "attacks")["settings"]["radii"] == [0.05]
         assert file.model["surrogate"]["spec"] == str(surrogate)
         return {
             f.where["access"]: f.value

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from holdfast.cli import main
-from holdfast.comparisons import make as module
+from holdfast.comparisons import making_data as module
 from holdfast.comparisons.making_data import make
 from holdfast.data import load
 from holdfast.errors import HoldfastError

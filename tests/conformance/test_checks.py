@@ -1,4 +1,4 @@
-"""What every front must do. A new one is found by its registration."""
+"""What every check must do. A new one is found by its registration."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from holdfast.audits.checking import FRONTS, Outcome, measure
+from holdfast.audits.checking import CHECKS, Outcome, measure
 from holdfast.audits.checks.attacks import Budget
 from holdfast.audits.checks.groups import TAKEN
 from holdfast.audits.subject import Subject
@@ -25,7 +25,7 @@ LITTLE: dict[str, dict[str, Any]] = {
     "curvature": {"images": 8},
     "saliency": {"images": 8},
 }
-"""Fewer images and steps where a front can do with them."""
+"""Fewer images and steps where a check can do with them."""
 WITHOUT_INTERVAL = {
     "slices": {"confirmed"},
     "attacks": {"trust", "trusted"},
@@ -69,7 +69,7 @@ def plain(outcome: Outcome) -> str:
 def check_numbers(outcome: Outcome) -> None:
     """Every number has n and an interval around it, or a reason not to."""
     for f in outcome.findings:
-        assert f.front == outcome.front
+        assert f.check == outcome.check
         json.dumps(f.to_json(), allow_nan=False)
         if f.value is None:
             assert f.n == 0
@@ -77,20 +77,20 @@ def check_numbers(outcome: Outcome) -> None:
         assert math.isfinite(f.value)
         assert f.n > 0, f
         if f.low is None or f.high is None:
-            allowed = f.name in WITHOUT_INTERVAL.get(f.front, set()) or "reason" in f.evidence or f.n == 1
+            allowed = f.name in WITHOUT_INTERVAL.get(f.check, set()) or "reason" in f.evidence or f.n == 1
             assert allowed, f
         else:
             assert f.low - 1e-9 <= f.value <= f.high + 1e-9, f
     parts = [(f.name, tuple(f.where.items())) for f in outcome.findings]
     assert len(parts) == len(set(parts))
-    if outcome.findings[0].front == "groups":
+    if outcome.findings[0].check == "groups":
         assert {key for f in outcome.findings for key in f.where} <= {*TAKEN, "group"}, "a column could be called so"
 
 
-@pytest.mark.parametrize("name", FRONTS)
+@pytest.mark.parametrize("name", CHECKS)
 class TestFront:
     def test_it_lives_in_a_file_or_package_of_its_name(self, name: str) -> None:
-        assert FRONTS[name].__module__.split(".")[:3] == ["holdfast", "fronts", name]
+        assert CHECKS[name].__module__.split(".")[:3] == ["holdfast", "checks", name]
 
     def test_numbers_have_n_and_an_interval_or_a_reason(self, name: str) -> None:
         outcome = look(name, make_data(groups=2))

@@ -129,7 +129,7 @@ def test_the_page_takes_the_sections(
     """Every block of the three sections is one that the page can draw."""
     found = detect_evaluate(detector, pictures / "known", pictures / "new", device="cpu", workers=0, resamples=20)
     mapped = describe(pictures / "known", tmp_path / "b", detector=detector, device="cpu")
-    foreign = [replace(f, front="unknown") for f in found]
+    foreign = [replace(f, check="unknown") for f in found]
     monkeypatch.setattr(html, "SECTIONS", (detect_section, unknown_section, describe_section))
     text = html.render([RunFiles("model", findings=(*found, *foreign, *mapped))])
     for anchor in ('id="detect"', 'id="unknown"', 'id="describe"', "data:image/png;base64"):

@@ -18,7 +18,7 @@ def audited(name: str = "net", cls: str = "cat") -> FindingsFile:
         model={"name": name, "hash": "ab" * 32, "warnings": ["look here"]},
         data={"name": "digits", "hash": "cd" * 32},
         run={"command": "holdfast audit net --data digits", "seed": 0, "holdfast": "0.1.0"},
-        fronts=(
+        checks=(
             {"name": "clean", "state": "measured", "reason": "", "seconds": 1.5},
             {"name": "groups", "state": "not applicable", "reason": "no groups", "seconds": 0.0},
             {"name": "attacks", "state": "crashed", "reason": f"RuntimeError: {cls}", "seconds": 0.1},

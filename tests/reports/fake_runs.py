@@ -43,7 +43,7 @@ def png(text: str, colour: tuple[int, int, int]) -> str:
 
 
 def fake_findings(method: str, seed: int, *, classes: Sequence[str] = CLASSES) -> list[Finding]:
-    """What the clean front says of one run: with an empty group, and pictures."""
+    """What the clean check says of one run: with an empty group, and pictures."""
     draw = random.Random(f"{method} {seed}")
     aligned, conflicting = (share + draw.gauss(0, 0.008) for share in SKILL.get(method, (0.96, 0.8)))
     average = (aligned * 150 + conflicting * 450) / 600

@@ -52,8 +52,8 @@ def _changed(file: FindingsFile, number: str, hostile: bool) -> FindingsFile:
     names = cycle(NAMES if hostile else [f"name{i}" for i in range(len(NAMES))])
     known: dict[str, str] = {}
     own = next(names) + number
-    fronts = [*file.fronts, {"name": "other", "state": "crashed", "reason": next(names)}]
-    fronts.append({"name": "another", "state": "skipped", "reason": "".join(NAMES) if hostile else "name"})
+    checks = [*file.checks, {"name": "other", "state": "crashed", "reason": next(names)}]
+    checks.append({"name": "another", "state": "skipped", "reason": "".join(NAMES) if hostile else "name"})
     gate = {**file.gates[0], "name": next(names), "reason": next(names), "passed": False} if file.gates else None
     return replace(
         file,
@@ -61,7 +61,7 @@ def _changed(file: FindingsFile, number: str, hostile: bool) -> FindingsFile:
         model={**_renamed(file.model, known, names), "name": own, "warnings": [next(names), "".join(NAMES)]},
         data={**_renamed(file.data, known, names), "name": next(names)},
         run=_renamed(file.run, known, names),
-        fronts=tuple(fronts),
+        checks=tuple(checks),
         gates=(*file.gates, gate) if gate else (),
     )
 

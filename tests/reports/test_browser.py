@@ -26,7 +26,7 @@ SAMPLE = Path(__file__).parents[2] / "docs" / "sample" / "audit"
 
 @pytest.fixture(scope="module")
 def audited() -> list[RunFiles]:
-    """Two models under every front, as an audit left them, with the curves of their training."""
+    """Two models under every check, as an audit left them, with the curves of their training."""
     return read_runs([SAMPLE])
 
 

@@ -1,4 +1,4 @@
-"""The chapter that says of every front whether it was measured, and of every gate whether it holds."""
+"""The chapter that says of every check whether it was measured, and of every gate whether it holds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.reports.sections.glance import glance
 from holdfast.types import Finding
 
 FOUND = (Finding("clean", "accuracy", 0.75, 400, 0.70, 0.79),)
-FRONTS = (
+CHECKS = (
     {"name": "clean", "state": "measured", "reason": ""},
     {"name": "attacks", "state": "crashed", "reason": "RuntimeError: out of luck"},
     {"name": "groups", "state": "not applicable", "reason": "no groups"},
@@ -27,7 +27,7 @@ def texts(table: Table) -> list[list[str]]:
 
 
 def test_states_reasons_and_gates_are_told(tmp_path: Path) -> None:
-    write_findings(tmp_path / "a" / "findings.json", FOUND, model={}, data={}, fronts=FRONTS, gates=GATES)
+    write_findings(tmp_path / "a" / "findings.json", FOUND, model={}, data={}, checks=CHECKS, gates=GATES)
     run = RunFiles.read(tmp_path / "a")
     section = glance([run])
     assert section is not None
@@ -41,18 +41,18 @@ def test_states_reasons_and_gates_are_told(tmp_path: Path) -> None:
         ["groups", "not applicable", "no groups", "", "", ""],
     ]
     assert texts(gates)[0][:2] == ["clean >= 0.8", "FAILED"]
-    assert section.lead.startswith("1 of 3 fronts measured; crashed: attacks; 1 of 1 gates failed.")
+    assert section.lead.startswith("1 of 3 checks measured; crashed: attacks; 1 of 1 gates failed.")
     assert "out of luck" in render([run])
 
 
 def test_of_two_models_each_is_named() -> None:
-    first = RunFiles("first", findings=FOUND, fronts=FRONTS)
+    first = RunFiles("first", findings=FOUND, checks=CHECKS)
     section = glance([first, replace(first, name="second")])
     assert section is not None
     assert "first: 1 of 3" in section.lead
     assert "second: 1 of 3" in section.lead
     (table,) = [block for block in section.blocks if isinstance(block, Table)]
-    assert [column.title for column in table.columns] == ["front", "measure", "first", "second"]
+    assert [column.title for column in table.columns] == ["check", "measure", "first", "second"]
     assert texts(table) == [
         ["clean", "accuracy", "75.0 % (70.0 to 79.0 %)", "75.0 % (70.0 to 79.0 %)"],
         ["attacks", "state", "crashed: RuntimeError: out of luck", "crashed: RuntimeError: out of luck"],
@@ -62,8 +62,8 @@ def test_of_two_models_each_is_named() -> None:
 
 def test_a_long_reason_wraps_and_does_not_push_numbers_out_of_sight() -> None:
     reason = "no layer keeps the plane of a picture; name one with layer"
-    fronts = (*FRONTS[:2], {"name": "groups", "state": "not applicable", "reason": reason})
-    first = RunFiles("first", findings=FOUND, fronts=fronts)
+    checks = (*CHECKS[:2], {"name": "groups", "state": "not applicable", "reason": reason})
+    first = RunFiles("first", findings=FOUND, checks=checks)
     page = render([first, replace(first, name="second")])
     assert f'<td class="number words">not applicable: {reason}' in page
     assert '<td class="number" data-value="0.75">75.0 % (70.0 to 79.0 %)' in page

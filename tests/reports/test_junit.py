@@ -1,4 +1,4 @@
-"""JUnit XML: gates and fronts as test cases, in the words of the findings."""
+"""JUnit XML: gates and checks as test cases, in the words of the findings."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_failed_gate_is_a_failed_case_and_one_that_holds_is_not() -> None:
     assert list(case(text, "clean >= 0.7")) == []
 
 
-def test_a_crashed_front_is_an_error_and_others_are_skipped_with_their_reason() -> None:
+def test_a_crashed_check_is_an_error_and_others_are_skipped_with_their_reason() -> None:
     text = junit([audited()])
     error, skipped = case(text, "attacks").find("error"), case(text, "groups").find("skipped")
     assert error is not None

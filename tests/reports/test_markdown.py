@@ -15,7 +15,7 @@ def test_states_numbers_gates_and_the_command_are_there() -> None:
     text = markdown([audited()])
     lines = text.splitlines()
     assert lines[0] == "## net on digits"
-    assert "1 of 4 fronts measured; crashed: attacks; 1 of 2 gates failed" in lines
+    assert "1 of 4 checks measured; crashed: attacks; 1 of 2 gates failed" in lines
     assert "| clean | measured | accuracy | 71.2 % | 66.0 to 75.0 % | 1,642 |" in lines
     assert "| groups | not applicable | no groups |  |  |  |" in lines
     assert "| attacks | crashed | RuntimeError: cat |  |  |  |" in lines
@@ -31,7 +31,7 @@ def test_several_models_have_a_chapter_each() -> None:
     assert "| clean | accuracy | 71.2 % (66.0 to 75.0 %) | 71.2 % (66.0 to 75.0 %) |" in text
 
 
-def test_long_fronts_say_what_is_left_out() -> None:
+def test_long_checks_say_what_is_left_out() -> None:
     from dataclasses import replace
 
     many = [Finding("clean", "accuracy", i / 1000, 1, where={"class": str(i)}) for i in range(MOST_ROWS + 7)]

@@ -17,7 +17,7 @@ from tests.reports.audits import audited
 def write(path: Path, **changes: Any) -> Path:
     file = audited()
     write_findings(
-        path, file.findings, model=file.model, data=file.data, run=file.run, fronts=file.fronts, gates=file.gates
+        path, file.findings, model=file.model, data=file.data, run=file.run, checks=file.checks, gates=file.gates
     )
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
     return path
@@ -31,7 +31,7 @@ def test_a_file_from_before_audits_is_read(tmp_path: Path) -> None:
     content = {"format": "holdfast-findings", "version": 1, "model": {}, "data": {}, "findings": []}
     (tmp_path / "findings.json").write_text(json.dumps(content))
     read = read_findings(tmp_path / "findings.json")
-    assert (read.run, read.fronts, read.gates) == ({}, (), ())
+    assert (read.run, read.checks, read.gates) == ({}, (), ())
     assert gates(read) is None
     assert overview(read).rows == ()
 
@@ -42,14 +42,14 @@ def test_keys_of_a_later_holdfast_are_left_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("run", 3), ("fronts", {}), ("fronts", [{"name": "clean"}]), ("gates", [{"passed": True}]), ("gates", [1])],
+    [("run", 3), ("checks", {}), ("checks", [{"name": "clean"}]), ("gates", [{"passed": True}]), ("gates", [1])],
 )
 def test_damaged_parts_are_refused(tmp_path: Path, key: str, value: object) -> None:
     with pytest.raises(HoldfastError, match="is damaged"):
         read_findings(write(tmp_path / "findings.json", **{key: value}))
 
 
-def test_every_front_has_a_row_with_its_numbers_or_its_reason() -> None:
+def test_every_check_has_a_row_with_its_numbers_or_its_reason() -> None:
     rows = [[cell.text for cell in row] for row in overview(audited()).rows]
     assert rows == [
         ["clean", "measured", "accuracy", "71.2 %", "66.0 to 75.0 %", "1,642"],
@@ -67,6 +67,6 @@ def test_gates_are_listed_with_what_was_judged() -> None:
         ["clean >= 0.7", "holds", "0.7120", "0.6600 to 0.7500", "1,642", ""],
         ["clean >= 0.9", "FAILED", "0.7120", "", "1,642", "value 0.7120 is under 0.9"],
     ]
-    assert verdict(audited()) == "1 of 4 fronts measured; crashed: attacks; 1 of 2 gates failed"
+    assert verdict(audited()) == "1 of 4 checks measured; crashed: attacks; 1 of 2 gates failed"
     assert states([], [{"passed": True}]).endswith("; the gate holds")
     assert states([], [{"passed": True}] * 2).endswith("; all 2 gates hold")

@@ -98,7 +98,7 @@ def test_redact_paths_leaves_no_folder(tmp_path: Path) -> None:
     content["run"]["command"] = "holdfast audit /home/ann/runs/lff --data ~/private/photos"
     content["model"]["spec"] = "/home/ann/runs/lff"
     content["model"]["notes"] = ["read from C:\\Users\\ann\\model.pth"]
-    content["fronts"][0] = {"name": "clean", "state": "crashed", "reason": "OSError: cannot read '/data/ann/x.png'"}
+    content["checks"][0] = {"name": "clean", "state": "crashed", "reason": "OSError: cannot read '/data/ann/x.png'"}
     for found in content["findings"]:
         for picture in found["evidence"].get("pictures", []):
             picture["source"] = "ann/cat.png"
@@ -118,7 +118,7 @@ def test_redact_paths_leaves_no_folder(tmp_path: Path) -> None:
 def test_findings_show_themselves_in_a_notebook(browser: Any) -> None:
     file = read_findings(SAMPLE / "lff" / "findings.json")
     html = file._repr_html_()
-    clean = next(f.value for f in file.findings if (f.front, f.name, f.where) == ("clean", "accuracy", {}))
+    clean = next(f.value for f in file.findings if (f.check, f.name, f.where) == ("clean", "accuracy", {}))
     page = browser.new_page()
     problems: list[str] = []
     page.on("console", lambda message: problems.append(message.text))

@@ -122,7 +122,7 @@ def test_every_finding_is_in_junit(files: list[FindingsFile]) -> None:
         found = Counter((p.attrib["name"], p.attrib["value"]) for p in made.iter("property"))
         told = Counter()
         for f in numbers(file):
-            if f.front != "against":
+            if f.check != "against":
                 name, where, value, span, n = expected(f)
                 told[f"{name}, {where}", f"{value} ({span}), n {n}" if span else f"{value}, n {n}"] += 1
         assert found == told
@@ -140,11 +140,11 @@ def test_every_finding_is_in_the_page(files: list[FindingsFile], pages: dict[str
         listed = [table for table in pages[name].all_tables if [c.text for c in table[0]] == LISTED]
         rows = Counter(row for table in listed for row in texts(table[1:]))
         apart = {"against", "curvature"}
-        told = [f for f in numbers(file) if f.front not in apart and f.name not in ("trust", "trusted")]
+        told = [f for f in numbers(file) if f.check not in apart and f.name not in ("trust", "trusted")]
         assert len(told) > 200
         assert not Counter(map(expected, told)) - rows
         (curvature,) = texts(pages[name].tables["Curvature by method"][1:])
-        values = {f.name: expected(f)[2] for f in numbers(file) if f.front == "curvature"}
+        values = {f.name: expected(f)[2] for f in numbers(file) if f.check == "curvature"}
         assert curvature[1:4] == (values["lambda-1"], values["lambda-5"], values["lambda-1/lambda-5"])
 
 
@@ -159,7 +159,7 @@ def test_the_tables_on_top_are_the_same_everywhere(files: list[FindingsFile], pa
             shown = in_terminal(rich_table(table))
             assert all(row in shown or tuple(filter(None, row)) in shown for row in rows)
     together = [tuple(cell.text for cell in row) for row in side_by_side(files, MODELS).rows]
-    assert texts(pages["both"].tables["Every front"][1:]) == together
+    assert texts(pages["both"].tables["Every check"][1:]) == together
     assert together in [made[1:] for made in in_markdown(markdown(files))]
     for caption in ("What drops: lff", "Paired differences: lff − erm"):
         rows = texts(pages["both"].tables[caption][1:])

@@ -1,4 +1,4 @@
-"""The top of an audit's report: what drops, by how much, on which front, against what was demanded."""
+"""The top of an audit's report: what drops, by how much, on which check, against what was demanded."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ FOUND = (
 def gate(measure: str, threshold: float, value: float, passed: bool) -> dict[str, Any]:
     name = f"{measure} >= {threshold}"
     return {
-        "name": name, "kind": "fail-under", "measure": measure, "front": "", "threshold": threshold,
+        "name": name, "kind": "fail-under", "measure": measure, "check": "", "threshold": threshold,
         "value": value, "low": value - 0.1, "high": value + 0.1, "n": 100, "passed": passed,
     }  # fmt: skip
 
 
 GATES = (gate("worst-group", 0.7, 0.3, False), gate("clean", 0.8, 0.9, True), gate("attacks@2/255", 0.4, 0.5, True))
-FRONTS = ({"name": "clean", "state": "measured", "reason": ""},)
+CHECKS = ({"name": "clean", "state": "measured", "reason": ""},)
 
 
-def test_each_front_is_one_share_and_its_drop_is_told() -> None:
+def test_each_check_is_one_share_and_its_drop_is_told() -> None:
     found = {s.name: s for s in stands(FOUND)}
     drops = {name: None if s.drop is None else round(s.drop, 9) for name, s in found.items()}
     assert drops == {
@@ -135,7 +135,7 @@ def test_what_else_is_demanded_has_a_row_and_thresholds_are_marked() -> None:
     assert {name: s.passed for name, s in found.items() if s.demanded is not None} == {
         "clean": True, "worst-group": False, "attacks@2/255": True,
     }  # fmt: skip
-    section = glance([RunFiles("new", findings=FOUND, fronts=FRONTS, gates=GATES)])
+    section = glance([RunFiles("new", findings=FOUND, checks=CHECKS, gates=GATES)])
     assert section is not None
     side = section.blocks[0]
     assert isinstance(side, Side)
@@ -148,7 +148,7 @@ def test_what_else_is_demanded_has_a_row_and_thresholds_are_marked() -> None:
     assert [c.text for c in row] == ["in the worst group", "30.0", "60.0", "70.0 FAILED"]
 
 
-def test_a_model_without_other_fronts_has_no_such_sentence() -> None:
+def test_a_model_without_other_checks_has_no_such_sentence() -> None:
     assert sentence(stands(FOUND[:2])) == ""
     assert sentence(stands(())) == ""
 
@@ -191,8 +191,8 @@ def test_paired_differences_are_the_findings() -> None:
     ]  # fmt: skip
 
 
-def test_parts_of_a_front_are_compared_on_demand() -> None:
-    """What stands for a front is at the top; every group and corruption is below, and none in both."""
+def test_parts_of_a_check_are_compared_on_demand() -> None:
+    """What stands for a check is at the top; every group and corruption is below, and none in both."""
     standing: list[dict[str, str]] = [
         {"bias": "conflicting"}, {"column": "site", "bias": "aligned"},
         {"worst group of": "new", "class": "cat", "group": "red"},
@@ -222,7 +222,7 @@ def test_parts_of_a_front_are_compared_on_demand() -> None:
             "foreign images, AUROC of msp, noise",
         ],
     }
-    section = glance([RunFiles("new", findings=(*FOUND, *found), fronts=FRONTS)])
+    section = glance([RunFiles("new", findings=(*FOUND, *found), checks=CHECKS)])
     assert section is not None
     (more,) = [block for block in section.blocks if isinstance(block, Details)]
     (table,) = more.blocks
@@ -231,8 +231,8 @@ def test_parts_of_a_front_are_compared_on_demand() -> None:
 
 
 def test_the_page_begins_with_it() -> None:
-    new = RunFiles("new", findings=FOUND, fronts=FRONTS, gates=GATES)
-    old = RunFiles("old", findings=FOUND[:-2], fronts=FRONTS)
+    new = RunFiles("new", findings=FOUND, checks=CHECKS, gates=GATES)
+    old = RunFiles("old", findings=FOUND[:-2], checks=CHECKS)
     (alone,) = Page(render([new])).text("h1")
     assert alone.replace("\u00a0", " ").startswith("new: 90.0 % right; drops 83.0 points under attack (8/255)")
     page = Page(render([new, old]))
@@ -242,9 +242,9 @@ def test_the_page_begins_with_it() -> None:
 
 
 def test_an_audit_without_accuracy_says_what_was_measured() -> None:
-    fronts = ({"name": "attacks", "state": "measured"}, {"name": "clean", "state": "skipped"})
-    run = RunFiles("net", findings=tuple(f for f in FOUND if f.front == "attacks"), fronts=fronts)
-    assert Page(render([run])).text("h1") == ["net: 1 of 2 fronts measured"]
+    checks = ({"name": "attacks", "state": "measured"}, {"name": "clean", "state": "skipped"})
+    run = RunFiles("net", findings=tuple(f for f in FOUND if f.check == "attacks"), checks=checks)
+    assert Page(render([run])).text("h1") == ["net: 1 of 2 checks measured"]
     page = Page(render([run, replace(run, name="other")]))
     assert page.text("h1") == ["2 models; no accuracy was measured"]
     assert page.text("b") == ["net", "other"]

@@ -72,7 +72,7 @@ def test_a_number_that_is_not_finite_is_not_averaged() -> None:
     assert spread.values == (0.25, 0.75)
 
 
-def test_one_run_never_counts_twice_and_other_fronts_are_not_mixed_in(make_run: Make) -> None:
+def test_one_run_never_counts_twice_and_other_checks_are_not_mixed_in(make_run: Make) -> None:
     attacked = Finding("attacks", "accuracy", 0.01, 600)
     run = make_run("a", findings=[attacked, finding(0.7, 600), finding(0.1, 600)])
     (arm,) = arms([run])

@@ -1,4 +1,4 @@
-"""A time budget: how many images the costly fronts may look at, so that an audit ends in about that time."""
+"""A time budget: how many images the costly checks may look at, so that an audit ends in about that time."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from holdfast.errors import require
 
 UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600}
 LEAST: Final = 16
-"""Images under which a front's intervals would say nothing."""
+"""Images under which a check's intervals would say nothing."""
 WEIGHTS: Final[Mapping[str, float]] = {
     "corruptions": 0.25, "attacks": 0.5, "unknown": 0.1, "curvature": 0.15, "saliency": 0.1,
 }  # fmt: skip
-"""How the time that is left is shared among the costly fronts that are still to come."""
+"""How the time that is left is shared among the costly checks that are still to come."""
 STRENGTHS_OF_EIGHT: Final = 16
 HOPELESS: Final = 2
 """Attacks let go of images that fell; the passes below count them to the end."""
@@ -52,9 +52,9 @@ def parse_budget(text: str) -> float:
     return seconds
 
 
-def passes(front: str, device: str) -> float:
-    """About how many forward passes a front makes for every image it looks at."""
-    if front == "attacks":
+def passes(check: str, device: str) -> float:
+    """About how many forward passes a check makes for every image it looks at."""
+    if check == "attacks":
         plan = BUDGETS[device]
         steps = BACKWARD * (1 + 10 + 2 * plan.apgd_steps + 11) + plan.queries + 1
         return 4 * steps + BACKWARD * (plan.long_steps + 40)
@@ -63,18 +63,18 @@ def passes(front: str, device: str) -> float:
         "unknown": 2.0,
         "curvature": 3.0 * BACKWARD * 40,
         "saliency": 4.0 * BACKWARD,
-    }[front]
+    }[check]
 
 
-def usual(front: str, device: str) -> int | None:
-    """Images a front looks at when nobody is in a hurry; None is all."""
+def usual(check: str, device: str) -> int | None:
+    """Images a check looks at when nobody is in a hurry; None is all."""
     return {
         "unknown": None,
         "attacks": BUDGETS[device].images,
         "corruptions": CORRUPTED[device],
         "curvature": CURVED[device],
         "saliency": SEEN,
-    }[front]
+    }[check]
 
 
 class Clock:
@@ -89,14 +89,14 @@ class Clock:
     def left(self) -> float:
         return self.seconds - (self.now() - self.started)
 
-    def share(self, front: str, still: Sequence[str]) -> float:
-        """Seconds a costly front may take. still: fronts to come, this one among them."""
+    def share(self, check: str, still: Sequence[str]) -> float:
+        """Seconds a costly check may take. still: checks to come, this one among them."""
         weights = sum(WEIGHTS[name] for name in still if name in WEIGHTS)
-        return max(0.0, self.left) * WEIGHTS[front] / weights
+        return max(0.0, self.left) * WEIGHTS[check] / weights
 
-    def hopeless(self, front: str, share: float) -> str:
+    def hopeless(self, check: str, share: float) -> str:
         """Why not even the least number of images can be looked at; empty where they can, or where it is near."""
-        least = LEAST * self.forward * passes(front, self.device)
+        least = LEAST * self.forward * passes(check, self.device)
         if least <= HOPELESS * share:
             return ""
         return f"{LEAST} images would take about {least:.0f} s, and its share of the budget is {share:.0f} s"
@@ -104,7 +104,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class Fitted(Generic[T]):
-    """What a front came to in its share of the time. trials: (images, seconds) of those that chose the number."""
+    """What a check came to in its share of the time. trials: (images, seconds) of those that chose the number."""
 
     outcome: T
     images: int

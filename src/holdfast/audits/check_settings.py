@@ -1,4 +1,4 @@
-"""What fronts may be told on the command line: ``--set attacks.images=10000``."""
+"""What checks may be told on the command line: ``--set attacks.images=10000``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, get_origin
 import yaml
 
 from holdfast.attacks import PRESETS
-from holdfast.audits.checking import FRONTS
+from holdfast.audits.checking import CHECKS
 from holdfast.audits.checks.ood import SCORES
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.settings.loader import convert
@@ -36,13 +36,13 @@ SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
     "curvature": {"images": int, "ggn": bool},
     "saliency": {"images": int},
 }
-"""What each front takes, as its function is called with it; ``surrogate`` names a model as MODEL does."""
+"""What each check takes, as its function is called with it; ``surrogate`` names a model as MODEL does."""
 
 CHOICES: Final[Mapping[str, Collection[Any]]] = {"presets": PRESETS, "scores": SCORES, "severities": range(1, 6)}
 
 
 def parse_settings(texts: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Settings by front, only those that were given.
+    """Settings by check, only those that were given.
 
     >>> parse_settings(["attacks.radii=0.01,0.02", "attacks.norm=l2", "curvature.ggn=true"])
     {'attacks': {'radii': (0.01, 0.02), 'norm': 'l2'}, 'curvature': {'ggn': True}}
@@ -50,15 +50,15 @@ def parse_settings(texts: Iterable[str]) -> dict[str, dict[str, Any]]:
     given: dict[str, dict[str, Any]] = {}
     for text in texts:
         key, equals, value = (part.strip() for part in text.partition("="))
-        front, dot, name = key.partition(".")
-        require(bool(equals and dot and name and value), f"{text!r} sets nothing; write FRONT.SETTING=VALUE")
-        if front not in FRONTS:
-            raise unknown("front", front, FRONTS)
-        known = SETTINGS.get(front, {})
-        require(bool(known), f"the front {front} has no settings; leave {text!r} out")
+        check, dot, name = key.partition(".")
+        require(bool(equals and dot and name and value), f"{text!r} sets nothing; write CHECK.SETTING=VALUE")
+        if check not in CHECKS:
+            raise unknown("check", check, CHECKS)
+        known = SETTINGS.get(check, {})
+        require(bool(known), f"the check {check} has no settings; leave {text!r} out")
         if name not in known:
-            raise unknown("setting", key, [f"{front}.{other}" for other in known])
-        own = given.setdefault(front, {})
+            raise unknown("setting", key, [f"{check}.{other}" for other in known])
+        own = given.setdefault(check, {})
         require(name not in own, f"{key} is set twice; give it once")
         own[name] = convert(_read(value, known[name], text), known[name], key)
         _check(key, name, own[name])
@@ -66,7 +66,7 @@ def parse_settings(texts: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 
 def _check(key: str, name: str, value: Any) -> None:
-    """What the front itself would refuse, but only after others have run."""
+    """What the check itself would refuse, but only after others have run."""
     if name == "images":
         require(value >= 1, f"{key} must be >= 1, got {value}")
     if name in ("radii", "strengths"):
@@ -84,4 +84,4 @@ def _read(value: str, kind: Any, text: str) -> Any:
     try:
         return yaml.safe_load(f"[{value.removeprefix('[').removesuffix(']')}]" if several else value)
     except yaml.YAMLError:
-        raise HoldfastError(f"cannot read the value of {text!r}; write FRONT.SETTING=VALUE,VALUE") from None
+        raise HoldfastError(f"cannot read the value of {text!r}; write CHECK.SETTING=VALUE,VALUE") from None

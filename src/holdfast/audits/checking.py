@@ -1,4 +1,4 @@
-"""Every front in turn, each in a state of its own: one that fails does not take the others along."""
+"""Every check in turn, each in a state of its own: one that fails does not take the others along."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from holdfast.types import Finding
 
 State = Literal["measured", "not applicable", "crashed", "skipped"]
 
-FRONTS: Final[Mapping[str, Callable[..., tuple[Finding, ...]]]] = {
+CHECKS: Final[Mapping[str, Callable[..., tuple[Finding, ...]]]] = {
     "clean": clean,
     "groups": groups,
     "slices": slices,
@@ -48,13 +48,13 @@ FRONTS: Final[Mapping[str, Callable[..., tuple[Finding, ...]]]] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one front.
+    """What became of one check.
 
     reason: why it was not measured; empty where it was. settings: what it was told beyond its defaults. seconds: how
     long it took. notes: what happened on the way. findings: empty where it crashed or was skipped.
     """
 
-    front: str
+    check: str
     state: State
     findings: tuple[Finding, ...] = ()
     reason: str = ""
@@ -65,7 +65,7 @@ class Outcome:
     def record(self) -> dict[str, Any]:
         """Plain values for findings.json, which holds the findings themselves elsewhere."""
         return {
-            "name": self.front,
+            "name": self.check,
             "state": self.state,
             "reason": self.reason,
             "settings": dict(self.settings),
@@ -75,15 +75,15 @@ class Outcome:
 
 
 def check_names(names: Sequence[str]) -> list[str]:
-    """The names of fronts in the order they are measured, each once; an unknown one is refused."""
+    """The names of checks in the order they are measured, each once; an unknown one is refused."""
     for name in names:
-        if name not in FRONTS:
-            raise unknown("front", name, FRONTS)
-    return [name for name in FRONTS if name in names]
+        if name not in CHECKS:
+            raise unknown("check", name, CHECKS)
+    return [name for name in CHECKS if name in names]
 
 
 def measure(name: str, subject: Subject, settings: Mapping[str, Any] | None = None) -> Outcome:
-    """One front on a subject, in whatever state it ends; only an interrupt comes through.
+    """One check on a subject, in whatever state it ends; only an interrupt comes through.
 
     Where memory runs out the batch is halved until it is 1; what was computed before is kept.
     """
@@ -96,7 +96,7 @@ def measure(name: str, subject: Subject, settings: Mapping[str, Any] | None = No
 
     while True:
         try:
-            found = tuple(finite(f) for f in FRONTS[name](subject, **told))
+            found = tuple(finite(f) for f in CHECKS[name](subject, **told))
         except torch.OutOfMemoryError as error:
             if subject.batch_size == 1:
                 return ended("crashed", f"out of memory with a single image a batch: {_first_line(error)}")
@@ -104,7 +104,7 @@ def measure(name: str, subject: Subject, settings: Mapping[str, Any] | None = No
             notes.append(f"out of memory: batches of {subject.batch_size} instead of {2 * subject.batch_size}")
         except HoldfastError as error:
             return ended("crashed", str(error))
-        except Exception as error:  # a front must not take the others along, whatever the model's code raises
+        except Exception as error:  # a check must not take the others along, whatever the model's code raises
             return ended("crashed", f"{type(error).__name__}: {_first_line(error)}")
         else:
             reason = why_empty(found)
@@ -115,7 +115,7 @@ def ready(subject: Subject) -> tuple[Subject, tuple[str, ...]]:
     """The subject with its logits computed, in batches that memory holds, and what to say of it.
 
     A model that does not fit the data, or answers with NaN, is bad input, found here once, and not a crash of every
-    front.
+    check.
     """
     notes: list[str] = []
     while True:
@@ -181,11 +181,11 @@ def audit(
     data_seed: int = 0,
     output: str | None = None,
 ) -> tuple[Finding, ...]:
-    """Measure a model on every front, or on those named in ``only``.
+    """Measure a model on every check, or on those named in ``only``.
 
     model: any module from images in [0, 1] to one row an image, in the order of the data's classes; it is given back as
     it was, on the audit's device. What it returns may be a tensor, have ``.logits``, or hold a single tensor. output:
-    "logits", "probabilities", "log-probabilities" or "sigmoid"; decided on all test images by default. A front that
+    "logits", "probabilities", "log-probabilities" or "sigmoid"; decided on all test images by default. A check that
     crashes leaves a warning and a finding of its name without a value; the others go on. data: as of ``holdfast.fit``;
     a set in memory needs a test split. data_seed: give the one the model was trained with, or it is measured on images
     it was trained on.
@@ -195,7 +195,7 @@ def audit(
         data_seed == 0 or not isinstance(data, Dataset),
         f"data_seed {data_seed}: not for a set in memory, which is taken as it is; give it to holdfast.data.load",
     )
-    chosen = check_names(list(FRONTS) if only is None else only)
+    chosen = check_names(list(CHECKS) if only is None else only)
     where = resolve_device(device)
     if isinstance(data, Dataset):
         dataset = admitted(data, training=False)
@@ -216,7 +216,7 @@ def audit(
     for name in chosen:
         outcome = measure(name, subject)
         if outcome.state == "crashed":
-            warnings.warn(f"front {name} crashed: {outcome.reason}", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"check {name} crashed: {outcome.reason}", RuntimeWarning, stacklevel=2)
             found.append(Finding(name, "crashed", None, 0, evidence={"reason": outcome.reason}))
         found += outcome.findings
     return tuple(found)

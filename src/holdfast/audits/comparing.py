@@ -39,8 +39,8 @@ class Side:
     def correct(self) -> Tensor:
         return self.model.subject.predictions.correct
 
-    def measured(self, front: str) -> bool:
-        return any(f.front == front and f.value is not None for f in self.findings)
+    def measured(self, check: str) -> bool:
+        return any(f.check == check and f.value is not None for f in self.findings)
 
     def groups(self) -> Iterator[tuple[dict[str, str], Tensor]]:
         """Sides and groups of the test samples, and (N,) who belongs to them."""
@@ -50,12 +50,12 @@ class Side:
     def worst(self) -> Iterator[tuple[dict[str, str], Tensor]]:
         """The worst cell of class and group in each column, and its positions."""
         for f in self.findings:
-            if (f.front, f.name) == ("groups", "worst-group") and f.value is not None:
+            if (f.check, f.name) == ("groups", "worst-group") and f.value is not None:
                 positions = torch.tensor([p for p, _ in decode(f.evidence["verdicts"])], dtype=torch.int64)
                 yield {**f.where, **{str(k): str(v) for k, v in f.evidence["cell"].items()}}, positions
 
     def answers(self) -> dict[Where, Tensor]:
-        """(N,) share of right answers on every test image, by the part of a front; NaN for images it did not see."""
+        """(N,) share of right answers on every test image, by the part of a check; NaN for images it did not see."""
         size = len(self.model.subject.split)
         single = {
             tuple(f.where.items()): unpack(f.evidence[ANSWERS], size) for f in self.findings if ANSWERS in f.evidence
@@ -70,11 +70,11 @@ class Side:
 
     def withstood(self, size: int) -> dict[Where, Tensor]:
         """(N,) which images no attack within a radius brings down: an image lost at one is lost at all larger ones."""
-        trusted = [f for f in self.findings if (f.front, f.name) == ("attacks", "trusted")]
+        trusted = [f for f in self.findings if (f.check, f.name) == ("attacks", "trusted")]
         radii = {
             f.where["radius"]: float(f.evidence["radius"])
             for f in self.findings
-            if f.front == "attacks" and f.where.items() >= STRONGEST.items()
+            if f.check == "attacks" and f.where.items() >= STRONGEST.items()
         }
         made = {}
         for f in trusted:
@@ -92,7 +92,7 @@ def against(model: Model, other: Model, mine: Sequence[Finding], theirs: Sequenc
     """How far a model leads another on the same samples, by paired intervals and McNemar's test.
 
     On all of them, in every group, in the worst group of either, under every corruption and attack, and in every score
-    of foreign images (there by DeLong's test): wherever both were measured. ``where`` says which, as in the front's
+    of foreign images (there by DeLong's test): wherever both were measured. ``where`` says which, as in the check's
     own findings.
     """
     us, them = Side(model, mine), Side(other, theirs)
@@ -165,7 +165,7 @@ def judge_all(
     outcomes: Sequence[Outcome],
 ) -> list[dict[str, Any]]:
     """Every gate as plain values; one on a drop is judged against each of the other models."""
-    states: dict[str, tuple[str, str]] = {o.front: (o.state, o.reason) for o in outcomes}
+    states: dict[str, tuple[str, str]] = {o.check: (o.state, o.reason) for o in outcomes}
     judged = []
     for gate in gates:
         if gate.kind == "fail-under":

@@ -22,7 +22,7 @@ EXACT: Final = 1e-12
 class Measured:
     """The finding behind a name. error: it counts failures, and the gate looks at 1 minus it."""
 
-    front: str
+    check: str
     name: str
     where: Mapping[str, str] = field(default_factory=dict)
     error: bool = False
@@ -32,7 +32,7 @@ class Measured:
         return {
             f.where.get("column", ""): f
             for f in findings
-            if (f.front, f.name) == (self.front, self.name)
+            if (f.check, f.name) == (self.check, self.name)
             and {k: v for k, v in f.where.items() if k != "column"} == dict(self.where)
             and f.value is not None
         }
@@ -117,7 +117,7 @@ def judge(
 ) -> dict[str, Any]:
     """Whether a gate holds, as plain values for findings.json.
 
-    states: (state, reason) of each front. base, against: findings and name of the other model, for a drop. fail_on
+    states: (state, reason) of each check. base, against: findings and name of the other model, for a drop. fail_on
     "low" takes the end of the interval that speaks against the model instead of the value. What was not measured, or
     cannot be believed, fails.
     """
@@ -127,7 +127,7 @@ def judge(
         "name": words,
         "kind": gate.kind,
         "measure": gate.name,
-        "front": measured.front,
+        "check": measured.check,
         "threshold": gate.threshold,
         "fail_on": fail_on,
         **({"against": against} if against else {}),
@@ -178,7 +178,7 @@ def _paired(measured: Measured, ours: Finding, findings: Sequence[Finding], agai
         return None
     where = {"against": against, **ours.where}
     for f in findings:
-        if (f.front, f.name, f.where) == ("against", "lead", where) and f.value is not None:
+        if (f.check, f.name, f.where) == ("against", "lead", where) and f.value is not None:
             return Number(-f.value, None if f.high is None else -f.high, None if f.low is None else -f.low, f.n)
     return None
 
@@ -187,13 +187,13 @@ def _unusable(
     measured: Measured, found: Mapping[str, Finding], states: Mapping[str, tuple[str, str]], name: str
 ) -> str:
     """Why a gate cannot hold whatever the number; empty where it can."""
-    state, why = states.get(measured.front, ("skipped", "it was not asked for"))
+    state, why = states.get(measured.check, ("skipped", "it was not asked for"))
     if state != "measured":
-        return f"front {measured.front} was not measured: {state}" + (f" ({why})" if why else "")
+        return f"check {measured.check} was not measured: {state}" + (f" ({why})" if why else "")
     if not found:
-        return f"front {measured.front} has no number for {name} on this data"
+        return f"check {measured.check} has no number for {name} on this data"
     if any(f.evidence.get("trusted") is False for f in found.values()):
-        return f"the trust checks of front {measured.front} failed; its numbers may flatter the model"
+        return f"the trust checks of check {measured.check} failed; its numbers may flatter the model"
     return ""
 
 

@@ -28,7 +28,7 @@ OWN = "group"
 Words = Mapping[str | int, str]
 """The word of a column by the key of a sample; "" is unknown."""
 FEW = 10
-"""A column of more numbers than these is a quantity to the front slices, and no kind."""
+"""A column of more numbers than these is a quantity to the check slices, and no kind."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Columns:
     train: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def settings(self) -> dict[str, dict[str, Any]]:
-        """What to tell the fronts that look at columns."""
+        """What to tell the checks that look at columns."""
         if not self.test:
             return {}
         names = {

@@ -1,4 +1,4 @@
-"""Every front of a model in turn, within its time; those measured before are taken as they are."""
+"""Every check of a model in turn, within its time; those measured before are taken as they are."""
 
 from __future__ import annotations
 
@@ -11,47 +11,47 @@ import torch
 
 import holdfast
 from holdfast.audits.budget import LEAST, MORE, WEIGHTS, Clock, fit_images, usual
-from holdfast.audits.checking import FRONTS, Outcome, measure
+from holdfast.audits.checking import CHECKS, Outcome, measure
 from holdfast.audits.checks.attacks import BUDGETS, train_surrogate
 from holdfast.audits.opening import Model
-from holdfast.audits.partial_results import Redaction, key_of, read_front, without_pictures, write_front
+from holdfast.audits.partial_results import Redaction, key_of, read_check, without_pictures, write_check
 from holdfast.audits.request import Note, Plan
 from holdfast.audits.subject import Subject
 from holdfast.types import Finding
 
 SURROGATE_LEAST: Final = 10.0
-"""Seconds under which a front does not even try how long another model would train."""
+"""Seconds under which a check does not even try how long another model would train."""
 SURROGATE_SHARE: Final = 1 / 3
 
 
 def measure_all(
     model: Model,
     folder: Path,
-    fronts: list[str],
+    checks: list[str],
     plan: Plan,
     seconds: float | None,
     redaction: Redaction | None,
     note: Note,
 ) -> list[Outcome]:
-    """Each front in turn; what is in the folder already, under the same key, is not measured again."""
+    """Each check in turn; what is in the folder already, under the same key, is not measured again."""
     clock = None if seconds is None else Clock(seconds, model.subject.device.type)
     if clock is not None:
         clock.forward = _forward_seconds(model.subject)
     outcomes = []
-    for name in FRONTS:
-        if name not in fronts:
+    for name in CHECKS:
+        if name not in checks:
             outcomes.append(Outcome(name, "skipped", reason="it was not asked for"))
             continue
         key = key_of(_key(model, name, plan))
-        before = read_front(folder / "fronts", name, key)
+        before = read_check(folder / "checks", name, key)
         if before is not None:
-            note(f"{model.name}: {name}: {before.state} before, taken from {folder / 'fronts' / name}.json")
+            note(f"{model.name}: {name}: {before.state} before, taken from {folder / 'checks' / name}.json")
             outcomes.append(before)
             continue
-        outcome = _one(model, name, fronts[fronts.index(name) :], clock, note)
+        outcome = _one(model, name, checks[checks.index(name) :], clock, note)
         outcome = replace(outcome, findings=tuple(_told(f, model, plan, redaction) for f in outcome.findings))
         if outcome.state != "skipped":
-            write_front(folder / "fronts", outcome, key)
+            write_check(folder / "checks", outcome, key)
         why = f" ({outcome.reason})" if outcome.reason else ""
         note(f"{model.name}: {name}: {outcome.state}{why}, {outcome.seconds:.1f} s")
         outcomes.append(outcome)
@@ -77,7 +77,7 @@ def _one(model: Model, name: str, still: list[str], clock: Clock | None, note: N
 
 
 def _within(model: Model, name: str, still: list[str], clock: Clock) -> Outcome:
-    """A costly front in its share of the time, with as many images as a trial says it has time for."""
+    """A costly check in its share of the time, with as many images as a trial says it has time for."""
     subject, started = model.subject, time.perf_counter()
     share = clock.share(name, still)
     why = clock.hopeless(name, share)
@@ -126,20 +126,20 @@ def _told(found: Finding, model: Model, plan: Plan, redaction: Redaction | None)
     return redaction.finding(found) if redaction else found
 
 
-def _key(model: Model, front: str, plan: Plan) -> dict[str, Any]:
-    """All that a front's numbers depend on. With a budget they depend on time too: what was measured stays."""
+def _key(model: Model, check: str, plan: Plan) -> dict[str, Any]:
+    """All that a check's numbers depend on. With a budget they depend on time too: what was measured stays."""
     aligned = {k: model.model.get(k) for k in ("source", "hash", "answers_hash", "classes", "output", "preprocessing")}
     asked = {k: getattr(plan, k) for k in ("seed", "precision", "batch_size", "budget", "no_images", "redact_paths")}
     return {
         "holdfast": holdfast.__version__,
-        "front": front,
+        "check": check,
         "model": aligned,
         "data": {k: model.data[k] for k in ("hash", "n", "classes", "shape")},
         "device": model.subject.device.type,
         "group": list(plan.group),
         "columns": model.columns.hash(),
-        "settings": {**plan.settings.get(front, {})},
-        "surrogate": model.model.get("surrogate") if front == "attacks" else None,
+        "settings": {**plan.settings.get(check, {})},
+        "surrogate": model.model.get("surrogate") if check == "attacks" else None,
         **asked,
     }
 

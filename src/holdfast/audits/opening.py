@@ -33,16 +33,16 @@ from holdfast.models.sources import Opened, open_model
 from holdfast.types import Finding
 
 GRADIENTS: Final = ("attacks", "curvature", "saliency")
-"""Fronts that need gradients."""
+"""Checks that need gradients."""
 CODE: Final = ("python", "module")
 """Sources whose weights do not say all of what they compute."""
 
 
 @dataclass(eq=False)
 class Model:
-    """One model under audit. records: of model and data, for findings.json. not_applicable: front -> why.
+    """One model under audit. records: of model and data, for findings.json. not_applicable: check -> why.
 
-    settings: what each front is told.
+    settings: what each check is told.
     """
 
     name: str
@@ -133,7 +133,7 @@ def _open(spec: str, name: str, terms: Terms, plan: Plan, device: torch.device, 
             subject.data,
             again=lambda group: load_as(replace(terms, group=group), plan, plan.image_size),
         )
-    settings = {front: dict(own) for front, own in plan.settings.items()}
+    settings = {check: dict(own) for check, own in plan.settings.items()}
     if other := settings.get("attacks", {}).get("surrogate"):
         opened = open_model(other, shape=data.shape, device=device, num_classes=data.num_classes)
         settings["attacks"]["surrogate"] = _align(opened, data, plan, "surrogate", note).reading.model

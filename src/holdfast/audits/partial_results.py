@@ -1,4 +1,4 @@
-"""What an audit leaves on disk while it runs: one file a front, which is taken up again only where nothing changed."""
+"""What an audit leaves on disk while it runs: one file a check, which is taken up again only where nothing changed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.audits.checking import Outcome
 from holdfast.reports.findings import finding, write_json
 from holdfast.types import Finding
 
-FORMAT: Final = "holdfast-front"
+FORMAT: Final = "holdfast-check"
 PNG: Final = "iVBORw0KGgo"
 """How a PNG file begins in base64."""
 HIDDEN: Final = "(hidden)"
@@ -28,19 +28,19 @@ def key_of(values: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def write_front(folder: Path, outcome: Outcome, key: str) -> None:
+def write_check(folder: Path, outcome: Outcome, key: str) -> None:
     content = {"format": FORMAT, "key": key, **outcome.record(), "findings": [f.to_json() for f in outcome.findings]}
-    write_json(folder / f"{outcome.front}.json", content)
+    write_json(folder / f"{outcome.check}.json", content)
 
 
-def read_front(folder: Path, front: str, key: str) -> Outcome | None:
-    """A front that was measured before under the same key; None where it was not, or crashed, or cannot be read."""
+def read_check(folder: Path, check: str, key: str) -> Outcome | None:
+    """A check that was measured before under the same key; None where it was not, or crashed, or cannot be read."""
     try:
-        content = json.loads((folder / f"{front}.json").read_bytes())
+        content = json.loads((folder / f"{check}.json").read_bytes())
         if (content["format"], content["key"]) != (FORMAT, key) or content["state"] == "crashed":
             return None
         return Outcome(
-            front,
+            check,
             content["state"],
             tuple(finding(values) for values in content["findings"]),
             str(content["reason"]),

@@ -14,7 +14,7 @@ Note = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Plan:
-    """What an audit was asked for; see ``holdfast audit --help``. settings: by front, see ``settings.SETTINGS``."""
+    """What an audit was asked for; see ``holdfast audit --help``. settings: by check, see ``settings.SETTINGS``."""
 
     data: str | None = None
     only: tuple[str, ...] = ()

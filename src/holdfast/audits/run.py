@@ -1,4 +1,4 @@
-"""``holdfast audit``: open models, align them with data, measure every front, judge gates, write the folder."""
+"""``holdfast audit``: open models, align them with data, measure every check, judge gates, write the folder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.audits.audit_folder import claim, keep_curves, render, run_record
 from holdfast.audits.budget import parse_budget
-from holdfast.audits.checking import FRONTS, check_names
+from holdfast.audits.checking import CHECKS, check_names
 from holdfast.audits.comparing import against, judge_all
 from holdfast.audits.gates import FailOn, Gate
 from holdfast.audits.measuring import measure_all
@@ -33,10 +33,10 @@ def audit(
 ) -> tuple[FindingsFile, ...]:
     """Audit a model, and those it is set against, and write the folder; returns the findings of each, MODEL's first.
 
-    Every model is opened and aligned before the first front runs, so that bad input costs no time.
+    Every model is opened and aligned before the first check runs, so that bad input costs no time.
     """
     check_kind(plan.samples)
-    fronts = check_names(plan.only or list(FRONTS))
+    checks = check_names(plan.only or list(CHECKS))
     seconds = None if plan.budget is None else parse_budget(plan.budget)
     device, started = resolve_device(plan.device), time.monotonic()
     specs = [*([spec] if spec else []), *plan.against]
@@ -48,7 +48,7 @@ def audit(
     for i, (model, folder) in enumerate(zip(models, folders, strict=True)):
         left = None if seconds is None else seconds - (time.monotonic() - started)
         own = None if left is None else left / (len(models) - i)
-        results.append(measure_all(model, folder, fronts, plan, own, redaction, note))
+        results.append(measure_all(model, folder, checks, plan, own, redaction, note))
     found = [
         [f for o in outcomes for f in o.findings] + list(m.extra) for m, outcomes in zip(models, results, strict=True)
     ]
@@ -64,7 +64,7 @@ def audit(
             model=hide(model.model),
             data=hide(model.data),
             run=hide(run),
-            fronts=[hide(outcome.record()) for outcome in outcomes],
+            checks=[hide(outcome.record()) for outcome in outcomes],
             gates=judged if i == 0 else [],
         )
         keep_curves(model, folder, note)
@@ -73,8 +73,8 @@ def audit(
 
 
 def exit_code(files: Sequence[FindingsFile]) -> int:
-    """0 holds, 1 a gate failed, 3 a front crashed: an audit that is not whole is no verdict, so that comes first."""
-    if any(record["state"] == "crashed" for file in files for record in file.fronts):
+    """0 holds, 1 a gate failed, 3 a check crashed: an audit that is not whole is no verdict, so that comes first."""
+    if any(record["state"] == "crashed" for file in files for record in file.checks):
         return 3
     return 1 if any(not gate["passed"] for file in files for gate in file.gates) else 0
 

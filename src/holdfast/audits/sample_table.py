@@ -1,4 +1,4 @@
-"""A row a test image: what the model says of it, and the verdict of each front that speaks of single images."""
+"""A row a test image: what the model says of it, and the verdict of each check that speaks of single images."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KINDS: Final = ("csv", "parquet")
 def sample_columns(
     model: Model, findings: Sequence[Finding], *, redacted: bool
 ) -> dict[str, list[str | int | float | None]]:
-    """Columns of samples.csv: what the model says of each test image, and the verdict of each front that has one."""
+    """Columns of samples.csv: what the model says of each test image, and the verdict of each check that has one."""
     seen, data, split = model.subject.predictions, model.subject.data, model.subject.split
     confidence, prediction = seen.logits.softmax(1).max(1)
     groups: list[str | None] = [data.group_names[g] if 0 <= g < len(data.group_names) else None for g in seen.groups]
@@ -74,21 +74,21 @@ def write_table(folder: Path, columns: Mapping[str, Sequence[str | int | float |
 def verdicts(
     subject: Subject, findings: Sequence[Finding], columns: Mapping[str, Tensor] | None = None
 ) -> dict[str, list[str | None]]:
-    """One column a front that speaks of single images; None where it says nothing of one.
+    """One column a check that speaks of single images; None where it says nothing of one.
 
     clean: right or wrong. slices: the confirmed weak parts an image belongs to; columns: what they were looked for in
-    beyond appearance. Any other front leaves words in its evidence, see :mod:`holdfast.audits.checks.verdicts`.
+    beyond appearance. Any other check leaves words in its evidence, see :mod:`holdfast.audits.checks.verdicts`.
     """
     made: dict[str, list[str | None]] = {
         "clean": [RIGHT if right else WRONG for right in subject.predictions.correct.tolist()]
     }
-    confirmed = [f for f in findings if f.front == "slices" and f.evidence.get("confirmed") is True]
+    confirmed = [f for f in findings if f.check == "slices" and f.evidence.get("confirmed") is True]
     if confirmed:
         made["slices"] = _in_slices(subject, confirmed, columns or {})
     for f in findings:
         given = f.evidence.get("verdicts")
         if isinstance(given, Mapping):
-            column = made.setdefault(f.front, [None] * len(subject.split))
+            column = made.setdefault(f.check, [None] * len(subject.split))
             for position, word in decode(given):
                 column[position] = "; ".join(filter(None, (column[position], word)))
     return made

@@ -1,4 +1,4 @@
-"""What an audit looks at: a model, data, and what is computed once and shared by all fronts."""
+"""What an audit looks at: a model, data, and what is computed once and shared by all checks."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ __all__ = ["COMMANDS", "main", "parse_train"]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code.
 
-    0 done, 1 a gate failed, 2 bad input, 3 a front crashed, 128 + N ended by signal N (141: nobody reads the output).
+    0 done, 1 a gate failed, 2 bad input, 3 a check crashed, 128 + N ended by signal N (141: nobody reads the output).
     """
     words = [at_home(word) for word in (sys.argv[1:] if argv is None else argv)]
     with terminal():
@@ -131,7 +131,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
 FAMILIES = {name.split()[0] for name in COMMANDS if " " in name}
 CONTINUED = {
     "compare": "the same command continues",
-    "audit": "the same command goes on with the fronts that are missing",
+    "audit": "the same command goes on with the checks that are missing",
     "detect study": "the same command continues",
 }
 """Commands that keep what they had done when they were stopped, and what to say of it."""

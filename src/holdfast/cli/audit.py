@@ -28,9 +28,9 @@ class AuditOptions:
     data: Unset[str] = None
     """A built-in set, an .npz file, a folder of images, or a CSV/Parquet table; its test split is looked at."""
     only: Several[str] = ()
-    """Fronts to measure (default: all): clean groups slices corruptions attacks unknown curvature saliency."""
+    """Checks to measure (default: all): clean groups slices corruptions attacks unknown curvature saliency."""
     set: UseAppendAction[tuple[str, ...]] = ()
-    """FRONT.SETTING=VALUE: what a front is told, such as attacks.images=10000 or attacks.radii=0.01,0.02."""
+    """CHECK.SETTING=VALUE: what a check is told, such as attacks.images=10000 or attacks.radii=0.01,0.02."""
     against: Several[str] = ()
     """Other models, compared on the same samples."""
     model: Unset[str] = None
@@ -64,7 +64,7 @@ class AuditOptions:
     quiet: bool = False
     """No narration."""
     budget: Unset[str] = None
-    """About how long it may take, such as 5m; costly fronts then look at fewer images."""
+    """About how long it may take, such as 5m; costly checks then look at fewer images."""
     fail_under: UseAppendAction[tuple[str, ...]] = ()
     """Exit with 1 where a number is lower, such as worst-group=0.7."""
     fail_on: Literal["value", "low"] = "value"
@@ -78,7 +78,7 @@ class AuditOptions:
     redact_paths: bool = False
     """No folders in what is written."""
     seed: int = 0
-    """Seed of attacks, of samples that fronts draw, and of intervals."""
+    """Seed of attacks, of samples that checks draw, and of intervals."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:1, ..."""
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
@@ -98,7 +98,7 @@ LONGEST = 100
 
 
 def audit(words: list[str]) -> int:
-    """Say on which fronts a model holds: any model, any data, with a report and gates for pipelines."""
+    """Say on which checks a model holds: any model, any data, with a report and gates for pipelines."""
     options: AuditOptions = parse(AuditOptions, words, "audit", audit.__doc__)
     from holdfast.audits.gates import parse_gates
 

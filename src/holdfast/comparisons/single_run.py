@@ -12,7 +12,7 @@ from holdfast.train import train
 from holdfast.train.folder import claim
 from holdfast.train.progress import Progress
 
-FRONTS_OF_A_RUN = ("clean", "groups")
+CHECKS_OF_A_RUN = ("clean", "groups")
 """What every training is measured on at its end; an audit looks at the rest."""
 
 
@@ -33,7 +33,7 @@ def run(
             findings = audit(
                 result.model,
                 data,
-                only=FRONTS_OF_A_RUN,
+                only=CHECKS_OF_A_RUN,
                 device=loop.device,
                 batch_size=loop.batch_size,
                 precision=loop.precision,

@@ -182,7 +182,7 @@ def _redrawn(count: int, truth: Tensor, generator: torch.Generator) -> Tensor:
 
 def findings_of(
     result: Evaluation,
-    front: str,
+    check: str,
     where: Mapping[str, str],
     settings: Mapping[str, Any],
     evidence: Mapping[str, Any] | None = None,
@@ -192,7 +192,7 @@ def findings_of(
     for name, e in result.estimates.items():
         value, low, high = (e.value, e.low, e.high) if e.n else (None, None, None)
         more = (evidence or {}) if name == "auroc" else {}
-        made.append(Finding(front, name, value, e.n, low, high, where, settings, more))
+        made.append(Finding(check, name, value, e.n, low, high, where, settings, more))
     return made
 
 

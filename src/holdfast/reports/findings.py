@@ -23,17 +23,17 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class FindingsFile:
-    """The content of a findings file. Of what training writes, run, fronts and gates are empty.
+    """The content of a findings file. Of what training writes, run, checks and gates are empty.
 
     model: which, its hash, and how it was aligned. data: which, its hash and classes. run: command, versions, seed.
-    fronts: name, state and reason of each. gates: what was demanded, and whether it holds.
+    checks: name, state and reason of each. gates: what was demanded, and whether it holds.
     """
 
     findings: tuple[Finding, ...]
     model: Mapping[str, Any]
     data: Mapping[str, Any]
     run: Mapping[str, Any] = field(default_factory=dict)
-    fronts: tuple[Mapping[str, Any], ...] = ()
+    checks: tuple[Mapping[str, Any], ...] = ()
     gates: tuple[Mapping[str, Any], ...] = ()
 
     def _repr_html_(self) -> str:
@@ -57,12 +57,12 @@ def write_findings(
     model: Mapping[str, Any],
     data: Mapping[str, Any],
     run: Mapping[str, Any] | None = None,
-    fronts: Sequence[Mapping[str, Any]] = (),
+    checks: Sequence[Mapping[str, Any]] = (),
     gates: Sequence[Mapping[str, Any]] = (),
 ) -> None:
     """Write the file whole or not at all. JSON has no NaN and no infinity: they become null."""
     content: dict[str, Any] = {"format": FORMAT, "version": VERSION, "model": model, "data": data}
-    extra = {"run": run or {}, "fronts": list(fronts), "gates": list(gates)}
+    extra = {"run": run or {}, "checks": list(checks), "gates": list(gates)}
     content |= {key: value for key, value in extra.items() if value}
     content["findings"] = [finding.to_json() for finding in findings]
     write_json(path, content)
@@ -100,7 +100,7 @@ def read_findings(path: str | Path) -> FindingsFile:
             model=_checked(content, "model", dict),
             data=_checked(content, "data", dict),
             run=_checked({"run": {}, **content}, "run", dict),
-            fronts=_records(content, "fronts", "state"),
+            checks=_records(content, "checks", "state"),
             gates=_records(content, "gates", "passed"),
         )
     except (KeyError, TypeError) as error:
@@ -109,7 +109,7 @@ def read_findings(path: str | Path) -> FindingsFile:
 
 def finding(values: Any) -> Finding:
     """A finding from its JSON; a KeyError or TypeError names what is wrong with it."""
-    for key in ("front", "name"):
+    for key in ("check", "name"):
         _checked(values, key, str)
     for key in ("where", "settings", "evidence"):
         _checked(values, key, dict)

@@ -93,7 +93,7 @@ def _map(arm: Arm) -> str:
     linear, near = (_measured(arm, Measure(name, (), "describe")) for name in ("linear", "knn"))
     if linear is not None and near is not None:
         return f"its code gives away the class of {share(linear)} % to a linear probe, of {share(near)} % to neighbours"
-    drawn = [f.n for m, found in arm.found.items() if (m.front, m.name) == ("describe", "map") for f in found]
+    drawn = [f.n for m, found in arm.found.items() if (m.check, m.name) == ("describe", "map") for f in found]
     return f"a map of {drawn[0]:,} images without labels" if drawn else ""
 
 

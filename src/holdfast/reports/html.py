@@ -34,7 +34,7 @@ MOST_TITLES = 3
 MOST_SENTENCES = 8
 MOST_NUMBERS = 20_000
 """More findings than this are not in the page in full."""
-KEPT = ("front", "name", "value", "low", "high", "n", "where")
+KEPT = ("check", "name", "value", "low", "high", "n", "where")
 
 
 def write_report(runs: Sequence[RunFiles], path: str | Path, *, images: bool = True) -> Path:
@@ -102,16 +102,16 @@ def _numbers(runs: Sequence[RunFiles]) -> Markup:
         own = [finding for finding in run.findings if finding.value is not None]
         room -= len(own)
         kept = [{key: getattr(f, key) for key in KEPT} for f in own] if room >= 0 else f"{len(own)} in findings.json"
-        given.append({"name": run.name, "fronts": run.fronts, "gates": run.gates, "findings": kept})
+        given.append({"name": run.name, "checks": run.checks, "gates": run.gates, "findings": kept})
     text = json.dumps(without_nan(given), separators=(",", ":"))
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
 
 
 def _top(runs: Sequence[RunFiles], groups: Sequence[Arm]) -> dict[str, Any]:
     """What was found in one sentence, and the sentences below it."""
-    found = [(run, robustness_summary.stands(run.findings, run.gates)) for run in runs if run.fronts]
+    found = [(run, robustness_summary.stands(run.findings, run.gates)) for run in runs if run.checks]
     if len(found) == len(runs) and not any(arm.spread(AVERAGE) for arm in groups):
-        told = [(run.name, states(run.fronts, run.gates)) for run in runs]
+        told = [(run.name, states(run.checks, run.gates)) for run in runs]
         if len(told) == 1:
             return {"verdict": f"{_on(runs[0].name, runs[0].data.get('name'))}: {told[0][1]}", "sentences": []}
         return {"verdict": f"{len(told)} models; no accuracy was measured", "sentences": told[:MOST_SENTENCES]}

@@ -1,6 +1,6 @@
 """An audit as JUnit XML, which pipelines show as tests; made from findings files alone.
 
-A gate is a test case, failed where it does not hold. A front is one too: an error where it crashed, skipped where it
+A gate is a test case, failed where it does not hold. A check is one too: an error where it crashed, skipped where it
 was not measured. Its numbers are properties of its case.
 """
 
@@ -31,11 +31,11 @@ def junit(files: Sequence[FindingsFile]) -> str:
 
 def _suite(root: ElementTree.Element, file: FindingsFile) -> None:
     name = clean(title(file))
-    crashed = [r for r in file.fronts if r["state"] == "crashed"]
-    skipped = [r for r in file.fronts if r["state"] in ("skipped", "not applicable")]
+    crashed = [r for r in file.checks if r["state"] == "crashed"]
+    skipped = [r for r in file.checks if r["state"] in ("skipped", "not applicable")]
     failed = [g for g in file.gates if not g["passed"]]
     counts = {
-        "tests": len(file.fronts) + len(file.gates),
+        "tests": len(file.checks) + len(file.gates),
         "failures": len(failed),
         "errors": len(crashed),
         "skipped": len(skipped),
@@ -46,15 +46,15 @@ def _suite(root: ElementTree.Element, file: FindingsFile) -> None:
         if not gate["passed"]:
             text = clean(str(gate.get("reason") or "failed"))
             ElementTree.SubElement(case, "failure", message=text).text = _gate_numbers(gate)
-    for record in file.fronts:
-        _front(suite, file, name, record)
+    for record in file.checks:
+        _check(suite, file, name, record)
 
 
-def _front(suite: ElementTree.Element, file: FindingsFile, name: str, record: Mapping[str, Any]) -> None:
-    front, reason = clean(str(record["name"])), clean(str(record.get("reason") or ""))
+def _check(suite: ElementTree.Element, file: FindingsFile, name: str, record: Mapping[str, Any]) -> None:
+    check, reason = clean(str(record["name"])), clean(str(record.get("reason") or ""))
     seconds = f"{float(record.get('seconds') or 0):.3f}"
-    case = ElementTree.SubElement(suite, "testcase", classname=f"{name}.fronts", name=front, time=seconds)
-    own = [f for f in file.findings if f.front == record["name"] and f.value is not None]
+    case = ElementTree.SubElement(suite, "testcase", classname=f"{name}.checks", name=check, time=seconds)
+    own = [f for f in file.findings if f.check == record["name"] and f.value is not None]
     if own:
         properties = ElementTree.SubElement(case, "properties")
         for f in own:

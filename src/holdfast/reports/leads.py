@@ -15,10 +15,10 @@ CONFIDENCE = {"score": "msp"}
 def leads(findings: Iterable[Finding], name: str, *, parts: bool = False) -> list[tuple[Cell, ...]]:
     """Rows of :func:`paired`: how far a model leads each other one on the same samples.
 
-    By default where fronts stand in one number, as in the table of what drops; ``parts``: in all others, such as every
+    By default where checks stand in one number, as in the table of what drops; ``parts``: in all others, such as every
     group and every corruption.
     """
-    found = [f for f in findings if f.front == "against" and _stands(f.where) != parts]
+    found = [f for f in findings if f.check == "against" and _stands(f.where) != parts]
     p = {tuple(f.where.items()): f for f in found if f.name in CHANCES}
     rows = []
     for f in found:
@@ -51,7 +51,7 @@ def _place(where: Mapping[str, str]) -> str:
 
 
 def _stands(where: Mapping[str, str]) -> bool:
-    """Whether a part stands for a front: the whole test set, both sides of a shortcut, worst groups, means, radii."""
+    """Whether a part stands for a check: the whole test set, both sides of a shortcut, worst groups, means, radii."""
     keys = set(where) - {"against", "column"}
     alone = {k: where[k] for k in keys} in (EIGHT, CONFIDENCE)
     return alone or keys <= {"bias"} or bool(keys & {"worst group of", "radius"})
@@ -77,7 +77,7 @@ def paired(rows: Sequence[tuple[Cell, ...]], caption: str = "Paired differences"
 
 def lead_sentence(findings: Iterable[Finding], name: str) -> str:
     """The first comparison on the whole test set in words; empty where there is none."""
-    found = [f for f in findings if f.front == "against" and set(f.where) == {"against"}]
+    found = [f for f in findings if f.check == "against" and set(f.where) == {"against"}]
     lead = next((f for f in found if f.name == "lead" and finite(f.value) is not None), None)
     if lead is None or lead.value is None:
         return ""

@@ -15,7 +15,7 @@ from holdfast.reports.robustness_summary import table as drops
 from holdfast.reports.text import plain, setting
 
 MOST_ROWS = 200
-"""Findings of a front listed one by one; a summary page holds a megabyte."""
+"""Findings of a check listed one by one; a summary page holds a megabyte."""
 SPECIAL = re.compile(r"([\\`*_{}\[\]#!|~$])")
 """What markup or a formula could start with."""
 INSTEAD = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;&#8203;", "://": ":&#8203;//", "www.": "www&#8203;."}
@@ -23,7 +23,7 @@ INSTEAD = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;&#8203;", "://": "
 
 
 def markdown(files: Sequence[FindingsFile]) -> str:
-    """Models side by side where there are several; then a chapter a model: verdict, gates, fronts, every number."""
+    """Models side by side where there are several; then a chapter a model: verdict, gates, checks, every number."""
     return "\n".join([*_together(files), *(line for file in files for line in _chapter(file))])
 
 
@@ -44,19 +44,19 @@ def _chapter(file: FindingsFile) -> list[str]:
     made = gates(file)
     if made is not None:
         lines += ["### Gates", "", *table(made), ""]
-    lines += ["### Fronts", "", *table(overview(file)), ""]
+    lines += ["### Checks", "", *table(overview(file)), ""]
     warnings = file.model.get("warnings") or ()
     if warnings:
         lines += ["### Warnings", "", *(f"- {escape(str(text))}" for text in warnings), ""]
-    for front in dict.fromkeys(f.front for f in file.findings):
-        found = [f for f in file.findings if f.front == front and f.value is not None]
+    for check in dict.fromkeys(f.check for f in file.findings):
+        found = [f for f in file.findings if f.check == check and f.value is not None]
         if not found:
             continue
         rows = table(tables.findings(found[:MOST_ROWS]))
         left = len(found) - MOST_ROWS
         more = [f"{left} more in findings.json."] if left > 0 else []
         lines += [
-            f"<details><summary>{escape(front)}: {len(found)} numbers</summary>",
+            f"<details><summary>{escape(check)}: {len(found)} numbers</summary>",
             "",
             *rows,
             *more,

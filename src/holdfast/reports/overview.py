@@ -51,21 +51,21 @@ HEADLINES: dict[str, tuple[tuple[str, Where, str], ...]] = {
         ("lead", {"score": "msp"}, "lead over {against} in AUROC of the confidence"),
     ),
 }
-"""The numbers of a front that stand for it: name, what their part must at least say, and words for people."""
+"""The numbers of a check that stand for it: name, what their part must at least say, and words for people."""
 OPEN = frozenset({"attacks"})
-"""Fronts whose headlines may say more of their part, such as each radius."""
+"""Checks whose headlines may say more of their part, such as each radius."""
 UNTOLD = ("column", "against")
 """What a part may say that no headline asks for."""
 
 
-def headlines(file: FindingsFile, front: str) -> list[tuple[str, Finding]]:
-    """The findings that stand for a front, each with its words."""
+def headlines(file: FindingsFile, check: str) -> list[tuple[str, Finding]]:
+    """The findings that stand for a check, each with its words."""
     found = []
-    for name, where, words in HEADLINES.get(front, ()):
+    for name, where, words in HEADLINES.get(check, ()):
         for f in file.findings:
             own = {k: v for k, v in f.where.items() if k not in UNTOLD}
-            fits = own.items() >= where.items() if front in OPEN else own == where
-            if (f.front, f.name) == (front, name) and fits and f.value is not None:
+            fits = own.items() >= where.items() if check in OPEN else own == where
+            if (f.check, f.name) == (check, name) and fits and f.value is not None:
                 rest = {k: v for k, v in f.where.items() if k not in where and f"{{{k}}}" not in words}
                 said = _filled(words, f.where)
                 found.append((f"{said}, {part(rest)}" if rest else said, f))
@@ -86,14 +86,14 @@ def _filled(words: str, where: Mapping[str, str]) -> str:
 
 
 def _records(file: FindingsFile) -> list[Mapping[str, Any]]:
-    fronts: list[Mapping[str, Any]] = [*file.fronts]
-    if any(f.front == "against" for f in file.findings):
-        fronts.append({"name": "against", "state": "measured", "reason": ""})
-    return fronts
+    checks: list[Mapping[str, Any]] = [*file.checks]
+    if any(f.check == "against" for f in file.findings):
+        checks.append({"name": "against", "state": "measured", "reason": ""})
+    return checks
 
 
 def overview(file: FindingsFile) -> Table:
-    """One row a front, with its state and headline numbers; what was not measured says why."""
+    """One row a check, with its state and headline numbers; what was not measured says why."""
     rows = []
     for record in _records(file):
         name, state = str(record["name"]), str(record["state"])
@@ -105,7 +105,7 @@ def overview(file: FindingsFile) -> Table:
         if not numbers:
             rows.append((Cell(name), Cell(state), Cell(str(record.get("reason", ""))), Cell(""), Cell(""), Cell("")))
     columns = (
-        Column("front"), Column("state"), Column("measure"), Column("value", numeric=True),
+        Column("check"), Column("state"), Column("measure"), Column("value", numeric=True),
         Column("95 % interval", numeric=True), Column("n", numeric=True),
     )  # fmt: skip
     return Table(title(file), columns, tuple(rows))
@@ -115,22 +115,22 @@ def side_by_side(files: Sequence[FindingsFile], names: Sequence[str]) -> Table:
     """The numbers of :func:`overview` for several models: one row a number, one column a model."""
     cells: dict[tuple[str, str], list[Cell]] = {}
     for i, file in enumerate(files):
-        for record in file.fronts:
-            front, state = str(record["name"]), str(record["state"])
-            numbers = headlines(file, front) if state == "measured" else []
+        for record in file.checks:
+            check, state = str(record["name"]), str(record["state"])
+            numbers = headlines(file, check) if state == "measured" else []
             for what, f in numbers:
                 value, span = shown(f)
-                row = cells.setdefault((front, what), [Cell("")] * len(files))
+                row = cells.setdefault((check, what), [Cell("")] * len(files))
                 row[i] = Cell(f"{value} ({span})" if span else value, finite(f.value))
             if state != "measured":
-                row = cells.setdefault((front, "state"), [Cell("measured")] * len(files))
+                row = cells.setdefault((check, "state"), [Cell("measured")] * len(files))
                 reason = record.get("reason")
                 row[i] = Cell(f"{state}: {reason}" if reason else state)
-    columns = (Column("front"), Column("measure"), *(Column(name, numeric=True) for name in names))
-    order = {name: i for i, name in enumerate(dict.fromkeys(str(r["name"]) for f in files for r in f.fronts))}
+    columns = (Column("check"), Column("measure"), *(Column(name, numeric=True) for name in names))
+    order = {name: i for i, name in enumerate(dict.fromkeys(str(r["name"]) for f in files for r in f.checks))}
     rows = sorted(cells.items(), key=lambda item: order[item[0][0]])
     note = "In parentheses: the 95 % interval."
-    return Table("Every front", columns, tuple((Cell(f), Cell(w), *own) for (f, w), own in rows), note)
+    return Table("Every check", columns, tuple((Cell(f), Cell(w), *own) for (f, w), own in rows), note)
 
 
 def gates(file: FindingsFile) -> Table | None:
@@ -164,17 +164,17 @@ def title(file: FindingsFile) -> str:
 
 
 def verdict(file: FindingsFile) -> str:
-    """What drops, then the states of the fronts and the gates; one line."""
-    words, told = sentence(stands(file.findings, file.gates)), states(file.fronts, file.gates)
+    """What drops, then the states of the checks and the gates; one line."""
+    words, told = sentence(stands(file.findings, file.gates)), states(file.checks, file.gates)
     return plain(f"{words}. {told}" if words else told)
 
 
-def states(fronts: Sequence[Mapping[str, Any]], gates: Sequence[Mapping[str, Any]]) -> str:
-    """How many fronts were measured, which crashed, and how many gates hold."""
+def states(checks: Sequence[Mapping[str, Any]], gates: Sequence[Mapping[str, Any]]) -> str:
+    """How many checks were measured, which crashed, and how many gates hold."""
     failed = sum(not gate["passed"] for gate in gates)
-    crashed = [str(r["name"]) for r in fronts if r["state"] == "crashed"]
-    measured = sum(r["state"] == "measured" for r in fronts)
-    words = [f"{measured} of {len(fronts)} fronts measured"]
+    crashed = [str(r["name"]) for r in checks if r["state"] == "crashed"]
+    measured = sum(r["state"] == "measured" for r in checks)
+    words = [f"{measured} of {len(checks)} checks measured"]
     if crashed:
         words.append(f"crashed: {', '.join(crashed)}")
     if gates:

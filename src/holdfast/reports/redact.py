@@ -23,8 +23,8 @@ def redacted(run: RunFiles) -> RunFiles:
     """
     findings = tuple(replace(f, evidence=_hidden(f.evidence), settings=_hidden(f.settings)) for f in run.findings)
     plain = {key: _hidden(getattr(run, key)) for key in ("settings", "environment", "model", "data")}
-    fronts = tuple(_hidden(record) for record in run.fronts)
-    return replace(run, findings=findings, fronts=fronts, **plain)
+    checks = tuple(_hidden(record) for record in run.checks)
+    return replace(run, findings=findings, checks=checks, **plain)
 
 
 def _hidden(value: Any) -> Any:

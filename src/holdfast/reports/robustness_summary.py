@@ -1,4 +1,4 @@
-"""What holds and what drops: each front of an audit in one share, against the clean accuracy and what was demanded.
+"""What holds and what drops: each check of an audit in one share, against the clean accuracy and what was demanded.
 
 Every number is a finding's own, or the plain difference of two that stand beside it; intervals are never made here.
 """
@@ -33,7 +33,7 @@ class Stand:
     """
 
     name: str
-    front: str
+    check: str
     title: str
     value: float
     low: float | None
@@ -60,7 +60,7 @@ class Stand:
 
 
 def stands(findings: Sequence[Finding], gates: Sequence[Mapping[str, Any]] = ()) -> tuple[Stand, ...]:
-    """The clean accuracy first, then the fronts in reading order, then what else was demanded."""
+    """The clean accuracy first, then the checks in reading order, then what else was demanded."""
     clean = _of(_one(findings, "clean", "accuracy", {}), "clean", "as it is")
     demands = [g for g in gates if g.get("kind") == "fail-under" and finite(g.get("threshold")) is not None]
     failed = {g.get("measure"): g.get("column") for g in demands if not g["passed"]}
@@ -86,7 +86,7 @@ def sentence(found: Sequence[Stand]) -> str:
 
 
 def clauses(found: Sequence[Stand]) -> list[tuple[str, str]]:
-    """The sentence in parts: what it is about, and what it says; none where no front but the clean one was measured."""
+    """The sentence in parts: what it is about, and what it says; none where no check but the clean one was measured."""
     if not found or found[0].name != "clean":
         return []
     dropping = sorted((s for s in found if s.clear(found[0])), key=lambda s: -(s.drop or 0.0))
@@ -122,12 +122,12 @@ def table(found: Sequence[Stand], caption: str) -> Table:
     return Table(caption, tuple(columns), tuple(rows))
 
 
-def _one(findings: Iterable[Finding], front: str, name: str, where: Mapping[str, str]) -> Finding | None:
+def _one(findings: Iterable[Finding], check: str, name: str, where: Mapping[str, str]) -> Finding | None:
     """The finding; of several columns of groups the lowest."""
     own = [
         f
         for f in findings
-        if (f.front, f.name) == (front, name)
+        if (f.check, f.name) == (check, name)
         and {k: v for k, v in f.where.items() if k != "column"} == dict(where)
         and finite(f.value) is not None
     ]
@@ -139,16 +139,16 @@ def _in(column: str | None, findings: Sequence[Finding]) -> Sequence[Finding]:
     return findings if column is None else [f for f in findings if f.where.get("column") == column]
 
 
-def _same(findings: Iterable[Finding], front: str, name: str, where: Mapping[str, str]) -> Finding | None:
+def _same(findings: Iterable[Finding], check: str, name: str, where: Mapping[str, str]) -> Finding | None:
     """The finding of exactly that part."""
-    own = (f for f in findings if (f.front, f.name) == (front, name) and f.where == where)
+    own = (f for f in findings if (f.check, f.name) == (check, name) and f.where == where)
     return next((f for f in own if finite(f.value) is not None), None)
 
 
 def _of(found: Finding | None, name: str, title: str) -> Stand | None:
     if found is None or found.value is None:
         return None
-    return Stand(name, found.front, title, found.value, finite(found.low), finite(found.high), found.n)
+    return Stand(name, found.check, title, found.value, finite(found.low), finite(found.high), found.n)
 
 
 def _below(stand: Stand | None, clean: Stand | None) -> Stand | None:
@@ -194,9 +194,9 @@ def _dropped(stand: Stand | None, by: Finding | None) -> Stand | None:
 def _slice(findings: Sequence[Finding]) -> Stand | None:
     """The confirmed weak part that is furthest below the rest."""
     confirmed = {
-        f.where.get("slice"): f for f in findings if f.front == "slices" and f.evidence.get("confirmed") is True
+        f.where.get("slice"): f for f in findings if f.check == "slices" and f.evidence.get("confirmed") is True
     }
-    gaps = [f for f in findings if (f.front, f.name) == ("slices", "gap") and f.where.get("slice") in confirmed]
+    gaps = [f for f in findings if (f.check, f.name) == ("slices", "gap") and f.where.get("slice") in confirmed]
     worst = max((f for f in gaps if finite(f.value) is not None), key=lambda f: f.value or 0.0, default=None)
     if worst is None:
         return None
@@ -215,7 +215,7 @@ def _attacked(findings: Sequence[Finding]) -> Stand | None:
     own = [
         f
         for f in findings
-        if (f.front, f.name, f.where.get("attack")) == ("attacks", "error", "strongest") and finite(f.value) is not None
+        if (f.check, f.name, f.where.get("attack")) == ("attacks", "error", "strongest") and finite(f.value) is not None
     ]
     if not own:
         return None
@@ -239,12 +239,12 @@ def _attacked(findings: Sequence[Finding]) -> Stand | None:
 
 
 def _demanded(gate: Mapping[str, Any]) -> Stand | None:
-    """What a gate judged that stands for no front."""
+    """What a gate judged that stands for no check."""
     value, name = finite(gate.get("value")), str(gate.get("measure"))
     if value is None:
         return None
-    front = str(gate.get("front") or "")
-    return Stand(name, front, name, value, finite(gate.get("low")), finite(gate.get("high")), int(gate.get("n") or 0))
+    check = str(gate.get("check") or "")
+    return Stand(name, check, name, value, finite(gate.get("low")), finite(gate.get("high")), int(gate.get("n") or 0))
 
 
 def _judged(stand: Stand, gates: Sequence[Mapping[str, Any]]) -> Stand:

@@ -31,7 +31,7 @@ class RunFiles:
     environment: versions, device and command; of an audit, what its findings say of them.
     metrics: one mapping an epoch.
     model, data: what the findings say of the model and the data.
-    fronts, gates: what an audit says of each front's state, and of what was demanded.
+    checks, gates: what an audit says of each check's state, and of what was demanded.
     """
 
     name: str
@@ -41,7 +41,7 @@ class RunFiles:
     findings: tuple[Finding, ...] = ()
     model: Mapping[str, Any] = field(default_factory=dict)
     data: Mapping[str, Any] = field(default_factory=dict)
-    fronts: tuple[Mapping[str, Any], ...] = ()
+    checks: tuple[Mapping[str, Any], ...] = ()
     gates: tuple[Mapping[str, Any], ...] = ()
 
     @classmethod
@@ -53,7 +53,7 @@ class RunFiles:
             findings=file.findings,
             model=file.model,
             data=file.data,
-            fronts=file.fronts,
+            checks=file.checks,
             gates=file.gates,
         )
 
@@ -72,7 +72,7 @@ class RunFiles:
         found = FindingsFile((), {}, {})
         if (folder / "findings.json").exists():
             found = read_findings(folder / "findings.json")
-        audited = str(found.model.get("name") or "") if found.fronts and not settings else ""
+        audited = str(found.model.get("name") or "") if found.checks and not settings else ""
         return cls(
             name=audited or folder.resolve().name,
             settings=settings,
@@ -81,7 +81,7 @@ class RunFiles:
             findings=found.findings,
             model=found.model,
             data=found.data,
-            fronts=found.fronts,
+            checks=found.checks,
             gates=found.gates,
         )
 

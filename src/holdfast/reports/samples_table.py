@@ -1,4 +1,4 @@
-"""samples.csv: one row a test image, with what the model and each front say of it."""
+"""samples.csv: one row a test image, with what the model and each check say of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.files import write_atomic
 from holdfast.reports.text import plain
 
 FIRST = ("id", "path", "label", "prediction", "confidence", "group")
-"""Columns that are always there; one a front follows."""
+"""Columns that are always there; one a check follows."""
 FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 """A spreadsheet takes a cell that starts so for a formula, and runs it; some trim it first, some take wide signs."""
 

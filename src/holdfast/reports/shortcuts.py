@@ -27,7 +27,7 @@ def render_page(findings: Sequence[Finding], *, name: str) -> str:
     """The page as text. name: the data set's."""
     section = shortcuts([RunFiles(name, findings=tuple(findings))])
     require(section is not None, "there are no findings on shortcuts to show; run 'holdfast shortcuts' first")
-    settings = next((f.settings for f in findings if f.front == "shortcuts" and f.settings), {})
+    settings = next((f.settings for f in findings if f.check == "shortcuts" and f.settings), {})
     facts = [setting(settings["model"])] if "model" in settings else []
     style, script = _asset("style.css"), _asset("script.js")
     return (

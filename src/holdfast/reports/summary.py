@@ -64,11 +64,11 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """Which finding: its name, its part of the data, its front. The title is for people."""
+    """Which finding: its name, its part of the data, its check. The title is for people."""
 
     name: str
     where: tuple[tuple[str, str], ...] = ()
-    front: str = "clean"
+    check: str = "clean"
     title: str = field(default="", compare=False)
 
 
@@ -176,7 +176,7 @@ def _index(runs: Iterable[RunFiles]) -> dict[Measure, tuple[Finding, ...]]:
     for run in runs:
         own: dict[Measure, Finding] = {}
         for finding in run.findings:
-            own.setdefault(Measure(finding.name, tuple(sorted(finding.where.items())), finding.front), finding)
+            own.setdefault(Measure(finding.name, tuple(sorted(finding.where.items())), finding.check), finding)
         for measure, finding in own.items():
             found[measure].append(finding)
     return {measure: tuple(findings) for measure, findings in found.items()}

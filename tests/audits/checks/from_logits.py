@@ -1,4 +1,4 @@
-"""A subject whose predictions are given: what a front makes of them can then be counted by hand."""
+"""A subject whose predictions are given: what a check makes of them can then be counted by hand."""
 
 from __future__ import annotations
 

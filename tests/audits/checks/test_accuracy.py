@@ -1,4 +1,4 @@
-"""The clean front against scikit-learn, and the names that others rely on."""
+"""The clean check against scikit-learn, and the names that others rely on."""
 
 from __future__ import annotations
 

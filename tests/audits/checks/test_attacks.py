@@ -1,4 +1,4 @@
-"""The attacks front: right numbers, and every known way to hide gradients is caught while an honest model is not."""
+"""The attacks check: right numbers, and every known way to hide gradients is caught while an honest model is not."""
 
 from __future__ import annotations
 

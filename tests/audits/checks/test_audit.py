@@ -1,4 +1,4 @@
-"""An audit goes on: each front ends in a state of its own, and none takes the others along."""
+"""An audit goes on: each check ends in a state of its own, and none takes the others along."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from holdfast.audits.checking import FRONTS, audit, check_names, measure, ready
+from holdfast.audits.checking import CHECKS, audit, check_names, measure, ready
 from holdfast.audits.subject import Subject
 from holdfast.data import Dataset
 from holdfast.errors import HoldfastError
@@ -26,11 +26,11 @@ def subject(data: Dataset | None = None, model: nn.Module | None = None, **kwarg
     return Subject(model, data, torch.device("cpu"), workers=0, **kwargs)
 
 
-def put(monkeypatch: pytest.MonkeyPatch, name: str, front: Any) -> None:
-    monkeypatch.setitem(FRONTS, name, front)
+def put(monkeypatch: pytest.MonkeyPatch, name: str, check: Any) -> None:
+    monkeypatch.setitem(CHECKS, name, check)
 
 
-def test_a_front_that_raises_is_crashed_with_its_message(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_that_raises_is_crashed_with_its_message(monkeypatch: pytest.MonkeyPatch) -> None:
     def bad(_: Subject) -> tuple[Finding, ...]:
         raise ZeroDivisionError("on purpose\nand more")
 
@@ -45,11 +45,11 @@ def test_the_rest_of_an_audit_goes_on_after_a_crash(monkeypatch: pytest.MonkeyPa
 
     put(monkeypatch, "groups", bad)
     given = subject()
-    with pytest.warns(RuntimeWarning, match="front groups crashed: RuntimeError: on purpose"):
+    with pytest.warns(RuntimeWarning, match="check groups crashed: RuntimeError: on purpose"):
         found = audit(given.model, given.data, only=["groups", "clean"], device="cpu")
-    (crashed,) = [f for f in found if f.front == "groups"]
+    (crashed,) = [f for f in found if f.check == "groups"]
     assert (crashed.name, crashed.value) == ("crashed", None)
-    assert any(f.front == "clean" and f.value is not None for f in found)
+    assert any(f.check == "clean" and f.value is not None for f in found)
 
 
 def test_what_does_not_apply_says_why() -> None:
@@ -91,7 +91,7 @@ def test_batches_are_halved_until_memory_holds_them() -> None:
     torch.testing.assert_close(whole.predictions.logits, expected)
 
 
-def test_a_front_that_runs_out_of_memory_keeps_what_was_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_that_runs_out_of_memory_keeps_what_was_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[tuple[int, int]] = []
 
     def hungry(given: Subject) -> tuple[Finding, ...]:
@@ -108,7 +108,7 @@ def test_a_front_that_runs_out_of_memory_keeps_what_was_computed(monkeypatch: py
     assert len(outcome.notes) == 2
 
 
-def test_one_image_that_does_not_fit_is_a_crash_of_the_front_and_bad_input_of_the_audit(
+def test_one_image_that_does_not_fit_is_a_crash_of_the_check_and_bad_input_of_the_audit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def hungry(_: Subject) -> tuple[Finding, ...]:
@@ -151,7 +151,7 @@ def test_what_a_model_returns_is_made_logits(how: str) -> None:
     only = ["clean", "curvature"]
     plain, other = (audit(m, data, only=only, device="cpu") for m in (inner, Wrapped(inner, how)))
     for a, b in zip(plain, other, strict=True):
-        assert (a.front, a.name, a.where, a.n) == (b.front, b.name, b.where, b.n)
+        assert (a.check, a.name, a.where, a.n) == (b.check, b.name, b.where, b.n)
         assert b.value == (None if a.value is None else pytest.approx(a.value, rel=1e-3, abs=1e-5))
 
 
@@ -190,5 +190,5 @@ def test_whole_numbers_of_numpy_are_numbers() -> None:
 
 def test_names_are_checked_and_put_in_order() -> None:
     assert check_names(["groups", "clean", "groups"]) == ["clean", "groups"]
-    with pytest.raises(HoldfastError, match="unknown front 'clan'; did you mean 'clean'"):
+    with pytest.raises(HoldfastError, match="unknown check 'clan'; did you mean 'clean'"):
         check_names(["clan"])

@@ -1,4 +1,4 @@
-"""The corruptions front: against the same corruptions applied by hand, and the published sets as they lie on disk."""
+"""The corruptions check: against the same corruptions applied by hand, and the published sets as they lie on disk."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_every_corruption_at_every_strength(findings: tuple[Finding, ...]) -> No
                 assert found.high is not None
                 assert found.low <= found.value <= found.high
                 assert found.low < found.high
-    assert {f.front for f in findings} == {"corruptions"}
+    assert {f.check for f in findings} == {"corruptions"}
     json.dumps([f.to_json() for f in findings], allow_nan=False)
 
 

@@ -1,4 +1,4 @@
-"""The curvature front: the right numbers from the right images, and a reason where there are none."""
+"""The curvature check: the right numbers from the right images, and a reason where there are none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from holdfast.audits.checking import FRONTS, audit
+from holdfast.audits.checking import CHECKS, audit
 from holdfast.audits.checks.curvature import IMAGES, curvature
 from holdfast.audits.checks.per_sample_curvature import bends
 from holdfast.audits.subject import Subject
@@ -63,7 +63,7 @@ def test_numbers_are_those_of_the_full_hessian_of_the_training_images(data: Data
     exact = exact_eigenvalues(model, data.train)
     findings = curvature(subject_of(model, data, batch_size=40))
     assert [f.name for f in findings] == NAMES
-    assert {f.front for f in findings} == {"curvature"}
+    assert {f.check for f in findings} == {"curvature"}
     assert {f.n for f in findings} == {len(data.train)}
     evidence = findings[0].evidence
     assert evidence["eigenvalues"] == pytest.approx(exact[:5].tolist(), rel=1e-4)
@@ -267,5 +267,5 @@ def test_a_model_for_other_classes_is_refused(data: Dataset) -> None:
 
 
 def test_is_part_of_every_audit(data: Dataset) -> None:
-    assert FRONTS["curvature"] is curvature
-    assert {f.front for f in audit(make_model(), data, device="cpu")} >= {"clean", "curvature"}
+    assert CHECKS["curvature"] is curvature
+    assert {f.check for f in audit(make_model(), data, device="cpu")} >= {"clean", "curvature"}

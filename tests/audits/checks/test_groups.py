@@ -1,4 +1,4 @@
-"""The groups front: every number by hand, empty cells, several columns, and data without groups."""
+"""The groups check: every number by hand, empty cells, several columns, and data without groups."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_numbers_by_hand(findings: tuple[Finding, ...]) -> None:
     for (label, group), (n, hits) in CELLS.items():
         cell = get(findings, "accuracy", class_=f"c{label}", group=("land", "sea")[group])
         assert (value(cell), cell.n) == (hits / n, n)
-    assert {f.front for f in findings} == {"groups"}
+    assert {f.check for f in findings} == {"groups"}
 
 
 def test_worst_group_names_its_cell_and_is_what_training_calls_so(findings: tuple[Finding, ...]) -> None:

@@ -1,4 +1,4 @@
-"""The front on unknown inputs: right numbers for a model whose answers are known, and a reason where there are none."""
+"""The check on unknown inputs: right numbers for a model whose answers are known, and a reason where there are none."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_every_score_on_every_kind_and_on_all(findings: tuple[Finding, ...]) -> 
         for where in ({"score": score}, {"score": score, "foreign": "noise"}, {"score": score, "foreign": "digits"}):
             for name in ("auroc", "ap", "fpr95", "recall", "false_alarm_rate"):
                 assert 0 <= value(findings, name, **where) <= 1
-    assert {f.front for f in findings} == {"unknown"}
+    assert {f.check for f in findings} == {"unknown"}
 
 
 def test_images_without_a_bright_row_are_found(findings: tuple[Finding, ...]) -> None:

@@ -1,4 +1,4 @@
-"""The front on saliency: its numbers against closed forms and scipy, its pictures, its limits."""
+"""The check on saliency: its numbers against closed forms and scipy, its pictures, its limits."""
 
 from __future__ import annotations
 

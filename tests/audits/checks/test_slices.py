@@ -1,4 +1,4 @@
-"""The slices front: looks by other means, no weak part where there is none, and a planted one found."""
+"""The slices check: looks by other means, no weak part where there is none, and a planted one found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Predictions that were made elsewhere, from a file: enough for the fronts that need no model."""
+"""Predictions that were made elsewhere, from a file: enough for the checks that need no model."""
 
 from __future__ import annotations
 

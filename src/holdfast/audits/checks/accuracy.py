@@ -1,4 +1,4 @@
-"""Front ``clean``: how well the model does on test images as they are."""
+"""Check ``clean``: how well the model does on test images as they are."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def accuracy(
     correct: Tensor,
     where: dict[str, str],
     *,
-    front: str = "clean",
+    check: str = "clean",
     name: str = "accuracy",
     evidence: dict[str, Any] | None = None,
 ) -> Finding:
@@ -58,18 +58,18 @@ def accuracy(
     n, hits = len(correct), int(correct.sum())
     more = evidence or {}
     if n == 0:
-        return Finding(front, name, None, 0, where=where, evidence=more)
-    return Finding(front, name, hits / n, n, *wilson_interval(hits, n), where=where, evidence=more)
+        return Finding(check, name, None, 0, where=where, evidence=more)
+    return Finding(check, name, hits / n, n, *wilson_interval(hits, n), where=where, evidence=more)
 
 
-def harmonic_mean(a: Finding, b: Finding, *, front: str = "clean", where: dict[str, str] | None = None) -> Finding:
+def harmonic_mean(a: Finding, b: Finding, *, check: str = "clean", where: dict[str, str] | None = None) -> Finding:
     """One number that is high only when both sides are."""
     parts = [_estimate(f) for f in (a, b)]
     if any(part.n == 0 for part in parts):
-        return Finding(front, "harmonic-mean", None, 0, where=where or {})
+        return Finding(check, "harmonic-mean", None, 0, where=where or {})
     both = metrics.combined(metrics.harmonic_mean, parts)
     low, high = max(0.0, both.low), min(1.0, both.high)
-    return Finding(front, "harmonic-mean", both.value, both.n, low, high, where or {})
+    return Finding(check, "harmonic-mean", both.value, both.n, low, high, where or {})
 
 
 def _estimate(finding: Finding) -> Estimate:

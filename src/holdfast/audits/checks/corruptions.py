@@ -1,4 +1,4 @@
-"""Front ``corruptions``: how well the model does when images are noisy, blurred, turned, compressed or hidden."""
+"""Check ``corruptions``: how well the model does when images are noisy, blurred, turned, compressed or hidden."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Front ``curvature``: how sharply the training loss bends around the weights."""
+"""Check ``curvature``: how sharply the training loss bends around the weights."""
 
 from __future__ import annotations
 

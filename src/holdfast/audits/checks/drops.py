@@ -20,7 +20,7 @@ def attack_drops(findings: Sequence[Finding]) -> Iterator[Finding]:
     The images are the same, and what is wrong as it is counts as wrong under attack. So the pairs that differ are known
     from the two errors alone: as many as were lost, and none that was won.
     """
-    own = [f for f in findings if f.front == "attacks" and f.name == "error" and f.value is not None]
+    own = [f for f in findings if f.check == "attacks" and f.name == "error" and f.value is not None]
     unmoved = next((f for f in own if f.where == UNMOVED), None)
     for f in own:
         if unmoved is None or f.value is None or unmoved.value is None or not f.where.items() >= STRONGEST.items():

@@ -1,4 +1,4 @@
-"""Front ``groups``: how well the model does on each group of each class, above all the worst."""
+"""Check ``groups``: how well the model does on each group of each class, above all the worst."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def groups(
         found += own if columns is None else [replace(f, where={"column": column.name, **f.where}) for f in own]
     if not found:
         return (Finding("groups", "worst-group", None, 0, evidence={"reason": NO_GROUPS}),)
-    return (accuracy(subject.predictions.correct, {}, front="groups"), *found)
+    return (accuracy(subject.predictions.correct, {}, check="groups"), *found)
 
 
 def by_column(subject: Subject, column: Groups) -> list[Finding]:
@@ -101,7 +101,7 @@ def by_column(subject: Subject, column: Groups) -> list[Finding]:
     hits, counts = tabulate(correct, seen.labels, column.ids, len(classes), len(column.names))
     found = sides(correct, seen.labels, column)
     for group, name in enumerate(column.names):
-        found.append(accuracy(correct[column.ids == group], {key: name}, front="groups"))
+        found.append(accuracy(correct[column.ids == group], {key: name}, check="groups"))
     marginal = hits.sum(0).tolist(), counts.sum(0).tolist()
     if sum(n > 0 for n in marginal[1]) > 1:
         found.append(_finding("gap", widest_gap(*marginal), {"between": "best and worst group"}))
@@ -132,8 +132,8 @@ def sides(correct: Tensor, labels: Tensor, column: Groups) -> list[Finding]:
     halves = column.sides(labels)
     if not halves:
         return []
-    made = [accuracy(correct[half], {"bias": name}, front="groups") for name, half in halves.items()]
-    found = [*made, harmonic_mean(*made, front="groups")]
+    made = [accuracy(correct[half], {"bias": name}, check="groups") for name, half in halves.items()]
+    found = [*made, harmonic_mean(*made, check="groups")]
     between = {"between": "aligned and conflicting"}
     if any(f.n == 0 for f in made):
         return [*found, Finding("groups", "gap", None, 0, where=between)]

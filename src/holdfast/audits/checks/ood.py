@@ -1,4 +1,4 @@
-"""Front ``unknown``: whether the model's own scores tell what it was never taught from what it was."""
+"""Check ``unknown``: whether the model's own scores tell what it was never taught from what it was."""
 
 from __future__ import annotations
 

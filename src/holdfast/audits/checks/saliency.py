@@ -1,4 +1,4 @@
-"""Front ``saliency``: where the model looks, as pictures, and how much of a picture that is, as numbers."""
+"""Check ``saliency``: where the model looks, as pictures, and how much of a picture that is, as numbers."""
 
 from __future__ import annotations
 

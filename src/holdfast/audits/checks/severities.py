@@ -116,8 +116,8 @@ def _right(subject: Subject, split: Split, name: str) -> Tensor:
 
 
 def share(right: Tensor, where: dict[str, str], settings: Mapping[str, Any]) -> Finding:
-    made = accuracy(right, where, front="corruptions")
-    return Finding(made.front, made.name, made.value, made.n, made.low, made.high, where, settings)
+    made = accuracy(right, where, check="corruptions")
+    return Finding(made.check, made.name, made.value, made.n, made.low, made.high, where, settings)
 
 
 def mean(

@@ -1,4 +1,4 @@
-"""Front ``slices``: parts of the data, told by how images look, on which the model is weaker than on the rest.
+"""Check ``slices``: parts of the data, told by how images look, on which the model is weaker than on the rest.
 
 Whoever looks at many parts finds a weak one by chance. So parts are found on one half of the test samples and judged on
 the other, by an exact test that is corrected for how many were brought forward.
@@ -241,7 +241,7 @@ def _findings(
     }
     if confirmed:
         evidence["examples"] = _examples(subject, second[inside & ~correct][:EXAMPLES])
-    made = [accuracy(correct[inside], where, front="slices", evidence=evidence)]
+    made = [accuracy(correct[inside], where, check="slices", evidence=evidence)]
     if 0 < int(inside.sum()) < len(inside):
         gap = combined(lambda p: p[0] - p[1], [proportion(correct[~inside]), proportion(correct[inside])])
         made.append(Finding("slices", "gap", gap.value, gap.n, gap.low, gap.high, where))

@@ -1,4 +1,4 @@
-"""What a front says of single test images, kept beside its numbers for ``samples.csv`` and for comparing models."""
+"""What a check says of single test images, kept beside its numbers for ``samples.csv`` and for comparing models."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def describe(
     detector: a detector's folder, to use its VAE; without one, a VAE with ``latent`` dimensions is trained on the set.
     """
     check_projection(projection)
-    place = claim_folder(out, front="describe")
+    place = claim_folder(out, check="describe")
     where = resolve_device(device)
     if detector is not None:
         vae = Monitor.load(detector, device=where).vae

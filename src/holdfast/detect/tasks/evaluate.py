@@ -50,7 +50,7 @@ def detect_evaluate(
     set before.
     """
     check_reading(batch_size, workers)
-    place = None if out is None else claim_folder(out, front="detect")
+    place = None if out is None else claim_folder(out, check="detect")
     monitor = Monitor.load(folder, device=resolve_device(device))
     kinds = _both_kinds(normal, anomalous, root, split, monitor.shape)
     sides = {k: _member_scores(monitor, v, batch_size, workers) for k, v in kinds.items()}

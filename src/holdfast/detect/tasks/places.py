@@ -12,13 +12,13 @@ from holdfast.reports import read_findings
 FINDINGS, PAGE = "findings.json", "report.html"
 
 
-def claim_folder(out: str | Path, *, front: str) -> Path:
-    """A folder for findings of one front and their report, checked before any work; its own old ones may be there."""
+def claim_folder(out: str | Path, *, check: str) -> Path:
+    """A folder for findings of one check and their report, checked before any work; its own old ones may be there."""
     folder = writable_folder(out)
     require(not (folder / "run.yaml").exists(), f"{folder} holds a training run; choose another --out")
     there = [name for name in (FINDINGS, PAGE) if (folder / name).exists()]
     require(
-        not there or _only_of(front, folder / FINDINGS),
+        not there or _only_of(check, folder / FINDINGS),
         f"{folder} holds {' and '.join(there)} of something else; choose another --out",
     )
     return folder
@@ -40,9 +40,9 @@ def claim_table(out: str | Path, columns: Sequence[str]) -> Path:
     return path
 
 
-def _only_of(front: str, path: Path) -> bool:
+def _only_of(check: str, path: Path) -> bool:
     try:
         found = read_findings(path).findings
     except HoldfastError:
         return False
-    return bool(found) and all(finding.front == front for finding in found)
+    return bool(found) and all(finding.check == check for finding in found)

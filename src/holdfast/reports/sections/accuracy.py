@@ -28,7 +28,7 @@ PAIRS = 20
 
 
 def clean(runs: Sequence[RunFiles]) -> Section | None:
-    groups = [arm for arm in arms(runs) if any(f.front == "clean" for run in arm.runs for f in run.findings)]
+    groups = [arm for arm in arms(runs) if any(f.check == "clean" for run in arm.runs for f in run.findings)]
     if not groups:
         return None
     overall = {m.title: [arm.spread(m) for arm in groups] for m in (AVERAGE, ALIGNED, CONFLICTING, HARMONIC)}
@@ -181,7 +181,7 @@ def _numbers(groups: Sequence[Arm]) -> Iterator[Table]:
     left_out = []
     runs = [(f"{run.name} ({arm.label})", run) for arm in groups for run in arm.runs if run.findings]
     for name, run in runs:
-        own = [f for f in run.findings if f.front == "clean"]
+        own = [f for f in run.findings if f.check == "clean"]
         room -= len(own)
         if room >= 0:
             yield tables.findings(own, caption=f"Findings of {name if len(runs) > 1 else run.name}")

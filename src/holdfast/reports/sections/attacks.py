@@ -28,7 +28,7 @@ Row = tuple[str, str]
 
 
 def attacks(runs: Sequence[RunFiles]) -> Section | None:
-    groups = [arm for arm in arms(runs) if any(m.front == "attacks" for m in arm.found)]
+    groups = [arm for arm in arms(runs) if any(m.check == "attacks" for m in arm.found)]
     if not groups:
         return None
     doubtful = [run.name for arm in groups for run in arm.runs if _doubtful(run.findings)]
@@ -50,7 +50,7 @@ def attacks(runs: Sequence[RunFiles]) -> Section | None:
 
 
 def _doubtful(findings: Sequence[Finding]) -> bool:
-    return any(f.front == "attacks" and f.evidence.get("trusted") is False for f in findings)
+    return any(f.check == "attacks" and f.evidence.get("trusted") is False for f in findings)
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -85,7 +85,7 @@ def _spreads(arm: Arm) -> dict[tuple[Row, str], Spread]:
     found = {}
     for measure, findings in arm.found.items():
         where = dict(measure.where)
-        if (measure.front, measure.name) == ("attacks", "error") and "attack" in where:
+        if (measure.check, measure.name) == ("attacks", "error") and "attack" in where:
             found[(where["attack"], where.get("access", "")), where.get("radius", "")] = Spread.of(findings)
     return found
 
@@ -93,7 +93,7 @@ def _spreads(arm: Arm) -> dict[tuple[Row, str], Spread]:
 def _value(arm: Arm, text: str) -> float:
     """A radius, as the number that its findings carry."""
     for measure, findings in arm.found.items():
-        if measure.front == "attacks" and dict(measure.where).get("radius") == text:
+        if measure.check == "attacks" and dict(measure.where).get("radius") == text:
             radius = findings[0].evidence.get("radius")
             if isinstance(radius, (int, float)) and finite(radius) is not None:
                 return float(radius)
@@ -101,7 +101,7 @@ def _value(arm: Arm, text: str) -> float:
 
 
 def _norm(arm: Arm) -> str:
-    shown = [f for m, fs in arm.found.items() if m.front == "attacks" and "attack" in dict(m.where) for f in fs]
+    shown = [f for m, fs in arm.found.items() if m.check == "attacks" and "attack" in dict(m.where) for f in fs]
     norms = {str(f.evidence.get("norm")) for f in shown}
     return ", ".join(sorted({"linf": "L∞", "l2": "L2"}.get(norm, norm) for norm in norms - {"None"}))
 
@@ -169,7 +169,7 @@ def _checks(groups: Sequence[Arm]) -> Iterator[Table]:
     many = sum(len(arm.runs) for arm in groups) > 1
     for arm in groups:
         for run in arm.runs:
-            own = [f for f in run.findings if (f.front, f.name) == ("attacks", "trust")]
+            own = [f for f in run.findings if (f.check, f.name) == ("attacks", "trust")]
             rows = tuple(
                 (Cell(f.where.get("check", "")), _result(f), Cell(str(f.evidence.get("says", "")))) for f in own
             )
@@ -188,7 +188,7 @@ def _numbers(groups: Sequence[Arm]) -> Iterator[Table]:
     room = MOST_NUMBERS
     for arm in groups:
         for run in arm.runs:
-            own = [f for f in run.findings if f.front == "attacks" and f.name in ("error", "drop")]
+            own = [f for f in run.findings if f.check == "attacks" and f.name in ("error", "drop")]
             room -= len(own)
             if own and room >= 0:
                 yield tables.findings(own, caption=f"Errors and drops of {run.name}")

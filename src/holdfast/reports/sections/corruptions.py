@@ -14,7 +14,7 @@ from holdfast.reports.svg import Line, line_chart
 from holdfast.reports.svg.element import COLOURS
 from holdfast.reports.text import finite, percent
 
-FRONT = "corruptions"
+CHECK = "corruptions"
 MEAN, NONE = "mean of eight", "none"
 STANDARD = "1"
 """The strength of the paper."""
@@ -22,12 +22,12 @@ MOST_NUMBERS = 2000
 
 
 def corruptions(runs: Sequence[RunFiles]) -> Section | None:
-    found = [arm for arm in arms(runs) if any(m.front == FRONT for m in arm.found)]
+    found = [arm for arm in arms(runs) if any(m.check == CHECK for m in arm.found)]
     if not found:
         return None
-    measured = [arm for arm in found if any(m.front == FRONT and m.name == "accuracy" and m.where for m in arm.found)]
+    measured = [arm for arm in found if any(m.check == CHECK and m.name == "accuracy" and m.where for m in arm.found)]
     if not measured:
-        return Section(FRONT, "Corruptions", f"Not measured: {_reason(found)}.", ())
+        return Section(CHECK, "Corruptions", f"Not measured: {_reason(found)}.", ())
     lead = (
         "The same test images, corrupted. The eight are those of BiasAdv's robustness table; strength 1 is its "
         "setting. The drop is against the same images left alone, pair by pair."
@@ -40,7 +40,7 @@ def corruptions(runs: Sequence[RunFiles]) -> Section | None:
     blocks += [t for family in families if (t := _errors(measured, family)) is not None]
     blocks += [g for arm in measured[:1] for g in _examples(arm)]
     blocks.append(Details("All numbers", tuple(_numbers(measured))))
-    return Section(FRONT, "Corruptions", lead, tuple(blocks))
+    return Section(CHECK, "Corruptions", lead, tuple(blocks))
 
 
 def _reason(found: Sequence[Arm]) -> str:
@@ -49,12 +49,12 @@ def _reason(found: Sequence[Arm]) -> str:
 
 
 def _spread(arm: Arm, name: str, **where: str) -> Spread | None:
-    return arm.spread(Measure(name, tuple(sorted(where.items())), FRONT))
+    return arm.spread(Measure(name, tuple(sorted(where.items())), CHECK))
 
 
 def _values(arm: Arm, key: str, **fixed: str) -> list[str]:
     """What a part's key may be among accuracies that have the other parts given, in the order of the findings."""
-    parts = [dict(m.where) for m in arm.found if (m.front, m.name) == (FRONT, "accuracy")]
+    parts = [dict(m.where) for m in arm.found if (m.check, m.name) == (CHECK, "accuracy")]
     return list(dict.fromkeys(p[key] for p in parts if key in p and all(p.get(k) == v for k, v in fixed.items())))
 
 
@@ -182,7 +182,7 @@ def _errors(measured: Sequence[Arm], family: str) -> Table | None:
 
 def _examples(arm: Arm) -> Iterator[Gallery]:
     """One image under each corruption, as the model saw it; of several seeds, the first's."""
-    for finding in arm.found.get(Measure("examples", (), FRONT), ())[:1]:
+    for finding in arm.found.get(Measure("examples", (), CHECK), ())[:1]:
         pictures = []
         examples = finding.evidence.get("examples")
         for values in examples if isinstance(examples, list) else ():
@@ -204,7 +204,7 @@ def _numbers(measured: Sequence[Arm]) -> Iterator[Table]:
     room = MOST_NUMBERS
     for arm in measured:
         for run in arm.runs:
-            own = [f for f in run.findings if f.front == FRONT and f.name != "examples"]
+            own = [f for f in run.findings if f.check == CHECK and f.name != "examples"]
             room -= len(own)
             if own and room >= 0:
                 yield tables.findings(own, caption=f"Findings of {run.name}")

@@ -19,9 +19,9 @@ from holdfast.reports.svg.ticks import linear_ticks, tick_text
 from holdfast.reports.text import finite, number
 from holdfast.types import Finding
 
-LARGEST = Measure("lambda-1", front="curvature", title="λ1")
-FIFTH = Measure("lambda-5", front="curvature", title="λ5")
-RATIO = Measure("lambda-1/lambda-5", front="curvature", title="λ1/λ5")
+LARGEST = Measure("lambda-1", check="curvature", title="λ1")
+FIFTH = Measure("lambda-5", check="curvature", title="λ5")
+RATIO = Measure("lambda-1/lambda-5", check="curvature", title="λ1/λ5")
 MEASURES = (LARGEST, FIFTH, RATIO)
 GRID = 300
 """Points of a density; all methods are drawn on the same ones."""
@@ -268,7 +268,7 @@ def _numbers(groups: Sequence[Arm]) -> Iterator[Table]:
     for arm in groups:
         for run in arm.runs:
             for finding in run.findings:
-                if (finding.front, finding.name) != (LARGEST.front, LARGEST.name) or not _pairs(finding):
+                if (finding.check, finding.name) != (LARGEST.check, LARGEST.name) or not _pairs(finding):
                     continue
                 flags = finding.evidence.get("converged")
                 flags = flags if isinstance(flags, (list, tuple)) else ()

@@ -27,7 +27,7 @@ TITLES = {
 
 
 def describe(runs: Sequence[RunFiles]) -> Section | None:
-    found = [f for run in runs for f in run.findings if f.front == "describe"]
+    found = [f for run in runs for f in run.findings if f.check == "describe"]
     maps = [f for f in found if f.name == "map"]
     if not maps:
         return None

@@ -1,4 +1,4 @@
-"""An audit at a glance: what holds and what drops, the state of every front, and the gates."""
+"""An audit at a glance: what holds and what drops, the state of every check, and the gates."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ MOST_MODELS = 8
 
 
 def glance(runs: Sequence[RunFiles]) -> Section | None:
-    audited = [(i, run) for i, run in enumerate(runs) if run.fronts]
+    audited = [(i, run) for i, run in enumerate(runs) if run.checks]
     if not audited:
         return None
     several = len(audited) > 1
     files = {run.name: _file(run) for _, run in audited}
-    told = {name: overview.states(file.fronts, file.gates) for name, file in files.items()}
+    told = {name: overview.states(file.checks, file.gates) for name, file in files.items()}
     words = [f"{name}: {text}." if several else f"{text}." for name, text in told.items()]
     found = [
         (i, run.name, stands) for i, run in audited if (stands := robustness_summary.stands(run.findings, run.gates))
@@ -54,7 +54,7 @@ def glance(runs: Sequence[RunFiles]) -> Section | None:
 
 def _file(run: RunFiles) -> FindingsFile:
     """A run as the other renderings see it."""
-    return FindingsFile(run.findings, {**run.model, "name": run.name}, run.data, fronts=run.fronts, gates=run.gates)
+    return FindingsFile(run.findings, {**run.model, "name": run.name}, run.data, checks=run.checks, gates=run.gates)
 
 
 def _gates(file: FindingsFile, several: bool) -> Table | None:

@@ -14,7 +14,7 @@ from holdfast.reports.svg import BarRow, bar_chart
 from holdfast.reports.svg.heatmap import Heat, heat_map
 from holdfast.reports.text import percent
 
-FRONT = "groups"
+CHECK = "groups"
 COLUMNS: tuple[tuple[str, str, dict[str, str]], ...] = (
     ("average", "accuracy", {}),
     ("every cell alike", "balanced-accuracy", {}),
@@ -31,12 +31,12 @@ MOST_MAPS = 4
 
 
 def groups(runs: Sequence[RunFiles]) -> Section | None:
-    found = [arm for arm in arms(runs) if any(m.front == FRONT for m in arm.found)]
+    found = [arm for arm in arms(runs) if any(m.check == CHECK for m in arm.found)]
     if not found:
         return None
     measured = [arm for arm in found if _names(arm)]
     if not measured:
-        return Section(FRONT, "Groups", f"Not measured: {_reason(found)}.", ())
+        return Section(CHECK, "Groups", f"Not measured: {_reason(found)}.", ())
     lead = (
         "A cell is one group of one class; the worst group is the lowest cell, and its interval allows for having "
         "picked it. Aligned samples are in the group that is usual for their class in training, conflicting ones are "
@@ -44,11 +44,11 @@ def groups(runs: Sequence[RunFiles]) -> Section | None:
     )
     blocks: list[Block] = [_table(measured), Side((*_bars(measured), *_maps(measured)))]
     numbers = tuple(
-        tables.findings([f for f in run.findings if f.front == FRONT], caption=f"Findings of {run.name}")
+        tables.findings([f for f in run.findings if f.check == CHECK], caption=f"Findings of {run.name}")
         for arm in measured
         for run in arm.runs
     )
-    return Section(FRONT, "Groups", lead, (*blocks, Details("All numbers", numbers)))
+    return Section(CHECK, "Groups", lead, (*blocks, Details("All numbers", numbers)))
 
 
 def _names(arm: Arm) -> list[str]:
@@ -58,7 +58,7 @@ def _names(arm: Arm) -> list[str]:
 
 
 def _is(measure: Measure, name: str) -> bool:
-    return (measure.front, measure.name) == (FRONT, name)
+    return (measure.check, measure.name) == (CHECK, name)
 
 
 def _reason(found: Sequence[Arm]) -> str:
@@ -76,7 +76,7 @@ def _table(measured: Sequence[Arm]) -> Table:
             cells = []
             for title, figure, where in COLUMNS:
                 part = {**where, "column": name} if name and title != "average" else where
-                cells.append(tables.spread_cell(arm.spread(Measure(figure, tuple(sorted(part.items())), FRONT))))
+                cells.append(tables.spread_cell(arm.spread(Measure(figure, tuple(sorted(part.items())), CHECK))))
             rows.append((Cell(f"{arm.label}, {name}" if name else arm.label), *cells))
     kept = [i for i in range(len(COLUMNS)) if any(row[i + 1].text for row in rows)]
     columns = (Column("method"), *(Column(f"{COLUMNS[i][0]}, %", numeric=True) for i in kept))
@@ -95,7 +95,7 @@ def _bars(measured: Sequence[Arm]) -> Iterator[Chart]:
         rows = []
         for title, figure, where in COLUMNS:
             part = tuple(sorted(({**where, "column": name} if name and title != "average" else where).items()))
-            spreads = [arm.spread(Measure(figure, part, FRONT)) for arm in measured]
+            spreads = [arm.spread(Measure(figure, part, CHECK)) for arm in measured]
             if figure != "gap" and any(spreads):
                 bars = tuple(share_bar(title, arm, s) for arm, s in zip(measured, spreads, strict=True))
                 rows.append(BarRow(title, bars))
@@ -118,7 +118,7 @@ def _maps(measured: Sequence[Arm]) -> Iterator[Chart]:
 
 
 def summed(given: Sequence[Any]) -> dict[str, Any] | None:
-    """The tables of several seeds as one: samples and hits add up. None where one is not what the front writes."""
+    """The tables of several seeds as one: samples and hits add up. None where one is not what the check writes."""
     total: dict[str, Any] | None = None
     for table in given:
         if not isinstance(table, Mapping) or not _whole(table):
@@ -172,6 +172,6 @@ def _heat(name: str, hits: int, n: int) -> Heat:
 
 def _worst(arm: Arm) -> str:
     """Which cell is the worst, for a single run; over seeds it may be another each time."""
-    found = arm.found.get(Measure("worst-group", (), FRONT), ()) if len(arm.runs) == 1 else ()
+    found = arm.found.get(Measure("worst-group", (), CHECK), ()) if len(arm.runs) == 1 else ()
     cell = found[0].evidence.get("cell") if found else None
     return ", ".join(f"{key} {value}" for key, value in cell.items()) if isinstance(cell, Mapping) else ""

@@ -53,49 +53,49 @@ def detect(runs: Sequence[RunFiles]) -> Section | None:
     return _section(runs, "detect", "Detection", lead)
 
 
-def _section(runs: Sequence[RunFiles], front: str, title: str, lead: str) -> Section | None:
-    groups = [arm for arm in arms(runs) if any(m.front == front for m in arm.found)]
+def _section(runs: Sequence[RunFiles], check: str, title: str, lead: str) -> Section | None:
+    groups = [arm for arm in arms(runs) if any(m.check == check for m in arm.found)]
     if not groups:
         return None
-    blocks: list[Block] = [block for arm in groups for block in (_table(arm, front, groups), *_confusion(arm, front))]
+    blocks: list[Block] = [block for arm in groups for block in (_table(arm, check, groups), *_confusion(arm, check))]
     alone = len(groups) == 1
-    charts = [_bars(groups, front), *(_curves(groups[0], front, alone=True) if alone else _between(groups, front))]
+    charts = [_bars(groups, check), *(_curves(groups[0], check, alone=True) if alone else _between(groups, check))]
     blocks.append(Side(tuple(chart for chart in charts if chart is not None)))
-    own = () if alone else tuple(chart for arm in groups for chart in _curves(arm, front, alone=False))
+    own = () if alone else tuple(chart for arm in groups for chart in _curves(arm, check, alone=False))
     if own:
         blocks.append(Details("Curves of each", (Side(own),)))
-    blocks += [g for arm in groups for g in _misses(arm, front)]
+    blocks += [g for arm in groups for g in _misses(arm, check)]
     numbers = tuple(
-        tables.findings([f for f in run.findings if f.front == front and f.name != "misses"], caption=run.name)
+        tables.findings([f for f in run.findings if f.check == check and f.name != "misses"], caption=run.name)
         for arm in groups
         for run in arm.runs
     )
-    return Section(front, title, lead, (*blocks, Details("All numbers", numbers)))
+    return Section(check, title, lead, (*blocks, Details("All numbers", numbers)))
 
 
-def _scores(arm: Arm, front: str) -> list[str]:
+def _scores(arm: Arm, check: str) -> list[str]:
     """Scores in the order of the findings; those over all foreign images have no other part."""
-    found = [dict(m.where) for m in arm.found if m.front == front and m.name == "auroc"]
+    found = [dict(m.where) for m in arm.found if m.check == check and m.name == "auroc"]
     return list(dict.fromkeys(w["score"] for w in found if set(w) == {"score"}))
 
 
-def _spread(arm: Arm, front: str, name: str, score: str) -> Spread | None:
-    return arm.spread(Measure(name, (("score", score),), front))
+def _spread(arm: Arm, check: str, name: str, score: str) -> Spread | None:
+    return arm.spread(Measure(name, (("score", score),), check))
 
 
-def _table(arm: Arm, front: str, groups: Sequence[Arm]) -> Table:
+def _table(arm: Arm, check: str, groups: Sequence[Arm]) -> Table:
     rows = []
-    best = max((s.mean for n in _scores(arm, front) if (s := _spread(arm, front, "auroc", n)) and s.mean), default=None)
+    best = max((s.mean for n in _scores(arm, check) if (s := _spread(arm, check, "auroc", n)) and s.mean), default=None)
     notes = []
-    for score in _scores(arm, front):
+    for score in _scores(arm, check):
         cells = []
         for name, _ in COLUMNS:
-            spread = _spread(arm, front, name, score)
+            spread = _spread(arm, check, name, score)
             strong = name == "auroc" and spread is not None and spread.mean == best
             text = "" if spread is None or spread.mean is None else tables.share(spread)
             cells.append(Cell(text, spread.mean if spread else None, strong=strong))
         rows.append((Cell(score), *cells))
-        for finding in arm.found.get(Measure("auroc", (("score", score),), front), ()):
+        for finding in arm.found.get(Measure("auroc", (("score", score),), check), ()):
             if "reason" in finding.evidence:
                 notes.append(f"{score}: {finding.evidence['reason']}.")
     columns = (Column("score"), *(Column(f"{title}, %", numeric=True) for _, title in COLUMNS))
@@ -103,9 +103,9 @@ def _table(arm: Arm, front: str, groups: Sequence[Arm]) -> Table:
     return Table(caption, columns, tuple(rows), " ".join(dict.fromkeys(notes)))
 
 
-def _confusion(arm: Arm, front: str) -> Iterator[Table]:
+def _confusion(arm: Arm, check: str) -> Iterator[Table]:
     """What a detector's threshold makes of each kind; of several seeds, the first's."""
-    for finding in arm.found.get(Measure("auroc", (("score", JOINED),), front), ())[:1]:
+    for finding in arm.found.get(Measure("auroc", (("score", JOINED),), check), ())[:1]:
         counts: Any = finding.evidence.get("confusion")
         threshold = finite(finding.evidence.get("threshold"))
         names = ("true_negative", "false_positive", "false_negative", "true_positive")
@@ -121,35 +121,35 @@ def _confusion(arm: Arm, front: str) -> Iterator[Table]:
         yield Table(f"At the threshold, {number('score', threshold)} of {JOINED}", columns, rows)
 
 
-def _bars(groups: Sequence[Arm], front: str) -> Chart | None:
-    names = list(dict.fromkeys(score for arm in groups for score in _scores(arm, front)))
+def _bars(groups: Sequence[Arm], check: str) -> Chart | None:
+    names = list(dict.fromkeys(score for arm in groups for score in _scores(arm, check)))
     if not names:
         return None
-    rows = [BarRow(name, tuple(_bar(arm, front, name) for arm in groups)) for name in names]
+    rows = [BarRow(name, tuple(_bar(arm, check, name) for arm in groups)) for name in names]
     legend = tuple((arm.number, arm.label) for arm in groups) if len(groups) > 1 else ()
-    return Chart("AUROC", bar_chart(rows, id=f"{front}-auroc", title="AUROC by score"), legend)
+    return Chart("AUROC", bar_chart(rows, id=f"{check}-auroc", title="AUROC by score"), legend)
 
 
-def _bar(arm: Arm, front: str, score: str) -> Bar:
-    spread = _spread(arm, front, "auroc", score)
+def _bar(arm: Arm, check: str, score: str) -> Bar:
+    spread = _spread(arm, check, "auroc", score)
     if spread is None or spread.mean is None:
         return Bar(None, None, None, "not measured", f"{score}, {arm.label}: not measured", arm.number)
     note = f"{score}, {arm.label}: {tables.share(spread)} %"
     return Bar(spread.mean, spread.low, spread.high, percent(spread.mean), note, arm.number)
 
 
-def _ranked(arm: Arm, front: str) -> list[tuple[str, Finding]]:
+def _ranked(arm: Arm, check: str) -> list[tuple[str, Finding]]:
     """Scores that have curves, best first, with their finding; of several seeds, the first's."""
     found = []
-    for score in _scores(arm, front):
-        findings = arm.found.get(Measure("auroc", (("score", score),), front), ())
+    for score in _scores(arm, check):
+        findings = arm.found.get(Measure("auroc", (("score", score),), check), ())
         found += [(score, f) for f in findings[:1] if finite(f.value) is not None and "curves" in f.evidence]
     return sorted(found, key=lambda row: -(row[1].value or 0.0))
 
 
-def _between(groups: Sequence[Arm], front: str) -> Iterator[Chart]:
+def _between(groups: Sequence[Arm], check: str) -> Iterator[Chart]:
     """ROC and precision-recall of every model's own best score, in one chart each."""
-    best = [(arm, *ranked[0]) for arm in groups if (ranked := _ranked(arm, front))]
+    best = [(arm, *ranked[0]) for arm in groups if (ranked := _ranked(arm, check))]
     for key, title, _ in KINDS:
         lines = [
             Line(f"{arm.label}, {score}", (points,), arm.number)
@@ -159,12 +159,12 @@ def _between(groups: Sequence[Arm], front: str) -> Iterator[Chart]:
         direct = all(len(line.label) <= LONGEST_LABEL for line in lines)
         named = () if direct else tuple((line.colour, line.label) for line in lines)
         if lines:
-            yield Chart(f"{title}, best score of each", _drawn(lines, f"{front}-{key}", key, direct=direct), named)
+            yield Chart(f"{title}, best score of each", _drawn(lines, f"{check}-{key}", key, direct=direct), named)
 
 
-def _curves(arm: Arm, front: str, *, alone: bool) -> Iterator[Chart]:
+def _curves(arm: Arm, check: str, *, alone: bool) -> Iterator[Chart]:
     """ROC and precision-recall of a model's best scores, and the histogram of the one that is cut, or of the best."""
-    ranked, of = _ranked(arm, front), "" if alone else f", {arm.label}"
+    ranked, of = _ranked(arm, check), "" if alone else f", {arm.label}"
     suffix = "" if alone else f"-{arm.number}"
     for key, title, _ in KINDS:
         lines = [
@@ -173,9 +173,9 @@ def _curves(arm: Arm, front: str, *, alone: bool) -> Iterator[Chart]:
             if (points := _points(finding.evidence["curves"], key))
         ]
         if lines:
-            yield Chart(f"{title}{of}", _drawn(lines, f"{front}-{key}{suffix}", key))
+            yield Chart(f"{title}{of}", _drawn(lines, f"{check}-{key}{suffix}", key))
     for score, finding in ([r for r in ranked if r[0] == JOINED] or ranked)[:1]:
-        chart = _histogram(finding, score, f"{front}-histogram{suffix}")
+        chart = _histogram(finding, score, f"{check}-histogram{suffix}")
         if chart is not None:
             yield Chart(f"{chart.title}{of}", chart.svg, note=chart.note)
 
@@ -220,9 +220,9 @@ def _histogram(finding: Finding, score: str, id: str) -> Chart | None:
     return Chart(f"Where {score} lies", svg, note=note)
 
 
-def _misses(arm: Arm, front: str) -> Iterator[Gallery]:
+def _misses(arm: Arm, check: str) -> Iterator[Gallery]:
     """Foreign images that were taken for known ones with the most confidence; of several seeds, the first's."""
-    for finding in arm.found.get(Measure("misses", (), front), ())[:1]:
+    for finding in arm.found.get(Measure("misses", (), check), ())[:1]:
         pictures = []
         for values in finding.evidence.get("misses") or ():
             if not isinstance(values, Mapping) or not is_png(str(values.get("png", ""))):

@@ -17,7 +17,7 @@ NAMES = {"half-area": "area that holds half of the map", "entropy": "entropy", "
 
 
 def saliency(runs: Sequence[RunFiles]) -> Section | None:
-    groups = [arm for arm in arms(runs) if any(m.front == "saliency" for m in arm.found)]
+    groups = [arm for arm in arms(runs) if any(m.check == "saliency" for m in arm.found)]
     if not groups:
         return None
     lead = (
@@ -31,7 +31,7 @@ def saliency(runs: Sequence[RunFiles]) -> Section | None:
     if galleries := tuple(_grid(columns)):
         blocks.append(Side(galleries))
     numbers = tuple(
-        tables.findings([f for f in run.findings if f.front == "saliency" and f.name != "maps"], caption=run.name)
+        tables.findings([f for f in run.findings if f.check == "saliency" and f.name != "maps"], caption=run.name)
         for arm in groups
         for run in arm.runs
     )
@@ -40,7 +40,7 @@ def saliency(runs: Sequence[RunFiles]) -> Section | None:
 
 def _numbers(groups: Sequence[Arm]) -> Table | None:
     """A row a measure and part, a column an arm."""
-    measures = list(dict.fromkeys(m for arm in groups for m in arm.found if m.front == "saliency" and m.name in NAMES))
+    measures = list(dict.fromkeys(m for arm in groups for m in arm.found if m.check == "saliency" and m.name in NAMES))
     if not measures:
         return None
     rows = []
@@ -53,7 +53,7 @@ def _numbers(groups: Sequence[Arm]) -> Table | None:
         for arm in groups
         for found in arm.found.values()
         for finding in found
-        if finding.front == "saliency" and "reason" in finding.evidence
+        if finding.check == "saliency" and "reason" in finding.evidence
     ]
     several = any(len(arm.runs) > 1 for arm in groups)
     note = "Mean ± sample standard deviation over seeds. " if several else ""
@@ -75,7 +75,7 @@ def _columns(arm: Arm, *, several: bool) -> Iterator[Column_]:
     """The models that an arm's first run with maps has shown."""
     for run in arm.runs:
         for finding in run.findings:
-            if finding.front != "saliency" or finding.name != "maps":
+            if finding.check != "saliency" or finding.name != "maps":
                 continue
             rows = [row for row in finding.evidence.get("maps") or () if isinstance(row, Mapping)]
             for i, name in enumerate(finding.evidence.get("models") or [""]):

@@ -20,7 +20,7 @@ def shortcuts(runs: Sequence[RunFiles]) -> Section | None:
     blocks: list[Block] = []
     notes: list[str] = []
     for number, run in enumerate(runs):
-        found = [f for f in run.findings if f.front == "shortcuts"]
+        found = [f for f in run.findings if f.check == "shortcuts"]
         if found:
             several = f" ({run.name})" if len(runs) > 1 else ""
             blocks += _blocks(found, several, number)
@@ -38,7 +38,7 @@ def shortcuts(runs: Sequence[RunFiles]) -> Section | None:
 
 def summary(findings: Sequence[Finding]) -> str:
     """The outcome in one sentence."""
-    value = {f.name: f for f in findings if f.front == "shortcuts" and not f.where}
+    value = {f.name: f for f in findings if f.check == "shortcuts" and not f.where}
     share = value.get("conflicting-share")
     if share is None or (size := finite(share.value)) is None:
         return "Nothing was measured"

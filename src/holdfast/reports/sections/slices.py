@@ -14,11 +14,11 @@ from holdfast.reports.svg import Line, line_chart
 from holdfast.reports.text import finite, number, percent
 from holdfast.types import Finding
 
-FRONT = "slices"
+CHECK = "slices"
 
 
 def slices(runs: Sequence[RunFiles]) -> Section | None:
-    found = [run for arm in arms(runs) for run in arm.runs if any(f.front == FRONT for f in run.findings)]
+    found = [run for arm in arms(runs) for run in arm.runs if any(f.check == CHECK for f in run.findings)]
     if not found:
         return None
     lead = (
@@ -27,7 +27,7 @@ def slices(runs: Sequence[RunFiles]) -> Section | None:
     )
     blocks: list[Block] = []
     for run in found:
-        own = [f for f in run.findings if f.front == FRONT]
+        own = [f for f in run.findings if f.check == CHECK]
         name = run.name if len(found) > 1 else ""
         blocks.append(_table(own, name))
         chart = _profile(own, name, f"slices-profile-{len(blocks)}")
@@ -35,10 +35,10 @@ def slices(runs: Sequence[RunFiles]) -> Section | None:
             blocks.append(Side((chart,)))
         blocks += _galleries(own, name)
     numbers = tuple(
-        tables.findings([f for f in run.findings if f.front == FRONT], caption=f"Findings of {run.name}")
+        tables.findings([f for f in run.findings if f.check == CHECK], caption=f"Findings of {run.name}")
         for run in found
     )
-    return Section(FRONT, "Slices", lead, (*blocks, Details("All numbers", numbers)))
+    return Section(CHECK, "Slices", lead, (*blocks, Details("All numbers", numbers)))
 
 
 def _table(own: Sequence[Finding], name: str) -> Table:

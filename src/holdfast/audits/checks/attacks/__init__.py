@@ -1,4 +1,4 @@
-"""Front ``attacks``: the front itself, its bench of attacks, its checks and its findings, a file each."""
+"""Check ``attacks``: the check itself, its bench of attacks, its checks and its findings, a file each."""
 
 from holdfast.audits.checks.attacks.check import attacks
 from holdfast.audits.checks.attacks.comparisons import GRADIENT, comparisons

@@ -1,4 +1,4 @@
-"""Front ``attacks``: how many images go wrong when they are nudged on purpose, and whether the numbers can be believed.
+"""Check ``attacks``: how many images go wrong when they are nudged on purpose, and whether the numbers can be believed.
 
 How to read them: docs/methods/attacks.md.
 """

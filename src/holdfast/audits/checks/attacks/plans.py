@@ -1,4 +1,4 @@
-"""How much an attack front does: radii, images and steps by device."""
+"""How much an attack check does: radii, images and steps by device."""
 
 from __future__ import annotations
 

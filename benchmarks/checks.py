@@ -1,10 +1,10 @@
-"""Seconds that the fronts clean, groups, slices and corruptions take on 10,000 images of CIFAR's size.
+"""Seconds that the checks clean, groups, slices and corruptions take on 10,000 images of CIFAR's size.
 
-    python benchmarks/fronts.py [--device cuda] [--images 10000] [--model cifar-resnet18] [--precision fp32]
+    python benchmarks/checks.py [--device cuda] [--images 10000] [--model cifar-resnet18] [--precision fp32]
                                 [--out benchmarks/results/NAME.json]
 
 Images and labels are random and the model is not trained: the time is the same, the numbers mean nothing. The first
-call of a front is left out; the median of three follows. "corruptions" is the default, eight at two strengths;
+call of a check is left out; the median of three follows. "corruptions" is the default, eight at two strengths;
 "corruptions-1" is the eight at the paper's strength; "nineteen" adds all nineteen at five severities.
 """
 
@@ -28,7 +28,7 @@ from holdfast.audits.subject import Subject
 from holdfast.data import ArraySplit, Dataset
 from holdfast.models import build_model
 
-FRONTS: dict[str, Callable[[Subject], Any]] = {
+CHECKS: dict[str, Callable[[Subject], Any]] = {
     "clean": clean,
     "groups": groups,
     "slices": slices,
@@ -48,12 +48,12 @@ def data_of(n: int) -> Dataset:
     return Dataset("random", tuple(map(str, range(10))), train=split, test=split, group_names=tuple("abcd"))
 
 
-def seconds(front: Callable[[Subject], Any], subject: Subject, repeats: int) -> float:
+def seconds(check: Callable[[Subject], Any], subject: Subject, repeats: int) -> float:
     times = []
     for _ in range(repeats + 1):
         _wait(subject.device)
         start = time.perf_counter()
-        front(subject)
+        check(subject)
         _wait(subject.device)
         times.append(time.perf_counter() - start)
     return statistics.median(times[1:] if repeats else times)
@@ -72,7 +72,7 @@ def main() -> None:
     parser.add_argument("--precision", default="fp32")
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--only", nargs="*", default=list(FRONTS))
+    parser.add_argument("--only", nargs="*", default=list(CHECKS))
     parser.add_argument("--out", type=Path)
     parser.add_argument("--commit")
     options = parser.parse_args()
@@ -82,7 +82,7 @@ def main() -> None:
     subject.predictions  # noqa: B018  (computed once and shared)
     figures: dict[str, Any] = {"images": options.images, "model": options.model, "precision": options.precision}
     for name in options.only:
-        figures[name] = seconds(FRONTS[name], subject, options.repeats)
+        figures[name] = seconds(CHECKS[name], subject, options.repeats)
         print(f"{name:14} {figures[name]:8.3f} s", flush=True)
     if options.out is not None:
         write_result(options.out, figures, commit=options.commit)

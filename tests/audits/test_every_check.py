@@ -1,4 +1,4 @@
-"""Models nobody prepared for us go through every front: timm's, and twenty lines of somebody's own."""
+"""Models nobody prepared for us go through every check: timm's, and twenty lines of somebody's own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.audits.checking import FRONTS
+from holdfast.audits.checking import CHECKS
 from holdfast.cli import main
 from holdfast.data import load
 from holdfast.reports import read_findings
@@ -53,7 +53,7 @@ def few(folder: Path) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("source", ["timm", "python"])
-def test_every_front_is_measured(source: str, few: str, folder: Path) -> None:
+def test_every_check_is_measured(source: str, few: str, folder: Path) -> None:
     if source == "timm":
         timm = pytest.importorskip("timm")
         torch.manual_seed(0)
@@ -67,8 +67,8 @@ def test_every_front_is_measured(source: str, few: str, folder: Path) -> None:
     words = ["audit", *model, "--data", few, "--device", "cpu", "--workers", "0", "--quiet", "--out", "out"]
     assert main(words) == 0
     read = read_findings("out/findings.json")
-    assert {r["name"]: r["state"] for r in read.fronts} == dict.fromkeys(FRONTS, "measured"), read.fronts
-    for name in FRONTS:
-        numbers = [f for f in read.findings if f.front == name and f.value is not None]
+    assert {r["name"]: r["state"] for r in read.checks} == dict.fromkeys(CHECKS, "measured"), read.checks
+    for name in CHECKS:
+        numbers = [f for f in read.findings if f.check == name and f.value is not None]
         assert numbers, name
         assert all(f.n > 0 for f in numbers)
