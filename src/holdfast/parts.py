@@ -149,3 +149,61 @@ def check(
         return made
 
     return declare
+
+
+@dataclass(frozen=True)
+class MethodPart(Part):
+    """A training method. made: a frozen dataclass of its settings that draws the views of a batch.
+
+    passes: what a step costs in forward and backward passes, where a plain one costs 1.
+    """
+
+    needs: Needs = field(default=Needs.NOTHING, kw_only=True)
+    passes: float = field(default=1.0, kw_only=True)
+
+
+@dataclass(frozen=True)
+class AscentPart(Part):
+    """Where in weight space the gradient is taken. made: a frozen dataclass of its settings.
+
+    passes: what a step costs in forward and backward passes, where a plain one costs 1.
+    """
+
+    passes: float = field(default=2.0, kw_only=True)
+
+
+@dataclass(frozen=True)
+class DetectorPart(Part):
+    """A score of how anomalous an image is. made: the detector's class. reads: the features it needs, by name."""
+
+    reads: tuple[str, ...] = field(default=(), kw_only=True)
+
+
+@dataclass(frozen=True)
+class CorruptionPart(Part):
+    """A corruption of image batches. made: ``f(x, *, severity, generator)``. family: the set it was published in."""
+
+    family: str = field(default="", kw_only=True)
+
+
+@dataclass(frozen=True)
+class ReaderPart(Part):
+    """A reader of data. made: from a name or path and options to a data set.
+
+    names: sets that it reads by name. suffixes: ends of file names that it reads.
+    """
+
+    names: tuple[str, ...] = field(default=(), kw_only=True)
+    suffixes: tuple[str, ...] = field(default=(), kw_only=True)
+
+
+@dataclass(frozen=True)
+class SourcePart(Part):
+    """A source of models. made: from a specification to a network. syntax: how a specification is written.
+
+    prefix: what it starts with, such as ``timm:``. suffixes: ends of file names that it opens.
+    """
+
+    syntax: str = field(default="", kw_only=True)
+    prefix: str = field(default="", kw_only=True)
+    suffixes: tuple[str, ...] = field(default=(), kw_only=True)
