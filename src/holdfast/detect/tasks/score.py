@@ -17,10 +17,10 @@ from holdfast.detect.features import batches
 from holdfast.detect.monitor import Monitor
 from holdfast.detect.tasks.places import claim_table
 from holdfast.detect.tasks.sources import DETECTOR, Source, shape_for
+from holdfast.devices import resolve_device
 from holdfast.errors import require
 from holdfast.models import load_model
 from holdfast.module_state import evaluating
-from holdfast.train.api import resolve_device
 
 COLUMNS = ("picture", "score", "flag", "reason")
 PREDICTIONS = tuple(PREDICT)
