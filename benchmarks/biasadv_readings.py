@@ -20,7 +20,7 @@ from jobs import read_jobs, run_jobs, sweep_parser, train
 
 from holdfast.audits.checking import audit
 from holdfast.data import Dataset, load
-from holdfast.data.biased import corrupted_cifar10
+from holdfast.data.readers.corrupted_cifar10 import corrupted_cifar10
 
 PIXEL = 1 / 255
 READINGS: dict[str, dict[str, object]] = {

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from holdfast.data.anomalies import AnomalySet, make_digits_anomalies
+from holdfast.data.anomalies import AnomalySet
+from holdfast.data.anomaly_making import make_digits_anomalies
 from holdfast.detect import study
 from holdfast.detect.evaluation import auroc
 from holdfast.detect.study import QUICK, Bench, Record, read_study, run_study, slim

@@ -26,7 +26,7 @@ def list_(words: list[str]) -> int:
     options: ListOptions = parse(ListOptions, words, "list", list_.__doc__)
     from holdfast.comparisons.recipes import recipe_names
     from holdfast.comparisons.studies import study_names
-    from holdfast.settings.names import DATA_NAMES
+    from holdfast.parts import named_data
 
     def described(family: type[Choice]) -> list[str]:
         return [f"{name:<20} {(kind.__doc__ or '').splitlines()[0]}" for name, kind in family.known.items()]
@@ -41,7 +41,7 @@ def list_(words: list[str]) -> int:
     kinds: dict[str, Callable[[], Sequence[str]]] = {
         "methods": lambda: described(MethodSettings),
         "ascents": lambda: described(AscentSettings),
-        "data": lambda: DATA_NAMES,
+        "data": lambda: [f"{name:<24} {part.names[name]}" for name, part in named_data().items()],
         "recipes": recipe_names,
         "studies": study_names,
         "models": models,

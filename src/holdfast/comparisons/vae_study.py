@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.data.anomalies import AnomalySet, make_digits_anomalies, make_fashion_anomalies, read_anomalies
+from holdfast.data.anomalies import AnomalySet, read_anomalies
+from holdfast.data.anomaly_making import make_digits_anomalies, make_fashion_anomalies
 from holdfast.detect.study import QUICK, StudySettings, read_study, run_study
 from holdfast.errors import require
 from holdfast.files import write_atomic

@@ -13,10 +13,10 @@ from tyro.conf import OmitArgPrefixes, Suppress, arg
 
 from holdfast.errors import require
 from holdfast.settings.ascents import AscentSettings, NoAscent
+from holdfast.settings.conflict import CONFLICT, check_conflict, takes_conflict
 from holdfast.settings.hints import Several, Unset
 from holdfast.settings.loader import flatten
 from holdfast.settings.methods import Erm, MethodSettings
-from holdfast.settings.names import CONFLICT, check_conflict, takes_conflict
 
 DEFAULT_LR = {"sgd": 0.05, "adam": 1e-3, "adamw": 1e-3}
 """The learning rate an optimiser gets when none is given."""
