@@ -17,7 +17,7 @@ from holdfast.audits.opening import open_all
 from holdfast.audits.partial_results import Redaction
 from holdfast.audits.request import Note, Plan
 from holdfast.audits.sample_table import check_kind, sample_columns, write_table
-from holdfast.reports.findings import FindingsFile, write_findings
+from holdfast.reports.findings_file import FindingsFile, write_findings
 from holdfast.train.api import resolve_device
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from holdfast.errors import require
 from holdfast.files import write_atomic
-from holdfast.reports.text import plain
+from holdfast.printable import one_line
 
 FIRST = ("id", "path", "label", "prediction", "confidence", "group")
 """Columns that are always there; one a check follows."""
@@ -46,5 +46,5 @@ def _cell(value: str | int | float | None) -> str:
         return ""
     if not isinstance(value, str):
         return repr(value)
-    text = plain(value)
+    text = one_line(value)
     return f"'{text}" if text.lstrip().startswith(FORMULA) else text

@@ -13,7 +13,7 @@ from holdfast.files import write_atomic
 from holdfast.reports import study_tables as rows
 from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Gallery, Picture, Section, Side, Table
 from holdfast.reports.html import _asset, _environment, _policy, _unbroken
-from holdfast.reports.runfiles import RunFiles
+from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections.describe import describe
 from holdfast.reports.study_charts import curves, histogram, losses, panel
 from holdfast.reports.study_tables import FAITHFUL, Record
