@@ -15,7 +15,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from holdfast.errors import require
+from holdfast.errors import HoldfastError, require
 from holdfast.files import write_atomic
 from holdfast.printable import one_line
 from holdfast.reports import robustness_summary
@@ -83,7 +83,8 @@ def write_shortcuts_page(findings: Sequence[Finding], path: str | Path, *, name:
 def render_shortcuts_page(findings: Sequence[Finding], *, name: str) -> str:
     """The page as text. name: the data set's."""
     section = shortcuts([RunFiles(name, findings=tuple(findings))])
-    require(section is not None, "there are no findings on shortcuts to show; run 'holdfast shortcuts' first")
+    if section is None:
+        raise HoldfastError("there are no findings on shortcuts to show; run 'holdfast shortcuts' first")
     settings = next((f.settings for f in findings if f.check == "shortcuts" and f.settings), {})
     facts = [setting(settings["model"])] if "model" in settings else []
     return render_sections(
