@@ -18,6 +18,7 @@ from markupsafe import Markup
 from holdfast.errors import require
 from holdfast.files import write_atomic
 from holdfast.reports import robustness_summary
+from holdfast.reports.blocks import Section
 from holdfast.reports.findings import without_nan
 from holdfast.reports.headline import sentence, verdict
 from holdfast.reports.leads import lead_sentence
@@ -63,19 +64,42 @@ def render(runs: Sequence[RunFiles], *, images: bool = True) -> str:
     require(bool(runs), "a report needs at least one run, got none; name a run folder")
     groups = arms(runs)
     sections = [section for make in SECTIONS if (section := make(runs)) is not None]
+    return render_sections(
+        title=_title([arm.label for arm in groups], {arm.data for arm in groups}),
+        facts=_facts(runs),
+        **_top(runs, groups),
+        sections=fitted(sections, MOST_BYTES if images else 0),
+        numbers=_numbers(runs),
+    )
+
+
+def render_sections(
+    *,
+    title: str,
+    facts: Sequence[str],
+    verdict: str,
+    sentences: Sequence[tuple[str, str]] = (),
+    sections: Sequence[Section],
+    numbers: Markup | str = "",
+) -> str:
+    """A page in the report's layout, for whoever has sections of their own to show.
+
+    facts: short texts under the title. verdict: the first sentence; sentences: (of what, text) below it.
+    """
     style, script = _asset("style.css"), _asset("script.js")
     return (
         _environment()
         .get_template("report.html")
         .render(
-            title=_title([arm.label for arm in groups], {arm.data for arm in groups}),
-            facts=_facts(runs),
-            **_top(runs, groups),
-            sections=fitted(sections, MOST_BYTES if images else 0),
+            title=title,
+            facts=facts,
+            verdict=verdict,
+            sentences=sentences,
+            sections=sections,
             style=Markup(style),
             script=Markup(script),
             policy=_policy(style, script),
-            numbers=_numbers(runs),
+            numbers=numbers,
         )
     )
 
@@ -116,29 +140,29 @@ def _top(runs: Sequence[RunFiles], groups: Sequence[Arm]) -> dict[str, Any]:
             return {"verdict": f"{_on(runs[0].name, runs[0].data.get('name'))}: {told[0][1]}", "sentences": []}
         return {"verdict": f"{len(told)} models; no accuracy was measured", "sentences": told[:MOST_SENTENCES]}
     if len(found) < len(runs) or not all(robustness_summary.clauses(own) for _, own in found):
-        return {"verdict": _unbroken(verdict(groups)), "sentences": _sentences(groups)}
+        return {"verdict": unbroken(verdict(groups)), "sentences": _sentences(groups)}
     if len(runs) == 1:
         ((run, own),) = found
         (word, text), *rest = robustness_summary.clauses(own)
         first = f"{_on(run.name, run.data.get('name'))}: {percent(own[0].value)} % right; {word} {text}"
-        return {"verdict": _unbroken(first), "sentences": [(w.rstrip(":").capitalize(), _unbroken(t)) for w, t in rest]}
+        return {"verdict": unbroken(first), "sentences": [(w.rstrip(":").capitalize(), unbroken(t)) for w, t in rest]}
     leads = [lead for run, _ in found if (lead := lead_sentence(run.findings, run.name))]
-    pairs = [(run.name, _unbroken(robustness_summary.sentence(own))) for run, own in found[:MOST_SENTENCES]]
+    pairs = [(run.name, unbroken(robustness_summary.sentence(own))) for run, own in found[:MOST_SENTENCES]]
     pairs += [(f"{len(found) - MOST_SENTENCES} more", "in the tables below")] if len(found) > MOST_SENTENCES else []
-    return {"verdict": _unbroken(leads[0] if leads else verdict(groups)), "sentences": pairs}
+    return {"verdict": unbroken(leads[0] if leads else verdict(groups)), "sentences": pairs}
 
 
 def _sentences(groups: Sequence[Arm]) -> list[tuple[str, str]]:
     """Each arm's name and the rest of its sentence; a single arm's is the verdict already."""
     if len(groups) == 1:
         return []
-    pairs = [(arm.label, _unbroken(sentence(arm).removeprefix(f"{arm.label}: "))) for arm in groups[:MOST_SENTENCES]]
+    pairs = [(arm.label, unbroken(sentence(arm).removeprefix(f"{arm.label}: "))) for arm in groups[:MOST_SENTENCES]]
     if len(groups) > MOST_SENTENCES:
         pairs.append((f"{len(groups) - MOST_SENTENCES} more", "in the table below"))
     return pairs
 
 
-def _unbroken(text: str) -> str:
+def unbroken(text: str) -> str:
     """A number stays on one line with its unit and its spread."""
     return text.replace(" %", "\u00a0%").replace(" ± ", "\u00a0±\u00a0")
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from markupsafe import Markup
-
 from holdfast.errors import require
 from holdfast.files import write_atomic
-from holdfast.reports.html import _asset, _environment, _policy, _unbroken
+from holdfast.reports.html import render_sections, unbroken
 from holdfast.reports.runfiles import RunFiles
 from holdfast.reports.sections.shortcuts import shortcuts, summary
 from holdfast.reports.text import setting
@@ -27,21 +25,12 @@ def render_page(findings: Sequence[Finding], *, name: str) -> str:
     """The page as text. name: the data set's."""
     section = shortcuts([RunFiles(name, findings=tuple(findings))])
     require(section is not None, "there are no findings on shortcuts to show; run 'holdfast shortcuts' first")
+    assert section is not None
     settings = next((f.settings for f in findings if f.check == "shortcuts" and f.settings), {})
     facts = [setting(settings["model"])] if "model" in settings else []
-    style, script = _asset("style.css"), _asset("script.js")
-    return (
-        _environment()
-        .get_template("report.html")
-        .render(
-            title=f"Shortcuts in {name}",
-            facts=[*facts, f"the training set of {name}"],
-            verdict=_unbroken(summary(findings)),
-            sentences=[],
-            sections=[section],
-            style=Markup(style),
-            script=Markup(script),
-            policy=_policy(style, script),
-            numbers=None,
-        )
+    return render_sections(
+        title=f"Shortcuts in {name}",
+        facts=[*facts, f"the training set of {name}"],
+        verdict=unbroken(summary(findings)),
+        sections=[section],
     )

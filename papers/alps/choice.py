@@ -1,7 +1,7 @@
-"""ALPS's open settings, chosen on a held-out tenth of CIFAR-10's training set; the test set is not looked at.
+"""ALPS's open settings, chosen on a held-out tenth of CIFAR-10's training set; the test set is not used.
 
-    python benchmarks/alps_choice.py --root DATA --out OUT [--epochs 30] [--part 0/3]
-    python benchmarks/alps_choice.py --out OUT --table
+    python papers/alps/choice.py --root DATA --out OUT [--epochs 30] [--part 0/3]
+    python papers/alps/choice.py --out OUT --table
 
 The paper gives ranges: a mode in (0.75, 1) and a radius in (0, 0.5). PreActResNet-18 with the recipe's settings on a
 schedule shortened to --epochs, with the drops of the rate at the same shares of it.
@@ -10,12 +10,15 @@ schedule shortened to --epochs, with the drops of the rate at the same shares of
 from __future__ import annotations
 
 import argparse
+import sys
 from functools import partial
 from itertools import product
-
-from jobs import read_jobs, run_jobs, sweep_parser, train
+from pathlib import Path
 
 from holdfast.data import Dataset, load
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # what the papers share lies beside their folders
+from sweeps import read_jobs, run_jobs, sweep_parser, train
 
 MODES, CONCENTRATIONS, RADII = (0.8, 0.9, 0.97), (10.0, 40.0), (0.1, 0.2, 0.4)
 

@@ -1,4 +1,4 @@
-"""Sweeps over short trainings of CIFAR-10, one JSON file a training: what is there already is not done again."""
+"""Sweeps over short trainings of CIFAR-10, shared by the papers: one JSON file per training, and none is done twice."""
 
 from __future__ import annotations
 

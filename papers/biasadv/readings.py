@@ -1,9 +1,9 @@
 """Which reading of BiasAdv's perturbation helps: a sweep on a short schedule of Corrupted CIFAR-10.
 
-    python benchmarks/biasadv_readings.py --root DATA --out OUT [--epochs 20] [--conflict 0.05] [--part 0/4]
+    python papers/biasadv/readings.py --root DATA --out OUT [--epochs 20] [--conflict 0.05] [--part 0/4]
 
 The paper gives the size of the perturbation but neither its norm, nor its space, nor BatchNorm's part in the attack.
-Each reading is trained once a seed with the paper's other settings (Adam 1e-3, batch 128, the rate halved five times
+Each reading is trained once per seed with the paper's other settings (Adam 1e-3, batch 128, the rate halved five times
 over the training) and leaves one JSON file in OUT, so a sweep that was stopped continues; --part i/n does every n-th
 job, for several processes on one GPU. --table prints what is there.
 """
@@ -12,15 +12,18 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 from functools import partial
 from pathlib import Path
 
 import torch
-from jobs import read_jobs, run_jobs, sweep_parser, train
 
 from holdfast.audits.checking import audit
 from holdfast.data import Dataset, load
 from holdfast.data.biased import corrupted_cifar10
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # what the papers share lies beside their folders
+from sweeps import read_jobs, run_jobs, sweep_parser, train
 
 PIXEL = 1 / 255
 READINGS: dict[str, dict[str, object]] = {

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median, quantiles
 
 from holdfast.reports.blocks import Chart
-from holdfast.reports.study_tables import Record
 from holdfast.reports.svg import Line, line_chart
+from vae_report.tables import Record
 
 BINS = 40
 REPORT_CUT = 0.3

@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from vae_report import study
+from vae_report.bench import QUICK, Bench
+from vae_report.judging import Record, report_cut
+from vae_report.report_jobs import report_job
+from vae_report.study import read_study, run_study, slim
+from vae_report.tables import FAITHFUL, markdown
 
 from holdfast.data.anomalies import AnomalySet, make_digits_anomalies
-from holdfast.detect import study
 from holdfast.detect.evaluation import auroc
-from holdfast.detect.study import QUICK, Bench, Record, read_study, run_study, slim
-from holdfast.detect.study.judging import report_cut
-from holdfast.detect.study.report import report_job
 from holdfast.errors import HoldfastError
-from holdfast.reports.study_tables import FAITHFUL, markdown
 
 TINY = replace(
     QUICK, epochs=1, our_epochs=2, rotation_epochs=1, head_epochs=2, label_epochs=2, fixmatch_epochs=1, fixmatch_ratio=1
@@ -41,7 +42,7 @@ def test_it_runs_and_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert list(study.JOBS)[:3] == [FAITHFUL, "ours", "labels-fixmatch"]
     assert len(study.JOBS) == 20
     short = (FAITHFUL, "ours", "labels-rotation", "ours-labelled")
-    monkeypatch.setattr("holdfast.detect.study.run.JOBS", {name: study.JOBS[name] for name in short})
+    monkeypatch.setattr("vae_report.study.JOBS", {name: study.JOBS[name] for name in short})
     said: list[str] = []
     assert run_study(digits, tmp_path, TINY, minutes=-1, note=said.append) == 0
     assert read_study(tmp_path) == []
@@ -97,7 +98,7 @@ def test_a_rate_that_diverges_is_a_result_and_a_break_is_not(tmp_path: Path, mon
         raise RuntimeError("out of memory")
 
     wild = partial(report_job, latent=2, lr=1e30)
-    monkeypatch.setattr("holdfast.detect.study.run.JOBS", {"breaks": breaks, "wild": wild})
+    monkeypatch.setattr("vae_report.study.JOBS", {"breaks": breaks, "wild": wild})
     said: list[str] = []
     assert run_study(digits, tmp_path, TINY, note=said.append) == 1
     assert "RuntimeError: out of memory" in said[0]

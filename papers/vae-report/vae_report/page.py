@@ -10,45 +10,36 @@ from markupsafe import Markup
 
 from holdfast.errors import require
 from holdfast.files import write_atomic
-from holdfast.reports import study_tables as rows
 from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Gallery, Picture, Section, Side, Table
-from holdfast.reports.html import _asset, _environment, _policy, _unbroken
+from holdfast.reports.html import render_sections, unbroken
 from holdfast.reports.runfiles import RunFiles
 from holdfast.reports.sections.describe import describe
-from holdfast.reports.study_charts import curves, histogram, losses, panel
-from holdfast.reports.study_tables import FAITHFUL, Record
 from holdfast.reports.svg import Line
 from holdfast.types import Finding
+from vae_report import tables as rows
+from vae_report.charts import curves, histogram, losses, panel
+from vae_report.tables import FAITHFUL, Record
 
 TERMS = {"loss": "−ELBO", "reconstruction": "Reconstruction", "kl": "KL"}
 
 
-def write_study(records: Sequence[Record], path: str | Path, *, name: str) -> Path:
+def write_page(records: Sequence[Record], path: str | Path, *, name: str) -> Path:
     """Write the page. The same results give the same bytes. name: of the data."""
     path = Path(path)
-    write_atomic(path, render_study(records, name=name).encode("utf-8"))
+    write_atomic(path, render_study_page(records, name=name).encode("utf-8"))
     return path
 
 
-def render_study(records: Sequence[Record], *, name: str) -> str:
-    require(bool(records), "there are no results of a study to show; run 'holdfast detect study' first")
+def render_study_page(records: Sequence[Record], *, name: str) -> str:
+    require(bool(records), "there are no results of a study to show; run 'python papers/vae-report/run.py' first")
     seeds = sorted({r["seed"] for r in records})
-    style, script = _asset("style.css"), _asset("script.js")
     sections = (_detection(records), _training(records), _map(records), _labels(records))
-    return (
-        _environment()
-        .get_template("report.html")
-        .render(
-            title="Unknown inputs and few labels: the VAE report again",
-            facts=[name, f"seeds {', '.join(map(str, seeds))}"],
-            verdict=_unbroken(verdict(records)),
-            sentences=[(name, _unbroken(text)) for name, text in sentences(records)],
-            numbers="",
-            sections=[section for section in sections if section is not None],
-            style=Markup(style),
-            script=Markup(script),
-            policy=_policy(style, script),
-        )
+    return render_sections(
+        title="Out-of-distribution inputs and few labels: the VAE report again",
+        facts=[name, f"seeds {', '.join(map(str, seeds))}"],
+        verdict=unbroken(verdict(records)),
+        sentences=[(name, unbroken(text)) for name, text in sentences(records)],
+        sections=[section for section in sections if section is not None],
     )
 
 
@@ -99,12 +90,12 @@ def _detection(records: Sequence[Record]) -> Section | None:
     if cut := rows.cuts(records):
         blocks.append(cut)
     lead = (
-        "Anomalies against normal images, two sets a seed. Thresholds were set on held-out normal images; the last "
+        "Anomalies against normal images, two sets per seed. Thresholds were set on held-out normal images; the last "
         "table is the report's own, set on the test sets. Figures 6 to 9 of the report, which found AUROC 0.92 and "
         "average precision 0.59 on its first set, 0.93 and 0.65 on its second; 23 and 18 of 52 anomalies were flagged, "
         "995 and 999 of 1,000 normal images passed."
     )
-    return Section("detection", "Unknown inputs", lead, tuple(blocks)) if blocks else None
+    return Section("detection", "Out-of-distribution inputs", lead, tuple(blocks)) if blocks else None
 
 
 def _training(records: Sequence[Record]) -> Section | None:
@@ -130,8 +121,8 @@ def _training(records: Sequence[Record]) -> Section | None:
             )
             blocks.append(Gallery(f"{record['job']}: images, and what is made of them", pictures, wide=True))
     lead = (
-        "One line a seed. With σ² = 1/2 fixed, as in the report, but for where σ is learned. Table 1 and figures 2 to "
-        "5 of the report. Its ELBO loss is the squared error and KL together, without the constant of the density: "
+        "One line per seed. With σ² = 1/2 fixed, as in the report, but for where σ is learned. Table 1 and figures 2 "
+        "to 5 of the report. Its ELBO loss is the squared error and KL together, without the constant of the density: "
         "24.50 = 19.39 + 5.11 with 2 latent dimensions, 21.86 = 13.77 + 8.08 with 16, 22.05 = 14.12 + 7.92 with 32."
     )
     return Section("training", "Training", lead, tuple(blocks))

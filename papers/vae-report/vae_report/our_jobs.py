@@ -13,10 +13,10 @@ from holdfast.detect.features import ClassifierSight, JointSight, RotationSight,
 from holdfast.detect.few_labels import accuracy, train_few_labels
 from holdfast.detect.fitting import FUSED
 from holdfast.detect.fused import Fused
-from holdfast.detect.study.bench import Bench
-from holdfast.detect.study.judging import DRAWN, SHOWN, Record, judged, reconstructions, test_sets, values
 from holdfast.detect.threshold import Threshold
 from holdfast.settings.methods import FixMatch
+from vae_report.bench import Bench
+from vae_report.judging import DRAWN, SHOWN, Record, judged, reconstructions, test_sets, values
 
 ALONE: Mapping[str, tuple[str, ...]] = {
     **{name: (name,) for name in ("elbo", "reconstruction", "kl", "rotation", "knn", "mahalanobis")},

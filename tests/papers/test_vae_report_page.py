@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from scipy import stats
 from sklearn import metrics
+from vae_report.charts import histogram, panel, ranking
+from vae_report.page import render_study_page, sentences, verdict
+from vae_report.study import JOBS, in_order
+from vae_report.tables import FAITHFUL, intervals, markdown, squared_error, training
 
-from holdfast.detect.study import JOBS, in_order
 from holdfast.errors import HoldfastError
 from holdfast.reports.markdown import table
-from holdfast.reports.study import render_study, sentences, verdict
-from holdfast.reports.study_charts import histogram, panel, ranking
-from holdfast.reports.study_tables import FAITHFUL, intervals, markdown, squared_error, training
 from holdfast.reports.svg import Line
 
 PNG = "iVBORw0KGgo="
@@ -72,7 +72,7 @@ def records() -> list[dict[str, Any]]:
 
 
 def test_every_figure_is_there(records: list[dict[str, Any]]) -> None:
-    page = render_study(records, name="fashion-anomalies")
+    page = render_study_page(records, name="fashion-anomalies")
     for text in (
         "Training at its end (the report&#39;s Table 1)",
         "Latent dimensions: Reconstruction",
@@ -91,13 +91,15 @@ def test_every_figure_is_there(records: list[dict[str, Any]]) -> None:
     assert page.count(f"data:image/png;base64,{PNG}") == 4
     ids = [part.split('"')[0] for part in page.split('<svg id="')[1:]]
     assert len(ids) == len(set(ids))
-    assert page == render_study(records, name="fashion-anomalies")
+    assert page == render_study_page(records, name="fashion-anomalies")
 
 
 def test_rates_of_adam_and_of_sgd_are_apart(records: list[dict[str, Any]]) -> None:
-    assert "SGD" not in render_study(records, name="fashion-anomalies")
+    assert "SGD" not in render_study_page(records, name="fashion-anomalies")
     slow = {**records[0]["settings"], "lr": 3e-5, "optimizer": "sgd"}
-    page = render_study([*records, {**records[0], "job": "report-latent16-sgd-lr3e-05", "settings": slow}], name="x")
+    page = render_study_page(
+        [*records, {**records[0], "job": "report-latent16-sgd-lr3e-05", "settings": slow}], name="x"
+    )
     adam, sgd = (
         page.split(f'<title id="study-learning-rate{of}-kl-title"')[1].split("</svg>")[0] for of in ("", "-of-sgd")
     )
@@ -165,13 +167,13 @@ def test_scores_far_out_share_the_last_bin() -> None:
 
 
 def test_a_study_that_has_only_begun_has_a_page(records: list[dict[str, Any]]) -> None:
-    assert "Few labels" in render_study(records[3:4], name="x")
+    assert "Few labels" in render_study_page(records[3:4], name="x")
     failed = {"job": "report-latent16-lr0.01", "seed": 10, "error": "training diverged"}
     assert "training diverged" in markdown([*records, failed])
-    assert "training diverged" in render_study([*records, failed], name="x")
-    assert "<script>alert" not in render_study(records, name="<script>alert(1)</script>")
+    assert "training diverged" in render_study_page([*records, failed], name="x")
+    assert "<script>alert" not in render_study_page(records, name="<script>alert(1)</script>")
     with pytest.raises(HoldfastError, match="no results of a study"):
-        render_study([], name="x")
+        render_study_page([], name="x")
 
 
 def test_curves_are_those_of_scikit_learn() -> None:
@@ -188,11 +190,11 @@ def test_curves_are_those_of_scikit_learn() -> None:
 
 def test_the_published_page_is_what_the_committed_results_say() -> None:
     root = Path(__file__).parents[2]
-    page = (root / "docs/results/vae-study.md").read_text()
-    kept = json.loads((root / "benchmarks/results/vae_study_gpu.json").read_text())
+    page = (root / "papers/vae-report/README.md").read_text()
+    kept = json.loads((root / "papers/vae-report/results/gpu.json").read_text())
     records = in_order(kept["records"])
     assert markdown(records) in page
-    fallen = json.loads((root / "benchmarks/results/vae_study_gpu_sigmoid.json").read_text())["records"]
+    fallen = json.loads((root / "papers/vae-report/results/gpu_sigmoid.json").read_text())["records"]
     for block in (training(fallen), intervals(fallen)):
         assert block is not None
         assert "\n".join(table(block)) in page
