@@ -28,9 +28,9 @@ from holdfast.errors import HoldfastError, require
 from holdfast.files import write_atomic
 from holdfast.models.store import load_model
 from holdfast.reports import RunFiles, read_runs, write_findings, write_report
-from holdfast.reports.paired import BASELINE, COMPARED, ROLE, against
-from holdfast.reports.runfiles import COMPARISON, is_run
-from holdfast.reports.summary import Arm
+from holdfast.reports.arms import Arm
+from holdfast.reports.report_tables import BASELINE, COMPARED, ROLE, against
+from holdfast.reports.run_files import COMPARISON, is_run
 from holdfast.settings import DataSettings, TrainSettings, build, layered, read_config, read_environment
 from holdfast.settings.study import Axes, Cell, Plan, make_plan
 from holdfast.train.api import fingerprint, load_data, prepare

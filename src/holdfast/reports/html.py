@@ -17,18 +17,19 @@ from markupsafe import Markup
 
 from holdfast.errors import require
 from holdfast.files import write_atomic
+from holdfast.printable import one_line
 from holdfast.reports import robustness_summary
-from holdfast.reports.blocks import Section
-from holdfast.reports.findings import without_nan
+from holdfast.reports.arms import AVERAGE, Arm, arms, flat, varying
+from holdfast.reports.blocks import MOST_BYTES, fitted
+from holdfast.reports.findings_file import without_nan
 from holdfast.reports.headline import sentence, verdict
-from holdfast.reports.leads import lead_sentence
 from holdfast.reports.overview import states
-from holdfast.reports.pictures import MOST_BYTES, fitted
-from holdfast.reports.runfiles import RunFiles, read_runs
-from holdfast.reports.sections import SECTIONS
-from holdfast.reports.summary import AVERAGE, Arm, arms, flat, varying
-from holdfast.reports.svg.element import series
-from holdfast.reports.text import percent, plain, setting
+from holdfast.reports.report_tables import lead_sentence
+from holdfast.reports.run_files import RunFiles, read_runs
+from holdfast.reports.sections import sections
+from holdfast.reports.sections.shortcuts import shortcuts, summary
+from holdfast.reports.svg.elements import series
+from holdfast.reports.text import percent, setting
 from holdfast.types import Finding
 
 MOST_TITLES = 3
@@ -63,45 +64,43 @@ def render(runs: Sequence[RunFiles], *, images: bool = True) -> str:
     """The page as text."""
     require(bool(runs), "a report needs at least one run, got none; name a run folder")
     groups = arms(runs)
-    sections = [section for make in SECTIONS if (section := make(runs)) is not None]
-    return render_sections(
+    return render_page(
         title=_title([arm.label for arm in groups], {arm.data for arm in groups}),
         facts=_facts(runs),
         **_top(runs, groups),
-        sections=fitted(sections, MOST_BYTES if images else 0),
+        sections=fitted(sections(runs), MOST_BYTES if images else 0),
         numbers=_numbers(runs),
     )
 
 
-def render_sections(
-    *,
-    title: str,
-    facts: Sequence[str],
-    verdict: str,
-    sentences: Sequence[tuple[str, str]] = (),
-    sections: Sequence[Section],
-    numbers: Markup | str = "",
-) -> str:
-    """A page in the report's layout, for whoever has sections of their own to show.
+def write_shortcuts_page(findings: Sequence[Finding], path: str | Path, *, name: str) -> Path:
+    """Write shortcuts.html: a page of its own for what ``holdfast shortcuts`` found. Same findings, same bytes."""
+    path = Path(path)
+    write_atomic(path, render_shortcuts_page(findings, name=name).encode("utf-8", "backslashreplace"))
+    return path
 
-    facts: short texts under the title. verdict: the first sentence; sentences: (of what, text) below it.
-    """
-    style, script = _asset("style.css"), _asset("script.js")
-    return (
-        _environment()
-        .get_template("report.html")
-        .render(
-            title=title,
-            facts=facts,
-            verdict=verdict,
-            sentences=sentences,
-            sections=sections,
-            style=Markup(style),
-            script=Markup(script),
-            policy=_policy(style, script),
-            numbers=numbers,
-        )
+
+def render_shortcuts_page(findings: Sequence[Finding], *, name: str) -> str:
+    """The page as text. name: the data set's."""
+    section = shortcuts([RunFiles(name, findings=tuple(findings))])
+    require(section is not None, "there are no findings on shortcuts to show; run 'holdfast shortcuts' first")
+    settings = next((f.settings for f in findings if f.check == "shortcuts" and f.settings), {})
+    facts = [setting(settings["model"])] if "model" in settings else []
+    return render_page(
+        title=f"Shortcuts in {name}",
+        facts=[*facts, f"the training set of {name}"],
+        verdict=unbroken(summary(findings)),
+        sentences=[],
+        sections=[section],
+        numbers=None,
     )
+
+
+def render_page(**values: Any) -> str:
+    """The template filled in, with its style and script and a policy that allows no others."""
+    style, script = _asset("style.css"), _asset("script.js")
+    values |= {"style": Markup(style), "script": Markup(script), "policy": _policy(style, script)}
+    return _environment().get_template("report.html").render(**values)
 
 
 def _title(labels: Sequence[str], sets: Collection[str]) -> str:
@@ -211,4 +210,4 @@ def _environment() -> Environment:
 
 def _finalize(value: Any) -> Any:
     """Every text that is not markup already loses its control characters before it is escaped."""
-    return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return one_line(value) if isinstance(value, str) and not isinstance(value, Markup) else value
