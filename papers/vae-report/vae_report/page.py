@@ -11,7 +11,7 @@ from markupsafe import Markup
 from holdfast.errors import require
 from holdfast.files import write_atomic
 from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Gallery, Picture, Section, Side, Table
-from holdfast.reports.html import render_page, unbroken
+from holdfast.reports.html import render_sections, unbroken
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections.describe import describe
 from holdfast.reports.svg import Line
@@ -34,13 +34,12 @@ def render_study_page(records: Sequence[Record], *, name: str) -> str:
     require(bool(records), "there are no results of a study to show; run 'python papers/vae-report/run.py' first")
     seeds = sorted({r["seed"] for r in records})
     sections = (_detection(records), _training(records), _map(records), _labels(records))
-    return render_page(
+    return render_sections(
         title="Out-of-distribution inputs and few labels: the VAE report again",
         facts=[name, f"seeds {', '.join(map(str, seeds))}"],
         verdict=unbroken(verdict(records)),
         sentences=[(name, unbroken(text)) for name, text in sentences(records)],
         sections=[section for section in sections if section is not None],
-        numbers=None,
     )
 
 

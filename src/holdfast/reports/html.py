@@ -15,12 +15,12 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from holdfast.errors import require
+from holdfast.errors import HoldfastError, require
 from holdfast.files import write_atomic
 from holdfast.printable import one_line
 from holdfast.reports import robustness_summary
 from holdfast.reports.arms import AVERAGE, Arm, arms, flat, varying
-from holdfast.reports.blocks import MOST_BYTES, fitted
+from holdfast.reports.blocks import MOST_BYTES, Section, fitted
 from holdfast.reports.findings_file import without_nan
 from holdfast.reports.headline import sentence, verdict
 from holdfast.reports.overview import states
@@ -64,7 +64,7 @@ def render(runs: Sequence[RunFiles], *, images: bool = True) -> str:
     """The page as text."""
     require(bool(runs), "a report needs at least one run, got none; name a run folder")
     groups = arms(runs)
-    return render_page(
+    return render_sections(
         title=_title([arm.label for arm in groups], {arm.data for arm in groups}),
         facts=_facts(runs),
         **_top(runs, groups),
@@ -83,23 +83,33 @@ def write_shortcuts_page(findings: Sequence[Finding], path: str | Path, *, name:
 def render_shortcuts_page(findings: Sequence[Finding], *, name: str) -> str:
     """The page as text. name: the data set's."""
     section = shortcuts([RunFiles(name, findings=tuple(findings))])
-    require(section is not None, "there are no findings on shortcuts to show; run 'holdfast shortcuts' first")
+    if section is None:
+        raise HoldfastError("there are no findings on shortcuts to show; run 'holdfast shortcuts' first")
     settings = next((f.settings for f in findings if f.check == "shortcuts" and f.settings), {})
     facts = [setting(settings["model"])] if "model" in settings else []
-    return render_page(
+    return render_sections(
         title=f"Shortcuts in {name}",
         facts=[*facts, f"the training set of {name}"],
         verdict=unbroken(summary(findings)),
-        sentences=[],
         sections=[section],
-        numbers=None,
     )
 
 
-def render_page(**values: Any) -> str:
-    """The template filled in, with its style and script and a policy that allows no others."""
+def render_sections(
+    title: str,
+    facts: Sequence[str],
+    verdict: str,
+    sections: Sequence[Section],
+    sentences: Sequence[tuple[str, str]] = (),
+    numbers: str = "",
+) -> str:
+    """A page of sections, with its style and script and a policy that allows no others.
+
+    sentences: (what it is about, what it says) below the verdict. numbers: JSON that the page offers to save.
+    """
     style, script = _asset("style.css"), _asset("script.js")
-    values |= {"style": Markup(style), "script": Markup(script), "policy": _policy(style, script)}
+    values = {"title": title, "facts": facts, "verdict": verdict, "sections": sections, "sentences": sentences}
+    values |= {"style": Markup(style), "script": Markup(script), "policy": _policy(style, script), "numbers": numbers}
     return _environment().get_template("report.html").render(**values)
 
 
