@@ -25,7 +25,7 @@ from holdfast.data import Dataset
 from holdfast.data.loaders import make_loader
 from holdfast.errors import HoldfastError, require
 from holdfast.files import write_atomic
-from holdfast.models.store import load_model
+from holdfast.models.saved_model import load_model
 from holdfast.reports import RunFiles, read_runs, write_findings, write_report
 from holdfast.reports.paired import BASELINE, COMPARED, ROLE, against
 from holdfast.reports.runfiles import COMPARISON, is_run
