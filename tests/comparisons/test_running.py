@@ -17,9 +17,9 @@ from holdfast.comparisons.running import Comparison, carry_out, compare, folder_
 from holdfast.errors import HoldfastError
 from holdfast.models.saved_model import load_model
 from holdfast.reports import RunFiles, read_runs
+from holdfast.reports.arms import AVERAGE, CONFLICTING
 from holdfast.reports.html import render
 from holdfast.reports.sections.sensitivity import sensitivity
-from holdfast.reports.summary import AVERAGE, CONFLICTING
 from holdfast.settings import TrainSettings, build
 from holdfast.settings.study import Cell, make_plan
 from holdfast.train import Interrupted

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,11 +39,10 @@ class Mine(ModelSource):
 
 
 @pytest.fixture
-def mine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def mine(monkeypatch: pytest.MonkeyPatch) -> None:
     assert MODEL_SOURCES  # found before, or the part would be added to a registry that forgets it
     monkeypatch.setattr(MODEL_SOURCES, "_parts", dict(MODEL_SOURCES._parts))
     exec(compile(SOURCE, "mine.py", "exec"), {"__name__": "mine"})
-    yield
 
 
 @pytest.mark.usefixtures("mine")

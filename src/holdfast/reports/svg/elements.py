@@ -1,4 +1,7 @@
-"""The pieces that the charts share. Colours come from the page's style: a class ``s0`` to ``s7`` a series."""
+"""The pieces that all charts share: tags, scales, ticks and text widths.
+
+Colours come from the page's style: a class ``s0`` to ``s7`` per series.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from markupsafe import Markup, escape
 
-from holdfast.reports.text import plain
+from holdfast.printable import one_line
 
 WIDTH = 420
 COLOURS = 8
@@ -25,7 +28,7 @@ def tag(name: str, *children: str | Markup, **attributes: object) -> Markup:
     <text x="1" class="tick" text-anchor="end">a &lt; b</text>
     """
     pairs = "".join(f' {k.rstrip("_").replace("_", "-")}="{_attribute(v)}"' for k, v in attributes.items())
-    inner = "".join(c if isinstance(c, Markup) else escape(plain(c)) for c in children)
+    inner = "".join(c if isinstance(c, Markup) else escape(one_line(c)) for c in children)
     return Markup(f"<{name}{pairs}>{inner}</{name}>")
 
 
@@ -59,7 +62,7 @@ def shorten(text: str, most: int) -> str:
     >>> shorten("a long class name", 8), shorten("犬と猫と鳥", 8)
     ('a long …', '犬と猫…')
     """
-    text = plain(text)
+    text = one_line(text)
     if text_width(text) <= most * CHARACTER:
         return text
     while text_width(text) > (most - 1) * CHARACTER:
@@ -73,4 +76,56 @@ def text_width(text: str) -> float:
 
 
 def _attribute(value: object) -> Markup:
-    return escape(f"{round(value, 2):g}" if isinstance(value, float) else plain(str(value)))
+    return escape(f"{round(value, 2):g}" if isinstance(value, float) else one_line(str(value)))
+
+
+def linear_ticks(low: float, high: float, *, most: int = 6, whole: bool = False) -> list[float]:
+    """Round numbers from low to high: at most ``most``, steps of 1, 2 or 5 times a power of ten.
+
+    >>> linear_ticks(0, 1)
+    [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
+    >>> linear_ticks(1, 3, whole=True)
+    [1.0, 2.0, 3.0]
+    """
+    if high <= low:
+        return [float(low)]
+    power = math.floor(math.log10((high - low) / most))
+    steps = (m * 10.0**p for p in (power, power + 1) for m in (1, 2, 5))
+    for step in steps:
+        if whole and step < 1:
+            continue
+        first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+        if last - first < most:
+            return [_exact(i * step, step) for i in range(first, last + 1)]
+    return [float(low), float(high)]
+
+
+def log_ticks(low: float, high: float, *, most: int = 6) -> list[float]:
+    """Powers of ten from low to high, with their double and fivefold where there is room.
+
+    >>> log_ticks(0.01, 1)
+    [0.01, 0.1, 1.0]
+    >>> log_ticks(0.15, 2)
+    [0.2, 0.5, 1.0, 2.0]
+    """
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for factors in ((1, 2, 5), (1,)):
+        ticks = [_exact(f * 10.0**p, 10.0**p) for p in powers for f in factors]
+        ticks = [t for t in ticks if low * (1 - 1e-9) <= t <= high * (1 + 1e-9)]
+        if len(ticks) <= most:
+            return ticks
+    return ticks[:: math.ceil(len(ticks) / most)]
+
+
+def tick_text(value: float) -> str:
+    """A mark's number, as short as it is exact.
+
+    >>> tick_text(0.2), tick_text(20.0), tick_text(1e-05), tick_text(200000.0)
+    ('0.2', '20', '1e-05', '200,000')
+    """
+    return f"{value:,.0f}" if value == round(value) and abs(value) < 1e9 else f"{value:g}"
+
+
+def _exact(value: float, step: float) -> float:
+    """0.6000000000000001 is 0.6, in steps of 0.2."""
+    return round(value, -math.floor(math.log10(step) + 1e-9))

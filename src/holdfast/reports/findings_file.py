@@ -41,7 +41,7 @@ class FindingsFile:
         from markupsafe import escape
 
         from holdfast.reports.html import render
-        from holdfast.reports.runfiles import RunFiles
+        from holdfast.reports.run_files import RunFiles
 
         page = escape(render([RunFiles.of(self)]))
         return (
