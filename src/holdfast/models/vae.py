@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from holdfast.elbo import (
+from holdfast.errors import HoldfastError, require, unknown
+from holdfast.losses import (
     REPORT_SIGMA,
     gaussian_nll,
     importance_weighted_bound,
@@ -18,7 +19,6 @@ from holdfast.elbo import (
     log_normal,
     reparameterise,
 )
-from holdfast.errors import HoldfastError, require, unknown
 
 WIDTHS: Final = (32, 64, 128)
 NETWORKS: Final = ("strided", "report")

@@ -12,7 +12,8 @@ from holdfast.errors import require
 from holdfast.files import write_atomic
 from holdfast.reports import study_tables as rows
 from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Gallery, Picture, Section, Side, Table
-from holdfast.reports.html import _asset, _environment, _policy, _unbroken
+from holdfast.reports.html import _asset, _environment, _policy
+from holdfast.reports.html import unbroken as _unbroken
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections.describe import describe
 from holdfast.reports.study_charts import curves, histogram, losses, panel
