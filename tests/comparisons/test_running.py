@@ -24,11 +24,10 @@ from holdfast.settings import TrainSettings, build
 from holdfast.settings.study import Cell, make_plan
 from holdfast.train import Interrupted
 from holdfast.train.api import load_data
-from holdfast.train.checkpoint import Checkpoints
-from holdfast.train.divergence import Diverged
 from holdfast.train.engine import Trainer
-from holdfast.train.folder import claim
-from holdfast.train.lock import InUse
+from holdfast.train.folder import Checkpoints, claim
+from holdfast.train.meters import Diverged
+from holdfast.train.processes import InUse
 from tests.conftest import Heard, SignalAt
 
 BASE: dict[str, Any] = {

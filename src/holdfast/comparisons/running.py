@@ -34,9 +34,9 @@ from holdfast.reports.run_files import COMPARISON, is_run
 from holdfast.settings import DataSettings, TrainSettings, build, layered, read_config, read_environment
 from holdfast.settings.study import Axes, Cell, Plan, make_plan
 from holdfast.train.api import fingerprint, load_data, prepare
-from holdfast.train.divergence import Diverged
 from holdfast.train.evaluate import predict, selection_score
 from holdfast.train.folder import RunFolder, changed_settings
+from holdfast.train.meters import Diverged
 from holdfast.train.progress import Progress, make_progress
 
 Rule = Literal["val-average", "val-worst-class"]

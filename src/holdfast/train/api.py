@@ -30,8 +30,7 @@ from holdfast.settings import READING, MethodSettings, TrainSettings, build
 from holdfast.train.engine import Trainer
 from holdfast.train.folder import RunFolder, claim
 from holdfast.train.network import check_module, copier, model_factory
-from holdfast.train.progress import Progress, make_progress
-from holdfast.train.sinks import TensorBoardSink
+from holdfast.train.progress import Progress, TensorBoardSink, make_progress
 
 Start = Callable[[nn.Module, Dataset, torch.device], None]
 """Brings a fresh network to where its training starts."""
