@@ -21,8 +21,7 @@ from holdfast.methods import Context
 from holdfast.methods.fixmatch import FixMatchMethod
 from holdfast.models import build_model
 from holdfast.models.heads import find_head, replace_head
-from holdfast.models.latent import latent_head
-from holdfast.models.vae import VAE
+from holdfast.models.vae import VAE, latent_head
 from holdfast.module_state import evaluating
 from holdfast.rng import Generators, derive
 from holdfast.settings.methods import FixMatch
