@@ -21,7 +21,7 @@ from holdfast.detect.tasks import describe, detect_evaluate, detect_fit, detect_
 from holdfast.errors import HoldfastError
 from holdfast.reports import html
 from holdfast.reports.blocks import Table
-from holdfast.reports.runfiles import RunFiles
+from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections.describe import describe as describe_section
 from holdfast.reports.sections.ood import detect as detect_section
 from holdfast.reports.sections.ood import unknown as unknown_section
@@ -156,7 +156,7 @@ def test_the_map_of_a_set(detector: Path, pictures: Path, tmp_path: Path) -> Non
 
 class TestBadInput:
     def test_colour_to_a_grey_detector(self, detector: Path, pictures: Path, tmp_path: Path) -> None:
-        with pytest.raises(HoldfastError, match=r"0000\.png is in colour, and what is to look at it takes grey images"):
+        with pytest.raises(HoldfastError, match=r"0000\.png is in colour, and grey images are needed"):
             detect_score(detector, pictures / "colour", tmp_path / "x.csv", device="cpu", workers=0)
         assert not list(tmp_path.iterdir())
 
