@@ -18,7 +18,7 @@ NASTY = ('=HYPERLINK("http://x")', "+1", "-1", "@SUM(A1)", 'a"b,c', "two\nlines"
 def columns(names: tuple[str, ...] = ("cat", "dog")) -> dict[str, list[Any]]:
     n = len(names)
     return {
-        "clean": ["right"] * n,
+        "accuracy": ["right"] * n,
         "id": list(range(n)),
         "path": [f"img/{i}.png" for i in range(n)],
         "label": list(names),
@@ -31,7 +31,7 @@ def columns(names: tuple[str, ...] = ("cat", "dog")) -> dict[str, list[Any]]:
 def test_rows_come_back_with_all_digits() -> None:
     given = columns()
     header, *rows = list(csv.reader(io.StringIO(samples_table(given))))
-    assert header == [*FIRST, "clean"]
+    assert header == [*FIRST, "accuracy"]
     assert [float(row[4]) for row in rows] == given["confidence"]
     assert [row[5] for row in rows] == ["", ""]
     assert [row[2] for row in rows] == ["cat", "dog"]
@@ -50,7 +50,7 @@ def test_a_column_that_is_missing_or_short_is_named() -> None:
     with pytest.raises(HoldfastError, match="needs the columns path"):
         samples_table({k: v for k, v in given.items() if k != "path"})
     with pytest.raises(HoldfastError, match="as long as each other"):
-        samples_table({**given, "clean": []})
+        samples_table({**given, "accuracy": []})
 
 
 def test_the_file_is_utf8(tmp_path: Path) -> None:
