@@ -13,13 +13,13 @@ import pytest
 from markdown_it import MarkdownIt
 from rich.console import Console
 
+from holdfast.data.tables import table_text
+from holdfast.printable import one_line
 from holdfast.reports.console import rich_table
 from holdfast.reports.html import render
 from holdfast.reports.junit import junit
 from holdfast.reports.markdown import markdown
 from holdfast.reports.overview import gates, overview, side_by_side, verdict
-from holdfast.reports.samples_table import samples_table
-from holdfast.reports.text import plain
 from tests.reports import hostile
 from tests.reports.page import Page
 
@@ -31,7 +31,7 @@ def test_the_names_are_really_there() -> None:
     page = render(hostile.runs())
     shown = "".join(text for tag, text in Page(page).texts if tag not in ("style", "script"))
     for name in hostile.NAMES:
-        assert plain(name).strip()[:20] in shown
+        assert one_line(name).strip()[:20] in shown
 
 
 def test_html_has_no_element_or_attribute_more() -> None:
@@ -79,7 +79,7 @@ def test_csv_has_neither_formulas_nor_lines_more() -> None:
     n = len(hostile.NAMES)
     columns: dict[str, list[Any]] = {key: list(hostile.NAMES) for key in ("path", "label", "prediction", "group")}
     columns |= {"id": list(range(n)), "confidence": [0.5] * n, **{name: list(hostile.NAMES) for name in hostile.NAMES}}
-    text = samples_table(columns)
+    text = table_text(columns)
     rows = list(csv.reader(io.StringIO(text)))
     assert len(rows) == n + 1
     assert {len(row) for row in rows} == {6 + n}

@@ -19,18 +19,18 @@ from holdfast.data.load import check_source
 from holdfast.data.options import at_home
 from holdfast.data.statistics import channel_statistics
 from holdfast.data.validate import admitted
-from holdfast.errors import HoldfastError, require
+from holdfast.devices import resolve_device
+from holdfast.errors import require
 from holdfast.methods import Context, Method
-from holdfast.models import Built, ModelCard, save_model
-from holdfast.models.normalise import numbers
-from holdfast.models.store import TENSORS, save_weights
+from holdfast.models import BuiltModel, ModelCard, save_model
+from holdfast.models.preprocessing import numbers
+from holdfast.models.saved_model import TENSORS, save_weights
 from holdfast.rng import derive
 from holdfast.settings import READING, MethodSettings, TrainSettings, build
 from holdfast.train.engine import Trainer
 from holdfast.train.folder import RunFolder, claim
 from holdfast.train.network import check_module, copier, model_factory
-from holdfast.train.progress import Progress, make_progress
-from holdfast.train.sinks import TensorBoardSink
+from holdfast.train.progress import Progress, TensorBoardSink, make_progress
 
 Start = Callable[[nn.Module, Dataset, torch.device], None]
 """Brings a fresh network to where its training starts."""
@@ -198,7 +198,7 @@ def _beyond_settings(settings: TrainSettings, data: Dataset | None, model: nn.Mo
 
 def prepare(
     settings: TrainSettings, data: Dataset, *, model: nn.Module | None = None, progress: Progress | None = None
-) -> tuple[nn.Module, Built | None, Method]:
+) -> tuple[nn.Module, BuiltModel | None, Method]:
     """(network, how it was built unless it was given, method) of a training; refuses what this data cannot serve."""
     loop = settings.loop
     require(
@@ -242,26 +242,6 @@ def load_data(settings: TrainSettings) -> Dataset:
     if s.labels is None and s.unlabeled is None:
         return data
     return few_labels(data, s.labels, unlabeled=s.unlabeled, root=s.root, seed=s.data_seed)
-
-
-def resolve_device(name: str) -> torch.device:
-    """A device that is really there.
-
-    >>> resolve_device("cpu")
-    device(type='cpu')
-    """
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise HoldfastError(f"unknown device {name!r}; use auto, cpu, cuda or cuda:N") from error
-    if device.type == "cuda":
-        count = torch.cuda.device_count()
-        require(count > (device.index or 0), f"device {name!r} is not there ({count} GPUs found); use --device cpu")
-    else:
-        require(device.type == "cpu", f"device {name!r} is not supported; use cpu or cuda")
-    return device
 
 
 def _make_method(settings: MethodSettings, data: Dataset, epochs: int, make_model: Callable[[], nn.Module]) -> Method:

@@ -18,11 +18,10 @@ from holdfast.optim import build_optimizer, set_option
 from holdfast.rng import Generators, derive
 from holdfast.settings import TrainSettings
 from holdfast.settings.ascents import Sam
-from holdfast.train.average import WeightAverage
 from holdfast.train.meters import Meters
 from holdfast.train.precision import autocast
-from holdfast.train.schedule import rate_factor
-from holdfast.train.step import CapturedStep, Step
+from holdfast.train.schedule import WeightAverage, rate_factor
+from holdfast.train.step import Step, captured
 
 
 class StageRun:
@@ -89,9 +88,9 @@ class StageRun:
             and method.capturable
             and settings.ascent.direction not in ("full", "noise")
         )
-        self.step: Step | CapturedStep = self.plain_step
+        self.step: Callable[..., None] = self.plain_step
         if captures:
-            self.step = CapturedStep(self.plain_step, note=note if loop.capture == "auto" else None)
+            self.step = captured(self.plain_step, device, note=note if loop.capture == "auto" else None)
         if settings.ascent.direction in ("full", "noise"):
             cost = self.steps_per_epoch + (1 if settings.ascent.direction == "full" else 2)
             note(

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from holdfast.attacks.losses import log_odds
+from holdfast.attacks.objectives import log_odds
 from holdfast.metrics import wilson_interval
 from holdfast.module_state import evaluating
 
