@@ -214,7 +214,7 @@ def cycles(package: Path) -> list[list[str]]:
     Imports for type checkers alone do not count: they are never run.
     """
     files = {dotted(path, package): path for path in sorted(package.rglob("*.py"))}
-    graph = {name: {found for target in run_imports(path, package) if (found := known(target, files)) not in (None, name)}
+    graph = {name: {known(target, files) for target in run_imports(path, package)} - {"", name}
              for name, path in files.items()}  # fmt: skip
     ahead = {name: reached(graph, name) for name in graph}
     knots = {frozenset(other for other in graph if other in ahead[name] and name in ahead[other]) for name in graph}
@@ -242,10 +242,10 @@ def run_imports(path: Path, package: Path) -> Iterator[str]:
             yield from (".".join([*base, alias.name]) for alias in node.names)
 
 
-def known(target: str, files: Mapping[str, Path]) -> str | None:
-    """The module that an import runs: the name itself, or where it is defined. The package's own root is no module."""
+def known(target: str, files: Mapping[str, Path]) -> str:
+    """The module that an import runs: the name itself, or where it is defined. Nothing for the package's root."""
     found = target if target in files else target.rpartition(".")[0]
-    return found if found in files and "." in found else None
+    return found if found in files and "." in found else ""
 
 
 def reached(graph: Mapping[str, set[str]], start: str) -> set[str]:
