@@ -40,10 +40,35 @@ RETIRED = {
     r"\bimages? a (?:pass|step|second)\b": "per",
 }
 PATTERN = {re.compile(pattern, re.I): instead for pattern, instead in RETIRED.items()}
-METAPHORS = set(
-    """heaps twins bends stand told foreign borrow dialects raw rivals words holds seen climb refusals shards lists cells
-    eight nineteen fronts front clean unknown vicinity spectrum experiment""".split()
-)
+METAPHORS = {
+    "heaps",
+    "twins",
+    "bends",
+    "stand",
+    "told",
+    "foreign",
+    "borrow",
+    "dialects",
+    "raw",
+    "rivals",
+    "words",
+    "holds",
+    "seen",
+    "climb",
+    "refusals",
+    "shards",
+    "lists",
+    "cells",
+    "eight",
+    "nineteen",
+    "fronts",
+    "front",
+    "clean",
+    "unknown",
+    "vicinity",
+    "spectrum",
+    "experiment",
+}
 
 
 def found(text: str) -> list[str]:
