@@ -26,7 +26,7 @@ from PIL import Image
 from record import write_result
 from scipy import ndimage
 
-from holdfast.corruptions import EIGHT, NINETEEN, corrupt
+from holdfast.corruptions import corrupt, corruption_names
 from holdfast.data import ArraySplit, Dataset, load
 from holdfast.data.biased import KINDS, make_corrupted_cifar10
 
@@ -170,7 +170,7 @@ def main() -> None:
     generator = torch.Generator(device).manual_seed(0)
     figures: dict[str, Any] = {"images": options.images, "eight": {}, "nineteen": {}, "corrupted_cifar10": {}}
     total = {"one": 0.0, "batched": 0.0}
-    for name in EIGHT:
+    for name in ONE_BY_ONE:
         one = seconds_one_by_one(name, sample, options.images)
         batched = seconds_batched(lambda name=name: corrupt(x, name, strength=1.0, generator=generator), device)
         total["one"] += one
@@ -180,7 +180,7 @@ def main() -> None:
     figures["eight_ratio"] = total["one"] / total["batched"]
     print(f"{'all eight':18} one by one {total['one']:8.3f} s   batched {total['batched']:8.4f} s   "
           f"{figures['eight_ratio']:7.1f} x")  # fmt: skip
-    for name in NINETEEN:
+    for name in corruption_names("imagenet-c"):
         run = lambda name=name: corrupt(x, name, severity=5, generator=generator)  # noqa: E731
         figures["nineteen"][name] = seconds_batched(run, device, repeats=2)
         print(f"{name:18} severity 5 {figures['nineteen'][name]:8.4f} s", flush=True)

@@ -27,7 +27,8 @@ LINES = (
     {"types", "errors", "module_state", "devices", "rng", "files", "png", "settings", "parts"},
 )
 BOTTOM = LINES[-1]
-SIDEWAYS = {("settings", "errors"), ("files", "errors"), ("parts", "errors"), ("parts", "types"), ("settings", "parts")}
+SIDEWAYS = {(user, "errors") for user in ("settings", "files", "parts", "devices")}
+SIDEWAYS |= {("parts", "types"), ("settings", "parts")}
 
 # What `import holdfast` and `holdfast --help` load: nothing here may pull torch in as it is imported.
 QUICK = {"__init__", "cli", "types", "errors", "files", "settings", "parts"}

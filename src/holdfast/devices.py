@@ -1,19 +1,48 @@
-"""Several computations at once on a GPU, for those too small to fill it alone.
+"""Devices: which one to use, work side by side on a GPU, and CUDA graphs. Open this file for anything about capturing.
 
-What runs beside begins after what is under way and is over before what follows, so memory is never reused too early.
-In a CUDA graph it becomes a parallel branch. Elsewhere one comes after the other.
+What runs beside other work begins after what is under way and is over before what follows, so memory is never reused
+too early. In a CUDA graph it becomes a parallel branch. On a CPU one comes after the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
+from torch import Tensor
+
+from holdfast.errors import HoldfastError, require
 
 A = TypeVar("A")
 B = TypeVar("B")
+
+WARM_UP = 3
+"""Eager calls before a function is captured: kernels are chosen and optimiser states made in them."""
+
+
+def resolve_device(name: str) -> torch.device:
+    """A device that this machine has: ``auto`` is the GPU where there is one.
+
+    >>> resolve_device("cpu")
+    device(type='cpu')
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise HoldfastError(f"unknown device {name!r}; use auto, cpu, cuda or cuda:N") from error
+    if device.type == "cuda":
+        count = torch.cuda.device_count()
+        require(count > (device.index or 0), f"device {name!r} is not there ({count} GPUs found); use --device cpu")
+    else:
+        require(device.type == "cpu", f"device {name!r} is not supported; use cpu or cuda")
+    return device
 
 
 def side_by_side(first: Callable[[], A], second: Callable[[], B], device: torch.device) -> tuple[A, B]:
@@ -54,3 +83,160 @@ def ahead(
 @cache
 def _stream(device: torch.device, purpose: str) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def own_stream(device: torch.device) -> Iterator[None]:
+    """A stream of its own on a GPU: CUDA graphs cannot be captured on the default one."""
+    if device.type != "cuda":
+        yield
+        return
+    outer, own = torch.cuda.current_stream(device), torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    own.wait_stream(outer)
+    with torch.cuda.stream(own):
+        yield
+    outer.wait_stream(own)
+
+
+@dataclass(frozen=True, eq=False)
+class CapturedCall(Generic[A]):
+    """A call as a CUDA graph. inputs: the tensors it reads. result: what it gave; replays write it again."""
+
+    graph: torch.cuda.CUDAGraph
+    inputs: tuple[Tensor, ...]
+    result: A
+
+    def __call__(self, *given: Tensor) -> A:
+        """Copy values into the inputs, where some are given, and replay."""
+        if given:
+            for own, value in zip(self.inputs, given, strict=True):
+                own.copy_(value)
+        self.graph.replay()
+        return self.result
+
+
+def capture(
+    work: Callable[..., A],
+    *inputs: Tensor,
+    device: torch.device,
+    generators: Sequence[torch.Generator] = (),
+    rehearsals: int = 0,
+    stream: torch.cuda.Stream | None = None,
+    pool: Any = None,
+    empty_cache: bool = True,
+) -> CapturedCall[A]:
+    """``work(*inputs)`` as a CUDA graph; capturing runs nothing.
+
+    inputs: tensors that stay where they are. generators: on the device, those that ``work`` draws from beside torch's
+    own. rehearsals: how often to run ``work`` before, where nothing has warmed it up. stream: where to capture
+    (default: one of torch's). pool: memory to share with other graphs. empty_cache: give the allocator's free memory
+    back first, so that the graph can have it; without, tensors made after it lie where those before it lay.
+
+    A failed capture leaves the generators as they were.
+    """
+    if rehearsals:
+        here, aside = torch.cuda.current_stream(device), torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        aside.wait_stream(here)
+        with torch.cuda.stream(aside):
+            for _ in range(rehearsals):
+                work(*inputs)
+        here.wait_stream(aside)
+    drawn_from = (*generators, torch.cuda.default_generators[_index(device)])
+    before = [generator.get_state() for generator in drawn_from]
+    graph = torch.cuda.CUDAGraph()
+    try:
+        for generator in generators:
+            graph.register_generator_state(generator)
+        with _capturing(graph, device, stream, pool, empty_cache=empty_cache):
+            result = work(*inputs)
+    except BaseException:
+        for generator, state in zip(drawn_from, before, strict=True):
+            _release(generator, state)
+        raise
+    return CapturedCall(graph, inputs, result)
+
+
+class CaptureAfterWarmUp:
+    """A function of tensors whose calls are replayed from CUDA graphs, one for each size of its first input.
+
+    The first calls of a size run eagerly: they count like any other and serve as the warm-up. Capturing runs nothing,
+    so eager and captured calls are the same sequence of updates. Where a call cannot be captured, ``note`` hears why
+    and all calls run eagerly from then on; without ``note`` the failure is an error. The current stream must not be
+    the default one: see ``own_stream``.
+    """
+
+    def __init__(
+        self,
+        work: Callable[..., None],
+        *,
+        device: torch.device,
+        generators: Sequence[torch.Generator] = (),
+        note: Callable[[str], None] | None = None,
+    ) -> None:
+        self.work, self.device, self.generators, self.note = work, device, generators, note
+        self._failed = False
+        self._called: Counter[int] = Counter()
+        self._captured: dict[int, CapturedCall[None]] = {}
+
+    def __call__(self, *inputs: Tensor) -> None:
+        size = len(inputs[0])
+        if self._failed or self._called[size] < WARM_UP:
+            self._called[size] += 1
+            self.work(*inputs)
+            return
+        if size not in self._captured:
+            try:
+                self._captured[size] = capture(
+                    self.work,
+                    *(tensor.clone() for tensor in inputs),
+                    device=self.device,
+                    generators=self.generators,
+                    stream=torch.cuda.current_stream(self.device),
+                )
+            except RuntimeError as error:
+                self._give_up(error)
+                self.work(*inputs)
+                return
+        self._captured[size](*inputs)
+
+    def _give_up(self, error: RuntimeError) -> None:
+        reason = str(error).splitlines()[0]
+        if self.note is None:
+            raise HoldfastError(f"the step cannot be captured: {reason}; use --capture off") from error
+        self.note(f"the step cannot be captured ({reason}); it runs eagerly")
+        self._failed = True
+
+
+@contextmanager
+def _capturing(
+    graph: torch.cuda.CUDAGraph,
+    device: torch.device,
+    stream: torch.cuda.Stream | None,
+    pool: Any,
+    *,
+    empty_cache: bool,
+) -> Iterator[None]:
+    mode = "thread_local"  # a loader's own thread may pin memory while we capture
+    if empty_cache:
+        with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode=mode):
+            yield
+        return
+    aside = stream or torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    aside.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(aside):
+        graph.capture_begin(pool=pool, capture_error_mode=mode)
+        try:
+            yield
+        finally:
+            graph.capture_end()
+
+
+def _index(device: torch.device) -> int:
+    return torch.cuda.current_device() if device.index is None else device.index
+
+
+def _release(generator: torch.Generator, state: Tensor) -> None:
+    """Free a generator from a capture that failed: it would refuse to draw outside of it."""
+    fresh = torch.Generator(generator.device)
+    fresh.set_state(state)
+    generator.graphsafe_set_state(fresh.graphsafe_get_state())

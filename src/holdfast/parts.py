@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module, metadata
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from holdfast.errors import HoldfastError, unknown
 from holdfast.types import Measure, Needs
@@ -223,9 +223,62 @@ class DetectorPart(Part):
 
 @dataclass(frozen=True)
 class CorruptionPart(Part):
-    """A corruption of image batches. made: ``f(x, *, severity, generator)``. family: the set it was published in."""
+    """A corruption of image batches. made: ``f(x, *, severity, generator)``, x (B, 1 or 3, H, W) float in [0, 1].
+
+    family: the set it was published in; a corruption of your own needs none. short: its name within the family, as
+    findings show it. aliases: other spellings that find it. scale: "severity" takes 1 to 5; "strength", which ``made``
+    then takes instead, is a multiple of the published setting. random: whether it draws anything. extra: left out of
+    the family's published mean. cpu_only: images are brought to the CPU for it. files: what it reads, if anything.
+    """
 
     family: str = field(default="", kw_only=True)
+    short: str = field(default="", kw_only=True)
+    aliases: tuple[str, ...] = field(default=(), kw_only=True)
+    scale: Literal["severity", "strength"] = field(default="severity", kw_only=True)
+    random: bool = field(default=True, kw_only=True)
+    extra: bool = field(default=False, kw_only=True)
+    cpu_only: bool = field(default=False, kw_only=True)
+    files: str = field(default="", kw_only=True)
+
+
+CORRUPTIONS: Registry[CorruptionPart] = Registry("corruption", "holdfast.corruptions")
+
+
+def corruption(
+    name: str,
+    *,
+    about: str,
+    family: str = "",
+    short: str = "",
+    aliases: tuple[str, ...] = (),
+    scale: Literal["severity", "strength"] = "severity",
+    random: bool = True,
+    extra: bool = False,
+    cpu_only: bool = False,
+    files: str = "",
+    order: int = 100,
+) -> Callable[[Made], Made]:
+    """Declare a corruption of image batches."""
+
+    def declare(made: Made) -> Made:
+        part = CorruptionPart(
+            name,
+            about,
+            made,
+            family=family,
+            short=short or name,
+            aliases=aliases,
+            scale=scale,
+            random=random,
+            extra=extra,
+            cpu_only=cpu_only,
+            files=files,
+            order=order,
+        )
+        CORRUPTIONS.add(part)
+        return made
+
+    return declare
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ def test_parquet_holds_what_csv_holds(folder: Path) -> None:
 def test_parquet_without_its_library_is_refused_before_anything_runs(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("holdfast.audits.sample_table.find_spec", lambda name: None)
+    monkeypatch.setattr("holdfast.data.tables.find_spec", lambda name: None)
     assert main(["audit", MODEL, *QUICK, "--samples", "parquet", "--out", "out"]) == 2
     assert "pip install 'holdfast[parquet]'" in capsys.readouterr().err
     assert not Path("out").exists()

@@ -10,10 +10,13 @@ import torch
 from PIL import Image
 from scipy import stats
 
-from holdfast.corruptions import EIGHT, corrupt, example_grid
+from holdfast.corruptions import corrupt, corruption_names, example_grid
 from holdfast.corruptions.imgaug import blur, jpeg_compression, pull_corners, quality_of, rotate
+from holdfast.parts import CORRUPTIONS
 from tests.corruptions.references import interpolate, jpeg
 from tests.corruptions.test_imagenet_c import arrays, scenes, seeded
+
+EIGHT = tuple(CORRUPTIONS[name].short for name in corruption_names("imgaug"))
 
 
 @pytest.mark.parametrize("name", EIGHT)

@@ -128,12 +128,12 @@ def test_words_that_are_no_utf8_are_refused_and_listed(tmp_path: Path) -> None:
     rows = [f"{path},{'ab'[i % 2]},{'Köln' if i else 'Rom'},Süd" for i, path in enumerate(paths)]
     table = tmp_path / "set.csv"
     table.write_bytes("\n".join(["path,label,group,site", *rows]).encode("latin-1"))
-    message = "3 cells of column group are no UTF-8, the first at line 3; save the table as UTF-8"
+    message = "3 cells of column group are not UTF-8, the first at line 3; save the table as UTF-8"
     with pytest.raises(HoldfastError, match=message):
         load(table)
     assert message in "\n".join(check(table).problems)
     table.write_bytes(table.read_bytes().replace("Köln".encode("latin-1"), "Köln".encode()))
-    with pytest.raises(HoldfastError, match="set.csv: 4 cells of column site are no UTF-8, the first at line 2"):
+    with pytest.raises(HoldfastError, match="set.csv: 4 cells of column site are not UTF-8, the first at line 2"):
         read_columns(table, ["site"])
 
 
@@ -193,7 +193,7 @@ def test_missing_columns_are_told_with_those_there(tmp_path: Path, kind: str) ->
         ("path,label\n", r"there is no training sample"),
         ("path,label,label\na,b,c\n", r"the column 'label' more than once"),
         ("path,label\na,b.png,cat\n", r"1 rows have more cells than the header, the first at line 2"),
-        ('path,label\n"a.png,cat\n', r"set.csv, line 2: unexpected end of data; mend the table"),
+        ('path,label\n"a.png,cat\n', r"set.csv, line 2: unexpected end of data; fix the table"),
     ],
 )
 def test_tables_that_are_none_are_refused(tmp_path: Path, text: str, message: str) -> None:

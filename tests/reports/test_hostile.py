@@ -13,12 +13,12 @@ import pytest
 from markdown_it import MarkdownIt
 from rich.console import Console
 
+from holdfast.data.tables import table_text
 from holdfast.reports.console import rich_table
 from holdfast.reports.html import render
 from holdfast.reports.junit import junit
 from holdfast.reports.markdown import markdown
 from holdfast.reports.overview import gates, overview, side_by_side, verdict
-from holdfast.reports.samples_table import samples_table
 from holdfast.reports.text import plain
 from tests.reports import hostile
 from tests.reports.page import Page
@@ -79,7 +79,7 @@ def test_csv_has_neither_formulas_nor_lines_more() -> None:
     n = len(hostile.NAMES)
     columns: dict[str, list[Any]] = {key: list(hostile.NAMES) for key in ("path", "label", "prediction", "group")}
     columns |= {"id": list(range(n)), "confidence": [0.5] * n, **{name: list(hostile.NAMES) for name in hostile.NAMES}}
-    text = samples_table(columns)
+    text = table_text(columns)
     rows = list(csv.reader(io.StringIO(text)))
     assert len(rows) == n + 1
     assert {len(row) for row in rows} == {6 + n}

@@ -11,9 +11,11 @@ from torch import Tensor, nn
 
 from holdfast.attacks.common import Model
 from holdfast.attacks.pgd import pgd
+from holdfast.devices import CapturedCall, capture
 from holdfast.errors import require
 
-WARM_UP = 2
+REHEARSALS = 2
+"""Runs before an attack is captured, whose results nobody sees."""
 
 
 class CapturedAttack:
@@ -49,28 +51,23 @@ class CapturedAttack:
         self.model, self.attack, self.autocast, self.settings = model, attack, autocast, settings
         self.layout = torch.channels_last if channels_last else torch.contiguous_format
         self._called: Any = torch.compile(model, mode=compile_mode, dynamic=False) if compile else model
-        self._graph: torch.cuda.CUDAGraph | None = None
+        self._replay: CapturedCall[Tensor] | None = None
 
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:
         """Attacked images, like x."""
         if x.device.type != "cuda":
             return self._run(x.contiguous(memory_format=self.layout), y)
-        if self._graph is None:
-            self._capture(x, y)
-        size = len(self._x)
+        replay = self._replay or self._capture(x, y)
+        own_x, own_y = replay.inputs
         require(
-            len(x) <= size and x.shape[1:] == self._x.shape[1:] and x.dtype == self._x.dtype,
-            f"this attack was captured for {self._x.dtype} {tuple(self._x.shape)}, got {x.dtype} {tuple(x.shape)}; "
+            len(x) <= len(own_x) and x.shape[1:] == own_x.shape[1:] and x.dtype == own_x.dtype,
+            f"this attack was captured for {own_x.dtype} {tuple(own_x.shape)}, got {x.dtype} {tuple(x.shape)}; "
             "make another for it",
         )
-        self._x[: len(x)].copy_(x)
-        self._y[: len(y)].copy_(y)
-        if len(x) < size:
-            self._x[len(x) :].copy_(x[:1].expand_as(self._x[len(x) :]))
-            self._y[len(y) :].copy_(y[:1].expand_as(self._y[len(y) :]))
-        assert self._graph is not None
-        self._graph.replay()
-        return self._out[: len(x)].clone()
+        for own, given in ((own_x, x), (own_y, y)):
+            own[: len(given)].copy_(given)
+            own[len(given) :].copy_(given[:1].expand_as(own[len(given) :]))
+        return replay()[: len(x)].clone()
 
     def _run(self, x: Tensor, y: Tensor) -> Tensor:
         # entered inside the capture: each replay casts the weights as they are then
@@ -82,24 +79,20 @@ class CapturedAttack:
         ):
             return self.attack(self._called, x, y, **self.settings)
 
-    def _capture(self, x: Tensor, y: Tensor) -> None:
-        self._x = x.detach().clone(memory_format=self.layout)
-        self._y = y.clone()
+    def _capture(self, x: Tensor, y: Tensor) -> CapturedCall[Tensor]:
         if self.settings.get("scale") is not None:  # a graph cannot fetch it from the host
             self.settings["scale"] = torch.as_tensor(self.settings["scale"], device=x.device)
-        graph, generator = torch.cuda.CUDAGraph(), self.settings.get("generator")
-        if generator is not None:
-            graph.register_generator_state(generator)
+        generator = self.settings.get("generator")
         with _constant(self.model):
-            stream = torch.cuda.Stream(x.device)  # type: ignore[no-untyped-call]
-            stream.wait_stream(torch.cuda.current_stream(x.device))
-            with torch.cuda.stream(stream):
-                for _ in range(WARM_UP):
-                    self._run(self._x, self._y)
-            torch.cuda.current_stream(x.device).wait_stream(stream)
-            with torch.cuda.graph(graph):
-                self._out = self._run(self._x, self._y)
-        self._graph = graph
+            self._replay = capture(
+                self._run,
+                x.detach().clone(memory_format=self.layout),
+                y.clone(),
+                device=x.device,
+                generators=() if generator is None else (generator,),
+                rehearsals=REHEARSALS,
+            )
+        return self._replay
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -11,10 +11,12 @@ from holdfast.attacks.common import Best, Goal, Mode, Model, Slopes, borrowed
 from holdfast.attacks.losses import LossName
 from holdfast.attacks.norms import Ball, Norm, Space, make_ball
 from holdfast.attacks.pgd import default_step
+from holdfast.devices import CapturedCall, capture
 from holdfast.errors import require
 from holdfast.module_state import frozen_parameters
 
-WARM_UP = 2
+REHEARSALS = 2
+"""Steps before one is captured, whose results nobody sees."""
 LOOK_EVERY = 4
 """Steps between two looks at how many images are done."""
 
@@ -95,7 +97,7 @@ class _Queue:
         self.next, self.done = (torch.empty((), dtype=torch.long, device=x.device) for _ in range(2))
         self.position = self.balls.start[:width].clone(memory_format=attack.layout)
         self.best = Best.nothing(self.balls.centre[:width])
-        self.graph: torch.cuda.CUDAGraph | None = None
+        self.replay: CapturedCall[None] | None = None
 
     def fits(self, x: Tensor) -> bool:
         centre = self.balls.centre
@@ -106,15 +108,16 @@ class _Queue:
         for name in ("centre", "low", "high"):
             getattr(self.balls, name).copy_(getattr(fresh, name))
         self.y.copy_(_one_more(y))
-        if x.device.type == "cuda" and self.graph is None:
-            self.graph = self._capture()
+        step: Callable[[], None] = self._step
+        if x.device.type == "cuda":
+            if self.replay is None:
+                self._begin()
+                self.replay = capture(self._step, device=x.device, rehearsals=REHEARSALS)
+            step = self.replay
         self._begin()
         while int(self.done) < self.count:
             for _ in range(LOOK_EVERY):
-                if self.graph is None:
-                    self._step()
-                else:
-                    self.graph.replay()
+                step()
         return self.out[:-1].clone()
 
     def _balls(self, x: Tensor) -> Ball:
@@ -162,19 +165,6 @@ class _Queue:
     def _put_best(self, best: Best) -> None:
         for own, given in zip(vars(self.best).values(), vars(best).values(), strict=True):
             own.copy_(given)
-
-    def _capture(self) -> torch.cuda.CUDAGraph:
-        graph = torch.cuda.CUDAGraph()
-        stream = torch.cuda.Stream(self.y.device)  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream(self.y.device))
-        with torch.cuda.stream(stream):
-            self._begin()
-            for _ in range(WARM_UP):
-                self._step()
-        torch.cuda.current_stream(self.y.device).wait_stream(stream)
-        with torch.cuda.graph(graph):
-            self._step()
-        return graph
 
 
 def _one_more(rows: Tensor) -> Tensor:

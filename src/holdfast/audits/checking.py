@@ -26,10 +26,10 @@ from holdfast.audits.checks.slices import slices
 from holdfast.audits.subject import Subject, check_measuring
 from holdfast.data import Dataset, load
 from holdfast.data.validate import admitted
+from holdfast.devices import resolve_device
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.models.sources.open import prepared_module
 from holdfast.models.sources.prepared import Prepared
-from holdfast.train.api import resolve_device
 from holdfast.types import Finding
 
 State = Literal["measured", "not applicable", "crashed", "skipped"]

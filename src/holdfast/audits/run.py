@@ -16,9 +16,9 @@ from holdfast.audits.measuring import measure_all
 from holdfast.audits.opening import open_all
 from holdfast.audits.partial_results import Redaction
 from holdfast.audits.request import Note, Plan
-from holdfast.audits.sample_table import check_kind, sample_columns, write_table
+from holdfast.audits.sample_table import check_kind, sample_columns, write_samples
+from holdfast.devices import resolve_device
 from holdfast.reports.findings import FindingsFile, write_findings
-from holdfast.train.api import resolve_device
 
 
 def audit(
@@ -68,7 +68,7 @@ def audit(
             gates=judged if i == 0 else [],
         )
         keep_curves(model, folder, note)
-        write_table(folder, sample_columns(model, found[i], redacted=plan.redact_paths), plan.samples)
+        write_samples(folder, sample_columns(model, found[i], redacted=plan.redact_paths), plan.samples)
     return render(out, folders)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,12 +14,13 @@ from holdfast.audits.checks.verdicts import RIGHT, WRONG, decode
 from holdfast.audits.opening import Model
 from holdfast.audits.partial_results import HIDDEN
 from holdfast.audits.subject import Subject
+from holdfast.data.tables import require_writable, write_table
 from holdfast.errors import require, unknown
-from holdfast.files import write_atomic
-from holdfast.reports.samples_table import write_samples
 from holdfast.types import Finding
 
 KINDS: Final = ("csv", "parquet")
+FIRST: Final = ("id", "path", "label", "prediction", "confidence", "group")
+"""Columns that are always there; one per check follows."""
 
 
 def sample_columns(
@@ -47,25 +47,15 @@ def check_kind(kind: str) -> None:
     """Refuse a table that could not be written, before anything is measured."""
     if kind not in KINDS:
         raise unknown("kind of samples", kind, KINDS)
-    require(
-        kind != "parquet" or find_spec("pyarrow") is not None,
-        "samples as Parquet need pyarrow; run: pip install 'holdfast[parquet]', or leave --samples out for CSV",
-    )
+    require_writable(f".{kind}")
 
 
-def write_table(folder: Path, columns: Mapping[str, Sequence[str | int | float | None]], kind: str) -> None:
+def write_samples(folder: Path, columns: Mapping[str, Sequence[str | int | float | None]], kind: str) -> None:
     """``samples.csv`` or ``samples.parquet``, whole or not at all; what an earlier audit left of the other goes."""
-    if kind == "parquet":
-        import pyarrow
-        from pyarrow import parquet
-
-        sink = pyarrow.BufferOutputStream()
-        types = {"id": pyarrow.int64(), "confidence": pyarrow.float64()}
-        arrays = {name: pyarrow.array(cells, types.get(name, pyarrow.string())) for name, cells in columns.items()}
-        parquet.write_table(pyarrow.table(arrays), sink)
-        write_atomic(folder / "samples.parquet", sink.getvalue().to_pybytes())
-    else:
-        write_samples(folder / "samples.csv", columns)
+    missing = [name for name in FIRST if name not in columns]
+    require(not missing, f"a table of samples needs the columns {', '.join(missing)}")
+    ordered = {name: columns[name] for name in FIRST} | dict(columns)
+    write_table(folder / f"samples.{kind}", ordered, types={"id": int, "confidence": float})
     for other in KINDS:
         if other != kind:
             (folder / f"samples.{other}").unlink(missing_ok=True)

@@ -275,7 +275,7 @@ def detect_study(words: list[str]) -> int:
     from dataclasses import replace
 
     from holdfast.comparisons import vae_study
-    from holdfast.train.api import resolve_device
+    from holdfast.devices import resolve_device
 
     broken = 0
     if not options.collect:

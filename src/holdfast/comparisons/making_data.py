@@ -9,9 +9,9 @@ from holdfast.data import load
 from holdfast.data.anomalies import make_fashion_anomalies, save_anomalies
 from holdfast.data.anomalies.archive import FILE
 from holdfast.data.biased import KINDS, VARIANTS, Manifest, make_biased, make_corrupted_cifar10
+from holdfast.devices import resolve_device
 from holdfast.errors import require
 from holdfast.settings.names import CONFLICT
-from holdfast.train.api import resolve_device
 
 USES = {
     "corrupted-cifar10": ("kind", "conflict", "severity", "frost", "device"),

@@ -23,6 +23,7 @@ from holdfast.comparisons.single_run import run
 from holdfast.comparisons.studies import read_study
 from holdfast.data import Dataset
 from holdfast.data.loaders import make_loader
+from holdfast.devices import resolve_device
 from holdfast.errors import HoldfastError, require
 from holdfast.files import write_atomic
 from holdfast.models.store import load_model
@@ -32,7 +33,7 @@ from holdfast.reports.runfiles import COMPARISON, is_run
 from holdfast.reports.summary import Arm
 from holdfast.settings import DataSettings, TrainSettings, build, layered, read_config, read_environment
 from holdfast.settings.study import Axes, Cell, Plan, make_plan
-from holdfast.train.api import fingerprint, load_data, prepare, resolve_device
+from holdfast.train.api import fingerprint, load_data, prepare
 from holdfast.train.divergence import Diverged
 from holdfast.train.evaluate import predict, selection_score
 from holdfast.train.folder import RunFolder, changed_settings

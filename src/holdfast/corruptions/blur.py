@@ -1,4 +1,4 @@
-"""Blurs: gaussian, defocus, glass, motion, zoom. x: images (B, C, H, W) in [0, 1]."""
+"""ImageNet-C's blurs: Gaussian, defocus, glass, motion, zoom. x: images (B, C, H, W) in [0, 1]."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from holdfast.corruptions.draw import uniform, whole
-from holdfast.corruptions.linear import fold, gaussian, zoom, zoom_matrix
-from holdfast.corruptions.quantise import truncate_to_bytes
+from holdfast.corruptions.imagenet_c import Settings, imagenet_c, rows
+from holdfast.corruptions.pixels import fold, gaussian, truncate_to_bytes, uniform, whole, zoom, zoom_matrix
 
 NEGLIGIBLE = 1e-9
 """Share of a kernel below which a tap is left out: far under one level of 255."""
@@ -20,18 +20,33 @@ SMALL = 2048
 """Pixels of an image up to which one product with a (HW, HW) matrix beats many small ones."""
 
 
+@imagenet_c(
+    "gaussian-blur",
+    about="Gaussian blur",
+    order=5,
+    extra=True,
+    cifar=rows("sigma", 0.4, 0.6, 0.7, 0.8, 1.0),
+    imagenet=rows("sigma", 1, 2, 3, 4, 6),
+)
 def gaussian_blur(x: Tensor, *, sigma: float) -> Tensor:
-    """A Gaussian of that many pixels; the border pixel goes on outside."""
+    """A Gaussian of that many pixels; outside, the border pixel is repeated."""
     return gaussian(x, sigma)
 
 
+@imagenet_c(
+    "defocus-blur",
+    about="a lens out of focus",
+    order=6,
+    cifar=rows("radius softness", (0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1)),
+    imagenet=rows("radius softness", (3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5)),
+)
 def defocus_blur(x: Tensor, *, radius: float, softness: float) -> Tensor:
     """A disk, softened by a small Gaussian; the image is mirrored at the border."""
     kernel = disk(radius, softness).to(device=x.device, dtype=x.dtype)
     reach = len(kernel) // 2
     batch, channels, height, width = x.shape
-    rows, columns = (fold(torch.arange(-reach, side + reach, device=x.device), side, "mirror") for side in x.shape[-2:])
-    wide = x[:, :, rows][..., columns].reshape(batch * channels, 1, height + 2 * reach, width + 2 * reach)
+    row, column = (fold(torch.arange(-reach, side + reach, device=x.device), side, "mirror") for side in x.shape[-2:])
+    wide = x[:, :, row][..., column].reshape(batch * channels, 1, height + 2 * reach, width + 2 * reach)
     return F.conv2d(wide, kernel[None, None]).view(x.shape)
 
 
@@ -46,6 +61,13 @@ def disk(radius: float, softness: float) -> Tensor:
     return kernel[used : len(kernel) - used, used : len(kernel) - used]
 
 
+@imagenet_c(
+    "glass-blur",
+    about="as through frosted glass: neighbouring pixels exchanged",
+    order=7,
+    cifar=rows("sigma reach times", (0.05, 1, 1), (0.25, 1, 1), (0.4, 1, 1), (0.25, 1, 2), (0.4, 1, 2)),
+    imagenet=rows("sigma reach times", (0.7, 1, 2), (0.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2)),
+)
 def glass_blur(x: Tensor, *, sigma: float, reach: int, times: int, generator: torch.Generator) -> Tensor:
     """Pixels replaced by near ones between two Gaussian blurs, as the published sets were made.
 
@@ -72,14 +94,21 @@ def copy_neighbours(x: Tensor, down: Tensor, right: Tensor, reach: int) -> Tenso
     target = (row + down).clamp_max(height - 1) * width + (column + right).clamp_max(width - 1)
     source = torch.where(moves, target, own).flatten(1)
     # only a pixel behind one's own was overwritten before; the last link leads to one that was not yet
-    goes_on = (source > own.flatten(1)) & moves.flatten(1).gather(1, source)
+    chained = (source > own.flatten(1)) & moves.flatten(1).gather(1, source)
     for _ in range(math.ceil(math.log2(height * width)) if reach > 1 else 0):
         further = source.gather(1, source)
-        still = goes_on.gather(1, source)
-        source, goes_on = torch.where(goes_on, further, source), goes_on & still
+        still = chained.gather(1, source)
+        source, chained = torch.where(chained, further, source), chained & still
     return x.flatten(2).gather(2, source[:, None].expand(batch, channels, -1)).view_as(x)
 
 
+@imagenet_c(
+    "motion-blur",
+    about="a moving camera",
+    order=8,
+    cifar=rows("radius sigma", (6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5)),
+    imagenet=rows("radius sigma", (10, 3), (15, 5), (15, 8), (15, 12), (20, 15)),
+)
 def motion_blur(x: Tensor, *, radius: int, sigma: float, generator: torch.Generator) -> Tensor:
     """Smeared along a line at an angle in ±45°."""
     return smear(x, uniform((len(x),), -45, 45, like=x, generator=generator), radius=radius, sigma=sigma)
@@ -105,6 +134,17 @@ def smear(x: Tensor, degrees: Tensor, *, radius: int, sigma: float) -> Tensor:
     return out.view(batch, height, width, channels).permute(0, 3, 1, 2).contiguous()
 
 
+def _zooms(*last_and_step: tuple[float, float]) -> tuple[Settings, ...]:
+    return tuple({"factors": tuple(np.arange(1, last, step).tolist())} for last, step in last_and_step)
+
+
+@imagenet_c(
+    "zoom-blur",
+    about="a camera that moves toward the scene",
+    order=9,
+    cifar=_zooms((1.06, 0.01), (1.11, 0.01), (1.16, 0.01), (1.21, 0.01), (1.26, 0.01)),
+    imagenet=_zooms((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.26, 0.02), (1.31, 0.03)),
+)
 def zoom_blur(x: Tensor, *, factors: Sequence[float]) -> Tensor:
     """The mean of the image and of itself magnified by every factor."""
     height, width = x.shape[-2:]

@@ -1,92 +1,292 @@
-"""The nineteen corruptions of Hendrycks and Dietterich (2019) by name and severity."""
+"""ImageNet-C's corruptions (Hendrycks and Dietterich, 2019): how they are declared; noise, colour, geometry, JPEG.
+
+Each is declared with its published settings, severity 1 first: CIFAR-10-C's were chosen for 32 pixels, ImageNet-C's for
+224. They are used unchanged for other sizes, except elastic's, whose lengths are shares of the shorter side.
+The functions take images (B, C, H, W), float in [0, 1]. Blurs, weather and spatter have files of their own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
 
-from holdfast.corruptions import blur, digital, geometric, ice, noise, spatter, weather
-from holdfast.corruptions.colour import luminance
-from holdfast.corruptions.imagenet_c_severities import LARGE, SEVERITIES, Table, settings_of
-from holdfast.corruptions.jpeg import Codec
-from holdfast.errors import require, unknown
-
-FUNCTIONS: Mapping[str, Callable[..., Tensor]] = {
-    "gaussian-noise": noise.gaussian_noise,
-    "shot-noise": noise.shot_noise,
-    "impulse-noise": noise.impulse_noise,
-    "speckle-noise": noise.speckle_noise,
-    "gaussian-blur": blur.gaussian_blur,
-    "defocus-blur": blur.defocus_blur,
-    "glass-blur": blur.glass_blur,
-    "motion-blur": blur.motion_blur,
-    "zoom-blur": blur.zoom_blur,
-    "snow": weather.snow,
-    "frost": weather.frost,
-    "fog": weather.fog,
-    "brightness": weather.brightness,
-    "contrast": digital.contrast,
-    "spatter": spatter.spatter,
-    "elastic": geometric.elastic,
-    "jpeg": digital.jpeg_compression,
-    "pixelate": digital.pixelate,
-    "saturate": digital.saturate,
-}
-
-DETERMINISTIC = frozenset(
-    {"gaussian-blur", "defocus-blur", "zoom-blur", "brightness", "contrast", "jpeg", "pixelate", "saturate"}
+from holdfast.corruptions.jpeg import Codec, jpeg
+from holdfast.corruptions.pixels import (
+    box_matrix,
+    gaussian,
+    luminance,
+    normal,
+    pixel_grid,
+    poisson,
+    sample,
+    separable,
+    solve_affine,
+    uniform,
 )
-"""Those that draw nothing."""
-COLOURED = frozenset({"saturate", "spatter", "frost"})
-"""Those that need three channels: grey images are coloured first, and the brightness of the result is kept."""
-EXTRA = ("speckle-noise", "gaussian-blur", "spatter", "saturate")
-"""Left out of the published means over fifteen: they were kept for validation."""
+from holdfast.parts import corruption
+
+Table = Literal["auto", "cifar", "imagenet"]
+"""auto: ImageNet-C's from 64 pixels on."""
+LARGE = 64
+SEVERITIES = (1, 2, 3, 4, 5)
+FAMILY = "imagenet-c"
+
+Settings = Mapping[str, Any]
+Function = TypeVar("Function", bound=Callable[..., Tensor])
+
+TABLES: dict[str, dict[str, tuple[Settings, ...]]] = {}
+"""Settings by corruption, table and severity, as declared."""
 
 
-def by_severity(
-    x: Tensor,
+def rows(names: str, *values: Sequence[Any] | float) -> tuple[Settings, ...]:
+    """Settings of severity 1, 2, ... from the names of the settings and their values.
+
+    >>> rows("radius sigma", (6, 1), (6, 1.5))
+    ({'radius': 6, 'sigma': 1}, {'radius': 6, 'sigma': 1.5})
+    """
+    keys = names.split()
+    full = [row if isinstance(row, Sequence) else (row,) for row in values]
+    return tuple(dict(zip(keys, row, strict=True)) for row in full)
+
+
+def imagenet_c(
     name: str,
     *,
-    severity: int,
-    generator: torch.Generator,
-    table: Table = "auto",
-    frost_folder: str | Path | None = None,
-    codec: Codec = "auto",
-) -> Tensor:
-    """One of the nineteen applied to images (B, 1 or 3, H, W), float in [0, 1].
+    about: str,
+    order: int,
+    cifar: tuple[Settings, ...],
+    imagenet: tuple[Settings, ...],
+    coloured: bool = False,
+    extra: bool = False,
+    aliases: tuple[str, ...] = (),
+    files: str = "",
+) -> Callable[[Function], Function]:
+    """Declare a corruption of ImageNet-C: a function of images and of the settings that its tables give by severity.
 
-    severity: 1..5. table: whose settings. frost_folder: photographs of frost; by default textures are grown from
-    noise. codec: who does JPEG.
+    The function may also ask for generator, codec, frost_folder and large (whether ImageNet-C's settings are used).
+    coloured: needs three channels; grey images are coloured first, and the luminance of the result is kept.
     """
-    if name not in FUNCTIONS:
-        raise unknown("corruption", name, FUNCTIONS)
-    require(severity in SEVERITIES, f"severity must be 1, 2, 3, 4 or 5, got {severity}")
-    side = min(x.shape[-2:])
+
+    def declare(function: Function) -> Function:
+        takes = inspect.signature(function).parameters
+        TABLES[name] = {"cifar": cifar, "imagenet": imagenet}
+
+        def by_severity(
+            x: Tensor,
+            *,
+            severity: int,
+            generator: torch.Generator,
+            table: Table = "auto",
+            frost_folder: str | Path | None = None,
+            codec: Codec = "auto",
+        ) -> Tensor:
+            side = min(x.shape[-2:])
+            large = table == "imagenet" or (table == "auto" and side >= LARGE)
+            offered = {"generator": generator, "codec": codec, "frost_folder": frost_folder, "large": large}
+            wanted = {key: value for key, value in offered.items() if key in takes}
+            settings = settings_of(name, int(severity), side=side, table=table)
+            if coloured and x.shape[1] == 1:
+                return luminance(function(x.expand(-1, 3, -1, -1), **settings, **wanted))
+            return function(x, **settings, **wanted)
+
+        by_severity.__module__, by_severity.__qualname__ = function.__module__, function.__qualname__
+        corruption(
+            name,
+            about=about,
+            family=FAMILY,
+            aliases=aliases,
+            random="generator" in takes,
+            extra=extra,
+            files=files,
+            order=order,
+        )(by_severity)
+        return function
+
+    return declare
+
+
+def settings_of(name: str, severity: int, *, side: int, table: Table = "auto") -> Settings:
+    """The settings of one corruption for images whose shorter side is given.
+
+    >>> settings_of("contrast", 5, side=32), settings_of("contrast", 5, side=224)
+    ({'factor': 0.15}, {'factor': 0.05})
+    """
     large = table == "imagenet" or (table == "auto" and side >= LARGE)
-    settings: dict[str, Any] = dict(settings_of(name, severity, side=side, table=table))
-    if name not in DETERMINISTIC:
-        settings["generator"] = generator
-    if name == "jpeg":
-        settings["codec"] = codec
-    if name == "frost":
-        longer = max(x.shape[-2:])
-        settings["textures"] = (
-            ice.grown(longer)
-            if frost_folder is None
-            else ice.photographed(Path(frost_folder), side=longer, shrink=not large)
-        )
-    if x.shape[1] == 1 and name in COLOURED:
-        return luminance(FUNCTIONS[name](x.expand(-1, 3, -1, -1), **settings))
-    return FUNCTIONS[name](x, **settings)
+    return TABLES[name]["imagenet" if large else "cifar"][severity - 1]
 
 
-NINETEEN: Mapping[str, Callable[..., Tensor]] = MappingProxyType(
-    {name: partial(by_severity, name=name) for name in FUNCTIONS}
+@imagenet_c(
+    "gaussian-noise",
+    about="Gaussian noise in every value",
+    order=1,
+    cifar=rows("scale", 0.04, 0.06, 0.08, 0.09, 0.10),
+    imagenet=rows("scale", 0.08, 0.12, 0.18, 0.26, 0.38),
 )
-"""Each as ``f(x, severity=, generator=)``."""
+def gaussian_noise(x: Tensor, *, scale: float, generator: torch.Generator) -> Tensor:
+    """x + N(0, scale²) in every value."""
+    return (x + scale * normal(x.shape, like=x, generator=generator)).clamp(0, 1)
+
+
+@imagenet_c(
+    "shot-noise",
+    about="Poisson noise of a sensor that counts few photons",
+    order=2,
+    cifar=rows("photons", 500, 250, 100, 75, 50),
+    imagenet=rows("photons", 60, 25, 12, 5, 3),
+)
+def shot_noise(x: Tensor, *, photons: float, generator: torch.Generator) -> Tensor:
+    """Poisson(photons · x) / photons: a sensor that counts so many photons for white."""
+    return (poisson(x * photons, generator=generator) / photons).clamp(0, 1)
+
+
+@imagenet_c(
+    "impulse-noise",
+    about="single values set to 0 or 1",
+    order=3,
+    cifar=rows("amount", 0.01, 0.02, 0.03, 0.05, 0.07),
+    imagenet=rows("amount", 0.03, 0.06, 0.09, 0.17, 0.27),
+)
+def impulse_noise(x: Tensor, *, amount: float, generator: torch.Generator) -> Tensor:
+    """A share of all values, channel by channel, set to 0 or 1 with equal chance."""
+    chance = uniform(x.shape, 0, 1, like=x, generator=generator)
+    replaced = torch.where(chance < amount / 2, torch.zeros_like(x), x)
+    return torch.where((chance >= amount / 2) & (chance < amount), torch.ones_like(x), replaced)
+
+
+@imagenet_c(
+    "speckle-noise",
+    about="noise that grows with brightness",
+    order=4,
+    extra=True,
+    cifar=rows("scale", 0.06, 0.1, 0.12, 0.16, 0.2),
+    imagenet=rows("scale", 0.15, 0.2, 0.35, 0.45, 0.6),
+)
+def speckle_noise(x: Tensor, *, scale: float, generator: torch.Generator) -> Tensor:
+    """x · (1 + N(0, scale²)): what is brighter is noisier."""
+    return (x + scale * x * normal(x.shape, like=x, generator=generator)).clamp(0, 1)
+
+
+@imagenet_c(
+    "brightness",
+    about="everything brighter, at the same hue and saturation",
+    order=13,
+    cifar=rows("add", 0.05, 0.1, 0.15, 0.2, 0.3),
+    imagenet=rows("add", 0.1, 0.2, 0.3, 0.4, 0.5),
+)
+def brightness(x: Tensor, *, add: float) -> Tensor:
+    """The value of the HSV form raised; hue and saturation stay. Black becomes grey."""
+    value = x.amax(1, keepdim=True)
+    raised = (value + add).clamp(0, 1)
+    return torch.where(value > 0, x * (raised / value.clamp_min(1e-12)), raised).clamp(0, 1)
+
+
+@imagenet_c(
+    "contrast",
+    about="less contrast",
+    order=14,
+    cifar=rows("factor", 0.75, 0.5, 0.4, 0.3, 0.15),
+    imagenet=rows("factor", 0.4, 0.3, 0.2, 0.1, 0.05),
+)
+def contrast(x: Tensor, *, factor: float) -> Tensor:
+    """Every channel drawn toward its own mean."""
+    mean = x.mean((2, 3), keepdim=True)
+    return ((x - mean) * factor + mean).clamp(0, 1)
+
+
+R = 244 / 224
+"""Elastic's lengths were published in units of 244 for images of 224 pixels."""
+
+
+@imagenet_c(
+    "elastic",
+    about="a random affine map and smooth local displacements",
+    order=16,
+    aliases=("elastic-transform",),
+    cifar=rows(
+        "shift sigma affine", (0, 0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03)
+    ),
+    imagenet=rows(
+        "shift sigma affine",
+        (2 * R, 0.7 * R, 0.1 * R),
+        (2 * R, 0.08 * R, 0.2 * R),
+        (0.05 * R, 0.01 * R, 0.02 * R),
+        (0.07 * R, 0.01 * R, 0.02 * R),
+        (0.12 * R, 0.01 * R, 0.02 * R),
+    ),
+)
+def elastic(x: Tensor, *, shift: float, sigma: float, affine: float, generator: torch.Generator) -> Tensor:
+    """A random affine map, then pixels moved by smoothed noise. Lengths are shares of the shorter side."""
+    side = min(x.shape[-2:])
+    moved = uniform((len(x), 3, 2), -affine * side, affine * side, like=x, generator=generator)
+    x = affine_jitter(x, moved)
+    if shift == 0:
+        return x.clamp(0, 1)
+    field = uniform((len(x), 2, *x.shape[-2:]), -1, 1, like=x, generator=generator)
+    field = gaussian(field, sigma * side, border="symmetric", truncate=3) * (shift * side)
+    row, column = pixel_grid(x)
+    return sample(x, row + field[:, 1], column + field[:, 0], border="symmetric").clamp(0, 1)
+
+
+def affine_jitter(x: Tensor, moved: Tensor) -> Tensor:
+    """Three points around the middle moved by (B, 3, 2) pixels (x, y), and the image with them."""
+    height, width = x.shape[-2:]
+    centre = torch.tensor([width // 2, height // 2], dtype=x.dtype, device=x.device)
+    reach = min(height, width) // 3
+    corners = torch.tensor([[1, 1], [1, -1], [-1, -1]], dtype=x.dtype, device=x.device) * reach + centre
+    back = solve_affine(corners + moved, corners.expand_as(moved))[:, :, :, None, None]
+    row, column = pixel_grid(x)
+    source = back[:, :, 0] * column + back[:, :, 1] * row + back[:, :, 2]
+    return sample(x, source[:, 1], source[:, 0], border="mirror")
+
+
+@imagenet_c(
+    "jpeg",
+    about="JPEG compression of low quality",
+    order=17,
+    aliases=("jpeg-compression",),
+    cifar=rows("quality", 80, 65, 58, 50, 40),
+    imagenet=rows("quality", 25, 18, 15, 10, 7),
+)
+def jpeg_compression(x: Tensor, *, quality: int, codec: Codec = "auto") -> Tensor:
+    """Written as JPEG of a quality in 1..100 and read again."""
+    return jpeg(x, torch.full((len(x),), quality), codec=codec)
+
+
+@imagenet_c(
+    "pixelate",
+    about="low resolution",
+    order=18,
+    cifar=rows("factor", 0.95, 0.9, 0.85, 0.75, 0.65),
+    imagenet=rows("factor", 0.6, 0.5, 0.4, 0.3, 0.25),
+)
+def pixelate(x: Tensor, *, factor: float) -> Tensor:
+    """Shrunk by a box filter and enlarged again."""
+    small = [int(side * factor) for side in x.shape[-2:]]
+    down = [box_matrix(side, to) for side, to in zip(x.shape[-2:], small, strict=True)]
+    up = [box_matrix(to, side) for side, to in zip(x.shape[-2:], small, strict=True)]
+    return separable(x, *(enlarge @ shrink for enlarge, shrink in zip(up, down, strict=True)))
+
+
+@imagenet_c(
+    "saturate",
+    about="paler or stronger colours",
+    order=19,
+    coloured=True,
+    extra=True,
+    cifar=rows("factor add", (0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2)),
+    imagenet=rows("factor add", (0.3, 0), (0.1, 0), (2, 0), (5, 0.1), (20, 0.2)),
+)
+def saturate(x: Tensor, *, factor: float, add: float) -> Tensor:
+    """The saturation of the HSV form scaled and raised; hue and value stay. Grey has the hue of red."""
+    value = x.amax(1, keepdim=True)
+    missing = value - x
+    saturation = missing.amax(1, keepdim=True) / value.clamp_min(1e-12)
+    wanted = (saturation * factor + add).clamp(0, 1)
+    red = value * torch.tensor([0.0, 1.0, 1.0], dtype=x.dtype, device=x.device).view(3, 1, 1)
+    share = torch.where(saturation > 0, missing / saturation.clamp_min(1e-12), red)
+    return (value - share * wanted).clamp(0, 1)

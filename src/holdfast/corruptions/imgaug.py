@@ -1,26 +1,37 @@
-"""The eight corruptions of BiasAdv's robustness table (D.3), as imgaug means them, for whole batches.
+"""The eight corruptions of BiasAdv's robustness table (D.3), as imgaug defines them, for whole batches.
 
 Every image draws settings of its own. ``strength`` 1 is the paper's range and 0 gives the image back; ranges can be
-given as well. x: images (B, C, H, W), float in [0, 1].
+given as well. x: images (B, C, H, W), float in [0, 1]. The orders are the table's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from holdfast.corruptions.draw import normal, per_image, uniform, whole
 from holdfast.corruptions.jpeg import Codec, jpeg
-from holdfast.corruptions.linear import gaussian_matrices, separable
-from holdfast.corruptions.warp import pixel_grid, sample, solve_perspective
+from holdfast.corruptions.pixels import (
+    gaussian_matrices,
+    normal,
+    per_image,
+    pixel_grid,
+    sample,
+    separable,
+    solve_perspective,
+    uniform,
+    whole,
+)
+from holdfast.parts import corruption
 
 Range = tuple[float, float]
 GREY = 128 / 255
 
+imgaug = partial(corruption, family="imgaug", scale="strength")
 
+
+@imgaug("gaussian", about="Gaussian noise that the channels of a pixel share", order=31, aliases=("gaussian-noise",))
 def gaussian(
     x: Tensor,
     *,
@@ -36,6 +47,7 @@ def gaussian(
     return (x + per_image(scale) * drawn).clamp(0, 1)
 
 
+@imgaug("salt-and-pepper", about="single pixels nearly black or nearly white", order=32)
 def salt_and_pepper(x: Tensor, *, generator: torch.Generator, strength: float = 1.0, share: float = 0.001) -> Tensor:
     """A share of pixels replaced by a grey of Beta(1/2, 1/2): mostly nearly black or nearly white."""
     shape = (len(x), 1, *x.shape[-2:])
@@ -45,6 +57,7 @@ def salt_and_pepper(x: Tensor, *, generator: torch.Generator, strength: float = 
     return torch.where(chosen, grey, x)
 
 
+@imgaug("cutout", about="two grey squares", order=33)
 def cutout(
     x: Tensor, *, generator: torch.Generator, strength: float = 1.0, squares: int = 2, side: float = 0.2
 ) -> Tensor:
@@ -60,6 +73,7 @@ def cutout(
     return x
 
 
+@imgaug("dropout", about="black rectangles of a coarse grid", order=34)
 def dropout(
     x: Tensor,
     *,
@@ -79,6 +93,7 @@ def dropout(
     return torch.where(mask, torch.zeros_like(x), x)
 
 
+@imgaug("rotation", about="turned by up to 30 degrees", order=35)
 def rotation(x: Tensor, *, generator: torch.Generator, strength: float = 1.0, degrees: Range = (-30.0, 30.0)) -> Tensor:
     """Turned around the middle; what comes in is the image mirrored at its border."""
     return rotate(x, uniform((len(x),), *degrees, like=x, generator=generator) * strength)
@@ -94,6 +109,7 @@ def rotate(x: Tensor, degrees: Tensor) -> Tensor:
     return sample(x, source_row, source_column, border="symmetric")
 
 
+@imgaug("perspective", about="seen from an angle: corners pulled outward", order=36)
 def perspective(x: Tensor, *, generator: torch.Generator, strength: float = 1.0, scale: Range = (0.05, 0.15)) -> Tensor:
     """Corners move inward by |N(0, s)| of the side, s drawn for every image, and are pulled back to the corners.
 
@@ -119,6 +135,7 @@ def pull_corners(x: Tensor, inward: Tensor) -> Tensor:
     return sample(x, source_row - 0.5, source_column - 0.5, border="edge")
 
 
+@imgaug("imgaug-jpeg-compression", about="JPEG compression of low quality", order=37, short="jpeg-compression")
 def jpeg_compression(
     x: Tensor,
     *,
@@ -148,6 +165,7 @@ def quality_of(compression: Tensor) -> Tensor:
     return (1 + 99 * (1 - compression / 101)).round().clamp(1, 100).long()
 
 
+@imgaug("imgaug-gaussian-blur", about="Gaussian blur of 1 to 3 pixels", order=38, short="gaussian-blur")
 def gaussian_blur(x: Tensor, *, generator: torch.Generator, strength: float = 1.0, sigma: Range = (1.0, 3.0)) -> Tensor:
     """A Gaussian of a width drawn for every image, on a kernel of about 3.3 σ pixels (odd, at least 5)."""
     return blur(x, uniform((len(x),), *sigma, like=x, generator=generator) * strength)
@@ -158,18 +176,3 @@ def blur(x: Tensor, sigma: Tensor) -> Tensor:
     factor = torch.where(sigma < 3, 3.3, torch.where(sigma < 5, 2.9, 2.6))
     radius = (factor * sigma).floor().clamp_min(5).div(2, rounding_mode="floor").long()
     return separable(x, *(gaussian_matrices(side, sigma, radius, "mirror") for side in x.shape[-2:]))
-
-
-EIGHT: Mapping[str, Callable[..., Tensor]] = MappingProxyType(
-    {
-        "gaussian": gaussian,
-        "salt-and-pepper": salt_and_pepper,
-        "cutout": cutout,
-        "dropout": dropout,
-        "rotation": rotation,
-        "perspective": perspective,
-        "jpeg-compression": jpeg_compression,
-        "gaussian-blur": gaussian_blur,
-    }
-)
-"""Each as ``f(x, generator=, strength=)``, in the paper's order."""

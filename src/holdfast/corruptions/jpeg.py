@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from holdfast.corruptions.quantise import to_bytes
+from holdfast.corruptions.pixels import to_bytes
 
 Codec = Literal["auto", "pillow", "torch"]
 """auto: Pillow for images in the CPU's memory, tensor operations elsewhere."""

@@ -1,4 +1,4 @@
-"""Spatter: drops of water, with a light and a dark side, or of mud. Images (B, 3, H, W) in [0, 1]."""
+"""ImageNet-C's spatter: drops of water, with a light and a dark side, or of mud. Images (B, 3, H, W) in [0, 1]."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from holdfast.corruptions.colour import constant
-from holdfast.corruptions.draw import normal
-from holdfast.corruptions.linear import gaussian
+from holdfast.corruptions.imagenet_c import imagenet_c, rows
+from holdfast.corruptions.pixels import constant, gaussian, normal
 
 WATER = (175, 238, 238)
 MUD = (63, 42, 20)
 FARTHEST = 20.0
-"""Pixels from the rim of a drop beyond which all is alike."""
+"""Pixels from the rim of a drop beyond which the distance no longer counts."""
 RELIEF = ((-2.0, -1.0, 0.0), (-1.0, 1.0, 1.0), (0.0, 1.0, 2.0))
 """Light from the upper left."""
 MOVES = [
@@ -29,6 +28,32 @@ MOVES = [
 """Steps of the chamfer distance with a 5x5 mask, straight, diagonal and a knight's, with their lengths."""
 
 
+SETTINGS = "mean deviation size threshold strength mud"
+
+
+@imagenet_c(
+    "spatter",
+    about="drops of water or mud on the lens",
+    order=15,
+    coloured=True,
+    extra=True,
+    cifar=rows(
+        SETTINGS,
+        (0.62, 0.1, 0.7, 0.7, 0.5, False),
+        (0.65, 0.1, 0.8, 0.7, 0.5, False),
+        (0.65, 0.3, 1, 0.69, 0.5, False),
+        (0.65, 0.1, 0.7, 0.69, 0.6, True),
+        (0.65, 0.1, 0.5, 0.68, 0.6, True),
+    ),
+    imagenet=rows(
+        SETTINGS,
+        (0.65, 0.3, 4, 0.69, 0.6, False),
+        (0.65, 0.3, 3, 0.68, 0.6, False),
+        (0.65, 0.3, 2, 0.68, 0.5, False),
+        (0.65, 0.3, 1, 0.65, 1.5, True),
+        (0.67, 0.4, 1, 0.65, 1.5, True),
+    ),
+)
 def spatter(
     x: Tensor,
     *,

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from holdfast.data import arrays, builtin, embedded, folders, tables, tiny_imagenet
+from holdfast.data import arrays, builtin, embedded, folders, image_tables, tiny_imagenet
 from holdfast.data.anomalies import holds_anomalies, read_anomalies
 from holdfast.data.biased import KINDS, corrupted_cifar10
 from holdfast.data.layouts import bar, celeba, corruption_sets, dfa, filenames, metashift, waterbirds
@@ -89,8 +89,8 @@ def _npz(path: Path, options: Options) -> Dataset:
 
 SUFFIXES: dict[str, Callable[[Path, Options], Found]] = {
     ".npz": _npz,
-    ".csv": lambda path, options: tables.scan_csv(path, options.root),
-    ".parquet": lambda path, options: tables.scan_parquet(path, options.root),
+    ".csv": lambda path, options: image_tables.scan_table(path, options.root),
+    ".parquet": lambda path, options: image_tables.scan_table(path, options.root),
     ".npy": _anomalies,
 }
 """Files, by the end of their name."""

@@ -1,63 +1,100 @@
-"""Tables that name image files: CSV or Parquet with columns path, label, and optionally group and split."""
+"""CSV and Parquet tables: read, checked and written here and nowhere else. Open this to change what a table may be.
+
+Nothing here knows what a column means: see the readers of image tables, of predictions and of group columns.
+"""
 
 from __future__ import annotations
 
 import csv
+import io
 import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from holdfast.data.folders import SPLIT_FOLDERS, make_files
-from holdfast.data.listing import Listing
 from holdfast.data.printable import printable
-from holdfast.errors import HoldfastError, require, unknown
+from holdfast.errors import HoldfastError, require
+from holdfast.files import replacing, write_atomic
+from holdfast.reports.text import plain
 
-NEEDED = ("path", "label")
-OPTIONAL = ("group", "split")
+if TYPE_CHECKING:
+    import numpy as np
+
+    Floats = np.ndarray[Any, np.dtype[np.float32]]
+
+TABLES = (".csv", ".parquet")
+"""Ends of the names of files that :func:`read_table` reads and :func:`write_table` writes."""
 NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
 UNDECODED = re.compile("[\\udc80-\\udcff]")
-"""Bytes that are no UTF-8, as ``surrogateescape`` reads them."""
-SHOWN = 3
-"""Missing files a message names."""
+"""Bytes that are not UTF-8, as ``surrogateescape`` reads them."""
+FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
+"""A spreadsheet runs a cell that starts with one of these as a formula; some trim it first, some take wide signs."""
+
+Cell = str | int | float | None
+Header = Callable[[Sequence[str]], Sequence[str]]
+"""From the names of a file's columns to those they are looked up by, "" for columns that are ignored."""
 
 
-@dataclass(frozen=True)
-class Table:
-    """Cells by column, as text, "" where empty; ``lines`` says where each row stands in the file."""
+@dataclass(frozen=True, eq=False)
+class TableCells:
+    """What a table holds.
 
-    columns: dict[str, list[str]]
+    text: cells of columns of text, "" where empty. lines: where each row is in the file, counted in ``unit``.
+    number_names, numbers: columns of numbers and their cells (N, S) as float32, NaN where a cell is not a number.
+    left_out: columns that are neither, with their first cell. problems: what is wrong with single rows and cells.
+    """
+
+    text: dict[str, list[str]]
     lines: Sequence[int]
+    number_names: tuple[str, ...]
+    numbers: Floats
+    left_out: dict[str, str]
     unit: str = "line"
     problems: tuple[str, ...] = ()
 
 
-def scan_csv(path: Path, root: Path | None) -> Listing:
-    """A CSV table with a header. Paths are relative to root, else to the table's folder."""
-    return _scan(path, root, _read_csv(path))
+def read_table(
+    path: Path, *, header: Header, text: Collection[str], numbers: bool = False, strict: bool = False
+) -> TableCells:
+    """A CSV file with a header, or a Parquet file.
 
-
-def scan_parquet(path: Path, root: Path | None) -> Listing:
-    """A Parquet table. Paths are relative to root, else to the table's folder."""
-    return _scan(path, root, _read_parquet(path))
-
-
-def scan_pictures(path: Path, root: Path | None) -> Listing:
-    """Either kind of table as pictures: its rows need no label, and have -1 without one."""
+    header: gives the columns their names, or refuses them. text: columns to read as text, by these names.
+    numbers: whether other columns that begin with a number are read too. strict: rows of another length and text that
+    is not UTF-8 are refused at once; otherwise they are listed as problems, and short rows are filled up.
+    """
     read = _read_csv if path.suffix.lower() == ".csv" else _read_parquet
-    return _scan(path, root, read(path, needed=("path",)), labelled=False)
+    return read(path, header, text, numbers, strict)
 
 
 def read_columns(path: Path, names: Sequence[str]) -> dict[str, list[str]]:
     """Columns of a table by row, as text, "" where empty; upper and lower case are the same."""
     wanted = tuple(name.strip().lower() for name in names)
-    table = _read_csv(path, wanted) if path.suffix.lower() == ".csv" else _read_parquet(path, wanted)
+    table = read_table(path, header=partial(lower_case_header, path, wanted), text=wanted)
     require(not table.problems, f"{printable(path)}: {'; '.join(table.problems)}")
-    return {name: table.columns[w] for name, w in zip(names, wanted, strict=True)}
+    return {name: table.text[w] for name, w in zip(names, wanted, strict=True)}
+
+
+def lower_case_header(
+    path: Path, needed: Sequence[str], names: Sequence[str], *, optional: Sequence[str] = ()
+) -> list[str]:
+    """Column names in lower case, once those needed are there and no known one is there twice."""
+    header = [name.strip().lower() for name in names]
+    there = ", ".join(printable(name) for name in names) or "none"
+    for name in needed:
+        if name not in header:
+            more = f"; optional: {', '.join(optional)}" if optional else ""
+            raise HoldfastError(
+                f"{printable(path)} has no column {name!r}; its columns are: {there}. Needed: {', '.join(needed)}{more}"
+            )
+    for name in (*needed, *optional):
+        if header.count(name) > 1:
+            raise HoldfastError(f"{printable(path)} has the column {name!r} more than once ({there}); keep one")
+    return header
 
 
 def name_order(names: set[str]) -> list[str]:
@@ -71,177 +108,6 @@ def name_order(names: set[str]) -> list[str]:
     return sorted(names)
 
 
-def _scan(table_path: Path, root: Path | None, table: Table, *, labelled: bool = True) -> Listing:
-    base = root if root is not None else table_path.parent
-    problems = list(table.problems)
-    count = len(table.lines)
-    usable = [True] * count
-    for column in ("path", "label", "split") if labelled else ("path", "split"):
-        empty = [i for i, cell in enumerate(table.columns.get(column, ())) if not cell]
-        if empty:
-            problems.append(
-                f"{len(empty)} rows have no {column}, the first at {table.unit} {table.lines[empty[0]]}; "
-                "fill the cells or remove the rows"
-            )
-        for i in empty:
-            usable[i] = False
-    splits = table.columns.get("split", ["train"] * count)
-    for name in sorted({s for s in splits if s and s.lower() not in SPLIT_FOLDERS}):
-        rows = [i for i, s in enumerate(splits) if s == name]
-        problems.append(f"{unknown('split', name, SPLIT_FOLDERS)} ({table.unit} {table.lines[rows[0]]})")
-        for i in rows:
-            usable[i] = False
-
-    by_split: dict[str, list[int]] = {"train": []}
-    for i in range(count):
-        if usable[i]:
-            by_split.setdefault(SPLIT_FOLDERS[splits[i].lower()], []).append(i)
-    labels = table.columns.get("label", [""] * count)
-    classes = name_order({labels[i] for i in by_split["train"]} - {""})
-    extra = name_order({labels[i] for rows in by_split.values() for i in rows} - {*classes, ""})
-    untrainable = []
-    for name in extra:
-        i = next(i for rows in by_split.values() for i in rows if labels[i] == name)
-        untrainable.append(
-            f"label {name!r} ({table.unit} {table.lines[i]}, {splits[i]} split) is not among the training "
-            "rows; remove these rows, or add training rows of that class"
-        )
-    groups = table.columns.get("group", [""] * count)
-    group_names = name_order({groups[i] for rows in by_split.values() for i in rows} - {""})
-    label_of = {name: k for k, name in enumerate([*classes, *extra])} | {"": -1}
-    group_of = {name: k for k, name in enumerate(group_names)} | {"": -1}
-    paths = [os.path.join(base, cell) for cell in table.columns["path"]]
-    problems += _missing([paths[i] for rows in by_split.values() for i in rows], base)
-    return Listing(
-        name=printable(table_path.name),
-        classes=tuple(map(printable, [*classes, *extra])),
-        splits={
-            split: replace(
-                make_files(
-                    [paths[i] for i in rows],
-                    [label_of[labels[i]] for i in rows],
-                    [group_of[groups[i]] for i in rows],
-                ),
-                rows=torch.tensor(rows, dtype=torch.int64),
-            )
-            for split, rows in by_split.items()
-        },
-        group_names=tuple(map(printable, group_names)),
-        notes=tuple(_shared({split: {paths[i] for i in rows} for split, rows in by_split.items()})),
-        problems=tuple(problems),
-        untrainable=tuple(untrainable),
-    )
-
-
-def _missing(paths: list[str], base: Path) -> list[str]:
-    absent = [path for path in paths if not os.path.isfile(path)]
-    if not absent:
-        return []
-    first = ", ".join(printable(path) for path in absent[:SHOWN]) + (", ..." if len(absent) > SHOWN else "")
-    return [
-        f"{len(absent)} of {len(paths)} files do not exist: {first}; "
-        f"paths are taken relative to {printable(base)}: correct them, or give root"
-    ]
-
-
-def _shared(paths: dict[str, set[str]]) -> list[str]:
-    """A note for every held-out split that shares files with training: its accuracy would flatter."""
-    return [
-        f"{len(both)} files are both in the train and the {split} split"
-        for split, own in paths.items()
-        if split != "train" and (both := own & paths["train"])
-    ]
-
-
-def _read_csv(path: Path, extra: Sequence[str] = (), needed: Sequence[str] = NEEDED) -> Table:
-    try:
-        # file names need not be UTF-8; surrogateescape hands their bytes through unharmed
-        with path.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
-            reader = csv.reader(file, strict=True)
-            names = next(reader, [])
-            check_commas(path, names)
-            header = _header(path, names, (*needed, *extra))
-            columns: dict[str, list[str]] = {name: [] for name in header if name in (*NEEDED, *OPTIONAL, *extra)}
-            lines = []
-            long = []
-            for row in reader:
-                if not row:
-                    continue
-                lines.append(reader.line_num)
-                if len(row) > len(header):
-                    long.append(reader.line_num)
-                for name, cell in zip(header, row + [""] * (len(header) - len(row)), strict=False):
-                    if name in columns:
-                        columns[name].append(cell.strip())
-    except csv.Error as error:
-        raise HoldfastError(f"{printable(path)}, line {reader.line_num}: {error}; mend the table") from error
-    except OSError as error:
-        raise HoldfastError(f"cannot read {printable(path)}: {error.strerror}") from error
-    problems = _garbled(columns, lines)
-    if long:
-        problems.append(
-            f"{len(long)} rows have more cells than the header, the first at line {long[0]}; "
-            "put cells that contain commas in quotes"
-        )
-    return Table(columns, lines, problems=tuple(problems))
-
-
-def check_commas(path: Path, names: Sequence[str]) -> None:
-    """Refuse a CSV file whose first line has its cells parted by something else, as many a spreadsheet writes it."""
-    for mark, word in ((";", "semicolons"), ("\t", "tabs")):
-        require(
-            len(names) != 1 or mark not in names[0],
-            f"{printable(path)} seems to have {word} between its cells; save it with commas",
-        )
-
-
-def _garbled(columns: Mapping[str, Sequence[str]], lines: Sequence[int]) -> list[str]:
-    """A problem for every column of words, not of file names, with bytes that are no UTF-8."""
-    problems = []
-    for name, cells in columns.items():
-        bad = [i for i, cell in enumerate(cells) if name != "path" and UNDECODED.search(cell)]
-        if bad:
-            problems.append(
-                f"{len(bad)} cells of column {name} are no UTF-8, the first at line {lines[bad[0]]}; "
-                "save the table as UTF-8"
-            )
-    return problems
-
-
-def _read_parquet(path: Path, extra: Sequence[str] = (), needed: Sequence[str] = NEEDED) -> Table:
-    try:
-        import pyarrow.parquet as parquet
-    except ImportError as error:
-        raise HoldfastError(f"reading {printable(path)} needs pyarrow; run: pip install 'holdfast[parquet]'") from error
-    try:
-        with parquet.ParquetFile(path) as file:
-            names = file.schema_arrow.names
-            header = _header(path, names, (*needed, *extra))
-            known = (*NEEDED, *OPTIONAL, *extra)
-            wanted = {name: raw for name, raw in zip(header, names, strict=True) if name in known}
-            data = file.read(columns=list(wanted.values()))
-    except (OSError, ValueError) as error:  # pyarrow's errors are of these kinds
-        raise HoldfastError(f"cannot read {printable(path)} as Parquet: {error}; write it again") from error
-    columns = {name: [cell_text(cell) for cell in data.column(raw).to_pylist()] for name, raw in wanted.items()}
-    return Table(columns, range(1, data.num_rows + 1), unit="row")
-
-
-def _header(path: Path, names: Sequence[str], needed: Sequence[str]) -> list[str]:
-    """Column names as they are looked up, once those needed are there, each once."""
-    header = [name.strip().lower() for name in names]
-    there = ", ".join(printable(name) for name in names) or "none"
-    for name in needed:
-        if name not in header:
-            raise HoldfastError(
-                f"{printable(path)} has no column {name!r}; its columns are: {there}. "
-                f"Needed: {', '.join(needed)}; optional: {', '.join(OPTIONAL)}"
-            )
-    for name in (*NEEDED, *OPTIONAL, *needed):
-        if header.count(name) > 1:
-            raise HoldfastError(f"{printable(path)} has the column {name!r} more than once ({there}); keep one")
-    return header
-
-
 def cell_text(cell: Any) -> str:
     """A typed cell as a CSV would show it; missing numbers come as NaN from some writers."""
     if cell is None or cell != cell:
@@ -249,3 +115,219 @@ def cell_text(cell: Any) -> str:
     if isinstance(cell, float) and cell.is_integer():
         cell = int(cell)
     return (os.fsdecode(cell) if isinstance(cell, bytes) else str(cell)).strip()
+
+
+def _read_csv(path: Path, header: Header, text: Collection[str], numbers: bool, strict: bool) -> TableCells:
+    try:
+        # file names need not be UTF-8; surrogateescape hands their bytes through unharmed
+        errors = "strict" if strict else "surrogateescape"
+        with path.open(newline="", encoding="utf-8-sig", errors=errors) as file:
+            reader = csv.reader(file, strict=True)
+            names = next(reader, [])
+            _require_commas(path, names)
+            rows = _Rows(path, header(names), text, numbers=numbers, strict=strict)
+            for row in reader:
+                if row:
+                    rows.add(row, reader.line_num)
+    except csv.Error as error:
+        raise HoldfastError(f"{printable(path)}, line {reader.line_num}: {error}; fix the table") from error
+    except UnicodeDecodeError as error:
+        raise HoldfastError(f"{printable(path)} is not UTF-8 ({error.reason}); save it as UTF-8") from error
+    except OSError as error:
+        raise HoldfastError(f"cannot read {printable(path)}: {error.strerror}") from error
+    return rows.cells()
+
+
+def _require_commas(path: Path, names: Sequence[str]) -> None:
+    """Refuse a CSV file with another delimiter, as many spreadsheets write it."""
+    for mark, word in ((";", "semicolons"), ("\t", "tabs")):
+        require(
+            len(names) != 1 or mark not in names[0],
+            f"{printable(path)} seems to have {word} between its cells; save it with commas",
+        )
+
+
+class _Rows:
+    """Rows of a CSV file on their way into columns.
+
+    Numbers are parsed row by row: a thousand scores for each of fifty thousand images stay four bytes each.
+    """
+
+    def __init__(
+        self, path: Path, header: Sequence[str], text: Collection[str], *, numbers: bool, strict: bool
+    ) -> None:
+        self.path, self.header, self.with_numbers, self.strict = path, header, numbers, strict
+        self.text: dict[int, list[str]] = {i: [] for i, name in enumerate(header) if name in text}
+        self.numeric: list[int] = []
+        self.numbers: list[Floats] = []
+        self.left_out: dict[str, str] = {}
+        self.lines: list[int] = []
+        self.long: list[int] = []
+
+    def add(self, row: list[str], line: int) -> None:
+        short = len(self.header) - len(row)
+        require(
+            not short or not self.strict,
+            f"{printable(self.path)}, line {line}: {len(row)} cells under {len(self.header)} columns; fix the row",
+        )
+        if short < 0:
+            self.long.append(line)
+        row += [""] * short
+        if not self.lines:
+            self._sort_columns(row)
+        if self.with_numbers:
+            self.numbers.append(_floats([row[i] for i in self.numeric]))
+        for i, cells in self.text.items():
+            cells.append(row[i].strip())
+        self.lines.append(line)
+
+    def _sort_columns(self, first: Sequence[str]) -> None:
+        """Which columns hold numbers, by the first row."""
+        for i, name in enumerate(self.header):
+            if i not in self.text:
+                if self.with_numbers and name and _is_number(first[i]):
+                    self.numeric.append(i)
+                else:
+                    self.left_out[name] = first[i]
+
+    def cells(self) -> TableCells:
+        import numpy as np
+
+        empty = np.zeros((0, len(self.numeric)), dtype=np.float32)
+        return TableCells(
+            {self.header[i]: cells for i, cells in self.text.items()},
+            self.lines,
+            number_names=tuple(self.header[i] for i in self.numeric),
+            numbers=np.stack(self.numbers) if self.numbers else empty,
+            left_out=self.left_out,
+            problems=tuple(self._problems()),
+        )
+
+    def _problems(self) -> Iterator[str]:
+        for i, cells in self.text.items():
+            bad = [n for n, cell in enumerate(cells) if self.header[i] != "path" and UNDECODED.search(cell)]
+            if bad:
+                yield (
+                    f"{len(bad)} cells of column {self.header[i]} are not UTF-8, the first at line "
+                    f"{self.lines[bad[0]]}; save the table as UTF-8"
+                )
+        if self.long:
+            yield (
+                f"{len(self.long)} rows have more cells than the header, the first at line {self.long[0]}; "
+                "put cells that contain commas in quotes"
+            )
+
+
+def _floats(cells: Sequence[str]) -> Floats:
+    import numpy as np
+
+    try:
+        return np.array(cells, dtype=np.float32)
+    except ValueError:  # which columns have to hold numbers is not known here
+        return np.array([cell if _is_number(cell) else "nan" for cell in cells], dtype=np.float32)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _read_parquet(path: Path, header: Header, text: Collection[str], numbers: bool, strict: bool) -> TableCells:
+    import numpy as np
+
+    try:
+        import pyarrow
+        import pyarrow.parquet as parquet
+    except ImportError as error:
+        raise HoldfastError(f"reading {printable(path)} needs pyarrow; run: pip install 'holdfast[parquet]'") from error
+    try:
+        with parquet.ParquetFile(path) as file:
+            raw = file.schema_arrow.names
+            names = list(header(raw))
+            wanted = [i for i, name in enumerate(names) if numbers or name in text]
+            data = file.read(columns=None if numbers else [raw[i] for i in wanted])
+    except (OSError, ValueError) as error:  # pyarrow's errors are of these kinds
+        raise HoldfastError(f"cannot read {printable(path)} as Parquet: {error}; write it again") from error
+    words, scores, left_out = {}, {}, {}
+    for i in wanted:
+        name, column = names[i], data.column(i) if numbers else data.column(raw[i])
+        if name in text:
+            words[name] = [cell_text(cell) for cell in column.to_pylist()]
+        elif name and (pyarrow.types.is_floating(column.type) or pyarrow.types.is_integer(column.type)):
+            scores[name] = column.to_numpy().astype(np.float32)
+        else:
+            left_out[name] = cell_text(column[0].as_py()) if len(column) else ""
+    matrix = np.stack(list(scores.values()), 1) if scores else np.zeros((data.num_rows, 0), np.float32)
+    return TableCells(words, range(1, data.num_rows + 1), tuple(scores), matrix, left_out, unit="row")
+
+
+def require_writable(suffix: str) -> None:
+    """Refuse a kind of table that could not be written, before any work is done for it."""
+    require(suffix in TABLES, f"tables are written as {' or '.join(TABLES)}, got {suffix!r}")
+    require(
+        suffix != ".parquet" or find_spec("pyarrow") is not None,
+        "writing Parquet needs pyarrow; run: pip install 'holdfast[parquet]', or write CSV",
+    )
+
+
+def write_table(path: Path, columns: Mapping[str, Sequence[Cell]], *, types: Mapping[str, type] | None = None) -> None:
+    """Columns of one length as CSV or Parquet, by the end of the name, whole or not at all.
+
+    types: int or float for columns of numbers in Parquet; all others are text. In a CSV no cell is a formula to a
+    spreadsheet, and each is on one line.
+    """
+    if path.suffix.lower() != ".parquet":
+        write_atomic(path, table_text(columns).encode("utf-8"))
+        return
+    import pyarrow
+    from pyarrow import parquet
+
+    arrow = {int: pyarrow.int64(), float: pyarrow.float64()}
+    kinds = {name: arrow[kind] for name, kind in (types or {}).items()}
+    sink = pyarrow.BufferOutputStream()
+    arrays = {name: pyarrow.array(cells, kinds.get(name, pyarrow.string())) for name, cells in columns.items()}
+    parquet.write_table(pyarrow.table(arrays), sink)
+    write_atomic(path, sink.getvalue().to_pybytes())
+
+
+def table_text(columns: Mapping[str, Sequence[Cell]]) -> str:
+    """Columns of one length as CSV, safe to open in a spreadsheet; None is an empty cell."""
+    lengths = {name: len(values) for name, values in columns.items()}
+    require(len(set(lengths.values())) <= 1, f"columns must be as long as each other, got {lengths}")
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(map(spreadsheet_cell, columns))
+    writer.writerows([spreadsheet_cell(value) for value in row] for row in zip(*columns.values(), strict=True))
+    return file.getvalue()
+
+
+def spreadsheet_cell(value: Cell) -> str:
+    """Text on one line that is not a formula; numbers in full.
+
+    >>> spreadsheet_cell("=1+1"), spreadsheet_cell(-0.25), spreadsheet_cell(None)
+    ("'=1+1", '-0.25', '')
+    """
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        return repr(value)
+    text = plain(value)
+    return f"'{text}" if text.lstrip().startswith(FORMULA) else text
+
+
+@contextmanager
+def growing_table(path: Path, columns: Sequence[str]) -> Iterator[Callable[[Sequence[object]], object]]:
+    """Write a CSV row by row: yields the function that takes a row. The file appears when all rows are there.
+
+    Cells are written as they are, so that paths in them can be looked up again.
+    """
+    with (
+        replacing(path) as temporary,
+        temporary.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file,
+    ):
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        yield writer.writerow

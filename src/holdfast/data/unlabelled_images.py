@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from holdfast.data import arrays, tables
+from holdfast.data import arrays, image_tables
 from holdfast.data.anomalies import AnomalySet, holds_anomalies, read_anomalies
 from holdfast.data.folders import images_under
 from holdfast.data.images import GREY_MODES, peek
@@ -123,7 +123,7 @@ def _parts(path: Path, root: Path | None) -> Mapping[str, ArraySplit | Files]:
     """What a file says belongs together, by name, in the order of the file."""
     if path.suffix.lower() == ".npz":
         return arrays.read_pictures(path)
-    listing = tables.scan_pictures(path, root)
+    listing = image_tables.scan_unlabelled(path, root)
     found = {name: files for name, files in listing.splits.items() if len(files.paths)}
     refuse([*listing.problems, *([] if found else ["there is no sample"])], listing.name)
     return found

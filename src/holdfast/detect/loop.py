@@ -13,11 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from holdfast.devices import CaptureAfterWarmUp, own_stream
 from holdfast.errors import HoldfastError, require
 from holdfast.rng import derive
-
-WARM_UP = 3
-"""Eager steps before one is captured: kernels are chosen and the optimiser's state is made in them."""
 
 
 class Diverged(HoldfastError):
@@ -89,25 +87,30 @@ def optimise(
                 totals[name] = torch.zeros((), device=device)
             totals[name].add_(value.detach().float() * len(index))
 
-    run = _Captured(step, generators) if cuda and settings.capture else step
+    run: Callable[[Tensor], None] = step
+    if cuda and settings.capture:
+        run = CaptureAfterWarmUp(step, device=device, generators=generators)
     size = min(settings.batch_size, n)
     order = torch.Generator().manual_seed(derive(settings.seed, "order"))
     steps = settings.epochs * (n // size)
     done, history = 0, []
-    for epoch in range(settings.epochs):
-        for total in totals.values():
-            total.zero_()
-        shuffled = torch.randperm(n, generator=order).to(device)
-        for index in torch.split(shuffled[: n // size * size], size):  # what is left over waits for another epoch
-            _set_rate(optimizer, settings, done / steps)
-            run(index)
-            done += 1
-        record = {name: float(total) / (n // size * size) for name, total in totals.items()}
-        if not all(map(math.isfinite, record.values())):
-            raise Diverged(f"training diverged in epoch {epoch + 1} (loss {record['loss']}); lower lr {settings.lr:g}")
-        history.append(record)
-        if on_epoch is not None:
-            on_epoch(epoch + 1, record)
+    with own_stream(device):
+        for epoch in range(settings.epochs):
+            for total in totals.values():
+                total.zero_()
+            shuffled = torch.randperm(n, generator=order).to(device)
+            for index in torch.split(shuffled[: n // size * size], size):  # what is left over waits for another epoch
+                _set_rate(optimizer, settings, done / steps)
+                run(index)
+                done += 1
+            record = {name: float(total) / (n // size * size) for name, total in totals.items()}
+            if not all(map(math.isfinite, record.values())):
+                raise Diverged(
+                    f"training diverged in epoch {epoch + 1} (loss {record['loss']}); lower lr {settings.lr:g}"
+                )
+            history.append(record)
+            if on_epoch is not None:
+                on_epoch(epoch + 1, record)
     optimizer.zero_grad(set_to_none=True)
     return tuple(history)
 
@@ -130,34 +133,3 @@ def _set_rate(optimizer: torch.optim.Optimizer, settings: LoopSettings, done: fl
             group["lr"].fill_(rate)
         else:
             group["lr"] = rate
-
-
-class _Captured:
-    """A step as one CUDA graph. The first steps run eagerly: they are ordinary steps and serve as the warm-up."""
-
-    def __init__(self, step: Callable[[Tensor], None], generators: Sequence[torch.Generator]) -> None:
-        self.step, self.generators, self.seen = step, generators, 0
-        self.graph: torch.cuda.CUDAGraph | None = None
-        self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        self.index = torch.empty(0)
-
-    def __call__(self, index: Tensor) -> None:
-        if self.graph is not None:
-            self.index.copy_(index)
-            self.graph.replay()
-            return
-        self.seen += 1
-        if self.seen <= WARM_UP:
-            self.stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(self.stream):
-                self.step(index)
-            torch.cuda.current_stream().wait_stream(self.stream)
-            return
-        self.index = index.clone()
-        graph = torch.cuda.CUDAGraph()
-        for generator in self.generators:
-            graph.register_generator_state(generator)
-        with torch.cuda.graph(graph, stream=self.stream):
-            self.step(self.index)
-        self.graph = graph
-        graph.replay()

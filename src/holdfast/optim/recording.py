@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from holdfast.devices import CapturedCall, capture
 from holdfast.optim.foreach import Tensors
 
 Result = TypeVar("Result")
@@ -53,7 +54,7 @@ class Recordings:
 
     def __init__(self, limit: int = 32) -> None:
         self._limit = limit
-        self._known: dict[Hashable, tuple[torch.cuda.CUDAGraph, object] | None] = {}
+        self._known: dict[Hashable, CapturedCall[object] | None] = {}
         self._pool: Any = None
 
     def clear(self) -> None:
@@ -73,21 +74,10 @@ class Recordings:
                 self.clear()
             self._known[key] = None
             return work()
-        known = self._known[key] or self._record(work)
-        self._known[key] = known
-        graph, result = known
-        graph.replay()
-        return result  # type: ignore[return-value]
-
-    def _record(self, work: Callable[[], object]) -> tuple[torch.cuda.CUDAGraph, object]:
-        # torch.cuda.graph would empty the allocator's cache first, and the gradients' addresses with it.
-        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        self._pool = self._pool or torch.cuda.graph_pool_handle()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
-            try:
-                result = work()
-            finally:
-                graph.capture_end()
-        return graph, result
+        known = self._known[key]
+        if known is None:
+            self._pool = self._pool or torch.cuda.graph_pool_handle()
+            # without emptying the allocator's cache: the gradients' addresses would go with it
+            here = torch.device("cuda", torch.cuda.current_device())
+            known = self._known[key] = capture(work, device=here, pool=self._pool, empty_cache=False)
+        return known()  # type: ignore[return-value]

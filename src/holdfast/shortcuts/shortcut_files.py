@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,7 @@ from torch import Tensor, nn
 
 from holdfast.audits.checks.saliency import looks
 from holdfast.data.splits import Split
-from holdfast.files import write_atomic
+from holdfast.data.tables import growing_table
 from holdfast.png import png
 from holdfast.reports import write_findings
 from holdfast.reports.shortcuts import write_page
@@ -27,28 +25,25 @@ COLUMNS = (
 
 def write(found: Shortcuts, out: Path) -> None:
     """shortcuts.csv, shortcuts.json and shortcuts.html; each whole or not at all."""
-    write_atomic(out / CSV, table(found).encode("utf-8", "surrogateescape"))
+    write_rows(found, out / CSV)
     data = {"name": found.data.name, "split": "train", "n": len(found.score), "classes": list(found.data.classes)}
     write_findings(out / JSON, found.findings, model={"name": found.settings.model.name}, data=data)
     write_page(found.findings, out / PAGE, name=found.data.name)
 
 
-def table(found: Shortcuts) -> str:
-    """A row a training sample, those that contradict the shortcut most first."""
+def write_rows(found: Shortcuts, path: Path) -> None:
+    """One row per training sample, those most likely bias-conflicting first."""
     data, split = found.data, found.data.train
     cluster = {i: c.number for c in found.clusters for i in c.positions}
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for rank, i in enumerate(found.order.tolist()):
-        group = int(split.groups[i])
-        writer.writerow([
-            rank, i, split.describe(i), data.classes[int(split.labels[i])], f"{found.score[i]:.6g}",
-            f"{found.wrong[i]:.4g}", "" if found.difficulty is None else f"{found.difficulty[i]:.6g}",
-            f"{found.member[i]:.4g}", data.classes[int(found.taken_for[i])], cluster.get(i, ""),
-            data.group_names[group] if group >= 0 and data.group_names else "",
-        ])  # fmt: skip
-    return file.getvalue()
+    with growing_table(path, COLUMNS) as write_row:
+        for rank, i in enumerate(found.order.tolist()):
+            group = int(split.groups[i])
+            write_row([
+                rank, i, split.describe(i), data.classes[int(split.labels[i])], f"{found.score[i]:.6g}",
+                f"{found.wrong[i]:.4g}", "" if found.difficulty is None else f"{found.difficulty[i]:.6g}",
+                f"{found.member[i]:.4g}", data.classes[int(found.taken_for[i])], cluster.get(i, ""),
+                data.group_names[group] if group >= 0 and data.group_names else "",
+            ])  # fmt: skip
 
 
 def rows(split: Split, positions: Tensor, models: dict[str, nn.Module], found: Shortcuts) -> list[dict[str, Any]]:

@@ -19,7 +19,8 @@ from holdfast.data.load import check_source
 from holdfast.data.options import at_home
 from holdfast.data.statistics import channel_statistics
 from holdfast.data.validate import admitted
-from holdfast.errors import HoldfastError, require
+from holdfast.devices import resolve_device
+from holdfast.errors import require
 from holdfast.methods import Context, Method
 from holdfast.models import Built, ModelCard, save_model
 from holdfast.models.normalise import numbers
@@ -242,26 +243,6 @@ def load_data(settings: TrainSettings) -> Dataset:
     if s.labels is None and s.unlabeled is None:
         return data
     return few_labels(data, s.labels, unlabeled=s.unlabeled, root=s.root, seed=s.data_seed)
-
-
-def resolve_device(name: str) -> torch.device:
-    """A device that is really there.
-
-    >>> resolve_device("cpu")
-    device(type='cpu')
-    """
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise HoldfastError(f"unknown device {name!r}; use auto, cpu, cuda or cuda:N") from error
-    if device.type == "cuda":
-        count = torch.cuda.device_count()
-        require(count > (device.index or 0), f"device {name!r} is not there ({count} GPUs found); use --device cpu")
-    else:
-        require(device.type == "cpu", f"device {name!r} is not supported; use cpu or cuda")
-    return device
 
 
 def _make_method(settings: MethodSettings, data: Dataset, epochs: int, make_model: Callable[[], nn.Module]) -> Method:

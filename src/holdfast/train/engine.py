@@ -6,7 +6,6 @@ import math
 import shlex
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +16,7 @@ from holdfast.augment.basic import Augment
 from holdfast.data.loaders import Loader, make_loader
 from holdfast.data.splits import Dataset, Split
 from holdfast.data.statistics import channel_statistics
+from holdfast.devices import own_stream
 from holdfast.errors import Interrupted
 from holdfast.methods import Method, Stage
 from holdfast.rng import Generators
@@ -81,7 +81,8 @@ class Trainer:
         """Train through all stages, from wherever the last checkpoint left off."""
         loop = self.settings.loop
         resumed = self._load_checkpoint()
-        with kernels(loop.precision, deterministic=loop.deterministic), self._stream(), deferred_signals() as self.stop:
+        numbers = kernels(loop.precision, deterministic=loop.deterministic)
+        with numbers, own_stream(self.device), deferred_signals() as self.stop:
             stages = self.method.stages()
             while self.at.stage < len(stages):
                 stage = stages[self.at.stage]
@@ -231,18 +232,6 @@ class Trainer:
                 workers=data.workers,
             )
         return self._loaders[id(split)]
-
-    @contextmanager
-    def _stream(self) -> Iterator[None]:
-        """A stream of our own on a GPU: CUDA graphs cannot be captured on the default one."""
-        if self.device.type != "cuda":
-            yield
-            return
-        outer, own = torch.cuda.current_stream(self.device), torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
-        own.wait_stream(outer)
-        with torch.cuda.stream(own):
-            yield
-        outer.wait_stream(own)
 
     def _require_finite(self) -> None:
         bad = self.meters.read().bad_step

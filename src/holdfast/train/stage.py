@@ -22,7 +22,7 @@ from holdfast.train.average import WeightAverage
 from holdfast.train.meters import Meters
 from holdfast.train.precision import autocast
 from holdfast.train.schedule import rate_factor
-from holdfast.train.step import CapturedStep, Step
+from holdfast.train.step import Step, captured
 
 
 class StageRun:
@@ -89,9 +89,9 @@ class StageRun:
             and method.capturable
             and settings.ascent.direction not in ("full", "noise")
         )
-        self.step: Step | CapturedStep = self.plain_step
+        self.step: Callable[..., None] = self.plain_step
         if captures:
-            self.step = CapturedStep(self.plain_step, note=note if loop.capture == "auto" else None)
+            self.step = captured(self.plain_step, device, note=note if loop.capture == "auto" else None)
         if settings.ascent.direction in ("full", "noise"):
             cost = self.steps_per_epoch + (1 if settings.ascent.direction == "full" else 2)
             note(

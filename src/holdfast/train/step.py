@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -12,8 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from holdfast.augment.basic import Augment, to_float
-from holdfast.devices import ahead
-from holdfast.errors import HoldfastError
+from holdfast.devices import CaptureAfterWarmUp, ahead
 from holdfast.methods import Method
 from holdfast.module_state import frozen_statistics
 from holdfast.optim import SAM, trained_parameters
@@ -22,9 +20,6 @@ from holdfast.train.ascent_directions import DIRECTIONS
 from holdfast.train.average import WeightAverage
 from holdfast.train.meters import Meters
 from holdfast.types import Batch, Views
-
-WARM_UP = 3
-"""Eager steps of a batch size before it is captured: kernels are chosen and optimiser states made in them."""
 
 Drawn = list[tuple[Views, float]]
 """Views of each part of a batch, with the part's share of the whole."""
@@ -147,65 +142,15 @@ class Step:
         self.scaler.step(optimizer)
 
 
-class CapturedStep:
-    """A step as CUDA graphs, one for each batch size that comes up.
+def captured(step: Step, device: torch.device, note: Callable[[str], None] | None) -> Callable[..., None]:
+    """The step as CUDA graphs, one per batch size; the first batches of a size are trained on eagerly.
 
-    The first steps of a size run eagerly: they are ordinary training steps and serve as the warm-up. Capturing
-    runs nothing, so eager and captured training are the same sequence of updates. Where a step cannot be
-    captured, ``note`` hears why and training goes on eagerly; without ``note`` the failure is an error.
+    note: hears why a step cannot be captured, and runs eagerly then; without, that is an error.
     """
+    fields = len(Batch.__slots__)
 
-    def __init__(self, step: Step, note: Callable[[str], None] | None) -> None:
-        self.step = step
-        self.note = note
-        self._failed = False
-        self._seen: Counter[int] = Counter()
-        self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, list[Batch]]] = {}
+    def on_tensors(*tensors: Tensor) -> None:
+        step(*(Batch(*tensors[i : i + fields]) for i in range(0, len(tensors), fields)))
 
-    def __call__(self, *batches: Batch) -> None:
-        raw = batches[0]
-        size = len(raw)
-        if self._failed or self._seen[size] < WARM_UP:
-            self._seen[size] += 1
-            self.step(*batches)
-            return
-        if size not in self._graphs:
-            generators = (*self.step.rng.values(), torch.cuda.default_generators[raw.x.device.index])
-            before = [generator.get_state() for generator in generators]
-            try:
-                self._graphs[size] = self._capture(batches)
-            except RuntimeError as error:
-                self._give_up(error)
-                for generator, state in zip(generators, before, strict=True):
-                    _release(generator, state)
-                self.step(*batches)
-                return
-        graph, inputs = self._graphs[size]
-        for own, given in zip(inputs, batches, strict=True):
-            for buffer, value in zip(own.tensors(), given.tensors(), strict=True):
-                buffer.copy_(value)
-        graph.replay()
-
-    def _capture(self, batches: Sequence[Batch]) -> tuple[torch.cuda.CUDAGraph, list[Batch]]:
-        inputs = [Batch(*(t.clone() for t in batch.tensors())) for batch in batches]
-        graph = torch.cuda.CUDAGraph()
-        for generator in self.step.rng.values():
-            graph.register_generator_state(generator)
-        # thread_local: the loader's own thread may go on pinning memory while we capture
-        with torch.cuda.graph(graph, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"):
-            self.step(*inputs)
-        return graph, inputs
-
-    def _give_up(self, error: RuntimeError) -> None:
-        reason = str(error).splitlines()[0]
-        if self.note is None:
-            raise HoldfastError(f"the step cannot be captured: {reason}; use --capture off") from error
-        self.note(f"the step cannot be captured ({reason}); it runs eagerly")
-        self._failed = True
-
-
-def _release(generator: torch.Generator, state: Tensor) -> None:
-    """Free a generator from a capture that failed: it would refuse to draw outside of it."""
-    fresh = torch.Generator(generator.device)
-    fresh.set_state(state)
-    generator.graphsafe_set_state(fresh.graphsafe_get_state())
+    replayed = CaptureAfterWarmUp(on_tensors, device=device, generators=step.rng.values(), note=note)
+    return lambda *batches: replayed(*(tensor for batch in batches for tensor in batch.tensors()))

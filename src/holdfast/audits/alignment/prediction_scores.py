@@ -12,9 +12,9 @@ from torch import Tensor
 
 from holdfast.audits.alignment.classes import ORDER, ClassMap, ClassMatch, match_classes, simple, targets
 from holdfast.audits.alignment.outputs import TOLERANCE, decide_kind, kind_warning, to_logits
-from holdfast.audits.alignment.prediction_cells import Cells, class_indices
+from holdfast.audits.alignment.prediction_cells import class_indices
 from holdfast.data.printable import printable
-from holdfast.data.tables import name_order
+from holdfast.data.tables import TableCells, name_order
 from holdfast.errors import HoldfastError, require
 
 PREFIXES: Final = {
@@ -64,23 +64,23 @@ def score_columns(names: Sequence[str], wanted: Iterable[str], output: str | Non
     return max(families, key=lambda f: (len(f.named(words)), f.prefixed and len(f.places) > 1, f.kind == output))
 
 
-def classes_of_file(cells: Cells, name: str, output: str | None) -> tuple[str, ...]:
+def classes_of_file(cells: TableCells, name: str, output: str | None) -> tuple[str, ...]:
     """The classes where the file alone says them: columns with a prefix, those that a label names, or the labels.
 
     Columns that sum to one together are classes together, also those without a label: an answer may be one of them.
     """
-    words = {*cells.words["label"], *cells.words.get("prediction", ())} - {""}
-    family = score_columns(cells.names, words, output)
+    words = {*cells.text["label"], *cells.text.get("prediction", ())} - {""}
+    family = score_columns(cells.number_names, words, output)
     named, numbers = family.named(words), all(word.isdecimal() for word in words)
     if family.prefixed and (named or numbers):
         return tuple(family.places)
     for places in (family.places, _within_one(cells, family.places)) if named else ():
-        whole = torch.from_numpy(cells.scores)[:, list(places.values())]
+        whole = torch.from_numpy(cells.numbers)[:, list(places.values())]
         if set(named) <= places.keys() and decide_kind(whole) == "probabilities":
             return tuple(places)
     if named:
         return tuple(c for c in family.places if c in named or (numbers and c.isdecimal()))
-    if numbers and family.places and "prediction" not in cells.words:
+    if numbers and family.places and "prediction" not in cells.text:
         highest = max(map(int, words), default=-1)
         require(
             len(family.places) == highest + 1,
@@ -91,14 +91,14 @@ def classes_of_file(cells: Cells, name: str, output: str | None) -> tuple[str, .
     return tuple(name_order(words))
 
 
-def _within_one(cells: Cells, places: Mapping[str, int]) -> dict[str, int]:
+def _within_one(cells: TableCells, places: Mapping[str, int]) -> dict[str, int]:
     """The columns that may be probabilities: ages and sizes stand beside them in many a table."""
-    low, high = cells.scores.min(0), cells.scores.max(0)
+    low, high = cells.numbers.min(0), cells.numbers.max(0)
     return {name: i for name, i in places.items() if low[i] >= -TOLERANCE and high[i] <= 1 + TOLERANCE}
 
 
 def read_scores(
-    cells: Cells,
+    cells: TableCells,
     classes: tuple[str, ...],
     name: str,
     *,
@@ -109,12 +109,12 @@ def read_scores(
 ) -> tuple[Tensor, str | None]:
     """(logits (N, K), kind of the scores). Without scores the predicted class has 1 and the others 0."""
     said = class_map if isinstance(class_map, Mapping) else {}
-    predicted = class_indices(cells, "prediction", classes, name, said) if "prediction" in cells.words else None
+    predicted = class_indices(cells, "prediction", classes, name, said) if "prediction" in cells.text else None
     wanted = [word for target in said.values() for word in targets(target)] or list(classes)
-    family = score_columns(cells.names, map(str, wanted), output)
+    family = score_columns(cells.number_names, map(str, wanted), output)
     by_number = class_map == ORDER or any(isinstance(word, int) for word in wanted)
     if predicted is not None and not (family.places if by_number else family.named(map(str, wanted))):
-        _note_others(cells.names, [], notes)
+        _note_others(cells.number_names, [], notes)
         return torch.nn.functional.one_hot(predicted, len(classes)).float(), None
     _require_no_text(cells, family, list(map(str, wanted)), name)
     require(
@@ -124,12 +124,12 @@ def read_scores(
     match = match_classes(classes, list(family.places), outputs=len(family.places), class_map=class_map)
     require(
         not match.missing,
-        f"{name} has no column for {_some(match.missing)}; its numeric columns are {_some(cells.names)}",
+        f"{name} has no column for {_some(match.missing)}; its numeric columns are {_some(cells.number_names)}",
     )
     places = list(family.places.values())
     chosen = [places[column] for own in match.columns for column in own]
-    _note_others(cells.names, chosen, notes)
-    scores = torch.from_numpy(cells.scores)
+    _note_others(cells.number_names, chosen, notes)
+    scores = torch.from_numpy(cells.numbers)
     _require_numbers(cells, chosen, name)
     kind, scale = _kind(scores[:, chosen], scores[:, places], output or family.kind)
     stated = ", as stated" if output or family.kind else f", decided on {len(scores)} rows"
@@ -167,7 +167,7 @@ def _joined(logits: Tensor, match: ClassMatch) -> Tensor:
     return torch.stack([part.logsumexp(1) if part.shape[1] > 1 else part[:, 0] for part in own], 1)
 
 
-def _require_no_text(cells: Cells, family: Family, wanted: Sequence[str], name: str) -> None:
+def _require_no_text(cells: TableCells, family: Family, wanted: Sequence[str], name: str) -> None:
     """Refuse a column that is called as a class and whose first cell is no number."""
     found = {simple(cls) for cls in family.places}
     missing = [cls for cls in wanted if simple(cls) not in found]
@@ -179,13 +179,13 @@ def _require_no_text(cells: Cells, family: Family, wanted: Sequence[str], name: 
         )
 
 
-def _require_numbers(cells: Cells, chosen: Sequence[int], name: str) -> None:
-    scores = torch.from_numpy(cells.scores)[:, chosen]
+def _require_numbers(cells: TableCells, chosen: Sequence[int], name: str) -> None:
+    scores = torch.from_numpy(cells.numbers)[:, chosen]
     bad = scores.isnan() | (scores == float("inf")) | (scores == float("-inf")).all(1, keepdim=True)
     _refuse(bad, cells, chosen, name, NUMBERS_ONLY)
 
 
-def _require_kind(cells: Cells, used: Tensor, chosen: Sequence[int], kind: str, name: str) -> None:
+def _require_kind(cells: TableCells, used: Tensor, chosen: Sequence[int], kind: str, name: str) -> None:
     if kind in ("probabilities", "sigmoid"):
         remedy = "a probability is from 0 to 1, or in percent where a row sums to 100; say --output logits for logits"
         _refuse((used < -TOLERANCE) | (used > 1 + TOLERANCE), cells, chosen, name, remedy)
@@ -194,15 +194,15 @@ def _require_kind(cells: Cells, used: Tensor, chosen: Sequence[int], kind: str, 
         _refuse(used > TOLERANCE, cells, chosen, name, remedy)
 
 
-def _refuse(bad: Tensor, cells: Cells, chosen: Sequence[int], name: str, why: str) -> None:
+def _refuse(bad: Tensor, cells: TableCells, chosen: Sequence[int], name: str, why: str) -> None:
     """Name the first bad cell, if there is any."""
     if not bool(bad.any()):
         return
     row, column = bad.nonzero()[0].tolist()
-    value = cells.scores[row, chosen[column]]
+    value = cells.numbers[row, chosen[column]]
     more = int(bad.any(1).sum()) - 1
     raise HoldfastError(
-        f"{name}, line {cells.lines[row]}: {printable(cells.names[chosen[column]])} is {value:g}"
+        f"{name}, line {cells.lines[row]}: {printable(cells.number_names[chosen[column]])} is {value:g}"
         + (f" (and {more} more rows are alike)" if more else "")
         + f"; {why}"
     )

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from holdfast.audits.alignment.classes import ClassMap
 from holdfast.audits.alignment.outputs import KINDS
-from holdfast.audits.alignment.prediction_cells import Cells, class_indices, read_cells
+from holdfast.audits.alignment.prediction_cells import class_indices, read_cells
 from holdfast.audits.alignment.prediction_scores import classes_of_file, read_scores
 from holdfast.data.printable import printable
 from holdfast.data.splits import Dataset, Split
-from holdfast.data.tables import name_order
+from holdfast.data.tables import TableCells, name_order
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.train.evaluate import Predictions
 
@@ -72,12 +72,12 @@ def read_predictions(
     logits, kind = read_scores(cells, classes, name, output=output, class_map=class_map, notes=notes, warnings=warnings)
     if split is None:
         positions = torch.arange(n)
-        said = [cells.words[column] for column in ("id", "path", "position") if column in cells.words]
+        said = [cells.text[column] for column in ("id", "path", "position") if column in cells.text]
         _require_once([row for row in zip(*said, strict=True) if any(row)], name)
         labels = class_indices(cells, "label", classes, name)
-        names = tuple(name_order(set(cells.words.get("group", ())) - {""}))
+        names = tuple(name_order(set(cells.text.get("group", ())) - {""}))
         number = {group: i for i, group in enumerate(names)} | {"": -1}
-        own = torch.tensor([number[cell] for cell in cells.words["group"]]) if names else torch.full((n,), -1)
+        own = torch.tensor([number[cell] for cell in cells.text["group"]]) if names else torch.full((n,), -1)
     else:
         assert data is not None
         positions = _positions(cells, split, name)
@@ -92,35 +92,35 @@ def read_predictions(
         kind is not None,
         kind,
         positions,
-        tuple(cells.words.get("id") or cells.words.get("path") or map(str, positions.tolist())),
-        {column: tuple(cells.words[column]) for column in groups},
+        tuple(cells.text.get("id") or cells.text.get("path") or map(str, positions.tolist())),
+        {column: tuple(cells.text[column]) for column in groups},
         tuple(notes),
         tuple(warnings),
     )
 
 
-def _classes(cells: Cells, name: str, output: str | None, class_map: ClassMap | str | None) -> tuple[str, ...]:
+def _classes(cells: TableCells, name: str, output: str | None, class_map: ClassMap | str | None) -> tuple[str, ...]:
     """A class map names the classes too; in order, columns are the labels' whatever they are called."""
     require(
-        "label" in cells.words,
+        "label" in cells.text,
         f"{name} has no column 'label' with the truth (that of a file of 'holdfast predict' is its answer); add one, "
         "or give the data it belongs to with --data",
     )
     if isinstance(class_map, Mapping):
         return tuple(class_map)
     if class_map is not None:
-        return tuple(name_order(set(cells.words["label"]) - {""}))
+        return tuple(name_order(set(cells.text["label"]) - {""}))
     return classes_of_file(cells, name, output)
 
 
-def _positions(cells: Cells, split: Split, name: str) -> Tensor:
+def _positions(cells: TableCells, split: Split, name: str) -> Tensor:
     """(N,) which image of the split each row speaks of; each at most once."""
-    if "position" in cells.words:
-        words = cells.words["position"]
+    if "position" in cells.text:
+        words = cells.text["position"]
         bad = next((w for w in words if not (w.isdecimal() and int(w) < len(split))), None)
         require(bad is None, f"{name}: position {bad!r} is none of 0 to {len(split) - 1}")
         found = [int(word) for word in words]
-    elif ids := cells.words.get("path") or cells.words.get("id"):  # a table of ours numbers its rows by id
+    elif ids := cells.text.get("path") or cells.text.get("id"):  # a table of ours numbers its rows by id
         exact, ends = _places(split)
         found = [_place(word, exact, ends, name) for word in ids]
     else:
@@ -171,9 +171,9 @@ def _place(word: str, exact: Mapping[str, int], ends: Mapping[str, Sequence[int]
     )
 
 
-def _same_labels(cells: Cells, labels: Tensor, classes: tuple[str, ...], name: str) -> None:
+def _same_labels(cells: TableCells, labels: Tensor, classes: tuple[str, ...], name: str) -> None:
     """Labels of the file must be the data's: where they are not, rows belong to other images."""
-    if "label" not in cells.words:
+    if "label" not in cells.text:
         return
     given = class_indices(cells, "label", classes, name)
     differ = (given != labels).nonzero().flatten()

@@ -15,15 +15,17 @@ from holdfast.audits.checks.severities import Key, by_severity, mean, official_s
 from holdfast.audits.checks.verdicts import ANSWERS, RIGHT, WRONG, encode, pack
 from holdfast.audits.subject import Subject
 from holdfast.augment.basic import to_float
-from holdfast.corruptions import EIGHT, NINETEEN, SEVERITIES, corrupt, example_grid, to_bytes
+from holdfast.corruptions import SEVERITIES, corrupt, corruption_names, example_grid, to_bytes
 from holdfast.errors import require
 from holdfast.metrics import bounded_mean, mcnemar
 from holdfast.module_state import evaluating
+from holdfast.parts import CORRUPTIONS
 from holdfast.png import png
 from holdfast.rng import derive
 from holdfast.train.precision import autocast, kernels
 from holdfast.types import Finding
 
+EIGHT: Final = tuple(CORRUPTIONS[name].short for name in corruption_names("imgaug"))
 IMAGES: Final = {"cuda": 10_000, "cpu": 1000}
 """Test images to corrupt, by device."""
 STRENGTHS: Final = (1.0, 2.0)
@@ -71,7 +73,9 @@ def corruptions(
     found = [bench.with_answers(f, right) for f in eight_found.all()]
     if nineteen:
         many = {
-            (name, str(s)): _by_severity(name, s, frost_folder) for name in NINETEEN for s in sorted(set(severities))
+            (name, str(s)): _by_severity(name, s, frost_folder)
+            for name in corruption_names("imagenet-c")
+            for s in sorted(set(severities))
         }
         found += by_severity(bench.measure(many), bench.settings, family="nineteen", baseline=baseline)
     if official is not None:

@@ -12,21 +12,18 @@ from torch import Tensor
 from holdfast.audits.checks.accuracy import accuracy
 from holdfast.audits.subject import Subject
 from holdfast.augment.basic import to_float
-from holdfast.corruptions import EXTRA, NINETEEN
+from holdfast.corruptions import corruption_names, find_corruption
 from holdfast.data.layouts.corruption_sets import open_corrupted
 from holdfast.data.loaders import make_loader
 from holdfast.data.splits import Split
-from holdfast.errors import require
+from holdfast.errors import HoldfastError, require
 from holdfast.metrics import bounded_mean
 from holdfast.module_state import evaluating
 from holdfast.train.precision import autocast
 from holdfast.types import Finding
 
-KEPT: Final = tuple(name for name in NINETEEN if name not in EXTRA)
+KEPT: Final = corruption_names("imagenet-c", extra=False)
 """The fifteen that published means are taken over."""
-
-SHORT: Final = {"elastic_transform": "elastic", "jpeg_compression": "jpeg"}
-"""Published file names whose corruption has a shorter name here; others only spell _ for -."""
 
 Key = tuple[str, str]
 """A corruption, and its strength or severity as text."""
@@ -139,4 +136,7 @@ def spelled(name: str) -> str:
     >>> spelled("gaussian_noise"), spelled("elastic_transform")
     ('gaussian-noise', 'elastic')
     """
-    return SHORT.get(name, name).replace("_", "-")
+    try:
+        return find_corruption(name, scale="severity").name
+    except HoldfastError:  # a set may hold corruptions that nobody registered
+        return name.replace("_", "-")

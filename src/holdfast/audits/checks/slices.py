@@ -16,7 +16,7 @@ from torch import Tensor
 from holdfast.audits.checks.accuracy import accuracy
 from holdfast.audits.subject import Subject
 from holdfast.augment.basic import to_float
-from holdfast.corruptions.colour import luminance
+from holdfast.corruptions.pixels import luminance
 from holdfast.data.images import peek
 from holdfast.data.splits import FileSplit, Split
 from holdfast.errors import require

@@ -16,10 +16,10 @@ from holdfast.detect.monitor import Monitor
 from holdfast.detect.tasks.places import FINDINGS, PAGE, claim_folder
 from holdfast.detect.tasks.sources import Source
 from holdfast.detect.vae import train_vae
+from holdfast.devices import resolve_device
 from holdfast.errors import require
 from holdfast.models.vae import VAESettings
 from holdfast.reports import report, write_findings
-from holdfast.train.api import resolve_device
 from holdfast.types import Finding
 
 

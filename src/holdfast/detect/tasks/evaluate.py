@@ -19,10 +19,10 @@ from holdfast.detect.features import batches
 from holdfast.detect.monitor import Monitor
 from holdfast.detect.tasks.places import FINDINGS, PAGE, claim_folder
 from holdfast.detect.tasks.sources import Source
+from holdfast.devices import resolve_device
 from holdfast.errors import require
 from holdfast.png import png
 from holdfast.reports import report, write_findings
-from holdfast.train.api import resolve_device
 from holdfast.types import Finding
 
 MISSES = 24

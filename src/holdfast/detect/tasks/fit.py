@@ -10,11 +10,11 @@ from holdfast.detect.fitting import fit_monitor
 from holdfast.detect.loop import LoopSettings
 from holdfast.detect.monitor import Monitor
 from holdfast.detect.tasks.sources import DETECTOR, Source, shape_for
+from holdfast.devices import resolve_device
 from holdfast.errors import require
 from holdfast.files import writable_folder
 from holdfast.models import load_model
 from holdfast.models.vae import VAESettings
-from holdfast.train.api import resolve_device
 
 
 def detect_fit(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -13,16 +11,16 @@ import torch
 from holdfast.audits.alignment.prediction_cells import PREDICT
 from holdfast.audits.loading import terms_of_run
 from holdfast.data.loaders import check_reading
+from holdfast.data.tables import growing_table
 from holdfast.data.unlabelled_images import open_pictures
 from holdfast.detect.features import batches
 from holdfast.detect.monitor import Monitor
 from holdfast.detect.tasks.places import claim_table
 from holdfast.detect.tasks.sources import DETECTOR, Source, shape_for
+from holdfast.devices import resolve_device
 from holdfast.errors import require
-from holdfast.files import replacing
 from holdfast.models import load_model
 from holdfast.module_state import evaluating
-from holdfast.train.api import resolve_device
 
 COLUMNS = ("picture", "score", "flag", "reason")
 PREDICTIONS = tuple(PREDICT)
@@ -62,7 +60,7 @@ def detect_score(
     pictures = open_pictures(data, root=root, split=split, shape=monitor.shape, note=note)
     require(len(pictures) > 0, "there is no picture to score; give at least one")
     done = flagged = 0
-    with _growing_csv(place, COLUMNS) as write:
+    with growing_table(place, COLUMNS) as write:
         for part in monitor.stream(pictures, batch_size=batch_size, workers=workers):
             for score, flag, reason in zip(part.scores.tolist(), part.flags.tolist(), part.reasons, strict=True):
                 write([pictures.describe(done), f"{score:.6g}", int(flag), reason])
@@ -120,7 +118,7 @@ def predict(
         monitor.check(pictures.shape)
         sight = monitor.sight
     done = flagged = 0
-    with _growing_csv(place, PREDICTIONS) as write, evaluating(model), torch.no_grad():
+    with growing_table(place, PREDICTIONS) as write, evaluating(model), torch.no_grad():
         for x in batches(pictures, where, batch_size=batch_size, workers=workers):
             confidence, label = model(x).float().softmax(1).max(1)
             judged = None if sight is None or monitor is None else monitor.judge(sight.look(x).to("cpu"))
@@ -134,15 +132,3 @@ def predict(
             if progress is not None:
                 progress(done, len(pictures))
     return ScoreSummary(done, flagged, place, monitor is not None)
-
-
-@contextmanager
-def _growing_csv(path: Path, columns: Sequence[str]) -> Iterator[Callable[[Sequence[object]], object]]:
-    """Rows go to a file beside the target, which takes its place when all are there."""
-    with (
-        replacing(path) as temporary,
-        temporary.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file,
-    ):
-        writer = csv.writer(file)
-        writer.writerow(columns)
-        yield writer.writerow

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.audits.sample_table import FIRST, write_samples
 from holdfast.errors import HoldfastError
-from holdfast.reports.samples_table import FIRST, samples_table, write_samples
 
 NASTY = ('=HYPERLINK("http://x")', "+1", "-1", "@SUM(A1)", 'a"b,c', "two\nlines", "\x1b[31mred", "\u202ereversed", "")
 
@@ -28,31 +28,35 @@ def columns(names: tuple[str, ...] = ("cat", "dog")) -> dict[str, list[Any]]:
     }
 
 
-def test_rows_come_back_with_all_digits() -> None:
+def written(folder: Path, given: dict[str, list[Any]]) -> str:
+    write_samples(folder, given, "csv")
+    return (folder / "samples.csv").read_bytes().decode("utf-8")
+
+
+def test_rows_come_back_with_all_digits(tmp_path: Path) -> None:
     given = columns()
-    header, *rows = list(csv.reader(io.StringIO(samples_table(given))))
+    header, *rows = list(csv.reader(io.StringIO(written(tmp_path, given))))
     assert header == [*FIRST, "clean"]
     assert [float(row[4]) for row in rows] == given["confidence"]
     assert [row[5] for row in rows] == ["", ""]
     assert [row[2] for row in rows] == ["cat", "dog"]
 
 
-def test_hostile_names_are_neither_formulas_nor_lines() -> None:
-    text = samples_table(columns(NASTY))
+def test_hostile_names_are_neither_formulas_nor_lines(tmp_path: Path) -> None:
+    text = written(tmp_path, columns(NASTY))
     rows = list(csv.reader(io.StringIO(text)))
     assert len(rows) == len(NASTY) + 1
     assert not any(cell.startswith(("=", "+", "-", "@")) for row in rows for cell in row)
     assert not any(c in text for c in "\x1b\u202e")
 
 
-def test_a_column_that_is_missing_or_short_is_named() -> None:
+def test_a_column_that_is_missing_or_short_is_named(tmp_path: Path) -> None:
     given = columns()
     with pytest.raises(HoldfastError, match="needs the columns path"):
-        samples_table({k: v for k, v in given.items() if k != "path"})
+        written(tmp_path, {k: v for k, v in given.items() if k != "path"})
     with pytest.raises(HoldfastError, match="as long as each other"):
-        samples_table({**given, "clean": []})
+        written(tmp_path, {**given, "clean": []})
 
 
 def test_the_file_is_utf8(tmp_path: Path) -> None:
-    write_samples(tmp_path / "new" / "samples.csv", columns(("größe", "犬")))
-    assert "犬" in (tmp_path / "new" / "samples.csv").read_bytes().decode("utf-8")
+    assert "犬" in written(tmp_path / "new", columns(("größe", "犬")))
