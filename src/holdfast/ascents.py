@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from holdfast.errors import require
 from holdfast.parts import ascent
-from holdfast.settings import AscentSettings
+from holdfast.settings import AscentSettings, TrainSettings
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -97,6 +97,12 @@ class Ascent(AscentSettings):
     def radius(self, done: float) -> float | None:
         """The radius when this share of a stage is done; None where it does not change."""
         return None
+
+
+def ascent_of(settings: TrainSettings) -> Ascent:
+    """The ascent that settings name, with what it does."""
+    assert isinstance(settings.ascent, Ascent), f"{type(settings.ascent)} must be a subclass of Ascent"
+    return settings.ascent
 
 
 @ascent("none", about="Take the gradient at the weights themselves.", passes=1, order=0)

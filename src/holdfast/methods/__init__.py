@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from holdfast.errors import HoldfastError
-from holdfast.settings import MethodSettings
+from holdfast.settings import MethodSettings, TrainSettings
 from holdfast.types import View, Views
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from holdfast.methods._state import State
+    from holdfast.methods._state import State as State
     from holdfast.rng import Generators
     from holdfast.types import Batch
 
-__all__ = ["Context", "Method", "Stage"]
+__all__ = ["Context", "Method", "Stage", "State", "method_of"]
 
 
 @dataclass(frozen=True)
@@ -126,3 +126,17 @@ class Method(MethodSettings):
             for out, view in zip(logits, views.items, strict=True)
         ]
         return sum(terms[1:], terms[0])
+
+
+def method_of(settings: TrainSettings) -> Method:
+    """The method that settings name, with its algorithm."""
+    assert isinstance(settings.method, Method), f"{type(settings.method)} must be a subclass of Method"
+    return settings.method
+
+
+def __getattr__(name: str) -> Any:
+    if name == "State":  # imports torch
+        from holdfast.methods._state import State
+
+        return State
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,7 +14,7 @@ from holdfast.types import Batch, View, Views
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from holdfast.methods._state import State
+    from holdfast.methods import State
     from holdfast.rng import Generators
 
 
@@ -48,8 +48,9 @@ class Alps(Method):
         from holdfast.augment.mixing import beta_of, draw_beta, mix, shuffled
 
         n, device = len(batch), batch.x.device
-        given = self.alpha is not None and self.beta is not None
-        shape = (self.alpha, self.beta) if given else beta_of(self.mode, self.concentration)
+        shape = beta_of(self.mode, self.concentration)
+        if self.alpha is not None and self.beta is not None:
+            shape = self.alpha, self.beta
         partner = shuffled(n, generator=rng["mix"], device=device)
         lam = draw_beta(*shape, n, generator=rng["mix"], device=device)
         return Views((View(mix(batch.x, batch.x[partner], lam), batch.y),))

@@ -14,7 +14,7 @@ from holdfast.parts import method
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from holdfast.methods._state import State
+    from holdfast.methods import State
 
 
 @method("dropout", about="Dropout on the features that the classifier layer is given.")

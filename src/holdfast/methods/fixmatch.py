@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from holdfast.methods import Context
-    from holdfast.methods._state import State
+    from holdfast.methods import Context, State
     from holdfast.rng import Generators
 
 

@@ -13,8 +13,7 @@ from holdfast.types import Batch, Needs, View, Views
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from holdfast.methods import Context
-    from holdfast.methods._state import State
+    from holdfast.methods import Context, State
     from holdfast.rng import Generators
 
 

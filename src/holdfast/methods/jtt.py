@@ -13,8 +13,7 @@ from holdfast.parts import method
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from holdfast.methods import Context
-    from holdfast.methods._state import State
+    from holdfast.methods import Context, State
 
 MOST_SHOWN = 10_000
 """How often a sample may be shown in an epoch: a slip of the keyboard would fill the memory with positions."""

@@ -13,7 +13,7 @@ from holdfast.types import Batch, View, Views
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from holdfast.methods._state import State
+    from holdfast.methods import State
     from holdfast.rng import Generators
 
 

@@ -16,7 +16,7 @@ from holdfast.detect.fused import Fused
 from holdfast.detect.study.bench import Bench
 from holdfast.detect.study.judging import DRAWN, SHOWN, Record, judged, reconstructions, test_sets, values
 from holdfast.detect.threshold import Threshold
-from holdfast.settings.methods import FixMatch
+from holdfast.methods.fixmatch import FixMatch
 
 ALONE: Mapping[str, tuple[str, ...]] = {
     **{name: (name,) for name in ("elbo", "reconstruction", "kl", "rotation", "knn", "mahalanobis")},
