@@ -24,15 +24,15 @@ LINES = (
     {"methods", "ascents"},
     {"optim"},
     {"models", "data"},
-    {"attacks", "corruptions", "augment", "losses", "elbo", "metrics", "curvature", "reports"},
-    {"types", "errors", "module_state", "devices", "rng", "files", "png", "settings", "parts"},
+    {"attacks", "corruptions", "augment", "losses", "metrics", "curvature", "reports"},
+    {"types", "errors", "module_state", "devices", "rng", "files", "png", "printable", "settings", "parts"},
 )
 BOTTOM = LINES[-1]
 SIDEWAYS = {(user, "errors") for user in ("settings", "files", "parts", "devices")}
 SIDEWAYS |= {("parts", "types"), ("settings", "parts")}
 
 # What `import holdfast` and `holdfast --help` load: nothing here may pull torch in as it is imported.
-QUICK = {"__init__", "cli", "types", "errors", "files", "settings", "parts", "ascents"}
+QUICK = {"__init__", "cli", "types", "errors", "files", "settings", "parts", "printable", "ascents"}
 QUICK_LIBRARIES = {"tyro", "rich", "yaml"}
 
 

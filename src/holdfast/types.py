@@ -108,6 +108,8 @@ class Unit(Enum):
     P_VALUE = "p"
     COUNT = "count"
     SECONDS = "s"
+    FLAG = "yes/no"
+    """1 for yes, 0 for no."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,9 @@ class Measure:
     """Something an audit can find a number for: what it is called, its unit, and which way is better.
 
     name: as in findings, gates and tables, such as "worst_group_accuracy". title: for people. gate: whether
-    ``--fail-under`` and ``--max-drop`` take it. headline: whether a report's first sentence may quote it.
+    ``--fail-under`` and ``--max-drop`` take it. headline: whether it is among the few numbers that stand for its check
+    in a report's overview, and headline_where what their part must say, such as {"strength": "1"}. digits: after the
+    point, for a plain number; four that count where it is None.
     """
 
     name: str
@@ -124,6 +128,8 @@ class Measure:
     better: Literal["higher", "lower", "neither"] = "higher"
     gate: bool = False
     headline: bool = False
+    headline_where: Mapping[str, str] = field(default_factory=dict, hash=False)
+    digits: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from holdfast.audits.subject import Subject
 from holdfast.cli import main
 from holdfast.reports import read_findings
 from holdfast.reports.overview import shown
-from holdfast.reports.runfiles import read_runs
+from holdfast.reports.run_files import read_runs
 from holdfast.reports.text import part
 from holdfast.types import Finding
 from tests.audits.nearest import MODEL, QUICK, answers, table

@@ -11,7 +11,7 @@ from holdfast.audits.check_settings import SETTINGS, parse_settings
 from holdfast.audits.checking import CHECKS
 from holdfast.cli import main
 from holdfast.errors import HoldfastError
-from holdfast.reports.findings import read_findings
+from holdfast.reports.findings_file import read_findings
 from holdfast.train import fit
 
 

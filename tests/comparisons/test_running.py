@@ -15,20 +15,19 @@ import pytest
 
 from holdfast.comparisons.running import Comparison, carry_out, compare, folder_name
 from holdfast.errors import HoldfastError
-from holdfast.models.store import load_model
+from holdfast.models.saved_model import load_model
 from holdfast.reports import RunFiles, read_runs
+from holdfast.reports.arms import AVERAGE, CONFLICTING
 from holdfast.reports.html import render
 from holdfast.reports.sections.sensitivity import sensitivity
-from holdfast.reports.summary import AVERAGE, CONFLICTING
 from holdfast.settings import TrainSettings, build
 from holdfast.settings.study import Cell, make_plan
 from holdfast.train import Interrupted
 from holdfast.train.api import load_data
-from holdfast.train.checkpoint import Checkpoints
-from holdfast.train.divergence import Diverged
 from holdfast.train.engine import Trainer
-from holdfast.train.folder import claim
-from holdfast.train.lock import InUse
+from holdfast.train.folder import Checkpoints, claim
+from holdfast.train.meters import Diverged
+from holdfast.train.processes import InUse
 from tests.conftest import Heard, SignalAt
 
 BASE: dict[str, Any] = {

@@ -20,7 +20,7 @@ from holdfast.detect.tasks import describe, detect_evaluate, detect_fit, detect_
 from holdfast.errors import HoldfastError
 from holdfast.reports import html
 from holdfast.reports.blocks import Table
-from holdfast.reports.runfiles import RunFiles
+from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections.describe import describe as describe_section
 from holdfast.reports.sections.ood import detect as detect_section
 from holdfast.reports.sections.ood import unknown as unknown_section

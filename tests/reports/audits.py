@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.reports.findings import FindingsFile
+from holdfast.reports.findings_file import FindingsFile
 from holdfast.types import Finding
 
 

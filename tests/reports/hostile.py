@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.reports import read_findings
-from holdfast.reports.findings import FindingsFile, finding
-from holdfast.reports.runfiles import RunFiles
+from holdfast.reports.findings_file import FindingsFile, finding
+from holdfast.reports.run_files import RunFiles
 
 SAMPLE = Path(__file__).parents[2] / "docs" / "sample" / "audit"
 NAMES = (

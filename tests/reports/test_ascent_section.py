@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.reports import RunFiles
 from holdfast.reports.blocks import Chart, Side
-from holdfast.reports.sections.ascent import CHARTS, ascent
+from holdfast.reports.sections.training import CHARTS, ascent
 from holdfast.settings import TrainSettings, build
 from holdfast.train import train
 from tests.conftest import make_data

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from holdfast.reports.blocks import Chart, Section
-from holdfast.reports.runfiles import RunFiles
+from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections.describe import describe
 from holdfast.types import Finding
 

@@ -13,7 +13,7 @@ from holdfast.reports import RunFiles
 from holdfast.reports.blocks import Block, Chart, Details, Section, Side, Table
 from holdfast.reports.sections.accuracy import clean
 from holdfast.reports.sections.groups import groups
-from holdfast.reports.svg.heatmap import Heat, heat_map
+from holdfast.reports.svg.bars import Heat, heat_map
 from holdfast.types import Finding
 
 TABLE = {

@@ -14,12 +14,12 @@ from markdown_it import MarkdownIt
 from rich.console import Console
 
 from holdfast.data.tables import table_text
+from holdfast.printable import one_line
 from holdfast.reports.console import rich_table
 from holdfast.reports.html import render
 from holdfast.reports.junit import junit
 from holdfast.reports.markdown import markdown
 from holdfast.reports.overview import gates, overview, side_by_side, verdict
-from holdfast.reports.text import plain
 from tests.reports import hostile
 from tests.reports.page import Page
 
@@ -31,7 +31,7 @@ def test_the_names_are_really_there() -> None:
     page = render(hostile.runs())
     shown = "".join(text for tag, text in Page(page).texts if tag not in ("style", "script"))
     for name in hostile.NAMES:
-        assert plain(name).strip()[:20] in shown
+        assert one_line(name).strip()[:20] in shown
 
 
 def test_html_has_no_element_or_attribute_more() -> None:

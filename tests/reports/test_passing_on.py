@@ -17,10 +17,9 @@ from PIL import Image
 
 from holdfast.cli import main
 from holdfast.reports import RunFiles, read_findings, read_runs
-from holdfast.reports.blocks import Details, Gallery, Picture, Section, Side
+from holdfast.reports.blocks import MOST_BYTES, Details, Gallery, Picture, Section, Side, fitted
 from holdfast.reports.html import render
-from holdfast.reports.pictures import MOST_BYTES, fitted
-from holdfast.reports.redact import redacted
+from holdfast.reports.run_files import redacted
 from holdfast.types import Finding
 from tests.reports.page import Page
 

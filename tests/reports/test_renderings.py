@@ -17,7 +17,7 @@ from rich.console import Console
 
 from holdfast.reports import read_findings, read_runs
 from holdfast.reports.console import findings_table, rich_table
-from holdfast.reports.findings import FindingsFile
+from holdfast.reports.findings_file import FindingsFile
 from holdfast.reports.html import render
 from holdfast.reports.junit import junit
 from holdfast.reports.markdown import markdown

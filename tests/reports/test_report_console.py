@@ -8,9 +8,9 @@ from collections.abc import Callable
 from rich.console import Console, RenderableType
 
 from holdfast.reports import RunFiles, comparison_table, findings_table
+from holdfast.reports.arms import arms
+from holdfast.reports.console import paired_console
 from holdfast.reports.html import render
-from holdfast.reports.paired import paired_console
-from holdfast.reports.summary import arms
 from tests.reports.fake_runs import finding
 from tests.reports.page import Page
 

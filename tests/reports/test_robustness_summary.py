@@ -10,7 +10,7 @@ import pytest
 from holdfast.reports import RunFiles
 from holdfast.reports.blocks import Chart, Details, Side, Table
 from holdfast.reports.html import render
-from holdfast.reports.leads import lead_sentence, leads, paired
+from holdfast.reports.report_tables import lead_sentence, leads, paired
 from holdfast.reports.robustness_summary import sentence, stands
 from holdfast.reports.sections.glance import glance
 from holdfast.reports.text import part

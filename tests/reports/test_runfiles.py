@@ -10,8 +10,8 @@ from torch import nn
 
 from holdfast.errors import HoldfastError
 from holdfast.reports import RunFiles, read_runs
+from holdfast.reports.arms import arms
 from holdfast.reports.html import render
-from holdfast.reports.summary import arms
 from holdfast.train import fit
 from tests.conftest import make_data
 from tests.reports.fake_runs import write_run, write_runs

@@ -13,9 +13,9 @@ from PIL import Image
 from holdfast.errors import HoldfastError
 from holdfast.reports import RunFiles
 from holdfast.reports.blocks import Details, Gallery, Section, Side, Table
+from holdfast.reports.html import render_shortcuts_page, write_shortcuts_page
 from holdfast.reports.sections.saliency import saliency
 from holdfast.reports.sections.shortcuts import shortcuts, summary
-from holdfast.reports.shortcuts import render_page, write_page
 from holdfast.types import Finding
 from tests.reports.page import Page
 
@@ -138,7 +138,7 @@ def shortcut_findings(name: str = "7") -> tuple[Finding, ...]:
 
 
 def test_shortcuts_in_numbers_and_pictures() -> None:
-    page = Page(render_page(shortcut_findings(), name="digits"))
+    page = Page(render_shortcuts_page(shortcut_findings(), name="digits"))
     (verdict,) = page.text("h1")
     said = "About 5.2 % of 100 training samples contradict what is easy to learn (3.0 to 8.0 %)"
     assert verdict.replace("\u00a0", " ") == said
@@ -154,7 +154,7 @@ def test_shortcuts_in_numbers_and_pictures() -> None:
 
 def test_names_cannot_break_out_of_the_page(tmp_path: Path) -> None:
     hostile = "</script><script>alert(1)</script>"
-    path = write_page(shortcut_findings(hostile), tmp_path / "shortcuts.html", name=hostile)
+    path = write_shortcuts_page(shortcut_findings(hostile), tmp_path / "shortcuts.html", name=hostile)
     text = path.read_text()
     assert hostile not in text
     assert len(Page(text).attributes("script")) == 1
@@ -162,5 +162,5 @@ def test_names_cannot_break_out_of_the_page(tmp_path: Path) -> None:
 
 def test_a_page_needs_findings() -> None:
     with pytest.raises(HoldfastError, match="no findings on shortcuts"):
-        render_page([Finding("clean", "accuracy", 0.5, 10)], name="x")
+        render_shortcuts_page([Finding("clean", "accuracy", 0.5, 10)], name="x")
     assert summary([]) == "Nothing was measured"

@@ -12,12 +12,10 @@ import pytest
 
 from holdfast.reports import RunFiles
 from holdfast.reports.blocks import Chart, Gallery, Section, Side, Table
-from holdfast.reports.sections import SECTIONS
+from holdfast.reports.sections import SECTIONS, sections
 from holdfast.reports.sections.accuracy import clean
-from holdfast.reports.sections.comparison import comparison
-from holdfast.reports.sections.curves import curves, track
-from holdfast.reports.sections.samples import samples
-from holdfast.reports.sections.settings import settings
+from holdfast.reports.sections.runs import comparison, samples, settings
+from holdfast.reports.sections.training import curves, track
 from holdfast.types import Finding
 from tests.reports.fake_runs import finding, png
 
@@ -47,11 +45,11 @@ def gallery(run: RunFiles) -> Gallery:
 
 
 def test_nothing_to_say_is_no_section() -> None:
-    assert [section([RunFiles("bare")]) for section in SECTIONS] == [None] * len(SECTIONS)
+    assert [SECTIONS[name].made([RunFiles("bare")]) for name in SECTIONS] == [None] * len(SECTIONS)
 
 
 def test_ids_are_words_and_unique(runs: list[RunFiles]) -> None:
-    ids = [section.id for make in SECTIONS if (section := make(runs)) is not None]
+    ids = [section.id for section in sections(runs)]
     assert len(ids) == len(set(ids))
     assert ids == ["comparison", "clean", "training", "samples", "settings"]  # what these runs have something on
     assert all(id.isalpha() for id in ids)

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from holdfast.reports import RunFiles
+from holdfast.reports.arms import AVERAGE, CONFLICTING, arms
 from holdfast.reports.blocks import Chart, Side, Table
-from holdfast.reports.paired import against, baseline_of, by_seed, difference, paired_table
+from holdfast.reports.report_tables import against, baseline_of, by_seed, difference, paired_table
 from holdfast.reports.sections.sensitivity import sensitivity, sweeps
-from holdfast.reports.summary import AVERAGE, CONFLICTING, arms
 from tests.reports.fake_runs import finding
 
 Make = Callable[..., RunFiles]

@@ -93,7 +93,7 @@ def test_runs_are_named_when_there_are_several() -> None:
 
 
 def test_hostile_names_are_only_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.reports.html.SECTIONS", (slices,))
+    monkeypatch.setattr("holdfast.reports.html.sections", lambda runs: [slices(runs)])
     picture = {"png": png("7", (200, 0, 0)), "label": '"><script>alert(2)', "prediction": "1"}
     hostile = part("<script>alert(1)</script>", 0.5, confirmed=True, p=0.01, examples=[picture])
     page = render([run(findings=hostile)])

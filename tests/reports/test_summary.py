@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.reports import RunFiles, tables
+from holdfast.reports import RunFiles
+from holdfast.reports.arms import ALIGNED, AVERAGE, CONFLICTING, Spread, arms
 from holdfast.reports.headline import sentence, verdict
-from holdfast.reports.summary import ALIGNED, AVERAGE, CONFLICTING, Spread, arms
+from holdfast.reports.report_tables import method_table
 from holdfast.types import Finding
 from tests.reports.fake_runs import finding
 
@@ -106,7 +107,7 @@ def test_bare_findings_are_named_after_the_run() -> None:
 
 def test_seeds_that_are_not_measured_yet_are_not_counted(runs: list[RunFiles]) -> None:
     training = replace(runs[2], findings=())
-    table = tables.comparison(arms([*runs[:2], training]))
+    table = method_table(arms([*runs[:2], training]))
     assert [cell.text for cell in table.rows[0]][-1] == "2 of 3"
 
 
@@ -156,10 +157,10 @@ def test_a_run_without_findings_says_how_far_it_got(make_run: Make) -> None:
 def test_numbers_on_different_data_are_not_ranked(make_run: Make) -> None:
     groups = arms([make_run("a", data="digits"), make_run("b", "lff", data="cifar10")])
     assert verdict(groups).startswith("2 models on 2 data sets; ")
-    assert not [cell for row in tables.comparison(groups).rows for cell in row if cell.strong]
+    assert not [cell for row in method_table(groups).rows for cell in row if cell.strong]
 
 
 def test_the_best_of_a_column_is_marked(runs: list[RunFiles]) -> None:
-    erm, lff = tables.comparison(arms(runs)).rows
+    erm, lff = method_table(arms(runs)).rows
     assert [cell.strong for cell in erm] == [False, False, True, False, False, False]
     assert [cell.strong for cell in lff] == [False, True, False, True, True, False]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.reports.svg import Bar, BarRow, Line, bar_chart, line_chart
-from holdfast.reports.svg.ticks import linear_ticks, log_ticks
+from holdfast.reports.svg.elements import linear_ticks, log_ticks
 
 HOSTILE = "</title></svg><script>alert(1)</script>\"'&\x1b[31m\u202e"
 

@@ -16,11 +16,11 @@ from holdfast.audits.opening import Model
 from holdfast.audits.request import Note, Plan
 from holdfast.errors import HoldfastError
 from holdfast.files import writable_folder, write_atomic
-from holdfast.reports.findings import FindingsFile, read_findings
+from holdfast.reports.findings_file import FindingsFile, read_findings
 from holdfast.reports.html import write_report
 from holdfast.reports.junit import junit
 from holdfast.reports.markdown import markdown
-from holdfast.reports.runfiles import METRICS, read_metrics, read_runs
+from holdfast.reports.run_files import METRICS, read_metrics, read_runs
 
 LIBRARIES: Final = ("torch", "torchvision", "numpy", "pillow", "timm", "onnxruntime")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.audits.checking import Outcome
-from holdfast.reports.findings import finding, write_json
+from holdfast.reports.findings_file import finding, write_json
 from holdfast.types import Finding
 
 FORMAT: Final = "holdfast-check"

@@ -18,7 +18,7 @@ from holdfast.audits.partial_results import Redaction
 from holdfast.audits.request import Note, Plan
 from holdfast.audits.sample_table import check_kind, sample_columns, write_samples
 from holdfast.devices import resolve_device
-from holdfast.reports.findings import FindingsFile, write_findings
+from holdfast.reports.findings_file import FindingsFile, write_findings
 
 
 def audit(

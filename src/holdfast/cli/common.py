@@ -14,12 +14,11 @@ from tyro.conf import FlagCreatePairsOff
 from holdfast.cli.terminal import may_colour
 from holdfast.errors import HoldfastError, unknown
 from holdfast.files import exists
+from holdfast.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-KEPT = "\n\u200c\u200d"
-"""Line breaks, and joiners that letters and emoji need."""
 WIDE = 160
 """Columns of a table where there is no terminal that says its own."""
 
@@ -98,20 +97,11 @@ def say(text: str) -> None:
     """Lines of results: no markup, no wrapping, nothing that could steer the terminal."""
     from rich.console import Console
 
-    Console().print(_safe(text), markup=False, highlight=False, emoji=False, soft_wrap=True)
+    Console().print(printable(text, keep="\n"), markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
 def narrate(text: str) -> None:
     """A line on what happens, to stderr."""
     from rich.console import Console
 
-    Console(stderr=True).print(_safe(text), markup=False, highlight=False, emoji=False, soft_wrap=True)
-
-
-def _safe(text: str) -> str:
-    r"""Text without escapes, whatever a name or a message brought along; ``reports.text`` takes too long to import.
-
-    >>> _safe("red\x1b[31m\nline")
-    'red\\x1b[31m\nline'
-    """
-    return "".join(c if c.isprintable() or c in KEPT else c.encode("unicode_escape").decode("ascii") for c in text)
+    Console(stderr=True).print(printable(text, keep="\n"), markup=False, highlight=False, emoji=False, soft_wrap=True)

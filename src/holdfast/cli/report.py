@@ -33,7 +33,7 @@ def report(words: list[str]) -> int:
     if not options.folders:
         raise HoldfastError("no run folder given; try: holdfast report runs/demo/*")
     from holdfast.reports import read_runs, write_report
-    from holdfast.reports.redact import redacted
+    from holdfast.reports.run_files import redacted
 
     folders = [Path(folder) for folder in options.folders]
     default = folders[0] / "report.html" if len(folders) == 1 else Path("report.html")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.data.printable import printable
 from holdfast.errors import HoldfastError, require
 from holdfast.files import replacing, write_atomic
-from holdfast.reports.text import plain
+from holdfast.printable import one_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -314,7 +314,7 @@ def spreadsheet_cell(value: Cell) -> str:
         return ""
     if not isinstance(value, str):
         return repr(value)
-    text = plain(value)
+    text = one_line(value)
     return f"'{text}" if text.lstrip().startswith(FORMULA) else text
 
 

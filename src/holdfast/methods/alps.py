@@ -59,7 +59,7 @@ class Alps(Method):
         """The worst label follows from the logits, so a step costs what a plain one does; at moved weights it is the
         worst label there.
         """
-        from holdfast.augment.labels import adversarial_labels
+        from holdfast.augment.mixing import adversarial_labels
         from holdfast.losses import cross_entropy
 
         (out,), (view,) = logits, views.items

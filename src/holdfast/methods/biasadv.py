@@ -55,16 +55,16 @@ class BiasAdv(Method):
         require(self.step_size is None or self.step_size > 0, f"step_size must be > 0, got {self.step_size}")
 
     def start(self, context: Context) -> State:
-        from holdfast.attacks.eval_copies import Twins
+        from holdfast.attacks.eval_copies import EvalCopies
 
         state = super().start(context)
-        state.eval_copies = Twins()
+        state.eval_copies = EvalCopies()
         return state
 
     def attacked(self, batch: Batch, f: nn.Module, g: nn.Module, *, state: State, rng: Generators) -> View:
         """x_adv: argmax of L(g(x'), y) - λ·L(f(x'), y) over x' within the radius of x; weighted by β."""
         from holdfast.attacks.biasadv import bias_adversarial
-        from holdfast.models.normalise import deviation
+        from holdfast.models.preprocessing import deviation
 
         pair = (f, g)
         if self.statistics == "running":  # under autocast, copies that hold the casts, made once per batch

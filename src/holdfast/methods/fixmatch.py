@@ -49,7 +49,7 @@ class FixMatch(Method):
         """Guesses are made once per step, at the weights the step begins with; an ascent does not change them."""
         import torch
 
-        from holdfast.augment.strong import strong, weak
+        from holdfast.augment.basic import strong, weak
         from holdfast.module_state import frozen_statistics
 
         draw = rng["method"]

@@ -27,6 +27,6 @@ class LabelSmoothing(Method):
         require(0 <= self.epsilon <= 1, f"epsilon must be in [0, 1], got {self.epsilon}")
 
     def views(self, batch: Batch, *, model: nn.Module, state: State, rng: Generators) -> Views:
-        from holdfast.augment.labels import smooth_labels
+        from holdfast.augment.mixing import smooth_labels
 
         return Views((View(batch.x, smooth_labels(batch.y, state.context.num_classes, epsilon=self.epsilon)),))

@@ -58,8 +58,7 @@ class CutMix(Mixup):
 
 def mixed_labels(y: Tensor, partner: Tensor, lam: Tensor, num_classes: int) -> Tensor:
     """(B, K) each label with the share lam (B,), its partner's with the rest."""
-    from holdfast.augment.labels import one_hot
-    from holdfast.augment.mixing import mix
+    from holdfast.augment.mixing import mix, one_hot
 
     hot = one_hot(y, num_classes)
     return mix(hot, hot[partner], lam)

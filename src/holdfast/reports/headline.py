@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from holdfast.reports.summary import ALIGNED, AVERAGE, CONFLICTING, Arm, Measure, Spread
-from holdfast.reports.tables import share
+from holdfast.reports.arms import ALIGNED, AVERAGE, CONFLICTING, Arm, Measure, Spread
+from holdfast.reports.report_tables import share
 from holdfast.reports.text import finite, percent
 
 SHORTCUT = "where the shortcut contradicts the class"

@@ -15,19 +15,21 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from holdfast.errors import require
+from holdfast.errors import HoldfastError, require
 from holdfast.files import write_atomic
+from holdfast.printable import one_line
 from holdfast.reports import robustness_summary
-from holdfast.reports.findings import without_nan
+from holdfast.reports.arms import AVERAGE, Arm, arms, flat, varying
+from holdfast.reports.blocks import MOST_BYTES, Section, fitted
+from holdfast.reports.findings_file import without_nan
 from holdfast.reports.headline import sentence, verdict
-from holdfast.reports.leads import lead_sentence
 from holdfast.reports.overview import states
-from holdfast.reports.pictures import MOST_BYTES, fitted
-from holdfast.reports.runfiles import RunFiles, read_runs
-from holdfast.reports.sections import SECTIONS
-from holdfast.reports.summary import AVERAGE, Arm, arms, flat, varying
-from holdfast.reports.svg.element import series
-from holdfast.reports.text import percent, plain, setting
+from holdfast.reports.report_tables import lead_sentence
+from holdfast.reports.run_files import RunFiles, read_runs
+from holdfast.reports.sections import sections
+from holdfast.reports.sections.shortcuts import shortcuts, summary
+from holdfast.reports.svg.elements import series
+from holdfast.reports.text import percent, setting
 from holdfast.types import Finding
 
 MOST_TITLES = 3
@@ -62,22 +64,53 @@ def render(runs: Sequence[RunFiles], *, images: bool = True) -> str:
     """The page as text."""
     require(bool(runs), "a report needs at least one run, got none; name a run folder")
     groups = arms(runs)
-    sections = [section for make in SECTIONS if (section := make(runs)) is not None]
-    style, script = _asset("style.css"), _asset("script.js")
-    return (
-        _environment()
-        .get_template("report.html")
-        .render(
-            title=_title([arm.label for arm in groups], {arm.data for arm in groups}),
-            facts=_facts(runs),
-            **_top(runs, groups),
-            sections=fitted(sections, MOST_BYTES if images else 0),
-            style=Markup(style),
-            script=Markup(script),
-            policy=_policy(style, script),
-            numbers=_numbers(runs),
-        )
+    return render_sections(
+        title=_title([arm.label for arm in groups], {arm.data for arm in groups}),
+        facts=_facts(runs),
+        **_top(runs, groups),
+        sections=fitted(sections(runs), MOST_BYTES if images else 0),
+        numbers=_numbers(runs),
     )
+
+
+def write_shortcuts_page(findings: Sequence[Finding], path: str | Path, *, name: str) -> Path:
+    """Write shortcuts.html: a page of its own for what ``holdfast shortcuts`` found. Same findings, same bytes."""
+    path = Path(path)
+    write_atomic(path, render_shortcuts_page(findings, name=name).encode("utf-8", "backslashreplace"))
+    return path
+
+
+def render_shortcuts_page(findings: Sequence[Finding], *, name: str) -> str:
+    """The page as text. name: the data set's."""
+    section = shortcuts([RunFiles(name, findings=tuple(findings))])
+    if section is None:
+        raise HoldfastError("there are no findings on shortcuts to show; run 'holdfast shortcuts' first")
+    settings = next((f.settings for f in findings if f.check == "shortcuts" and f.settings), {})
+    facts = [setting(settings["model"])] if "model" in settings else []
+    return render_sections(
+        title=f"Shortcuts in {name}",
+        facts=[*facts, f"the training set of {name}"],
+        verdict=unbroken(summary(findings)),
+        sections=[section],
+    )
+
+
+def render_sections(
+    title: str,
+    facts: Sequence[str],
+    verdict: str,
+    sections: Sequence[Section],
+    sentences: Sequence[tuple[str, str]] = (),
+    numbers: str = "",
+) -> str:
+    """A page of sections, with its style and script and a policy that allows no others.
+
+    sentences: (what it is about, what it says) below the verdict. numbers: JSON that the page offers to save.
+    """
+    style, script = _asset("style.css"), _asset("script.js")
+    values = {"title": title, "facts": facts, "verdict": verdict, "sections": sections, "sentences": sentences}
+    values |= {"style": Markup(style), "script": Markup(script), "policy": _policy(style, script), "numbers": numbers}
+    return _environment().get_template("report.html").render(**values)
 
 
 def _title(labels: Sequence[str], sets: Collection[str]) -> str:
@@ -116,29 +149,29 @@ def _top(runs: Sequence[RunFiles], groups: Sequence[Arm]) -> dict[str, Any]:
             return {"verdict": f"{_on(runs[0].name, runs[0].data.get('name'))}: {told[0][1]}", "sentences": []}
         return {"verdict": f"{len(told)} models; no accuracy was measured", "sentences": told[:MOST_SENTENCES]}
     if len(found) < len(runs) or not all(robustness_summary.clauses(own) for _, own in found):
-        return {"verdict": _unbroken(verdict(groups)), "sentences": _sentences(groups)}
+        return {"verdict": unbroken(verdict(groups)), "sentences": _sentences(groups)}
     if len(runs) == 1:
         ((run, own),) = found
         (word, text), *rest = robustness_summary.clauses(own)
         first = f"{_on(run.name, run.data.get('name'))}: {percent(own[0].value)} % right; {word} {text}"
-        return {"verdict": _unbroken(first), "sentences": [(w.rstrip(":").capitalize(), _unbroken(t)) for w, t in rest]}
+        return {"verdict": unbroken(first), "sentences": [(w.rstrip(":").capitalize(), unbroken(t)) for w, t in rest]}
     leads = [lead for run, _ in found if (lead := lead_sentence(run.findings, run.name))]
-    pairs = [(run.name, _unbroken(robustness_summary.sentence(own))) for run, own in found[:MOST_SENTENCES]]
+    pairs = [(run.name, unbroken(robustness_summary.sentence(own))) for run, own in found[:MOST_SENTENCES]]
     pairs += [(f"{len(found) - MOST_SENTENCES} more", "in the tables below")] if len(found) > MOST_SENTENCES else []
-    return {"verdict": _unbroken(leads[0] if leads else verdict(groups)), "sentences": pairs}
+    return {"verdict": unbroken(leads[0] if leads else verdict(groups)), "sentences": pairs}
 
 
 def _sentences(groups: Sequence[Arm]) -> list[tuple[str, str]]:
     """Each arm's name and the rest of its sentence; a single arm's is the verdict already."""
     if len(groups) == 1:
         return []
-    pairs = [(arm.label, _unbroken(sentence(arm).removeprefix(f"{arm.label}: "))) for arm in groups[:MOST_SENTENCES]]
+    pairs = [(arm.label, unbroken(sentence(arm).removeprefix(f"{arm.label}: "))) for arm in groups[:MOST_SENTENCES]]
     if len(groups) > MOST_SENTENCES:
         pairs.append((f"{len(groups) - MOST_SENTENCES} more", "in the table below"))
     return pairs
 
 
-def _unbroken(text: str) -> str:
+def unbroken(text: str) -> str:
     """A number stays on one line with its unit and its spread."""
     return text.replace(" %", "\u00a0%").replace(" ± ", "\u00a0±\u00a0")
 
@@ -187,4 +220,4 @@ def _environment() -> Environment:
 
 def _finalize(value: Any) -> Any:
     """Every text that is not markup already loses its control characters before it is escaped."""
-    return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return one_line(value) if isinstance(value, str) and not isinstance(value, Markup) else value

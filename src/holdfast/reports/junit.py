@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from xml.etree import ElementTree
 
-from holdfast.reports.findings import FindingsFile
+from holdfast.printable import one_line
+from holdfast.reports.findings_file import FindingsFile
 from holdfast.reports.overview import title
-from holdfast.reports.tables import shown
-from holdfast.reports.text import exact, finite, part, plain
+from holdfast.reports.report_tables import shown
+from holdfast.reports.text import exact, finite, part
 
 FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What XML 1.0 cannot hold even as an entity."""
@@ -81,4 +82,4 @@ def clean(text: str) -> str:
     >>> clean("a\x00b\ufffe")
     'a\\x00b'
     """
-    return FORBIDDEN.sub("", plain(text))
+    return FORBIDDEN.sub("", one_line(text))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from holdfast.reports import tables
+from holdfast.printable import one_line
 from holdfast.reports.blocks import Table
-from holdfast.reports.findings import FindingsFile
-from holdfast.reports.leads import leads, paired
+from holdfast.reports.findings_file import FindingsFile
 from holdfast.reports.overview import gates, overview, side_by_side, title, verdict
+from holdfast.reports.report_tables import findings_list, leads, paired
 from holdfast.reports.robustness_summary import clauses, stands
 from holdfast.reports.robustness_summary import table as drops
-from holdfast.reports.text import plain, setting
+from holdfast.reports.text import setting
 
 MOST_ROWS = 200
 """Findings of a check listed one by one; a summary page holds a megabyte."""
@@ -52,7 +52,7 @@ def _chapter(file: FindingsFile) -> list[str]:
         found = [f for f in file.findings if f.check == check and f.value is not None]
         if not found:
             continue
-        rows = table(tables.findings(found[:MOST_ROWS]))
+        rows = table(findings_list(found[:MOST_ROWS]))
         left = len(found) - MOST_ROWS
         more = [f"{left} more in findings.json."] if left > 0 else []
         lines += [
@@ -76,7 +76,7 @@ def _repeat(file: FindingsFile) -> list[str]:
             facts.append(f"{name} {str(record['hash'])[:12]}")
     lines = [escape(", ".join(facts)), ""] if facts else []
     if file.run.get("command"):
-        lines += ["Repeat it:", "", f"    {plain(str(file.run['command']))}", ""]
+        lines += ["Repeat it:", "", f"    {one_line(str(file.run['command']))}", ""]
     return lines
 
 
@@ -94,7 +94,7 @@ def escape(text: str) -> str:
     >>> print(escape("a|b <script> *x* @me"))
     a\|b &lt;script&gt; \*x\* &#64;&#8203;me
     """
-    safe = SPECIAL.sub(r"\\\1", plain(text))
+    safe = SPECIAL.sub(r"\\\1", one_line(text))
     for special, word in INSTEAD.items():
         safe = safe.replace(special, word)
     return safe

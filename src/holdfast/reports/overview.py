@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from holdfast.printable import one_line
 from holdfast.reports.blocks import Cell, Column, Table
-from holdfast.reports.findings import FindingsFile
+from holdfast.reports.findings_file import FindingsFile
+from holdfast.reports.report_tables import shown
 from holdfast.reports.robustness_summary import sentence, stands
-from holdfast.reports.tables import shown
-from holdfast.reports.text import exact, finite, part, plain
+from holdfast.reports.text import exact, finite, part
 from holdfast.types import Finding
 
 Where = dict[str, str]
@@ -166,7 +167,7 @@ def title(file: FindingsFile) -> str:
 def verdict(file: FindingsFile) -> str:
     """What drops, then the states of the checks and the gates; one line."""
     words, told = sentence(stands(file.findings, file.gates)), states(file.checks, file.gates)
-    return plain(f"{words}. {told}" if words else told)
+    return one_line(f"{words}. {told}" if words else told)
 
 
 def states(checks: Sequence[Mapping[str, Any]], gates: Sequence[Mapping[str, Any]]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
@@ -39,26 +38,6 @@ FIXED = frozenset({"agreement", "brier", "entropy", "nll"})
 """Numbers of about the size of 1, with three digits after the point."""
 FLAGS = frozenset({"trust", "trusted"})
 CHANCES = frozenset({"delong-p", "mcnemar-p"})
-
-JOINERS = "\u200c\u200d"
-"""Invisible, but letters of several scripts and many emoji need them."""
-
-
-def plain(text: str) -> str:
-    r"""Text on one line that cannot steer a terminal or turn the reading direction.
-
-    >>> plain("cat\x1b[31m\n\u202edog")
-    'cat\\x1b[31m \\u202edog'
-    """
-    return text if text.isprintable() else "".join(_plain(c) for c in text)
-
-
-def _plain(character: str) -> str:
-    if character in "\t\n\r":
-        return " "
-    if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") and character not in JOINERS:
-        return character.encode("unicode_escape").decode("ascii")
-    return character
 
 
 def finite(value: object) -> float | None:

@@ -13,7 +13,7 @@ from holdfast.data.splits import Split
 from holdfast.data.tables import growing_table
 from holdfast.png import png
 from holdfast.reports import write_findings
-from holdfast.reports.shortcuts import write_page
+from holdfast.reports.html import write_shortcuts_page
 from holdfast.shortcuts.result import Shortcuts
 
 CSV, JSON, PAGE = "shortcuts.csv", "shortcuts.json", "shortcuts.html"
@@ -28,7 +28,7 @@ def write(found: Shortcuts, out: Path) -> None:
     write_rows(found, out / CSV)
     data = {"name": found.data.name, "split": "train", "n": len(found.score), "classes": list(found.data.classes)}
     write_findings(out / JSON, found.findings, model={"name": found.settings.model.name}, data=data)
-    write_page(found.findings, out / PAGE, name=found.data.name)
+    write_shortcuts_page(found.findings, out / PAGE, name=found.data.name)
 
 
 def write_rows(found: Shortcuts, path: Path) -> None:

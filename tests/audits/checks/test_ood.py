@@ -16,7 +16,7 @@ from holdfast.audits.checks.ood_data import foreign_images
 from holdfast.audits.subject import Subject
 from holdfast.data import ArraySplit, Dataset
 from holdfast.errors import HoldfastError
-from holdfast.reports.runfiles import RunFiles
+from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections.ood import unknown as section
 from holdfast.types import Finding
 from tests.conftest import make_data, make_split, same_weights

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from holdfast.reports import tables
+from holdfast.reports.arms import ALIGNED, AVERAGE, CONFLICTING, HARMONIC, Arm, Measure, Spread, arms
 from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Section, Side, Table
-from holdfast.reports.runfiles import RunFiles
-from holdfast.reports.summary import ALIGNED, AVERAGE, CONFLICTING, HARMONIC, Arm, Measure, Spread, arms
+from holdfast.reports.report_tables import findings_list, share, spread_cell
+from holdfast.reports.run_files import RunFiles
+from holdfast.reports.sections import section
 from holdfast.reports.svg import Bar, BarRow, Line, bar_chart, line_chart
-from holdfast.reports.svg.heatmap import Heat, heat_map
+from holdfast.reports.svg.bars import Heat, heat_map
 from holdfast.reports.text import finite, number, percent
 
 MOST_ROWS = 20
@@ -27,6 +28,7 @@ MOST_MAPS = 4
 PAIRS = 20
 
 
+@section("clean")
 def clean(runs: Sequence[RunFiles]) -> Section | None:
     groups = [arm for arm in arms(runs) if any(f.check == "clean" for run in arm.runs for f in run.findings)]
     if not groups:
@@ -184,7 +186,7 @@ def _numbers(groups: Sequence[Arm]) -> Iterator[Table]:
         own = [f for f in run.findings if f.check == "clean"]
         room -= len(own)
         if room >= 0:
-            yield tables.findings(own, caption=f"Findings of {name if len(runs) > 1 else run.name}")
+            yield findings_list(own, caption=f"Findings of {name if len(runs) > 1 else run.name}")
         else:
             left_out.append((Cell(name), Cell(f"{len(own):,}", len(own))))
     if left_out:
@@ -221,9 +223,9 @@ def share_bar(name: str, arm: Arm, spread: Spread | None) -> Bar:
     """A share of one arm, with what a tooltip says of it."""
     who = f"{name}, {arm.label}"
     if spread is None or spread.mean is None:
-        text = "not measured" if spread is None else tables.spread_cell(spread).text
+        text = "not measured" if spread is None else spread_cell(spread).text
         return Bar(None, None, None, text, f"{who}: {text}", arm.number)
-    note = f"{who}: {tables.share(spread)} %, n = {spread.n:,}"
+    note = f"{who}: {share(spread)} %, n = {spread.n:,}"
     if spread.sd is None and spread.low is not None and spread.high is not None:
         note += f", 95 % interval {percent(spread.low)} to {percent(spread.high)}"
     return Bar(spread.mean, spread.low, spread.high, percent(spread.mean), note, arm.number)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from holdfast.reports import tables
+from holdfast.reports.arms import Arm, Spread, arms
 from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Section, Side, Table
-from holdfast.reports.runfiles import RunFiles
-from holdfast.reports.summary import Arm, Spread, arms
+from holdfast.reports.report_tables import findings_list, spread_cell
+from holdfast.reports.run_files import RunFiles
+from holdfast.reports.sections import section
 from holdfast.reports.svg import Line, line_chart
 from holdfast.reports.text import finite
 from holdfast.types import Finding
@@ -27,6 +28,7 @@ Row = tuple[str, str]
 """Attack and access."""
 
 
+@section("attacks")
 def attacks(runs: Sequence[RunFiles]) -> Section | None:
     groups = [arm for arm in arms(runs) if any(m.check == "attacks" for m in arm.found)]
     if not groups:
@@ -69,7 +71,7 @@ def _errors(arm: Arm, *, alone: bool) -> Table | None:
         anywhere = cells.get((row, ""))
         values = [cells.get((row, radius), anywhere) for radius in radii]
         name = Cell(TITLES.get(attack, attack), strong=attack == STRONGEST)
-        shown = (tables.spread_cell(s, best=s.mean if s and attack == STRONGEST else None) for s in values)
+        shown = (spread_cell(s, best=s.mean if s and attack == STRONGEST else None) for s in values)
         rows.append((name, Cell("" if access in ("none", "any") else access), *shown))
     columns = (Column("attack"), Column("access"), *(Column(radius, numeric=True) for radius in radii))
     most = max(s.n for s in cells.values())
@@ -116,7 +118,7 @@ def _presets(groups: Sequence[Arm]) -> Table | None:
     if not names:
         return None
     rows = tuple(
-        (Cell(arm.label), *(tables.spread_cell(own.get(name)) for name in names))
+        (Cell(arm.label), *(spread_cell(own.get(name)) for name in names))
         for arm, own in zip(groups, found, strict=True)
     )
     columns = (Column("method"), *(Column(name, numeric=True) for name in names))
@@ -191,4 +193,4 @@ def _numbers(groups: Sequence[Arm]) -> Iterator[Table]:
             own = [f for f in run.findings if f.check == "attacks" and f.name in ("error", "drop")]
             room -= len(own)
             if own and room >= 0:
-                yield tables.findings(own, caption=f"Errors and drops of {run.name}")
+                yield findings_list(own, caption=f"Errors and drops of {run.name}")

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
-from holdfast.reports import tables
+from holdfast.reports.arms import Arm, Measure, Spread, arms
 from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Gallery, Picture, Section, Side, Table
-from holdfast.reports.runfiles import RunFiles
-from holdfast.reports.sections.samples import is_png
-from holdfast.reports.summary import Arm, Measure, Spread, arms
+from holdfast.reports.report_tables import findings_list, share, spread_cell
+from holdfast.reports.run_files import RunFiles
+from holdfast.reports.sections import section
+from holdfast.reports.sections.runs import is_png
 from holdfast.reports.svg import Line, line_chart
-from holdfast.reports.svg.element import COLOURS
+from holdfast.reports.svg.elements import COLOURS
 from holdfast.reports.text import finite, percent
 
 CHECK = "corruptions"
@@ -21,6 +22,7 @@ STANDARD = "1"
 MOST_NUMBERS = 2000
 
 
+@section("corruptions")
 def corruptions(runs: Sequence[RunFiles]) -> Section | None:
     found = [arm for arm in arms(runs) if any(m.check == CHECK for m in arm.found)]
     if not found:
@@ -76,15 +78,13 @@ def _eight(arm: Arm, *, alone: bool) -> Table | None:
         *(Column(f"strength {s}, %", numeric=True) for s in strengths),
         Column(f"drop at {at}, points", numeric=True),
     )
-    note = (
-        "" if clean is None or clean.mean is None else f"Without corruption {tables.share(clean)} %, n = {clean.n:,}."
-    )
+    note = "" if clean is None or clean.mean is None else f"Without corruption {share(clean)} %, n = {clean.n:,}."
     caption = "Accuracy under eight corruptions" + ("" if alone else f": {arm.label}")
     return Table(caption, columns, tuple(rows), note)
 
 
 def _cell(spread: Spread | None, *, strong: bool = False) -> Cell:
-    cell = tables.spread_cell(spread)
+    cell = spread_cell(spread)
     return Cell(cell.text, cell.value, strong)
 
 
@@ -207,7 +207,7 @@ def _numbers(measured: Sequence[Arm]) -> Iterator[Table]:
             own = [f for f in run.findings if f.check == CHECK and f.name != "examples"]
             room -= len(own)
             if own and room >= 0:
-                yield tables.findings(own, caption=f"Findings of {run.name}")
+                yield findings_list(own, caption=f"Findings of {run.name}")
 
 
 def _number(text: str) -> float | None:

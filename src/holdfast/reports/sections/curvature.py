@@ -10,12 +10,12 @@ from statistics import fmean, stdev
 
 from markupsafe import Markup
 
+from holdfast.reports.arms import Arm, Measure, Spread, arms
 from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Section, Side, Table
-from holdfast.reports.runfiles import RunFiles
-from holdfast.reports.summary import Arm, Measure, Spread, arms
+from holdfast.reports.run_files import RunFiles
+from holdfast.reports.sections import section
 from holdfast.reports.svg import Line, Point, line_chart
-from holdfast.reports.svg.element import WIDTH, figure, scale, series, tag, text_width
-from holdfast.reports.svg.ticks import linear_ticks, tick_text
+from holdfast.reports.svg.elements import WIDTH, figure, linear_ticks, scale, series, tag, text_width, tick_text
 from holdfast.reports.text import finite, number
 from holdfast.types import Finding
 
@@ -31,6 +31,7 @@ FEWEST = 1e5
 Curve = tuple[Point, ...]
 
 
+@section("curvature")
 def curvature(runs: Sequence[RunFiles]) -> Section | None:
     groups = [arm for arm in arms(runs) if LARGEST in arm.found]
     if not groups:

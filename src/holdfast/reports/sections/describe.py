@@ -8,11 +8,12 @@ from typing import Any
 
 from markupsafe import Markup
 
-from holdfast.reports import tables
 from holdfast.reports.blocks import Block, Chart, Gallery, Picture, Section
-from holdfast.reports.runfiles import RunFiles
-from holdfast.reports.sections.samples import is_png
-from holdfast.reports.svg.element import WIDTH, figure, scale, series, shorten, tag
+from holdfast.reports.report_tables import findings_list
+from holdfast.reports.run_files import RunFiles
+from holdfast.reports.sections import section
+from holdfast.reports.sections.runs import is_png
+from holdfast.reports.svg.elements import WIDTH, figure, scale, series, shorten, tag
 from holdfast.reports.text import finite
 from holdfast.types import Finding
 
@@ -26,6 +27,7 @@ TITLES = {
 }
 
 
+@section("describe")
 def describe(runs: Sequence[RunFiles]) -> Section | None:
     found = [f for run in runs for f in run.findings if f.check == "describe"]
     maps = [f for f in found if f.name == "map"]
@@ -36,7 +38,7 @@ def describe(runs: Sequence[RunFiles]) -> Section | None:
         blocks += [*_map(finding, number), *_strips(finding)]
     numbers = [f for f in found if f.value is not None]
     if numbers:
-        blocks.insert(0, tables.findings(numbers, caption="How far the classes lie apart"))
+        blocks.insert(0, findings_list(numbers, caption="How far the classes lie apart"))
     lead = (
         "Each point is an image at the mean of its code, never at a random draw of it. Silhouette is near 1 where "
         "classes form separate clusters and near 0 where they overlap; the probes are classifiers trained on the code."

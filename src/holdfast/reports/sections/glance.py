@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from holdfast.reports import overview, robustness_summary
 from holdfast.reports.blocks import Block, Chart, Details, Section, Side, Table
-from holdfast.reports.findings import FindingsFile
-from holdfast.reports.leads import leads, paired
+from holdfast.reports.findings_file import FindingsFile
+from holdfast.reports.report_tables import leads, paired
 from holdfast.reports.robustness_summary import Stand
-from holdfast.reports.runfiles import RunFiles
+from holdfast.reports.run_files import RunFiles
+from holdfast.reports.sections import section
 from holdfast.reports.svg import Bar, BarRow, bar_chart
 from holdfast.reports.text import interval, percent
 
@@ -17,6 +18,7 @@ MOST_MODELS = 8
 """More are not drawn in one chart."""
 
 
+@section("glance", order=-3)
 def glance(runs: Sequence[RunFiles]) -> Section | None:
     audited = [(i, run) for i, run in enumerate(runs) if run.checks]
     if not audited:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from holdfast.reports import tables
+from holdfast.reports.arms import Arm, Measure, arms
 from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Section, Side, Table
-from holdfast.reports.runfiles import RunFiles
+from holdfast.reports.report_tables import findings_list, spread_cell
+from holdfast.reports.run_files import RunFiles
+from holdfast.reports.sections import section
 from holdfast.reports.sections.accuracy import share_bar
-from holdfast.reports.summary import Arm, Measure, arms
 from holdfast.reports.svg import BarRow, bar_chart
-from holdfast.reports.svg.heatmap import Heat, heat_map
+from holdfast.reports.svg.bars import Heat, heat_map
 from holdfast.reports.text import percent
 
 CHECK = "groups"
@@ -30,6 +31,7 @@ MOST_SIDE = 24
 MOST_MAPS = 4
 
 
+@section("groups")
 def groups(runs: Sequence[RunFiles]) -> Section | None:
     found = [arm for arm in arms(runs) if any(m.check == CHECK for m in arm.found)]
     if not found:
@@ -44,7 +46,7 @@ def groups(runs: Sequence[RunFiles]) -> Section | None:
     )
     blocks: list[Block] = [_table(measured), Side((*_bars(measured), *_maps(measured)))]
     numbers = tuple(
-        tables.findings([f for f in run.findings if f.check == CHECK], caption=f"Findings of {run.name}")
+        findings_list([f for f in run.findings if f.check == CHECK], caption=f"Findings of {run.name}")
         for arm in measured
         for run in arm.runs
     )
@@ -76,7 +78,7 @@ def _table(measured: Sequence[Arm]) -> Table:
             cells = []
             for title, figure, where in COLUMNS:
                 part = {**where, "column": name} if name and title != "average" else where
-                cells.append(tables.spread_cell(arm.spread(Measure(figure, tuple(sorted(part.items())), CHECK))))
+                cells.append(spread_cell(arm.spread(Measure(figure, tuple(sorted(part.items())), CHECK))))
             rows.append((Cell(f"{arm.label}, {name}" if name else arm.label), *cells))
     kept = [i for i in range(len(COLUMNS)) if any(row[i + 1].text for row in rows)]
     columns = (Column("method"), *(Column(f"{COLUMNS[i][0]}, %", numeric=True) for i in kept))

@@ -7,11 +7,12 @@ from typing import Any
 
 from markupsafe import Markup
 
-from holdfast.reports import tables
+from holdfast.reports.arms import Arm, Measure, Spread, arms
 from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Gallery, Picture, Section, Side, Table
-from holdfast.reports.runfiles import RunFiles
-from holdfast.reports.sections.samples import is_png
-from holdfast.reports.summary import Arm, Measure, Spread, arms
+from holdfast.reports.report_tables import findings_list, share
+from holdfast.reports.run_files import RunFiles
+from holdfast.reports.sections import section
+from holdfast.reports.sections.runs import is_png
 from holdfast.reports.svg import LONGEST_LABEL, Bar, BarRow, Line, bar_chart, line_chart
 from holdfast.reports.text import finite, number, percent
 from holdfast.types import Finding
@@ -33,6 +34,7 @@ JOINED = "fused"
 """The score of a detector that its threshold cuts."""
 
 
+@section("unknown")
 def unknown(runs: Sequence[RunFiles]) -> Section | None:
     """A classifier's own scores on foreign images."""
     lead = (
@@ -43,6 +45,7 @@ def unknown(runs: Sequence[RunFiles]) -> Section | None:
     return _section(runs, "unknown", "Unknown inputs", lead)
 
 
+@section("detect")
 def detect(runs: Sequence[RunFiles]) -> Section | None:
     """A detector on data whose anomalies are known."""
     lead = (
@@ -66,7 +69,7 @@ def _section(runs: Sequence[RunFiles], check: str, title: str, lead: str) -> Sec
         blocks.append(Details("Curves of each", (Side(own),)))
     blocks += [g for arm in groups for g in _misses(arm, check)]
     numbers = tuple(
-        tables.findings([f for f in run.findings if f.check == check and f.name != "misses"], caption=run.name)
+        findings_list([f for f in run.findings if f.check == check and f.name != "misses"], caption=run.name)
         for arm in groups
         for run in arm.runs
     )
@@ -92,7 +95,7 @@ def _table(arm: Arm, check: str, groups: Sequence[Arm]) -> Table:
         for name, _ in COLUMNS:
             spread = _spread(arm, check, name, score)
             strong = name == "auroc" and spread is not None and spread.mean == best
-            text = "" if spread is None or spread.mean is None else tables.share(spread)
+            text = "" if spread is None or spread.mean is None else share(spread)
             cells.append(Cell(text, spread.mean if spread else None, strong=strong))
         rows.append((Cell(score), *cells))
         for finding in arm.found.get(Measure("auroc", (("score", score),), check), ()):
@@ -134,7 +137,7 @@ def _bar(arm: Arm, check: str, score: str) -> Bar:
     spread = _spread(arm, check, "auroc", score)
     if spread is None or spread.mean is None:
         return Bar(None, None, None, "not measured", f"{score}, {arm.label}: not measured", arm.number)
-    note = f"{score}, {arm.label}: {tables.share(spread)} %"
+    note = f"{score}, {arm.label}: {share(spread)} %"
     return Bar(spread.mean, spread.low, spread.high, percent(spread.mean), note, arm.number)
 
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from holdfast.reports import tables
+from holdfast.reports.arms import Arm, Measure, Spread, arms
 from holdfast.reports.blocks import Block, Cell, Column, Details, Gallery, Picture, Section, Side, Table
-from holdfast.reports.runfiles import RunFiles
-from holdfast.reports.sections.samples import is_png
-from holdfast.reports.summary import Arm, Measure, Spread, arms
+from holdfast.reports.report_tables import EMPTY, findings_list
+from holdfast.reports.run_files import RunFiles
+from holdfast.reports.sections import section
+from holdfast.reports.sections.runs import is_png
 from holdfast.reports.text import finite, number, part, percent, unit
 
 MOST_MODELS = 8
 NAMES = {"half-area": "area that holds half of the map", "entropy": "entropy", "agreement": "agreement"}
 
 
+@section("saliency")
 def saliency(runs: Sequence[RunFiles]) -> Section | None:
     groups = [arm for arm in arms(runs) if any(m.check == "saliency" for m in arm.found)]
     if not groups:
@@ -31,7 +33,7 @@ def saliency(runs: Sequence[RunFiles]) -> Section | None:
     if galleries := tuple(_grid(columns)):
         blocks.append(Side(galleries))
     numbers = tuple(
-        tables.findings([f for f in run.findings if f.check == "saliency" and f.name != "maps"], caption=run.name)
+        findings_list([f for f in run.findings if f.check == "saliency" and f.name != "maps"], caption=run.name)
         for arm in groups
         for run in arm.runs
     )
@@ -62,7 +64,7 @@ def _numbers(groups: Sequence[Arm]) -> Table | None:
 
 def _cell(measure: Measure, spread: Spread | None) -> Cell:
     if spread is None or spread.mean is None:
-        return Cell("" if spread is None else tables.EMPTY)
+        return Cell("" if spread is None else EMPTY)
     sd = "" if spread.sd is None else f" ± {number(measure.name, spread.sd)}"
     return Cell(f"{number(measure.name, spread.mean)}{sd} {unit(measure.name)}".rstrip(), spread.mean)
 

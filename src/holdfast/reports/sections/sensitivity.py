@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.reports.arms import Arm, Measure, Spread, arms, flat, varying
 from holdfast.reports.blocks import Block, Chart, Section, Side
-from holdfast.reports.paired import COMPARED, baseline_of, paired_table
-from holdfast.reports.runfiles import RunFiles
-from holdfast.reports.summary import Arm, Measure, Spread, arms, flat, varying
-from holdfast.reports.svg.points import Level, Series, Spot, point_chart
-from holdfast.reports.tables import share
+from holdfast.reports.report_tables import COMPARED, baseline_of, paired_table, share
+from holdfast.reports.run_files import RunFiles
+from holdfast.reports.sections import section
+from holdfast.reports.svg.lines import Level, Series, Spot, point_chart
 from holdfast.reports.text import setting
 
 
@@ -28,6 +28,7 @@ class Sweep:
     fixed: tuple[tuple[str, Any], ...] = ()
 
 
+@section("sensitivity", order=-1)
 def sensitivity(runs: Sequence[RunFiles]) -> Section | None:
     groups = arms(runs)
     baseline = baseline_of(groups)

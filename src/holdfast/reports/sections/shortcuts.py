@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.reports.blocks import Block, Cell, Chart, Column, Gallery, Picture, Section, Table
-from holdfast.reports.runfiles import RunFiles
+from holdfast.reports.run_files import RunFiles
+from holdfast.reports.sections import section
 from holdfast.reports.sections.saliency import _look, _picture
 from holdfast.reports.svg import Line, line_chart
 from holdfast.reports.text import finite, percent
@@ -16,6 +17,7 @@ MOST_BYTES = 6_000_000
 """For all pictures of one data set together."""
 
 
+@section("shortcuts")
 def shortcuts(runs: Sequence[RunFiles]) -> Section | None:
     blocks: list[Block] = []
     notes: list[str] = []

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from holdfast.reports import tables
+from holdfast.reports.arms import arms
 from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Gallery, Picture, Section, Side, Table
-from holdfast.reports.runfiles import RunFiles
-from holdfast.reports.sections.samples import is_png
-from holdfast.reports.summary import arms
+from holdfast.reports.report_tables import findings_list
+from holdfast.reports.run_files import RunFiles
+from holdfast.reports.sections import section
+from holdfast.reports.sections.runs import is_png
 from holdfast.reports.svg import Line, line_chart
 from holdfast.reports.text import finite, number, percent
 from holdfast.types import Finding
@@ -17,6 +18,7 @@ from holdfast.types import Finding
 CHECK = "slices"
 
 
+@section("slices")
 def slices(runs: Sequence[RunFiles]) -> Section | None:
     found = [run for arm in arms(runs) for run in arm.runs if any(f.check == CHECK for f in run.findings)]
     if not found:
@@ -35,8 +37,7 @@ def slices(runs: Sequence[RunFiles]) -> Section | None:
             blocks.append(Side((chart,)))
         blocks += _galleries(own, name)
     numbers = tuple(
-        tables.findings([f for f in run.findings if f.check == CHECK], caption=f"Findings of {run.name}")
-        for run in found
+        findings_list([f for f in run.findings if f.check == CHECK], caption=f"Findings of {run.name}") for run in found
     )
     return Section(CHECK, "Slices", lead, (*blocks, Details("All numbers", numbers)))
 

@@ -1,0 +1,201 @@
+"""Runs that differ only in their seed become one arm; its findings become a mean and a spread."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, stdev
+from typing import Any
+
+from holdfast.reports.run_files import RunFiles
+from holdfast.reports.text import finite, setting
+from holdfast.types import Finding
+
+ALWAYS_NAMED = ("data", "model", "ascent")
+"""Settings that a label names whenever they vary; others only where labels would be the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """One quantity over the seeds of an arm.
+
+    values: one number a seed; none where there was nothing to measure.
+    n: the most samples that one of the numbers rests on.
+    low, high: the finding's own interval for one seed, mean ± sample standard deviation for several.
+    """
+
+    values: tuple[float, ...]
+    n: int
+    low: float | None = None
+    high: float | None = None
+
+    @classmethod
+    def of(cls, findings: Sequence[Finding]) -> Spread:
+        values = tuple(v for v in (finite(f.value) for f in findings) if v is not None)
+        n = max((f.n for f in findings), default=0)
+        if len(values) > 1:
+            mean, sd = fmean(values), stdev(values)
+            return cls(values, n, mean - sd, mean + sd)
+        for finding in findings:
+            if finite(finding.value) is not None:
+                return cls(values, n, finite(finding.low), finite(finding.high))
+        return cls(values, n)
+
+    @property
+    def mean(self) -> float | None:
+        return fmean(self.values) if self.values else None
+
+    @property
+    def sd(self) -> float | None:
+        return stdev(self.values) if len(self.values) > 1 else None
+
+    def overlaps(self, other: Spread) -> bool:
+        """Whether the intervals of two measured spreads share a point; without bounds, the numbers."""
+        low, high = self._bounds()
+        other_low, other_high = other._bounds()
+        return low <= other_high and other_low <= high
+
+    def _bounds(self) -> tuple[float, float]:
+        mean = fmean(self.values)
+        return mean if self.low is None else self.low, mean if self.high is None else self.high
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """Which finding: its name, its part of the data, its check. The title is for people."""
+
+    name: str
+    where: tuple[tuple[str, str], ...] = ()
+    check: str = "clean"
+    title: str = field(default="", compare=False)
+
+
+SEEN = "epoch chosen on the test set"
+"""What is said of runs with --select oracle-test: their numbers are no result."""
+AVERAGE = Measure("accuracy", title="average")
+ALIGNED = Measure("accuracy", (("bias", "aligned"),), title="aligned")
+CONFLICTING = Measure("accuracy", (("bias", "conflicting"),), title="conflicting")
+HARMONIC = Measure("harmonic-mean", title="harmonic mean")
+MEASURES = (AVERAGE, ALIGNED, CONFLICTING, HARMONIC)
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """Runs with the same settings but for the seed, in the order they were given.
+
+    label: as given, and marked wherever it is shown if the test set had a say in its numbers.
+    number: its place among the arms of a report; one colour everywhere.
+    """
+
+    label: str
+    runs: tuple[RunFiles, ...]
+    found: Mapping[Measure, tuple[Finding, ...]]
+    number: int = 0
+
+    @classmethod
+    def of(cls, label: str, runs: Sequence[RunFiles], number: int = 0) -> Arm:
+        seen = any(run.settings.get("select") == "oracle-test" for run in runs)
+        marked = f"{label} ({SEEN})" if seen and SEEN not in label else label
+        return cls(marked, tuple(runs), _index(runs), number)
+
+    @property
+    def data(self) -> str:
+        """The name of the data set; empty where it is not known."""
+        run = self.runs[0]
+        return named(run.settings.get("data", run.data.get("name")))
+
+    def spread(self, measure: Measure) -> Spread | None:
+        """The measure over the seeds; None where no run has it."""
+        findings = self.found.get(measure, ())
+        return Spread.of(findings) if findings else None
+
+    def parts(self, key: str) -> dict[str, Spread]:
+        """Accuracy by the values of one key, such as each class, in the order of the findings."""
+        return {
+            measure.where[0][1]: Spread.of(findings)
+            for measure, findings in self.found.items()
+            if measure == Measure("accuracy", measure.where) and [k for k, _ in measure.where] == [key]
+        }
+
+
+def arms(runs: Sequence[RunFiles]) -> tuple[Arm, ...]:
+    """Runs grouped by their settings without the seed. A repeated seed starts an arm of its own."""
+    groups: dict[tuple[str, int], list[RunFiles]] = defaultdict(list)
+    seen: Counter[tuple[str, str]] = Counter()
+    for position, run in enumerate(runs):
+        settings = flat(run.settings)
+        seed = setting(settings.pop("seed", None))
+        key = json.dumps(settings, sort_keys=True, default=str) if settings else f"bare {position}"
+        groups[key, seen[key, seed]].append(run)
+        seen[key, seed] += 1
+    members = list(groups.values())
+    labels = _labels([group[0] for group in members])
+    return tuple(Arm.of(labels[i], group, i) for i, group in enumerate(members))
+
+
+def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with one level: a choice becomes its name, its own settings get a dotted key.
+
+    >>> flat({"method": {"name": "alps", "epsilon": 0.1}, "lr": 0.05})
+    {'method': 'alps', 'method.epsilon': 0.1, 'lr': 0.05}
+    """
+    result: dict[str, Any] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and "name" in value:
+            result[key] = value["name"]
+            result |= {f"{key}.{k}": v for k, v in value.items() if k != "name"}
+        else:
+            result[key] = value
+    return result
+
+
+def named(value: Any) -> str:
+    """The name of a choice that is a name or a mapping with one; empty for none."""
+    if isinstance(value, Mapping):
+        value = value.get("name")
+    return "" if value is None else str(value)
+
+
+def varying(mappings: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Any], list[str]]:
+    """What all mappings share, and the keys in which they differ.
+
+    >>> varying([{"lr": 0.1, "seed": 0}, {"lr": 0.1, "seed": 1}])
+    ({'lr': 0.1}, ['seed'])
+    """
+    given = list(mappings)
+    keys = list(dict.fromkeys(key for mapping in given for key in mapping))
+    differing = [k for k in keys if len({(k in m, setting(m.get(k))) for m in given}) > 1]
+    return {k: given[0][k] for k in keys if k not in differing}, differing
+
+
+def _index(runs: Iterable[RunFiles]) -> dict[Measure, tuple[Finding, ...]]:
+    """One finding a run for each measure: the first, so that one run never counts twice."""
+    found: dict[Measure, list[Finding]] = defaultdict(list)
+    for run in runs:
+        own: dict[Measure, Finding] = {}
+        for finding in run.findings:
+            own.setdefault(Measure(finding.name, tuple(sorted(finding.where.items())), finding.check), finding)
+        for measure, finding in own.items():
+            found[measure].append(finding)
+    return {measure: tuple(findings) for measure, findings in found.items()}
+
+
+def _labels(runs: Sequence[RunFiles]) -> list[str]:
+    """A short name for each arm, such that no two are the same."""
+    settings = [{k: v for k, v in flat(run.settings).items() if k != "seed"} for run in runs]
+    differing = varying(settings)[1]
+    labels = []
+    for run, own in zip(runs, settings, strict=True):
+        shown = [setting(own.get(k)) for k in ALWAYS_NAMED if k in differing and own.get(k) not in (None, "none")]
+        labels.append(" · ".join([named(own.get("method")) or run.name, *shown]))
+    for label in [label for label, count in Counter(labels).items() if count > 1]:
+        same = [i for i, other in enumerate(labels) if other == label]
+        keys = [k for k in varying(settings[i] for i in same)[1] if k not in ALWAYS_NAMED]
+        for i in same:
+            labels[i] = " · ".join([label, *(f"{k} {setting(settings[i].get(k))}" for k in keys)])
+    counts = Counter(labels)
+    labels = [f"{label} · {run.name}" if counts[label] > 1 else label for label, run in zip(labels, runs, strict=True)]
+    return [f"{label} ({labels[:i].count(label) + 1})" if labels.count(label) > 1 else label
+            for i, label in enumerate(labels)]  # fmt: skip

@@ -1,0 +1,212 @@
+"""A run folder as a report sees it: files only, never a model. Open it to change what a report reads, or hides."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+
+from holdfast.errors import HoldfastError
+from holdfast.files import reading
+from holdfast.reports.findings_file import FindingsFile, read_findings
+from holdfast.settings import BUILDING, READING
+from holdfast.types import Finding
+
+METRICS = "metrics.jsonl"
+COMPARISON = "comparison.json"
+FILES = ("run.yaml", METRICS, "findings.json")
+
+
+@dataclass(frozen=True, slots=True)
+class RunFiles:
+    """One run. What has not been written yet is empty.
+
+    name: the folder's name; of an audit, the model's.
+    settings: run.yaml without its environment; what was handed over in Python under its own name.
+    environment: versions, device and command; of an audit, what its findings say of them.
+    metrics: one mapping an epoch.
+    model, data: what the findings say of the model and the data.
+    checks, gates: what an audit says of each check's state, and of what was demanded.
+    """
+
+    name: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    metrics: tuple[Mapping[str, Any], ...] = ()
+    findings: tuple[Finding, ...] = ()
+    model: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] = field(default_factory=dict)
+    checks: tuple[Mapping[str, Any], ...] = ()
+    gates: tuple[Mapping[str, Any], ...] = ()
+
+    @classmethod
+    def of(cls, file: FindingsFile) -> Self:
+        """A findings file by itself, without a folder around it."""
+        return cls(
+            name=str(file.model.get("name") or "model"),
+            environment=file.run,
+            findings=file.findings,
+            model=file.model,
+            data=file.data,
+            checks=file.checks,
+            gates=file.gates,
+        )
+
+    @classmethod
+    def read(cls, folder: str | Path) -> Self:
+        """The run in a folder; one that is still training has no findings yet."""
+        folder = Path(folder)
+        if not folder.is_dir():
+            raise HoldfastError(f"no such run folder: {folder}")
+        if not is_run(folder):
+            raise HoldfastError(f"{folder} is no run folder: it holds none of {', '.join(FILES)}")
+        settings = _read_settings(folder / "run.yaml")
+        environment = settings.pop("environment", None)
+        if isinstance(environment, dict):
+            settings = _as_handed_over(settings, environment)
+        found = FindingsFile((), {}, {})
+        if (folder / "findings.json").exists():
+            found = read_findings(folder / "findings.json")
+        audited = str(found.model.get("name") or "") if found.checks and not settings else ""
+        return cls(
+            name=audited or folder.resolve().name,
+            settings=settings,
+            environment=environment if isinstance(environment, dict) else found.run,
+            metrics=read_metrics(folder / METRICS),
+            findings=found.findings,
+            model=found.model,
+            data=found.data,
+            checks=found.checks,
+            gates=found.gates,
+        )
+
+
+def is_run(folder: Path) -> bool:
+    with reading():
+        return any((folder / name).is_file() for name in FILES)
+
+
+def read_runs(folders: Iterable[str | Path]) -> list[RunFiles]:
+    """The runs in folders: each is a run, or holds runs, at any depth; those of a comparison in its own order.
+
+    Audits of one model go by their folders.
+    """
+    runs: dict[Path, RunFiles] = {}
+    for folder in map(Path, folders):
+        found = sorted({f.parent for name in FILES for f in _visible(folder, name)}) if not is_run(folder) else []
+        inside = [path for path in _compared(folder) if path in found]
+        inside += [path for path in found if path not in inside]
+        for path in inside or [folder]:
+            runs.setdefault(path.resolve(), RunFiles.read(path))
+    names = Counter(run.name for run in runs.values())
+    return [replace(run, name=path.name) if names[run.name] > 1 else run for path, run in runs.items()]
+
+
+def _visible(folder: Path, name: str) -> Iterator[Path]:
+    """Files of that name at any depth, but in no hidden folder: there waits what a training is about to replace."""
+    return (f for f in folder.rglob(name) if not any(p.startswith(".") for p in f.relative_to(folder).parts))
+
+
+def _compared(folder: Path) -> list[Path]:
+    """The runs that a comparison in this folder names, as it orders them; none where there is no comparison."""
+    try:
+        content = json.loads((folder / COMPARISON).read_bytes())
+        return [folder / name for cell in content["cells"] for name in cell["runs"]]
+    except (OSError, ValueError, TypeError, LookupError):
+        return []
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise HoldfastError(f"cannot read {path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise HoldfastError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(content, dict):
+        raise HoldfastError(f"{path} must be a mapping of settings, got {type(content).__name__}")
+    return {str(key): value for key, value in content.items()}
+
+
+def _as_handed_over(settings: dict[str, Any], environment: Mapping[str, Any]) -> dict[str, Any]:
+    """A set or module from Python by its own name, without the settings of the one that was not used.
+
+    >>> _as_handed_over({"data": "digits", "val": 0.1, "lr": 0.05}, {"own_data": "mine"})
+    {'data': 'mine (in memory)', 'lr': 0.05}
+    """
+    for kind, words, unused in (("data", "in memory", READING), ("model", "own module", BUILDING)):
+        if own := environment.get(f"own_{kind}"):
+            settings = {key: value for key, value in settings.items() if key not in unused}
+            settings[kind] = f"{own} ({words})"
+    return settings
+
+
+def read_metrics(path: Path) -> tuple[Mapping[str, Any], ...]:
+    """One mapping an epoch; none where there is no file."""
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise HoldfastError(f"cannot read {path}: {error.strerror}") from error
+    records = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        record = _parsed(line)
+        if record is not None:
+            records.append(record)
+        elif number < len(lines):
+            raise HoldfastError(f"line {number} of {path} is no JSON object; remove that line")
+        # A last line without its end is what a killed process leaves behind.
+    return tuple(records)
+
+
+def _parsed(line: bytes) -> Mapping[str, Any] | None:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) else None
+
+
+HIDDEN = "(hidden)"
+FOLDERS = re.compile(r"(?<![\w.:/\\…])(?:~?/|~?\\\\|[A-Za-z]:[\\/])(?:[^/\\\s\"'<>|:]+[/\\])+")
+"""The folders of a path that starts at a root or at home."""
+PICTURES = frozenset({"png", "overlay"})
+
+
+def redacted(run: RunFiles) -> RunFiles:
+    """The run with the names of files but not where they lie; where a picture comes from is left out altogether.
+
+    >>> _hidden("holdfast audit /home/me/runs/a --data ~/photos/cats at 8/255")
+    'holdfast audit …/a --data …/cats at 8/255'
+    """
+    findings = tuple(replace(f, evidence=_hidden(f.evidence), settings=_hidden(f.settings)) for f in run.findings)
+    plain = {key: _hidden(getattr(run, key)) for key in ("settings", "environment", "model", "data")}
+    checks = tuple(_hidden(record) for record in run.checks)
+    return replace(run, findings=findings, checks=checks, **plain)
+
+
+def _hidden(value: Any) -> Any:
+    if isinstance(value, str):
+        return FOLDERS.sub("…/", value)
+    if isinstance(value, Mapping):
+        return {k: _kept(k, v, value) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_hidden(v) for v in value]
+    return value
+
+
+def _kept(key: str, value: Any, around: Mapping[str, Any]) -> Any:
+    if key == "source" and "label" in around:
+        return HIDDEN
+    return value if key in PICTURES else _hidden(value)

@@ -1,0 +1,145 @@
+"""What is not about one check: methods side by side, pictures from the test set, and the settings of the runs."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from holdfast.reports.arms import ALIGNED, Arm, arms, flat, varying
+from holdfast.reports.blocks import Block, Cell, Column, Details, Gallery, Picture, Section, Table
+from holdfast.reports.report_tables import method_table, run_table
+from holdfast.reports.run_files import RunFiles
+from holdfast.reports.sections import section
+from holdfast.reports.text import finite, percent, setting
+
+
+@section("comparison", order=-2)
+def comparison(runs: Sequence[RunFiles]) -> Section | None:
+    if len(runs) < 2:
+        return None
+    groups = arms(runs)
+    blocks: list[Block] = [method_table(groups)]
+    if len(groups) < len(runs):
+        blocks.append(Details(f"Each of the {len(runs)} runs", (run_table(groups),)))
+    lead = "Runs that differ only in their seed are one row."
+    if any(arm.spread(ALIGNED) for arm in groups):
+        lead += (
+            " Aligned samples carry the shortcut that goes with their class in training, conflicting ones"
+            " do not: a model that uses the shortcut is good on the first and poor on the second."
+        )
+    return Section("comparison", "Comparison", lead, tuple(blocks))
+
+
+MOST_AN_ARM = 24
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@section("samples", order=4)
+def samples(runs: Sequence[RunFiles]) -> Section | None:
+    shown = [(arm, run, found) for arm in arms(runs) for run, found in [_first(arm)] if run and found]
+    galleries = tuple(_gallery(arm, run, found) for arm, run, found in shown)
+    if not galleries:
+        return None
+    lead = "Misclassified pictures come first: 7 → 3 is a 7 that the model takes for a 3."
+    if any(len(arm.runs) > 1 for arm, _, _ in shown):
+        lead += " Of several seeds, the first is shown."
+    return Section("samples", "Samples", lead, galleries)
+
+
+def _first(arm: Arm) -> tuple[RunFiles | None, list[Mapping[str, Any]]]:
+    for run in arm.runs:
+        found = [p for f in run.findings for p in f.evidence.get("pictures") or () if isinstance(p, Mapping)]
+        if found:
+            return run, found
+    return None, []
+
+
+def _gallery(arm: Arm, run: RunFiles, found: Sequence[Mapping[str, Any]]) -> Gallery:
+    pictures: list[Picture] = []
+    unreadable = 0
+    for values in found:
+        png = str(values.get("png", ""))
+        if not is_png(png):
+            unreadable += 1
+        elif len(pictures) < MOST_AN_ARM:
+            pictures.append(_picture(values, png))
+    left_out = len(found) - len(pictures) - unreadable
+    notes = [f"{left_out} more in findings.json of {run.name}."] if left_out else []
+    notes += [f"{unreadable} could not be read."] if unreadable else []
+    return Gallery(arm.label, tuple(pictures), " ".join(notes))
+
+
+def _picture(values: Mapping[str, Any], png: str) -> Picture:
+    label, prediction = str(values.get("label", "?")), str(values.get("prediction", "?"))
+    wrong = label != prediction
+    confidence = values.get("confidence")
+    sure = finite(confidence) if isinstance(confidence, (int, float)) else None
+    title = f"{label} → {prediction}" if wrong else label
+    details = [f"{percent(sure)} % sure"] if sure is not None else []
+    if values.get("group") is not None:
+        details.append(f"group {values['group']}")
+    where = values.get("source") or (f"sample {values['position']}" if "position" in values else "")
+    words = f"{label}, taken for {prediction}" if wrong else f"{label}, recognised"
+    alt = "; ".join(filter(None, [words, *details, str(where)]))
+    return Picture(f"data:image/png;base64,{png}", alt, title, ", ".join(details), wrong)
+
+
+def is_png(text: str) -> bool:
+    try:
+        return base64.b64decode(text, validate=True).startswith(PNG)
+    except (binascii.Error, ValueError):
+        return False
+
+
+MOST_TEXT = 400
+"""A longer value, such as the names of a thousand classes, is cut."""
+
+
+@section("settings", order=5)
+def settings(runs: Sequence[RunFiles]) -> Section | None:
+    own = [flat(run.settings) for run in runs]
+    differing = _differing(runs, own, "Settings that differ between runs")
+    blocks: list[Block] = [differing] if differing else []
+    everything = "All settings" if len(runs) == 1 else "Settings that all runs share"
+    for summary, mappings in (
+        (everything, own),
+        ("Environment", [run.environment for run in runs]),
+        ("Model and data", [_model_and_data(run) for run in runs]),
+    ):
+        inner = [_shared(mappings, summary if mappings is own or len(runs) == 1 else f"{summary}: what all runs share")]
+        if mappings is not own:
+            inner.append(_differing(runs, mappings, f"{summary}: where runs differ"))
+        tables = tuple(table for table in inner if table is not None)
+        if tables:
+            blocks.append(Details(summary, tables))
+    lead = "Enough to repeat each run: every setting is in the run folder's run.yaml."
+    return Section("settings", "Settings", lead, tuple(blocks)) if blocks else None
+
+
+def _shared(mappings: Sequence[Mapping[str, Any]], caption: str) -> Table | None:
+    shared, _ = varying(mappings)
+    rows = tuple((Cell(key), _cell(value)) for key, value in shared.items())
+    return Table(caption, (Column("name"), Column("value")), rows) if rows else None
+
+
+def _differing(runs: Sequence[RunFiles], mappings: Sequence[Mapping[str, Any]], caption: str) -> Table | None:
+    _, keys = varying(mappings)
+    if not keys:
+        return None
+    rows = tuple(
+        (Cell(run.name), *(_cell(mapping[key]) if key in mapping else Cell("") for key in keys))
+        for run, mapping in zip(runs, mappings, strict=True)
+    )
+    return Table(caption, (Column("run"), *(Column(key) for key in keys)), rows)
+
+
+def _cell(value: Any) -> Cell:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    text = setting(value)
+    return Cell(text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]} …", float(value) if number else None)
+
+
+def _model_and_data(run: RunFiles) -> dict[str, Any]:
+    return {f"{kind}.{key}": value for kind in ("model", "data") for key, value in getattr(run, kind).items()}
