@@ -1,4 +1,4 @@
-"""What is kept of each training."""
+"""How biased models score the training samples."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from holdfast.data import ArraySplit, Dataset
 from holdfast.settings import TrainSettings
-from holdfast.shortcuts.watch import Looker, relative_difficulty
+from holdfast.shortcuts.biased_models import EpochScorer, relative_difficulty
 from holdfast.train.progress import Progress
 
 
@@ -38,20 +38,20 @@ class Sure(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("said", "surprise", "wrong"),
+    ("said", "score", "wrong"),
     [((0.9,), (0.1, 0.9), (0, 1)), ((0.1, 0.9), (0.1, 0.9), (0, 1)), ((0.9, 0.8, 0.4), (0.4, 0.6), (0.5, 0.5))],
 )
-def test_every_look_but_the_first_counts_alike(
-    said: tuple[float, ...], surprise: tuple[float, float], wrong: tuple[float, float]
+def test_every_epoch_but_the_first_counts_the_same(
+    said: tuple[float, ...], score: tuple[float, float], wrong: tuple[float, float]
 ) -> None:
-    """1 - p of either label, the mean over the looks after the first; a single look is all there is."""
+    """1 - p of either label, the mean over the epochs after the first; a single one counts."""
     images, labels = torch.zeros(2, 1, 4, 4, dtype=torch.uint8), torch.tensor([0, 1])
     data = Dataset("two", ("a", "b"), ArraySplit(images, labels, torch.full((2,), -1)))
     model = Sure()
-    looker = Looker(TrainSettings(), data, model, device=torch.device("cpu"), progress=Progress())
+    scorer = EpochScorer(TrainSettings(), data, model, device=torch.device("cpu"), progress=Progress())
     for model.p in said:
-        looker.look()
-    seen = looker.sighting()
-    torch.testing.assert_close(seen.surprise, torch.tensor(surprise))
+        scorer.score_epoch()
+    seen = scorer.result()
+    torch.testing.assert_close(seen.score, torch.tensor(score))
     torch.testing.assert_close(seen.wrong, torch.tensor(wrong).float())
     torch.testing.assert_close(seen.probabilities, torch.tensor([[said[-1], 1 - said[-1]]] * 2))

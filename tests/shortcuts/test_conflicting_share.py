@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from holdfast.shortcuts.mixture import estimate_share
+from holdfast.shortcuts.conflicting_share import estimate_share
 
 
 @pytest.mark.parametrize(("n", "share"), [(3000, 0.05), (3000, 0.01), (3000, 0.4), (20_000, 0.02)])
@@ -16,14 +16,14 @@ def test_the_estimate_finds_known_shares(n: int, share: float) -> None:
     found = estimate_share(torch.cat([upper.sample((count,)), lower.sample((n - count,))]), resamples=100)
     assert found.low <= share <= found.high
     assert found.value == pytest.approx(share, rel=0.25)
-    assert (found.member[:count] >= 0.5).double().mean() > 0.8
-    assert (found.member[count:] >= 0.5).double().mean() < 0.02
+    assert (found.probability[:count] >= 0.5).double().mean() > 0.8
+    assert (found.probability[count:] >= 0.5).double().mean() < 0.02
 
 
 def test_a_higher_score_never_counts_less() -> None:
     scores = torch.cat([torch.rand(50) * 0.9, torch.rand(500) * 0.1])
-    member = estimate_share(scores, resamples=1).member[scores.argsort()]
-    assert (member.diff() >= 0).all()
+    probability = estimate_share(scores, resamples=1).probability[scores.argsort()]
+    assert (probability.diff() >= 0).all()
 
 
 def test_the_interval_covers_as_often_as_it_says() -> None:

@@ -1,10 +1,10 @@
-"""Kinds among the suspected samples."""
+"""Clusters of the suspected samples."""
 
 from __future__ import annotations
 
 import torch
 
-from holdfast.shortcuts.clusters import k_means
+from holdfast.shortcuts.conflicting_samples import k_means
 
 
 def test_k_means_sorts_by_size_and_takes_equal_points() -> None:

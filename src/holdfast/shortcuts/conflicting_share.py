@@ -1,4 +1,4 @@
-"""How many samples contradict the shortcut: a mixture of two Beta distributions over scores in [0, 1]."""
+"""The share of bias-conflicting samples: a mixture of two Beta distributions over scores in [0, 1]."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ CELLS = 2**23
 
 
 @dataclass(frozen=True, eq=False)
-class Share:
-    """value: the share of the upper component. low, high: 95 % bootstrap. member: (N,) each sample's part in it."""
+class ConflictingShare:
+    """value: the share of the upper component, which scores high. low, high: 95 % bootstrap interval. probability: (N,)
+    of each sample to belong to it."""
 
     value: float
     low: float
     high: float
-    member: Tensor
+    probability: Tensor
 
 
-def estimate_share(scores: Tensor, *, resamples: int = 200, seed: int = 0) -> Share:
+def estimate_share(scores: Tensor, *, resamples: int = 200, seed: int = 0) -> ConflictingShare:
     """The share of samples whose score (N,) comes from the upper of two Beta components.
 
     Samples are counted through a histogram of the scores, so that a resampling costs the same for any N.
@@ -43,7 +44,7 @@ def estimate_share(scores: Tensor, *, resamples: int = 200, seed: int = 0) -> Sh
     spread = torch.cat(drawn) if drawn else value
     low, high = (float(torch.quantile(spread, q)) for q in (0.025, 0.975))
     point = float(value[0])
-    return Share(point, min(low, point), max(high, point), member[0][inverse].float())
+    return ConflictingShare(point, min(low, point), max(high, point), member[0][inverse].float())
 
 
 def _binned(scores: Tensor, bins: int = 512) -> tuple[Tensor, Tensor]:
