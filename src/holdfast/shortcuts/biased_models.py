@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.data.loaders import Loader, make_loader
-from holdfast.data.splits import Dataset
-from holdfast.data.statistics import channel_statistics
+from holdfast.data.splits import Dataset, channel_statistics
 from holdfast.errors import HoldfastError
 from holdfast.methods import Context
 from holdfast.methods.lff import Lff
