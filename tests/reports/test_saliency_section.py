@@ -39,9 +39,9 @@ def run(
     method: str, half: float, rows: list[dict[str, Any]], models: tuple[str, ...] = ("",), seed: int = 0
 ) -> RunFiles:
     found = (
-        Finding("saliency", "half-area", half, 20, half - 0.1, half + 0.1),
-        Finding("saliency", "half-area", None, 0, where={"bias": "conflicting"}),
-        Finding("saliency", "agreement", 0.25, 20, where={"model": "other"}),
+        Finding("saliency", "saliency_half_area", half, 20, half - 0.1, half + 0.1),
+        Finding("saliency", "saliency_half_area", None, 0, where={"bias": "conflicting"}),
+        Finding("saliency", "saliency_agreement", 0.25, 20, where={"model": "other"}),
         Finding("saliency", "maps", None, 0, evidence={"maps": rows, "models": list(models)}),
     )
     settings = {"method": method, "seed": seed, "data": "digits"}
@@ -64,7 +64,7 @@ def table(section: Section) -> Table:
 
 def test_both_stay_away_without_findings() -> None:
     assert saliency([RunFiles("bare")]) is None
-    assert shortcuts([RunFiles("bare", findings=(Finding("clean", "accuracy", 0.5, 10),))]) is None
+    assert shortcuts([RunFiles("bare", findings=(Finding("accuracy", "accuracy", 0.5, 10),))]) is None
 
 
 def test_rows_are_pictures_and_columns_are_models() -> None:
@@ -105,7 +105,7 @@ def test_numbers_over_seeds() -> None:
 
 
 def test_a_reason_is_told() -> None:
-    findings = (Finding("saliency", "half-area", None, 0, evidence={"reason": "no layer keeps a plane"}),)
+    findings = (Finding("saliency", "saliency_half_area", None, 0, evidence={"reason": "no layer keeps a plane"}),)
     assert "no layer keeps a plane." in table(made(saliency([RunFiles("m", findings=findings)]))).note
 
 
@@ -162,5 +162,5 @@ def test_names_cannot_break_out_of_the_page(tmp_path: Path) -> None:
 
 def test_a_page_needs_findings() -> None:
     with pytest.raises(HoldfastError, match="no findings on shortcuts"):
-        render_shortcuts_page([Finding("clean", "accuracy", 0.5, 10)], name="x")
+        render_shortcuts_page([Finding("accuracy", "accuracy", 0.5, 10)], name="x")
     assert summary([]) == "Nothing was measured"

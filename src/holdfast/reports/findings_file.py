@@ -10,13 +10,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from holdfast.errors import HoldfastError
 from holdfast.files import write_atomic
 from holdfast.parts import CHECKS
+from holdfast.reports._undeclared import DECLARED as UNDECLARED
 from holdfast.types import Finding, Measure, Note, Unit
 
 FORMAT = "holdfast-findings"
@@ -45,14 +47,17 @@ class CheckRecord:
 
     @classmethod
     def of(cls, values: CheckRecord | Mapping[str, Any]) -> CheckRecord:
-        """From plain values; title and about come from the declaration where they are missing."""
+        """From plain values."""
         if isinstance(values, CheckRecord):
             return values
         known = {f.name: values[f.name] for f in fields(cls) if f.name in values}
         known["notes"] = tuple(as_note(note) for note in values.get("notes") or ())
-        if "title" not in values and values["name"] in CHECKS:
-            known |= {"title": CHECKS[values["name"]].title, "about": CHECKS[values["name"]].about}
         return cls(**known)
+
+    def declared(self) -> CheckRecord:
+        """With title and about as the check declares them, where it is installed."""
+        part = CHECKS[self.name] if self.name in CHECKS else None
+        return self if part is None or self.title else replace(self, title=part.title, about=part.about)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,23 +76,33 @@ class FindingsFile:
     measures: Measures = field(default_factory=dict)
     gates: tuple[Mapping[str, Any], ...] = ()
 
-    def _repr_html_(self) -> str:
-        """In a notebook: the report, in a frame of its own, so that neither's style or script meets the other's."""
-        from markupsafe import escape
 
-        from holdfast.reports.html import render
-        from holdfast.reports.run_files import RunFiles
-
-        page = escape(render([RunFiles.of(self)]))
-        return (
-            f'<iframe title="holdfast report" sandbox="allow-scripts allow-downloads" srcdoc="{page}" '
-            'style="width: 100%; height: 40rem; border: 1px solid #8888; border-radius: 4px"></iframe>'
-        )
+@cache
+def declared_measures(check: str) -> Mapping[str, Measure]:
+    """The measures that an installed check of that name declares, by name."""
+    declared = CHECKS[check].measures if check in CHECKS else ()
+    return {measure.name: measure for measure in declared or UNDECLARED.get(check, ("", ()))[1]}
 
 
-def declared_measures(checks: Iterable[str]) -> dict[tuple[str, str], Measure]:
-    """The measures that installed checks of these names declare."""
-    return {(check, m.name): m for check in dict.fromkeys(checks) if check in CHECKS for m in CHECKS[check].measures}
+def measure_of(check: str, name: str, measures: Measures) -> Measure:
+    """What a number is: as the file says; for bare findings as the check declares; else a number by its name."""
+    known = measures.get((check, name)) or declared_measures(check).get(name)
+    return known or Measure(name, name.replace("_", " "), Unit.NUMBER, "neither")
+
+
+def is_known(check: str, name: str, measures: Measures) -> bool:
+    """Whether a name is of a measure; other findings carry evidence alone."""
+    return (check, name) in measures or name in declared_measures(check)
+
+
+def all_measures(measures: Measures) -> Measures:
+    """The measures of a file; for bare findings, all that installed checks declare."""
+    return measures or _declared()
+
+
+@cache
+def _declared() -> Measures:
+    return {(check, m.name): m for check in [*CHECKS, *UNDECLARED] for m in declared_measures(check).values()}
 
 
 def as_note(value: Note | Mapping[str, Any] | str) -> Note:
@@ -112,8 +127,9 @@ def write_findings(
 
     measures: by the name of what declares them, for findings that are not of a declared check.
     """
-    found, records = tuple(findings), [CheckRecord.of(record) for record in checks]
-    known = declared_measures([*(r.name for r in records), *(f.check for f in found)])
+    found, records = tuple(findings), [CheckRecord.of(record).declared() for record in checks]
+    names = dict.fromkeys([*(r.name for r in records), *(f.check for f in found)])
+    known = {(check, m.name): m for check in names for m in declared_measures(check).values()}
     known |= {(check, m.name): m for check, given in (measures or {}).items() for m in given}
     content: dict[str, Any] = {"format": FORMAT, "version": VERSION, "model": model, "data": data}
     extra = {

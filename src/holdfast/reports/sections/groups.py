@@ -5,26 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from holdfast.reports.arms import Arm, Measure, arms
-from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Section, Side, Table
-from holdfast.reports.report_tables import findings_list, spread_cell
+from holdfast.reports.arms import Arm, FindingKey, arms, share_bar, spread_cell
+from holdfast.reports.blocks import Block, Cell, Chart, Column, Section, Side, Table
+from holdfast.reports.report_tables import all_numbers
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
-from holdfast.reports.sections.accuracy import share_bar
 from holdfast.reports.svg import BarRow, bar_chart
 from holdfast.reports.svg.bars import Heat, heat_map
 from holdfast.reports.text import percent
 
 CHECK = "groups"
-COLUMNS: tuple[tuple[str, str, dict[str, str]], ...] = (
-    ("average", "accuracy", {}),
-    ("every cell alike", "balanced-accuracy", {}),
-    ("aligned", "accuracy", {"bias": "aligned"}),
-    ("conflicting", "accuracy", {"bias": "conflicting"}),
-    ("harmonic mean", "harmonic-mean", {}),
-    ("gap of both sides", "gap", {"between": "aligned and conflicting"}),
-    ("worst group", "worst-group", {}),
-    ("gap of groups", "gap", {"between": "best and worst group"}),
+COLUMNS: tuple[tuple[str, str], ...] = (
+    ("average", "average_accuracy"),
+    ("group-balanced", "group_balanced_accuracy"),
+    ("aligned", "bias_aligned_accuracy"),
+    ("conflicting", "bias_conflicting_accuracy"),
+    ("harmonic mean", "harmonic_mean"),
+    ("gap of both sides", "bias_gap"),
+    ("worst group", "worst_group_accuracy"),
+    ("gap of groups", "group_gap"),
 )
 MOST_SIDE = 24
 """A map of more rows or columns is not drawn; its numbers are in the findings."""
@@ -33,7 +32,7 @@ MOST_MAPS = 4
 
 @section("groups")
 def groups(runs: Sequence[RunFiles]) -> Section | None:
-    found = [arm for arm in arms(runs) if any(m.check == CHECK for m in arm.found)]
+    found = [arm for arm in arms(runs) if any(_is(m, "worst_group_accuracy") for m in arm.found)]
     if not found:
         return None
     measured = [arm for arm in found if _names(arm)]
@@ -45,21 +44,16 @@ def groups(runs: Sequence[RunFiles]) -> Section | None:
         "not. The stronger the colour the worse; an empty cell has no samples."
     )
     blocks: list[Block] = [_table(measured), Side((*_bars(measured), *_maps(measured)))]
-    numbers = tuple(
-        findings_list([f for f in run.findings if f.check == CHECK], caption=f"Findings of {run.name}")
-        for arm in measured
-        for run in arm.runs
-    )
-    return Section(CHECK, "Groups", lead, (*blocks, Details("All numbers", numbers)))
+    return Section(CHECK, "Groups", lead, (*blocks, all_numbers(measured, CHECK)))
 
 
 def _names(arm: Arm) -> list[str]:
     """The columns that were measured; the data set's own has no name."""
-    worst = [(dict(m.where).get("column", ""), fs) for m, fs in arm.found.items() if _is(m, "worst-group")]
+    worst = [(dict(m.where).get("column", ""), fs) for m, fs in arm.found.items() if _is(m, "worst_group_accuracy")]
     return [name for name, findings in worst if any(f.n for f in findings)]
 
 
-def _is(measure: Measure, name: str) -> bool:
+def _is(measure: FindingKey, name: str) -> bool:
     return (measure.check, measure.name) == (CHECK, name)
 
 
@@ -76,15 +70,15 @@ def _table(measured: Sequence[Arm]) -> Table:
     for arm in measured:
         for name in _names(arm):
             cells = []
-            for title, figure, where in COLUMNS:
-                part = {**where, "column": name} if name and title != "average" else where
-                cells.append(spread_cell(arm.spread(Measure(figure, tuple(sorted(part.items())), CHECK))))
+            for title, figure in COLUMNS:
+                part = {"column": name} if name and title != "average" else {}
+                cells.append(spread_cell(arm.spread(FindingKey(figure, tuple(sorted(part.items())), CHECK))))
             rows.append((Cell(f"{arm.label}, {name}" if name else arm.label), *cells))
     kept = [i for i in range(len(COLUMNS)) if any(row[i + 1].text for row in rows)]
     columns = (Column("method"), *(Column(f"{COLUMNS[i][0]}, %", numeric=True) for i in kept))
     several = any(len(arm.runs) > 1 for arm in measured)
     note = "Mean ± sample standard deviation over seeds. " if several else ""
-    note += "“Every cell alike” is the mean over cells that have samples: what an unbiased test set would show."
+    note += "“Group-balanced” is the mean over cells that have samples: what an unbiased test set would show."
     note += "".join(f" Worst group of {arm.label}: {cell}." for arm in measured if (cell := _worst(arm)))
     return Table(
         "Accuracy by side and worst group", columns, tuple((row[0], *(row[i + 1] for i in kept)) for row in rows), note
@@ -95,10 +89,10 @@ def _bars(measured: Sequence[Arm]) -> Iterator[Chart]:
     """The shares of the table with their intervals, one chart a column of groups."""
     for number, name in enumerate(dict.fromkeys(name for arm in measured for name in _names(arm))):
         rows = []
-        for title, figure, where in COLUMNS:
-            part = tuple(sorted(({**where, "column": name} if name and title != "average" else where).items()))
-            spreads = [arm.spread(Measure(figure, part, CHECK)) for arm in measured]
-            if figure != "gap" and any(spreads):
+        for title, figure in COLUMNS:
+            part = (("column", name),) if name and title != "average" else ()
+            spreads = [arm.spread(FindingKey(figure, part, CHECK)) for arm in measured]
+            if not figure.endswith("gap") and any(spreads):
                 bars = tuple(share_bar(title, arm, s) for arm, s in zip(measured, spreads, strict=True))
                 rows.append(BarRow(title, bars))
         legend = tuple((arm.number, arm.label) for arm in measured) if len(measured) > 1 else ()
@@ -110,7 +104,7 @@ def _maps(measured: Sequence[Arm]) -> Iterator[Chart]:
     drawn = 0
     for arm in measured:
         for measure, findings in arm.found.items():
-            if not _is(measure, "worst-group") or drawn >= MOST_MAPS:
+            if not _is(measure, "worst_group_accuracy") or drawn >= MOST_MAPS:
                 continue
             table = summed([f.evidence.get("table") for f in findings])
             if table is None or max(len(table["classes"]), len(table["groups"])) > MOST_SIDE:
@@ -174,6 +168,6 @@ def _heat(name: str, hits: int, n: int) -> Heat:
 
 def _worst(arm: Arm) -> str:
     """Which cell is the worst, for a single run; over seeds it may be another each time."""
-    found = arm.found.get(Measure("worst-group", (), CHECK), ()) if len(arm.runs) == 1 else ()
+    found = arm.found.get(FindingKey("worst_group_accuracy", (), CHECK), ()) if len(arm.runs) == 1 else ()
     cell = found[0].evidence.get("cell") if found else None
     return ", ".join(f"{key} {value}" for key, value in cell.items()) if isinstance(cell, Mapping) else ""
