@@ -23,7 +23,7 @@ LINES = (
     {"train"},
     {"methods", "optim"},
     {"models", "data"},
-    {"attacks", "corruptions", "augment", "losses", "elbo", "metrics", "curvature", "reports"},
+    {"attacks", "corruptions", "augment", "losses", "metrics", "curvature", "reports"},
     {"types", "errors", "module_state", "devices", "rng", "files", "png", "printable", "settings", "parts"},
 )
 BOTTOM = LINES[-1]

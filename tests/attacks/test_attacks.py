@@ -26,7 +26,7 @@ from holdfast.attacks import (
     transfer,
     unbounded,
 )
-from holdfast.attacks.losses import dlr, log_odds, margin
+from holdfast.attacks.objectives import dlr, log_odds, margin
 from holdfast.errors import HoldfastError
 from tests.attacks.small import Linear, make_images, make_net, seeded
 

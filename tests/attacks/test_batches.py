@@ -16,7 +16,7 @@ from holdfast.attacks import (
     pgd,
     square,
 )
-from holdfast.attacks.common import filled
+from holdfast.attacks.objectives import filled
 from holdfast.errors import HoldfastError
 from tests.attacks.small import Linear, make_images, make_net, seeded
 

@@ -1,4 +1,4 @@
-"""A twin gives the numbers of its original in evaluation mode under autocast, bit for bit, and follows its weights."""
+"""A copy gives the numbers of its original in evaluation mode under autocast, bit for bit, and follows its weights."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from holdfast.attacks.eval_copies import Twin, Twins
+from holdfast.attacks.eval_copies import EvalCopies, EvalCopy
 from holdfast.models import build_model
 
 MODELS = ["cifar-resnet18", "convnet", "torchvision:resnet18"]
@@ -31,37 +31,37 @@ def outputs(network: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_twin_is_the_original_in_evaluation_mode_through_training(name: str) -> None:
+def test_the_copy_is_the_original_in_evaluation_mode_through_training(name: str) -> None:
     model = make(name)
-    twin = Twin(model, torch.bfloat16)
+    copy = EvalCopy(model, torch.bfloat16)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     x = torch.rand(4, 3, 32, 32)
-    before = outputs(twin.refresh(), x)[0]
+    before = outputs(copy.refresh(), x)[0]
     for _ in range(2):
         optimizer.zero_grad()
         F.cross_entropy(model(x), torch.arange(4)).backward()
         optimizer.step()
-    twins = outputs(twin.refresh(), x)
+    copies = outputs(copy.refresh(), x)
     model.eval()
-    for own, expected in zip(twins, outputs(model, x), strict=True):
+    for own, expected in zip(copies, outputs(model, x), strict=True):
         assert torch.equal(own, expected)
-    assert not torch.equal(twins[0], before)
+    assert not torch.equal(copies[0], before)
 
 
 def test_the_original_keeps_its_mode_and_its_gradients() -> None:
     model = make("convnet")
-    twin = Twin(model, torch.bfloat16)
-    outputs(twin.refresh(), torch.rand(4, 3, 32, 32))
+    copy = EvalCopy(model, torch.bfloat16)
+    outputs(copy.refresh(), torch.rand(4, 3, 32, 32))
     assert model.training
-    assert not twin.network.training
+    assert not copy.network.training
     assert all(p.requires_grad and p.grad is None and p.dtype == torch.float32 for p in model.parameters())
-    assert not any(p.requires_grad for p in twin.network.parameters())
+    assert not any(p.requires_grad for p in copy.network.parameters())
 
 
 def test_without_autocast_there_is_nothing_to_cast() -> None:
-    model, twins = make("convnet"), Twins()
-    assert twins.of(model, torch.device("cpu")) is model
+    model, copies = make("convnet"), EvalCopies()
+    assert copies.of(model, torch.device("cpu")) is model
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        twin = twins.of(model, torch.device("cpu"))
-        assert twin is not model
-        assert twins.of(model, torch.device("cpu")) is twin
+        copy = copies.of(model, torch.device("cpu"))
+        assert copy is not model
+        assert copies.of(model, torch.device("cpu")) is copy

@@ -27,13 +27,13 @@ def test_every_setting_is_one_that_the_check_takes(check: str) -> None:
         ("attacks.images=many", "attacks.images must be a whole number, got 'many'"),
         ("attacks.imges=3", "unknown setting 'attacks.imges'; did you mean 'attacks.images'"),
         ("atacks.images=3", "unknown check 'atacks'; did you mean 'attacks'"),
-        ("clean.images=3", "the check clean has no settings"),
+        ("accuracy.images=3", "the check accuracy has no settings"),
         ("attacks.radii=0.1,-1", "attacks.radii must be finite numbers > 0, got [0.1, -1.0]"),
         ("attacks.radii=nan", "attacks.radii must be finite numbers > 0"),
         ("attacks.presets=alps-table-7", "unknown attacks.presets 'alps-table-7'; did you mean"),
         ("attacks.norm=l3", "unknown attacks.norm 'l3'; did you mean 'l2'"),
-        ("unknown.scores=mspp", "unknown unknown.scores 'mspp'; did you mean 'msp'"),
-        ("unknown.foreign=svhn", "unknown.foreign must be a mapping such as {NAME: VALUE}, got 'svhn'"),
+        ("ood.scores=mspp", "unknown ood.scores 'mspp'; did you mean 'msp'"),
+        ("ood.data=svhn", "ood.data must be a mapping such as {NAME: VALUE}, got 'svhn'"),
         ("corruptions.severities=1,9", "unknown corruptions.severities '9'"),
         ("slices.level=2", "slices.level must be in (0, 1), got 2"),
         ("attacks.images", "'attacks.images' sets nothing; write CHECK.SETTING=VALUE"),
@@ -62,7 +62,7 @@ def test_the_tables_of_alps_with_either_models_gradients(tmp_path: Path, capsys:
         words = ["audit", str(tmp_path / "mine"), *common, *sets, "--set", f"attacks.surrogate={surrogate}"]
         assert main(words) == 0
         file = read_findings(out / "findings.json")
-        assert next(f for f in file.checks if f["name"] == "attacks")["settings"]["radii"] == [0.05]
+        assert next(f for f in file.checks if f.name == "attacks").settings["radii"] == [0.05]
         assert file.model["surrogate"]["spec"] == str(surrogate)
         return {
             f.where["access"]: f.value

@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.comparisons.running import Comparison, carry_out, compare, folder_name
 from holdfast.errors import HoldfastError
-from holdfast.models.store import load_model
+from holdfast.models.saved_model import load_model
 from holdfast.reports import RunFiles, read_runs
 from holdfast.reports.arms import AVERAGE, CONFLICTING
 from holdfast.reports.html import render
@@ -24,11 +24,10 @@ from holdfast.settings import TrainSettings, build
 from holdfast.settings.study import Cell, make_plan
 from holdfast.train import Interrupted
 from holdfast.train.api import load_data
-from holdfast.train.checkpoint import Checkpoints
-from holdfast.train.divergence import Diverged
 from holdfast.train.engine import Trainer
-from holdfast.train.folder import claim
-from holdfast.train.lock import InUse
+from holdfast.train.folder import Checkpoints, claim
+from holdfast.train.meters import Diverged
+from holdfast.train.processes import InUse
 from tests.conftest import Heard, SignalAt
 
 BASE: dict[str, Any] = {
@@ -64,7 +63,7 @@ def test_the_numbers_are_those_of_the_runs(done: Comparison) -> None:
 
     def found(name: str) -> float:
         findings = json.loads((done.out / name / "findings.json").read_text())["findings"]
-        return next(f["value"] for f in findings if f["name"] == "accuracy" and f["where"] == {"bias": "conflicting"})
+        return next(f["value"] for f in findings if f["name"] == "bias_conflicting_accuracy")
 
     erm, lff = ([found(f"{name}-seed{seed}") for seed in (0, 1)] for name in ("erm", "lff"))
     assert cells["lff"]["conflicting"]["mean"] == pytest.approx(fmean(lff))

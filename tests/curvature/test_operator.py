@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from holdfast.curvature import NoSpectrum, Operator, hessian_operator, lanczos
+from holdfast.curvature import NoSpectrum, Operator, eigenvalues, hessian_operator, lanczos
 from holdfast.errors import HoldfastError
 from holdfast.losses import cross_entropy
 from tests.curvature.matrices import draw, generator, largest
@@ -316,3 +316,12 @@ class Once(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         (x,) = ctx.saved_tensors
         return 2 * x * grad
+
+
+def test_eigenvalues_of_a_model_are_those_of_its_full_hessian() -> None:
+    net = make_net()
+    x, y = images()
+    found = eigenvalues(net, cut(x, y, 12, 8), top=3, tolerance=1e-8)
+    expected = torch.linalg.eigvalsh(full_hessian(net, x, y)).flip(0)[:3]
+    torch.testing.assert_close(found.eigenvalues, expected, rtol=1e-6, atol=1e-8)
+    assert bool(found.converged.all())

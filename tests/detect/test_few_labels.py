@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from holdfast.augment.strong import strong, weak
+from holdfast.augment.basic import strong, weak
 from holdfast.data import ArraySplit, Dataset, load
 from holdfast.detect import LoopSettings, train_vae
 from holdfast.detect.few_labels import (

@@ -23,7 +23,7 @@ from holdfast.reports.blocks import Table
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections.describe import describe as describe_section
 from holdfast.reports.sections.ood import detect as detect_section
-from holdfast.reports.sections.ood import unknown as unknown_section
+from holdfast.reports.sections.ood import ood as unknown_section
 from holdfast.train import fit
 
 

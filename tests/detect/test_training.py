@@ -11,8 +11,8 @@ from holdfast.detect import LikelihoodRegret, LoopSettings, VAESight, auroc, loo
 from holdfast.detect.features import RotationSight
 from holdfast.detect.loop import optimise
 from holdfast.detect.monitor import Monitor
-from holdfast.elbo import squared_error
 from holdfast.errors import HoldfastError
+from holdfast.losses import squared_error
 from holdfast.models.vae import VAESettings
 from holdfast.module_state import evaluating
 from tests.conftest import same_weights

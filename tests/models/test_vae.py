@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from holdfast.elbo import gaussian_nll, kl_to_standard_normal, squared_error
 from holdfast.errors import HoldfastError
+from holdfast.losses import gaussian_nll, kl_to_standard_normal, squared_error
 from holdfast.models.vae import LOWEST_LOG_SIGMA, VAE, VAESettings, report_settings
 
 

@@ -7,15 +7,16 @@ from pathlib import Path
 
 from holdfast.reports import RunFiles, write_findings
 from holdfast.reports.blocks import Side, Table
+from holdfast.reports.findings_file import CheckRecord
 from holdfast.reports.html import render
 from holdfast.reports.sections.glance import glance
 from holdfast.types import Finding
 
 FOUND = (Finding("accuracy", "accuracy", 0.75, 400, 0.70, 0.79),)
 CHECKS = (
-    {"name": "accuracy", "state": "measured", "reason": ""},
-    {"name": "attacks", "state": "crashed", "reason": "RuntimeError: out of luck"},
-    {"name": "groups", "state": "not applicable", "reason": "no groups"},
+    CheckRecord("accuracy", "measured", ""),
+    CheckRecord("attacks", "crashed", "RuntimeError: out of luck"),
+    CheckRecord("groups", "not applicable", "no groups"),
 )
 GATES = (
     {"name": "accuracy >= 0.8", "passed": False, "value": 0.75, "low": 0.7, "high": 0.79, "n": 400, "reason": "below"},

@@ -18,6 +18,7 @@ from PIL import Image
 from holdfast.cli import main
 from holdfast.reports import RunFiles, read_findings, read_runs
 from holdfast.reports.blocks import MOST_BYTES, Details, Gallery, Picture, Section, Side, fitted
+from holdfast.reports.findings_file import CheckRecord
 from holdfast.reports.html import render
 from holdfast.reports.run_files import redacted
 from holdfast.types import Finding
@@ -97,7 +98,7 @@ def test_redact_paths_leaves_no_folder(tmp_path: Path) -> None:
     content["run"]["command"] = "holdfast audit /home/ann/runs/lff --data ~/private/photos"
     content["model"]["spec"] = "/home/ann/runs/lff"
     content["model"]["notes"] = ["read from C:\\Users\\ann\\model.pth"]
-    content["checks"][0] = {"name": "accuracy", "state": "crashed", "reason": "OSError: cannot read '/data/ann/x.png'"}
+    content["checks"][0] = CheckRecord("accuracy", "crashed", "OSError: cannot read '/data/ann/x.png'")
     for found in content["findings"]:
         for picture in found["evidence"].get("pictures", []):
             picture["source"] = "ann/cat.png"

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.reports import RunFiles
 from holdfast.reports.blocks import Chart, Details, Side, Table
+from holdfast.reports.findings_file import CheckRecord
 from holdfast.reports.html import render
 from holdfast.reports.report_tables import lead_sentence, leads, paired
 from holdfast.reports.robustness_summary import sentence, stands
@@ -61,7 +62,7 @@ GATES = (
     gate("accuracy", 0.8, 0.9, True),
     gate("robust_accuracy@2/255", 0.4, 0.5, True),
 )
-CHECKS = ({"name": "accuracy", "state": "measured", "reason": ""},)
+CHECKS = (CheckRecord("accuracy", "measured", ""),)
 
 
 def test_each_check_is_one_share_and_its_drop_is_told() -> None:

@@ -21,7 +21,7 @@ from holdfast.errors import HoldfastError
 from holdfast.train import fit
 from holdfast.train.engine import Trainer
 from holdfast.train.folder import ASIDE, claim
-from holdfast.train.lock import InUse
+from holdfast.train.processes import InUse
 from tests.conftest import make_data
 
 QUICK = {"device": "cpu", "batch_size": 16, "epochs": 2}

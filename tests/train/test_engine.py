@@ -19,9 +19,8 @@ from holdfast.methods import Method, Stage
 from holdfast.rng import Generators, derive
 from holdfast.settings import MethodSettings, ScheduleSettings, TrainSettings, build
 from holdfast.train import fit, train
-from holdfast.train.average import WeightAverage
 from holdfast.train.progress import Progress
-from holdfast.train.schedule import rate_factor
+from holdfast.train.schedule import WeightAverage, rate_factor
 from holdfast.types import Batch, View, Views
 from tests.conftest import SignalAt, flat_weights, make_data, same_weights
 from tests.train.plain import PLAIN, Linear

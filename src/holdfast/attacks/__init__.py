@@ -8,13 +8,9 @@ them leave the model as they found it.
 from holdfast.attacks.apgd import apgd
 from holdfast.attacks.biasadv import bias_adversarial
 from holdfast.attacks.captured import CapturedAttack
-from holdfast.attacks.fgsm import fgsm
-from holdfast.attacks.noise import noise
-from holdfast.attacks.pgd import pgd, unbounded
-from holdfast.attacks.presets import PRESETS, Preset
+from holdfast.attacks.pgd import PRESETS, Preset, fgsm, noise, pgd, transfer, unbounded
 from holdfast.attacks.queued import QueuedPgd
 from holdfast.attacks.square import square
-from holdfast.attacks.transfer import transfer
 
 __all__ = [
     "PRESETS",

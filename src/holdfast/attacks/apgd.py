@@ -9,9 +9,11 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from holdfast.attacks.common import (
+from holdfast.attacks.norms import Ball, Norm, Space, make_ball
+from holdfast.attacks.objectives import (
     Best,
     Goal,
+    LossName,
     Mode,
     Model,
     Slopes,
@@ -22,8 +24,6 @@ from holdfast.attacks.common import (
     prepared,
     scores,
 )
-from holdfast.attacks.losses import LossName
-from holdfast.attacks.norms import Ball, Norm, Space, make_ball
 from holdfast.errors import require
 
 MOMENTUM = 0.75

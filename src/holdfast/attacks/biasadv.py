@@ -1,20 +1,19 @@
-"""Neighbours that contradict a shortcut: images that a biased model gets wrong and the other one does not."""
+"""Bias-conflicting neighbours (BiasAdv): images that a biased model gets wrong and the debiased one does not."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from functools import cache
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from holdfast.attacks.common import Mode, Model
 from holdfast.attacks.norms import Ball, Norm, Space, make_ball
+from holdfast.attacks.objectives import Mode, Model, borrowed
 from holdfast.devices import side_by_side
 from holdfast.errors import require
-from holdfast.module_state import evaluating, frozen_parameters, frozen_statistics
+from holdfast.module_state import frozen_parameters
 
 
 def bias_adversarial(
@@ -40,9 +39,9 @@ def bias_adversarial(
 
     x: images (B, C, H, W) in [0, 1]. y: (B,) classes. radius: in pixels, or in units of ``scale`` with
     ``space="normalised"``. step_size: 2.5 · radius / steps unless given.
-    mode: "eval" runs both in evaluation mode; "as-is" as they are, with their statistics given back.
+    mode: "eval" runs both in evaluation mode; "as-is" in the modes they are in, with their statistics restored.
     compile: pass the arithmetic between two gradients through torch.compile; the models are the caller's business.
-    The result is detached, both models are left as they were, and nothing waits for the device.
+    The result is detached, both models are left unchanged, and nothing waits for the device.
     """
     require(steps >= 1, f"steps must be >= 1, got {steps}")
     require(lam >= 0, f"lam must be >= 0, got {lam}")
@@ -50,10 +49,8 @@ def bias_adversarial(
     if radius == 0:
         return x.detach().clone()
     length = min(radius, 2.5 * radius / steps) if step_size is None else step_size
-    both = [m for m in (model, biased) if isinstance(m, torch.nn.Module)]
-    with ExitStack() as loan, frozen_parameters(*both), torch.no_grad():
-        for borrowed in both:
-            loan.enter_context(evaluating(borrowed) if mode == "eval" else frozen_statistics(borrowed))
+    modules = [m for m in (model, biased) if isinstance(m, torch.nn.Module)]
+    with borrowed(model, mode), borrowed(biased, mode), frozen_parameters(*modules), torch.no_grad():
         position = ball.random(generator) if random_start else ball.start
         move = _compiled_move() if compile else _move
         for _ in range(steps):

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from holdfast.attacks.common import Model
+from holdfast.attacks.objectives import Model
 from holdfast.attacks.pgd import pgd
 from holdfast.devices import CapturedCall, capture
 from holdfast.errors import require
+from holdfast.module_state import frozen_parameters
 
 REHEARSALS = 2
 """Runs before an attack is captured, whose results nobody sees."""
@@ -83,7 +83,8 @@ class CapturedAttack:
         if self.settings.get("scale") is not None:  # a graph cannot fetch it from the host
             self.settings["scale"] = torch.as_tensor(self.settings["scale"], device=x.device)
         generator = self.settings.get("generator")
-        with _constant(self.model):
+        modules = [self.model] if isinstance(self.model, nn.Module) else []
+        with frozen_parameters(*modules):  # a compiled backward pass would compute all their gradients otherwise
             self._replay = capture(
                 self._run,
                 x.detach().clone(memory_format=self.layout),
@@ -93,19 +94,3 @@ class CapturedAttack:
                 rehearsals=REHEARSALS,
             )
         return self._replay
-
-
-@contextmanager
-def _constant(model: Model) -> Iterator[None]:
-    """Parameters that ask for no gradient for the time: a compiled backward pass would compute them all otherwise."""
-    if not isinstance(model, nn.Module):
-        yield
-        return
-    asking = [p for p in model.parameters() if p.requires_grad]
-    for p in asking:
-        p.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for p in asking:
-            p.requires_grad_(True)

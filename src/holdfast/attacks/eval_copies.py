@@ -1,4 +1,4 @@
-"""Networks as attacks during training want them: in evaluation mode, constant, and with their casts done."""
+"""Copies of networks for attacks during training: in evaluation mode, constant, with their weights cast once."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ CAST = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
 """Layers whose weights autocast casts, whatever else the network does."""
 
 
-class Twin:
+class EvalCopy:
     """A network that follows another's weights, in evaluation mode and without gradients of its own.
 
-    Under autocast every pass casts every weight; an attack of S steps casts them S times. The twin holds the casts of
+    Under autocast every pass casts every weight; an attack of S steps casts them S times. The copy holds the casts of
     convolutions and linear layers, made by :meth:`refresh` in one kernel, and shares all other tensors with the
     original, so that it gives the very numbers the original gives in evaluation mode under autocast.
     """
@@ -36,21 +36,21 @@ class Twin:
 
     @torch.no_grad()
     def refresh(self) -> nn.Module:
-        """The network with the weights of now."""
+        """The copy with the current weights."""
         torch._foreach_copy_(self._to, self._from)
         return self.network
 
 
-class Twins:
-    """The twins of networks, made when first asked for."""
+class EvalCopies:
+    """The copies of networks, made when first used."""
 
     def __init__(self) -> None:
-        self._made: WeakKeyDictionary[nn.Module, Twin] = WeakKeyDictionary()
+        self._made: WeakKeyDictionary[nn.Module, EvalCopy] = WeakKeyDictionary()
 
     def of(self, network: nn.Module, device: torch.device) -> nn.Module:
-        """The network's twin with the weights of now; the network itself where nothing is cast."""
+        """The network's copy with its current weights; the network itself where nothing is cast."""
         if not torch.is_autocast_enabled(device.type):
             return network
         if network not in self._made:
-            self._made[network] = Twin(network, torch.get_autocast_dtype(device.type))
+            self._made[network] = EvalCopy(network, torch.get_autocast_dtype(device.type))
         return self._made[network].refresh()

@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from holdfast.attacks.common import Best, Goal, Mode, Model, Slopes, borrowed
-from holdfast.attacks.losses import LossName
 from holdfast.attacks.norms import Ball, Norm, Space, make_ball
+from holdfast.attacks.objectives import Best, Goal, LossName, Mode, Model, Slopes, borrowed
 from holdfast.attacks.pgd import default_step
 from holdfast.devices import CapturedCall, capture
 from holdfast.errors import require

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from holdfast.attacks.common import Mode, Model, Target, borrowed, first_look, make_goal, prepared, scores
-from holdfast.attacks.losses import LossName
 from holdfast.attacks.norms import Ball, Norm, Space, make_ball
+from holdfast.attacks.objectives import LossName, Mode, Model, Target, borrowed, first_look, make_goal, prepared, scores
 from holdfast.errors import require
 
 SHRINK_AT = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)

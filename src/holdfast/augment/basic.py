@@ -1,6 +1,8 @@
-"""Random crop, mirror and cut-out for whole batches, on whatever device they are on."""
+"""Augmentation of whole batches on their device: crop, mirror and cut-out; weak and strong changes for FixMatch."""
 
 from __future__ import annotations
+
+import math
 
 import torch
 import torch.nn.functional as F
@@ -69,3 +71,30 @@ def cutout(x: Tensor, *, side: int, p: float, fill: Tensor, generator: torch.Gen
     inside = ((rows >= top) & (rows < top + side))[:, :, None] & ((columns >= left) & (columns < left + side))[:, None]
     chosen = torch.rand(n, 1, 1, device=device, generator=generator) < p
     return torch.where((inside & chosen)[:, None], fill[:, None, None], x)
+
+
+def weak(x: Tensor, generator: torch.Generator, *, shift: int = 2, flip: bool = False) -> Tensor:
+    """Float images moved by a few pixels and, where mirroring means nothing, mirrored."""
+    return crop_and_flip(x, pad=shift, flip=flip, generator=generator)
+
+
+def strong(x: Tensor, generator: torch.Generator, *, flip: bool = False) -> Tensor:
+    """Moved, turned by up to 20°, stretched and sheared a little, contrast and brightness changed, a square cut out."""
+    n, channels, height, _ = x.shape
+    draw = torch.rand(7, n, device=x.device, generator=generator) * 2 - 1
+    angle, shear, scale_x, scale_y = draw[0] * math.pi / 9, draw[1] * 0.2, 1 + 0.2 * draw[2], 1 + 0.2 * draw[3]
+    cos, sin = angle.cos(), angle.sin()
+    zero = torch.zeros_like(cos)
+    matrix = torch.stack(
+        [
+            torch.stack([cos * scale_x, -sin * scale_y + shear, zero], 1),
+            torch.stack([sin * scale_x, cos * scale_y, zero], 1),
+        ],
+        1,
+    )
+    grid = F.affine_grid(matrix, [n, channels, height, x.shape[3]], align_corners=False)
+    x = F.grid_sample(x, grid.to(x.dtype), align_corners=False)
+    x = weak(x, generator, shift=3, flip=flip)
+    x = x * (1 + 0.3 * draw[4]).view(-1, 1, 1, 1) + 0.1 * draw[5].view(-1, 1, 1, 1)
+    grey = torch.full((channels,), 0.5, device=x.device)
+    return cutout(x.clamp(0, 1), side=max(2, height * 3 // 8), p=0.8, fill=grey, generator=generator)

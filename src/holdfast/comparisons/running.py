@@ -26,7 +26,7 @@ from holdfast.data.loaders import make_loader
 from holdfast.devices import resolve_device
 from holdfast.errors import HoldfastError, require
 from holdfast.files import write_atomic
-from holdfast.models.store import load_model
+from holdfast.models.saved_model import load_model
 from holdfast.reports import RunFiles, read_runs, write_findings, write_report
 from holdfast.reports.arms import Arm
 from holdfast.reports.report_tables import BASELINE, COMPARED, ROLE, against
@@ -34,9 +34,9 @@ from holdfast.reports.run_files import COMPARISON, is_run
 from holdfast.settings import DataSettings, TrainSettings, build, layered, read_config, read_environment
 from holdfast.settings.study import Axes, Cell, Plan, make_plan
 from holdfast.train.api import fingerprint, load_data, prepare
-from holdfast.train.divergence import Diverged
 from holdfast.train.evaluate import predict, selection_score
 from holdfast.train.folder import RunFolder, changed_settings
+from holdfast.train.meters import Diverged
 from holdfast.train.progress import Progress, make_progress
 
 Rule = Literal["val-average", "val-worst-class"]

@@ -1,12 +1,12 @@
-"""Spectra of symmetric matrices that are never formed: top eigenvalues, spectral density, curvature of a loss.
+"""Curvature of a loss: its largest Hessian eigenvalues (sharpness) and spectral density, without forming the Hessian.
 
-A matrix is a function on flat vectors; :func:`hessian_operator` makes one of a model, data and a loss.
+:func:`eigenvalues` measures a model on batches; :func:`lanczos` and :func:`density` take any symmetric matrix that is
+given as a function on flat vectors, such as :func:`hessian_operator` makes.
 """
 
-from holdfast.curvature.lanczos import Spectrum, lanczos, rayleigh
-from holdfast.curvature.matrices import Matvec, NoSpectrum, free_bytes
+from holdfast.curvature.krylov import Matvec, NoSpectrum, free_bytes
+from holdfast.curvature.lanczos import Density, Spectrum, density, eigenvalues, lanczos, rayleigh, smoothed
 from holdfast.curvature.operator import Loss, Operator, Product, hessian_operator
-from holdfast.curvature.quadrature import Density, density, smoothed
 
 __all__ = [
     "Density",
@@ -17,6 +17,7 @@ __all__ = [
     "Product",
     "Spectrum",
     "density",
+    "eigenvalues",
     "free_bytes",
     "hessian_operator",
     "lanczos",

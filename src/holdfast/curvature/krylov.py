@@ -1,16 +1,35 @@
-"""The space that products of a matrix span, and the approximate eigenpairs in it."""
+"""The Krylov space that products of a symmetric matrix span, and the approximate eigenpairs in it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from holdfast.curvature.matrices import Matvec, NoSpectrum, free_bytes
-from holdfast.errors import require
+from holdfast.errors import HoldfastError, require
+
+Matvec = Callable[[Tensor], Tensor]
+"""v (n,) to A v (n,), on one device, float32 or float64; A is symmetric."""
+
+
+class NoSpectrum(HoldfastError):
+    """There is no spectrum to be had: no gradient flows, values are not finite, memory is too small."""
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory that can still be had on a device; a careful guess where the system does not tell."""
+    if device.type == "cuda":
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + cached
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return 2 << 30
+
 
 SKEW = 0.01
 """A matrix further from symmetric than this, relative to its size, is refused; float32 stays below 1e-5."""

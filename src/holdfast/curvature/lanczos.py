@@ -1,14 +1,19 @@
-"""The largest eigenvalues of a symmetric matrix by Lanczos, copies and hidden ones included."""
+"""The largest eigenvalues of a symmetric matrix by Lanczos, and its spectral density by stochastic quadrature."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
-from holdfast.curvature.krylov import Krylov, checked_size, rows_that_fit
-from holdfast.curvature.matrices import Matvec
+from holdfast.curvature.krylov import Krylov, Matvec, checked_size, rows_that_fit
+from holdfast.curvature.operator import Loss, hessian_operator
 from holdfast.errors import require
 
 LEAST_ROOM = 30
@@ -140,6 +145,34 @@ def lanczos(
     )
 
 
+def eigenvalues(
+    model: nn.Module,
+    batches: Iterable[tuple[Tensor, Tensor]],
+    loss: Loss | None = None,
+    *,
+    top: int = 5,
+    ggn: bool = False,
+    generator: torch.Generator | None = None,
+    **settings: Any,
+) -> Spectrum:
+    """The largest eigenvalues of the Hessian of the mean loss of a model over batches (x, y): its sharpness.
+
+    loss: outputs and labels to one value per sample; by default cross-entropy. ggn: of the Gauss-Newton matrix instead.
+    generator: for the random start, on the model's device. settings: those of :func:`lanczos`.
+
+    >>> model = nn.Linear(2, 1, bias=False)
+    >>> squares = lambda out, y: (out[:, 0] - y) ** 2 / 2
+    >>> x = torch.tensor([[2.0, 0.0], [0.0, 4.0]])
+    >>> eigenvalues(model, [(x, torch.zeros(2))], squares, top=2).eigenvalues.round(decimals=3).tolist()
+    [8.0, 2.0]
+    """
+    matrix = hessian_operator(model, batches, loss or partial(F.cross_entropy, reduction="none"), ggn=ggn)
+    if generator is None:
+        generator = torch.Generator(matrix.device).manual_seed(SEED)
+    start = torch.randn(matrix.size, generator=generator, device=matrix.device, dtype=matrix.dtype)
+    return lanczos(matrix, start, top=min(top, matrix.size), generator=generator, **settings)
+
+
 def rayleigh(matvec: Matvec, vectors: Tensor) -> tuple[Tensor, Tensor]:
     """Rayleigh quotients λ = vᵀAv of unit vectors (k, n) and their residuals ‖Av − λv‖; (k,) each, on the CPU."""
     pairs = []
@@ -154,3 +187,56 @@ def rayleigh(matvec: Matvec, vectors: Tensor) -> tuple[Tensor, Tensor]:
 def _limits(values: Tensor, tolerance: float, noise: float) -> Tensor:
     """How large the residual of a converged pair may be."""
     return (tolerance * values.abs()).clamp(min=noise)
+
+
+@dataclass(frozen=True, eq=False)
+class Density:
+    """The share of eigenvalues a unit of λ, smoothed by a Gaussian of width sigma; its integral is 1.
+
+    grid, values: (G,) float64. nodes, weights: (m,) the quadrature behind it; the weights sum to 1.
+    """
+
+    grid: Tensor
+    values: Tensor
+    nodes: Tensor
+    weights: Tensor
+    sigma: float
+
+
+def density(
+    matvec: Matvec,
+    probes: Iterable[Tensor],
+    *,
+    steps: int = 40,
+    points: int = 256,
+    sigma: float | None = None,
+) -> Density:
+    """The spectral density by stochastic Lanczos quadrature (Ubaru, Chen and Saad, 2017).
+
+    probes: random vectors (n,); the more, the less noise. steps: products for each; the more, the finer.
+    sigma: width of the smoothing; None is a hundredth of the span of the nodes.
+    """
+    require(steps >= 1, f"steps must be >= 1, got {steps}")
+    found = []
+    for probe in probes:
+        size = min(steps, checked_size(probe))
+        krylov = Krylov(matvec, probe, rows_that_fit(probe, size + 1, size + 1))
+        for _ in range(size):
+            krylov.extend()
+        krylov.read()
+        found.append(krylov.quadrature())
+    require(bool(found), "a density needs at least one probe, got none")
+    nodes, weights = (torch.cat(parts) for parts in zip(*found, strict=True))
+    return smoothed(nodes, weights / len(found), points=points, sigma=sigma)
+
+
+def smoothed(nodes: Tensor, weights: Tensor, *, points: int = 256, sigma: float | None = None) -> Density:
+    """A density from a quadrature: a Gaussian at each node, on a grid that holds all but their far tails."""
+    low, high = float(nodes.min()), float(nodes.max())
+    if sigma is None:
+        sigma = (high - low) / 100 or max(abs(high), 1.0) / 100
+    require(sigma > 0, f"sigma must be > 0, got {sigma}")
+    require(points >= 2, f"points must be >= 2, got {points}")
+    grid = torch.linspace(low - 5 * sigma, high + 5 * sigma, points, dtype=torch.float64)
+    bells = torch.exp(-(((grid[:, None] - nodes) / sigma) ** 2) / 2) / (sigma * math.sqrt(2 * math.pi))
+    return Density(grid, bells @ weights, nodes, weights, sigma)

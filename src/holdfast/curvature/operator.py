@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from holdfast.curvature.derivatives import many_derivatives
-from holdfast.curvature.matrices import NoSpectrum, free_bytes
+from holdfast.curvature.krylov import NoSpectrum, free_bytes
 from holdfast.errors import require
 from holdfast.module_state import evaluating
 

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from holdfast.augment.basic import to_float
 from holdfast.data.loaders import make_loader
 from holdfast.data.splits import Split
-from holdfast.elbo import gaussian_nll, kl_to_standard_normal
 from holdfast.errors import HoldfastError, require
-from holdfast.losses import cross_entropy
+from holdfast.losses import cross_entropy, gaussian_nll, kl_to_standard_normal
 from holdfast.models.heads import find_head, penultimate
 from holdfast.models.vae import VAE
 from holdfast.module_state import evaluating

@@ -10,21 +10,18 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from holdfast.augment.basic import to_float
-from holdfast.augment.strong import strong, weak
+from holdfast.augment.basic import strong, to_float, weak
 from holdfast.detect.features import Images, batches
 from holdfast.detect.loop import LoopSettings, Losses, optimise
 from holdfast.detect.rotation import pixel_statistics
 from holdfast.detect.vae import resident
-from holdfast.elbo import reparameterise
 from holdfast.errors import require, unknown
-from holdfast.losses import cross_entropy
+from holdfast.losses import cross_entropy, reparameterise
 from holdfast.methods import Context
 from holdfast.methods.fixmatch import FixMatchMethod
 from holdfast.models import build_model
 from holdfast.models.heads import find_head, replace_head
-from holdfast.models.latent import latent_head
-from holdfast.models.vae import VAE
+from holdfast.models.vae import VAE, latent_head
 from holdfast.module_state import evaluating
 from holdfast.rng import Generators, derive
 from holdfast.settings.methods import FixMatch

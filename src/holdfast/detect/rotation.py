@@ -14,9 +14,9 @@ from holdfast.detect.loop import LoopSettings, Losses, optimise
 from holdfast.detect.vae import resident
 from holdfast.errors import require
 from holdfast.losses import cross_entropy
-from holdfast.models import Built, ModelCard, Normalised, build_model
+from holdfast.models import BuiltModel, ModelCard, Normalised, build_model
 from holdfast.models.heads import find_head, width
-from holdfast.models.normalise import numbers
+from holdfast.models.preprocessing import numbers
 from holdfast.rng import derive
 from holdfast.train.precision import autocast, kernels
 
@@ -30,7 +30,7 @@ def train_rotation(
     changes: bool = False,
     device: str | torch.device = "cpu",
     on_epoch: Callable[[int, dict[str, float]], None] | None = None,
-) -> Built:
+) -> BuiltModel:
     """A network with a head of four: every image of a batch is shown in all four turns, shifted a little.
 
     changes: it is also shown changed, and the head must tell how: see :mod:`holdfast.detect.changes`. A turned image
@@ -83,7 +83,7 @@ def pixel_statistics(x: Tensor) -> tuple[list[float], list[float]]:
     return mean.tolist(), std.clamp(min=1 / 255).tolist()
 
 
-def rotation_card(built: Built, shape: tuple[int, int, int]) -> ModelCard:
+def rotation_card(built: BuiltModel, shape: tuple[int, int, int]) -> ModelCard:
     """What a saved encoder is: its classes are the turns and, where it learned them, the changes."""
     model: Normalised = built.model
     turns = ("0°", "90°", "180°", "270°")

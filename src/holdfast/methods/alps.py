@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from holdfast.augment.labels import adversarial_labels
-from holdfast.augment.mixing import beta_of, draw_beta, mix, shuffled
+from holdfast.augment.mixing import adversarial_labels, beta_of, draw_beta, mix, shuffled
 from holdfast.losses import cross_entropy
 from holdfast.methods.base import Method
 from holdfast.rng import Generators

@@ -5,12 +5,12 @@ from __future__ import annotations
 from torch import nn
 
 from holdfast.attacks.biasadv import bias_adversarial
-from holdfast.attacks.eval_copies import Twins
+from holdfast.attacks.eval_copies import EvalCopies
 from holdfast.losses import generalized_cross_entropy
 from holdfast.methods.base import Context, Method
 from holdfast.methods.jtt import JttMethod
 from holdfast.methods.lff import LffMethod
-from holdfast.models.normalise import deviation
+from holdfast.models.preprocessing import deviation
 from holdfast.rng import Generators
 from holdfast.settings.methods import ErmBiasAdv, JttBiasAdv, LffBiasAdv
 from holdfast.settings.methods.bias import BiasAdv
@@ -25,10 +25,10 @@ class ErmBiasAdvMethod(Method):
     def __init__(self, settings: ErmBiasAdv, context: Context) -> None:
         super().__init__(settings, context)
         self.biased = context.make_model()
-        self.twins = Twins()
+        self.copies = EvalCopies()
 
     def views(self, batch: Batch, *, model: nn.Module, rng: Generators) -> Views:
-        found = contradicting(self.settings, batch, model, self.biased, rng, self.twins)
+        found = contradicting(self.settings, batch, model, self.biased, rng, self.copies)
         logits = self.biased(batch.x)
         own = generalized_cross_entropy(logits, batch.y, q=self.settings.q, scaled=self.settings.gce == "scaled")
         return Views((View(batch.x, batch.y), found), auxiliary_loss=own.mean())
@@ -41,13 +41,13 @@ class JttBiasAdvMethod(JttMethod):
 
     def __init__(self, settings: JttBiasAdv, context: Context) -> None:
         super().__init__(settings, context)
-        self.twins = Twins()
+        self.copies = EvalCopies()
 
     def views(self, batch: Batch, *, model: nn.Module, rng: Generators) -> Views:
         plain = super().views(batch, model=model, rng=rng)
         if self.first:
             return plain
-        return Views((*plain.items, contradicting(self.settings, batch, model, self.biased, rng, self.twins)))
+        return Views((*plain.items, contradicting(self.settings, batch, model, self.biased, rng, self.copies)))
 
 
 class LffBiasAdvMethod(LffMethod):
@@ -57,19 +57,19 @@ class LffBiasAdvMethod(LffMethod):
 
     def __init__(self, settings: LffBiasAdv, context: Context) -> None:
         super().__init__(settings, context)
-        self.twins = Twins()
+        self.copies = EvalCopies()
 
     def neighbours(self, batch: Batch, *, model: nn.Module, rng: Generators) -> tuple[View, ...]:
-        return (contradicting(self.settings, batch, model, self.biased, rng, self.twins),)
+        return (contradicting(self.settings, batch, model, self.biased, rng, self.copies),)
 
 
 def contradicting(
-    settings: BiasAdv, batch: Batch, model: nn.Module, biased: nn.Module, rng: Generators, twins: Twins
+    settings: BiasAdv, batch: Batch, model: nn.Module, biased: nn.Module, rng: Generators, copies: EvalCopies
 ) -> View:
     """Neighbours of a batch that fool the biased model and not the other, with weight β."""
     pair = (model, biased)
     if settings.statistics == "running":
-        pair = (twins.of(model, batch.x.device), twins.of(biased, batch.x.device))
+        pair = (copies.of(model, batch.x.device), copies.of(biased, batch.x.device))
     found = bias_adversarial(
         batch.x,
         batch.y,

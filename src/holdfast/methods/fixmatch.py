@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from holdfast.augment.basic import to_float
-from holdfast.augment.strong import strong, weak
+from holdfast.augment.basic import strong, to_float, weak
 from holdfast.losses import cross_entropy
 from holdfast.methods.base import Context, Method
 from holdfast.module_state import frozen_statistics

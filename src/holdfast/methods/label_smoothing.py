@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from holdfast.augment.labels import smooth_labels
+from holdfast.augment.mixing import smooth_labels
 from holdfast.methods.base import Method
 from holdfast.rng import Generators
 from holdfast.settings.methods import LabelSmoothing

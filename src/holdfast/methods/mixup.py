@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from holdfast.augment.labels import one_hot
-from holdfast.augment.mixing import draw_beta, mix, shuffled
+from holdfast.augment.mixing import draw_beta, mix, one_hot, shuffled
 from holdfast.methods.base import Method
 from holdfast.rng import Generators
 from holdfast.settings.methods import Mixup

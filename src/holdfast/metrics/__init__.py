@@ -1,6 +1,6 @@
 """Numbers that say how well predictions fit, with their intervals. Pure functions."""
 
-from holdfast.metrics.calibration import CalibrationError, Reliability, bin_edges, ece, reliability
+from holdfast.metrics.calibration import CalibrationError, Reliability, bin_edges, brier, ece, nll, reliability, top_k
 from holdfast.metrics.groups import combined, harmonic_mean, lowest, widest_gap, worst
 from holdfast.metrics.intervals import (
     RESAMPLES,
@@ -11,8 +11,6 @@ from holdfast.metrics.intervals import (
     proportion,
     wilson_interval,
 )
-from holdfast.metrics.ranking import paired_auroc, placements
-from holdfast.metrics.scores import brier, nll, top_k
 from holdfast.metrics.significance import (
     McNemar,
     Paired,
@@ -20,7 +18,10 @@ from holdfast.metrics.significance import (
     fisher_p,
     holm,
     mcnemar,
+    paired_auroc,
     paired_difference,
+    placements,
+    sign_test,
 )
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "placements",
     "proportion",
     "reliability",
+    "sign_test",
     "top_k",
     "widest_gap",
     "wilson_interval",

@@ -22,14 +22,12 @@ from holdfast.methods import Method, Stage
 from holdfast.rng import Generators
 from holdfast.settings import TrainSettings
 from holdfast.train.diagnose import diagnose
-from holdfast.train.divergence import Diverged, all_finite
 from holdfast.train.evaluate import Predictions, predict, selection_score
 from holdfast.train.folder import RunFolder
-from holdfast.train.meters import Meters
+from holdfast.train.meters import Diverged, Meters, all_finite
 from holdfast.train.precision import kernels
-from holdfast.train.progress import Progress
-from holdfast.train.signals import deferred_signals
-from holdfast.train.sinks import Sink
+from holdfast.train.processes import deferred_signals
+from holdfast.train.progress import Progress, Sink
 from holdfast.train.stage import StageRun
 from holdfast.types import Batch
 

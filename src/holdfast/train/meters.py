@@ -1,11 +1,15 @@
-"""What a training step reports, gathered on the device and read when the host has time."""
+"""What training steps report, gathered on the device and read now and then; and what to do when it is not finite."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+
+from holdfast.errors import HoldfastError
 
 
 @dataclass(frozen=True)
@@ -50,3 +54,22 @@ class Meters:
         self.sums.copy_(state["sums"])  # type: ignore[arg-type]
         self.steps.copy_(state["steps"])  # type: ignore[arg-type]
         self.seen = int(state["seen"])  # type: ignore[call-overload]
+
+
+class Diverged(HoldfastError):
+    """Numbers that are not finite came out of a training."""
+
+
+def all_finite(networks: Iterable[nn.Module]) -> bool:
+    """Whether everything that the networks have learned is finite. Waits for the device."""
+    learned = {id(value): value.isfinite().all() for network in networks for value in _learned(network)}
+    found = list(learned.values())
+    return not found or bool(torch.stack([one.to(found[0].device) for one in found]).all())
+
+
+def _learned(network: nn.Module) -> Iterator[Tensor]:
+    """What steps move, and the statistics of normalisation. Other buffers may hold -inf by right, such as masks."""
+    yield from (p for p in network.parameters() if p.requires_grad)
+    for module in network.modules():
+        if isinstance(module, _NormBase):
+            yield from module.buffers()

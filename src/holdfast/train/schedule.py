@@ -1,8 +1,12 @@
-"""The learning rate as a pure function of the step: nothing to save, nothing to restore."""
+"""What follows the steps of a training: the learning rate, a pure function of the step, and an average of weights."""
 
 from __future__ import annotations
 
 import math
+from copy import deepcopy
+
+import torch
+from torch import Tensor, nn
 
 from holdfast.settings import ScheduleSettings
 
@@ -26,3 +30,39 @@ def rate_factor(settings: ScheduleSettings, step: int, *, steps_per_epoch: int, 
     if settings.name == "multistep":
         return float(settings.gamma ** sum(epoch >= m for m in settings.milestones))
     return 1.0
+
+
+class WeightAverage:
+    """Exponential average of parameters; other buffers (BatchNorm statistics) follow the model.
+
+    The decay rises as min(decay, (1 + t) / (10 + t)), so that a short training is not dominated by its
+    initial weights. Everything stays on the device.
+    """
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.source = model
+        self.model = deepcopy(model).requires_grad_(False).eval()
+        self.decay = decay
+        device = next(model.parameters()).device
+        self.step = torch.zeros((), device=device)
+        self._pairs = list(zip(self.model.parameters(), model.parameters(), strict=True))
+        self._buffers = list(zip(self.model.buffers(), model.buffers(), strict=True))
+
+    @torch.no_grad()
+    def update(self) -> None:
+        self.step += 1
+        decay = ((1 + self.step) / (10 + self.step)).clamp(max=self.decay)
+        averages: list[Tensor] = [average for average, _ in self._pairs]
+        weights: list[Tensor] = [weight for _, weight in self._pairs]
+        moved = torch._foreach_mul(weights, 1 - decay)
+        torch._foreach_mul_(averages, decay)
+        torch._foreach_add_(averages, moved)
+        for average, buffer in self._buffers:
+            average.copy_(buffer)
+
+    def state_dict(self) -> dict[str, object]:
+        return {"step": self.step, "model": self.model.state_dict()}
+
+    def load_state_dict(self, state: dict[str, object]) -> None:
+        self.step.copy_(state["step"])  # type: ignore[arg-type]
+        self.model.load_state_dict(state["model"])  # type: ignore[arg-type]

@@ -18,10 +18,9 @@ from holdfast.optim import build_optimizer, set_option
 from holdfast.rng import Generators, derive
 from holdfast.settings import TrainSettings
 from holdfast.settings.ascents import Sam
-from holdfast.train.average import WeightAverage
 from holdfast.train.meters import Meters
 from holdfast.train.precision import autocast
-from holdfast.train.schedule import rate_factor
+from holdfast.train.schedule import WeightAverage, rate_factor
 from holdfast.train.step import Step, captured
 
 

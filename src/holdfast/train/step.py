@@ -17,8 +17,8 @@ from holdfast.module_state import frozen_statistics
 from holdfast.optim import SAM, trained_parameters
 from holdfast.rng import Generators
 from holdfast.train.ascent_directions import DIRECTIONS
-from holdfast.train.average import WeightAverage
 from holdfast.train.meters import Meters
+from holdfast.train.schedule import WeightAverage
 from holdfast.types import Batch, Views
 
 Drawn = list[tuple[Views, float]]

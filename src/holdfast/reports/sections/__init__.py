@@ -79,7 +79,9 @@ def from_measures(check: str, runs: Sequence[RunFiles]) -> Section | None:
         names = {key: _words(groups[0], key) for key in shares}
         bars = [BarRow(names[key], tuple(share_bar(names[key], a, a.spread(key)) for a in groups)) for key in shares]
         legend = tuple((arm.number, arm.label) for arm in groups) if len(groups) > 1 else ()
-        blocks.append(Side((Chart(f"{title}, %", bar_chart(bars, id=f"{check}-measures", title=title, longest=26), legend),)))
+        blocks.append(
+            Side((Chart(f"{title}, %", bar_chart(bars, id=f"{check}-measures", title=title, longest=26), legend),))
+        )
     blocks.append(all_numbers(groups, check))
     return Section(check, title, record.about if record else "", tuple(blocks))
 

@@ -1,0 +1,252 @@
+"""What attacks share: losses to climb, the goal, its gradient, the model on loan, and the best point so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from holdfast.errors import require, unknown
+from holdfast.module_state import evaluating, frozen_statistics
+
+LossName = Literal["ce", "margin", "dlr"]
+
+
+def log_odds(logits: Tensor, label: Tensor) -> Tensor:
+    """(B,) log of the odds against the label: logΣ_{k≠y} e^{z_k} − z_y.
+
+    Cross-entropy is softplus of it. So both rise together, rank points alike and have the same direction of
+    gradient; but the gradient of cross-entropy carries a factor 1 − p_y, which is exactly 0 in float32 for a label
+    that the model is sure of, and that of the log-odds does not.
+
+    >>> log_odds(torch.tensor([[0.0, 200.0]]), torch.tensor([1]))
+    tensor([-200.])
+    """
+    return _others(logits, label).logsumexp(1) - _own(logits, label)
+
+
+def margin(logits: Tensor, label: Tensor) -> Tensor:
+    """(B,) largest other logit minus that of the label: above 0 where the model errs. Any number of classes ≥ 2.
+
+    >>> margin(torch.tensor([[1.0, 3.0, 2.0]]), torch.tensor([1]))
+    tensor([-1.])
+    """
+    return _others(logits, label).amax(1) - _own(logits, label)
+
+
+def dlr(logits: Tensor, label: Tensor) -> Tensor:
+    """(B,) difference-of-logits ratio (Croce & Hein, 2020): the margin over z_π1 − z_π3, so the scale does not matter.
+
+    It needs a third class. With two, the ratio would be ±1 everywhere, and this is the plain margin.
+
+    >>> dlr(torch.tensor([[10.0, 30.0, 20.0]]), torch.tensor([1]))
+    tensor([-0.5000])
+    """
+    if logits.shape[1] < 3:
+        return margin(logits, label)
+    top = logits.topk(3, dim=1).values
+    return margin(logits, label) / (top[:, 0] - top[:, 2] + 1e-12)
+
+
+LOSSES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {"ce": log_odds, "margin": margin, "dlr": dlr}
+
+
+def _own(logits: Tensor, label: Tensor) -> Tensor:
+    return logits.gather(1, label[:, None]).squeeze(1)
+
+
+def _others(logits: Tensor, label: Tensor) -> Tensor:
+    return logits.scatter(1, label[:, None], -torch.inf)
+
+
+Model = Callable[[Tensor], Tensor]
+"""Images (B, C, H, W) to logits (B, K)."""
+Mode = Literal["eval", "as-is"]
+Target = Tensor | Literal["least-likely"] | None
+
+FIRST_WEIGHT = 2.0**8
+"""By what a float16 model's loss is multiplied at first; then by what keeps its gradients in range."""
+
+
+@contextmanager
+def borrowed(model: Model, mode: Mode) -> Iterator[None]:
+    """The model in the asked mode; its flags and statistics are given back as they were."""
+    if mode not in ("eval", "as-is"):
+        raise unknown("mode", mode, ("eval", "as-is"))
+    if not isinstance(model, nn.Module):
+        yield
+    elif mode == "eval":
+        with evaluating(model):
+            yield
+    else:
+        with frozen_statistics(model):
+            yield
+
+
+def prepared(model: Model, x: Tensor, mode: Mode, *, batch_size: int | None, early_stop: bool) -> Model:
+    """The model as an attack shows it images: no more than ``batch_size`` at once, in few sizes where batches shrink.
+
+    A GPU's libraries prepare every size of batch anew, which takes longer than many an attack. Only modules in
+    evaluation mode are shown images that are not asked for: there images do not see each other.
+    """
+    require(batch_size is None or batch_size >= 1, f"batch_size must be >= 1, got {batch_size}")
+    largest = len(x) if batch_size is None else min(batch_size, len(x))
+    if early_stop and mode == "eval" and isinstance(model, nn.Module) and x.is_cuda:
+        model = partial(filled, model, largest)
+    return partial(in_parts, model, largest) if largest < len(x) else model
+
+
+def filled(model: Model, largest: int, x: Tensor) -> Tensor:
+    """Logits of a batch that was filled up with black to a power of two of images, or to the largest batch."""
+    missing = min(largest, 1 << (len(x) - 1).bit_length()) - len(x)
+    return model(F.pad(x, (0, 0) * (x.ndim - 1) + (0, missing)))[: len(x)] if missing > 0 else model(x)
+
+
+def in_parts(model: Model, size: int, x: Tensor) -> Tensor:
+    """Logits of images that are shown so many at once."""
+    return model(x) if len(x) <= size else torch.cat([model(part) for part in torch.split(x, size)])
+
+
+@dataclass(frozen=True, eq=False)
+class Goal:
+    """What counts as success, and what to climb on the way there.
+
+    label: (B,) the class to leave (sign 1) or to reach (sign −1). beyond: by how much of a logit.
+    """
+
+    label: Tensor
+    loss: LossName = "ce"
+    sign: int = 1
+    beyond: float = 0.0
+
+    def value(self, logits: Tensor) -> Tensor:
+        return self.sign * LOSSES[self.loss](logits, self.label)
+
+    def reached(self, logits: Tensor) -> Tensor:
+        """(B,) whether the prediction is not the class to leave, or is the class to reach."""
+        if self.beyond:
+            return self.sign * margin(logits, self.label) > self.beyond
+        there = logits.argmax(1) == self.label
+        return ~there if self.sign > 0 else there
+
+    def take(self, index: Tensor | slice) -> Goal:
+        return replace(self, label=self.label[index])
+
+
+def make_goal(model: Model, x: Tensor, y: Tensor, *, target: Target, loss: LossName) -> Goal:
+    """The goal of an attack; the least likely class is that of the clean image, and never the label itself."""
+    require(len(x) == len(y), f"there must be one label an image, got {len(y)} for {len(x)}")
+    if loss not in LOSSES:
+        raise unknown("loss", loss, LOSSES)
+    if target is None:
+        return Goal(y, loss)
+    if isinstance(target, Tensor):
+        require(target.shape == y.shape, f"target must be as y, {tuple(y.shape)}, got {tuple(target.shape)}")
+        return Goal(target, loss, -1)
+    if target != "least-likely":
+        raise unknown("target", target, ("least-likely",))
+    return Goal(scores(model, x).scatter(1, y[:, None], torch.inf).argmin(1), loss, -1)
+
+
+@torch.no_grad()
+def scores(model: Model, x: Tensor) -> Tensor:
+    """Logits, float32 at least."""
+    return _wide(model(x))
+
+
+class Slopes:
+    """Gradients of a goal with respect to images, of the sum over samples, so that each is a sample's own.
+
+    Only the images are differentiated: parameters get no gradient. For outputs in float16 the loss of each sample
+    is multiplied by a weight that follows the size of its gradient, so that none of it falls out of range.
+    """
+
+    def __init__(self, model: Model, batch_size: int | None = None) -> None:
+        self.model, self.batch_size = model, batch_size
+        self.weight: Tensor | None = None
+
+    def __call__(self, x: Tensor, goal: Goal) -> tuple[Tensor, Tensor, Tensor]:
+        """(value, reached, gradient): (B,), (B,), like x."""
+        size = self.batch_size or max(len(x), 1)
+        if len(x) <= size:
+            value, reached, gradient, self.weight = self._part(x, goal, self.weight)
+            return value, reached, gradient
+        cuts = [slice(first, first + size) for first in range(0, len(x), size)]
+        parts = [self._part(x[c], goal.take(c), None if self.weight is None else self.weight[c]) for c in cuts]
+        values, hits, gradients, weights = zip(*parts, strict=True)
+        self.weight = None if weights[0] is None else torch.cat(weights)
+        return torch.cat(values), torch.cat(hits), torch.cat(gradients)
+
+    def _part(self, x: Tensor, goal: Goal, weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            raw = self.model(x)
+            logits = _wide(raw)
+            value = goal.value(logits)
+            if raw.dtype == torch.float16 and weight is None:
+                weight = torch.full_like(value.detach(), FIRST_WEIGHT)
+            total = value.sum() if weight is None else (value * weight).sum()
+            gradient = torch.autograd.grad(total, x, allow_unused=True)[0] if total.requires_grad else None
+        if gradient is None:  # a model that cuts its graph off: the trust checks will say so
+            gradient = torch.zeros_like(x)
+        if weight is not None:
+            gradient, weight = _in_range(gradient, weight)
+        return value.detach(), goal.reached(logits.detach()), gradient, weight
+
+    def take(self, index: Tensor) -> None:
+        self.weight = None if self.weight is None else self.weight[index]
+
+
+def _in_range(gradient: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradient without what was lost, and the weights that suit the next one."""
+    largest = gradient.detach().abs().amax((1, 2, 3)).to(weight.dtype)
+    lost, faint = ~largest.isfinite(), largest < 2.0**-8
+    factor = torch.where(lost, 2.0**-8, torch.where(faint, 2.0**8, 1.0))
+    return gradient.float().nan_to_num(0.0, 0.0, 0.0), (weight * factor).clamp(2.0**-14, 2.0**15)
+
+
+@dataclass(eq=False)
+class Best:
+    """The best point of each sample so far: one that reaches the goal before one that does not, then the higher."""
+
+    point: Tensor
+    value: Tensor
+    reached: Tensor
+
+    @classmethod
+    def nothing(cls, x: Tensor) -> Best:
+        lowest = torch.full((len(x),), -torch.inf, device=x.device)
+        return cls(x.detach().clone(), lowest, torch.zeros(len(x), dtype=torch.bool, device=x.device))
+
+    def see(self, point: Tensor, value: Tensor, reached: Tensor, index: Tensor | None = None) -> None:
+        """Look at points of all samples, or of those at an index."""
+        if index is not None:
+            part = Best(self.point[index], self.value[index], self.reached[index])
+            part.see(point, value, reached)
+            self.point = self.point.index_copy(0, index, part.point)
+            self.value = self.value.index_copy(0, index, part.value)
+            self.reached = self.reached.index_copy(0, index, part.reached)
+            return
+        value = value.to(self.value.dtype)
+        better = (reached & ~self.reached) | ((reached == self.reached) & (value > self.value))
+        self.point = torch.where(better.view(-1, 1, 1, 1), point, self.point)
+        self.value = torch.where(better, value, self.value)
+        self.reached = self.reached | reached
+
+
+def first_look(model: Model, x: Tensor, goal: Goal) -> Best:
+    """The images themselves, for attacks that start elsewhere: no attack then finds fewer errors than there are."""
+    best, logits = Best.nothing(x), scores(model, x)
+    best.see(x, goal.value(logits), goal.reached(logits))
+    return best
+
+
+def _wide(logits: Tensor) -> Tensor:
+    require(logits.ndim == 2 and logits.shape[1] >= 2, f"logits must be (B, K >= 2), got {tuple(logits.shape)}")
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))

@@ -1,0 +1,111 @@
+"""A training among other processes: one at a time in a folder, and signals that end it between two steps."""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+
+from holdfast.errors import HoldfastError
+
+NAME = ".lock"
+
+_held: set[int] = set()
+"""Descriptors that hold a lock in this process."""
+
+
+class InUse(HoldfastError):
+    """Another process works in the folder."""
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a folder for this process; the system lets go of it when the process ends, whatever ended it.
+
+    Where there is no such lock (Windows, some network file systems) nothing is held.
+    """
+    descriptor = _take(folder)
+    _held.add(descriptor)
+    try:
+        yield
+    finally:
+        if descriptor in _held:
+            _held.remove(descriptor)
+            with suppress(OSError):
+                (folder / NAME).unlink()  # before it is let go of, so that it is ours
+            os.close(descriptor)
+
+
+def _take(folder: Path) -> int:
+    while True:
+        descriptor = os.open(folder / NAME, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            _lock(descriptor)
+        except BlockingIOError:
+            holder = os.read(descriptor, 200).decode(errors="replace") or "another process"
+            os.close(descriptor)
+            raise InUse(f"{folder} is in use by {holder}; wait until it has ended, or choose another --out") from None
+        if os.fstat(descriptor).st_nlink:
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, f"process {os.getpid()} on {platform.node()}".encode())
+            return descriptor
+        os.close(descriptor)  # its last holder has removed it since it was opened
+
+
+def _lock(descriptor: int) -> None:
+    if sys.platform == "win32":
+        return
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:  # the file system has no locks
+        pass
+
+
+def _let_go() -> None:
+    """A worker that outlives a killed training must not keep its lock."""
+    for descriptor in _held:
+        os.close(descriptor)
+    _held.clear()
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_let_go)
+
+
+class Stop:
+    """Whether a signal asked for the end."""
+
+    signum: int | None = None
+
+
+@contextmanager
+def deferred_signals() -> Iterator[Stop]:
+    """Note the first SIGINT or SIGTERM in the yielded object; a second one acts at once."""
+    stop = Stop()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop  # only the main thread may set handlers
+        return
+    before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
+
+    def note(signum: int, _frame: FrameType | None) -> None:
+        stop.signum = signum
+        for s, handler in before.items():
+            signal.signal(s, handler)
+
+    for s in before:
+        signal.signal(s, note)
+    try:
+        yield stop
+    finally:
+        for s, handler in before.items():
+            signal.signal(s, handler)
