@@ -18,8 +18,7 @@ from PIL import Image
 from holdfast.cli import main
 from holdfast.reports import RunFiles, read_findings, read_runs
 from holdfast.reports.blocks import MOST_BYTES, Details, Gallery, Picture, Section, Side, fitted
-from holdfast.reports.findings_file import CheckRecord
-from holdfast.reports.html import render
+from holdfast.reports.html import notebook_frame, render
 from holdfast.reports.run_files import redacted
 from holdfast.types import Finding
 from tests.reports.page import Page
@@ -98,7 +97,7 @@ def test_redact_paths_leaves_no_folder(tmp_path: Path) -> None:
     content["run"]["command"] = "holdfast audit /home/ann/runs/lff --data ~/private/photos"
     content["model"]["spec"] = "/home/ann/runs/lff"
     content["model"]["notes"] = ["read from C:\\Users\\ann\\model.pth"]
-    content["checks"][0] = CheckRecord("accuracy", "crashed", "OSError: cannot read '/data/ann/x.png'")
+    content["checks"][0] = {"name": "accuracy", "state": "crashed", "reason": "OSError: cannot read '/data/ann/x.png'"}
     for found in content["findings"]:
         for picture in found["evidence"].get("pictures", []):
             picture["source"] = "ann/cat.png"
@@ -117,7 +116,7 @@ def test_redact_paths_leaves_no_folder(tmp_path: Path) -> None:
 @pytest.mark.browser
 def test_findings_show_themselves_in_a_notebook(browser: Any) -> None:
     file = read_findings(SAMPLE / "lff" / "findings.json")
-    html = file._repr_html_()
+    html = notebook_frame(file)
     clean = next(f.value for f in file.findings if (f.check, f.name, f.where) == ("accuracy", "accuracy", {}))
     page = browser.new_page()
     problems: list[str] = []

@@ -56,8 +56,9 @@ class CheckRecord:
 
     def declared(self) -> CheckRecord:
         """With title and about as the check declares them, where it is installed."""
-        part = CHECKS[self.name] if self.name in CHECKS else None
-        return self if part is None or self.title else replace(self, title=part.title, about=part.about)
+        if self.title or self.name not in CHECKS:
+            return self
+        return replace(self, title=CHECKS[self.name].title, about=CHECKS[self.name].about)
 
 
 @dataclass(frozen=True, slots=True)

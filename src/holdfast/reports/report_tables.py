@@ -77,12 +77,17 @@ def findings_list(items: Iterable[Finding], measures: Measures, *, caption: str 
     return Table(caption, columns, tuple(rows))
 
 
-def all_numbers(arms: Sequence[Arm], check: str, most: int = MOST_NUMBERS) -> Details:
-    """What a section of a check ends with: all findings of each run, but for runs that would make the page too long."""
-    tables, left = [], []
-    runs = [(f"{run.name} ({arm.label})" if len(arms) > 1 else run.name, run) for arm in arms for run in arm.runs]
-    for name, run in runs:
-        own = [f for f in run.findings if f.check == check]
+def all_numbers(arms: Sequence[Arm], check: str, also: Sequence[FindingKey] = ()) -> Details:
+    """What a section of a check ends with: all findings of each run, but for runs that would make the page too long.
+
+    also: findings of other checks that the section shows.
+    """
+    tables, left, most = [], [], MOST_NUMBERS
+    shown_too = {(key.check, key.name) for key in also}
+    runs = [(arm, run) for arm in arms for run in arm.runs]
+    for arm, run in runs:
+        name = f"{run.name} ({arm.label})" if len(runs) > 1 and run.name != arm.label else run.name
+        own = [f for f in run.findings if f.check == check or (f.check, f.name) in shown_too]
         most -= len(own)
         if own and most >= 0:
             tables.append(findings_list(own, run.measures, caption=f"Findings of {name}"))
@@ -97,7 +102,8 @@ def all_numbers(arms: Sequence[Arm], check: str, most: int = MOST_NUMBERS) -> De
 def measure_table(arms: Sequence[Arm], check: str, caption: str) -> Table | None:
     """One row per measure of a check and part of the data, one column per arm; None where there is no number."""
     keys = list(dict.fromkeys(key for arm in arms for key in arm.found if key.check == check))
-    keys = [key for key in keys if any(s.values for arm in arms if (s := arm.spread(key)))]
+    known = {k for k in keys if any(is_known(check, k.name, run.measures) for arm in arms for run in arm.runs)}
+    keys = [k for k in keys if k in known or any(s.values for arm in arms if (s := arm.spread(k)))]
     rows = tuple(
         (
             Cell(arms[0].measure(key).title),
@@ -311,7 +317,7 @@ def _lead_part(finding: Finding) -> dict[str, str]:
 def paired(rows: Sequence[tuple[Cell, ...]], caption: str = "Paired differences") -> Table | None:
     """Models against each other on the same samples; a single pair is named in the caption."""
     columns: tuple[Column, ...] = (
-        Column("models"), Column("where"), Column("lead, points (95 %)", numeric=True),
+        Column("models"), Column("measure"), Column("lead, points (95 %)", numeric=True),
         Column("only the first right", numeric=True), Column("only the second", numeric=True),
         Column("p", numeric=True), Column("n", numeric=True),
     )  # fmt: skip

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from holdfast.parts import Part, Registry
 from holdfast.reports.arms import Arm, FindingKey, arms, share_bar
-from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Section, Side, Table
+from holdfast.reports.blocks import Block, Chart, Section, Side
 from holdfast.reports.report_tables import all_numbers, measure_table
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.svg import BarRow, bar_chart
@@ -74,7 +74,6 @@ def from_measures(check: str, runs: Sequence[RunFiles]) -> Section | None:
     keys = list(dict.fromkeys(key for arm in groups for key in arm.found if key.check == check))
     shares = [k for k in keys if groups[0].measure(k).unit is Unit.PERCENT and any(arm.spread(k) for arm in groups)]
     shares = shares[:MOST_BARS]
-
     if shares:
         names = {key: _words(groups[0], key) for key in shares}
         bars = [BarRow(names[key], tuple(share_bar(names[key], a, a.spread(key)) for a in groups)) for key in shares]

@@ -48,7 +48,7 @@ def accuracy(runs: Sequence[RunFiles]) -> Section | None:
     charts += [_calibration(groups), *(block for block in confusions if isinstance(block, Chart))]
     blocks: list[Block] = [Side(tuple(chart for chart in charts if chart is not None))]
     blocks += [block for block in (_probabilities(groups), *confusions) if isinstance(block, Table)]
-    blocks.append(all_numbers(groups, "accuracy"))
+    blocks.append(all_numbers(groups, "accuracy", also=(ALIGNED, CONFLICTING, HARMONIC)))
     lead = f"On the unmodified test set. {_whiskers(groups)}"
     return Section("accuracy", "Clean accuracy", lead, tuple(blocks))
 

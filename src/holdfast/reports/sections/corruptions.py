@@ -63,13 +63,6 @@ def _at(arm: Arm, what: str, corruption: str, strength: str) -> Spread | None:
     return _spread(arm, f"corruption_{what}", corruption=corruption, strength=strength)
 
 
-def _at(arm: Arm, what: str, corruption: str, strength: str) -> Spread | None:
-    """Accuracy or drop under one corruption, or the mean over all of a strength."""
-    if corruption == MEAN:
-        return _spread(arm, f"mean_corruption_{what}", strength=strength)
-    return _spread(arm, f"corruption_{what}", corruption=corruption, strength=strength)
-
-
 def _values(arm: Arm, key: str, **fixed: str) -> list[str]:
     """What a part's key may be among accuracies that have the other parts given, in the order of the findings."""
     parts = [dict(m.where) for m in arm.found if (m.check, m.name) == (CHECK, "corruption_accuracy")]
