@@ -324,11 +324,11 @@ def test_shortcuts_says_a_warning_once(
     """One look by a model that knows nothing warns; it stands in for trainings that would."""
     from torch import nn
 
-    from holdfast.comparisons import shortcuts
+    from holdfast import shortcuts
 
-    real = shortcuts.shortcuts
+    real = shortcuts.find_shortcuts
     blind = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 10))
     nn.init.zeros_(blind[-1].weight)
-    monkeypatch.setattr(shortcuts, "shortcuts", lambda *args, **kwargs: real(*args, **{**kwargs, "model": blind}))
+    monkeypatch.setattr(shortcuts, "find_shortcuts", lambda *args, **kwargs: real(*args, **{**kwargs, "model": blind}))
     assert main(["shortcuts", "--data", "coloured-digits", "--out", str(tmp_path / "found"), *quiet]) == 0
     assert capfd.readouterr().err.count("there may be no simple shortcut") == 1
