@@ -22,7 +22,7 @@ import torch
 from record import write_result
 
 from holdfast.data import Dataset, load
-from holdfast.data.biased.variants import background, coloured, watermark
+from holdfast.data.biased import background, coloured, watermark
 from holdfast.data.splits import aligned_groups
 from holdfast.detect.evaluation import evaluate
 from holdfast.shortcuts import Shortcuts, find_shortcuts

@@ -10,11 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.data.loaders import Loader, make_loader
-from holdfast.data.splits import Dataset
-from holdfast.data.statistics import channel_statistics
-from holdfast.errors import HoldfastError, require
+from holdfast.data.splits import Dataset, channel_statistics
+from holdfast.errors import HoldfastError
 from holdfast.methods import Context
-from holdfast.methods.lff import LffMethod
+from holdfast.methods.lff import Lff
 from holdfast.rng import derive
 from holdfast.settings import TrainSettings
 from holdfast.train.engine import Trainer
@@ -51,14 +50,16 @@ def train_biased_model(
         make = model_factory(settings, data, *channel_statistics(data.train), Progress())
         model, labels, groups = make().model, data.train.labels, data.train.groups
         context = Context(data.num_classes, labels, groups, loop.epochs, make_model=lambda: make().model)
-        method = settings.method.load()(settings.method, context)
-        require(isinstance(method, LffMethod), f"method must be lff or lff+biasadv, got {settings.method.name!r}")
+        method = settings.method
+        if not isinstance(method, Lff):
+            raise HoldfastError(f"method must be lff or lff+biasadv, got {method.name!r}")
+        state = method.start(context)
         torch.manual_seed(derive(loop.seed, "model"))
-        scorer = EpochScorer(settings, data, method.biased, device=device, progress=progress)
+        scorer = EpochScorer(settings, data, state.biased, device=device, progress=progress)
         with progress:
-            Trainer(settings, data, model, method, device=device, folder=None, progress=scorer).run()
+            Trainer(settings, data, model, state, device=device, folder=None, progress=scorer).run()
     return scorer.result(
-        difficulty=relative_difficulty(method.biased_average, method.average, method.labels).cpu(),
+        difficulty=relative_difficulty(state.biased_average, state.average, state.labels).cpu(),
         debiased=model.eval(),
     )
 

@@ -13,7 +13,7 @@ from holdfast.audits.checks.accuracy import accuracy
 from holdfast.audits.subject import Subject
 from holdfast.augment.basic import to_float
 from holdfast.corruptions import corruption_names, find_corruption
-from holdfast.data.layouts.corruption_sets import open_corrupted
+from holdfast.data.corruption_sets import open_corrupted
 from holdfast.data.loaders import make_loader
 from holdfast.data.splits import Split
 from holdfast.errors import HoldfastError, require
