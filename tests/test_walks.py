@@ -1,23 +1,20 @@
-"""The walks of docs/architecture.md are true: a step and an audit pass through the functions they name, in few files."""
+"""The walks of docs/architecture.md are true: a step and an audit pass through the functions that they name."""
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
-
-import pytest
 
 import holdfast
 
 PACKAGE = Path(holdfast.__file__).parent
 PAGE = Path(__file__).parents[1] / "docs" / "architecture.md"
 STOP = re.compile(r"`([\w/]+\.py)`: `([\w.]+)`")
-MORE = re.compile(r"`((?:[A-Z]\w*\.)?[a-z_]\w*(?:\.\w+)?)`")
 
 
 def walk(title: str) -> list[tuple[str, str]]:
