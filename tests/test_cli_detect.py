@@ -137,14 +137,9 @@ def test_words_that_are_wrong(detector: Path, tmp_path: Path, capsys: pytest.Cap
     refused(score(tmp_path / "nowhere", "digits", tmp_path), "no detector in", capsys)
     few = pictures(tmp_path / "p")
     refused([*score(detector, few, tmp_path), "--split", "test"], "is taken whole; leave it out", capsys)
-    refused(["detect", "study", "--out", out, "--part", "3"], "part must be I/N", capsys)
-    refused(["detect", "study", "--out", out, "--seeds", "0"], "seeds must be >= 1, got 0", capsys)
-    refused(["detect", "study", "--out", out, "--epochs", "-2"], "epochs must be >= 1, got -2", capsys)
     many = ["--latent", "1000000000000"]
     refused(["detect", "fit", "--data", "digits", "--out", out, *many], "latent must be in 1..4096", capsys)
     refused(["describe", "digits", "--out", out, *many], "latent must be in 1..4096", capsys)
-    refused(["detect", "study", "--out", out, "--collect"], "holds no results", capsys)
-    refused(["detect", "study", "--out", out, "--data", "digits", "--quick", "--part", "3/2"], "I in 1..N", capsys)
 
 
 def test_scores_and_changes_can_be_chosen(tmp_path: Path) -> None:
@@ -165,7 +160,7 @@ def test_a_family_of_commands_lists_itself(capsys: pytest.CaptureFixture[str]) -
     assert main(["detect", "--help"]) == 0
     told = capsys.readouterr().out
     assert told.startswith("usage: holdfast detect COMMAND")
-    assert all(f"  detect {name} " in told for name in ("fit", "score", "evaluate", "study"))
+    assert all(f"  detect {name} " in told for name in ("fit", "score", "evaluate"))
     assert "data make" not in told
     assert main(["data"]) == 2
     assert "data check" in capsys.readouterr().out

@@ -31,7 +31,6 @@ READ = [
     ["detect", "fit", "--data", "PATH", "--out", "detector"],
     ["detect", "score", "PATH", "--data", "digits", "--out", "scores.csv"],
     ["detect", "evaluate", "PATH", "--normal", "digits"],
-    ["detect", "study", "--data", "PATH", "--out", "study", "--quick"],
     ["predict", "PATH", "--data", "digits", "--out", "predictions.csv"],
     ["describe", "PATH", "--out", "map"],
     ["shortcuts", "PATH"],
@@ -43,7 +42,6 @@ WRITTEN = [
     ["compare", "--data", "digits", *QUICK, "--out", "PATH"],
     ["demo", "--quiet", "--out", "PATH"],
     ["detect", "fit", "--data", "digits", "--out", "PATH"],
-    ["detect", "study", "--data", "digits", "--quick", "--out", "PATH"],
     ["shortcuts", "--data", "digits", "--out", "PATH"],
     ["data", "make", "coloured", "--data", "digits", "--out", "PATH/made.npz"],
 ]
@@ -89,7 +87,6 @@ def test_a_path_that_cannot_be_used_is_named_with_the_reason(
     [
         ("photos", ["train", "--data", "photos", *QUICK]),
         ("set.npz", ["train", "--data", "set.npz", *QUICK]),
-        ("set.npy", ["detect", "study", "--data", "set.npy", "--out", "study"]),
         ("w.safetensors", ["train", "--data", "digits", "--weights", "w.safetensors", *QUICK]),
         ("w.pth", ["audit", "w.pth", "--data", "digits", "--model", "convnet"]),
         ("net.onnx", ["audit", "net.onnx", "--data", "digits"]),

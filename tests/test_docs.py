@@ -26,7 +26,9 @@ from holdfast.settings import AscentSettings, MethodSettings, TrainSettings, fla
 from tests.test_layers import LINES
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([
+    ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "papers").rglob("*.md")
+])  # fmt: skip
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.M | re.S)
 FLAG = re.compile(r"(?<![\w-])--[a-z][\w.-]*")
 
@@ -118,16 +120,19 @@ def flags() -> frozenset[str]:
 
 @each_page
 def test_flags_in_the_text_exist(page: Path) -> None:
-    ours = [span for span in spans(page) if not re.match(r"python |pip |ruff |benchmarks/", span)]
-    assert {flag for span in ours for flag in FLAG.findall(span)} - flags() == set()
+    ours = [span for span in spans(page) if not re.match(r"python |pip |ruff |benchmarks/|papers/", span)]
+    beside = text_of(*page.parent.glob("*.py")) if "papers" in page.parts else ""  # a paper speaks of its own script
+    assert {flag for span in ours for flag in FLAG.findall(span)} - flags() - set(FLAG.findall(beside)) == set()
 
 
 def test_flags_of_scripts_exist() -> None:
     for page in PAGES:
-        scripts = (["python", *span.split()] for span in spans(page) if span.startswith("benchmarks/"))
+        scripts = (["python", *span.split()] for span in spans(page) if span.startswith(("benchmarks/", "papers/")))
         for words in (*shell(page), *scripts):
             if words[:1] == ["python"] and len(words) > 2:
-                script = (ROOT / words[1]).read_text(encoding="utf-8") + text_of(ROOT / "benchmarks/record.py")
+                script = (ROOT / words[1]).read_text(encoding="utf-8") + text_of(
+                    ROOT / "benchmarks/record.py", ROOT / "papers/sweeps.py"
+                )
                 for flag in (word for word in words if word.startswith("--")):
                     assert f'"{flag}"' in script, f"{named(page)}: {words[1]} has no {flag}"
 
@@ -151,7 +156,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_files_and_modules_that_are_named_exist(page: Path) -> None:
     for span in spans(page):
         path = span.removeprefix("python ").split()[0].rstrip("/")
-        if re.fullmatch(r"(tests|benchmarks|examples|docs|src|\.ci)/[\w./-]+", path):
+        if re.fullmatch(r"(tests|benchmarks|papers|examples|docs|src|\.ci)/[\w./-]+", path):
             assert (ROOT / path).exists(), path
         elif re.fullmatch(r"[a-z_/]+\.py", path):
             assert any((ROOT / above / path).exists() for above in ("", "src", "src/holdfast")), path

@@ -88,7 +88,7 @@ READINGS = {
 
 def test_the_table_of_readings_is_what_was_measured() -> None:
     def results(name: str, reading: str) -> list[dict[str, float]]:
-        path = ROOT / f"benchmarks/results/biasadv_readings_20_epochs{name}.json"
+        path = ROOT / f"papers/biasadv/results/readings_20_epochs{name}.json"
         return [r for r in json.loads(path.read_text(encoding="utf-8"))["figures"] if r["reading"] == reading]
 
     rows = {row[0]: row[1:] for row in table(ROOT / "docs/methods/biasadv.md", "", *SIDES)}
@@ -104,7 +104,7 @@ def test_the_table_of_readings_is_what_was_measured() -> None:
 
 
 def test_the_table_of_the_full_schedule_is_what_was_measured() -> None:
-    path = ROOT / "benchmarks/results/biasadv_readings_200_epochs.json"
+    path = ROOT / "papers/biasadv/results/readings_200_epochs.json"
     found = {
         (r["reading"], r["conflict"], r["seed"]): f"{100 * r['average']:.1f} ({100 * r['conflicting']:.1f})"
         for r in json.loads(path.read_text(encoding="utf-8"))["figures"]
@@ -116,7 +116,7 @@ def test_the_table_of_the_full_schedule_is_what_was_measured() -> None:
 
 
 def test_the_gain_of_the_favoured_reading_is_that_of_its_three_pairs() -> None:
-    path = ROOT / "benchmarks/results/biasadv_readings_200_epochs.json"
+    path = ROOT / "papers/biasadv/results/readings_200_epochs.json"
     runs = json.loads(path.read_text(encoding="utf-8"))["figures"]
     text = " ".join((ROOT / "docs/methods/biasadv.md").read_text(encoding="utf-8").split())
     for side, words in {

@@ -54,3 +54,12 @@ def require(condition: bool, message: str) -> None:
     """
     if not condition:
         raise HoldfastError(message)
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, or its class where it has none: libraries raise bare assertions and pages.
+
+    >>> first_line(ValueError("no such table.")), first_line(AssertionError())
+    ('no such table', 'AssertionError')
+    """
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

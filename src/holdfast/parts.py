@@ -252,11 +252,40 @@ class ReaderPart(Part):
 
 @dataclass(frozen=True)
 class SourcePart(Part):
-    """A source of models. made: from a specification to a network. syntax: how a specification is written.
+    """A source of models. made: a subclass of ``holdfast.models.source_types.ModelSource``.
 
-    prefix: what it starts with, such as ``timm:``. suffixes: ends of file names that it opens.
+    syntax: how a model is specified, as ``--help`` and messages show it; empty for what only Python can hand over.
+    prefix: what a specification starts with, such as ``timm:``; it is cut off. more_prefixes: others, which stay.
+    suffixes: ends of file names that it opens. folders: whether it opens folders.
     """
 
     syntax: str = field(default="", kw_only=True)
     prefix: str = field(default="", kw_only=True)
+    more_prefixes: tuple[str, ...] = field(default=(), kw_only=True)
     suffixes: tuple[str, ...] = field(default=(), kw_only=True)
+    folders: bool = field(default=False, kw_only=True)
+
+
+MODEL_SOURCES: Registry[SourcePart] = Registry("model source", "holdfast.models.sources")
+
+
+def source(
+    name: str,
+    *,
+    about: str,
+    syntax: str = "",
+    prefix: str = "",
+    more_prefixes: tuple[str, ...] = (),
+    suffixes: tuple[str, ...] = (),
+    folders: bool = False,
+    order: int = 100,
+) -> Callable[[Made], Made]:
+    """Declare a source of models, for ``train --model`` and ``audit MODEL`` alike."""
+
+    def declare(made: Made) -> Made:
+        options: dict[str, Any] = {"syntax": syntax, "prefix": prefix, "more_prefixes": more_prefixes}
+        options |= {"suffixes": suffixes, "folders": folders, "order": order}
+        MODEL_SOURCES.add(SourcePart(name, about, made, **options))
+        return made
+
+    return declare

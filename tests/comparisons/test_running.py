@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.comparisons.running import Comparison, carry_out, compare, folder_name
 from holdfast.errors import HoldfastError
-from holdfast.models.store import load_model
+from holdfast.models.saved_model import load_model
 from holdfast.reports import RunFiles, read_runs
 from holdfast.reports.arms import AVERAGE, CONFLICTING
 from holdfast.reports.html import render

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from holdfast.errors import HoldfastError
 from holdfast.models import build_model, find_head, penultimate
 from holdfast.models.heads import find_heads, replace_head
-from holdfast.models.own import NETS
+from holdfast.models.sources.holdfast_networks import NETWORKS, network
 
 
 @pytest.mark.parametrize(
@@ -41,10 +41,10 @@ def test_heads_of_the_libraries_are_found(library: object, name: str, head: str)
     assert net.get_submodule(found) is layer
 
 
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("name", NETWORKS)
 def test_heads_of_our_own_nets_are_found(name: str) -> None:
     with torch.device("meta"):
-        net = NETS[name](7, 1)
+        net = network(name)(7, 1)
     assert find_head(net)[1].out_features == 7
 
 

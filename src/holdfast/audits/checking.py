@@ -28,8 +28,8 @@ from holdfast.data import Dataset, load
 from holdfast.data.validate import admitted
 from holdfast.devices import resolve_device
 from holdfast.errors import HoldfastError, require, unknown
-from holdfast.models.sources.open import prepared_module
-from holdfast.models.sources.prepared import Prepared
+from holdfast.models.loaded_model import prepared_module
+from holdfast.models.preprocessing import PreprocessedModel
 from holdfast.types import Finding
 
 State = Literal["measured", "not applicable", "crashed", "skipped"]
@@ -222,7 +222,7 @@ def audit(
     return tuple(found)
 
 
-def with_logits(subject: Subject, model: Prepared, output: str | None) -> Subject:
+def with_logits(subject: Subject, model: PreprocessedModel, output: str | None) -> Subject:
     """The subject with a model whose answers are logits, whatever they are."""
     if output is not None and output not in KINDS:
         raise unknown("kind of outputs", output, KINDS)

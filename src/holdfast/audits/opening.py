@@ -29,7 +29,7 @@ from holdfast.data.listing import SIZES_DIFFER
 from holdfast.data.splits import FileSplit
 from holdfast.data.unlabelled_images import brought_to
 from holdfast.errors import require
-from holdfast.models.sources import Opened, open_model
+from holdfast.models import LoadedModel, open_model
 from holdfast.types import Finding
 
 GRADIENTS: Final = ("attacks", "curvature", "saliency")
@@ -91,7 +91,7 @@ def _open(spec: str, name: str, terms: Terms, plan: Plan, device: torch.device, 
     else:
         terms = replace(terms, group=plan.group[0])
 
-    def opened_on(data: Dataset) -> Opened:
+    def opened_on(data: Dataset) -> LoadedModel:
         return open_model(spec, shape=data.shape, device=device, model=plan.model, num_classes=data.num_classes)
 
     data = open_set(plan.image_size, terms)
@@ -142,7 +142,7 @@ def _open(spec: str, name: str, terms: Terms, plan: Plan, device: torch.device, 
     return Model(name, subject, record, about, blocked, columns, extra=extra, settings=settings)
 
 
-def _at_own_size(opened: Opened, data: Dataset) -> Dataset:
+def _at_own_size(opened: LoadedModel, data: Dataset) -> Dataset:
     """The data at the size a model was evaluated at, where it is known how its images came to that: a run's always,
     files those of others that are square."""
     size = opened.read_size
@@ -158,7 +158,7 @@ def _at_own_size(opened: Opened, data: Dataset) -> Dataset:
     return replace(data, train=train, val=val, test=test, notes=notes)
 
 
-def _align(opened: Opened, data: Dataset, plan: Plan, name: str, note: Note) -> Aligned:
+def _align(opened: LoadedModel, data: Dataset, plan: Plan, name: str, note: Note) -> Aligned:
     """Aligned in batches that memory holds."""
     mapping = _class_map(plan)
     size = min(64, plan.batch_size)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from holdfast.data.loaders import Loader, make_loader
 from holdfast.data.splits import Dataset, Split, aligned_groups, sides
 from holdfast.errors import HoldfastError, require, unknown
-from holdfast.models.sources.probe import failed_batch
+from holdfast.models.loaded_model import failed_batch
 from holdfast.train.evaluate import Predictions, predict
 
 PRECISIONS: Final = ("fp32", "tf32", "bf16", "fp16")

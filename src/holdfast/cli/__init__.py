@@ -12,7 +12,7 @@ from holdfast.cli.common import at_home, narrate, refuse_empty
 from holdfast.cli.compare import compare
 from holdfast.cli.data import data_check, data_make
 from holdfast.cli.demo import demo
-from holdfast.cli.detect import describe, detect_evaluate, detect_fit, detect_score, detect_study, predict
+from holdfast.cli.detect import describe, detect_evaluate, detect_fit, detect_score, predict
 from holdfast.cli.listing import list_
 from holdfast.cli.report import report
 from holdfast.cli.shortcuts import shortcuts
@@ -122,7 +122,6 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "detect fit": detect_fit,
     "detect score": detect_score,
     "detect evaluate": detect_evaluate,
-    "detect study": detect_study,
     "predict": predict,
     "describe": describe,
     "shortcuts": shortcuts,
@@ -132,6 +131,5 @@ FAMILIES = {name.split()[0] for name in COMMANDS if " " in name}
 CONTINUED = {
     "compare": "the same command continues",
     "audit": "the same command goes on with the checks that are missing",
-    "detect study": "the same command continues",
 }
 """Commands that keep what they had done when they were stopped, and what to say of it."""

@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from holdfast.cli.common import narrate, parse, say
-from holdfast.errors import HoldfastError
 from holdfast.settings.hints import Unset
 
 Split = Literal["train", "val", "test", "labeled"]
@@ -234,64 +233,3 @@ def describe(words: list[str]) -> int:
             say(f"{finding.name:<18}{finding.value:.3f}")
     say(f"report: {Path(options.out) / 'report.html'}")
     return 0
-
-
-@dataclass(frozen=True)
-class StudyOptions:
-    """The study: each unit leaves one JSON file, and the same command continues one that was stopped."""
-
-    out: str
-    """The folder for results, study.md and study.html."""
-    data: str = "fashion-anomalies"
-    """fashion-anomalies or digits, made anew for each seed, or a file with such a set."""
-    root: Unset[str] = None
-    """Where built-in sets lie (default: $HOLDFAST_ROOT, or ./data)."""
-    seeds: Unset[int] = None
-    """Repetitions of everything (default: 3; quick: 1)."""
-    epochs: Unset[int] = None
-    """Epochs of the report's VAE (default: 100; quick: 5)."""
-    model: Unset[str] = None
-    """Network of the rotation encoder and of the classifiers (default: cifar-resnet18; quick: convnet)."""
-    precision: Unset[Literal["fp32", "tf32", "bf16"]] = None
-    """Of the arithmetic (default: bf16; quick: fp32)."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:1, ..."""
-    quick: bool = False
-    """Small networks and few epochs: the embedded digits take a minute."""
-    part: str = "1/1"
-    """I/N takes every N-th unit, so that N processes can share the work."""
-    minutes: Unset[float] = None
-    """Start no unit after so long."""
-    collect: bool = False
-    """Train nothing; make tables and figures of what is there."""
-
-
-def detect_study(words: list[str]) -> int:
-    """Rerun the VAE report with its mistakes on and off, and ours beside it: tables and figures."""
-    options: StudyOptions = parse(StudyOptions, words, "detect study", detect_study.__doc__)
-    number, slash, parts = options.part.partition("/")
-    if not (number.isdecimal() and slash and parts.isdecimal()):
-        raise HoldfastError(f"part must be I/N, such as 1/3, got {options.part!r}")
-    from dataclasses import replace
-
-    from holdfast.comparisons import vae_study
-    from holdfast.devices import resolve_device
-
-    broken = 0
-    if not options.collect:
-        sizes = vae_study.QUICK if options.quick else vae_study.StudySettings()
-        given = {name: getattr(options, name) for name in ("seeds", "epochs", "model", "precision")}
-        told = {name: value for name, value in given.items() if value is not None}
-        settings = replace(sizes, device=str(resolve_device(options.device)), **told)
-        broken = vae_study.study(
-            options.data,
-            options.out,
-            settings,
-            root=options.root,
-            part=(int(number), int(parts)),
-            minutes=options.minutes,
-            note=narrate,
-        )
-    say(vae_study.collect(options.out, name=options.data))
-    say(f"report: {Path(options.out) / 'study.html'}")
-    return 3 if broken else 0

@@ -33,10 +33,9 @@ def list_(words: list[str]) -> int:
 
     def models() -> list[str]:
         from holdfast.models import model_names
+        from holdfast.parts import MODEL_SOURCES
 
-        return [
-            name if kind == "holdfast" else f"{kind}:{name}" for kind, names in model_names().items() for name in names
-        ]
+        return [f"{MODEL_SOURCES[source].prefix}{name}" for source, names in model_names().items() for name in names]
 
     kinds: dict[str, Callable[[], Sequence[str]]] = {
         "methods": lambda: described(MethodSettings),

@@ -11,8 +11,8 @@ from holdfast.detect.rotation import train_rotation
 from holdfast.detect.vae import train_vae
 from holdfast.errors import require
 from holdfast.models.heads import find_heads
-from holdfast.models.latent import LatentClassifier
-from holdfast.models.normalise import Normalised
+from holdfast.models.preprocessing import Normalised
+from holdfast.models.vae import LatentClassifier
 from holdfast.settings import TrainSettings
 from holdfast.train.api import Start
 

@@ -26,7 +26,7 @@ from holdfast.data.loaders import make_loader
 from holdfast.devices import resolve_device
 from holdfast.errors import HoldfastError, require
 from holdfast.files import write_atomic
-from holdfast.models.store import load_model
+from holdfast.models.saved_model import load_model
 from holdfast.reports import RunFiles, read_runs, write_findings, write_report
 from holdfast.reports.arms import Arm
 from holdfast.reports.report_tables import BASELINE, COMPARED, ROLE, against

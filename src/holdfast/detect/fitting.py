@@ -18,7 +18,7 @@ from holdfast.detect.threshold import Threshold, rank_of
 from holdfast.detect.vae import train_vae
 from holdfast.errors import require, unknown
 from holdfast.models import ModelCard
-from holdfast.models.names import resolve
+from holdfast.models.resolution import resolve
 from holdfast.models.vae import VAESettings
 from holdfast.rng import derive
 

@@ -10,7 +10,7 @@ from holdfast.losses import generalized_cross_entropy
 from holdfast.methods.base import Context, Method
 from holdfast.methods.jtt import JttMethod
 from holdfast.methods.lff import LffMethod
-from holdfast.models.normalise import deviation
+from holdfast.models.preprocessing import deviation
 from holdfast.rng import Generators
 from holdfast.settings.methods import ErmBiasAdv, JttBiasAdv, LffBiasAdv
 from holdfast.settings.methods.bias import BiasAdv

@@ -1,4 +1,4 @@
-"""The layer that makes logits out of features: found, and looked into."""
+"""The layer that makes logits from features: find it, replace it, read what it is given."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def find_heads(net: nn.Module) -> list[tuple[str, nn.Linear | nn.Conv2d]]:
 
 
 def width(head: nn.Linear | nn.Conv2d) -> int:
-    """How many classes a head tells apart."""
+    """How many classes a head has."""
     return head.out_features if isinstance(head, nn.Linear) else head.out_channels
 
 
@@ -53,7 +53,7 @@ def replace_head(net: nn.Module, num_classes: int) -> str:
     return name
 
 
-class Features:
+class HeadInput:
     """What the head was given at the last forward pass."""
 
     def __init__(self) -> None:
@@ -69,12 +69,12 @@ class Features:
             )
         return self._latest.mean((2, 3)) if self._latest.ndim == 4 else self._latest
 
-    def _see(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
+    def _keep(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
         self._latest = inputs[0]
 
 
 @contextmanager
-def penultimate(model: nn.Module) -> Iterator[Features]:
+def penultimate(model: nn.Module) -> Iterator[HeadInput]:
     """While open, every forward pass leaves the head's input in ``.features``.
 
     >>> import torch
@@ -84,8 +84,8 @@ def penultimate(model: nn.Module) -> Iterator[Features]:
     >>> seen.features
     tensor([[0., 2.]])
     """
-    seen = Features()
-    handle = find_head(model)[1].register_forward_pre_hook(seen._see)
+    seen = HeadInput()
+    handle = find_head(model)[1].register_forward_pre_hook(seen._keep)
     try:
         yield seen
     finally:

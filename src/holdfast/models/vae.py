@@ -1,4 +1,5 @@
-"""Variational autoencoders of images: the report's network to the letter, and a strided one as our default."""
+"""Variational autoencoders of images, the report's network to the letter and a strided one as our default, and
+classifiers on their encoder."""
 
 from __future__ import annotations
 
@@ -19,11 +20,14 @@ from holdfast.losses import (
     log_normal,
     reparameterise,
 )
+from holdfast.models.source_types import Size, both_sides
 
 WIDTHS: Final = (32, 64, 128)
 NETWORKS: Final = ("strided", "report")
 MOST_LATENT: Final = 4096
 """Latent dimensions: no map of images needs more, and a slip of the keyboard would fill the memory."""
+LATENT: Final = 16
+"""Latent dimensions of the classifiers on a VAE."""
 LOWEST_LOG_SIGMA: Final = -6.0
 """A learned σ stops here: on constant images it would otherwise run to zero and the bound to infinity."""
 
@@ -205,3 +209,38 @@ def _strided_layers(shape: tuple[int, int, int]) -> tuple[nn.Module, nn.Module, 
 def _relu_between(layers: list[nn.Module]) -> list[nn.Module]:
     """A ReLU after every layer but the last."""
     return [module for layer in layers for module in (layer, nn.ReLU())][:-1]
+
+
+def latent_head(latent: int, num_classes: int) -> nn.Sequential:
+    """The report's head: latent → 256 → 512 → logits."""
+    return nn.Sequential(nn.Linear(latent, 256), nn.ReLU(), nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, num_classes))
+
+
+class LatentClassifier(nn.Module):
+    """Logits from what our VAE's encoder says of an image. frozen: the encoder keeps its weights, whoever trains it."""
+
+    def __init__(self, settings: VAESettings, num_classes: int, *, frozen: bool) -> None:
+        super().__init__()
+        vae = VAE(settings)
+        self.settings, self.frozen = settings, frozen
+        self.encoder, self.to_mean = vae.encoder, vae.to_mean
+        self.head = latent_head(settings.latent, num_classes)
+        if frozen:
+            for parameter in (*self.encoder.parameters(), *self.to_mean.parameters()):
+                parameter.requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.head(self.to_mean(self.encoder(x).flatten(1)))
+        return out
+
+    def start_from(self, vae: VAE) -> None:
+        """Take over the encoder of a trained VAE of the same settings."""
+        require(vae.settings == self.settings, f"the classifier is for {self.settings}, the VAE is {vae.settings}")
+        self.encoder.load_state_dict(vae.encoder.state_dict())
+        self.to_mean.load_state_dict(vae.to_mean.state_dict())
+
+
+def latent_classifier(num_classes: int, channels: int, size: Size | None, *, frozen: bool) -> LatentClassifier:
+    require(size is not None, "a classifier on a VAE must know the size of its images; give image_size")
+    assert size is not None
+    return LatentClassifier(VAESettings((channels, *both_sides(size)), latent=LATENT), num_classes, frozen=frozen)

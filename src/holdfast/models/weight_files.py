@@ -1,7 +1,8 @@
-"""Tensors out of weight files from anywhere, without running anything they contain."""
+"""Tensors from weight files, without running anything the files contain, and hashes of them."""
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,13 +13,16 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from holdfast.errors import HoldfastError, require
+from holdfast.errors import HoldfastError, first_line, require
 from holdfast.files import exists
-from holdfast.models.architecture import reason
+from holdfast.models.source_types import PICKLED
 
-PICKLED = (".pth", ".pt", ".bin", ".ckpt", ".tar")
 NESTS = ("state_dict", "model", "model_state", "model_state_dict")
 """Where training scripts keep the weights inside a checkpoint."""
+
+
+class PickledObjects(HoldfastError):
+    """A file that holds more than tensors: unpickling it could run any code."""
 
 
 def read_tensors(path: str | Path) -> dict[str, Tensor]:
@@ -58,7 +62,7 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
         return dict(load_file(path))
     except (SafetensorError, OSError, ValueError) as error:
         raise HoldfastError(
-            f"cannot read weights {path}: {reason(error)}; it is damaged or no safetensors file"
+            f"cannot read weights {path}: {first_line(error)}; it is damaged or not a safetensors file"
         ) from error
 
 
@@ -66,14 +70,14 @@ def _unpickle(path: Path) -> Any:
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        raise HoldfastError(
+        raise PickledObjects(
             f"weights {path} hold more than tensors (a whole pickled model?), or are damaged; loading them "
-            "could run foreign code. If you trust the file, save its tensors alone: "
+            "could run any code. If you trust the file, save its tensors alone: "
             "torch.save(model.state_dict(), 'weights.pth')"
         ) from error
     except Exception as error:  # damaged archives fail in many ways
         raise HoldfastError(
-            f"cannot read weights {path}: {reason(error)}; it is damaged or not from torch.save"
+            f"cannot read weights {path}: {first_line(error)}; it is damaged or not from torch.save"
         ) from error
 
 
@@ -96,3 +100,33 @@ def _kind(value: Any) -> str:
     if isinstance(value, Mapping):
         return f"a mapping with the keys {', '.join(map(str, list(value)[:5])) or 'none'}"
     return f"a {type(value).__name__}"
+
+
+def takes_colour(tensors: Mapping[str, Tensor]) -> bool:
+    """Whether the first layer takes three channels; deeper ones take more, depthwise ones take one."""
+    return any(value.ndim == 4 and value.shape[1] == 3 for value in tensors.values())
+
+
+def hash_tensors(tensors: Mapping[str, Tensor]) -> str | None:
+    """SHA-256 of names, types, shapes and bytes, in the order of names; None where there is no tensor.
+
+    The same numbers under the same names give the same hash, wherever they were saved.
+
+    >>> a, b = torch.tensor([1.0]), torch.tensor([2.0])
+    >>> hash_tensors({"a": a, "b": b}) == hash_tensors({"b": b, "a": a}) != hash_tensors({"a": b, "b": a})
+    True
+    """
+    if not tensors:
+        return None
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        value = tensors[name].detach().cpu().contiguous()
+        digest.update(f"{name}/{value.dtype}/{tuple(value.shape)}/".encode())
+        digest.update(value.reshape(-1).view(torch.uint8).numpy().tobytes() if value.numel() else b"")
+    return digest.hexdigest()
+
+
+def hash_file(path: Path) -> str:
+    """SHA-256 of a file's bytes: for formats that hold a program beside the weights."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

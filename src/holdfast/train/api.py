@@ -22,9 +22,9 @@ from holdfast.data.validate import admitted
 from holdfast.devices import resolve_device
 from holdfast.errors import require
 from holdfast.methods import Context, Method
-from holdfast.models import Built, ModelCard, save_model
-from holdfast.models.normalise import numbers
-from holdfast.models.store import TENSORS, save_weights
+from holdfast.models import BuiltModel, ModelCard, save_model
+from holdfast.models.preprocessing import numbers
+from holdfast.models.saved_model import TENSORS, save_weights
 from holdfast.rng import derive
 from holdfast.settings import READING, MethodSettings, TrainSettings, build
 from holdfast.train.engine import Trainer
@@ -198,7 +198,7 @@ def _beyond_settings(settings: TrainSettings, data: Dataset | None, model: nn.Mo
 
 def prepare(
     settings: TrainSettings, data: Dataset, *, model: nn.Module | None = None, progress: Progress | None = None
-) -> tuple[nn.Module, Built | None, Method]:
+) -> tuple[nn.Module, BuiltModel | None, Method]:
     """(network, how it was built unless it was given, method) of a training; refuses what this data cannot serve."""
     loop = settings.loop
     require(

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from holdfast.augment.basic import to_float
 from holdfast.data import Dataset
 from holdfast.errors import HoldfastError, require
-from holdfast.models import Built, build_model
+from holdfast.models import BuiltModel, build_model
 from holdfast.module_state import evaluating
 from holdfast.settings import TrainSettings
 from holdfast.train.precision import autocast
@@ -20,12 +20,12 @@ from holdfast.train.progress import Progress
 
 def model_factory(
     settings: TrainSettings, data: Dataset, mean: Sequence[float], std: Sequence[float], progress: Progress
-) -> Callable[[], Built]:
+) -> Callable[[], BuiltModel]:
     """What makes the network and, for methods that need one, an auxiliary network like it."""
     channels, height, width = data.shape
     said: set[str] = set()
 
-    def make() -> Built:
+    def make() -> BuiltModel:
         built = build_model(
             settings.model.name,
             num_classes=data.num_classes,

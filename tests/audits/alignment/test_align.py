@@ -19,8 +19,7 @@ from holdfast.audits.checks.accuracy import clean
 from holdfast.audits.subject import Subject
 from holdfast.data import ArraySplit, Dataset, load
 from holdfast.errors import HoldfastError
-from holdfast.models import Normalised
-from holdfast.models.sources import HALF, IMAGENET, Preprocessing, open_module
+from holdfast.models import HALF, IMAGENET, Normalised, Preprocessing, open_module
 from tests.models.sources.small import Small, digits, trained
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from holdfast.audits.alignment.preprocessing_probe import MEANING, candidates, judge, named
-from holdfast.models.sources import HALF, IMAGENET, NONE, Preprocessing
+from holdfast.models import HALF, IMAGENET, NONE, Preprocessing
 
 
 def test_what_is_in_use_is_no_rival_of_itself() -> None:

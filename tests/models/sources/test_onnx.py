@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from holdfast.errors import HoldfastError
-from holdfast.models.sources import open_model
-from holdfast.models.sources.onnx import read_layout
+from holdfast.models import open_model
+from holdfast.models.sources.onnx import read_input
 from tests.models.sources.small import Small
 
 X = torch.rand(5, 3, 6, 6, generator=torch.Generator().manual_seed(1))
@@ -79,13 +79,13 @@ def given(shape: list[Any], kind: str = "tensor(float)") -> list[SimpleNamespace
 
 
 def test_layouts_without_the_runtime() -> None:
-    found = read_layout(given([None, "c", 8, 9], "tensor(float16)"), "m")
+    found = read_input(given([None, "c", 8, 9], "tensor(float16)"), "m")
     assert (found.batch, found.channels, found.size, found.dtype) == (None, None, (8, 9), torch.float16)
-    assert read_layout(given([4, 8, 9, 1]), "m").size == (8, 9)
+    assert read_input(given([4, 8, 9, 1]), "m").size == (8, 9)
     with pytest.raises(HoldfastError, match="m takes x tensor.int64. .1, 5.; one batch of float images"):
-        read_layout(given([1, 5], "tensor(int64)"), "m")
+        read_input(given([1, 5], "tensor(int64)"), "m")
     with pytest.raises(HoldfastError, match="m takes nothing"):
-        read_layout([], "m")
+        read_input([], "m")
 
 
 def test_a_network_exported_by_torch(tmp_path: Path) -> None:

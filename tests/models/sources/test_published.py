@@ -13,11 +13,11 @@ import torchvision.models as zoo
 from torch import nn
 
 from holdfast.errors import HoldfastError
-from holdfast.models.sources import IMAGENET, Opened, open_model
+from holdfast.models import IMAGENET, LoadedModel, open_model
 from holdfast.models.sources.timm import class_names
 
 
-def opened(spec: str, **options: Any) -> Opened:
+def opened(spec: str, **options: Any) -> LoadedModel:
     return open_model(spec, **{"shape": (3, 32, 32), **options})
 
 
@@ -70,7 +70,7 @@ def test_torchvision_weights_bring_size_names_and_normalisation(monkeypatch: pyt
         ("timm:resnet18.a9_in1k", "unknown timm weights"),
         ("torchvision:resnet19", "unknown model 'torchvision:resnet19'; did you mean 'torchvision:resnet18'"),
         ("torchvision:resnet18:IMAGENET", "did you mean 'IMAGENET1K_V1'"),
-        ("torchvision:fcn_resnet50", "is no plain image classifier"),
+        ("torchvision:fcn_resnet50", "is not a plain image classifier"),
     ],
 )
 def test_mistyped_names_have_close_ones(spec: str, message: str) -> None:

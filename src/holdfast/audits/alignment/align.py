@@ -25,8 +25,8 @@ from holdfast.audits.alignment.relabel import relabel, set_aside
 from holdfast.augment.basic import to_float
 from holdfast.data.splits import Dataset, Split
 from holdfast.errors import HoldfastError, require, unknown
-from holdfast.models.sources import NONE, Opened, Prepared, Preprocessing
-from holdfast.models.sources.probe import failed_batch
+from holdfast.models import NONE, LoadedModel, PreprocessedModel, Preprocessing
+from holdfast.models.loaded_model import failed_batch
 from holdfast.module_state import evaluating
 from holdfast.rng import derive
 
@@ -96,7 +96,7 @@ class Aligned:
 
 
 def align(
-    opened: Opened,
+    opened: LoadedModel,
     data: Dataset,
     *,
     class_map: ClassMap | str | None = None,
@@ -124,7 +124,7 @@ def align(
     name, used = _choose(opened, preprocessing, statistics)
     model = opened.model.with_preprocessing(used)
 
-    def answer(to: Prepared) -> Tensor:
+    def answer(to: PreprocessedModel) -> Tensor:
         return _answers(to, images, batch_size, device)
 
     outputs = answer(model)
@@ -187,7 +187,7 @@ def _statistics(images: Tensor) -> Preprocessing:
     return Preprocessing(tuple(mean.tolist()), tuple(std.tolist()))
 
 
-def _choose(opened: Opened, asked: str | Preprocessing, statistics: Preprocessing) -> tuple[str, Preprocessing]:
+def _choose(opened: LoadedModel, asked: str | Preprocessing, statistics: Preprocessing) -> tuple[str, Preprocessing]:
     """(name, value) of the preprocessing to use."""
     if isinstance(asked, Preprocessing):
         return "given", asked
@@ -201,7 +201,7 @@ def _choose(opened: Opened, asked: str | Preprocessing, statistics: Preprocessin
 
 
 @torch.no_grad()
-def _answers(model: Prepared, images: Tensor, batch_size: int, device: torch.device) -> Tensor:
+def _answers(model: PreprocessedModel, images: Tensor, batch_size: int, device: torch.device) -> Tensor:
     """(N, K) on the CPU."""
     try:
         with evaluating(model):
@@ -213,7 +213,7 @@ def _answers(model: Prepared, images: Tensor, batch_size: int, device: torch.dev
 
 
 def _unsteady(
-    model: Prepared, images: Tensor, outputs: Tensor, device: torch.device, allowed: bool, batch_size: int
+    model: PreprocessedModel, images: Tensor, outputs: Tensor, device: torch.device, allowed: bool, batch_size: int
 ) -> list[str]:
     """What to say of answers that change from call to call, or with the other images of a batch."""
     few = images[: max(4, batch_size)]
@@ -244,7 +244,7 @@ def _right(outputs: Tensor, labels: Tensor, match: ClassMatch) -> Tensor:
     return (owner[outputs.nan_to_num().argmax(1)] == labels)[known]
 
 
-def _readings(model: Prepared, kind: str, match: ClassMatch, data: Dataset) -> dict[str, Reading]:
+def _readings(model: PreprocessedModel, kind: str, match: ClassMatch, data: Dataset) -> dict[str, Reading]:
     names = ["all", "restricted"] if match.kind == "partial" else ["all"]
     return {
         name: Reading(name, AlignedModel(model, kind, match.selection(name)), relabel(data, match, name))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.audits.alignment.outputs import to_logits
-from holdfast.models.sources import Prepared
+from holdfast.models import PreprocessedModel
 
 
 class AlignedModel(nn.Module):
@@ -21,7 +21,7 @@ class AlignedModel(nn.Module):
     columns: Tensor
     unused: Tensor
 
-    def __init__(self, prepared: Prepared, kind: str, selection: Sequence[Sequence[int]]) -> None:
+    def __init__(self, prepared: PreprocessedModel, kind: str, selection: Sequence[Sequence[int]]) -> None:
         super().__init__()
         self.prepared = prepared
         self.kind = kind

@@ -13,7 +13,7 @@ from holdfast.audits.alignment.preprocessing_probe import STATED
 from holdfast.audits.alignment.relabel import set_aside
 from holdfast.data.printable import printable
 from holdfast.data.splits import Split
-from holdfast.models.sources import Preprocessing
+from holdfast.models import Preprocessing
 
 
 def preprocessing_words(name: str, used: Preprocessing, *, stated: Preprocessing | None) -> str:

@@ -9,7 +9,7 @@ from typing import Final
 from torch import Tensor
 
 from holdfast.metrics import Paired, paired_difference
-from holdfast.models.sources import HALF, IMAGENET, NONE, Preprocessing
+from holdfast.models import HALF, IMAGENET, NONE, Preprocessing
 
 STATED: Final = "stated"
 """The name of what the model's own settings say."""

@@ -2,47 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor, nn
+from holdfast.errors import HoldfastError, first_line, require
+from holdfast.models.source_types import ModelSource, OpenRequest, SourceModel
+from holdfast.parts import source
 
-from holdfast.errors import HoldfastError, require
-from holdfast.models.architecture import reason
-from holdfast.models.sources.asked import Asked
-from holdfast.models.sources.called import FixedBatch
-from holdfast.models.sources.hashing import hash_file
-from holdfast.models.sources.opened import Found
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
 
-TYPES = {"tensor(float)": torch.float32, "tensor(float16)": torch.float16, "tensor(double)": torch.float64}
+    from holdfast.models.adapters import OnnxInput
 
-
-@dataclass(frozen=True)
-class Layout:
-    """How a graph wants its images. None: any."""
-
-    name: str
-    dtype: torch.dtype
-    batch: int | None
-    channels: int | None
-    size: tuple[int, int] | None
-    channels_last: bool
+TYPES = {"tensor(float)": "float32", "tensor(float16)": "float16", "tensor(double)": "float64"}
 
 
-def find(path: str, asked: Asked) -> Found:
-    session = open_session(path, asked.device)
-    layout = read_layout(session.get_inputs(), path)
-    net: nn.Module = Session(session, layout)
-    notes = []
-    if layout.channels_last:
-        notes.append("takes images with the channels last: turned round for it")
-    if layout.batch is not None:
-        net = FixedBatch(net, layout.batch)
-        notes.append(f"takes batches of exactly {layout.batch}: they are cut and padded; a dynamic batch is faster")
-    return Found(net, channels=layout.channels, size=layout.size, hash=hash_file(Path(path)), notes=tuple(notes))
+@source("onnx", about="An ONNX graph; needs onnxruntime.", syntax="an .onnx file", suffixes=(".onnx",), order=80)
+class OnnxFiles(ModelSource):
+    def open(self, name: str, request: OpenRequest) -> SourceModel:
+        from holdfast.models.adapters import FixedBatch, OnnxModule
+        from holdfast.models.weight_files import hash_file
+
+        session = open_session(name, request.device)
+        taken = read_input(session.get_inputs(), name)
+        net: nn.Module = OnnxModule(session, taken)
+        notes = []
+        if taken.channels_last:
+            notes.append("takes images with the channels last: turned round for it")
+        if taken.batch is not None:
+            net = FixedBatch(net, taken.batch)
+            notes.append(f"takes batches of exactly {taken.batch}: they are cut and padded; a dynamic batch is faster")
+        return SourceModel(
+            net, channels=taken.channels, size=taken.size, hash=hash_file(Path(name)), notes=tuple(notes)
+        )
 
 
 def open_session(path: str, device: torch.device) -> Any:
@@ -57,11 +51,15 @@ def open_session(path: str, device: torch.device) -> Any:
     try:
         return onnxruntime.InferenceSession(path, options, providers=providers)
     except Exception as error:  # its errors share no base class
-        raise HoldfastError(f"cannot read {path} as ONNX: {reason(error)}; export the model again") from error
+        raise HoldfastError(f"cannot read {path} as ONNX: {first_line(error)}; export the model again") from error
 
 
-def read_layout(inputs: Any, path: str) -> Layout:
-    """Of the one image input of a graph."""
+def read_input(inputs: Any, path: str) -> OnnxInput:
+    """What the one image input of a graph takes."""
+    import torch
+
+    from holdfast.models.adapters import OnnxInput
+
     found = [(item.name, item.type, item.shape) for item in inputs]
     require(
         len(found) == 1 and len(found[0][2]) == 4 and found[0][1] in TYPES,
@@ -73,22 +71,4 @@ def read_layout(inputs: Any, path: str) -> Layout:
     last = rest[2] in (1, 3) and rest[0] not in (1, 3)
     channels, height, width = (rest[2], rest[0], rest[1]) if last else rest
     size = None if height is None or width is None else (height, width)
-    return Layout(name, TYPES[kind], batch, channels, size, last)
-
-
-class Session(nn.Module):
-    """A graph in onnxruntime, called with torch tensors; its outputs by name."""
-
-    def __init__(self, session: Any, layout: Layout) -> None:
-        super().__init__()
-        self.session = session
-        self.layout = layout
-        self.names = [item.name for item in session.get_outputs()]
-
-    def forward(self, x: Tensor) -> dict[str, Tensor]:
-        images = x.detach().to(self.layout.dtype)
-        if self.layout.channels_last:
-            images = images.permute(0, 2, 3, 1)
-        answers = self.session.run(None, {self.layout.name: images.cpu().contiguous().numpy()})
-        pairs = zip(self.names, answers, strict=True)
-        return {name: torch.from_numpy(value).to(x.device) for name, value in pairs if hasattr(value, "shape")}
+    return OnnxInput(name, getattr(torch, TYPES[kind]), batch, channels, size, last)

@@ -1,70 +1,150 @@
-"""``timm:NAME`` and ``hf-hub:OWNER/NAME``: published weights with the head they were published with."""
+"""``timm:NAME`` and ``hf-hub:OWNER/NAME``: timm's networks, to train or with their published weights and head."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any
+from functools import cache
+from itertools import cycle, islice
+from typing import TYPE_CHECKING, Any
 
-from torch import nn
+from holdfast.errors import HoldfastError, first_line, require, unknown
+from holdfast.models.source_types import (
+    Architecture,
+    ModelSource,
+    OpenRequest,
+    Size,
+    SourceModel,
+    build_error,
+    head_note,
+)
+from holdfast.parts import source
 
-from holdfast.errors import HoldfastError, require
-from holdfast.models.architecture import reason
-from holdfast.models.sources import imagenet
-from holdfast.models.sources.asked import Asked
-from holdfast.models.sources.hashing import hash_tensors
-from holdfast.models.sources.opened import Found
-from holdfast.models.sources.preprocessing import stated
+if TYPE_CHECKING:
+    from torch import nn
+
+    from holdfast.models.preprocessing import Preprocessing
 
 RANDOM = "random weights: {} was built without its published weights, so its answers mean nothing"
 HUB = "hf-hub:"
+IMAGENET_CLASSES = 1000
 
 
-def find(name: str, asked: Asked) -> Found:
-    if not name.startswith(HUB):
-        from holdfast.models.names import resolve
+@source(
+    "timm",
+    about="Networks of the timm library and of Hugging Face repositories in its format.",
+    syntax="timm:NAME, hf-hub:OWNER/NAME",
+    prefix="timm:",
+    more_prefixes=(HUB,),
+    order=20,
+)
+class TimmModels(ModelSource):
+    def names(self) -> Sequence[str]:
+        import timm
 
-        name = resolve(f"timm:{name}")[1]
-    full = name if name.startswith(HUB) else f"timm:{name}"
-    net = create(name, full, pretrained=asked.pretrained)
-    settings = settings_of(net)
-    classes, aliases = class_names(settings)
-    origin = ".".join(str(settings[key]) for key in ("architecture", "tag") if settings.get(key))
-    return Found(
-        net.eval().to(asked.device),
-        stated(settings.get("mean"), settings.get("std")),
-        classes=classes,
-        aliases=aliases,
-        size=input_size(settings),
-        crop=float(settings.get("crop_pct") or 1),
-        channels=settings["input_size"][0] if settings.get("input_size") else None,
-        hash=hash_tensors(net.state_dict()),
-        notes=(f"weights: timm's {origin}",) if asked.pretrained and origin else (),
-        warnings=() if asked.pretrained else (RANDOM.format(full),),
-    )
+        return list(timm.list_models())
+
+    def has(self, name: str) -> bool:
+        """Whether timm has this architecture. A tag (``resnet18.a1_in1k``) names published weights."""
+        import timm
+
+        if not timm.is_model(name):
+            return False
+        architecture, _, tag = name.partition(".")
+        tags = timm.list_models(f"{architecture}.*", include_tags=True) if tag else []
+        if tag and name not in tags:
+            raise unknown("timm weights", name, tags)
+        return True
+
+    def build(
+        self, name: str, *, num_classes: int, channels: int, image_size: Size | None, pretrained: bool
+    ) -> Architecture:
+        import timm
+        from timm.models import get_pretrained_cfg
+
+        from holdfast.models.heads import find_head
+        from holdfast.models.hub import cache_alone_if_unreachable
+
+        expected = get_pretrained_cfg(name, allow_unregistered=True)
+        # timm's own sign for an architecture that is built for one image size and takes img_size
+        sized = expected is not None and expected.fixed_input_size and image_size is not None
+        options: dict[str, Any] = {"img_size": image_size} if sized else {}
+        try:
+            with cache_alone_if_unreachable() if pretrained else nullcontext():
+                net = timm.create_model(
+                    name, pretrained=pretrained, num_classes=num_classes, in_chans=channels, **options
+                )
+        except Exception as error:  # builders assert, and downloads fail, in many ways
+            raise build_error(f"timm:{name}", image_size, pretrained, error) from error
+        if not hasattr(net, "get_classifier"):
+            raise HoldfastError(f"timm:{name} is an encoder without a classifier; choose another --model")
+        if not pretrained:
+            return Architecture(net, channels)
+        published: Any = net.pretrained_cfg
+        notes = [f"weights: timm's {published['architecture']}.{published['tag']}"]
+        if published["num_classes"] != num_classes:
+            notes.append(head_note(find_head(net)[0], published["num_classes"], num_classes))
+        mean, std = (tuple(islice(cycle(published[key]), channels)) for key in ("mean", "std"))
+        return Architecture(net, channels, mean, std, tuple(notes))
+
+    def open(self, name: str, request: OpenRequest) -> SourceModel:
+        from holdfast.models.preprocessing import stated
+        from holdfast.models.weight_files import hash_tensors
+
+        if not name.startswith(HUB) and not self.has(name):
+            raise unknown("model", f"timm:{name}", [f"timm:{known}" for known in self.names()])
+        full = name if name.startswith(HUB) else f"timm:{name}"
+        net = create(name, full, pretrained=request.pretrained)
+        settings = settings_of(net)
+        classes, aliases = class_names(settings)
+        origin = ".".join(str(settings[key]) for key in ("architecture", "tag") if settings.get(key))
+        return SourceModel(
+            net.eval().to(request.device),
+            stated(settings.get("mean"), settings.get("std")),
+            classes=classes,
+            aliases=aliases,
+            size=input_size(settings),
+            crop=float(settings.get("crop_pct") or 1),
+            channels=settings["input_size"][0] if settings.get("input_size") else None,
+            hash=hash_tensors(net.state_dict()),
+            notes=(f"weights: timm's {origin}",) if request.pretrained and origin else (),
+            warnings=() if request.pretrained else (RANDOM.format(full),),
+        )
+
+    def expected_input(self, name: str) -> tuple[Preprocessing | None, tuple[int, int] | None]:
+        from timm.models import get_pretrained_cfg
+
+        from holdfast.models.preprocessing import stated
+
+        settings = get_pretrained_cfg(name, allow_unregistered=True)
+        if settings is None:
+            return None, None
+        size = (int(settings.input_size[1]), int(settings.input_size[2])) if settings.fixed_input_size else None
+        return stated(settings.mean, settings.std), size
 
 
 def create(name: str, full: str, *, pretrained: bool) -> nn.Module:
-    """timm's network; every way it fails to come says what to do."""
+    """timm's network; every way in which it cannot be had says what to do."""
     import timm
 
     from holdfast.models.hub import cache_alone_if_unreachable
 
-    asks = pretrained or name.startswith(HUB)  # a hub model's settings lie there too
+    downloads = pretrained or name.startswith(HUB)  # a hub model's settings are there too
     require(
         not pretrained or name.startswith(HUB) or timm.is_model_pretrained(name),
         f"timm publishes no weights for {name}; bring a file along: FILE --model {full}",
     )
     try:
-        with cache_alone_if_unreachable() if asks else nullcontext():
-            return timm.create_model(name, pretrained=pretrained)
-    except Exception as error:  # downloads and foreign settings fail in many ways
+        with cache_alone_if_unreachable() if downloads else nullcontext():
+            net: nn.Module = timm.create_model(name, pretrained=pretrained)
+            return net
+    except Exception as error:  # downloads, and settings of other people's repositories, fail in many ways
         hint = (
             "check the name (OWNER/NAME of a repository in timm's format) and the network"
             if name.startswith(HUB)
             else f"without a network, bring the file along: FILE --model {full}"
         )
-        raise HoldfastError(f"cannot get the published weights of {full}: {reason(error)}; {hint}") from error
+        raise HoldfastError(f"cannot get the published weights of {full}: {first_line(error)}; {hint}") from error
 
 
 def settings_of(net: Any) -> Mapping[str, Any]:
@@ -88,6 +168,20 @@ def class_names(settings: Mapping[str, Any]) -> tuple[tuple[str, ...] | None, tu
         words = more if isinstance(more, Mapping) else dict(zip(labels, more, strict=False))
         found = tuple(tuple(w.strip() for w in str(words[n]).split(",")) if n in words else () for n in labels)
         return tuple(map(str, labels)), found
-    if settings.get("num_classes") == imagenet.CLASSES and "in1k" in str(settings.get("tag", "")):
-        return imagenet.names()
+    if settings.get("num_classes") == IMAGENET_CLASSES and "in1k" in str(settings.get("tag", "")):
+        return imagenet_names()
     return None, ()
+
+
+@cache
+def imagenet_names() -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """(the WordNet number of each ImageNet class, its words). Folders on disk carry one or the other.
+
+    >>> imagenet_names()[0][0], imagenet_names()[1][0]
+    ('n01440764', ('tench', 'Tinca tinca'))
+    """
+    from timm.data.imagenet_info import ImageNetInfo
+
+    info = ImageNetInfo("imagenet-1k")
+    words = (tuple(w.strip() for w in info.index_to_description(i).split(",")) for i in range(IMAGENET_CLASSES))
+    return tuple(info.index_to_label_name(i) for i in range(IMAGENET_CLASSES)), tuple(words)

@@ -3,29 +3,50 @@
 from __future__ import annotations
 
 import warnings
+import zipfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-from torch import nn
+from holdfast.errors import HoldfastError, first_line
+from holdfast.models.source_types import PICKLED, ModelSource, OpenRequest, SourceModel
+from holdfast.parts import source
 
-from holdfast.errors import HoldfastError
-from holdfast.models.architecture import reason
-from holdfast.models.sources.asked import Asked
-from holdfast.models.sources.hashing import hash_file
-from holdfast.models.sources.opened import Found
+if TYPE_CHECKING:
+    from torch import nn
 
 
-def find(path: str, asked: Asked) -> Found:
-    try:
-        with warnings.catch_warnings():
-            for kind in (FutureWarning, DeprecationWarning):
-                warnings.simplefilter("ignore", kind)  # torch advises its successor; these files still exist
-            net = torch.jit.load(path, map_location=asked.device)  # type: ignore[no-untyped-call]
-    except Exception as error:  # damaged archives fail in many ways
-        raise HoldfastError(
-            f"cannot read {path} as TorchScript: {reason(error)}; write it again with torch.jit.save"
-        ) from error
-    return Found(net.eval(), channels=_channels(net), hash=hash_file(Path(path)))
+@source(
+    "torchscript",
+    about="A program written by torch.jit.save.",
+    syntax="a .torchscript file",
+    suffixes=(".torchscript", *PICKLED),
+    order=60,
+)
+class TorchScriptFiles(ModelSource):
+    def accepts(self, path: Path) -> bool:
+        """Whether a torch archive holds a program: .pt is used for weights too."""
+        if path.suffix == ".torchscript":
+            return True
+        if not zipfile.is_zipfile(path):
+            return False
+        with zipfile.ZipFile(path) as archive:
+            return any("/code/" in name for name in archive.namelist())
+
+    def open(self, name: str, request: OpenRequest) -> SourceModel:
+        import torch
+
+        from holdfast.models.weight_files import hash_file
+
+        try:
+            with warnings.catch_warnings():
+                for kind in (FutureWarning, DeprecationWarning):
+                    warnings.simplefilter("ignore", kind)  # torch advises its successor; these files still exist
+                net = torch.jit.load(name, map_location=request.device)  # type: ignore[no-untyped-call]
+        except Exception as error:  # damaged archives fail in many ways
+            raise HoldfastError(
+                f"cannot read {name} as TorchScript: {first_line(error)}; write it again with torch.jit.save"
+            ) from error
+        return SourceModel(net.eval(), channels=_channels(net), hash=hash_file(Path(name)))
 
 
 def _channels(net: nn.Module) -> int | None:

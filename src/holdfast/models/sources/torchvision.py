@@ -1,52 +1,124 @@
-"""``torchvision:NAME[:WEIGHTS]``: published weights with the head they were published with."""
+"""``torchvision:NAME[:WEIGHTS]``: torchvision's image classifiers, to train or with published weights and head."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import HoldfastError, unknown
-from holdfast.models.architecture import reason
-from holdfast.models.from_torchvision import has, names
-from holdfast.models.sources import imagenet
-from holdfast.models.sources.asked import Asked
-from holdfast.models.sources.hashing import hash_tensors
-from holdfast.models.sources.opened import Found
-from holdfast.models.sources.preprocessing import IMAGENET, Preprocessing, stated
-from holdfast.models.sources.timm import RANDOM
+from holdfast.errors import HoldfastError, first_line, require, unknown
+from holdfast.models.source_types import (
+    Architecture,
+    ModelSource,
+    OpenRequest,
+    Size,
+    SourceModel,
+    both_sides,
+    build_error,
+    head_note,
+)
+from holdfast.models.sources.timm import IMAGENET_CLASSES, RANDOM, imagenet_names
+from holdfast.parts import source
 
+if TYPE_CHECKING:
+    from torch import nn
+
+    from holdfast.models.preprocessing import Preprocessing
+
+INPUT_SIZE = {"vit": "image_size", "maxvit": "input_size"}
+"""Families built for one image size, and what they call it."""
 NO_WEIGHTS = "none"
 
 
-def find(spec: str, asked: Asked) -> Found:
-    """NAME alone takes the library's default weights; NAME:none takes random ones and warns."""
-    import torchvision.models as zoo
+@source(
+    "torchvision",
+    about="Image classifiers of torchvision.",
+    syntax="torchvision:NAME[:WEIGHTS]",
+    prefix="torchvision:",
+    order=30,
+)
+class TorchvisionModels(ModelSource):
+    def names(self) -> Sequence[str]:
+        import torchvision.models as zoo
 
-    name, _, wanted = spec.partition(":")
-    if not has(name):
-        raise unknown("model", f"torchvision:{name}", [f"torchvision:{known}" for known in names()])
-    weights = choose(zoo.get_model_weights(name), name, wanted) if asked.pretrained else None
-    try:
-        net = zoo.get_model(name, weights=weights)
-    except Exception as error:  # downloads fail in many ways
-        raise HoldfastError(
-            f"cannot get the published weights of torchvision:{name}: {reason(error)}; "
-            f"without a network, bring the file along: FILE --model torchvision:{name}"
-        ) from error
-    random = (RANDOM.format(f"torchvision:{name}"),)
-    preprocessing, size, crop = settings_of(weights)
-    classes = None if weights is None else tuple(weights.meta["categories"])
-    return Found(
-        net.eval().to(asked.device),
-        preprocessing,
-        classes=classes,
-        aliases=wordnet(classes),
-        size=size,
-        crop=crop,
-        channels=3,
-        hash=hash_tensors(net.state_dict()),
-        notes=() if weights is None else (f"weights: torchvision's {weights}",),
-        warnings=random if weights is None else (),
-    )
+        return list(zoo.list_models(module=zoo))
+
+    def has(self, name: str) -> bool:
+        import torchvision.models as zoo
+
+        if name in self.names():
+            return True
+        if name in zoo.list_models():
+            raise HoldfastError(
+                f"torchvision:{name} is not a plain image classifier: it detects, segments, takes video or is "
+                "quantized; 'holdfast list models' shows the names that can be trained"
+            )
+        return False
+
+    def build(
+        self, name: str, *, num_classes: int, channels: int, image_size: Size | None, pretrained: bool
+    ) -> Architecture:
+        import torchvision.models as zoo
+
+        from holdfast.models.heads import find_head, replace_head, width
+
+        require(
+            channels in (1, 3),
+            f"torchvision:{name} takes grey or colour images, got {channels} channels; use timm",
+        )
+        weights = zoo.get_model_weights(name).DEFAULT if pretrained else None
+        options = {} if pretrained else _options(name, num_classes, image_size)
+        try:
+            net = zoo.get_model(name, weights=weights, **options)
+        except Exception as error:  # builders assert, and downloads fail, in many ways
+            raise build_error(f"torchvision:{name}", image_size, pretrained, error) from error
+        if weights is None:
+            return Architecture(_plain(net), channels=3)
+        mean, std = tuple(weights.transforms().mean), tuple(weights.transforms().std)
+        if getattr(net, "transform_input", False):
+            mean = std = (0.5, 0.5, 0.5)  # what transform_input turns the usual normalisation into
+        notes = [f"weights: torchvision's {weights}"]
+        theirs = width(find_head(net)[1])
+        if theirs != num_classes:
+            notes.append(head_note(replace_head(net, num_classes), theirs, num_classes))
+        return Architecture(_plain(net), 3, mean, std, tuple(notes))
+
+    def open(self, name: str, request: OpenRequest) -> SourceModel:
+        """NAME alone takes the library's default weights; NAME:none takes random ones and warns."""
+        import torchvision.models as zoo
+
+        from holdfast.models.weight_files import hash_tensors
+
+        name, _, wanted = name.partition(":")
+        if not self.has(name):
+            raise unknown("model", f"torchvision:{name}", [f"torchvision:{known}" for known in self.names()])
+        weights = choose(zoo.get_model_weights(name), name, wanted) if request.pretrained else None
+        try:
+            net = zoo.get_model(name, weights=weights)
+        except Exception as error:  # downloads fail in many ways
+            raise HoldfastError(
+                f"cannot get the published weights of torchvision:{name}: {first_line(error)}; "
+                f"without a network, bring the file along: FILE --model torchvision:{name}"
+            ) from error
+        random = (RANDOM.format(f"torchvision:{name}"),)
+        preprocessing, size, crop = settings_of(weights)
+        classes = None if weights is None else tuple(weights.meta["categories"])
+        return SourceModel(
+            net.eval().to(request.device),
+            preprocessing,
+            classes=classes,
+            aliases=wordnet(classes),
+            size=size,
+            crop=crop,
+            channels=3,
+            hash=hash_tensors(net.state_dict()),
+            notes=() if weights is None else (f"weights: torchvision's {weights}",),
+            warnings=random if weights is None else (),
+        )
+
+    def expected_input(self, name: str) -> tuple[Preprocessing | None, tuple[int, int] | None]:
+        from holdfast.models.preprocessing import IMAGENET
+
+        return IMAGENET, (224, 224) if name.split("_")[0] in INPUT_SIZE else None
 
 
 def choose(published: Any, name: str, wanted: str) -> Any | None:
@@ -67,6 +139,8 @@ def choose(published: Any, name: str, wanted: str) -> Any | None:
 
 def settings_of(weights: Any | None) -> tuple[Preprocessing | None, tuple[int, int] | None, float]:
     """(preprocessing, input size, crop) that published weights state; ImageNet's for none, as all its recipes have."""
+    from holdfast.models.preprocessing import IMAGENET, stated
+
     if weights is None:
         return IMAGENET, None, 1.0
     transforms = weights.transforms()
@@ -76,7 +150,25 @@ def settings_of(weights: Any | None) -> tuple[Preprocessing | None, tuple[int, i
 
 def wordnet(classes: tuple[str, ...] | None) -> tuple[tuple[str, ...], ...]:
     """WordNet numbers and further words of each class, where the classes are ImageNet's in the usual order."""
-    if classes is None or len(classes) != imagenet.CLASSES or classes[0] != "tench":
+    if classes is None or len(classes) != IMAGENET_CLASSES or classes[0] != "tench":
         return ()
-    numbers, words = imagenet.names()
+    numbers, words = imagenet_names()
     return tuple((number, *more) for number, more in zip(numbers, words, strict=True))
+
+
+def _options(name: str, num_classes: int, size: Size | None) -> dict[str, Any]:
+    options: dict[str, Any] = {"num_classes": num_classes}
+    if name in ("googlenet", "inception_v3"):
+        options |= {"init_weights": True, "aux_logits": False}
+    if size is not None and (word := INPUT_SIZE.get(name.split("_")[0])):
+        options[word] = both_sides(size) if word == "input_size" else both_sides(size)[0]
+    return options
+
+
+def _plain(net: nn.Module) -> nn.Module:
+    """Drop what changes the output with the mode, or the input by a flag that no state dict holds."""
+    plain = {"aux1": None, "aux2": None, "AuxLogits": None, "aux_logits": False, "transform_input": False}
+    for name, value in plain.items():
+        if hasattr(net, name):
+            setattr(net, name, value)
+    return net

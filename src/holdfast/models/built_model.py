@@ -1,0 +1,115 @@
+"""A model by name, ready to train: the network, a head for these classes, normalisation in front."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from holdfast.errors import HoldfastError, first_line, require
+from holdfast.models.preprocessing import Normalised
+from holdfast.models.resolution import full_name, resolve, source_of
+from holdfast.models.source_types import Architecture, Size, both_sides, describe
+from holdfast.models.state_dicts import load_tensors
+from holdfast.models.weight_files import read_tensors, takes_colour
+from holdfast.module_state import evaluating
+
+
+@dataclass(frozen=True, eq=False)
+class BuiltModel:
+    """A model, the full name it was found under, and what to tell the user about how it was made."""
+
+    model: Normalised
+    name: str
+    notes: tuple[str, ...] = ()
+
+
+def build_model(
+    name: str,
+    *,
+    num_classes: int,
+    in_channels: int = 3,
+    image_size: Size | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    pretrained: bool = False,
+    weights: str | Path | None = None,
+) -> BuiltModel:
+    """The model of that name for images (B, in_channels, H, W) in [0, 1].
+
+    name: one of holdfast's own, ``timm:NAME``, ``torchvision:NAME``, a name of another package's source, or a bare name
+    that is looked up in that order. image_size: a side, or (height, width); a model that cannot take it is refused here
+    rather than in the first step. mean, std: one value per channel, in [0, 1]; weights that bring their own win. Three
+    values for grey images make a colour network that sees the grey picture three times. pretrained: start from what
+    the source publishes. weights: start from a file. Fresh layers draw from torch's global generator.
+
+    >>> built = build_model("convnet", num_classes=10, in_channels=1, mean=[0.3], std=[0.2])
+    >>> built.model(torch.rand(2, 1, 16, 16)).shape
+    torch.Size([2, 10])
+    """
+    require(num_classes >= 1, f"num_classes must be >= 1, got {num_classes}")
+    require(in_channels >= 1, f"in_channels must be >= 1, got {in_channels}")
+    require(image_size is None or min(both_sides(image_size)) >= 1, f"image_size must be >= 1, got {image_size}")
+    require(
+        not (pretrained and weights),
+        f"pretrained and weights ({weights}) exclude each other; give one of them",
+    )
+    part, inner = resolve(name)
+    tensors = read_tensors(weights) if weights is not None else None
+    colour = pretrained or (mean is not None and len(mean) == 3) or (tensors is not None and takes_colour(tensors))
+    raw = source_of(part).build(
+        inner,
+        num_classes=num_classes,
+        channels=3 if in_channels == 1 and colour else in_channels,
+        image_size=image_size,
+        pretrained=pretrained,
+    )
+    full = full_name(part, inner)
+    model = Normalised(raw.net, *_normalisation(raw, mean, std))
+    notes = list(raw.notes)
+    if raw.mean is not None:
+        notes.append(f"normalisation from the weights: {model.extra_repr()}")
+    if raw.channels == 3 and in_channels == 1:
+        notes.append(f"{full} takes colour: it sees grey images three times over")
+    if tensors is not None:
+        notes += load_tensors(model, tensors, origin=str(weights)).notes
+    if image_size is not None:
+        _try_out(model, full, num_classes, in_channels, image_size)
+    return BuiltModel(model, full, tuple(notes))
+
+
+def _normalisation(
+    raw: Architecture, mean: Sequence[float] | None, std: Sequence[float] | None
+) -> tuple[Sequence[float], Sequence[float]]:
+    """One mean and one deviation for each channel the network takes."""
+    require((mean is None) == (std is None), "mean and std go together; give both or neither")
+    if raw.mean is not None and raw.std is not None:
+        return raw.mean, raw.std
+    if mean is None or std is None:
+        return (0.0,) * raw.channels, (1.0,) * raw.channels
+    if len(mean) == len(std) == 1:
+        mean, std = list(mean) * raw.channels, list(std) * raw.channels
+    require(
+        len(mean) == len(std) == raw.channels,
+        f"mean and std must have {raw.channels} values, one per channel, got {list(mean)} and {list(std)}",
+    )
+    return mean, std
+
+
+def _try_out(model: Normalised, name: str, num_classes: int, in_channels: int, size: Size) -> None:
+    """Refuse a network that cannot take these images or does not give one logit per class."""
+    try:
+        with evaluating(model), torch.no_grad():
+            logits = model(torch.zeros(1, in_channels, *both_sides(size)))
+    except Exception as error:  # architectures refuse sizes in many ways
+        raise HoldfastError(
+            f"{name} cannot take {describe(size)} images: {first_line(error)}; change --image-size or --model"
+        ) from error
+    got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+    require(
+        got == (1, num_classes),
+        f"{name} is not an image classifier: it gives {got} instead of {(1, num_classes)}",
+    )

@@ -1,0 +1,210 @@
+"""Open any model for an audit: find its source, put what its images need before it, try it out.
+
+Open this file to change what an audit knows about a model before it sees the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.errors import HoldfastError, first_line, require
+from holdfast.models.adapters import in_its_own_precision
+from holdfast.models.preprocessing import NONE, PreprocessedModel, Preprocessing, only_tensor, rows, uncropped
+from holdfast.models.resolution import find_source, source_of
+from holdfast.models.source_types import OpenRequest, SourceModel
+from holdfast.module_state import evaluating
+from holdfast.parts import MODEL_SOURCES
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedModel:
+    """A model ready to be aligned with data.
+
+    spec: as the user wrote it. source: which kind it is, such as "timm". model: from images (B, C, H, W) in [0, 1] at
+    the data's size to one row of outputs per image (logits or not: alignment finds out). stated: what the model's own
+    settings say, None where they do not and images go in without preprocessing. classes, aliases: names of each
+    output. size, channels: what the network takes; read_size: at which images should be read so that they are cropped
+    as in its published evaluation. gradients: whether they reach the input, as tried out; no_gradients: why not. hash:
+    SHA-256 of the weights, None where there are none to hash.
+    """
+
+    spec: str
+    source: str
+    model: PreprocessedModel
+    stated: Preprocessing | None
+    classes: tuple[str, ...] | None
+    aliases: tuple[tuple[str, ...], ...]
+    size: tuple[int, int] | None
+    read_size: tuple[int, int] | None
+    channels: int
+    gradients: bool
+    no_gradients: str | None
+    hash: str | None
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def open_model(
+    spec: str,
+    *,
+    shape: tuple[int, int, int],
+    device: torch.device | str = "cpu",
+    model: str | None = None,
+    num_classes: int | None = None,
+    pretrained: bool = True,
+    preprocessing: Preprocessing | None = None,
+    image_size: tuple[int, int] | None = None,
+) -> LoadedModel:
+    """The model a specification names, ready for images (B, C, H, W) in [0, 1] of the data's shape (C, H, W).
+
+    spec: a run folder; ``timm:NAME``, ``hf-hub:OWNER/NAME``, ``torchvision:NAME[:WEIGHTS]``; a .safetensors or .pth
+    file with ``model``; ``python:package.module:function`` (runs that code); a .torchscript, .pt2 or .onnx file.
+    model: the architecture of a weight file, as ``build_model`` takes it. num_classes: of the data, where a file does
+    not show its own. pretrained: without it, published architectures come with random weights and a warning.
+    preprocessing, image_size: what the user states; they win over the model's own settings.
+    """
+    part, rest = find_source(spec)
+    request = OpenRequest(shape, torch.device(device), model, num_classes, pretrained, preprocessing, image_size)
+    return _tried(source_of(part).open(rest, request), spec, part.name, request)
+
+
+def open_module(
+    module: Callable[..., Any],
+    *,
+    shape: tuple[int, int, int],
+    device: torch.device | str = "cpu",
+    name: str = "model",
+    preprocessing: Preprocessing | None = None,
+    image_size: tuple[int, int] | None = None,
+) -> LoadedModel:
+    """The same for a module (or any callable from images to outputs) that is already there.
+
+    It may state ``classes``, ``mean`` and ``std`` (plain numbers), ``input_size`` as attributes.
+    """
+    request = OpenRequest(shape, torch.device(device), preprocessing=preprocessing, image_size=image_size)
+    part = MODEL_SOURCES["module"]
+    return _tried(source_of(part).open(module, request), name, part.name, request)
+
+
+def prepared_module(module: nn.Module, shape: tuple[int, int, int], device: torch.device) -> PreprocessedModel:
+    """A module on the device as it is, for images of that shape in [0, 1], tried out; nothing it states is read."""
+    require(
+        isinstance(module, nn.Module),
+        f"the model must be a torch module, got {type(module).__name__}; 'holdfast audit' opens models by name",
+    )
+    net, _ = in_its_own_precision(module.to(device))
+    prepared = PreprocessedModel(net, NONE, channels=shape[0], size=None).to(device)
+    try_out(prepared, sample_images(shape, device), type(module).__name__)
+    return prepared
+
+
+def _tried(found: SourceModel, spec: str, kind: str, request: OpenRequest) -> LoadedModel:
+    """What images need put before the network, and both tried out together."""
+    shape, where = request.shape, request.device
+    stated = request.preprocessing or found.preprocessing
+    size = request.image_size or found.size
+    channels = found.channels or shape[0]
+    crop = 1.0 if request.image_size else found.crop
+    net, cast = in_its_own_precision(found.net)
+    prepared = PreprocessedModel(net, stated or NONE, channels=channels, size=size, crop=crop).to(where)
+    images = sample_images(shape, where)
+    notes = [*found.notes, *cast, *fitting_notes(spec, shape, channels, size, crop)]
+    notes += try_out(prepared, images, spec)
+    no_gradients = probe_gradients(prepared, images)
+    if no_gradients:
+        notes.append(f"no gradients reach the images: {no_gradients}")
+    return LoadedModel(
+        spec,
+        kind,
+        prepared,
+        stated,
+        found.classes,
+        found.aliases,
+        size,
+        None if size is None else uncropped(size, crop),
+        channels,
+        no_gradients is None,
+        no_gradients,
+        found.hash,
+        tuple(notes),
+        found.warnings,
+    )
+
+
+def fitting_notes(
+    spec: str, shape: tuple[int, int, int], channels: int, size: tuple[int, int] | None, crop: float = 1.0
+) -> tuple[str, ...]:
+    """What is done to the images so that the network can take them.
+
+    >>> fitting_notes("m", (1, 8, 8), 3, (32, 32))
+    ('m takes colour: it sees grey images three times over', 'images are resized from 8x8 to 32x32 for m')
+    """
+    notes = []
+    if shape[0] == 1 and channels == 3:
+        notes.append(f"{spec} takes colour: it sees grey images three times over")
+    elif shape[0] == 3 and channels == 1:
+        notes.append(f"{spec} takes grey: colour images are turned to their luminance for it")
+    if size is not None and size != shape[1:]:
+        done = "cut at the centre" if uncropped(size, crop) == shape[1:] else "resized"
+        notes.append(f"images are {done} from {shape[1]}x{shape[2]} to {size[0]}x{size[1]} for {spec}")
+    return tuple(notes)
+
+
+def sample_images(shape: tuple[int, int, int], device: torch.device, n: int = 2) -> Tensor:
+    """Noise (n, C, H, W) in [0, 1], the same at every call."""
+    return torch.rand(n, *shape, generator=torch.Generator().manual_seed(0)).to(device)
+
+
+def try_out(model: PreprocessedModel, x: Tensor, spec: str) -> tuple[str, ...]:
+    """Refuse a network that cannot take these images or returns no row of outputs; what was taken of its answer."""
+    images = f"{'grey' if x.shape[1] == 1 else f'{x.shape[1]}-channel'} images of {x.shape[2]}x{x.shape[3]} pixels"
+    try:
+        with evaluating(model), torch.no_grad():
+            output = model.raw(x)
+    except HoldfastError:
+        raise
+    except Exception as error:  # networks refuse sizes and channels in many ways
+        raise HoldfastError(
+            f"{spec} cannot take {images}"
+            f" (as {model.channels} channels of {'x'.join(map(str, model.size or x.shape[2:]))}): {first_line(error)}; "
+            "load the data at the model's own size, or state its image size and channels"
+        ) from error
+    found, taken = only_tensor(output)
+    require(
+        len(rows(found)) == len(x),
+        f"{spec} gives {len(found)} rows of outputs for {len(x)} images; one row per image is needed",
+    )
+    return (f"took {taken} that the model returns",) if taken else ()
+
+
+def failed_batch(error: Exception, size: int) -> HoldfastError:
+    """What to say of a network that took two images of noise, and fails on images of the data."""
+    return HoldfastError(
+        f"the model fails on a batch of up to {size} images: {type(error).__name__}: {first_line(error)}; give a "
+        "--batch-size that it takes, or a python: function that cuts batches for it"
+    )
+
+
+def probe_gradients(model: nn.Module, x: Tensor) -> str | None:
+    """None where a gradient of the outputs reaches the images; else why not.
+
+    Outputs are weighted before they are summed: where they always add up to the same, a plain sum would have none.
+    """
+    x = x.detach().clone().requires_grad_(True)
+    try:
+        with evaluating(model), torch.enable_grad():
+            outputs = model(x)
+            if not outputs.requires_grad:
+                return "the outputs are cut off from the images (no_grad, detach, or another runtime)"
+            weights = torch.linspace(-1, 1, outputs.shape[1], device=outputs.device)
+            (gradient,) = torch.autograd.grad((outputs * weights).sum(), x, allow_unused=True)
+    except Exception as error:  # what keeps gradients from flowing raises in many ways
+        return f"differentiating failed: {first_line(error)}"
+    if gradient is None or not bool(gradient.any()):
+        return "the gradient is zero everywhere (rounded or detached inside)"
+    return None if bool(gradient.isfinite().all()) else "the gradient is not finite"

@@ -1,0 +1,159 @@
+"""What a source of models offers, what it is asked for, and what it returns. Open this file to write a source.
+
+A source is one file with one class that derives from :class:`ModelSource` and declares itself with
+``holdfast.parts.source``. Nothing here imports torch, so that the declarations can be read without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import HoldfastError, first_line
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import torch
+    from torch import nn
+
+    from holdfast.models.preprocessing import Preprocessing
+
+Size = int | tuple[int, int]
+"""The side of square images, or (height, width)."""
+PICKLED = (".pth", ".pt", ".bin", ".ckpt", ".tar")
+"""Ends of file names that torch.save is used with."""
+
+
+@dataclass(frozen=True, eq=False)
+class Architecture:
+    """A network that can be trained, before normalisation is put in front.
+
+    channels: how many the network itself takes. mean, std: what its published weights were trained with; None
+    where it has none. notes: what to tell the user.
+    """
+
+    net: nn.Module
+    channels: int
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class OpenRequest:
+    """What the caller of ``open_model`` knows and a source may need.
+
+    shape: (C, H, W) of the data. model: architecture of a weight file. num_classes: of the data. pretrained: whether
+    published weights are wanted. preprocessing, image_size: what the user states, None for what the model's own
+    settings say.
+    """
+
+    shape: tuple[int, int, int]
+    device: torch.device
+    model: str | None = None
+    num_classes: int | None = None
+    pretrained: bool = True
+    preprocessing: Preprocessing | None = None
+    image_size: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class SourceModel:
+    """A trained network as its source has it.
+
+    net: in evaluation mode, on its device; takes images as ``preprocessing`` makes them. preprocessing: what its own
+    settings state, None where they do not. classes: the name behind each output; aliases: other names of each. size:
+    (height, width) it was made for, None where any will do or it is not stated. crop: share of each side that its
+    published evaluation keeps. channels: how many it takes, None where that is not stated. hash: SHA-256 of the
+    weights. notes: what to tell the user; warnings: what may be wrong.
+    """
+
+    net: nn.Module
+    preprocessing: Preprocessing | None = None
+    classes: tuple[str, ...] | None = None
+    aliases: tuple[tuple[str, ...], ...] = ()
+    size: tuple[int, int] | None = None
+    crop: float = 1.0
+    channels: int | None = None
+    hash: str | None = None
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class ModelSource:
+    """One kind of model. A source overrides what it can do; ``holdfast list models`` shows its names."""
+
+    def names(self) -> Sequence[str]:
+        """The architectures that it knows by name."""
+        return ()
+
+    def has(self, name: str) -> bool:
+        """Whether it knows an architecture; it may raise an error that says more than no."""
+        return name in self.names()
+
+    def accepts(self, path: Path) -> bool:
+        """Whether it opens this file or folder, where its suffix alone does not decide."""
+        return True
+
+    def build(
+        self, name: str, *, num_classes: int, channels: int, image_size: Size | None, pretrained: bool
+    ) -> Architecture:
+        """An architecture for training, with a head for these classes."""
+        raise NotImplementedError
+
+    def open(self, name: Any, request: OpenRequest) -> SourceModel:
+        """A trained network for an audit, with the head it was trained with. name: after the prefix, or a path."""
+        raise NotImplementedError
+
+    def expected_input(self, name: str) -> tuple[Preprocessing | None, tuple[int, int] | None]:
+        """What an architecture's weights expect where their file does not say: (preprocessing, the only size)."""
+        return None, None
+
+    @classmethod
+    def trains(cls) -> bool:
+        return cls.build is not ModelSource.build
+
+    @classmethod
+    def opens(cls) -> bool:
+        return cls.open is not ModelSource.open
+
+
+def both_sides(size: Size) -> tuple[int, int]:
+    """(height, width).
+
+    >>> both_sides(32), both_sides((28, 32))
+    ((32, 32), (28, 32))
+    """
+    return (size, size) if isinstance(size, int) else size
+
+
+def describe(size: Size) -> str:
+    """Height×width, for messages.
+
+    >>> describe(32)
+    '32x32'
+    """
+    height, width = both_sides(size)
+    return f"{height}x{width}"
+
+
+def build_error(name: str, size: Size | None, pretrained: bool, error: Exception) -> HoldfastError:
+    """The error for an architecture that a library could not build."""
+    if pretrained:
+        return HoldfastError(
+            f"cannot get the published weights of {name}: {first_line(error)}; "
+            "without a network, bring the file along and give --weights FILE"
+        )
+    images = f"{describe(size)} images" if size is not None else "its own image size"
+    return HoldfastError(f"cannot build {name} for {images}: {first_line(error)}; change --image-size or --model")
+
+
+def head_note(head: str, theirs: int, ours: int) -> str:
+    """What to tell the user where a head does not fit its weights.
+
+    >>> head_note("fc", 1000, 10)
+    'head fc: the weights have 1000 classes, this model 10; replaced'
+    """
+    return f"head {head}: the weights have {theirs} classes, this model {ours}; replaced"

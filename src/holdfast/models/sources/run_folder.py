@@ -1,0 +1,33 @@
+"""A run folder: the model that training left there, with the classes and normalisation of its card."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast.errors import require
+from holdfast.files import exists
+from holdfast.models.source_types import ModelSource, OpenRequest, SourceModel, both_sides
+from holdfast.parts import source
+
+
+@source("run", about="The folder of a training run.", syntax="a run folder", folders=True, order=1)
+class RunFolders(ModelSource):
+    def open(self, name: str, request: OpenRequest) -> SourceModel:
+        from holdfast.models.preprocessing import Preprocessing
+        from holdfast.models.saved_model import CARD, load_model
+        from holdfast.models.weight_files import hash_tensors
+
+        inner = [p.parent for p in Path(name).glob(f"*/{CARD}")]
+        require(
+            exists(Path(name) / CARD) or not inner,
+            f"no model in {name}, but in {', '.join(str(p) for p in sorted(inner)[:3])}; give one of them",
+        )
+        model, card = load_model(name)
+        return SourceModel(
+            model.net.to(request.device),
+            Preprocessing(card.mean, card.std),
+            classes=card.classes,
+            size=None if card.image_size is None else both_sides(card.image_size),
+            channels=len(card.mean),
+            hash=hash_tensors(model.state_dict()),
+        )

@@ -1,0 +1,102 @@
+"""A weight file with the architecture it belongs to; the head is the file's own, never a fresh one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.errors import HoldfastError, require
+from holdfast.models.resolution import resolve, source_of, unambiguous
+from holdfast.models.source_types import PICKLED, ModelSource, OpenRequest, SourceModel
+from holdfast.parts import source
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+
+@source(
+    "weights",
+    about="The weights of an architecture that --model names.",
+    syntax="a .safetensors or .pth file with --model",
+    suffixes=(".safetensors", *PICKLED),
+    order=65,  # after torchscript, which looks into a .pt file first
+)
+class WeightFiles(ModelSource):
+    def open(self, name: str, request: OpenRequest) -> SourceModel:
+        import torch
+
+        from holdfast.models.built_model import build_model
+        from holdfast.models.preprocessing import Preprocessing, numbers
+        from holdfast.models.state_dicts import load_tensors
+        from holdfast.models.weight_files import hash_tensors, takes_colour
+
+        tensors = read(name)
+        require(
+            request.model is not None,
+            f"{name} holds weights alone; name the architecture they belong to with --model, "
+            "such as --model timm:resnet18",
+        )
+        assert request.model is not None
+        model_name = unambiguous(request.model)
+        classes = head_size(model_name, tensors) or request.num_classes
+        require(classes is not None, f"{name} does not show how many classes it has; state num_classes")
+        assert classes is not None
+        part, inner = resolve(model_name)
+        of_library, only_size = source_of(part).expected_input(inner)
+        assumed = request.preprocessing or of_library
+        channels = 3 if takes_colour(tensors) else request.shape[0]
+        known = (assumed or Preprocessing()).for_channels(channels)
+        with torch.random.fork_rng(devices=[]):
+            model = build_model(
+                model_name,
+                num_classes=classes,
+                in_channels=channels,
+                image_size=request.image_size,
+                mean=known.mean,
+                std=known.std,
+            ).model
+        loaded = load_tensors(model, tensors, origin=name)
+        require(
+            not loaded.fresh_heads,
+            f"{name} lacks the classifier of {model_name} ({'; '.join(loaded.fresh_heads)}); "
+            "its answers would mean nothing",
+        )
+        return SourceModel(
+            model.net.eval().to(request.device),
+            Preprocessing(numbers(model.mean), numbers(model.std)) if loaded.normalisation else assumed,
+            size=only_size,
+            channels=channels,
+            hash=hash_tensors(model.state_dict()),
+            notes=loaded.notes,
+        )
+
+
+def read(path: str) -> dict[str, Tensor]:
+    """The tensors of a file; a whole pickled model is refused with the way round."""
+    from holdfast.models.weight_files import PickledObjects, read_tensors
+
+    try:
+        return read_tensors(path)
+    except PickledObjects as error:
+        raise HoldfastError(
+            f"{path} holds more than tensors, a whole pickled model perhaps, or is damaged; unpickling it could run "
+            "any code. If you trust it, write a function that loads and returns it, and give python:module:function; "
+            "or save its tensors alone: torch.save(model.state_dict(), 'weights.pth')"
+        ) from error
+
+
+def head_size(name: str, tensors: Mapping[str, Tensor]) -> int | None:
+    """How many classes the file's own classifier has; None where it is not found under its name."""
+    import torch
+
+    from holdfast.models.built_model import build_model
+    from holdfast.models.heads import find_heads
+    from holdfast.models.state_dicts import find_prefix
+    from holdfast.models.weight_files import takes_colour
+
+    with torch.random.fork_rng(devices=[]):
+        net = build_model(name, num_classes=2, in_channels=3 if takes_colour(tensors) else 1).model.net
+    prefix = find_prefix(tensors, net.state_dict())
+    found = [tensors.get(f"{prefix}{head}.weight") for head, _ in find_heads(net)]
+    return next((len(value) for value in found if value is not None), None)

@@ -1,0 +1,197 @@
+"""Weights from a file into a model: all of them, or an error and none; also where a library spells them otherwise."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.errors import HoldfastError
+from holdfast.models.heads import find_heads
+from holdfast.models.preprocessing import Normalised
+from holdfast.models.source_types import head_note
+from holdfast.models.weight_files import read_tensors
+
+PREFIXES = ("module.", "model.", "_orig_mod.", "net.")
+"""What DDP, training scripts, torch.compile and holdfast put before a network's own names."""
+COUNTERS = ("num_batches_tracked", "n_averaged")
+"""Entries that do not change what a model computes; older files lack them."""
+AUXILIARY = ("aux1.", "aux2.", "AuxLogits.")
+"""Training-time classifiers in torchvision's Inception files, which holdfast does not build."""
+
+
+@dataclass(frozen=True)
+class WeightsLoaded:
+    """How weights were copied into a model.
+
+    notes: what to tell the user. fresh_heads: the notes on heads that the weights do not have, or not in this size.
+    normalisation: whether mean and std came with them.
+    """
+
+    notes: tuple[str, ...]
+    fresh_heads: tuple[str, ...]
+    normalisation: bool
+
+
+def load_weights(model: Normalised, path: str | Path) -> tuple[str, ...]:
+    """Copy a file's weights into a model; what to tell the user about it.
+
+    A head of another size keeps its own. Everything else must be there and fit, or nothing is copied.
+    """
+    return load_tensors(model, read_tensors(path), origin=str(path)).notes
+
+
+def load_tensors(model: Normalised, tensors: Mapping[str, Tensor], *, origin: str) -> WeightsLoaded:
+    """Like :func:`load_weights`, for tensors already read. origin: what to call them in messages."""
+    prefix = find_prefix(tensors, model.net.state_dict())
+    inner = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+    fit = _fit(model.net, inner)
+    notes: list[str] = []
+    if fit.problems and (translated := respell(model.net, inner)) is not None:
+        second = _fit(model.net, translated)
+        if not second.problems:
+            fit = second
+            notes.append("names and sizes in the weights translated to this model's")
+    normalise = _normalisation(tensors, prefix)
+    problems = [*fit.problems, *_misfits({"mean": model.mean, "std": model.std}, normalise)]
+    if "std" in normalise and not bool((normalise["std"] > 0).all()):
+        problems.append("std not above 0")
+    outside = [n for n in tensors if not n.startswith(prefix) and n.removeprefix(_outer(prefix)) not in normalise]
+    problems += _listed("unexpected", [n for n in outside if not n.endswith(COUNTERS)])
+    if problems:
+        raise HoldfastError(
+            f"weights {origin} do not fit this {type(model.net).__name__}: {'; '.join(problems)}. "
+            "Check --model, --image-size and the number of channels"
+        )
+    copy(model.net.state_dict(), fit.found)
+    copy(model.state_dict(), normalise)
+    if normalise:
+        notes.append(f"normalisation from the weights: {model.extra_repr()}")
+    else:
+        notes.append(f"no normalisation in the weights; kept: {model.extra_repr()}")
+    if stripped := _outer(prefix) if normalise else prefix:
+        notes.append(f"prefix {stripped!r} stripped from the names in the weights")
+    return WeightsLoaded((*fit.notes, *notes), fit.notes, bool(normalise))
+
+
+def find_prefix(names: Iterable[str], expected: Iterable[str]) -> str:
+    """The chain of known prefixes under which most expected names are found; the shortest of equals.
+
+    >>> find_prefix(["module.net.fc.weight", "module.mean"], ["fc.weight"])
+    'module.net.'
+    >>> find_prefix(["net.weight"], ["net.weight"])
+    ''
+    """
+    names, expected = set(names), list(expected)
+    chains = {""}
+    for name in names:
+        chain = ""
+        while step := next((p for p in PREFIXES if name.startswith(chain + p)), ""):
+            chain += step
+            chains.add(chain)
+    return max(
+        sorted(chains, key=lambda chain: (len(chain), chain)),
+        key=lambda chain: sum(chain + name in names for name in expected),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Fit:
+    """Which tensors go where, and what is wrong or worth saying."""
+
+    found: dict[str, Tensor]
+    problems: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def _fit(net: nn.Module, tensors: Mapping[str, Tensor]) -> _Fit:
+    own = net.state_dict()
+    found = {name: tensors[name] for name in own if name in tensors}
+    notes, dropped = _drop_other_heads(net, own, found)
+    missing = [n for n in own if n not in found and n not in dropped and not n.endswith(COUNTERS)]
+    skipped = AUXILIARY if hasattr(net, "aux_logits") else ()
+    unexpected = [n for n in tensors if n not in own and not n.endswith(COUNTERS) and not n.startswith(skipped)]
+    problems = _listed("missing", missing) + _listed("unexpected", unexpected) + _misfits(own, found)
+    return _Fit(found, tuple(problems), tuple(notes))
+
+
+def _drop_other_heads(
+    net: nn.Module, own: Mapping[str, Tensor], found: dict[str, Tensor]
+) -> tuple[list[str], set[str]]:
+    """Take heads that are absent or of another size out of ``found``; what to say, and their names."""
+    notes: list[str] = []
+    dropped: set[str] = set()
+    for head, _ in find_heads(net):
+        names = {f"{head}.weight", f"{head}.bias"} & own.keys()
+        ours, theirs = own[f"{head}.weight"].shape, getattr(found.get(f"{head}.weight"), "shape", None)
+        if theirs is None:
+            notes.append(f"head {head}: not in the weights; left as freshly initialised")
+        elif len(theirs) == len(ours) and theirs[0] != ours[0] and theirs[1:] == ours[1:]:
+            notes.append(head_note(head, theirs[0], ours[0]))
+        else:
+            continue
+        dropped |= names
+        for name in names:
+            found.pop(name, None)
+    return notes, dropped
+
+
+def _normalisation(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """mean and std as holdfast saves them, beside the network."""
+    names = {name: _outer(prefix) + name for name in ("mean", "std")}
+    beside = prefix.endswith("net.") and all(full in tensors for full in names.values())
+    return {name: tensors[full] for name, full in names.items()} if beside else {}
+
+
+def _outer(prefix: str) -> str:
+    return prefix.removesuffix("net.")
+
+
+def _misfits(own: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> list[str]:
+    bad = [n for n, value in found.items() if value.shape != own[n].shape]
+    whole = [n for n, value in found.items() if own[n].is_floating_point() and not value.is_floating_point()]
+    shapes = [f"{n} {_shape(found[n])} instead of {_shape(own[n])}" for n in bad]
+    kinds = [f"{n} {str(found[n].dtype).removeprefix('torch.')}" for n in whole]
+    return _listed("of another shape", shapes) + _listed("in whole numbers, quantised perhaps", kinds)
+
+
+def _listed(what: str, names: list[str]) -> list[str]:
+    """A count and the first few.
+
+    >>> _listed("missing", ["a", "b", "c", "d"])
+    ['4 missing (a, b, c, ...)']
+    """
+    more = ", ..." if len(names) > 3 else ""
+    return [f"{len(names)} {what} ({', '.join(names[:3])}{more})"] if names else []
+
+
+def _shape(value: Tensor) -> str:
+    return "x".join(map(str, value.shape)) or "a single number"
+
+
+def respell(net: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
+    """The tensors as ``net`` names and shapes them, where its library knows how; None where it does not.
+
+    timm keeps a filter beside each architecture, which also resamples position embeddings to another image
+    size. torchvision's published DenseNet files keep the names of its first release.
+    """
+    translate = getattr(sys.modules[type(net).__module__], "checkpoint_filter_fn", None)
+    if translate is None:
+        return {re.sub(r"(denselayer\d+\.(?:norm|conv))\.([12])\.", r"\1\2.", k): v for k, v in tensors.items()}
+    try:
+        return dict(translate(dict(tensors), net))
+    except Exception:
+        return None  # the file is not of a kind the filter was written for: the caller says what does not fit
+
+
+@torch.no_grad()
+def copy(own: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
+    """Write values into a state dict's tensors. Some networks' load_state_dict demands metadata that no
+    safetensors file carries."""
+    for name, value in found.items():
+        own[name].copy_(value)
