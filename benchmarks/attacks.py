@@ -39,7 +39,7 @@ from holdfast.attacks import CapturedAttack, QueuedPgd, apgd, pgd
 from holdfast.data import Dataset, load
 from holdfast.models import load_model
 from holdfast.train import fit
-from holdfast.train.precision import kernels
+from holdfast.devices import kernels
 
 Attack = Callable[[Tensor, Tensor], Tensor]
 STEPS = 10

@@ -36,7 +36,7 @@ from holdfast.curvature import Operator, hessian_operator, lanczos, rayleigh
 from holdfast.data import Dataset, load
 from holdfast.losses import cross_entropy
 from holdfast.train import fit
-from holdfast.train.precision import kernels
+from holdfast.devices import kernels
 
 TOP = 5
 

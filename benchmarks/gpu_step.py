@@ -21,7 +21,7 @@ from holdfast.methods import Context
 from holdfast.models import build_model
 from holdfast.settings import TrainSettings, build
 from holdfast.train.engine import Trainer
-from holdfast.train.precision import kernels
+from holdfast.devices import kernels
 from holdfast.train.progress import Progress
 
 BF16 = {"precision": "bf16", "channels_last": True}

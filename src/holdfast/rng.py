@@ -23,10 +23,11 @@ def derive(seed: int, name: str) -> int:
 
 
 class Generators:
-    """One generator a name, on one device, from one seed."""
+    """One generator per name, on one device, from one seed. purposes: what a name's own seed is derived for, if not it."""
 
-    def __init__(self, seed: int, device: torch.device) -> None:
-        self._generators = {name: torch.Generator(device).manual_seed(derive(seed, name)) for name in NAMES}
+    def __init__(self, seed: int, device: torch.device, *, purposes: Mapping[str, str] | None = None) -> None:
+        seeds = {name: derive(seed, (purposes or {}).get(name, name)) for name in NAMES}
+        self._generators = {name: torch.Generator(device).manual_seed(own) for name, own in seeds.items()}
 
     def __getitem__(self, name: str) -> torch.Generator:
         return self._generators[name]

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from holdfast.data import Dataset
-from holdfast.devices import resolve_device
+from holdfast.devices import kernels, resolve_device
 from holdfast.errors import require
 from holdfast.files import writable_folder
 from holdfast.settings import TrainSettings, build
@@ -22,7 +22,6 @@ from holdfast.shortcuts.opening import kept_model, open_source, run_folder
 from holdfast.shortcuts.ranking import rank
 from holdfast.shortcuts.result import Shortcuts
 from holdfast.shortcuts.watch import Sighting, take, watch
-from holdfast.train.precision import kernels
 from holdfast.train.progress import Progress
 
 __all__ = ["Cluster", "Share", "Shortcuts", "Sighting", "shortcuts"]

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from holdfast.data.loaders import Loader, make_loader
 from holdfast.data.splits import Dataset
 from holdfast.data.statistics import channel_statistics
+from holdfast.devices import kernels
 from holdfast.errors import HoldfastError, require
 from holdfast.methods import Context
 from holdfast.methods.lff import LffMethod
@@ -22,7 +23,6 @@ from holdfast.rng import derive
 from holdfast.settings import TrainSettings
 from holdfast.train.engine import Trainer
 from holdfast.train.evaluate import predict
-from holdfast.train.precision import kernels
 from holdfast.train.progress import Progress
 
 

@@ -16,7 +16,7 @@ from holdfast.augment.basic import Augment
 from holdfast.data.loaders import Loader, make_loader
 from holdfast.data.splits import Dataset, Split
 from holdfast.data.statistics import channel_statistics
-from holdfast.devices import own_stream
+from holdfast.devices import kernels, own_stream
 from holdfast.errors import Interrupted
 from holdfast.methods import Method, Stage
 from holdfast.rng import Generators
@@ -25,7 +25,6 @@ from holdfast.train.diagnose import diagnose
 from holdfast.train.evaluate import Predictions, predict, selection_score
 from holdfast.train.folder import RunFolder
 from holdfast.train.meters import Diverged, Meters, all_finite
-from holdfast.train.precision import kernels
 from holdfast.train.processes import deferred_signals
 from holdfast.train.progress import Progress, Sink
 from holdfast.train.stage import StageRun

@@ -21,9 +21,8 @@ from holdfast.methods import Method, State
 from holdfast.methods.fixmatch import FixMatch
 from holdfast.models import build_model
 from holdfast.models.heads import find_head, find_heads, replace_head
-from holdfast.models.latent import LatentClassifier, latent_head
-from holdfast.models.normalise import Normalised
-from holdfast.models.vae import VAE
+from holdfast.models.preprocessing import Normalised
+from holdfast.models.vae import VAE, LatentClassifier, latent_head
 from holdfast.module_state import evaluating
 from holdfast.rng import Generators, derive
 from holdfast.settings import TrainSettings
@@ -235,9 +234,7 @@ class OnLatents(Method):
     def forward(self, model: nn.Module, views: Views, *, state: State) -> tuple[Tensor, ...]:
         assert isinstance(model, EncoderClassifier)
         known = views.extra
-        mean, log_var = (
-            (known["mean"], known["log_var"]) if model.frozen else model.encoder.encode(views.items[0].x)
-        )
+        mean, log_var = (known["mean"], known["log_var"]) if model.frozen else model.encoder.encode(views.items[0].x)
         return (model.classify(mean, log_var, known["noise"]),)
 
     def measured(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, ...]:

@@ -20,9 +20,9 @@ from holdfast.data.loaders import Images
 from holdfast.errors import require
 from holdfast.losses import cross_entropy
 from holdfast.methods import Method, State
-from holdfast.models import Built, ModelCard, Normalised, build_model
+from holdfast.models import BuiltModel, ModelCard, Normalised, build_model
 from holdfast.models.heads import find_head, width
-from holdfast.models.normalise import numbers
+from holdfast.models.preprocessing import numbers
 from holdfast.rng import Generators, derive
 from holdfast.train.unlabelled import MinimiseSettings, OnEpoch, minimise, resident
 from holdfast.types import Batch, View, Views
@@ -74,7 +74,7 @@ def train_rotation(
     device: str | torch.device = "cpu",
     on_epoch: OnEpoch | None = None,
     note: Callable[[str], None] | None = None,
-) -> Built:
+) -> BuiltModel:
     """A network with a head of four, one per quarter turn.
 
     changes: images are also shown changed, and the head must tell how. A turned image that looks changed is then no
@@ -109,7 +109,7 @@ def pixel_statistics(x: Tensor) -> tuple[list[float], list[float]]:
     return mean.tolist(), std.clamp(min=1 / 255).tolist()
 
 
-def rotation_card(built: Built, shape: tuple[int, int, int]) -> ModelCard:
+def rotation_card(built: BuiltModel, shape: tuple[int, int, int]) -> ModelCard:
     """What a saved encoder is: its classes are the turns and, where it learned them, the changes."""
     model: Normalised = built.model
     turns = ("0°", "90°", "180°", "270°")

@@ -13,13 +13,13 @@ from torch.optim import Optimizer
 
 from holdfast.augment.basic import Augment
 from holdfast.data.loaders import Loader
+from holdfast.devices import autocast
 from holdfast.methods import Method, Stage
 from holdfast.optim import build_optimizer, set_option
 from holdfast.rng import Generators, derive
 from holdfast.settings import TrainSettings
 from holdfast.settings.ascents import Sam
 from holdfast.train.meters import Meters
-from holdfast.train.precision import autocast
 from holdfast.train.schedule import WeightAverage, rate_factor
 from holdfast.train.step import Step, captured
 

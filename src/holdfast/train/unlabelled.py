@@ -216,7 +216,9 @@ class VAEObjective(Method):
         if self.bound == "iwae":
             return -means[0]
         reconstruction, kl = means
-        return {"elbo": reconstruction + self.settings.beta * kl, "reconstruction": reconstruction, "kl": kl}[self.bound]
+        return {"elbo": reconstruction + self.settings.beta * kl, "reconstruction": reconstruction, "kl": kl}[
+            self.bound
+        ]
 
     def measured(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, ...]:
         return tuple(outputs.float().sum(0)) if self.measures else ()
