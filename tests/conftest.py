@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.data import ArraySplit, Dataset
-from holdfast.settings import MethodSettings
+from holdfast.parts import METHODS
 from holdfast.train.progress import Progress
 
 
@@ -84,5 +84,5 @@ Factory = Callable[[], nn.Module]
 
 def brisk(method: str) -> dict[str, object]:
     """A method's settings with as few inner steps and first epochs as it can do with."""
-    known = {f.name for f in dataclasses.fields(MethodSettings.known[method])}
+    known = {f.name for f in dataclasses.fields(METHODS[method].made)}
     return {"name": method, **{key: 2 for key in ("steps", "first_epochs") if key in known}}

@@ -21,7 +21,8 @@ LINES = (
     {"audits"},
     {"detect"},
     {"train"},
-    {"methods", "optim"},
+    {"methods", "ascents"},
+    {"optim"},
     {"models", "data"},
     {"attacks", "corruptions", "augment", "losses", "metrics", "curvature", "reports"},
     {"types", "errors", "module_state", "devices", "rng", "files", "png", "printable", "settings", "parts"},
@@ -31,7 +32,7 @@ SIDEWAYS = {(user, "errors") for user in ("settings", "files", "parts", "devices
 SIDEWAYS |= {("parts", "types"), ("settings", "parts")}
 
 # What `import holdfast` and `holdfast --help` load: nothing here may pull torch in as it is imported.
-QUICK = {"__init__", "cli", "types", "errors", "files", "settings", "parts", "printable"}
+QUICK = {"__init__", "cli", "types", "errors", "files", "settings", "parts", "printable", "ascents"}
 QUICK_LIBRARIES = {"tyro", "rich", "yaml"}
 
 

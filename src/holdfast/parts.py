@@ -153,23 +153,65 @@ def check(
 
 @dataclass(frozen=True)
 class MethodPart(Part):
-    """A training method. made: a frozen dataclass of its settings that draws the views of a batch.
+    """A training method. made: a frozen dataclass of its settings, a subclass of ``holdfast.methods.Method``.
 
-    passes: what a step costs in forward and backward passes, where a plain one costs 1.
+    passes: what a step costs in forward and backward passes at the default settings, where a plain one costs 1.
     """
 
     needs: Needs = field(default=Needs.NOTHING, kw_only=True)
     passes: float = field(default=1.0, kw_only=True)
 
+    @property
+    def learns_unlabeled(self) -> bool:
+        """Whether it also learns from images without labels."""
+        return Needs.UNLABELLED in self.needs
+
+
+METHODS: Registry[MethodPart] = Registry("method", "holdfast.methods")
+
+
+def method(
+    name: str, *, about: str, needs: Needs = Needs.NOTHING, passes: float = 1.0, order: int = 100
+) -> Callable[[type[Made]], type[Made]]:
+    """Declare a training method: on top of ``@dataclass(frozen=True)``, so that its settings are known."""
+
+    def declare(made: type[Made]) -> type[Made]:
+        METHODS.add(MethodPart(name, about, _named(made, name, about), needs=needs, passes=passes, order=order))
+        return made
+
+    return declare
+
+
+def _named(made: type[Made], name: str, about: str) -> type[Made]:
+    """The class with its name and, where it has no docstring but the one a dataclass gets, with the line about it."""
+    made.name = name  # type: ignore[attr-defined]
+    if (made.__doc__ or "").startswith(f"{made.__name__}("):
+        made.__doc__ = about
+    return made
+
 
 @dataclass(frozen=True)
 class AscentPart(Part):
-    """Where in weight space the gradient is taken. made: a frozen dataclass of its settings.
+    """Where in weight space the gradient is taken. made: a frozen dataclass, a subclass of ``holdfast.ascents.Ascent``.
 
-    passes: what a step costs in forward and backward passes, where a plain one costs 1.
+    passes: what a step costs in forward and backward passes of a batch, where a plain one costs 1; the pass over the
+    whole training set, which some make at every step, is not in it.
     """
 
     passes: float = field(default=2.0, kw_only=True)
+
+
+ASCENTS: Registry[AscentPart] = Registry("ascent", "holdfast.ascents")
+
+
+def ascent(name: str, *, about: str, passes: float = 2.0, order: int = 100) -> Callable[[type[Made]], type[Made]]:
+    """Declare an ascent: on top of ``@dataclass(frozen=True)``, so that its settings are known."""
+
+    def declare(made: type[Made]) -> type[Made]:
+        ASCENTS.add(AscentPart(name, about, _named(made, name, about), passes=passes, order=order))
+        return made
+
+    return declare
 
 
 @dataclass(frozen=True)

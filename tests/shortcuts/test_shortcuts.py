@@ -168,7 +168,7 @@ def test_a_run_brings_its_network_and_its_model(tmp_path: Path) -> None:
     assert list(result.findings[-1].evidence["top"][0]["looks"]) == ["biased", "debiased", "the run's own"]
     kept = shortcuts(tmp_path / "run", data=data, reuse=True, **QUICK)  # type: ignore[arg-type]
     again = fit(data, epochs=1, device="cpu", method="lff", optimizer="adam", lr=3e-3, batch_size=32)
-    weights = again.method.biased.state_dict()  # type: ignore[union-attr, operator]
+    weights = again.state.biased.state_dict()  # type: ignore[union-attr, operator]
     assert all(torch.equal(v, weights[k]) for k, v in kept.sightings[0].biased.state_dict().items())
     with pytest.raises(HoldfastError, match="image_size 16 is for data that is loaded here.*has settings of its own"):
         shortcuts(tmp_path / "run", image_size=16)

@@ -21,6 +21,7 @@ from holdfast.metrics.significance import (
     paired_auroc,
     paired_difference,
     placements,
+    sign_test,
 )
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "placements",
     "proportion",
     "reliability",
+    "sign_test",
     "top_k",
     "widest_gap",
     "wilson_interval",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from statistics import NormalDist
 
 import torch
+from scipy.special import ndtri  # type: ignore[import-untyped]
 from torch import Tensor
 
 from holdfast.metrics.intervals import Estimate, around, wilson_interval
@@ -82,4 +82,4 @@ def widest_gap(hits: Sequence[int], counts: Sequence[int]) -> Estimate:
 
 def _simultaneous(count: int) -> float:
     """Normal quantile at which ``count`` two-sided intervals hold together with 95 % (Bonferroni)."""
-    return NormalDist().inv_cdf(1 - 0.025 / count)
+    return float(ndtri(1 - 0.025 / count))

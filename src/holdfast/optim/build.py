@@ -2,38 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from holdfast.optim.metrics import Adaptive, Euclidean, Fisher, Metric
-from holdfast.optim.sam import SAM
-from holdfast.settings import AscentSettings, OptimizerSettings
-from holdfast.settings.ascents import Asam, FisherSam, Sam
+from holdfast.settings import OptimizerSettings
 
 
 def build_optimizer(
     settings: OptimizerSettings,
     parameters: Iterable[Tensor],
-    ascent: AscentSettings | None = None,
+    around: Callable[..., Optimizer] | None = None,
     *,
     skip_nonfinite: bool = True,
 ) -> Optimizer:
-    """The optimiser, fused, inside the ascent's if there is one.
+    """The optimiser that settings name, fused. around: makes that of an ascent (``Ascent.optimizer``).
 
     On a GPU its learning rate and radius are tensors there, so that a CUDA graph follows their schedules.
     """
     trained = [p for p in parameters if p.requires_grad]
     on_gpu = trained[0].is_cuda
 
-    def setting(value: float) -> float | Tensor:
+    def scheduled(value: float) -> float | Tensor:
         return torch.tensor(value, device=trained[0].device) if on_gpu else value
 
     fused = all(p.is_floating_point() for p in trained)  # torch's fused kernels know no complex weights
-    common: dict[str, Any] = {"lr": setting(settings.peak_lr), "weight_decay": settings.weight_decay, "fused": fused}
+    options: dict[str, Any] = {
+        "lr": scheduled(settings.peak_lr),
+        "weight_decay": settings.weight_decay,
+        "fused": fused,
+    }
     kind: type[Optimizer]
     own: dict[str, Any]
     if settings.name == "sgd":
@@ -41,28 +42,9 @@ def build_optimizer(
     else:
         kind = {"adam": Adam, "adamw": AdamW}[settings.name]
         own = {"betas": settings.betas, "capturable": on_gpu}
-    if not isinstance(ascent, Sam):
-        return kind(trained, **common, **own)
-    return SAM(
-        trained,
-        kind,
-        rho=setting(ascent.rho),
-        metric=_metric(ascent),
-        friendly=hasattr(ascent, "sigma"),
-        sigma=getattr(ascent, "sigma", 0.0),
-        lmbda=getattr(ascent, "lmbda", 0.9),
-        skip_nonfinite=skip_nonfinite,
-        **common,
-        **own,
-    )
-
-
-def _metric(ascent: Sam) -> Metric:
-    if isinstance(ascent, Asam):
-        return Adaptive(ascent.eta, vectors=False)
-    if isinstance(ascent, FisherSam):
-        return Fisher(ascent.eta)
-    return Euclidean()
+    if around is None:
+        return kind(trained, **options, **own)
+    return around(trained, kind, scheduled=scheduled, skip_nonfinite=skip_nonfinite, **options, **own)
 
 
 def set_option(optimizer: Optimizer, name: str, value: float) -> None:

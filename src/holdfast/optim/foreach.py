@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -120,3 +121,19 @@ def copied_like(parameter: Tensor, value: Tensor, name: str) -> Tensor:
     shapes = tuple(value.shape), tuple(parameter.shape)
     require(shapes[0] == shapes[1], f"{name} has shape {shapes[0]}, the parameter {shapes[1]}; is it another model's?")
     return torch.empty_like(own(parameter), requires_grad=False).copy_(own_of(value.detach(), parameter))
+
+
+@torch.no_grad()
+def without_projection(gradient: Sequence[Tensor], full: Sequence[Tensor]) -> list[Tensor]:
+    """g − (g·G / G·G) G, with all tensors together as one vector.
+
+    >>> without_projection([torch.tensor([3.0, 4.0])], [torch.tensor([2.0, 0.0])])
+    [tensor([0., 4.])]
+    """
+    share = inner(gradient, full) / inner(full, full).clamp_min(torch.finfo(full[0].dtype).tiny)
+    return [g - share * f for g, f in zip(gradient, full, strict=True)]
+
+
+def inner(a: Sequence[Tensor], b: Sequence[Tensor]) -> Tensor:
+    """Inner product, with all tensors together as one vector."""
+    return torch.stack([(x * y).sum() for x, y in zip(a, b, strict=True)]).sum()

@@ -141,7 +141,7 @@ def difference(values: Sequence[float], baseline: Sequence[float]) -> Difference
     mean = fmean(gaps)
     if max(gaps) - min(gaps) < ROUNDING:  # no spread was seen, and none at all is not what that means
         return Difference(mean, None, None, len(gaps))
-    from scipy.special import stdtrit  # type: ignore[import-untyped]  # comes with scikit-learn
+    from scipy.special import stdtrit  # type: ignore[import-untyped]
 
     half = float(stdtrit(len(gaps) - 1, 0.975)) * stdev(gaps) / math.sqrt(len(gaps))
     return Difference(mean, mean - half, mean + half, len(gaps))

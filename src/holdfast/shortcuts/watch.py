@@ -15,9 +15,9 @@ from holdfast.data.loaders import Loader, make_loader
 from holdfast.data.splits import Dataset
 from holdfast.data.statistics import channel_statistics
 from holdfast.devices import kernels
-from holdfast.errors import HoldfastError, require
+from holdfast.errors import HoldfastError
 from holdfast.methods import Context
-from holdfast.methods.lff import LffMethod
+from holdfast.methods.lff import Lff
 from holdfast.models import build_model
 from holdfast.rng import derive
 from holdfast.settings import TrainSettings
@@ -64,14 +64,16 @@ def watch(settings: TrainSettings, data: Dataset, *, device: torch.device, progr
 
         model = make()
         context = Context(data.num_classes, data.train.labels, data.train.groups, loop.epochs, make_model=make)
-        method = settings.method.load()(settings.method, context)
-        require(isinstance(method, LffMethod), f"method must be lff or lff+biasadv, got {settings.method.name!r}")
+        method = settings.method
+        if not isinstance(method, Lff):
+            raise HoldfastError(f"method must be lff or lff+biasadv, got {method.name!r}")
+        state = method.start(context)
         torch.manual_seed(derive(loop.seed, "model"))
-        looker = Looker(settings, data, method.biased, device=device, progress=progress)
+        looker = Looker(settings, data, state.biased, device=device, progress=progress)
         with looker:
-            Trainer(settings, data, model, method, device=device, folder=None, progress=looker).run()
+            Trainer(settings, data, model, state, device=device, folder=None, progress=looker).run()
     return looker.sighting(
-        difficulty=relative_difficulty(method.biased_average, method.average, method.labels).cpu(),
+        difficulty=relative_difficulty(state.biased_average, state.average, state.labels).cpu(),
         debiased=model.eval(),
     )
 
