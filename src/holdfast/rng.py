@@ -23,7 +23,10 @@ def derive(seed: int, name: str) -> int:
 
 
 class Generators:
-    """One generator per name, on one device, from one seed. purposes: what a name's own seed is derived for, if not it."""
+    """One generator per name, on one device, from one seed.
+
+    purposes: what the seed of a name is derived for, where that is not the name itself.
+    """
 
     def __init__(self, seed: int, device: torch.device, *, purposes: Mapping[str, str] | None = None) -> None:
         seeds = {name: derive(seed, (purposes or {}).get(name, name)) for name in NAMES}

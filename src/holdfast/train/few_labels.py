@@ -10,8 +10,7 @@ from typing import ClassVar, Final
 import torch
 from torch import Tensor, nn
 
-from holdfast.augment.basic import to_float
-from holdfast.augment.strong import strong, weak
+from holdfast.augment.basic import strong, to_float, weak
 from holdfast.data.loaders import Images, float_batches
 from holdfast.data.splits import ArraySplit, Dataset
 from holdfast.devices import autocast
@@ -293,12 +292,12 @@ def check_pretraining(settings: TrainSettings, model: nn.Module | None = None) -
     """Refuse a pre-training that is missing or cannot be. model: a module of the caller's."""
     own = settings.model
     require(
-        own.name != "vae-head" or own.pretrain == "vae" or bool(own.weights) or model is not None,
-        "vae-head trains a head on a frozen encoder; give it one with --pretrain vae, or --weights",
-    )
-    require(
         own.pretrain != "rotation" or own.name != "vae-head",
         "the encoder of vae-head is frozen; use --pretrain vae, or --model vae-classifier",
+    )
+    require(
+        own.name != "vae-head" or own.pretrain == "vae" or bool(own.weights) or model is not None,
+        "vae-head trains a head on a frozen encoder; give it one with --pretrain vae, or --weights",
     )
     require(
         own.pretrain == "none" or model is None,

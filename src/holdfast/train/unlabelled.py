@@ -102,7 +102,7 @@ def minimise(
         folder=None,
         progress=_Listener(on_epoch, note),
         rng=rng,
-        order=_OrderOfFullBatches(len(images), size, settings.seed),
+        order=_order_of_full_batches(len(images), size, settings.seed),
         measure=measure,
         fused=False,
     )
@@ -116,30 +116,29 @@ def minimise(
     return tuple(map(_measured, trainer.history))
 
 
-def context_of(split: ArraySplit, settings: MinimiseSettings, **known: Any) -> Context:
-    """What an objective may know of its training. known: num_classes, make_model, unlabeled where there are some."""
-    known = {"num_classes": 0, "make_model": nn.Identity} | known
-    return Context(labels=split.labels, groups=split.groups, epochs=settings.epochs, **known)
+def context_of(
+    split: ArraySplit, settings: MinimiseSettings, *, num_classes: int = 0, unlabeled: Tensor | None = None
+) -> Context:
+    """What an objective may know of its training."""
+    return Context(num_classes, split.labels, split.groups, settings.epochs, nn.Identity, unlabeled)
 
 
-class _OrderOfFullBatches:
+def _order_of_full_batches(count: int, batch_size: int, seed: int) -> Callable[[int], Tensor]:
     """What an epoch shows: all images shuffled, by one generator for all epochs, less those that fill no batch."""
+    generator, drawn = torch.Generator(), -1
+    order = torch.empty(0, dtype=torch.int64)
 
-    def __init__(self, count: int, batch_size: int, seed: int) -> None:
-        self.count, self.shown, self.seed = count, count // batch_size * batch_size, derive(seed, "order")
-        self._restart()
+    def show(epoch: int) -> Tensor:
+        nonlocal drawn, order
+        if epoch < drawn or drawn < 0:
+            generator.manual_seed(derive(seed, "order"))
+            drawn = -1
+        while drawn < epoch:
+            order = torch.randperm(count, generator=generator)[: count // batch_size * batch_size]
+            drawn += 1
+        return order
 
-    def __call__(self, epoch: int) -> Tensor:
-        if epoch < self._epoch:
-            self._restart()
-        while self._epoch < epoch:
-            self._order = torch.randperm(self.count, generator=self._generator)
-            self._epoch += 1
-        return self._order[: self.shown]
-
-    def _restart(self) -> None:
-        self._generator = torch.Generator().manual_seed(self.seed)
-        self._order, self._epoch = torch.randperm(self.count, generator=self._generator), 0
+    return show
 
 
 class _Listener(Progress):

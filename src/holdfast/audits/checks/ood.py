@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from holdfast.audits.checks.ood_data import NOISE, cut, few, foreign_images, sample
 from holdfast.audits.checks.ranks import RANKS, Looked
 from holdfast.audits.subject import Subject
+from holdfast.data.loaders import Images
 from holdfast.data.splits import Dataset
 from holdfast.detect.detectors import Detector, make_detector
 from holdfast.detect.evaluation import Evaluation, curves, evaluate, findings_of
-from holdfast.detect.features import ClassifierSight, Images, Seen, look_at
+from holdfast.detect.features import ClassifierSight, Seen, look_at
 from holdfast.detect.threshold import Threshold
 from holdfast.devices import autocast
 from holdfast.errors import HoldfastError, require

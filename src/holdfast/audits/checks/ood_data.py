@@ -14,9 +14,9 @@ from torch import Tensor
 from holdfast.audits.alignment.classes import simple
 from holdfast.audits.subject import Subject
 from holdfast.data import load
+from holdfast.data.loaders import Images
 from holdfast.data.resize import resize
 from holdfast.data.splits import Dataset, Split
-from holdfast.detect.features import Images
 from holdfast.rng import derive
 from holdfast.settings.names import DATA_NAMES
 
