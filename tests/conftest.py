@@ -16,6 +16,23 @@ from holdfast.parts import METHODS
 from holdfast.train.progress import Progress
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="every test function once, without the slow ones")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """``make quick``: a test with many parameters runs with the first of them, so that each behaviour is seen once."""
+    if not config.getoption("--quick"):
+        return
+    kept, dropped, seen = [], [], set()
+    for item in items:
+        function = item.nodeid.partition("[")[0]
+        (dropped if item.get_closest_marker("slow") or function in seen else kept).append(item)
+        seen.add(function)
+    config.hook.pytest_deselected(items=dropped)
+    items[:] = kept
+
+
 def make_split(n: int, classes: int, *, seed: int, groups: int = 0, side: int = 8, channels: int = 1) -> ArraySplit:
     """Noise with a bright bar at a place that tells the class: easy, but not trivial."""
     generator = torch.Generator().manual_seed(seed)

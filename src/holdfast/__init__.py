@@ -24,12 +24,14 @@ if TYPE_CHECKING:
         optim,
         reports,
         settings,
+        shortcuts,
         train,
     )
     from holdfast.audits.checking import audit
     from holdfast.errors import HoldfastError
     from holdfast.models import load_model
     from holdfast.reports import report
+    from holdfast.shortcuts import find_shortcuts
     from holdfast.train import fit
 
 __version__ = "0.1.0"
@@ -37,6 +39,7 @@ __version__ = "0.1.0"
 _NAMES = {
     "HoldfastError": "holdfast.errors",
     "audit": "holdfast.audits.checking",
+    "find_shortcuts": "holdfast.shortcuts",
     "fit": "holdfast.train",
     "load_model": "holdfast.models",
     "report": "holdfast.reports",
@@ -56,6 +59,7 @@ _MODULES = (
     "optim",
     "reports",
     "settings",
+    "shortcuts",
     "train",
 )
 
@@ -70,6 +74,7 @@ __all__ = [
     "curvature",
     "data",
     "detect",
+    "find_shortcuts",
     "fit",
     "load_model",
     "losses",
@@ -80,6 +85,7 @@ __all__ = [
     "report",
     "reports",
     "settings",
+    "shortcuts",
     "train",
 ]
 

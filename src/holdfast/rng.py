@@ -1,4 +1,4 @@
-"""Named random generators: one draw more in one place changes nothing elsewhere."""
+"""Named random generators, one per purpose, so that one more draw in one place changes nothing elsewhere."""
 
 from __future__ import annotations
 

@@ -152,8 +152,8 @@ class Note:
 class Finding:
     """One measured number with its evidence.
 
-    check: which audit made it, such as "clean".
-    name: what was measured, such as "accuracy".
+    check: which check of an audit made it, such as "groups".
+    name: of its measure, such as "worst_group_accuracy".
     value: the number, or None where there was nothing to measure (n is 0 then).
     n: how many samples it rests on.
     low, high: the 95 % interval, where one exists.

@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from holdfast.data.anomalies import make_digits_anomalies
-from holdfast.data.anomalies.damage import DAMAGES
+from holdfast.data.anomaly_making import DAMAGES, make_digits_anomalies
 from holdfast.detect import MinimiseSettings, train_rotation
 from holdfast.detect.features import RotationSight
 from holdfast.train.rotation import CHANGES, TURNS, blurred, change_each, flattened, mixed, pasted, rotation_card

@@ -14,8 +14,9 @@ from PIL import Image
 from torch import Tensor
 
 from holdfast.data import ArraySplit, load
-from holdfast.data.anomalies import make_digits_anomalies, save_anomalies
-from holdfast.data.unlabelled_images import open_pictures
+from holdfast.data.anomalies import save_anomalies
+from holdfast.data.anomaly_making import make_digits_anomalies
+from holdfast.data.unlabelled_images import open_unlabelled
 from holdfast.detect.tasks import describe, detect_evaluate, detect_fit, detect_score, predict, summary_text
 from holdfast.errors import HoldfastError
 from holdfast.reports import html
@@ -23,7 +24,7 @@ from holdfast.reports.blocks import Table
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections.describe import describe as describe_section
 from holdfast.reports.sections.ood import detect as detect_section
-from holdfast.reports.sections.ood import unknown as unknown_section
+from holdfast.reports.sections.ood import ood as unknown_section
 from holdfast.train import fit
 
 
@@ -109,9 +110,9 @@ def test_an_evaluation_with_its_report(detector: Path, pictures: Path, tmp_path:
 def test_a_set_with_anomalies_brings_both_kinds(tmp_path: Path) -> None:
     made = make_digits_anomalies()
     path = save_anomalies(made, tmp_path)
-    assert torch.equal(open_pictures(path).read(torch.arange(500)), made.unlabeled.images)
-    assert len(open_pictures(path, split="labeled")) == 100
-    assert len(open_pictures(path, split="test")) == 200
+    assert torch.equal(open_unlabelled(path).read(torch.arange(500)), made.unlabeled.images)
+    assert len(open_unlabelled(path, split="labeled")) == 100
+    assert len(open_unlabelled(path, split="test")) == 200
     detect_fit(path, tmp_path / "d", scores=("reconstruction",), epochs=3, lr=3e-3, batch_size=50, device="cpu")
     found = detect_evaluate(tmp_path / "d", path, device="cpu", workers=0)
     confusion = next(f for f in found if f.name == "auroc").evidence["confusion"]
@@ -120,7 +121,7 @@ def test_a_set_with_anomalies_brings_both_kinds(tmp_path: Path) -> None:
     with pytest.raises(HoldfastError, match="brings no anomalies of its own"):
         detect_evaluate(tmp_path / "d", tmp_path, device="cpu")
     with pytest.raises(HoldfastError, match="has no split 'val'; choose train, labeled or test"):
-        open_pictures(path, split="val")
+        open_unlabelled(path, split="val")
 
 
 def test_the_page_takes_the_sections(
@@ -155,7 +156,7 @@ def test_the_map_of_a_set(detector: Path, pictures: Path, tmp_path: Path) -> Non
 
 class TestBadInput:
     def test_colour_to_a_grey_detector(self, detector: Path, pictures: Path, tmp_path: Path) -> None:
-        with pytest.raises(HoldfastError, match=r"0000\.png is in colour, and what is to look at it takes grey images"):
+        with pytest.raises(HoldfastError, match=r"0000\.png is in colour, and grey images are needed"):
             detect_score(detector, pictures / "colour", tmp_path / "x.csv", device="cpu", workers=0)
         assert not list(tmp_path.iterdir())
 
@@ -263,7 +264,7 @@ def test_normal_data_may_be_of_one_class(tmp_path: Path) -> None:
         load(path)
 
 
-def test_sets_of_another_size_are_brought_to_the_detectors(detector: Path, tmp_path: Path) -> None:
+def test_sets_of_another_size_are_resized_the_detectors(detector: Path, tmp_path: Path) -> None:
     """A set is treated as a folder is: its pictures are resized, never recoloured."""
     big = np.zeros((4, 40, 40), np.uint8)
     np.savez(tmp_path / "big.npz", x_train=big, y_train=np.arange(4) % 2, x_test=big, y_test=np.arange(4) % 2)

@@ -124,7 +124,7 @@ def test_what_else_is_measured_is_in_the_history_and_heard() -> None:
     heard: list[tuple[int, dict[str, float]]] = []
     _, history = minimised(
         MinimiseSettings(epochs=2, lr=0.1),
-        measure=lambda epoch, model: {"validation_weight": float(model.weight)},
+        measure=lambda epoch, model: {"validation_weight": model.weight.item()},
         on_epoch=lambda epoch, record: heard.append((epoch, record)),
     )
     assert [record["validation_weight"] for record in history] == pytest.approx([-0.1, -0.2])

@@ -11,9 +11,9 @@ import torch
 
 from holdfast.audits.request import Note, Plan
 from holdfast.data import Dataset, load
-from holdfast.data.options import at_home
 from holdfast.data.splits import ArraySplit, Split
 from holdfast.errors import HoldfastError
+from holdfast.files import at_home
 from holdfast.settings import read_environment
 from holdfast.train.folder import read_settings
 

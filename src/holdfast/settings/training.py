@@ -13,9 +13,9 @@ from tyro.conf import OmitArgPrefixes, Suppress, arg
 
 from holdfast.errors import require
 from holdfast.settings.choice import AscentSettings, MethodSettings
+from holdfast.settings.conflict import CONFLICT, check_conflict, takes_conflict
 from holdfast.settings.hints import Several, Unset
 from holdfast.settings.loader import flatten
-from holdfast.settings.names import CONFLICT, check_conflict, takes_conflict
 
 DEFAULT_LR = {"sgd": 0.05, "adam": 1e-3, "adamw": 1e-3}
 """The learning rate an optimiser gets when none is given."""

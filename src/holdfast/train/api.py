@@ -13,14 +13,13 @@ import torch
 from torch import nn
 
 from holdfast.data import Dataset, load
-from holdfast.data.few import few_labels
-from holdfast.data.hashing import hash_data
-from holdfast.data.load import check_source
-from holdfast.data.options import at_home
-from holdfast.data.statistics import channel_statistics
-from holdfast.data.validate import admitted
+from holdfast.data.load_data import check_source
+from holdfast.data.splits import channel_statistics, hash_data
+from holdfast.data.unlabelled_images import few_labels
+from holdfast.data.validation import admitted
 from holdfast.devices import resolve_device
 from holdfast.errors import require
+from holdfast.files import at_home
 from holdfast.methods import Context, State, method_of
 from holdfast.models import BuiltModel, ModelCard, save_model
 from holdfast.models.preprocessing import numbers
@@ -123,7 +122,7 @@ def train(
     found = _beyond_settings(settings, data, model)
     with _claimed(out, resume=resume, overwrite=overwrite) as folder:
         data = data or load_data(settings)
-        for note in data.notes:
+        for note in map(str, data.notes):
             progress.note(note)
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             torch.manual_seed(derive(loop.seed, "weights"))

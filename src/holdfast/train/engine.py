@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from holdfast.ascents import ascent_of
 from holdfast.augment.basic import Augment
 from holdfast.data.loaders import Loader, make_loader
-from holdfast.data.splits import Dataset, Split
-from holdfast.data.statistics import channel_statistics
+from holdfast.data.splits import Dataset, Split, channel_statistics
 from holdfast.devices import kernels, own_stream
 from holdfast.errors import Interrupted
 from holdfast.methods import Stage, State, method_of

@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from holdfast.audits.alignment import Aligned, align
-from holdfast.audits.checks.accuracy import clean
+from holdfast.audits.checks.accuracy import accuracy_check as clean
 from holdfast.audits.subject import Subject
 from holdfast.data import ArraySplit, Dataset, load
 from holdfast.errors import HoldfastError

@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import Tensor
 
 from holdfast.data.splits import Dataset
-from holdfast.data.unlabelled_images import open_pictures
+from holdfast.data.unlabelled_images import open_unlabelled
 from holdfast.detect.describe import check_projection, describe_images
 from holdfast.detect.describe import findings as describe_findings
 from holdfast.detect.monitor import Monitor
@@ -51,9 +51,9 @@ def describe(
         vae = Monitor.load(detector, device=where).vae
         require(vae is not None, f"the detector in {detector} has no VAE; fit it with a score of one, such as elbo")
         assert vae is not None
-        pictures = open_pictures(data, root=root, split=split, shape=vae.settings.shape)
+        pictures = open_unlabelled(data, root=root, split=split, shape=vae.settings.shape)
     else:
-        pictures = open_pictures(data, root=root, split=split, image_size=image_size)
+        pictures = open_unlabelled(data, root=root, split=split, image_size=image_size)
         channels, height, width = pictures.shape
         settings = VAESettings((channels, height, width), network, latent)
         if note is not None:

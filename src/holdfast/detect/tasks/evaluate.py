@@ -13,7 +13,7 @@ from torch import Tensor
 from holdfast.data.anomalies import holds_anomalies, read_anomalies
 from holdfast.data.loaders import check_reading, float_batches
 from holdfast.data.splits import Split
-from holdfast.data.unlabelled_images import is_heap, open_pictures
+from holdfast.data.unlabelled_images import is_taken_whole, open_unlabelled
 from holdfast.detect.evaluation import Evaluation, curves, evaluate, findings_of
 from holdfast.detect.monitor import Monitor
 from holdfast.detect.tasks.places import FINDINGS, PAGE, claim_folder
@@ -84,10 +84,10 @@ def _both_kinds(
         return {k: pooled.subset(own.nonzero().flatten()) for k, own in (("normal", ~truth), ("anomalous", truth))}
     kinds: dict[str, Split] = {}
     sources = {"normal": normal, "anomalous": anomalous}
-    some_have_parts = not all(map(is_heap, sources.values()))
+    some_have_parts = not all(map(is_taken_whole, sources.values()))
     for name, source in sources.items():
-        own = None if some_have_parts and is_heap(source) else split
-        kinds[name] = open_pictures(source, root=root, split=own, usual="test", shape=shape)
+        own = None if some_have_parts and is_taken_whole(source) else split
+        kinds[name] = open_unlabelled(source, root=root, split=own, usual="test", shape=shape)
         require(len(kinds[name]) > 0, f"there is no {name} picture to judge by; give at least one")
     return kinds
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from holdfast.data.unlabelled_images import open_pictures
+from holdfast.data.unlabelled_images import open_unlabelled
 from holdfast.detect.fitting import fit_monitor
 from holdfast.detect.monitor import Monitor
 from holdfast.detect.tasks.sources import DETECTOR, Source, shape_for
@@ -53,7 +53,7 @@ def detect_fit(
     require(not (out / "detector.json").exists(), f"{out} holds a detector already; choose another place")
     where = resolve_device(device)
     classifier, card = (None, None) if run is None else load_model(run)
-    split = open_pictures(data, root=root, shape=shape_for(card), image_size=image_size)
+    split = open_unlabelled(data, root=root, shape=shape_for(card), image_size=image_size)
     channels, height, width = split.shape
     monitor = fit_monitor(
         split,

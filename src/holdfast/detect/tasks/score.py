@@ -12,7 +12,7 @@ from holdfast.audits.alignment.prediction_cells import PREDICT
 from holdfast.audits.loading import terms_of_run
 from holdfast.data.loaders import check_reading, float_batches
 from holdfast.data.tables import growing_table
-from holdfast.data.unlabelled_images import open_pictures
+from holdfast.data.unlabelled_images import open_unlabelled
 from holdfast.detect.monitor import Monitor
 from holdfast.detect.tasks.places import claim_table
 from holdfast.detect.tasks.sources import DETECTOR, Source, shape_for
@@ -56,7 +56,7 @@ def detect_score(
     check_reading(batch_size, workers)
     place = claim_table(out_csv, COLUMNS)
     monitor = Monitor.load(folder, device=resolve_device(device))
-    pictures = open_pictures(data, root=root, split=split, shape=monitor.shape, note=note)
+    pictures = open_unlabelled(data, root=root, split=split, shape=monitor.shape, note=note)
     require(len(pictures) > 0, "there is no picture to score; give at least one")
     done = flagged = 0
     with growing_table(place, COLUMNS) as write:
@@ -98,7 +98,7 @@ def predict(
     require(detector is None or home.is_dir(), f"no detector in {home}; fit one with --run {run}")
     monitor = Monitor.load(home, device=where) if home.is_dir() else None
     terms = terms_of_run(run, data) if isinstance(data, (str, Path)) else None
-    pictures = open_pictures(
+    pictures = open_unlabelled(
         data,
         root=root,
         split=split,
