@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn, overload
 from holdfast.data.printable import printable
 from holdfast.errors import HoldfastError, require
 from holdfast.files import at_home
-from holdfast.settings.conflict import CONFLICT
+from holdfast.settings.training import CONFLICT
 from holdfast.types import Note
 
 if TYPE_CHECKING:
