@@ -21,7 +21,7 @@ from record import write_result
 from sklearn.neighbors import NearestNeighbors
 
 from holdfast.data import load
-from holdfast.detect import KNN, ClassifierSight, Energy, LoopSettings, Mahalanobis, MaxLogit, Seen, ViM, train_vae
+from holdfast.detect import KNN, ClassifierSight, Energy, Mahalanobis, MaxLogit, MinimiseSettings, Seen, ViM, train_vae
 from holdfast.detect.scores import CELLS, Bank, neighbour_distances
 from holdfast.models import build_model
 from holdfast.models.vae import VAESettings
@@ -91,7 +91,7 @@ def digits() -> dict[str, float]:
     """Our default VAE, trained as ``holdfast detect fit`` does it, on the embedded digits."""
     images = load("digits").train
     started = time.perf_counter()
-    trained = train_vae(images, VAESettings(images.shape), LoopSettings())
+    trained = train_vae(images, VAESettings(images.shape), MinimiseSettings())
     first, last = trained.history[0], trained.history[-1]
     return {"seconds": time.perf_counter() - started, "first_loss": first["loss"], "last_loss": last["loss"]}
 

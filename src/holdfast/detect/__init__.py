@@ -21,14 +21,13 @@ from holdfast.detect.detectors import (
 )
 from holdfast.detect.evaluation import Evaluation, auroc, evaluate
 from holdfast.detect.features import ClassifierSight, JointSight, RotationSight, Seen, Sight, VAESight, look_at
-from holdfast.detect.few_labels import EncoderClassifier, FewLabels, Mistakes, train_few_labels
 from holdfast.detect.fitting import fit_monitor
 from holdfast.detect.fused import Fused
-from holdfast.detect.loop import LoopSettings
 from holdfast.detect.monitor import Monitor
-from holdfast.detect.rotation import train_rotation
 from holdfast.detect.threshold import Threshold
-from holdfast.detect.vae import TrainedVAE, train_vae
+from holdfast.train.few_labels import EncoderClassifier, FewLabels, Mistakes, train_few_labels
+from holdfast.train.rotation import train_rotation
+from holdfast.train.unlabelled import MinimiseSettings, TrainedVAE, train_vae
 
 __all__ = [
     "DETECTORS",
@@ -47,9 +46,9 @@ __all__ = [
     "JointSight",
     "LikelihoodRegret",
     "LocalReconstruction",
-    "LoopSettings",
     "Mahalanobis",
     "MaxLogit",
+    "MinimiseSettings",
     "Mistakes",
     "Monitor",
     "Reconstruction",

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from holdfast.detect.features import Images, batches
+from holdfast.data.loaders import Images, float_batches
 from holdfast.detect.pictures import strip
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.models.vae import VAE
@@ -120,7 +120,7 @@ def describe_images(
     """Where a VAE puts images, and what it draws: reconstructions, a walk along each dimension, one between images."""
     parts, first = [], None
     with evaluating(vae), torch.no_grad():
-        for x in batches(images, next(vae.parameters()).device):
+        for x in float_batches(images, next(vae.parameters()).device):
             first = x if first is None else first
             parts.append(vae(x).cpu())
         require(bool(parts), "there is no image to describe; give at least one")

@@ -8,19 +8,19 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
+from holdfast.data.loaders import Images, check_images
 from holdfast.detect.detectors import make_detector
-from holdfast.detect.features import Images, check_images, look_at
+from holdfast.detect.features import look_at
 from holdfast.detect.fused import NAMES, Fused
-from holdfast.detect.loop import LoopSettings
 from holdfast.detect.monitor import Monitor, make_sight
-from holdfast.detect.rotation import rotation_card, train_rotation
 from holdfast.detect.threshold import Threshold, rank_of
-from holdfast.detect.vae import train_vae
 from holdfast.errors import require, unknown
 from holdfast.models import ModelCard
 from holdfast.models.resolution import resolve
 from holdfast.models.vae import VAESettings
 from holdfast.rng import derive
+from holdfast.train.rotation import rotation_card, train_rotation
+from holdfast.train.unlabelled import MinimiseSettings, train_vae
 
 FUSED: Final = ("reconstruction", "knn", "mahalanobis")
 """What ``fused`` joins without labels: damaged pixels show in the first, foreign meaning in the distances."""
@@ -37,9 +37,9 @@ def fit_monitor(
     classifier: nn.Module | None = None,
     card: ModelCard | None = None,
     vae: VAESettings | None = None,
-    vae_loop: LoopSettings | None = None,
+    vae_loop: MinimiseSettings | None = None,
     encoder: str = "convnet",
-    encoder_loop: LoopSettings | None = None,
+    encoder_loop: MinimiseSettings | None = None,
     changes: bool = False,
     combine: str = "mean",
     held_out: float = 0.2,
@@ -53,7 +53,7 @@ def fit_monitor(
     scores: one name, several, or ``fused`` for the default choice. labels: (N,) classes, for scores that can use them;
     a split brings its own. classifier: a trained model whose features and logits are scored, with its card where the
     detector shall be saved; without one, an encoder learns to predict rotations of these images, if a score needs it.
-    changes: it also learns to tell changes (:mod:`holdfast.detect.changes`).
+    changes: it also learns to tell changes (:mod:`holdfast.train.rotation`).
     held_out: share of the images that nothing is trained on: one half of it gives centre and scale of each score, the
     other the threshold. false_alarm_rate: share of normal images that may be flagged.
     """
@@ -82,12 +82,12 @@ def fit_monitor(
     if needs & OF_VAE or (classifier is None and "features" in needs and shape[1] != shape[2]):
         settings = vae or VAESettings((shape[0], shape[1], shape[2]))
         say(f"training a {settings.network} VAE with {settings.latent} latent dimensions on {len(train)} images")
-        loop = vae_loop or LoopSettings(seed=seed)
+        loop = vae_loop or MinimiseSettings(seed=seed)
         trained = train_vae(_chosen(images, train), settings, loop, device=device).model
     network, kind = classifier, "classifier"
     if network is None and needs & {"features", "rotation"} and shape[1] == shape[2]:
         say(f"training {encoder} to predict rotations on {len(train)} images")
-        loop = encoder_loop or LoopSettings(epochs=10, lr=2e-3, schedule="cosine", seed=seed)
+        loop = encoder_loop or MinimiseSettings(epochs=10, lr=2e-3, schedule="cosine", seed=seed)
         built = train_rotation(_chosen(images, train), loop, model=encoder, changes=changes, device=device)
         network, kind, card = built.model, "rotation", rotation_card(built, (shape[0], shape[1], shape[2]))
     sight = make_sight(trained, network, kind, needs=needs)

@@ -8,8 +8,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from holdfast.data.loaders import Images
 from holdfast.detect.detectors import DETECTORS, Detector, make_detector
-from holdfast.detect.features import Images, Seen, Sight, look_at
+from holdfast.detect.features import Seen, Sight, look_at
 from holdfast.errors import require
 
 COMBINE = ("mean", "max")

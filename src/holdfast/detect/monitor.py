@@ -13,17 +13,8 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from holdfast import __version__
-from holdfast.detect.features import (
-    ClassifierSight,
-    Images,
-    JointSight,
-    RotationSight,
-    Seen,
-    Sight,
-    VAESight,
-    batches,
-    check_images,
-)
+from holdfast.data.loaders import Images, check_images, float_batches
+from holdfast.detect.features import ClassifierSight, JointSight, RotationSight, Seen, Sight, VAESight
 from holdfast.detect.fused import Fused
 from holdfast.detect.threshold import Threshold
 from holdfast.errors import HoldfastError, require
@@ -90,7 +81,7 @@ class Monitor:
         if not isinstance(images, Tensor):
             self.check(images.shape)
         sight = self.sight
-        for x in batches(images, sight.device, batch_size=batch_size, workers=workers):
+        for x in float_batches(images, sight.device, batch_size=batch_size, workers=workers):
             self.check(tuple(x.shape[1:]))
             yield self.judge(sight.look(x).to("cpu"))
 

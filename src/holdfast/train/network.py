@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from holdfast.augment.basic import to_float
 from holdfast.data import Dataset
+from holdfast.devices import autocast
 from holdfast.errors import HoldfastError, require
 from holdfast.models import BuiltModel, build_model
 from holdfast.module_state import evaluating
 from holdfast.settings import TrainSettings
-from holdfast.train.precision import autocast
 from holdfast.train.progress import Progress
 
 

@@ -12,17 +12,18 @@ from torch import Tensor, nn
 from holdfast.audits.checks.ood_data import NOISE, cut, few, ood_images, sample
 from holdfast.audits.checks.ranks import RANKS, Looked
 from holdfast.audits.subject import Subject
+from holdfast.data.loaders import Images
 from holdfast.data.splits import Dataset
 from holdfast.detect.detectors import Detector, make_detector
 from holdfast.detect.evaluation import Evaluation, curves, evaluate, findings_of
-from holdfast.detect.features import ClassifierSight, Images, Seen, look_at
+from holdfast.detect.features import ClassifierSight, Seen, look_at
 from holdfast.detect.threshold import Threshold
+from holdfast.devices import autocast
 from holdfast.errors import HoldfastError, require
 from holdfast.models.heads import find_head
 from holdfast.module_state import evaluating
 from holdfast.png import png
 from holdfast.rng import derive
-from holdfast.train.precision import autocast
 from holdfast.types import Finding
 
 SCORES: Final = ("msp", "max-logit", "energy", "knn", "mahalanobis", "relative-mahalanobis", "vim")

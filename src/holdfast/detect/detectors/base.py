@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from holdfast.detect.features import ClassifierSight, Images, Seen, Sight, look_at
+from holdfast.data.loaders import Images
+from holdfast.detect.features import ClassifierSight, Seen, Sight, look_at
 from holdfast.errors import HoldfastError, require
 
 REMEDIES: Mapping[str, str] = {

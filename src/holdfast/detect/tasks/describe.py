@@ -11,15 +11,14 @@ from holdfast.data.splits import Dataset
 from holdfast.data.unlabelled_images import open_unlabelled
 from holdfast.detect.describe import check_projection, describe_images
 from holdfast.detect.describe import findings as describe_findings
-from holdfast.detect.loop import LoopSettings
 from holdfast.detect.monitor import Monitor
 from holdfast.detect.tasks.places import FINDINGS, PAGE, claim_folder
 from holdfast.detect.tasks.sources import Source
-from holdfast.detect.vae import train_vae
 from holdfast.devices import resolve_device
 from holdfast.errors import require
 from holdfast.models.vae import VAESettings
 from holdfast.reports import report, write_findings
+from holdfast.train.unlabelled import MinimiseSettings, train_vae
 from holdfast.types import Finding
 
 
@@ -59,7 +58,7 @@ def describe(
         settings = VAESettings((channels, height, width), network, latent)
         if note is not None:
             note(f"training a {network} VAE with {latent} latent dimensions on {len(pictures)} images")
-        vae = train_vae(pictures, settings, LoopSettings(epochs, batch_size, lr, seed=seed), device=where).model
+        vae = train_vae(pictures, settings, MinimiseSettings(epochs, batch_size, lr, seed=seed), device=where).model
     labels = pictures.labels if bool((pictures.labels >= 0).all()) else None
     made = describe_images(vae, pictures, labels=labels, projection=projection, seed=seed)
     classes = data.classes if isinstance(data, Dataset) else _class_names(labels)

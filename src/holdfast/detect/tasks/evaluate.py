@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from holdfast.data.anomalies import holds_anomalies, read_anomalies
-from holdfast.data.loaders import check_reading
+from holdfast.data.loaders import check_reading, float_batches
 from holdfast.data.splits import Split
 from holdfast.data.unlabelled_images import is_taken_whole, open_unlabelled
 from holdfast.detect.evaluation import Evaluation, curves, evaluate, findings_of
-from holdfast.detect.features import batches
 from holdfast.detect.monitor import Monitor
 from holdfast.detect.tasks.places import FINDINGS, PAGE, claim_folder
 from holdfast.detect.tasks.sources import Source
@@ -97,7 +96,7 @@ def _member_scores(monitor: Monitor, pictures: Split, batch_size: int, workers: 
     """(N, 1 + M) the fused score and each member's z-score."""
     monitor.check(pictures.shape)
     sight, parts = monitor.sight, []
-    for x in batches(pictures, sight.device, batch_size=batch_size, workers=workers):
+    for x in float_batches(pictures, sight.device, batch_size=batch_size, workers=workers):
         seen = sight.look(x).to("cpu")
         both = [monitor.detector.score_features(seen)[:, None], monitor.detector.z_scores(seen).float()]
         parts.append(torch.cat(both, 1))

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from holdfast.data.unlabelled_images import open_unlabelled
 from holdfast.detect.fitting import fit_monitor
-from holdfast.detect.loop import LoopSettings
 from holdfast.detect.monitor import Monitor
 from holdfast.detect.tasks.sources import DETECTOR, Source, shape_for
 from holdfast.devices import resolve_device
@@ -15,6 +14,7 @@ from holdfast.errors import require
 from holdfast.files import writable_folder
 from holdfast.models import load_model
 from holdfast.models.vae import VAESettings
+from holdfast.train.unlabelled import MinimiseSettings
 
 
 def detect_fit(
@@ -61,9 +61,9 @@ def detect_fit(
         classifier=None if classifier is None else classifier.to(where),
         card=card,
         vae=VAESettings((channels, height, width), network, latent, sigma, beta),
-        vae_loop=LoopSettings(epochs, batch_size, lr, precision=precision, seed=seed),
+        vae_loop=MinimiseSettings(epochs, batch_size, lr, precision=precision, seed=seed),
         encoder=encoder,
-        encoder_loop=LoopSettings(
+        encoder_loop=MinimiseSettings(
             encoder_epochs, batch_size, 2 * lr, schedule="cosine", precision=precision, seed=seed
         ),
         changes=changes,

@@ -10,10 +10,9 @@ import torch
 
 from holdfast.audits.alignment.prediction_cells import PREDICT
 from holdfast.audits.loading import terms_of_run
-from holdfast.data.loaders import check_reading
+from holdfast.data.loaders import check_reading, float_batches
 from holdfast.data.tables import growing_table
 from holdfast.data.unlabelled_images import open_unlabelled
-from holdfast.detect.features import batches
 from holdfast.detect.monitor import Monitor
 from holdfast.detect.tasks.places import claim_table
 from holdfast.detect.tasks.sources import DETECTOR, Source, shape_for
@@ -119,7 +118,7 @@ def predict(
         sight = monitor.sight
     done = flagged = 0
     with growing_table(place, PREDICTIONS) as write, evaluating(model), torch.no_grad():
-        for x in batches(pictures, where, batch_size=batch_size, workers=workers):
+        for x in float_batches(pictures, where, batch_size=batch_size, workers=workers):
             confidence, label = model(x).float().softmax(1).max(1)
             judged = None if sight is None or monitor is None else monitor.judge(sight.look(x).to("cpu"))
             for i, (sure, own) in enumerate(zip(confidence.tolist(), label.tolist(), strict=True)):
