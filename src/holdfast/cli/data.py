@@ -10,7 +10,7 @@ from tyro.conf import Positional, arg
 from holdfast.cli.common import narrate, parse, require_data, say
 from holdfast.errors import HoldfastError, unknown
 from holdfast.parts import data_syntax
-from holdfast.settings.hints import Several, Unset
+from holdfast.settings.fields import Several, Unset
 
 
 @dataclass(frozen=True)
