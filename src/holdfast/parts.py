@@ -347,6 +347,14 @@ class SourcePart(Part):
 MODEL_SOURCES: Registry[SourcePart] = Registry("model source", "holdfast.models.sources")
 
 
+def model_syntax(*, training: bool = False) -> str:
+    """How a model is given, for help and messages. training: of those that can be trained, else audited."""
+    if not training:
+        return ", ".join(part.syntax for part in MODEL_SOURCES.values() if part.syntax)
+    prefixes = [part.prefix for part in MODEL_SOURCES.values() if part.prefix and part.made.trains()]
+    return f"a name that 'holdfast list models' shows: convnet, ..., {', '.join(f'{p}NAME' for p in prefixes)}"
+
+
 def source(
     name: str,
     *,
