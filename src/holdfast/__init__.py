@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         train,
     )
     from holdfast.audits.checking import audit
+    from holdfast.detect import predict
     from holdfast.errors import HoldfastError
     from holdfast.models import load_model
     from holdfast.reports import report
@@ -39,6 +40,7 @@ _NAMES = {
     "audit": "holdfast.audits.checking",
     "fit": "holdfast.train",
     "load_model": "holdfast.models",
+    "predict": "holdfast.detect",
     "report": "holdfast.reports",
 }
 _MODULES = (
@@ -77,6 +79,7 @@ __all__ = [
     "metrics",
     "models",
     "optim",
+    "predict",
     "report",
     "reports",
     "settings",

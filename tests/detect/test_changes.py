@@ -10,7 +10,7 @@ from holdfast.data.anomalies import make_digits_anomalies
 from holdfast.data.anomalies.damage import DAMAGES
 from holdfast.detect import LoopSettings, train_rotation
 from holdfast.detect.changes import CHANGES, blurred, change_each, flattened, mixed, pasted
-from holdfast.detect.features import TURNS, RotationSight
+from holdfast.detect.features import TURNS, RotationExtractor
 from holdfast.detect.rotation import rotation_card
 
 
@@ -66,7 +66,7 @@ def test_an_encoder_that_knows_changes_sees_damage_that_it_was_not_shown() -> No
     with torch.no_grad():
         told = built.model(changed).argmax(1) - TURNS
     assert float((told == which).float().mean()) > 0.5
-    scores = RotationSight(built.model).look(pooled.images.float() / 255).rotation
+    scores = RotationExtractor(built.model).extract(pooled.images.float() / 255).rotation
     assert scores is not None
     damaged, normal = scores[pooled.groups == 0], scores[pooled.groups < 0]
     assert float((damaged[:, None] > normal).float().mean()) > 0.7

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from holdfast.data import ArraySplit
-from holdfast.detect import LikelihoodRegret, LoopSettings, VAESight, auroc, look_at, train_rotation, train_vae
-from holdfast.detect.features import RotationSight
+from holdfast.detect import LikelihoodRegret, LoopSettings, VAEExtractor, auroc, extract, train_rotation, train_vae
+from holdfast.detect.features import RotationExtractor
+from holdfast.detect.fitted_detector import FittedDetector
 from holdfast.detect.loop import optimise
-from holdfast.detect.monitor import Monitor
 from holdfast.errors import HoldfastError
 from holdfast.losses import squared_error
 from holdfast.models.vae import VAESettings
@@ -76,10 +76,10 @@ def test_each_optimiser_takes_its_steps(optimizer: str) -> None:
     assert weight.item() == pytest.approx(-moved[optimizer], rel=1e-6)
 
 
-def test_turns_are_learned_and_foreign_digits_confuse(monitor: Monitor, fresh: ArraySplit) -> None:
-    model = monitor.encoder
+def test_turns_are_learned_and_foreign_digits_confuse(fitted: FittedDetector, fresh: ArraySplit) -> None:
+    model = fitted.encoder
     assert model is not None
-    seen = look_at(RotationSight(model), fresh.images)
+    seen = extract(RotationExtractor(model), fresh.images)
     assert seen.rotation is not None
     assert seen.features is not None
     assert auroc(seen.rotation, fresh.labels >= 5) > 0.65
@@ -93,7 +93,7 @@ def test_turns_are_learned_and_foreign_digits_confuse(monitor: Monitor, fresh: A
 
 def test_likelihood_regret_is_never_negative_and_larger_for_the_unseen(normal: Tensor, fresh: ArraySplit) -> None:
     trained = train_vae(normal, VAESettings(SHAPE, latent=8), LoopSettings(epochs=6, lr=3e-3, batch_size=50)).model
-    scores = LikelihoodRegret(VAESight(trained, regret=10)).score(fresh.images)
+    scores = LikelihoodRegret(VAEExtractor(trained, regret=10)).score(fresh.images)
     assert (scores >= 0).all()
     assert auroc(scores, fresh.labels >= 5) > 0.65
     assert all(p.grad is None for p in trained.parameters())

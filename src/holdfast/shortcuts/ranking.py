@@ -7,7 +7,7 @@ from torch import Tensor
 
 from holdfast.data import Dataset
 from holdfast.data.splits import aligned_groups, sides
-from holdfast.detect.evaluation import evaluate
+from holdfast.detect.evaluation import evaluate_scores
 from holdfast.errors import require
 from holdfast.rng import derive
 from holdfast.settings import TrainSettings
@@ -31,7 +31,7 @@ def rank(
     conflicting = sides(labels, groups, aligned_groups(labels, groups, data.num_classes))["conflicting"]
     if bool(conflicting.any()) and not bool(conflicting[known].all()):
         drawn = derive(seed, "shortcuts/precision")
-        judged = evaluate(score[known], conflicting[known], resamples=resamples, seed=drawn).ranking["ap"]
+        judged = evaluate_scores(score[known], conflicting[known], resamples=resamples, seed=drawn).ranking["ap"]
         base_rate = float(conflicting[known].double().mean())
     return Shortcuts(
         data=data,
