@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from record import write_result
 
-from holdfast.audits.checks.accuracy import clean
+from holdfast.audits.checks.accuracy import accuracy_check as clean
 from holdfast.audits.checks.corruptions import corruptions
 from holdfast.audits.checks.groups import groups
 from holdfast.audits.checks.slices import slices

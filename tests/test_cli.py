@@ -34,7 +34,7 @@ def test_train_writes_a_run_and_report_rebuilds_it(tmp_path: Path, capsys: pytes
     text = said(capsys)[0]
     assert str(out / "report.html") in text.replace("\n", "")
     assert "accuracy" in text
-    assert "worst-group" not in text  # digits have no groups
+    assert "worst_group_accuracy" not in text  # digits have no groups
     names = {"run.yaml", "metrics.jsonl", "model.safetensors", "model.json", "findings.json", "report.html"}
     assert names <= {p.name for p in out.iterdir()}
     before = (out / "report.html").read_bytes()
@@ -51,7 +51,7 @@ def test_what_two_checks_measure_is_printed_once(
     assert main([*words, "--device", "cpu"]) == 0
     cells = [re.split(r" {2,}", line.strip()) for line in capsys.readouterr().out.splitlines() if " %" in line]
     measures = [tuple(row[:2]) for row in cells]
-    assert ("accuracy", "conflicting") in measures
+    assert ("bias_conflicting_accuracy", "all") in measures
     assert len(set(measures)) == len(measures)
 
 
@@ -313,8 +313,8 @@ def test_the_demonstration_shows_the_shortcut(tmp_path: Path, capsys: pytest.Cap
     assert "conflicting" in said(capsys)[0]
     assert (tmp_path / "report.html").stat().st_size > 10_000
     findings = json.loads((tmp_path / "erm-seed0" / "findings.json").read_text())["findings"]
-    side = {f["where"]["bias"]: f["value"] for f in findings if "bias" in f["where"]}
-    assert side["aligned"] > side["conflicting"] + 0.3
+    side = {f["name"]: f["value"] for f in findings if f["check"] == "groups"}
+    assert side["bias_aligned_accuracy"] > side["bias_conflicting_accuracy"] + 0.3
 
 
 @pytest.mark.parametrize("quiet", [[], ["--quiet"]])
@@ -324,11 +324,11 @@ def test_shortcuts_says_a_warning_once(
     """One look by a model that knows nothing warns; it stands in for trainings that would."""
     from torch import nn
 
-    from holdfast.comparisons import shortcuts
+    from holdfast import shortcuts
 
-    real = shortcuts.shortcuts
+    real = shortcuts.find_shortcuts
     blind = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 10))
     nn.init.zeros_(blind[-1].weight)
-    monkeypatch.setattr(shortcuts, "shortcuts", lambda *args, **kwargs: real(*args, **{**kwargs, "model": blind}))
+    monkeypatch.setattr(shortcuts, "find_shortcuts", lambda *args, **kwargs: real(*args, **{**kwargs, "model": blind}))
     assert main(["shortcuts", "--data", "coloured-digits", "--out", str(tmp_path / "found"), *quiet]) == 0
     assert capfd.readouterr().err.count("there may be no simple shortcut") == 1

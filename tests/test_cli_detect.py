@@ -13,7 +13,8 @@ from PIL import Image
 
 from holdfast.cli import main
 from holdfast.data import ArraySplit, load
-from holdfast.data.anomalies import AnomalySet, make_digits_anomalies, save_anomalies
+from holdfast.data.anomalies import AnomalySet, save_anomalies
+from holdfast.data.anomaly_making import make_digits_anomalies
 
 TINY = ["--epochs", "1", "--encoder-epochs", "1", "--device", "cpu"]
 
@@ -54,7 +55,7 @@ def test_colour_to_a_grey_detector(detector: Path, tmp_path: Path, capsys: pytes
     assert not (tmp_path / "scores.csv").exists()
 
 
-def test_pictures_of_another_size_are_brought_to_it(detector: Path, tmp_path: Path) -> None:
+def test_pictures_of_another_size_are_resized_it(detector: Path, tmp_path: Path) -> None:
     assert main(score(detector, pictures(tmp_path / "p", size=40), tmp_path)) == 0
     assert len((tmp_path / "scores.csv").read_text().splitlines()) == 4
     x = np.zeros((25, 8, 8), dtype=np.uint8)
@@ -175,7 +176,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         seen.update(named)
         return replace(make_digits_anomalies(), manifest={"anomalies_a_set": {"corrupted": 20, "noise": 20}})
 
-    monkeypatch.setattr("holdfast.comparisons.making_data.make_fashion_anomalies", make)
+    monkeypatch.setattr("holdfast.data.making.make_fashion_anomalies", make)
     return seen
 
 

@@ -20,7 +20,7 @@ import torch
 
 from holdfast.audits.checking import audit
 from holdfast.data import Dataset, load
-from holdfast.data.biased import corrupted_cifar10
+from holdfast.data.readers.corrupted_cifar10 import corrupted_cifar10
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # what the papers share lies beside their folders
 from sweeps import read_jobs, run_jobs, sweep_parser, train
@@ -54,10 +54,13 @@ def read(data: Dataset, reading: str, seed: int, args: argparse.Namespace) -> di
     method = values if "name" in values else {"name": "lff+biasadv", "lam": 0.5, "beta": 1.0, "steps": 5, **values}
     halved = {"schedule": "step", "step_size": max(1, args.epochs // 5), "gamma": 0.5}
     result = train(data, method, args, seed, optimizer="adam", lr=1e-3, **halved)
-    found = audit(result.model, data, only=["clean"], device=args.device)
-    wanted = {
-        f.where.get("bias", "average"): f.value for f in found if f.name == "accuracy" and set(f.where) <= {"bias"}
+    found = audit(result.model, data, only=["groups"], device=args.device)
+    names = {
+        "average_accuracy": "average",
+        "bias_aligned_accuracy": "aligned",
+        "bias_conflicting_accuracy": "conflicting",
     }
+    wanted = {names[f.name]: f.value for f in found if f.name in names}
     seconds = sum(record["seconds"] for record in result.history)
     return {
         "reading": reading,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         optim,
         reports,
         settings,
+        shortcuts,
         train,
     )
     from holdfast.audits.checking import audit
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from holdfast.errors import HoldfastError
     from holdfast.models import load_model
     from holdfast.reports import report
+    from holdfast.shortcuts import find_shortcuts
     from holdfast.train import fit
 
 __version__ = "0.1.0"
@@ -38,6 +40,7 @@ __version__ = "0.1.0"
 _NAMES = {
     "HoldfastError": "holdfast.errors",
     "audit": "holdfast.audits.checking",
+    "find_shortcuts": "holdfast.shortcuts",
     "fit": "holdfast.train",
     "load_model": "holdfast.models",
     "predict": "holdfast.detect",
@@ -58,6 +61,7 @@ _MODULES = (
     "optim",
     "reports",
     "settings",
+    "shortcuts",
     "train",
 )
 
@@ -72,6 +76,7 @@ __all__ = [
     "curvature",
     "data",
     "detect",
+    "find_shortcuts",
     "fit",
     "load_model",
     "losses",
@@ -83,6 +88,7 @@ __all__ = [
     "report",
     "reports",
     "settings",
+    "shortcuts",
     "train",
 ]
 

@@ -24,8 +24,8 @@ LONG = "x" * 300
     ("words", "message"),
     [
         ([MODEL, "--data", "coloured-digits", "--fail-under", "cleen=0.9"], "unknown gate 'cleen'"),
-        ([MODEL, "--data", "coloured-digits", "--max-drop", "clean=0.1"], "name it with --against"),
-        ([MODEL, "--data", "coloured-digits", "--only", "clen"], "unknown check 'clen'; did you mean 'clean'"),
+        ([MODEL, "--data", "coloured-digits", "--max-drop", "accuracy=0.1"], "name it with --against"),
+        ([MODEL, "--data", "coloured-digits", "--only", "acuracy"], "unknown check 'acuracy'; did you mean 'accuracy'"),
         ([MODEL, "--data", "coloured-digits", "--budget", "soon"], "such as 90s, 5m or 1h, got 'soon'"),
         ([MODEL, "--data", "colored-digit"], "did you mean 'coloured-digits'"),
         ([MODEL], "no data was given"),
@@ -35,10 +35,13 @@ LONG = "x" * 300
         ([MODEL, *QUICK, "--class-map", "none.json"], "cannot read class map none.json"),
         (
             [MODEL, *QUICK, "--out", "nearest.py"],
-            "nearest.py is no folder; choose another with --out",
+            "nearest.py is not a folder; choose another with --out",
         ),
         ([MODEL, *QUICK, "--group", "group", "--group", "column"], "cannot be called 'column'"),
-        (["--predictions", "x.csv", "--group", "of"], "'of', as findings use that word for parts of their own; rename"),
+        (
+            ["--predictions", "x.csv", "--group", "measure"],
+            "'measure', as findings use that word for parts of their own; rename",
+        ),
         (["--predictions", "none.csv"], "none.csv"),
         (["--predictions", LONG], "File name too long"),
         ([LONG, *QUICK], "File name too long"),
@@ -65,7 +68,7 @@ def test_bad_input_exits_with_2_and_leaves_nothing(
 
 
 @pytest.mark.parametrize(
-    "gate", [["--fail-under", "cleen=0.9"], ["--max-drop", "clean=0.1"], ["--fail-under", "clean"]]
+    "gate", [["--fail-under", "cleen=0.9"], ["--max-drop", "accuracy=0.1"], ["--fail-under", "accuracy"]]
 )
 def test_a_gate_that_cannot_be_is_refused_before_anything_runs(folder: Path, gate: list[str]) -> None:
     assert main(["audit", MODEL, *QUICK, *gate]) == 2
@@ -180,7 +183,7 @@ def test_a_model_that_fails_on_larger_batches_is_bad_input(
 ) -> None:
     """While it is aligned, and after."""
     Path("fickle.py").write_text(FICKLE)
-    words = ["audit", f"python:fickle:{maker}", *QUICK, "--only", "clean", "--class-map", "order", "--out", "out"]
+    words = ["audit", f"python:fickle:{maker}", *QUICK, "--only", "accuracy", "--class-map", "order", "--out", "out"]
     assert main(words) == 2
     said = capsys.readouterr().err
     assert f"fails on a batch of up to {size} images: ValueError: too many at once; give a --batch-size" in said
@@ -190,7 +193,7 @@ def test_a_model_that_fails_on_larger_batches_is_bad_input(
 
 def test_what_a_model_prints_is_no_result(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("fickle.py").write_text(FICKLE)
-    words = ["audit", "python:fickle:large", *QUICK, "--only", "clean", "--class-map", "order", "--quiet", "--json"]
+    words = ["audit", "python:fickle:large", *QUICK, "--only", "accuracy", "--class-map", "order", "--quiet", "--json"]
     assert main([*words, "--batch-size", "64", "--out", "out"]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["format"] == "holdfast-findings"

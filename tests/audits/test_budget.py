@@ -63,11 +63,11 @@ def test_nothing_is_repeated_that_does_not_apply() -> None:
 def test_what_is_left_is_shared_among_those_to_come() -> None:
     now = [0.0]
     clock = Clock(100.0, "cpu", now=lambda: now[0])
-    still = ["corruptions", "attacks", "unknown"]
-    total = WEIGHTS["corruptions"] + WEIGHTS["attacks"] + WEIGHTS["unknown"]
+    still = ["corruptions", "attacks", "ood"]
+    total = WEIGHTS["corruptions"] + WEIGHTS["attacks"] + WEIGHTS["ood"]
     assert clock.share("corruptions", still) == pytest.approx(100 * WEIGHTS["corruptions"] / total)
     now[0] = 40.0
-    assert clock.share("unknown", ["clean", "unknown"]) == pytest.approx(60.0)
+    assert clock.share("ood", ["accuracy", "ood"]) == pytest.approx(60.0)
     now[0] = 110.0
     assert clock.share("attacks", still) == 0.0
 

@@ -21,15 +21,16 @@ from holdfast.types import Finding
 from tests.audits.checks.from_logits import one_hot, split, told
 from tests.audits.nearest import MODEL, OTHER, QUICK, table
 
-EIGHT = {"corruption": "mean of eight", "strength": "1"}
+MEAN = "mean_corruption_accuracy"
+EIGHT = {"measure": MEAN, "strength": "1"}
 
 
 def test_models_are_compared_on_the_same_samples(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["audit", MODEL, *QUICK, "--against", OTHER, "--only", "clean", "--quiet", "--out", "out"]
-    assert main([*words, "--max-drop", "clean=0.0"]) in (0, 1)
+    words = ["audit", MODEL, *QUICK, "--against", OTHER, "--only", "accuracy", "--quiet", "--out", "out"]
+    assert main([*words, "--max-drop", "accuracy=0.0"]) in (0, 1)
     sides = {}
     for name in ("python-nearest-make", "python-nearest-other"):
-        sides[name] = [row["clean"] == "right" for row in table(Path("out") / name)]
+        sides[name] = [row["accuracy"] == "right" for row in table(Path("out") / name)]
     mine, theirs = sides.values()
     read = read_findings("out/python-nearest-make/findings.json")
     lead = next(f for f in read.findings if f.name == "lead")
@@ -51,38 +52,53 @@ def test_models_are_compared_on_the_same_samples(folder: Path, capsys: pytest.Ca
 
 def test_groups_and_corruptions_are_compared_pair_by_pair(folder: Path) -> None:
     """A lead is the difference of the two models' own numbers; its p is a sign test on the pairs that differ."""
-    words = ["audit", MODEL, *QUICK, "--against", OTHER, "--only", "clean", "groups", "corruptions", "--quiet"]
-    assert main([*words, "--max-drop", "corruptions=1", "--max-drop", "conflicting=1", "--out", "out"]) == 0
+    words = ["audit", MODEL, *QUICK, "--against", OTHER, "--only", "accuracy", "groups", "corruptions", "--quiet"]
+    assert (
+        main(
+            [
+                *words,
+                "--max-drop",
+                "mean_corruption_accuracy=1",
+                "--max-drop",
+                "bias_conflicting_accuracy=1",
+                "--out",
+                "out",
+            ]
+        )
+        == 0
+    )
     mine, theirs = (read_findings(f"out/python-nearest-{name}/findings.json") for name in ("make", "other"))
     shares = [
         {
-            tuple(f.where.items()): f
+            tuple({"measure": f.name, **f.where}.items()): f
             for f in file.findings
-            if f.check in ("groups", "corruptions") and f.name == "accuracy"
+            if f.check in ("groups", "corruptions") and f.name.endswith("accuracy")
         }
         for file in (mine, theirs)
     ]
     found = {tuple(f.where.items())[1:]: f for f in mine.findings if f.name == "lead"}
-    chances = {tuple(f.where.items())[1:]: f for f in mine.findings if f.name == "mcnemar-p"}
+    chances = {tuple(f.where.items())[1:]: f for f in mine.findings if f.name == "mcnemar_p"}
     keys = {key for f in mine.findings if f.check == "groups" for key in f.where}
     assert keys <= {*TAKEN, "group"}, "a column could be called so"
     compared = [key for key in found if key in shares[0]]
-    assert {dict(key).get("corruption") for key in compared} > {"perspective", "mean of eight", None}
-    assert {dict(key).get("bias") for key in compared} == {"aligned", "conflicting", None}
+    assert {dict(key).get("corruption") for key in compared} > {"perspective", None}
+    assert {dict(key)["measure"] for key in compared} == {
+        "bias_aligned_accuracy", "bias_conflicting_accuracy", "corruption_accuracy", "group_accuracy", MEAN
+    }  # fmt: skip
     for key in compared:
         lead, (a, b) = found[key], (side[key] for side in shares)
         assert a.value is not None
         assert b.value is not None
         assert lead.value == pytest.approx(a.value - b.value, abs=1e-12), key
         assert lead.n == a.n == b.n
-        if dict(key).get("corruption") == "mean of eight":
+        if dict(key)["measure"] == MEAN:
             assert key not in chances  # shares of eight answers are no pairs of one
             continue
         only, other = lead.evidence["only_this"], lead.evidence["only_other"]
         assert (only - other) / lead.n == pytest.approx(lead.value)
         p = 1.0 if only + other == 0 else stats.binomtest(only, only + other).pvalue
         assert chances[key].value == pytest.approx(p, rel=1e-6)
-    for gate, where in zip(mine.gates, (EIGHT, {"bias": "conflicting"}), strict=True):
+    for gate, where in zip(mine.gates, (EIGHT, {"measure": "bias_conflicting_accuracy"}), strict=True):
         paired = found[tuple(where.items())]
         assert (gate["value"], gate["low"], gate["high"]) == pytest.approx(
             tuple(-v for v in (paired.value, paired.high, paired.low))  # type: ignore[operator]
@@ -91,12 +107,15 @@ def test_groups_and_corruptions_are_compared_pair_by_pair(folder: Path) -> None:
 
 def test_scores_of_foreign_images_are_compared_image_by_image(folder: Path) -> None:
     """A lead is the difference of the two models' own AUROCs, and narrower than if the images were not the same."""
-    words = ["audit", MODEL, *QUICK, "--against", OTHER, "--only", "unknown", "--quiet", "--out", "out"]
-    assert main([*words, "--max-drop", "unknown@msp=1", "--fail-on", "low"]) == 0
+    words = ["audit", MODEL, *QUICK, "--against", OTHER, "--only", "ood", "--quiet", "--out", "out"]
+    assert main([*words, "--max-drop", "ood_auroc@msp=1", "--fail-on", "low"]) == 0
     mine, theirs = (read_findings(f"out/python-nearest-{name}/findings.json") for name in ("make", "other"))
     leads = {tuple(f.where.items())[1:]: f for f in mine.findings if f.name == "lead" and "score" in f.where}
-    chances = {tuple(f.where.items())[1:]: f for f in mine.findings if f.name == "delong-p"}
-    owns = [{tuple(f.where.items()): f for f in file.findings if f.name == "auroc"} for file in (mine, theirs)]
+    chances = {tuple(f.where.items())[1:]: f for f in mine.findings if f.name == "delong_p"}
+    owns = [
+        {(("measure", f.name), *f.where.items()): f for f in file.findings if f.name == "ood_auroc"}
+        for file in (mine, theirs)
+    ]
     assert set(leads) == set(chances) == {key for key, f in owns[0].items() if f.value is not None}
     assert {dict(key)["score"] for key in leads} >= {"msp", "max-logit", "energy"}
     for key, lead in leads.items():
@@ -109,11 +128,11 @@ def test_scores_of_foreign_images_are_compared_image_by_image(folder: Path) -> N
         assert lead.high is not None
         assert lead.low < lead.value < lead.high
     (gate,) = mine.gates
-    paired = leads[(("score", "msp"),)]
+    paired = leads[("measure", "ood_auroc"), ("score", "msp")]
     assert (gate["value"], gate["high"]) == pytest.approx((-paired.value, -paired.low))  # type: ignore[operator]
     for rendering in ("out/report.html", "out/summary.md"):
         said = Path(rendering).read_text(encoding="utf-8")
-        assert "foreign images, AUROC of msp" in said, rendering
+        assert "OOD images, AUROC of msp" in said, rendering
 
 
 def test_foreign_images_count_where_both_models_saw_them() -> None:
@@ -122,15 +141,19 @@ def test_foreign_images_count_where_both_models_saw_them() -> None:
     first, second = _model("new", labels, labels), _model("old", labels, labels)
     mine = _ranked([0, 1, 2], {"noise": [0, 1], "digits": [0, 1]}, "0 3 1  2 4  5 6")
     theirs = _ranked([1, 2, 3], {"noise": [1, 2], "digits": [0, 1]}, "1 0 9  2 7  3 0.5")
-    found = {f.where.get("foreign"): f for f in against(first, second, mine, theirs) if "score" in f.where}
+    found = {f.where.get("ood"): f for f in against(first, second, mine, theirs) if "score" in f.where}
     assert set(found) == {"digits", None}  # of the noise they share one image
     # shared: test images 1 and 2, digits 0 and 1, noise 1. new: {3, 1} under {5, 6}; old: {1, 0} under {3, 0.5}.
     assert found["digits"].value is not None
-    leads = {f.where.get("foreign"): f for f in against(first, second, mine, theirs) if f.evidence.get("of")}
+    leads = {
+        f.where.get("ood"): f for f in against(first, second, mine, theirs) if f.name == "lead" and "score" in f.where
+    }
     assert (leads["digits"].value, leads["digits"].n) == (pytest.approx(1 - 3 / 4), 4)
     assert (leads[None].value, leads[None].n) == (pytest.approx(1 - 5 / 6), 5)
     larger = _ranked([1, 2, 3], {"noise": [1, 2], "digits": [0, 1]}, "1 0 9  2 7  3 0.5", kind="3x64x64")
-    leads = {f.where.get("foreign"): f for f in against(first, second, mine, larger) if f.evidence.get("of")}
+    leads = {
+        f.where.get("ood"): f for f in against(first, second, mine, larger) if f.name == "lead" and "score" in f.where
+    }
     assert set(leads) == {"digits"}  # noise of another size is other noise, and so not all were compared
 
 
@@ -139,7 +162,7 @@ def _ranked(test: list[int], foreign: dict[str, list[int]], scores: str, kind: s
     positions = {name: torch.tensor(own) for name, own in foreign.items()}
     looked = Looked(torch.tensor(test), 4, positions, dict.fromkeys(foreign, 3), {"noise": kind})
     ranks = looked.ranks(torch.tensor([float(word) for word in scores.split()]))
-    return [Finding("unknown", "auroc", 0.5, 7, where={"score": "msp"}, evidence={RANKS: ranks})]
+    return [Finding("ood", "ood_auroc", 0.5, 7, where={"score": "msp"}, evidence={RANKS: ranks})]
 
 
 def test_the_worst_group_of_either_is_compared_on_its_own_samples() -> None:
@@ -184,10 +207,7 @@ def test_what_withstands_is_compared_at_every_radius_on_images_that_both_saw() -
         "2/255": (0.0, 4, 1, 1),
         "8/255": (0.0, 4, 1, 1),
     }
-    assert all(
-        dict(f.where) == {"against": "old", "attack": "strongest", "access": "any", "radius": r}
-        for r, f in leads.items()
-    )
+    assert all(dict(f.where) == {"against": "old", "measure": "robust_accuracy", "radius": r} for r, f in leads.items())
     sooner = against(
         *models, _attacked([0, 1], {2: "10", 8: "00"}, clean="00"), _attacked([0, 1], {2: "00", 8: "00"}, clean="00")
     )
@@ -207,7 +227,7 @@ def _attacked(positions: list[int], fall: dict[int, str], clean: str) -> list[Fi
     }
     words = encode(torch.tensor(positions), fallen(wrong, "linf"))
     strongest = [
-        Finding("attacks", "error", 0.5, 5, where={"attack": "strongest", "access": "any", "radius": f"{r}/255"},
+        Finding("attacks", "robust_accuracy", 0.5, 5, where={"radius": f"{r}/255"},
                 evidence={"radius": r / 255})
         for r in fall
     ]  # fmt: skip

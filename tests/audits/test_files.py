@@ -11,28 +11,28 @@ from holdfast.audits.partial_results import Redaction, key_of, read_check, witho
 from holdfast.types import Finding
 
 OUTCOME = Outcome(
-    "clean", "measured", (Finding("clean", "accuracy", 1 / 3, 9, 0.1, 0.6),), "", {"images": 9}, 1.25, ("x",)
+    "accuracy", "measured", (Finding("accuracy", "accuracy", 1 / 3, 9, 0.1, 0.6),), "", {"images": 9}, 1.25, ("x",)
 )
 
 
 def test_a_check_comes_back_whole_under_its_key_and_not_under_another(tmp_path: Path) -> None:
     write_check(tmp_path, OUTCOME, "key")
-    assert read_check(tmp_path, "clean", "key") == OUTCOME
-    assert read_check(tmp_path, "clean", "other") is None
+    assert read_check(tmp_path, "accuracy", "key") == OUTCOME
+    assert read_check(tmp_path, "accuracy", "other") is None
     assert read_check(tmp_path, "groups", "key") is None
 
 
 def test_a_crash_is_tried_again(tmp_path: Path) -> None:
-    write_check(tmp_path, Outcome("clean", "crashed", reason="boom"), "key")
-    assert read_check(tmp_path, "clean", "key") is None
+    write_check(tmp_path, Outcome("accuracy", "crashed", reason="boom"), "key")
+    assert read_check(tmp_path, "accuracy", "key") is None
 
 
 @pytest.mark.parametrize("keep", [0, 1, 60, -5])
 def test_a_truncated_check_is_measured_again(tmp_path: Path, keep: int) -> None:
     write_check(tmp_path, OUTCOME, "key")
-    path = tmp_path / "clean.json"
+    path = tmp_path / "accuracy.json"
     path.write_bytes(path.read_bytes()[:keep])
-    assert read_check(tmp_path, "clean", "key") is None
+    assert read_check(tmp_path, "accuracy", "key") is None
 
 
 def test_keys_depend_on_values_and_not_on_their_order() -> None:
@@ -42,7 +42,7 @@ def test_keys_depend_on_values_and_not_on_their_order() -> None:
 def test_a_picture_takes_along_what_describes_it() -> None:
     picture = {"png": "iVBORw0KGgoAAA", "label": "cat"}
     found = Finding(
-        "clean", "samples", None, 0, evidence={"pictures": [picture], "curve": [1, 2], "grid": "iVBORw0KGgo"}
+        "accuracy", "samples", None, 0, evidence={"pictures": [picture], "curve": [1, 2], "grid": "iVBORw0KGgo"}
     )
     assert without_pictures(found).evidence == {"pictures": [], "curve": [1, 2]}
 

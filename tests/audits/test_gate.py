@@ -11,9 +11,9 @@ from holdfast.audits.gates import NAMES, RADII, SCORES, Gate, Number, drop, judg
 from holdfast.errors import HoldfastError
 from holdfast.types import Finding
 
-MEASURED = dict.fromkeys(("clean", "groups", "attacks", "corruptions", "unknown"), ("measured", ""))
-CLEAN = Finding("clean", "accuracy", 0.9, 100, 0.83, 0.94)
-WORST = Finding("groups", "worst-group", 0.72, 25, 0.5, 0.85)
+MEASURED = dict.fromkeys(("accuracy", "groups", "attacks", "corruptions", "ood"), ("measured", ""))
+CLEAN = Finding("accuracy", "accuracy", 0.9, 100, 0.83, 0.94)
+WORST = Finding("groups", "worst_group_accuracy", 0.72, 25, 0.5, 0.85)
 
 
 def verdict(word: str, *findings: Finding, fail_on: Any = "value", states: Any = None) -> dict[str, Any]:
@@ -22,97 +22,107 @@ def verdict(word: str, *findings: Finding, fail_on: Any = "value", states: Any =
 
 
 def test_a_gate_holds_at_its_threshold_and_fails_under_it() -> None:
-    assert verdict("clean=0.9", CLEAN)["passed"]
-    failed = verdict("clean=0.91", CLEAN)
+    assert verdict("accuracy=0.9", CLEAN)["passed"]
+    failed = verdict("accuracy=0.91", CLEAN)
     assert not failed["passed"]
     assert failed["reason"] == "value 0.9000 is under 0.91"
     assert (failed["value"], failed["low"], failed["high"], failed["n"]) == (0.9, 0.83, 0.94, 100)
 
 
 def test_failing_on_the_low_end_asks_for_more() -> None:
-    assert verdict("worst-group=0.7", WORST)["passed"]
-    assert not verdict("worst-group=0.7", WORST, fail_on="low")["passed"]
-    assert verdict("worst-group=0.5", WORST, fail_on="low")["passed"]
+    assert verdict("worst_group_accuracy=0.7", WORST)["passed"]
+    assert not verdict("worst_group_accuracy=0.7", WORST, fail_on="low")["passed"]
+    assert verdict("worst_group_accuracy=0.5", WORST, fail_on="low")["passed"]
 
 
 def test_a_number_without_an_interval_cannot_hold_on_its_low_end() -> None:
-    bare = Finding("clean", "accuracy", 1.0, 3)
-    made = verdict("clean=0.1", bare, fail_on="low")
+    bare = Finding("accuracy", "accuracy", 1.0, 3)
+    made = verdict("accuracy=0.1", bare, fail_on="low")
     assert not made["passed"]
     assert "no interval" in made["reason"]
 
 
 @pytest.mark.parametrize("state", [("not applicable", "no groups"), ("crashed", "boom"), ("skipped", "not asked")])
 def test_a_gate_on_an_unmeasured_check_fails_and_says_so(state: tuple[str, str]) -> None:
-    made = verdict("worst-group=0", states={"groups": state})
+    made = verdict("worst_group_accuracy=0", states={"groups": state})
     assert not made["passed"]
     assert state[0] in made["reason"]
     assert state[1] in made["reason"]
 
 
 def test_a_gate_fails_where_the_check_has_no_such_number() -> None:
-    assert "no number for conflicting" in verdict("conflicting=0", WORST)["reason"]
-    assert not verdict("worst-group=0", Finding("groups", "worst-group", None, 0))["passed"]
+    assert "no number for bias_conflicting_accuracy" in verdict("bias_conflicting_accuracy=0", WORST)["reason"]
+    assert not verdict("worst_group_accuracy=0", Finding("groups", "worst_group_accuracy", None, 0))["passed"]
 
 
 def test_of_several_columns_the_worst_counts() -> None:
-    columns = [Finding("groups", "worst-group", v, 9, 0, 1, {"column": c}) for c, v in (("a", 0.9), ("b", 0.4))]
-    made = verdict("worst-group=0.5", *columns)
+    columns = [
+        Finding("groups", "worst_group_accuracy", v, 9, 0, 1, {"column": c}) for c, v in (("a", 0.9), ("b", 0.4))
+    ]
+    made = verdict("worst_group_accuracy=0.5", *columns)
     assert (made["passed"], made["value"]) == (False, 0.4)
 
 
 def test_a_gate_on_the_low_end_must_hold_in_every_column() -> None:
     """The column of the lowest value need not be that of the lowest end: a further column never mends a gate."""
-    site = Finding("groups", "worst-group", 0.69, 200, 0.623, 0.765, {"column": "site"})
-    ward = Finding("groups", "worst-group", 0.695, 20, 0.359, 0.749, {"column": "ward"})
+    site = Finding("groups", "worst_group_accuracy", 0.69, 200, 0.623, 0.765, {"column": "site"})
+    ward = Finding("groups", "worst_group_accuracy", 0.695, 20, 0.359, 0.749, {"column": "ward"})
     for columns in ((ward,), (site, ward), (ward, site)):
-        made = verdict("worst-group=0.6", *columns, fail_on="low")
+        made = verdict("worst_group_accuracy=0.6", *columns, fail_on="low")
         assert (made["passed"], made["column"], made["value"], made["low"]) == (False, "ward", 0.695, 0.359)
         assert made["reason"] == "lower end of the interval 0.3590 is under 0.6 in column ward"
-    assert verdict("worst-group=0.6", site, ward)["passed"]
-    bare = Finding("groups", "worst-group", 0.9, 1, None, None, {"column": "bed"})
-    assert "no interval to fail on in column bed" in verdict("worst-group=0.1", site, bare, fail_on="low")["reason"]
+    assert verdict("worst_group_accuracy=0.6", site, ward)["passed"]
+    bare = Finding("groups", "worst_group_accuracy", 0.9, 1, None, None, {"column": "bed"})
+    assert (
+        "no interval to fail on in column bed"
+        in verdict("worst_group_accuracy=0.1", site, bare, fail_on="low")["reason"]
+    )
 
 
 def test_a_drop_is_judged_in_every_column() -> None:
     def worst(**columns: float) -> list[Finding]:
-        return [Finding("groups", "worst-group", v, 99, v - 0.1, v + 0.1, {"column": c}) for c, v in columns.items()]
+        return [
+            Finding("groups", "worst_group_accuracy", v, 99, v - 0.1, v + 0.1, {"column": c})
+            for c, v in columns.items()
+        ]
 
     ours, base = worst(site=0.4, ward=0.7), worst(site=0.4, ward=0.9)
-    made = judge(Gate("max-drop", "worst-group", 0.1), ours, fail_on="value", states=MEASURED, base=base, against="b")
+    made = judge(
+        Gate("max-drop", "worst_group_accuracy", 0.1), ours, fail_on="value", states=MEASURED, base=base, against="b"
+    )
     assert (made["passed"], made["value"]) == (False, pytest.approx(0.2))
     assert made["reason"] == "drop is 0.2000, more than 0.1 in column ward"
 
 
 def test_attacks_count_what_withstands_them_and_only_where_they_can_be_trusted() -> None:
-    where = {"attack": "strongest", "access": "any", "radius": "8/255"}
-    error = Finding("attacks", "error", 0.25, 100, 0.17, 0.35, where, evidence={"trusted": True})
-    made = verdict("attacks@8/255=0.7", error)
+    where = {"radius": "8/255"}
+    error = Finding("attacks", "robust_accuracy", 0.75, 100, 0.65, 0.83, where, evidence={"trusted": True})
+    made = verdict("robust_accuracy@8/255=0.7", error)
     assert (made["passed"], made["value"]) == (True, 0.75)
     assert (made["low"], made["high"]) == pytest.approx((0.65, 0.83))
-    doubtful = Finding("attacks", "error", 0.25, 100, 0.17, 0.35, where, evidence={"trusted": False})
-    assert "trust checks" in verdict("attacks@8/255=0", doubtful)["reason"]
+    doubtful = Finding("attacks", "robust_accuracy", 0.75, 100, 0.65, 0.83, where, evidence={"trusted": False})
+    assert "trust checks" in verdict("robust_accuracy@8/255=0", doubtful)["reason"]
 
 
 def test_a_drop_is_judged_by_the_paired_comparison_where_there_is_one() -> None:
-    base = [Finding("clean", "accuracy", 0.92, 100, 0.85, 0.96)]
-    lead = Finding("against", "lead", -0.02, 100, -0.03, 0.005, {"against": "base"})
-    gate = Gate("max-drop", "clean", 0.02)
+    base = [Finding("accuracy", "accuracy", 0.92, 100, 0.85, 0.96)]
+    lead = Finding("against", "lead", -0.02, 100, -0.03, 0.005, {"against": "base", "measure": "accuracy"})
+    gate = Gate("max-drop", "accuracy", 0.02)
     made = judge(gate, [CLEAN, lead], fail_on="value", states=MEASURED, base=base, against="base")
     assert (made["passed"], made["value"], made["low"], made["high"]) == (True, 0.02, -0.005, 0.03)
     assert not judge(gate, [CLEAN, lead], fail_on="low", states=MEASURED, base=base, against="base")["passed"]
 
 
 def test_binary_fractions_do_not_fail_a_gate() -> None:
-    base = [Finding("groups", "worst-group", 0.9, 100, 0.8, 0.95)]
-    ours = [Finding("groups", "worst-group", 0.89, 100, 0.8, 0.95)]
+    base = [Finding("groups", "worst_group_accuracy", 0.9, 100, 0.8, 0.95)]
+    ours = [Finding("groups", "worst_group_accuracy", 0.89, 100, 0.8, 0.95)]
     assert 0.9 - 0.89 > 0.01
-    gate = Gate("max-drop", "worst-group", 0.01)
+    gate = Gate("max-drop", "worst_group_accuracy", 0.01)
     assert judge(gate, ours, fail_on="value", states=MEASURED, base=base, against="b")["passed"]
 
 
 def test_a_drop_against_what_was_not_measured_fails() -> None:
-    made = judge(Gate("max-drop", "clean", 0.5), [CLEAN], fail_on="value", states=MEASURED, base=[], against="base")
+    made = judge(Gate("max-drop", "accuracy", 0.5), [CLEAN], fail_on="value", states=MEASURED, base=[], against="base")
     assert not made["passed"]
     assert "not measured on base" in made["reason"]
 
@@ -128,12 +138,12 @@ def test_the_interval_of_a_drop_is_that_of_variance_recovery() -> None:
 @pytest.mark.parametrize(
     ("under", "most", "against", "message"),
     [
-        (["cleen=0.9"], [], False, "unknown gate 'cleen'; did you mean 'clean'"),
-        (["clean"], [], False, "takes NAME=NUMBER such as clean=0.9, got 'clean'"),
-        (["clean=high"], [], False, "takes a share such as 0.9, got 'high'"),
-        (["clean=90"], [], False, r"must be in \[0, 1\], got 90"),
-        (["clean=nan"], [], False, r"must be in \[0, 1\], got nan"),
-        ([], ["clean=0.1"], False, "name it with --against"),
+        (["acuracy=0.9"], [], False, "unknown gate 'acuracy'; did you mean 'accuracy'"),
+        (["accuracy"], [], False, "takes NAME=NUMBER such as accuracy=0.9, got 'accuracy'"),
+        (["accuracy=high"], [], False, "takes a share such as 0.9, got 'high'"),
+        (["accuracy=90"], [], False, r"must be in \[0, 1\], got 90"),
+        (["accuracy=nan"], [], False, r"must be in \[0, 1\], got nan"),
+        ([], ["accuracy=0.1"], False, "name it with --against"),
         ([], ["atacks=0.1"], True, "unknown gate 'atacks'"),
     ],
 )

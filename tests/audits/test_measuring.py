@@ -36,12 +36,12 @@ def test_an_interrupted_audit_goes_on_with_what_is_missing(
 
         return check
 
-    words = ["audit", MODEL, *QUICK, "--only", "clean", "groups", "slices", "--out", "out"]
-    for name in ("clean", "groups", "slices"):
+    words = ["audit", MODEL, *QUICK, "--only", "accuracy", "groups", "slices", "--out", "out"]
+    for name in ("accuracy", "groups", "slices"):
         monkeypatch.setitem(CHECKS, name, watched(name, name == "groups"))
     assert main(words) == 130
     assert "goes on with the checks that are missing" in capsys.readouterr().err
-    assert ran == ["clean", "groups"]
+    assert ran == ["accuracy", "groups"]
     assert not Path("out/findings.json").exists()
     monkeypatch.setitem(CHECKS, "groups", watched("groups", False))
     ran.clear()
@@ -53,7 +53,7 @@ def test_an_interrupted_audit_goes_on_with_what_is_missing(
     assert ran == []
     assert read_findings("out/findings.json").findings == first
     assert main([*words, "--seed", "1"]) == 0
-    assert ran == ["clean", "groups", "slices"]  # other settings: nothing of the old is taken
+    assert ran == ["accuracy", "groups", "slices"]  # other settings: nothing of the old is taken
     ran.clear()
     text = (folder / "nearest.py").read_text()
     (folder / "nearest.py").write_text(
@@ -64,7 +64,7 @@ def test_an_interrupted_audit_goes_on_with_what_is_missing(
     )
     sys.modules.pop("nearest", None)
     assert main([*words, "--seed", "1"]) == 0
-    assert ran == ["clean", "groups", "slices"]  # the same weights behind other code are another model
+    assert ran == ["accuracy", "groups", "slices"]  # the same weights behind other code are another model
 
 
 @pytest.mark.parametrize(("end", "code"), [("SIGTERM", 143), ("SIGINT", 130), ("training", 130)])
@@ -85,25 +85,25 @@ def test_every_way_to_stop_keeps_what_was_measured(
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background is started deaf to it
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setitem(CHECKS, "groups", stopped)
-    words = ["audit", MODEL, *QUICK, "--only", "clean", "groups", "--out", "out"]
+    words = ["audit", MODEL, *QUICK, "--only", "accuracy", "groups", "--out", "out"]
     assert main(words) == code
     assert signal.getsignal(signal.SIGTERM) == before
     assert "goes on with the checks that are missing" in capsys.readouterr().err
-    assert [p.name for p in Path("out/checks").iterdir()] == ["clean.json"]
+    assert [p.name for p in Path("out/checks").iterdir()] == ["accuracy.json"]
     monkeypatch.setitem(CHECKS, "groups", groups)
     assert main(words) == 0
     said = capsys.readouterr().err
-    assert "clean: measured before" in said
+    assert "accuracy: measured before" in said
     assert "groups: measured," in said
 
 
 def test_a_budget_is_said_and_what_it_leaves_no_time_for_is_skipped(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["audit", MODEL, *QUICK, "--only", "clean", "corruptions", "saliency", "--out", "out"]
+    words = ["audit", MODEL, *QUICK, "--only", "accuracy", "corruptions", "saliency", "--out", "out"]
     assert main([*words, "--budget", "0.001s"]) == 0
     states = {r["name"]: (r["state"], r["reason"]) for r in read_findings("out/findings.json").checks}
-    assert states["clean"][0] == "measured"
+    assert states["accuracy"][0] == "measured"
     assert states["corruptions"] == ("skipped", "the time of --budget is spent")
     assert "the time of --budget is spent" in capsys.readouterr().err
 
@@ -123,7 +123,7 @@ class Paced:
 
 def attacked(check: Paced, budget: str, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any], Finding]:
     monkeypatch.setitem(CHECKS, "attacks", check)
-    assert main(["audit", MODEL, *QUICK, "--only", "clean", "attacks", "--out", "out", "--budget", budget]) == 0
+    assert main(["audit", MODEL, *QUICK, "--only", "accuracy", "attacks", "--out", "out", "--budget", budget]) == 0
     found = read_findings("out/findings.json")
     return next(dict(r) for r in found.checks if r["name"] == "attacks"), found.findings[-1]
 

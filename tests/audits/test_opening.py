@@ -28,12 +28,14 @@ def test_predictions_alone_are_enough_for_accuracy_and_groups(folder: Path) -> N
     assert main(["audit", "--predictions", "p.csv", "--group", "site", "--device", "cpu", "--quiet", "--out", "o"]) == 0
     read = read_findings("o/findings.json")
     value = {(f.check, f.name, *f.where.values()): f.value for f in read.findings}
-    assert value["clean", "accuracy"] == pytest.approx((predicted == labels).double().mean().item())
-    assert value["groups", "accuracy", "site", "a"] == pytest.approx((predicted == labels)[::2].double().mean().item())
-    assert value["clean", "ece"] is None  # there are no scores to be calibrated
+    assert value["accuracy", "accuracy"] == pytest.approx((predicted == labels).double().mean().item())
+    assert value["groups", "group_accuracy", "site", "a"] == pytest.approx(
+        (predicted == labels)[::2].double().mean().item()
+    )
+    assert value["accuracy", "ece"] is None  # there are no scores to be calibrated
     assert all(not f.evidence.get("pictures") for f in read.findings)
     states = {r["name"]: r["state"] for r in read.checks}
-    assert {name for name, state in states.items() if state == "measured"} == {"clean", "groups"}
+    assert {name for name, state in states.items() if state == "measured"} == {"accuracy", "groups"}
     assert set(states.values()) == {"measured", "not applicable"}
 
 
@@ -41,7 +43,7 @@ def test_a_class_map_speaks_for_predictions_too(folder: Path) -> None:
     predicted, labels = answers()
     Path("p.csv").write_text("\n".join(["prediction", *(f"digit {p}" for p in predicted.tolist())]))
     Path("map.json").write_text(json.dumps({str(i): f"digit {i}" for i in range(10)}))
-    words = ["audit", "--predictions", "p.csv", "--data", "coloured-digits", "--only", "clean", "--device", "cpu"]
+    words = ["audit", "--predictions", "p.csv", "--data", "coloured-digits", "--only", "accuracy", "--device", "cpu"]
     assert main([*words, "--out", "a"]) == 2
     assert main([*words, "--class-map", "map.json", "--out", "b"]) == 0
     (found,) = [f for f in read_findings("b/findings.json").findings if f.name == "accuracy" and not f.where]
@@ -50,10 +52,20 @@ def test_a_class_map_speaks_for_predictions_too(folder: Path) -> None:
 
 def test_a_table_of_samples_is_a_file_of_predictions(folder: Path) -> None:
     """What one audit writes, another reads: with data by path, and without."""
-    assert main(["audit", MODEL, *QUICK, "--only", "clean", "--quiet", "--out", "first"]) == 0
+    assert main(["audit", MODEL, *QUICK, "--only", "accuracy", "--quiet", "--out", "first"]) == 0
     first = {f.name: f.value for f in read_findings("first/findings.json").findings if not f.where}
     for words in ([], ["--data", "coloured-digits"]):
-        again = ["audit", "--predictions", "first/samples.csv", *words, "--only", "clean", "--device", "cpu", "--quiet"]
+        again = [
+            "audit",
+            "--predictions",
+            "first/samples.csv",
+            *words,
+            "--only",
+            "accuracy",
+            "--device",
+            "cpu",
+            "--quiet",
+        ]
         assert main([*again, "--out", f"again{len(words)}"]) == 0
         second = {f.name: f.value for f in read_findings(f"again{len(words)}/findings.json").findings if not f.where}
         assert second["accuracy"] == first["accuracy"]
@@ -62,14 +74,14 @@ def test_a_table_of_samples_is_a_file_of_predictions(folder: Path) -> None:
 def test_what_predict_writes_is_a_file_of_predictions(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its label is the answer, its picture the path; a class may be called as its other columns are."""
     for part in ("train", "test"):
-        for number, name in enumerate(("unknown", "reason")):
+        for number, name in enumerate(("ood", "reason")):
             write_class_folder(folder / "photos" / part / name, 10, seed=number + len(part))
     common = ["--device", "cpu", "--workers", "0"]
     assert main(["train", "--data", "photos", "--epochs", "1", *common, "--quiet", "--out", "run"]) == 0
     own = {f.name: f.value for f in read_findings("run/findings.json").findings if not f.where}
     assert 0 <= own["accuracy"] <= 1
     assert main(["predict", "run", "--data", "photos/test", *common, "--out", "p.csv"]) == 0
-    words = ["audit", "--predictions", "p.csv", "--only", "clean", *common]
+    words = ["audit", "--predictions", "p.csv", "--only", "accuracy", *common]
     assert main([*words, "--data", "photos", "--out", "audited"]) == 0
     found = {f.name: f.value for f in read_findings("audited/findings.json").findings if not f.where}
     assert found["accuracy"] == own["accuracy"]
@@ -82,7 +94,7 @@ def test_what_predict_writes_is_a_file_of_predictions(folder: Path, capsys: pyte
 
 
 def test_a_model_that_knows_more_classes_has_both_readings(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["audit", "python:nearest:wide", *QUICK, "--only", "clean", "--out", "out"]) == 0
+    assert main(["audit", "python:nearest:wide", *QUICK, "--only", "accuracy", "--out", "out"]) == 0
     assert "two readings" in capsys.readouterr().err
     found = {
         tuple(f.where.items()): f.value for f in read_findings("out/findings.json").findings if f.name == "accuracy"
@@ -129,7 +141,7 @@ def test_the_size_images_are_read_at_is_said_once(folder: Path, capsys: pytest.C
     ]
     assert main([*train, "--workers", "0", "--quiet", "--out", "run"]) == 0
     capsys.readouterr()
-    audit = ["audit", "run", "--data", "photos", "--device", "cpu", "--workers", "0", "--only", "clean"]
+    audit = ["audit", "run", "--data", "photos", "--device", "cpu", "--workers", "0", "--only", "accuracy"]
     assert main([*audit, "--out", "out"]) == 0
     said = "".join(capsys.readouterr())
     assert said.count("images are read at 10x10") == 1

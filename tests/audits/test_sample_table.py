@@ -18,7 +18,7 @@ NASTY = ('=HYPERLINK("http://x")', "+1", "-1", "@SUM(A1)", 'a"b,c', "two\nlines"
 def columns(names: tuple[str, ...] = ("cat", "dog")) -> dict[str, list[Any]]:
     n = len(names)
     return {
-        "clean": ["right"] * n,
+        "accuracy": ["right"] * n,
         "id": list(range(n)),
         "path": [f"img/{i}.png" for i in range(n)],
         "label": list(names),
@@ -36,7 +36,7 @@ def written(folder: Path, given: dict[str, list[Any]]) -> str:
 def test_rows_come_back_with_all_digits(tmp_path: Path) -> None:
     given = columns()
     header, *rows = list(csv.reader(io.StringIO(written(tmp_path, given))))
-    assert header == [*FIRST, "clean"]
+    assert header == [*FIRST, "accuracy"]
     assert [float(row[4]) for row in rows] == given["confidence"]
     assert [row[5] for row in rows] == ["", ""]
     assert [row[2] for row in rows] == ["cat", "dog"]
@@ -55,7 +55,7 @@ def test_a_column_that_is_missing_or_short_is_named(tmp_path: Path) -> None:
     with pytest.raises(HoldfastError, match="needs the columns path"):
         written(tmp_path, {k: v for k, v in given.items() if k != "path"})
     with pytest.raises(HoldfastError, match="as long as each other"):
-        written(tmp_path, {**given, "clean": []})
+        written(tmp_path, {**given, "accuracy": []})
 
 
 def test_the_file_is_utf8(tmp_path: Path) -> None:

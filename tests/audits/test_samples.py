@@ -18,7 +18,7 @@ from tests.audits.nearest import MODEL, QUICK, table
 
 def test_parquet_holds_what_csv_holds(folder: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
-    words = ["audit", MODEL, *QUICK, "--only", "clean", "groups", "--quiet", "--out", "out"]
+    words = ["audit", MODEL, *QUICK, "--only", "accuracy", "groups", "--quiet", "--out", "out"]
     assert main(words) == 0
     rows = table(Path("out"))
     assert main([*words, "--samples", "parquet"]) == 0
@@ -44,10 +44,12 @@ def test_verdicts_speak_of_single_images() -> None:
     subject = told(one_hot(torch.tensor([0, 1, 1, 1]), 2), test, group_names=("red", "blue"))
     findings = [
         *groups(subject),
-        Finding("attacks", "error", 0.5, 2, evidence={"verdicts": encode(torch.tensor([3, 1]), ["right", "wrong"])}),
+        Finding(
+            "attacks", "attack_error", 0.5, 2, evidence={"verdicts": encode(torch.tensor([3, 1]), ["right", "wrong"])}
+        ),
     ]
     assert verdicts(subject, findings) == {
-        "clean": ["right", "wrong", "right", "right"],
+        "accuracy": ["right", "wrong", "right", "right"],
         "groups": [None, "worst", None, None],
         "attacks": [None, "wrong", None, "right"],
     }
@@ -61,7 +63,7 @@ def test_an_image_names_the_confirmed_slices_it_belongs_to() -> None:
     )
     part = {"attribute": "brightness", "side": "above", "value": 0.5}
     findings = [
-        Finding("slices", "accuracy", 0.1, 2, where={"slice": "bright"}, evidence={**part, "confirmed": True}),
-        Finding("slices", "accuracy", 0.1, 2, where={"slice": "doubtful"}, evidence={**part, "confirmed": False}),
+        Finding("slices", "slice_accuracy", 0.1, 2, where={"slice": "bright"}, evidence={**part, "confirmed": True}),
+        Finding("slices", "slice_accuracy", 0.1, 2, where={"slice": "doubtful"}, evidence={**part, "confirmed": False}),
     ]
     assert verdicts(subject, findings)["slices"] == ["", "", "bright", "bright"]

@@ -63,7 +63,7 @@ def test_the_numbers_are_those_of_the_runs(done: Comparison) -> None:
 
     def found(name: str) -> float:
         findings = json.loads((done.out / name / "findings.json").read_text())["findings"]
-        return next(f["value"] for f in findings if f["name"] == "accuracy" and f["where"] == {"bias": "conflicting"})
+        return next(f["value"] for f in findings if f["name"] == "bias_conflicting_accuracy")
 
     erm, lff = ([found(f"{name}-seed{seed}") for seed in (0, 1)] for name in ("erm", "lff"))
     assert cells["lff"]["conflicting"]["mean"] == pytest.approx(fmean(lff))

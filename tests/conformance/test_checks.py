@@ -27,9 +27,9 @@ LITTLE: dict[str, dict[str, Any]] = {
 }
 """Fewer images and steps where a check can do with them."""
 WITHOUT_INTERVAL = {
-    "slices": {"confirmed"},
-    "attacks": {"trust", "trusted"},
-    "curvature": {"lambda-1", "lambda-5", "lambda-1/lambda-5"},
+    "slices": {"confirmed_slices"},
+    "attacks": {"trust_check", "trusted"},
+    "curvature": {"top_eigenvalue", "fifth_eigenvalue", "eigenvalue_ratio"},
 }
 """Counts, verdicts and eigenvalues, whose error is a residual in their evidence: no sampling interval applies."""
 
@@ -88,9 +88,9 @@ def check_numbers(outcome: Outcome) -> None:
 
 
 @pytest.mark.parametrize("name", CHECKS)
-class TestFront:
+class TestCheck:
     def test_it_lives_in_a_file_or_package_of_its_name(self, name: str) -> None:
-        assert CHECKS[name].__module__.split(".")[:3] == ["holdfast", "checks", name]
+        assert CHECKS[name].__module__.split(".")[:4] == ["holdfast", "audits", "checks", name]
 
     def test_numbers_have_n_and_an_interval_or_a_reason(self, name: str) -> None:
         outcome = look(name, make_data(groups=2))

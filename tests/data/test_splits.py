@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from holdfast.data import ArraySplit, FileSplit, Split
-from holdfast.data.paths import Paths
+from holdfast.data.listing import Paths
 from holdfast.data.printable import printable
 from holdfast.data.splits import hold_out
 from tests.data.pictures import noise, write

@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from holdfast.data.anomalies import make_digits_anomalies
-from holdfast.data.anomalies.damage import DAMAGES
+from holdfast.data.anomaly_making import DAMAGES, make_digits_anomalies
 from holdfast.detect import LoopSettings, train_rotation
 from holdfast.detect.changes import CHANGES, blurred, change_each, flattened, mixed, pasted
 from holdfast.detect.features import TURNS, RotationExtractor

@@ -20,8 +20,8 @@ from holdfast.detect.few_labels import (
 )
 from holdfast.detect.rotation import train_rotation
 from holdfast.errors import HoldfastError
+from holdfast.methods.fixmatch import FixMatch
 from holdfast.models.vae import VAE, VAESettings
-from holdfast.settings.methods import FixMatch
 from holdfast.train import fit
 
 LOOP = LoopSettings(epochs=12, batch_size=20, lr=3e-3, schedule="cosine")

@@ -14,8 +14,9 @@ from PIL import Image
 from torch import Tensor
 
 from holdfast.data import ArraySplit, load
-from holdfast.data.anomalies import make_digits_anomalies, save_anomalies
-from holdfast.data.unlabelled_images import open_pictures
+from holdfast.data.anomalies import save_anomalies
+from holdfast.data.anomaly_making import make_digits_anomalies
+from holdfast.data.unlabelled_images import open_unlabelled
 from holdfast.detect import FittedDetector, describe, evaluate, predict, score
 from holdfast.detect import fit as fit_detector
 from holdfast.detect.scoring import summary_text
@@ -113,9 +114,9 @@ def test_an_evaluation_with_its_report(detector: Path, pictures: Path, tmp_path:
 def test_a_set_with_anomalies_brings_both_kinds(tmp_path: Path) -> None:
     made = make_digits_anomalies()
     path = save_anomalies(made, tmp_path)
-    assert torch.equal(open_pictures(path).read(torch.arange(500)), made.unlabeled.images)
-    assert len(open_pictures(path, split="labeled")) == 100
-    assert len(open_pictures(path, split="test")) == 200
+    assert torch.equal(open_unlabelled(path).read(torch.arange(500)), made.unlabeled.images)
+    assert len(open_unlabelled(path, split="labeled")) == 100
+    assert len(open_unlabelled(path, split="test")) == 200
     fit_detector(path, out=tmp_path / "d", scores=("reconstruction",), epochs=3, lr=3e-3, batch_size=50, device="cpu")
     found = evaluate(tmp_path / "d", path, device="cpu", workers=0)
     confusion = next(f for f in found if f.name == "auroc").evidence["confusion"]
@@ -124,16 +125,16 @@ def test_a_set_with_anomalies_brings_both_kinds(tmp_path: Path) -> None:
     with pytest.raises(HoldfastError, match="brings no anomalies of its own"):
         evaluate(tmp_path / "d", tmp_path, device="cpu")
     with pytest.raises(HoldfastError, match="has no split 'val'; choose train, labeled or test"):
-        open_pictures(path, split="val")
+        open_unlabelled(path, split="val")
 
 
 def test_the_page_takes_the_sections(detector: Path, pictures: Path, tmp_path: Path) -> None:
     """Every block of the three sections is one that the page can draw."""
     found = evaluate(detector, pictures / "known", pictures / "new", device="cpu", workers=0, resamples=20)
     mapped = describe(pictures / "known", out=tmp_path / "b", detector=detector, device="cpu")
-    of_ood = [replace(f, check="unknown") for f in found]
+    of_ood = [replace(f, check="ood") for f in found]
     text = html.render([RunFiles("model", findings=(*found, *of_ood, *mapped))])
-    for anchor in ('id="detect"', 'id="unknown"', 'id="describe"', "data:image/png;base64"):
+    for anchor in ('id="detect"', 'id="ood"', 'id="describe"', "data:image/png;base64"):
         assert anchor in text
 
 
@@ -156,7 +157,7 @@ def test_the_map_of_a_set(detector: Path, pictures: Path, tmp_path: Path) -> Non
 
 class TestBadInput:
     def test_colour_to_a_grey_detector(self, detector: Path, pictures: Path, tmp_path: Path) -> None:
-        with pytest.raises(HoldfastError, match=r"0000\.png is in colour, and what is to look at it takes grey images"):
+        with pytest.raises(HoldfastError, match=r"0000\.png is in colour, and grey images are needed"):
             score(detector, pictures / "colour", out=tmp_path / "x.csv", device="cpu", workers=0)
         assert not list(tmp_path.iterdir())
 
@@ -294,7 +295,7 @@ def test_a_projection_that_cannot_be_is_refused_before_training(tmp_path: Path) 
 def test_results_come_back_without_a_file(detector: Path, pictures: Path, tmp_path: Path) -> None:
     """What the commands write to files, a Python user gets as objects; nothing is written unasked."""
     before = sorted(pictures.rglob("*"))
-    images = open_pictures(pictures / "normal").read(torch.arange(300))
+    images = open_unlabelled(pictures / "normal").read(torch.arange(300))
     fitted = fit_detector(images, scores="reconstruction", epochs=1, device="cpu")
     assert len(score(fitted, pictures / "known", device="cpu", workers=0)) == 60
     kept = FittedDetector.load(detector)

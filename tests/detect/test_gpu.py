@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from holdfast.detect import LoopSettings, train_few_labels, train_rotation, train_vae
+from holdfast.methods.fixmatch import FixMatch
 from holdfast.models.vae import VAESettings, report_settings
-from holdfast.settings.methods import FixMatch
 
 pytestmark = [
     pytest.mark.gpu,

@@ -9,23 +9,24 @@ from holdfast.types import Finding
 def audited(name: str = "net", cls: str = "cat") -> FindingsFile:
     return FindingsFile(
         findings=(
-            Finding("clean", "accuracy", 0.712, 1642, 0.66, 0.75),
-            Finding("clean", "accuracy", 0.5, 10, 0.2, 0.8, {"class": cls}),
-            Finding("clean", "nll", 0.83124, 1642, 0.8, 0.9),
-            Finding("clean", "accuracy", None, 0, where={"class": "none"}),
-            Finding("groups", "worst-group", None, 0, evidence={"reason": "no groups"}),
+            Finding("accuracy", "accuracy", 0.712, 1642, 0.66, 0.75),
+            Finding("accuracy", "accuracy", 0.5, 10, 0.2, 0.8, {"class": cls}),
+            Finding("accuracy", "nll", 0.83124, 1642, 0.8, 0.9),
+            Finding("accuracy", "accuracy", None, 0, where={"class": "none"}),
+            Finding("groups", "worst_group_accuracy", None, 0, evidence={"reason": "no groups"}),
         ),
         model={"name": name, "hash": "ab" * 32, "warnings": ["look here"]},
         data={"name": "digits", "hash": "cd" * 32},
         run={"command": "holdfast audit net --data digits", "seed": 0, "holdfast": "0.1.0"},
         checks=(
-            {"name": "clean", "state": "measured", "reason": "", "seconds": 1.5},
+            {"name": "accuracy", "state": "measured", "reason": "", "seconds": 1.5},
             {"name": "groups", "state": "not applicable", "reason": "no groups", "seconds": 0.0},
             {"name": "attacks", "state": "crashed", "reason": f"RuntimeError: {cls}", "seconds": 0.1},
             {"name": "saliency", "state": "skipped", "reason": "not asked for", "seconds": 0.0},
         ),
         gates=(
-            {"name": "clean >= 0.7", "passed": True, "value": 0.712, "low": 0.66, "high": 0.75, "n": 1642},
-            {"name": "clean >= 0.9", "passed": False, "value": 0.712, "n": 1642, "reason": "value 0.7120 is under 0.9"},
+            {"name": "accuracy >= 0.7", "passed": True, "value": 0.712, "low": 0.66, "high": 0.75, "n": 1642},
+            {"name": "accuracy >= 0.9", "passed": False, "value": 0.712, "n": 1642,
+             "reason": "value 0.7120 is under 0.9"},
         ),
     )  # fmt: skip

@@ -30,8 +30,10 @@ def interval(value: float, n: int) -> tuple[float, float]:
 
 def finding(value: float | None, n: int, **where: str) -> Finding:
     low, high = (None, None) if value is None else interval(value, n)
+    if "bias" in where:
+        return Finding("groups", f"bias_{where['bias']}_accuracy", value, n, low, high)
     part = {("class" if key == "class_" else key): name for key, name in where.items()}
-    return Finding("clean", "accuracy", value, n, low, high, part)
+    return Finding("accuracy", "accuracy", value, n, low, high, part)
 
 
 def png(text: str, colour: tuple[int, int, int]) -> str:
@@ -43,19 +45,19 @@ def png(text: str, colour: tuple[int, int, int]) -> str:
 
 
 def fake_findings(method: str, seed: int, *, classes: Sequence[str] = CLASSES) -> list[Finding]:
-    """What the clean check says of one run: with an empty group, and pictures."""
+    """What the checks accuracy and groups say of one run: with an empty group, and pictures."""
     draw = random.Random(f"{method} {seed}")
     aligned, conflicting = (share + draw.gauss(0, 0.008) for share in SKILL.get(method, (0.96, 0.8)))
     average = (aligned * 150 + conflicting * 450) / 600
     found = [
         finding(average, 600),
-        Finding("clean", "nll", 0.1 + 2.2 * (1 - average), 600),
+        Finding("accuracy", "nll", 0.1 + 2.2 * (1 - average), 600),
         *(finding(min(1.0, max(0.0, draw.gauss(average, 0.06))), 60, class_=c) for c in classes),
         *(finding(min(1.0, max(0.0, draw.gauss(average, 0.03))), 150, group=g) for g in COLOURS),
         finding(None, 0, group="violet"),
         finding(aligned, 150, bias="aligned"),
         finding(conflicting, 450, bias="conflicting"),
-        Finding("clean", "harmonic-mean", 2 * aligned * conflicting / (aligned + conflicting), 600),
+        Finding("groups", "harmonic_mean", 2 * aligned * conflicting / (aligned + conflicting), 600),
     ]
     pictures = []
     for position in range(14):
@@ -70,7 +72,7 @@ def fake_findings(method: str, seed: int, *, classes: Sequence[str] = CLASSES) -
             "position": position * 37,
             "source": f"test sample {position * 37}",
         })  # fmt: skip
-    return [*found, Finding("clean", "samples", None, len(pictures), evidence={"pictures": pictures})]
+    return [*found, Finding("accuracy", "samples", None, len(pictures), evidence={"pictures": pictures})]
 
 
 def fake_metrics(method: str, seed: int, *, epochs: int = 30) -> list[dict[str, Any]]:

@@ -33,7 +33,7 @@ NAMES = (
 )
 NAMED = {
     "class", "group", "label", "prediction", "classes", "groups", "group_names", "source", "against", "reason", "says",
-    "slice", "models", "command", "spec", "layer", "warnings", "notes", "attribute", "attributes", "cell", "foreign",
+    "slice", "models", "command", "spec", "layer", "warnings", "notes", "attribute", "attributes", "cell", "ood",
 }  # fmt: skip
 """Keys under which names stand that are not ours."""
 

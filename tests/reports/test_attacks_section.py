@@ -27,7 +27,9 @@ def found(*, trusted: bool = True, shift: float = 0.0, norm: str = "linf") -> tu
 
     def error(value: float, size: float | None, **where: str) -> Finding:
         evidence = {"radius": size, **verdict}
-        return Finding("attacks", "error", value + shift, 200, value - 0.05, value + 0.05, where, evidence=evidence)
+        return Finding(
+            "attacks", "attack_error", value + shift, 200, value - 0.05, value + 0.05, where, evidence=evidence
+        )
 
     made = [error(0.05, 0.0, attack="clean", access="none")]
     for (attack, access), values in ERRORS.items():
@@ -37,7 +39,7 @@ def found(*, trusted: bool = True, shift: float = 0.0, norm: str = "linf") -> tu
     for name, value in (("radius-zero", 1.0), ("unbounded", float(trusted)), ("white-over-black", None)):
         says = {"says": f"{name}: <b>seen</b>", **verdict}
         n = 0 if value is None else 200
-        made.append(Finding("attacks", "trust", value, n, where={"check": name}, evidence=says))
+        made.append(Finding("attacks", "trust_check", value, n, where={"check": name}, evidence=says))
     made.append(Finding("attacks", "trusted", float(trusted), 200, evidence=verdict))
     return tuple(made)
 
@@ -69,7 +71,7 @@ def chart(section: Section) -> Chart:
 
 def test_stays_away_without_findings() -> None:
     assert attacks([RunFiles("bare")]) is None
-    assert attacks([run("erm", findings=[Finding("clean", "accuracy", 0.5, 10)])]) is None
+    assert attacks([run("erm", findings=[Finding("accuracy", "accuracy", 0.5, 10)])]) is None
 
 
 def test_one_run() -> None:
@@ -144,7 +146,7 @@ def test_checks_of_several_trusted_runs_fold_away() -> None:
 
 def test_named_settings_have_a_table_of_their_own() -> None:
     def named(name: str, value: float) -> Finding:
-        return Finding("attacks", "error", value, 200, where={"preset": name, "access": "white-box"})
+        return Finding("attacks", "attack_error", value, 200, where={"preset": name, "access": "white-box"})
 
     section = made([run("erm", findings=[*found(), named("a", 0.4), named("b", 0.2)]), run("alps")])
     (table,) = [t for t in tables(section) if t.caption == "Error under named settings"]
@@ -159,9 +161,9 @@ def test_l2_has_its_own_axis() -> None:
 
 def test_findings_that_lack_something_are_survived() -> None:
     odd = [
-        Finding("attacks", "error", None, 0, where={"attack": "fgsm", "access": "white-box", "radius": "4/255"}),
-        Finding("attacks", "error", float("nan"), 5, where={"attack": "pgd"}),
-        Finding("attacks", "trust", None, 0),
+        Finding("attacks", "attack_error", None, 0, where={"attack": "fgsm", "access": "white-box", "radius": "4/255"}),
+        Finding("attacks", "attack_error", float("nan"), 5, where={"attack": "pgd"}),
+        Finding("attacks", "trust_check", None, 0),
         Finding("attacks", "other", 1.0, 5),
     ]
     section = made([run("erm", findings=odd)])

@@ -12,7 +12,8 @@ from holdfast.reports.sections.corruptions import corruptions
 from holdfast.types import Finding
 from tests.reports.fake_runs import png
 
-VALUES = {"rotation": (0.8, 0.6), "gaussian": (0.9, 0.88), "mean of eight": (0.85, 0.74)}
+MEAN = "mean of eight"
+VALUES = {"rotation": (0.8, 0.6), "gaussian": (0.9, 0.88), MEAN: (0.85, 0.74)}
 
 
 def share(name: str, value: float, **where: str) -> Finding:
@@ -21,11 +22,12 @@ def share(name: str, value: float, **where: str) -> Finding:
 
 
 def eight(shift: float = 0.0) -> list[Finding]:
-    made = [share("accuracy", 0.9, corruption="none")]
+    made = [share("corruption_accuracy", 0.9, corruption="none")]
     for name, values in VALUES.items():
         for strength, value in zip(("1", "2"), values, strict=True):
-            made.append(share("accuracy", value + shift, corruption=name, strength=strength))
-            made.append(share("drop", 0.9 - value - shift, corruption=name, strength=strength))
+            mean, part = ("mean_", {}) if name == MEAN else ("", {"corruption": name})
+            made.append(share(f"{mean}corruption_accuracy", value + shift, **part, strength=strength))
+            made.append(share(f"{mean}corruption_drop", 0.9 - value - shift, **part, strength=strength))
     return made
 
 
@@ -33,10 +35,12 @@ def severe() -> list[Finding]:
     made = []
     for name, slope in (("fog", 0.1), ("snow", 0.05)):
         for s in range(1, 6):
-            made.append(share("accuracy", 0.9 - slope * s, family="nineteen", corruption=name, severity=str(s)))
-        made.append(share("corruption-error", 0.1 + 3 * slope, family="nineteen", corruption=name))
-    made.append(share("mean-corruption-error", 0.325, family="nineteen"))
-    made.append(share("mean-corruption-error", 0.41, family="nineteen", relative_to="baseline"))
+            made.append(
+                share("corruption_accuracy", 0.9 - slope * s, family="nineteen", corruption=name, severity=str(s))
+            )
+        made.append(share("corruption_error", 0.1 + 3 * slope, family="nineteen", corruption=name))
+    made.append(share("mce", 0.325, family="nineteen"))
+    made.append(share("mce", 0.41, family="nineteen", relative_to="baseline"))
     return made
 
 
@@ -75,7 +79,7 @@ def test_stays_away_without_findings() -> None:
 
 
 def test_the_reason_is_said_where_nothing_was_measured() -> None:
-    none = Finding("corruptions", "accuracy", None, 0, evidence={"reason": "images of 5 channels"})
+    none = Finding("corruptions", "corruption_accuracy", None, 0, evidence={"reason": "images of 5 channels"})
     assert made(run(findings=[none])).lead == "Not measured: images of 5 channels."
 
 

@@ -31,9 +31,9 @@ def found(values: Sequence[float] = (10.0, 8.0, 6.0, 5.0, 4.0), n: int = 1000, *
     }
     settings = {"parameters": 1000}
     return (
-        Finding("curvature", "lambda-1", values[0], n, settings=settings, evidence=whole),
-        Finding("curvature", "lambda-5", values[-1], n, settings=settings),
-        Finding("curvature", "lambda-1/lambda-5", values[0] / values[-1], n, settings=settings),
+        Finding("curvature", "top_eigenvalue", values[0], n, settings=settings, evidence=whole),
+        Finding("curvature", "fifth_eigenvalue", values[-1], n, settings=settings),
+        Finding("curvature", "eigenvalue_ratio", values[0] / values[-1], n, settings=settings),
     )
 
 
@@ -70,7 +70,7 @@ def widths(svg: str) -> list[float]:
 def test_is_a_chapter_and_stays_away_without_findings() -> None:
     assert SECTIONS["curvature"].made is curvature
     assert curvature([RunFiles("bare")]) is None
-    assert curvature([run("erm", findings=[Finding("clean", "accuracy", 0.5, 10)])]) is None
+    assert curvature([run("erm", findings=[Finding("accuracy", "accuracy", 0.5, 10)])]) is None
 
 
 def test_one_run() -> None:
@@ -165,7 +165,7 @@ def test_different_numbers_of_images_are_pointed_out() -> None:
 
 
 def test_a_reason_takes_the_place_of_numbers() -> None:
-    failed = Finding("curvature", "lambda-1", None, 0, evidence={"reason": "no gradient flows"})
+    failed = Finding("curvature", "top_eigenvalue", None, 0, evidence={"reason": "no gradient flows"})
     section = made([run("erm", findings=[failed])])
     assert texts(section) == [["erm", "not measured", "", "", "", "0 of 1"]]
     assert table(section).note == "erm: no gradient flows."
@@ -175,7 +175,7 @@ def test_a_reason_takes_the_place_of_numbers() -> None:
 
 
 def test_a_ratio_without_a_value_is_explained() -> None:
-    findings = [*found()[:2], Finding("curvature", "lambda-1/lambda-5", None, 0, evidence={"reason": "λ5 is zero"})]
+    findings = [*found()[:2], Finding("curvature", "eigenvalue_ratio", None, 0, evidence={"reason": "λ5 is zero"})]
     section = made([run("erm", findings=findings)])
     assert texts(section)[0][3] == "not measured"
     assert table(section).note == "erm: λ5 is zero."
@@ -205,7 +205,7 @@ def test_damaged_evidence_does_not_stop_the_report(damage: dict[str, Any]) -> No
 
 
 def test_names_are_escaped() -> None:
-    failed = Finding("curvature", "lambda-1", None, 0, evidence={"reason": "<script>alert(1)</script>"})
+    failed = Finding("curvature", "top_eigenvalue", None, 0, evidence={"reason": "<script>alert(1)</script>"})
     text = render([run("<b>", findings=[failed]), run("<i>&")])
     assert "<script>alert" not in text
     assert "<i>&" not in text

@@ -38,7 +38,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 
 def test_numbers_that_json_lacks_become_null(tmp_path: Path) -> None:
-    bad = Finding("clean", "nll", math.inf, 5, math.nan, -math.inf, evidence={"curve": [1.0, math.nan]})
+    bad = Finding("accuracy", "nll", math.inf, 5, math.nan, -math.inf, evidence={"curve": [1.0, math.nan]})
     path = write(tmp_path / "findings.json", bad, model={"scale": math.nan})
     strict(path)
     (read,) = read_findings(path).findings
@@ -48,13 +48,13 @@ def test_numbers_that_json_lacks_become_null(tmp_path: Path) -> None:
 
 def test_names_that_are_not_unicode_survive(tmp_path: Path) -> None:
     odd = os.fsdecode(b"caf\xe9")
-    path = write(tmp_path / "findings.json", Finding("clean", "accuracy", 0.5, 2, where={"class": odd}))
+    path = write(tmp_path / "findings.json", Finding("accuracy", "accuracy", 0.5, 2, where={"class": odd}))
     assert read_findings(path).findings[0].where == {"class": odd}
 
 
 @pytest.mark.parametrize("step", ["fsync", "replace"])
 def test_a_failed_write_leaves_the_old_file_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-    path = write(tmp_path / "findings.json", Finding("clean", "accuracy", 0.5, 2))
+    path = write(tmp_path / "findings.json", Finding("accuracy", "accuracy", 0.5, 2))
     before = path.read_bytes()
 
     def full(*_: object) -> None:
@@ -62,7 +62,7 @@ def test_a_failed_write_leaves_the_old_file_alone(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(os, step, full)
     with pytest.raises(HoldfastError, match=r"cannot write .*findings\.json: No space left on device"):
-        write(path, Finding("clean", "accuracy", 0.9, 2))
+        write(path, Finding("accuracy", "accuracy", 0.9, 2))
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
 
@@ -73,7 +73,7 @@ def test_a_target_below_a_file_is_refused(tmp_path: Path) -> None:
         write(tmp_path / "file" / "findings.json")
 
 
-GOOD = Finding("clean", "accuracy", 0.5, 2).to_json()
+GOOD = Finding("accuracy", "accuracy", 0.5, 2).to_json()
 HEAD = {"format": "holdfast-findings", "version": 1, "model": {}, "data": {}}
 
 
@@ -102,7 +102,7 @@ def test_other_content_is_refused(tmp_path: Path, content: object, message: str)
 
 @pytest.mark.parametrize("keep", [0, 1, 40, -3])
 def test_a_truncated_file_is_refused_with_the_remedy(tmp_path: Path, keep: int) -> None:
-    path = write(tmp_path / "findings.json", Finding("clean", "accuracy", 0.5, 2))
+    path = write(tmp_path / "findings.json", Finding("accuracy", "accuracy", 0.5, 2))
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(HoldfastError, match=r"truncated or not JSON .*; measure again"):
         read_findings(path)

@@ -11,14 +11,14 @@ from holdfast.reports.html import render
 from holdfast.reports.sections.glance import glance
 from holdfast.types import Finding
 
-FOUND = (Finding("clean", "accuracy", 0.75, 400, 0.70, 0.79),)
+FOUND = (Finding("accuracy", "accuracy", 0.75, 400, 0.70, 0.79),)
 CHECKS = (
-    {"name": "clean", "state": "measured", "reason": ""},
+    {"name": "accuracy", "state": "measured", "reason": ""},
     {"name": "attacks", "state": "crashed", "reason": "RuntimeError: out of luck"},
     {"name": "groups", "state": "not applicable", "reason": "no groups"},
 )
 GATES = (
-    {"name": "clean >= 0.8", "passed": False, "value": 0.75, "low": 0.7, "high": 0.79, "n": 400, "reason": "below"},
+    {"name": "accuracy >= 0.8", "passed": False, "value": 0.75, "low": 0.7, "high": 0.79, "n": 400, "reason": "below"},
 )
 
 
@@ -36,11 +36,11 @@ def test_states_reasons_and_gates_are_told(tmp_path: Path) -> None:
     assert isinstance(states, Table)
     assert isinstance(gates, Table)
     assert texts(states) == [
-        ["clean", "measured", "accuracy", "75.0 %", "70.0 to 79.0 %", "400"],
+        ["accuracy", "measured", "accuracy", "75.0 %", "70.0 to 79.0 %", "400"],
         ["attacks", "crashed", "RuntimeError: out of luck", "", "", ""],
         ["groups", "not applicable", "no groups", "", "", ""],
     ]
-    assert texts(gates)[0][:2] == ["clean >= 0.8", "FAILED"]
+    assert texts(gates)[0][:2] == ["accuracy >= 0.8", "FAILED"]
     assert section.lead.startswith("1 of 3 checks measured; crashed: attacks; 1 of 1 gates failed.")
     assert "out of luck" in render([run])
 
@@ -54,7 +54,7 @@ def test_of_two_models_each_is_named() -> None:
     (table,) = [block for block in section.blocks if isinstance(block, Table)]
     assert [column.title for column in table.columns] == ["check", "measure", "first", "second"]
     assert texts(table) == [
-        ["clean", "accuracy", "75.0 % (70.0 to 79.0 %)", "75.0 % (70.0 to 79.0 %)"],
+        ["accuracy", "accuracy", "75.0 % (70.0 to 79.0 %)", "75.0 % (70.0 to 79.0 %)"],
         ["attacks", "state", "crashed: RuntimeError: out of luck", "crashed: RuntimeError: out of luck"],
         ["groups", "state", "not applicable: no groups", "not applicable: no groups"],
     ]

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.reports import RunFiles
 from holdfast.reports.blocks import Block, Chart, Details, Section, Side, Table
-from holdfast.reports.sections.accuracy import clean
+from holdfast.reports.sections.accuracy import accuracy as clean
 from holdfast.reports.sections.groups import groups
 from holdfast.reports.svg.bars import Heat, heat_map
 from holdfast.types import Finding
@@ -33,13 +33,13 @@ def share(name: str, value: float | None, n: int = 30, evidence: dict[str, Any] 
 def found(shift: float = 0.0, table: Any = TABLE, **column: str) -> tuple[Finding, ...]:
     cell = {"cell": {"class": "cat", "group": "grass"}, "table": table}
     return (
-        share("accuracy", 0.66 + shift),
-        share("accuracy", 0.94 + shift, bias="aligned", **column),
-        share("accuracy", 0.25 + shift, bias="conflicting", **column),
-        share("harmonic-mean", 0.4 + shift, **column),
-        share("gap", 0.69, between="aligned and conflicting", **column),
-        share("worst-group", 0.25 + shift, 4, cell, **column),
-        share("balanced-accuracy", 0.6 + shift, **column),
+        share("average_accuracy", 0.66 + shift),
+        share("bias_aligned_accuracy", 0.94 + shift, **column),
+        share("bias_conflicting_accuracy", 0.25 + shift, **column),
+        share("harmonic_mean", 0.4 + shift, **column),
+        share("bias_gap", 0.69, **column),
+        share("worst_group_accuracy", 0.25 + shift, 4, cell, **column),
+        share("group_balanced_accuracy", 0.6 + shift, **column),
     )
 
 
@@ -75,11 +75,11 @@ def cells(svg: str) -> list[tuple[str, str, str]]:
 
 def test_stays_away_without_findings() -> None:
     assert groups([RunFiles("bare")]) is None
-    assert groups([run(findings=[Finding("clean", "accuracy", 0.5, 10)])]) is None
+    assert groups([run(findings=[Finding("accuracy", "accuracy", 0.5, 10)])]) is None
 
 
 def test_the_reason_is_said_where_nothing_was_measured() -> None:
-    none = Finding("groups", "worst-group", None, 0, evidence={"reason": "there are no groups"})
+    none = Finding("groups", "worst_group_accuracy", None, 0, evidence={"reason": "there are no groups"})
     section = made(groups([run(findings=[none])]))
     assert section.lead == "Not measured: there are no groups."
     assert section.blocks == ()
@@ -88,7 +88,7 @@ def test_the_reason_is_said_where_nothing_was_measured() -> None:
 def test_table_of_one_run_names_the_worst_cell() -> None:
     (table,) = blocks(made(groups([run()])), Table)
     assert [c.title for c in table.columns] == [
-        "method", "average, %", "every cell alike, %", "aligned, %", "conflicting, %", "harmonic mean, %",
+        "method", "average, %", "group-balanced, %", "aligned, %", "conflicting, %", "harmonic mean, %",
         "gap of both sides, %", "worst group, %",
     ]  # fmt: skip
     assert texts(table) == [["erm", "66.0", "60.0", "94.0", "25.0", "40.0", "69.0", "25.0"]]
@@ -160,12 +160,12 @@ def test_narrow_columns_have_slanted_heads_and_no_text_that_does_not_fit() -> No
 
 
 def whole(**evidence: Any) -> Finding:
-    return Finding("clean", "accuracy", 0.8, 20, 0.6, 0.9, evidence=evidence)
+    return Finding("accuracy", "accuracy", 0.8, 20, 0.6, 0.9, evidence=evidence)
 
 
 def calibrated(confidence: Any, accuracy: Any) -> Finding:
     curve = {"confidence": confidence, "accuracy": accuracy}
-    return Finding("clean", "ece", 0.12, 20, 0.05, 0.2, evidence={"reliability": curve, "chance_high": 0.03})
+    return Finding("accuracy", "ece", 0.12, 20, 0.05, 0.2, evidence={"reliability": curve, "chance_high": 0.03})
 
 
 def test_confusion_of_few_classes_is_a_map() -> None:

@@ -30,10 +30,10 @@ def test_counts_are_those_of_the_cases() -> None:
 
 def test_a_failed_gate_is_a_failed_case_and_one_that_holds_is_not() -> None:
     text = junit([audited()])
-    failure = case(text, "clean >= 0.9").find("failure")
+    failure = case(text, "accuracy >= 0.9").find("failure")
     assert failure is not None
     assert failure.attrib["message"] == "value 0.7120 is under 0.9"
-    assert list(case(text, "clean >= 0.7")) == []
+    assert list(case(text, "accuracy >= 0.7")) == []
 
 
 def test_a_crashed_check_is_an_error_and_others_are_skipped_with_their_reason() -> None:
@@ -46,7 +46,7 @@ def test_a_crashed_check_is_an_error_and_others_are_skipped_with_their_reason() 
 
 
 def test_numbers_are_properties() -> None:
-    made = {p.attrib["name"]: p.attrib["value"] for p in case(junit([audited()]), "clean").iter("property")}
+    made = {p.attrib["name"]: p.attrib["value"] for p in case(junit([audited()]), "accuracy").iter("property")}
     assert made == {
         "accuracy, all": "71.2 % (66.0 to 75.0 %), n 1,642",
         "accuracy, class cat": "50.0 % (20.0 to 80.0 %), n 10",

@@ -16,10 +16,10 @@ def test_states_numbers_gates_and_the_command_are_there() -> None:
     lines = text.splitlines()
     assert lines[0] == "## net on digits"
     assert "1 of 4 checks measured; crashed: attacks; 1 of 2 gates failed" in lines
-    assert "| clean | measured | accuracy | 71.2 % | 66.0 to 75.0 % | 1,642 |" in lines
+    assert "| accuracy | measured | accuracy | 71.2 % | 66.0 to 75.0 % | 1,642 |" in lines
     assert "| groups | not applicable | no groups |  |  |  |" in lines
     assert "| attacks | crashed | RuntimeError: cat |  |  |  |" in lines
-    assert "| clean &gt;= 0.9 | FAILED | 0.7120 |  | 1,642 | value 0.7120 is under 0.9 |" in lines
+    assert "| accuracy &gt;= 0.9 | FAILED | 0.7120 |  | 1,642 | value 0.7120 is under 0.9 |" in lines
     assert "| nll | all | 0.831 | 0.800 to 0.900 | 1,642 |" in lines
     assert "- look here" in lines
     assert "    holdfast audit net --data digits" in lines
@@ -28,13 +28,13 @@ def test_states_numbers_gates_and_the_command_are_there() -> None:
 def test_several_models_have_a_chapter_each() -> None:
     text = markdown([audited("a"), audited("b")])
     assert re.findall("^## (.*)$", text, re.M) == ["Side by side", "a on digits", "b on digits"]
-    assert "| clean | accuracy | 71.2 % (66.0 to 75.0 %) | 71.2 % (66.0 to 75.0 %) |" in text
+    assert "| accuracy | accuracy | 71.2 % (66.0 to 75.0 %) | 71.2 % (66.0 to 75.0 %) |" in text
 
 
 def test_long_checks_say_what_is_left_out() -> None:
     from dataclasses import replace
 
-    many = [Finding("clean", "accuracy", i / 1000, 1, where={"class": str(i)}) for i in range(MOST_ROWS + 7)]
+    many = [Finding("accuracy", "accuracy", i / 1000, 1, where={"class": str(i)}) for i in range(MOST_ROWS + 7)]
     text = markdown([replace(audited(), findings=tuple(many))])
     assert "7 more in findings.json." in text
     assert text.count("| accuracy | class ") == MOST_ROWS

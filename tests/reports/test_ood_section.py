@@ -10,7 +10,7 @@ import pytest
 from holdfast.reports import RunFiles
 from holdfast.reports.blocks import Block, Chart, Details, Section, Side
 from holdfast.reports.html import render
-from holdfast.reports.sections.ood import unknown
+from holdfast.reports.sections.ood import ood as unknown
 from holdfast.types import Finding
 
 HIGHEST = {"msp": 0.7, "energy": 0.9, "knn": 0.8, "vim": 0.6, "mahalanobis": 0.5}
@@ -19,9 +19,9 @@ HIGHEST = {"msp": 0.7, "energy": 0.9, "knn": 0.8, "vim": 0.6, "mahalanobis": 0.5
 def run(name: str, corner: float, best: str = "energy") -> RunFiles:
     """Every ROC goes over one corner, whose height tells the models apart; the best score is as named."""
     curves = {"roc": [[0.0, 0.0], [0.1, corner], [1.0, 1.0]], "pr": [[0.0, 1.0], [1.0, corner]]}
-    evidence = {"curves": curves, "histogram": {"low": 0.0, "high": 1.0, "normal": [3, 1], "foreign": [1, 3]}}
+    evidence = {"curves": curves, "histogram": {"low": 0.0, "high": 1.0, "normal": [3, 1], "ood": [1, 3]}}
     found = [
-        Finding("unknown", "auroc", 0.95 if score == best else value, 100, 0.4, 1.0, {"score": score}, {}, evidence)
+        Finding("ood", "ood_auroc", 0.95 if score == best else value, 100, 0.4, 1.0, {"score": score}, {}, evidence)
         for score, value in HIGHEST.items()
     ]
     return RunFiles(name, settings={"method": name}, findings=tuple(found))

@@ -42,7 +42,7 @@ def test_keys_of_a_later_holdfast_are_left_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("run", 3), ("checks", {}), ("checks", [{"name": "clean"}]), ("gates", [{"passed": True}]), ("gates", [1])],
+    [("run", 3), ("checks", {}), ("checks", [{"name": "accuracy"}]), ("gates", [{"passed": True}]), ("gates", [1])],
 )
 def test_damaged_parts_are_refused(tmp_path: Path, key: str, value: object) -> None:
     with pytest.raises(HoldfastError, match="is damaged"):
@@ -52,8 +52,8 @@ def test_damaged_parts_are_refused(tmp_path: Path, key: str, value: object) -> N
 def test_every_check_has_a_row_with_its_numbers_or_its_reason() -> None:
     rows = [[cell.text for cell in row] for row in overview(audited()).rows]
     assert rows == [
-        ["clean", "measured", "accuracy", "71.2 %", "66.0 to 75.0 %", "1,642"],
-        ["clean", "measured", "negative log-likelihood", "0.831", "0.800 to 0.900", "1,642"],
+        ["accuracy", "measured", "accuracy", "71.2 %", "66.0 to 75.0 %", "1,642"],
+        ["accuracy", "measured", "negative log-likelihood", "0.831", "0.800 to 0.900", "1,642"],
         ["groups", "not applicable", "no groups", "", "", ""],
         ["attacks", "crashed", "RuntimeError: cat", "", "", ""],
         ["saliency", "skipped", "not asked for", "", "", ""],
@@ -64,8 +64,8 @@ def test_gates_are_listed_with_what_was_judged() -> None:
     table = gates(audited())
     assert table is not None
     assert [[cell.text for cell in row] for row in table.rows] == [
-        ["clean >= 0.7", "holds", "0.7120", "0.6600 to 0.7500", "1,642", ""],
-        ["clean >= 0.9", "FAILED", "0.7120", "", "1,642", "value 0.7120 is under 0.9"],
+        ["accuracy >= 0.7", "holds", "0.7120", "0.6600 to 0.7500", "1,642", ""],
+        ["accuracy >= 0.9", "FAILED", "0.7120", "", "1,642", "value 0.7120 is under 0.9"],
     ]
     assert verdict(audited()) == "1 of 4 checks measured; crashed: attacks; 1 of 2 gates failed"
     assert states([], [{"passed": True}]).endswith("; the gate holds")

@@ -59,10 +59,10 @@ def test_a_page_full_of_pictures_stays_under_its_budget() -> None:
     shown = [{"png": png, "label": "a", "prediction": "b"} for png in pngs]
     looks = [{"png": png, "label": "a", "position": i, "looks": [{"overlay": png}]} for i, png in enumerate(pngs)]
     found = (
-        Finding("clean", "accuracy", 0.5, 10),
-        Finding("clean", "samples", None, 0, evidence={"pictures": shown}),
-        Finding("unknown", "auroc", 0.5, 10, where={"score": "msp"}),
-        Finding("unknown", "misses", None, 0, evidence={"misses": shown}),
+        Finding("accuracy", "accuracy", 0.5, 10),
+        Finding("accuracy", "samples", None, 0, evidence={"pictures": shown}),
+        Finding("ood", "ood_auroc", 0.5, 10, where={"score": "msp"}),
+        Finding("ood", "misses", None, 0, evidence={"misses": shown}),
         Finding("saliency", "maps", None, 0, evidence={"maps": looks, "models": [""]}),
     )
     assert 3 * sum(map(len, pngs)) > MOST_BYTES, "or nothing is tested"
@@ -97,7 +97,7 @@ def test_redact_paths_leaves_no_folder(tmp_path: Path) -> None:
     content["run"]["command"] = "holdfast audit /home/ann/runs/lff --data ~/private/photos"
     content["model"]["spec"] = "/home/ann/runs/lff"
     content["model"]["notes"] = ["read from C:\\Users\\ann\\model.pth"]
-    content["checks"][0] = {"name": "clean", "state": "crashed", "reason": "OSError: cannot read '/data/ann/x.png'"}
+    content["checks"][0] = {"name": "accuracy", "state": "crashed", "reason": "OSError: cannot read '/data/ann/x.png'"}
     for found in content["findings"]:
         for picture in found["evidence"].get("pictures", []):
             picture["source"] = "ann/cat.png"
@@ -117,7 +117,7 @@ def test_redact_paths_leaves_no_folder(tmp_path: Path) -> None:
 def test_findings_show_themselves_in_a_notebook(browser: Any) -> None:
     file = read_findings(SAMPLE / "lff" / "findings.json")
     html = file._repr_html_()
-    clean = next(f.value for f in file.findings if (f.check, f.name, f.where) == ("clean", "accuracy", {}))
+    clean = next(f.value for f in file.findings if (f.check, f.name, f.where) == ("accuracy", "accuracy", {}))
     page = browser.new_page()
     problems: list[str] = []
     page.on("console", lambda message: problems.append(message.text))

@@ -29,7 +29,7 @@ SAMPLE = Path(__file__).parents[2] / "docs" / "sample" / "audit"
 MODELS = ("erm", "lff")
 LISTED = ["measure", "part", "value", "95 % interval", "n"]
 POINTS = {"drop", "gap", "lead"}
-PLAIN = {"lambda-1", "lambda-5", "lambda-1/lambda-5", "confirmed"}
+PLAIN = {"top_eigenvalue", "fifth_eigenvalue", "eigenvalue_ratio", "confirmed"}
 Row = tuple[str, ...]
 
 
@@ -49,7 +49,7 @@ def written(name: str, value: float) -> str:
     """A number as the manual says, without its unit; not the package's own way of doing it."""
     if name in ("trust", "trusted"):
         return {1.0: "yes", 0.0: "no"}[value]
-    if name in ("delong-p", "mcnemar-p"):
+    if name in ("delong_p", "mcnemar_p"):
         return f"{value:.2g}"
     if name in ("nll", "brier", "entropy", "agreement"):
         return f"{value:.3f}"
@@ -69,8 +69,8 @@ def name_has_no_unit(name: str) -> bool:
     return name in PLAIN or name in (
         "trust",
         "trusted",
-        "delong-p",
-        "mcnemar-p",
+        "delong_p",
+        "mcnemar_p",
         "nll",
         "brier",
         "entropy",
@@ -145,7 +145,7 @@ def test_every_finding_is_in_the_page(files: list[FindingsFile], pages: dict[str
         assert not Counter(map(expected, told)) - rows
         (curvature,) = texts(pages[name].tables["Curvature by method"][1:])
         values = {f.name: expected(f)[2] for f in numbers(file) if f.check == "curvature"}
-        assert curvature[1:4] == (values["lambda-1"], values["lambda-5"], values["lambda-1/lambda-5"])
+        assert curvature[1:4] == (values["top_eigenvalue"], values["fifth_eigenvalue"], values["eigenvalue_ratio"])
 
 
 def test_the_tables_on_top_are_the_same_everywhere(files: list[FindingsFile], pages: dict[str, Page]) -> None:

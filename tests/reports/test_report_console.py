@@ -68,4 +68,4 @@ def test_only_our_own_escapes_reach_a_terminal(make_run: Make) -> None:
 
 def test_a_terminal_without_unicode(runs: list[RunFiles]) -> None:
     assert "±" in printed(comparison_table(runs), encoding="latin-1")
-    assert "harmonic-mean" in printed(findings_table(runs[0].findings), encoding="ascii")
+    assert "harmonic_mean" in printed(findings_table(runs[0].findings), encoding="ascii")

@@ -13,37 +13,38 @@ from holdfast.reports.html import render
 from holdfast.reports.report_tables import lead_sentence, leads, paired
 from holdfast.reports.robustness_summary import sentence, stands
 from holdfast.reports.sections.glance import glance
-from holdfast.reports.text import part
 from holdfast.types import Finding
 from tests.reports.page import Page
 
-EIGHT = {"corruption": "mean of eight", "strength": "1"}
+MEAN = {"strength": "1"}
 
 
 def strongest(radius: str, size: float, error: float) -> Finding:
-    where = {"attack": "strongest", "access": "any", "radius": radius}
-    return Finding("attacks", "error", error, 100, error - 0.05, error + 0.05, where, evidence={"radius": size})
+    low, value, high = 0.95 - error, 1 - error, 1.05 - error
+    return Finding("attacks", "robust_accuracy", value, 100, low, high, {"radius": radius}, evidence={"radius": size})
 
 
-CORRUPTED = Finding("corruptions", "accuracy", 0.85, 1000, 0.83, 0.87, EIGHT)
+OLD = {"against": "old", "measure": "accuracy"}
+CORRUPTED = Finding("corruptions", "mean_corruption_accuracy", 0.85, 1000, 0.83, 0.87, MEAN)
 FOUND = (
-    Finding("clean", "accuracy", 0.9, 1000, 0.88, 0.92),
-    Finding("clean", "accuracy", 0.2, 10, 0.1, 0.4, {"class": "cat"}),
-    Finding("groups", "accuracy", 0.89, 500, 0.86, 0.91, {"bias": "conflicting"}),
-    Finding("groups", "gap", 0.08, 1000, -0.01, 0.11, {"between": "aligned and conflicting"}),
-    Finding("groups", "worst-group", 0.4, 20, 0.2, 0.6, evidence={"cell": {"class": "cat", "group": "red"}}),
-    Finding("groups", "worst-group", 0.3, 20, 0.1, 0.5, {"column": "site"}, evidence={"cell": {"site": "north"}}),
-    Finding("slices", "accuracy", 0.7, 50, 0.6, 0.8, {"slice": "dark"}, evidence={"confirmed": True}),
-    Finding("slices", "gap", 0.22, 100, 0.1, 0.3, {"slice": "dark"}),
-    Finding("slices", "accuracy", 0.1, 50, 0.0, 0.2, {"slice": "chance"}, evidence={"confirmed": False}),
-    Finding("slices", "gap", 0.8, 100, 0.7, 0.9, {"slice": "chance"}),
+    Finding("accuracy", "accuracy", 0.9, 1000, 0.88, 0.92),
+    Finding("accuracy", "accuracy", 0.2, 10, 0.1, 0.4, {"class": "cat"}),
+    Finding("groups", "bias_conflicting_accuracy", 0.89, 500, 0.86, 0.91, {}),
+    Finding("groups", "bias_gap", 0.08, 1000, -0.01, 0.11),
+    Finding("groups", "worst_group_accuracy", 0.4, 20, 0.2, 0.6, evidence={"cell": {"class": "cat", "group": "red"}}),
+    Finding("groups", "worst_group_accuracy", 0.3, 20, 0.1, 0.5, {"column": "site"},
+            evidence={"cell": {"site": "north"}}),
+    Finding("slices", "slice_accuracy", 0.7, 50, 0.6, 0.8, {"slice": "dark"}, evidence={"confirmed": True}),
+    Finding("slices", "slice_gap", 0.22, 100, 0.1, 0.3, {"slice": "dark"}),
+    Finding("slices", "slice_accuracy", 0.1, 50, 0.0, 0.2, {"slice": "chance"}, evidence={"confirmed": False}),
+    Finding("slices", "slice_gap", 0.8, 100, 0.7, 0.9, {"slice": "chance"}),
     CORRUPTED,
-    Finding("corruptions", "drop", 0.05, 1000, 0.04, 0.06, EIGHT),
-    Finding("attacks", "error", 0.12, 100, 0.07, 0.2, {"attack": "clean", "access": "none"}),
+    Finding("corruptions", "mean_corruption_drop", 0.05, 1000, 0.04, 0.06, MEAN),
+    Finding("attacks", "attack_error", 0.12, 100, 0.07, 0.2, {"attack": "clean", "access": "none"}),
     strongest("2/255", 2 / 255, 0.5), strongest("8/255", 8 / 255, 0.95), strongest("16/255", 16 / 255, 1.0),
-    Finding("unknown", "auroc", 0.75, 300, 0.7, 0.8, {"score": "msp"}),
-    Finding("against", "lead", 0.034, 1000, 0.01, 0.058, {"against": "old"}, {}, {"only_this": 60, "only_other": 26}),
-    Finding("against", "mcnemar-p", 0.00031, 1000, where={"against": "old"}),
+    Finding("ood", "ood_auroc", 0.75, 300, 0.7, 0.8, {"score": "msp"}),
+    Finding("against", "lead", 0.034, 1000, 0.01, 0.058, OLD, {}, {"only_this": 60, "only_other": 26}),
+    Finding("against", "mcnemar_p", 0.00031, 1000, where=OLD),
 )  # fmt: skip
 
 
@@ -55,48 +56,51 @@ def gate(measure: str, threshold: float, value: float, passed: bool) -> dict[str
     }  # fmt: skip
 
 
-GATES = (gate("worst-group", 0.7, 0.3, False), gate("clean", 0.8, 0.9, True), gate("attacks@2/255", 0.4, 0.5, True))
-CHECKS = ({"name": "clean", "state": "measured", "reason": ""},)
+GATES = (
+    gate("worst_group_accuracy", 0.7, 0.3, False),
+    gate("accuracy", 0.8, 0.9, True),
+    gate("robust_accuracy@2/255", 0.4, 0.5, True),
+)
+CHECKS = ({"name": "accuracy", "state": "measured", "reason": ""},)
 
 
 def test_each_check_is_one_share_and_its_drop_is_told() -> None:
     found = {s.name: s for s in stands(FOUND)}
     drops = {name: None if s.drop is None else round(s.drop, 9) for name, s in found.items()}
     assert drops == {
-        "clean": None, "conflicting": 0.08, "worst-group": 0.6, "slices": 0.22, "corruptions": 0.05,
-        "attacks@8/255": 0.83, "unknown@msp": None,
+        "accuracy": None, "bias_conflicting_accuracy": 0.08, "worst_group_accuracy": 0.6, "slice_accuracy": 0.22,
+        "mean_corruption_accuracy": 0.05, "robust_accuracy@8/255": 0.83, "ood_auroc@msp": None,
     }  # fmt: skip
-    attacked = found["attacks@8/255"]
+    attacked = found["robust_accuracy@8/255"]
     assert (attacked.value, attacked.low, attacked.high) == pytest.approx((0.05, 0.0, 0.1))
-    assert found["worst-group"].detail == "site north", "of several columns the lowest"
-    assert (found["corruptions"].drop_low, found["corruptions"].drop_high) == (0.04, 0.06)
+    assert found["worst_group_accuracy"].detail == "site north", "of several columns the lowest"
+    assert (found["mean_corruption_accuracy"].drop_low, found["mean_corruption_accuracy"].drop_high) == (0.04, 0.06)
 
 
 def test_drops_of_attacks_and_of_the_worst_group_have_the_interval_that_was_measured() -> None:
     """Of the same radius and column, not the first of that name."""
-    eight = {"attack": "strongest", "access": "any", "radius": "8/255"}
+    eight = {"radius": "8/255"}
     more = (
-        Finding("attacks", "drop", 0.3, 100, 0.2, 0.4, {**eight, "radius": "2/255"}),
-        Finding("attacks", "drop", 0.83, 100, 0.74, 0.9, eight),
-        Finding("groups", "drop", 0.5, 1000, 0.3, 0.7, {"of": "worst group"}),
-        Finding("groups", "drop", 0.6, 1000, -0.1, 0.8, {"column": "site", "of": "worst group"}),
+        Finding("attacks", "attack_drop", 0.3, 100, 0.2, 0.4, {**eight, "radius": "2/255"}),
+        Finding("attacks", "attack_drop", 0.83, 100, 0.74, 0.9, eight),
+        Finding("groups", "worst_group_drop", 0.5, 1000, 0.3, 0.7),
+        Finding("groups", "worst_group_drop", 0.6, 1000, -0.1, 0.8, {"column": "site"}),
     )
     found = {s.name: s for s in stands((*FOUND, *more))}
-    attacked, worst = found["attacks@8/255"], found["worst-group"]
+    attacked, worst = found["robust_accuracy@8/255"], found["worst_group_accuracy"]
     assert (attacked.drop, attacked.drop_low, attacked.drop_high) == (0.83, 0.74, 0.9)
     assert (worst.drop, worst.drop_low, worst.drop_high) == (0.6, -0.1, 0.8)
-    assert not worst.clear(found["clean"]), "its own interval decides"
+    assert not worst.clear(found["accuracy"]), "its own interval decides"
 
 
 def test_of_several_columns_the_lowest_share_stands_with_the_gap_of_its_own_column() -> None:
-    both = {"between": "aligned and conflicting"}
     columns = (
-        Finding("groups", "accuracy", 0.28, 32, 0.16, 0.45, {"column": "ward", "bias": "conflicting"}),
-        Finding("groups", "gap", 0.385, 146, 0.19, 0.53, {"column": "ward", **both}),
-        Finding("groups", "accuracy", 0.66, 60, 0.54, 0.77, {"column": "scanner", "bias": "conflicting"}),
-        Finding("groups", "gap", -0.14, 150, -0.31, 0.05, {"column": "scanner", **both}),
+        Finding("groups", "bias_conflicting_accuracy", 0.28, 32, 0.16, 0.45, {"column": "ward"}),
+        Finding("groups", "bias_gap", 0.385, 146, 0.19, 0.53, {"column": "ward"}),
+        Finding("groups", "bias_conflicting_accuracy", 0.66, 60, 0.54, 0.77, {"column": "scanner"}),
+        Finding("groups", "bias_gap", -0.14, 150, -0.31, 0.05, {"column": "scanner"}),
     )
-    shortcut = {s.name: s for s in stands((FOUND[0], *columns))}["conflicting"]
+    shortcut = {s.name: s for s in stands((FOUND[0], *columns))}["bias_conflicting_accuracy"]
     assert (shortcut.value, shortcut.drop, shortcut.drop_low, shortcut.drop_high) == (0.28, 0.385, 0.19, 0.53)
     assert sentence(stands((FOUND[0], *columns))).endswith("drops 38.5 points against the shortcut (ward)")
 
@@ -104,13 +108,24 @@ def test_of_several_columns_the_lowest_share_stands_with_the_gap_of_its_own_colu
 def test_a_failed_gate_stands_with_the_column_it_failed_in() -> None:
     """On the low end that need not be the column of the lowest value."""
     columns = (
-        Finding("groups", "worst-group", 0.69, 200, 0.62, 0.77, {"column": "site"}, evidence={"cell": {"site": "n"}}),
-        Finding("groups", "worst-group", 0.7, 20, 0.36, 0.75, {"column": "ward"}, evidence={"cell": {"ward": "x"}}),
+        Finding(
+            "groups",
+            "worst_group_accuracy",
+            0.69,
+            200,
+            0.62,
+            0.77,
+            {"column": "site"},
+            evidence={"cell": {"site": "n"}},
+        ),
+        Finding(
+            "groups", "worst_group_accuracy", 0.7, 20, 0.36, 0.75, {"column": "ward"}, evidence={"cell": {"ward": "x"}}
+        ),
     )
-    low = {**gate("worst-group", 0.6, 0.7, False), "fail_on": "low", "column": "ward"}
-    found = {s.name: s for s in stands((FOUND[0], *columns), (low,))}["worst-group"]
+    low = {**gate("worst_group_accuracy", 0.6, 0.7, False), "fail_on": "low", "column": "ward"}
+    found = {s.name: s for s in stands((FOUND[0], *columns), (low,))}["worst_group_accuracy"]
     assert (found.value, found.low, found.detail, found.passed) == (0.7, 0.36, "ward x", False)
-    held = {s.name: s for s in stands((FOUND[0], *columns), ({**low, "passed": True},))}["worst-group"]
+    held = {s.name: s for s in stands((FOUND[0], *columns), ({**low, "passed": True},))}["worst_group_accuracy"]
     assert (held.value, held.detail, held.passed) == (0.69, "site n", True)
 
 
@@ -123,17 +138,17 @@ def test_the_sentence_starts_with_the_greatest_drop_and_ends_with_what_is_too_lo
 
 
 def test_a_drop_that_chance_explains_is_none() -> None:
-    drop = Finding("corruptions", "drop", 0.05, 1000, -0.01, 0.11, EIGHT)
+    drop = Finding("corruptions", "mean_corruption_drop", 0.05, 1000, -0.01, 0.11, MEAN)
     assert sentence(stands((FOUND[0], CORRUPTED, drop))).endswith("no clear drop under corruptions")
-    gain = Finding("corruptions", "drop", -0.05, 1000, -0.06, -0.04, EIGHT)
+    gain = Finding("corruptions", "mean_corruption_drop", -0.05, 1000, -0.06, -0.04, MEAN)
     assert sentence(stands((FOUND[0], CORRUPTED, gain))).endswith("no clear drop under corruptions")
 
 
 def test_what_else_is_demanded_has_a_row_and_thresholds_are_marked() -> None:
     found = {s.name: s for s in stands(FOUND, GATES)}
-    assert (found["attacks@2/255"].value, found["attacks@2/255"].demanded) == (0.5, 0.4)
+    assert (found["robust_accuracy@2/255"].value, found["robust_accuracy@2/255"].demanded) == (0.5, 0.4)
     assert {name: s.passed for name, s in found.items() if s.demanded is not None} == {
-        "clean": True, "worst-group": False, "attacks@2/255": True,
+        "accuracy": True, "worst_group_accuracy": False, "robust_accuracy@2/255": True,
     }  # fmt: skip
     section = glance([RunFiles("new", findings=FOUND, checks=CHECKS, gates=GATES)])
     assert section is not None
@@ -174,52 +189,61 @@ def test_paired_differences_are_the_findings() -> None:
     assert table is not None
     (row,) = table.rows
     assert table.caption == "Paired differences: new − old"
-    assert [c.text for c in row] == ["as it is", "3.4 (1.0 to 5.8)", "60", "26", "0.00031", "1,000"]
+    assert [c.text for c in row] == ["clean accuracy", "3.4 (1.0 to 5.8)", "60", "26", "0.00031", "1,000"]
     two = paired([*leads(FOUND, "new"), *leads(FOUND, "newer")])
     assert two is not None
     assert two.caption == "Paired differences"
     assert [r[0].text for r in two.rows] == ["new − old", "newer − old"]
     assert paired(leads(FOUND[:3], "new")) is None
-    where = {"against": "old", "score": "msp"}
+    where = {"against": "old", "measure": "ood_auroc", "score": "msp"}
     told = [
         Finding("against", "lead", 0.02, 90, -0.01, 0.05, where),
-        Finding("against", "delong-p", 0.12345, 90, where=where),
+        Finding("against", "delong_p", 0.12345, 90, where=where),
     ]
     ((*cells,),) = leads(told, "new")
     assert [c.text for c in cells] == [
-        "new − old", "foreign images, AUROC of msp", "2.0 (-1.0 to 5.0)", "", "", "0.12", "90",
+        "new − old", "OOD images, AUROC of msp", "2.0 (-1.0 to 5.0)", "", "", "0.12", "90",
     ]  # fmt: skip
 
 
 def test_parts_of_a_check_are_compared_on_demand() -> None:
     """What stands for a check is at the top; every group and corruption is below, and none in both."""
     standing: list[dict[str, str]] = [
-        {"bias": "conflicting"}, {"column": "site", "bias": "aligned"},
-        {"worst group of": "new", "class": "cat", "group": "red"},
+        {"measure": "bias_conflicting_accuracy"}, {"measure": "bias_aligned_accuracy", "column": "site"},
+        {"measure": "group_accuracy", "worst group of": "new", "class": "cat", "group": "red"},
     ]  # fmt: skip
-    confidence, nearest, noise = {"score": "msp"}, {"score": "knn"}, {"score": "msp", "foreign": "noise"}
+    auroc = {"measure": "ood_auroc"}
+    confidence, nearest, noise = (
+        {**auroc, **w} for w in ({"score": "msp"}, {"score": "knn"}, {"score": "msp", "ood": "noise"})
+    )
     others: list[dict[str, str]] = [
-        {"group": "red"},
-        {"column": "site", "site": "north"},
-        {**EIGHT, "strength": "2"},
-        {**EIGHT, "corruption": "fog"},
+        {"measure": "group_accuracy", "group": "red"},
+        {"measure": "group_accuracy", "column": "site", "site": "north"},
+        {"measure": "mean_corruption_accuracy", "strength": "2"},
+        {"measure": "corruption_accuracy", "corruption": "fog", "strength": "1"},
     ]
-    attacked = {"attack": "strongest", "access": "any", "radius": "2/255"}
-    every = ({}, *standing, EIGHT, attacked, confidence, *others, nearest, noise)
+    attacked = {"measure": "robust_accuracy", "radius": "2/255"}
+    mean = {"measure": "mean_corruption_accuracy", **MEAN}
+    every = ({"measure": "accuracy"}, *standing, mean, attacked, confidence, *others, nearest, noise)
     found = [Finding("against", "lead", 0.1, 50, 0.0, 0.2, {"against": "old", **w}) for w in every]
     told = {parts: [row[1].text for row in leads(found, "new", parts=parts)] for parts in (False, True)}
     assert told == {
         False: [
-            "as it is",
-            *(part(w) for w in standing),
+            "clean accuracy",
+            "conflicting",
+            "aligned, column site",
+            "worst group of new, class cat, group red",
             "under corruptions",
             "under attack, 2/255",
-            "foreign images, AUROC of msp",
+            "OOD images, AUROC of msp",
         ],
         True: [
-            *(part(w) for w in others),
-            "foreign images, AUROC of knn",
-            "foreign images, AUROC of msp, noise",
+            "group red",
+            "column site, site north",
+            "mean over corruptions, strength 2",
+            "corruption fog, strength 1",
+            "OOD images, AUROC of knn",
+            "OOD images, AUROC of msp, noise",
         ],
     }
     section = glance([RunFiles("new", findings=(*FOUND, *found), checks=CHECKS)])
@@ -238,11 +262,11 @@ def test_the_page_begins_with_it() -> None:
     page = Page(render([new, old]))
     assert page.text("h1")[0].startswith("new is 3.4 points ahead of old")
     assert page.text("b") == ["new", "old"]
-    assert [cell.text for cell in page.column("Paired differences: new − old", "where")] == ["as it is"]
+    assert [cell.text for cell in page.column("Paired differences: new − old", "where")] == ["clean accuracy"]
 
 
 def test_an_audit_without_accuracy_says_what_was_measured() -> None:
-    checks = ({"name": "attacks", "state": "measured"}, {"name": "clean", "state": "skipped"})
+    checks = ({"name": "attacks", "state": "measured"}, {"name": "accuracy", "state": "skipped"})
     run = RunFiles("net", findings=tuple(f for f in FOUND if f.check == "attacks"), checks=checks)
     assert Page(render([run])).text("h1") == ["net: 1 of 2 checks measured"]
     page = Page(render([run, replace(run, name="other")]))

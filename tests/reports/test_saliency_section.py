@@ -39,9 +39,9 @@ def run(
     method: str, half: float, rows: list[dict[str, Any]], models: tuple[str, ...] = ("",), seed: int = 0
 ) -> RunFiles:
     found = (
-        Finding("saliency", "half-area", half, 20, half - 0.1, half + 0.1),
-        Finding("saliency", "half-area", None, 0, where={"bias": "conflicting"}),
-        Finding("saliency", "agreement", 0.25, 20, where={"model": "other"}),
+        Finding("saliency", "saliency_half_area", half, 20, half - 0.1, half + 0.1),
+        Finding("saliency", "saliency_half_area", None, 0, where={"bias": "conflicting"}),
+        Finding("saliency", "saliency_agreement", 0.25, 20, where={"model": "other"}),
         Finding("saliency", "maps", None, 0, evidence={"maps": rows, "models": list(models)}),
     )
     settings = {"method": method, "seed": seed, "data": "digits"}
@@ -64,7 +64,7 @@ def table(section: Section) -> Table:
 
 def test_both_stay_away_without_findings() -> None:
     assert saliency([RunFiles("bare")]) is None
-    assert shortcuts([RunFiles("bare", findings=(Finding("clean", "accuracy", 0.5, 10),))]) is None
+    assert shortcuts([RunFiles("bare", findings=(Finding("accuracy", "accuracy", 0.5, 10),))]) is None
 
 
 def test_rows_are_pictures_and_columns_are_models() -> None:
@@ -105,7 +105,7 @@ def test_numbers_over_seeds() -> None:
 
 
 def test_a_reason_is_told() -> None:
-    findings = (Finding("saliency", "half-area", None, 0, evidence={"reason": "no layer keeps a plane"}),)
+    findings = (Finding("saliency", "saliency_half_area", None, 0, evidence={"reason": "no layer keeps a plane"}),)
     assert "no layer keeps a plane." in table(made(saliency([RunFiles("m", findings=findings)]))).note
 
 
@@ -125,31 +125,31 @@ def shortcut_findings(name: str = "7") -> tuple[Finding, ...]:
     looks = {"biased": {"overlay": png(9), "prediction": "3", "confidence": 0.8}}
     rows = [{"png": png(), "label": name, "group": None, "score": 0.93, "position": 4, "source": "x", "looks": looks}]
     histogram = {"aligned": [90, 4, 1], "conflicting": [0, 1, 4]}
-    evidence = {"label": [name, 0.5], "taken_for": ["3", 1.0], "group": ["red", 0.75], "rows": rows}
+    evidence = {"label": [name, 0.5], "biased_prediction": ["3", 1.0], "group": ["red", 0.75], "rows": rows}
     return (
-        Finding("shortcuts", "conflicting-share", 0.052, 100, 0.03, 0.08, {}, {"model": "convnet"}, {
+        Finding("shortcuts", "conflicting_share", 0.052, 100, 0.03, 0.08, {}, {"model": "convnet"}, {
             "histogram": histogram, "notes": ["too few epochs"],
         }),
-        Finding("shortcuts", "average-precision", 0.9, 100, evidence={"lift": 18.0}),
-        Finding("shortcuts", "base-rate", 0.05, 100),
-        Finding("shortcuts", "cluster-size", 4.0, 4, where={"cluster": "0"}, evidence=evidence),
-        Finding("shortcuts", "ends", None, 0, evidence={"top": rows, "bottom": "damaged"}),
+        Finding("shortcuts", "average_precision", 0.9, 100, evidence={"lift": 18.0}),
+        Finding("shortcuts", "base_rate", 0.05, 100),
+        Finding("shortcuts", "cluster_size", 4.0, 4, where={"cluster": "0"}, evidence=evidence),
+        Finding("shortcuts", "examples", None, 0, evidence={"top": rows, "bottom": "damaged"}),
     )  # fmt: skip
 
 
 def test_shortcuts_in_numbers_and_pictures() -> None:
     page = Page(render_shortcuts_page(shortcut_findings(), name="digits"))
     (verdict,) = page.text("h1")
-    said = "About 5.2 % of 100 training samples contradict what is easy to learn (3.0 to 8.0 %)"
+    said = "About 5.2 % of 100 training samples are bias-conflicting (3.0 to 8.0 %)"
     assert verdict.replace("\u00a0", " ") == said
     numbers = [[c.text for c in r] for r in page.tables["What was found"][1:]]
     assert [r[1] for r in numbers] == ["5.2 %", "90.0 %, 18.0 times the base rate", "5.0 %"]
-    kinds = [[c.text for c in r] for r in page.tables["Kinds of contradicting samples"][1:]]
-    assert kinds == [["0", "4", "7 (50 %)", "3 (100 %)", "red (75 %)"]]
+    clusters = [[c.text for c in r] for r in page.tables["Clusters of bias-conflicting samples"][1:]]
+    assert clusters == [["0", "4", "7 (50 %)", "3 (100 %)", "red (75 %)"]]
     lead = "".join(page.text("p"))
     assert "Caution: too few epochs." in lead
     assert len(page.attributes("img")) == 4
-    assert page.text("h3") == ["Kind 0: class 7 (50 %), taken for 3 (100 %)", "Highest scores of all"]
+    assert page.text("h3") == ["Cluster 0: class 7 (50 %), predicted as 3 (100 %)", "Highest scores of all"]
 
 
 def test_names_cannot_break_out_of_the_page(tmp_path: Path) -> None:
@@ -162,5 +162,5 @@ def test_names_cannot_break_out_of_the_page(tmp_path: Path) -> None:
 
 def test_a_page_needs_findings() -> None:
     with pytest.raises(HoldfastError, match="no findings on shortcuts"):
-        render_shortcuts_page([Finding("clean", "accuracy", 0.5, 10)], name="x")
+        render_shortcuts_page([Finding("accuracy", "accuracy", 0.5, 10)], name="x")
     assert summary([]) == "Nothing was measured"

@@ -13,7 +13,7 @@ import pytest
 from holdfast.reports import RunFiles
 from holdfast.reports.blocks import Chart, Gallery, Section, Side, Table
 from holdfast.reports.sections import SECTIONS, sections
-from holdfast.reports.sections.accuracy import clean
+from holdfast.reports.sections.accuracy import accuracy as clean
 from holdfast.reports.sections.runs import comparison, samples, settings
 from holdfast.reports.sections.training import curves, track
 from holdfast.types import Finding
@@ -33,7 +33,7 @@ def with_metrics(*records: Mapping[str, Any], **settings: Any) -> RunFiles:
 
 
 def pictured(*pictures: Mapping[str, Any]) -> RunFiles:
-    return RunFiles("run", findings=(Finding("clean", "samples", None, 3, evidence={"pictures": list(pictures)}),))
+    return RunFiles("run", findings=(Finding("accuracy", "samples", None, 3, evidence={"pictures": list(pictures)}),))
 
 
 def gallery(run: RunFiles) -> Gallery:
@@ -51,7 +51,7 @@ def test_nothing_to_say_is_no_section() -> None:
 def test_ids_are_words_and_unique(runs: list[RunFiles]) -> None:
     ids = [section.id for section in sections(runs)]
     assert len(ids) == len(set(ids))
-    assert ids == ["comparison", "clean", "training", "samples", "settings"]  # what these runs have something on
+    assert ids == ["comparison", "accuracy", "training", "samples", "settings"]  # what these runs have something on
     assert all(id.isalpha() for id in ids)
 
 

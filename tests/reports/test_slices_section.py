@@ -23,15 +23,15 @@ def part(name: str, value: float, *, confirmed: bool, p: float, examples: Any = 
         evidence["examples"] = examples
     where = {"slice": name}
     return (
-        Finding("slices", "accuracy", value, 40, value - 0.1, value + 0.1, where, evidence=evidence),
-        Finding("slices", "gap", 0.9 - value, 200, 0.8 - value, 1.0 - value, where),
+        Finding("slices", "slice_accuracy", value, 40, value - 0.1, value + 0.1, where, evidence=evidence),
+        Finding("slices", "slice_gap", 0.9 - value, 200, 0.8 - value, 1.0 - value, where),
     )
 
 
 def found(examples: Any = None, profile: Any = PROFILE) -> tuple[Finding, ...]:
     looked = {"attributes": ["brightness", "contrast"], "profile": profile}
     return (
-        Finding("slices", "confirmed", 1.0, 200, settings={"level": 0.05}, evidence=looked),
+        Finding("slices", "confirmed_slices", 1.0, 200, settings={"level": 0.05}, evidence=looked),
         *part("brightness at most 0.2", 0.5, confirmed=True, p=0.0004, examples=examples),
         *part("contrast above 0.3", 0.9003, confirmed=False, p=0.6),
     )
@@ -63,7 +63,7 @@ def test_confirmed_parts_stand_out() -> None:
 
 
 def test_nothing_confirmed_is_said() -> None:
-    nothing = Finding("slices", "confirmed", 0.0, 80, settings={"level": 0.01}, evidence={"attributes": []})
+    nothing = Finding("slices", "confirmed_slices", 0.0, 80, settings={"level": 0.01}, evidence={"attributes": []})
     table = made(run(findings=[nothing])).blocks[0]
     assert isinstance(table, Table)
     assert table.rows == ()

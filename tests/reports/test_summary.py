@@ -45,8 +45,8 @@ def test_a_repeated_seed_does_not_count_as_another(make_run: Make) -> None:
 
 def test_mean_and_sample_deviation(runs: list[RunFiles]) -> None:
     for arm in arms(runs):
-        for measure, part in ((AVERAGE, {}), (ALIGNED, {"bias": "aligned"}), (CONFLICTING, {"bias": "conflicting"})):
-            values = [f.value for run in arm.runs for f in run.findings if f.name == "accuracy" and f.where == part]
+        for measure in (AVERAGE, ALIGNED, CONFLICTING):
+            values = [f.value for run in arm.runs for f in run.findings if f.name == measure.name and not f.where]
             assert len(values) == 3
             spread = arm.spread(measure)
             assert spread is not None
@@ -58,18 +58,18 @@ def test_mean_and_sample_deviation(runs: list[RunFiles]) -> None:
 
 
 def test_one_seed_keeps_its_own_interval_and_has_no_deviation() -> None:
-    spread = Spread.of([Finding("clean", "accuracy", 0.5, 100, 0.4, 0.6)])
+    spread = Spread.of([Finding("accuracy", "accuracy", 0.5, 100, 0.4, 0.6)])
     assert (spread.mean, spread.sd, spread.low, spread.high, spread.n) == (0.5, None, 0.4, 0.6, 100)
 
 
 def test_an_empty_part_has_no_mean_and_a_part_empty_in_one_seed_has_the_mean_of_the_others() -> None:
-    empty = Finding("clean", "accuracy", None, 0)
+    empty = Finding("accuracy", "accuracy", None, 0)
     assert Spread.of([empty, empty]).mean is None
-    assert Spread.of([empty, Finding("clean", "accuracy", 0.5, 9, 0.2, 0.8)]) == Spread((0.5,), 9, 0.2, 0.8)
+    assert Spread.of([empty, Finding("accuracy", "accuracy", 0.5, 9, 0.2, 0.8)]) == Spread((0.5,), 9, 0.2, 0.8)
 
 
 def test_a_number_that_is_not_finite_is_not_averaged() -> None:
-    spread = Spread.of([Finding("clean", "accuracy", v, 4) for v in (0.25, float("nan"), 0.75)])
+    spread = Spread.of([Finding("accuracy", "accuracy", v, 4) for v in (0.25, float("nan"), 0.75)])
     assert spread.values == (0.25, 0.75)
 
 

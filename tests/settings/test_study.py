@@ -9,8 +9,9 @@ import pytest
 from holdfast.comparisons.recipes import read_recipe
 from holdfast.comparisons.studies import read_study
 from holdfast.errors import HoldfastError
+from holdfast.methods.biasadv import LffBiasAdv
+from holdfast.methods.jtt import Jtt
 from holdfast.settings import TrainSettings, build, flatten
-from holdfast.settings.methods import Jtt, LffBiasAdv
 from holdfast.settings.study import Plan, changed, make_plan, parse_axes
 
 BIASADV = build(TrainSettings, {"method": {"name": "lff+biasadv", "lam": 0.5, "radius": 0.3, "ema": 0.9}})
@@ -149,7 +150,7 @@ def test_the_figures_of_friendly_sam() -> None:
     vgg, resnet = (build(TrainSettings, read_recipe(f"fsam/cifar100-{n}-sam")) for n in ("vgg16-bn", "resnet18"))
     batches, radii = read_study("fsam-batch"), read_study("fsam-radius")
     cells = [cell.settings.ascent for cell in make_plan(vgg, vary=batches["vary"]).cells]
-    assert [(a.name, vars(a)["rho"], a.others) for a in cells] == [
+    assert [(a.name, vars(a)["rho"], a.other_batches) for a in cells] == [
         ("sam", 0.2, 0), ("sam-large", 0.2, 1), ("sam-large", 0.2, 3), ("sam-large", 0.2, 15), ("sam-full", 0.2, 0),
     ]  # fmt: skip
     cells = [cell.settings.ascent for cell in make_plan(resnet, grid=radii["grid"]).cells]

@@ -21,7 +21,7 @@ from holdfast.detect.few_labels import accuracy, train_few_labels
 from holdfast.detect.fitting import FUSED_LABEL_FREE as FUSED
 from holdfast.detect.fused import Fused
 from holdfast.detect.threshold import Threshold
-from holdfast.settings.methods import FixMatch
+from holdfast.methods.fixmatch import FixMatch
 from vae_report.bench import Bench
 from vae_report.judging import DRAWN, SHOWN, Record, judged, reconstructions, test_sets, values
 

@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from holdfast.data.anomalies import AnomalySet, make_digits_anomalies, make_fashion_anomalies, read_anomalies
+from holdfast.data.anomalies import AnomalySet, read_anomalies
+from holdfast.data.anomaly_making import make_digits_anomalies, make_fashion_anomalies
 from holdfast.detect.loop import Diverged
 from holdfast.errors import require
 from holdfast.files import write_atomic

@@ -40,8 +40,8 @@ def bias_adversarial(
     x: images (B, C, H, W) in [0, 1]. y: (B,) classes. radius: in pixels, or in units of ``scale`` with
     ``space="normalised"``. step_size: 2.5 · radius / steps unless given.
     mode: "eval" runs both in evaluation mode; "as-is" in the modes they are in, with their statistics restored.
-    compile: pass the arithmetic between two gradients through torch.compile; the models are the caller's business.
-    The result is detached, both models are left unchanged, and nothing waits for the device.
+    compile: pass the arithmetic between two gradients through torch.compile; the caller compiles the models.
+    The result is detached, both models are left unchanged, and nothing synchronises with the device.
     """
     require(steps >= 1, f"steps must be >= 1, got {steps}")
     require(lam >= 0, f"lam must be >= 0, got {lam}")
@@ -60,27 +60,27 @@ def bias_adversarial(
 
 
 def objective(x: Tensor, y: Tensor, model: Model, biased: Model, *, lam: float) -> Tensor:
-    """(B,) L(biased) − λ·L(model): what :func:`bias_adversarial` climbs."""
+    """(B,) L(biased) − λ·L(model): what :func:`bias_adversarial` maximises."""
     value = _loss(biased(x), y)
     return value - lam * _loss(model(x), y) if lam else value
 
 
 def _slopes(x: Tensor, y: Tensor, model: Model, biased: Model, lam: float) -> tuple[Tensor, Tensor | None]:
-    """Gradients of both losses; the models know nothing of each other, so each is computed by itself."""
+    """Gradients of both losses; the models are independent, so the two run side by side."""
     if not lam:
         return _gradient(x, y, biased), None
     return side_by_side(lambda: _gradient(x, y, biased), lambda: _gradient(x, y, model), x.device)
 
 
 def _move(ball: Ball, position: Tensor, away: Tensor, own: Tensor | None, lam: float, length: float) -> Tensor:
-    """A step uphill, and back into the ball."""
+    """A step along the gradient, projected into the ball."""
     slope = away if own is None else away - lam * own
     return ball.project(position + length * ball.ascent(slope))
 
 
 @cache
 def _compiled_move() -> Callable[..., Tensor]:
-    """Some forty small kernels of rounding and projection become a few."""
+    """Fuses some forty small kernels of rounding and projection into a few."""
     return torch.compile(_move, dynamic=False)
 
 

@@ -18,7 +18,7 @@ UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600}
 LEAST: Final = 16
 """Images under which a check's intervals would say nothing."""
 WEIGHTS: Final[Mapping[str, float]] = {
-    "corruptions": 0.25, "attacks": 0.5, "unknown": 0.1, "curvature": 0.15, "saliency": 0.1,
+    "corruptions": 0.25, "attacks": 0.5, "ood": 0.1, "curvature": 0.15, "saliency": 0.1,
 }  # fmt: skip
 """How the time that is left is shared among the costly checks that are still to come."""
 STRENGTHS_OF_EIGHT: Final = 16
@@ -60,7 +60,7 @@ def passes(check: str, device: str) -> float:
         return 4 * steps + BACKWARD * (plan.long_steps + 40)
     return {
         "corruptions": 3.0 * STRENGTHS_OF_EIGHT,
-        "unknown": 2.0,
+        "ood": 2.0,
         "curvature": 3.0 * BACKWARD * 40,
         "saliency": 4.0 * BACKWARD,
     }[check]
@@ -69,7 +69,7 @@ def passes(check: str, device: str) -> float:
 def usual(check: str, device: str) -> int | None:
     """Images a check looks at when nobody is in a hurry; None is all."""
     return {
-        "unknown": None,
+        "ood": None,
         "attacks": BUDGETS[device].images,
         "corruptions": CORRUPTED[device],
         "curvature": CURVED[device],

@@ -32,7 +32,7 @@ SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
         "black_box": bool,
         "surrogate": str,
     },
-    "unknown": {"images": int, "foreign": dict[str, str], "scores": tuple[str, ...]},
+    "ood": {"images": int, "data": dict[str, str], "scores": tuple[str, ...]},
     "curvature": {"images": int, "ggn": bool},
     "saliency": {"images": int},
 }

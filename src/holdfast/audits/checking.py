@@ -15,17 +15,17 @@ from torch import nn
 
 from holdfast.audits.alignment.aligned_model import AlignedModel
 from holdfast.audits.alignment.outputs import KINDS, check_finite, decide_kind, kind_warning, to_logits
-from holdfast.audits.checks.accuracy import clean
+from holdfast.audits.checks.accuracy import accuracy_check
 from holdfast.audits.checks.attacks import attacks
 from holdfast.audits.checks.corruptions import corruptions
 from holdfast.audits.checks.curvature import curvature
 from holdfast.audits.checks.groups import groups
-from holdfast.audits.checks.ood import unknown as unknown_inputs
+from holdfast.audits.checks.ood import ood
 from holdfast.audits.checks.saliency import saliency
 from holdfast.audits.checks.slices import slices
 from holdfast.audits.subject import Subject, check_measuring
 from holdfast.data import Dataset, load
-from holdfast.data.validate import admitted
+from holdfast.data.validation import admitted
 from holdfast.devices import resolve_device
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.models.loaded_model import prepared_module
@@ -35,12 +35,12 @@ from holdfast.types import Finding
 State = Literal["measured", "not applicable", "crashed", "skipped"]
 
 CHECKS: Final[Mapping[str, Callable[..., tuple[Finding, ...]]]] = {
-    "clean": clean,
+    "accuracy": accuracy_check,
     "groups": groups,
     "slices": slices,
     "corruptions": corruptions,
     "attacks": attacks,
-    "unknown": unknown_inputs,
+    "ood": ood,
     "curvature": curvature,
     "saliency": saliency,
 }
@@ -145,7 +145,7 @@ def smaller(subject: Subject) -> Subject:
 def finite(found: Finding) -> Finding:
     """A finding whose numbers are numbers, with the reason where one was not.
 
-    >>> finite(Finding("clean", "nll", 0.3, 1, float("-inf"), float("inf"))).evidence
+    >>> finite(Finding("accuracy", "nll", 0.3, 1, float("-inf"), float("inf"))).evidence
     {'reason': 'no interval from 1 samples'}
     """
     if found.value is not None and not math.isfinite(found.value):
@@ -160,7 +160,7 @@ def finite(found: Finding) -> Finding:
 def why_empty(findings: Sequence[Finding]) -> str | None:
     """Why nothing at all was measured; None where something was.
 
-    >>> why_empty([Finding("groups", "worst-group", None, 0, evidence={"reason": "no groups"})])
+    >>> why_empty([Finding("groups", "worst_group_accuracy", None, 0, evidence={"reason": "no groups"})])
     'no groups'
     """
     if any(f.value is not None for f in findings):

@@ -21,8 +21,6 @@ from holdfast.types import Finding
 LEVEL: Final = 0.95
 MOST_GROUPS: Final = 50
 """Beyond so many groups a model is compared on the worst of them alone."""
-STRONGEST: Final = {"attack": "strongest", "access": "any"}
-MEAN: Final = "mean of eight"
 
 Where = tuple[tuple[str, str], ...]
 """The ``where`` of a finding, as a key."""
@@ -42,40 +40,37 @@ class Side:
     def measured(self, check: str) -> bool:
         return any(f.check == check and f.value is not None for f in self.findings)
 
-    def groups(self) -> Iterator[tuple[dict[str, str], Tensor]]:
-        """Sides and groups of the test samples, and (N,) who belongs to them."""
+    def groups(self) -> Iterator[tuple[str, dict[str, str], Tensor]]:
+        """Bias-aligned and bias-conflicting samples and every group: measure, ``where`` and (N,) who belongs."""
         found = list(parts(self.model.subject, **self.model.columns.settings().get("groups", {})))
         return iter(found if len(found) <= MOST_GROUPS else [])
 
     def worst(self) -> Iterator[tuple[dict[str, str], Tensor]]:
         """The worst cell of class and group in each column, and its positions."""
         for f in self.findings:
-            if (f.check, f.name) == ("groups", "worst-group") and f.value is not None:
+            if (f.check, f.name) == ("groups", "worst_group_accuracy") and f.value is not None:
                 positions = torch.tensor([p for p, _ in decode(f.evidence["verdicts"])], dtype=torch.int64)
                 yield {**f.where, **{str(k): str(v) for k, v in f.evidence["cell"].items()}}, positions
 
     def answers(self) -> dict[Where, Tensor]:
         """(N,) share of right answers on every test image, by the part of a check; NaN for images it did not see."""
         size = len(self.model.subject.split)
-        single = {
-            tuple(f.where.items()): unpack(f.evidence[ANSWERS], size) for f in self.findings if ANSWERS in f.evidence
-        }
+        single: dict[Where, Tensor] = {}
         means: dict[str, list[Tensor]] = {}
-        for where, flags in single.items():
-            means.setdefault(dict(where)["strength"], []).append(flags)
+        for f in self.findings:
+            if ANSWERS in f.evidence:
+                flags = unpack(f.evidence[ANSWERS], size)
+                single[_key(f.name, f.where)] = flags
+                means.setdefault(f.where["strength"], []).append(flags)
         mean = {
-            tuple({"corruption": MEAN, "strength": s}.items()): torch.stack(all_).mean(0) for s, all_ in means.items()
+            _key("mean_corruption_accuracy", {"strength": s}): torch.stack(all_).mean(0) for s, all_ in means.items()
         }
         return {**single, **mean, **self.withstood(size)}
 
     def withstood(self, size: int) -> dict[Where, Tensor]:
         """(N,) which images no attack within a radius brings down: an image lost at one is lost at all larger ones."""
         trusted = [f for f in self.findings if (f.check, f.name) == ("attacks", "trusted")]
-        radii = {
-            f.where["radius"]: float(f.evidence["radius"])
-            for f in self.findings
-            if f.check == "attacks" and f.where.items() >= STRONGEST.items()
-        }
+        radii = {f.where["radius"]: float(f.evidence["radius"]) for f in self.findings if f.name == "robust_accuracy"}
         made = {}
         for f in trusted:
             said = list(decode(f.evidence["verdicts"]))
@@ -84,7 +79,7 @@ class Side:
                 flags = torch.full((size,), torch.nan, dtype=torch.float64)
                 for position, word in said:
                     flags[position] = float(word not in lost)
-                made[tuple({**STRONGEST, "radius": text}.items())] = flags
+                made[_key("robust_accuracy", {"radius": text})] = flags
         return made
 
 
@@ -92,8 +87,8 @@ def against(model: Model, other: Model, mine: Sequence[Finding], theirs: Sequenc
     """How far a model leads another on the same samples, by paired intervals and McNemar's test.
 
     On all of them, in every group, in the worst group of either, under every corruption and attack, and in every score
-    of foreign images (there by DeLong's test): wherever both were measured. ``where`` says which, as in the check's
-    own findings.
+    of OOD images (there by DeLong's test): wherever both were measured. ``where`` names the
+    measure and its part, as in the check's own findings.
     """
     us, them = Side(model, mine), Side(other, theirs)
     named = {"against": other.name}
@@ -103,12 +98,14 @@ def against(model: Model, other: Model, mine: Sequence[Finding], theirs: Sequenc
         reason = "the two models share no test sample"
         return [Finding("against", "lead", None, 0, where=named, evidence={"reason": reason})]
     right = _brought(them.correct.double(), there)
-    found = _lead(us.correct.double(), right, named)
+    found = _lead(us.correct.double(), right, {**named, "measure": "accuracy"})
     if us.measured("groups") and them.measured("groups"):
-        for where, inside in us.groups():
-            found += _lead(torch.where(inside, us.correct.double(), torch.nan), right, {**named, **where})
+        for measure, where, inside in us.groups():
+            own = torch.where(inside, us.correct.double(), torch.nan)
+            found += _lead(own, right, {**named, "measure": measure, **where})
         for where, inside in _worst(us, them, there):
-            found += _lead(torch.where(inside, us.correct.double(), torch.nan), right, {**named, **where})
+            own = torch.where(inside, us.correct.double(), torch.nan)
+            found += _lead(own, right, {**named, "measure": "group_accuracy", **where})
     answers = them.answers()
     for key, flags in us.answers().items():
         if key in answers:
@@ -133,6 +130,10 @@ def _worst(us: Side, them: Side, there: Tensor) -> Iterator[tuple[dict[str, str]
         yield {"worst group of": " and ".join(names), **dict(key)}, inside
 
 
+def _key(measure: str, where: Mapping[str, str]) -> Where:
+    return tuple({"measure": measure, **where}.items())
+
+
 def _brought(values: Tensor, there: Tensor) -> Tensor:
     """Numbers of another model's samples in the order of ours; NaN where it has no such sample."""
     return torch.where(there >= 0, values[there.clamp_min(0)], torch.nan)
@@ -153,7 +154,7 @@ def _lead(first: Tensor, second: Tensor, where: Mapping[str, str]) -> list[Findi
     counts = {"only_this": int((a & ~b).sum()), "only_other": int((b & ~a).sum())}
     return [
         Finding("against", "lead", pair.lead, pair.n, pair.low, pair.high, where, told, counts),
-        Finding("against", "mcnemar-p", pair.p, pair.n, where=where, evidence={**counts, "reason": "a p-value"}),
+        Finding("against", "mcnemar_p", pair.p, pair.n, where=where, evidence={**counts, "reason": "a p-value"}),
     ]
 
 

@@ -15,10 +15,10 @@ from holdfast.audits.subject import Subject
 from holdfast.data.splits import ArraySplit, Dataset
 from holdfast.types import Finding
 
-WITHOUT_DATA: Final = ("clean", "groups")
+WITHOUT_DATA: Final = ("accuracy", "groups")
 WITH_DATA: Final = (*WITHOUT_DATA, "slices")
 NO_MODEL: Final = "there are predictions alone, and no model to ask"
-PROBABILITIES: Final = ("nll", "brier", "ece", "ece-adaptive")
+PROBABILITIES: Final = ("nll", "brier", "ece", "ece_adaptive")
 NO_SCORES: Final = "the file has predictions without scores"
 
 

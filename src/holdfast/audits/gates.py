@@ -20,12 +20,11 @@ EXACT: Final = 1e-12
 
 @dataclass(frozen=True)
 class Measured:
-    """The finding behind a name. error: it counts failures, and the gate looks at 1 minus it."""
+    """The finding behind a name."""
 
     check: str
     name: str
     where: Mapping[str, str] = field(default_factory=dict)
-    error: bool = False
 
     def find(self, findings: Iterable[Finding]) -> dict[str, Finding]:
         """What was measured, by column of groups, since the gate must hold for each; "" is none."""
@@ -41,26 +40,20 @@ class Measured:
 RADII: Final = ("2/255", "4/255", "8/255", "16/255")
 SCORES: Final = ("msp", "max-logit", "energy", "knn", "mahalanobis", "relative-mahalanobis", "vim")
 NAMES: Final[Mapping[str, Measured]] = {
-    "clean": Measured("clean", "accuracy"),
-    "top-5": Measured("clean", "top-5-accuracy"),
-    "worst-group": Measured("groups", "worst-group"),
-    "balanced": Measured("groups", "balanced-accuracy"),
-    "aligned": Measured("groups", "accuracy", {"bias": "aligned"}),
-    "conflicting": Measured("groups", "accuracy", {"bias": "conflicting"}),
-    "harmonic-mean": Measured("groups", "harmonic-mean"),
-    "corruptions": Measured("corruptions", "accuracy", {"corruption": "mean of eight", "strength": "1"}),
-    "corruptions@2": Measured("corruptions", "accuracy", {"corruption": "mean of eight", "strength": "2"}),
-    **{
-        f"attacks@{radius}": Measured(
-            "attacks", "error", {"attack": "strongest", "access": "any", "radius": radius}, error=True
-        )
-        for radius in RADII
-    },
-    **{f"unknown@{score}": Measured("unknown", "auroc", {"score": score}) for score in SCORES},
+    "accuracy": Measured("accuracy", "accuracy"),
+    "top_5_accuracy": Measured("accuracy", "top_5_accuracy"),
+    "balanced_accuracy": Measured("accuracy", "balanced_accuracy"),
+    "worst_group_accuracy": Measured("groups", "worst_group_accuracy"),
+    "group_balanced_accuracy": Measured("groups", "group_balanced_accuracy"),
+    "bias_aligned_accuracy": Measured("groups", "bias_aligned_accuracy"),
+    "bias_conflicting_accuracy": Measured("groups", "bias_conflicting_accuracy"),
+    "harmonic_mean": Measured("groups", "harmonic_mean"),
+    "mean_corruption_accuracy": Measured("corruptions", "mean_corruption_accuracy", {"strength": "1"}),
+    "mean_corruption_accuracy@2": Measured("corruptions", "mean_corruption_accuracy", {"strength": "2"}),
+    **{f"robust_accuracy@{radius}": Measured("attacks", "robust_accuracy", {"radius": radius}) for radius in RADII},
+    **{f"ood_auroc@{score}": Measured("ood", "ood_auroc", {"score": score}) for score in SCORES},
 }
 """What a gate may be set on; all are shares, the higher the better."""
-SHARES: Final = ("accuracy", "auroc", "error")
-"""What two models can be compared in sample by sample."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +76,10 @@ class Number:
 
 
 def parse_gates(fail_under: Sequence[str], max_drop: Sequence[str], *, against: bool) -> tuple[Gate, ...]:
-    """Gates from words such as ``worst-group=0.7``.
+    """Gates from words such as ``worst_group_accuracy=0.7``; hyphens are taken for underscores.
 
-    >>> parse_gates(["worst-group=0.7"], [], against=False)
-    (Gate(kind='fail-under', name='worst-group', threshold=0.7),)
+    >>> parse_gates(["worst-group-accuracy=0.7"], [], against=False)
+    (Gate(kind='fail-under', name='worst_group_accuracy', threshold=0.7),)
     """
     require(not max_drop or against, "--max-drop compares with another model; name it with --against")
     gates = [_parse("fail-under", word) for word in fail_under] + [_parse("max-drop", word) for word in max_drop]
@@ -95,7 +88,9 @@ def parse_gates(fail_under: Sequence[str], max_drop: Sequence[str], *, against: 
 
 def _parse(kind: Literal["fail-under", "max-drop"], word: str) -> Gate:
     name, equals, number = word.partition("=")
-    require(bool(equals), f"--{kind} takes NAME=NUMBER such as clean=0.9, got {word!r}")
+    require(bool(equals), f"--{kind} takes NAME=NUMBER such as accuracy=0.9, got {word!r}")
+    measure, at, part = name.partition("@")
+    name = measure.replace("-", "_") + at + part
     if name not in NAMES:
         raise unknown("gate", name, NAMES)
     try:
@@ -134,12 +129,12 @@ def judge(
     }
     own = measured.find(findings)
     reason = _unusable(measured, own, states, gate.name)
-    numbers = {column: _number(measured, f) for column, f in own.items()}
+    numbers = {column: _number(f) for column, f in own.items()}
     if gate.kind == "max-drop" and not reason:
-        theirs = {column: _number(measured, f) for column, f in measured.find(base).items()}
+        theirs = {column: _number(f) for column, f in measured.find(base).items()}
         reason = "" if own.keys() <= theirs.keys() else f"{gate.name} was not measured on {against}"
         numbers = {
-            column: _paired(measured, own[column], findings, against) or drop(theirs[column], number)
+            column: _paired(own[column], findings, against) or drop(theirs[column], number)
             for column, number in numbers.items()
             if column in theirs
         }
@@ -164,19 +159,14 @@ def drop(theirs: Number, ours: Number) -> Number:
     return Number(value, max(-1.0, value - down), min(1.0, value + up), n)
 
 
-def _number(measured: Measured, found: Finding) -> Number:
+def _number(found: Finding) -> Number:
     assert found.value is not None
-    if not measured.error:
-        return Number(found.value, found.low, found.high, found.n)
-    low, high = (None if end is None else 1 - end for end in (found.high, found.low))
-    return Number(1 - found.value, low, high, found.n)
+    return Number(found.value, found.low, found.high, found.n)
 
 
-def _paired(measured: Measured, ours: Finding, findings: Sequence[Finding], against: str) -> Number | None:
+def _paired(ours: Finding, findings: Sequence[Finding], against: str) -> Number | None:
     """The drop on the same samples, where the two were compared so on the same part of them."""
-    if measured.name not in SHARES:
-        return None
-    where = {"against": against, **ours.where}
+    where = {"against": against, "measure": ours.name, **ours.where}
     for f in findings:
         if (f.check, f.name, f.where) == ("against", "lead", where) and f.value is not None:
             return Number(-f.value, None if f.high is None else -f.high, None if f.low is None else -f.low, f.n)

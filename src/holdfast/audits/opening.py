@@ -24,10 +24,9 @@ from holdfast.audits.loading import Sets, asked, load_as, opener, terms_of_all
 from holdfast.audits.request import Note, Plan
 from holdfast.audits.subject import Subject
 from holdfast.data import Dataset
-from holdfast.data.hashing import hash_data
-from holdfast.data.listing import SIZES_DIFFER
-from holdfast.data.splits import FileSplit
-from holdfast.data.unlabelled_images import brought_to
+from holdfast.data.load_data import SIZES_DIFFER
+from holdfast.data.splits import FileSplit, hash_data
+from holdfast.data.unlabelled_images import resized
 from holdfast.errors import require
 from holdfast.models import LoadedModel, open_model
 from holdfast.train.run_data import DataTerms
@@ -105,7 +104,7 @@ def _open(
             tall, wide = fitted.shape[1:]
             note(f"{name}: images are read at {tall}x{wide}, as in the model's own evaluation; --image-size chooses")
             data, opened = fitted, opened_on(fitted)
-    for text in data.notes:
+    for text in map(str, data.notes):
         note(f"data: {text}")
     aligned = _align(opened, data, plan, name, note)
     for text in aligned.notes:
@@ -153,11 +152,9 @@ def _at_own_size(opened: LoadedModel, data: Dataset) -> Dataset:
     known = opened.source == "run" or (size[0] == size[1] and isinstance(data.test, FileSplit))
     if not known:
         return data
-    train, val, test = (
-        None if split is None else brought_to(split, size) for split in (data.train, data.val, data.test)
-    )
+    train, val, test = (None if split is None else resized(split, size) for split in (data.train, data.val, data.test))
     assert train is not None
-    notes = tuple(text for text in data.notes if not text.startswith(SIZES_DIFFER))  # it names the size before this one
+    notes = tuple(own for own in data.notes if own.code != SIZES_DIFFER)  # it names the size before this one
     return replace(data, train=train, val=val, test=test, notes=notes)
 
 

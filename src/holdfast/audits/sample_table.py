@@ -66,11 +66,11 @@ def verdicts(
 ) -> dict[str, list[str | None]]:
     """One column a check that speaks of single images; None where it says nothing of one.
 
-    clean: right or wrong. slices: the confirmed weak parts an image belongs to; columns: what they were looked for in
+    accuracy: right or wrong. slices: the confirmed weak parts an image belongs to. columns: what they were searched in
     beyond appearance. Any other check leaves words in its evidence, see :mod:`holdfast.audits.checks.verdicts`.
     """
     made: dict[str, list[str | None]] = {
-        "clean": [RIGHT if right else WRONG for right in subject.predictions.correct.tolist()]
+        "accuracy": [RIGHT if right else WRONG for right in subject.predictions.correct.tolist()]
     }
     confirmed = [f for f in findings if f.check == "slices" and f.evidence.get("confirmed") is True]
     if confirmed:

@@ -28,7 +28,7 @@ class AuditOptions:
     data: Unset[str] = None
     """A built-in set, an .npz file, a folder of images, or a CSV/Parquet table; its test split is looked at."""
     only: Several[str] = ()
-    """Checks to measure (default: all): clean groups slices corruptions attacks unknown curvature saliency."""
+    """Checks to measure (default: all): accuracy groups slices corruptions attacks ood curvature saliency."""
     set: UseAppendAction[tuple[str, ...]] = ()
     """CHECK.SETTING=VALUE: what a check is told, such as attacks.images=10000 or attacks.radii=0.01,0.02."""
     against: Several[str] = ()
@@ -66,11 +66,11 @@ class AuditOptions:
     budget: Unset[str] = None
     """About how long it may take, such as 5m; costly checks then look at fewer images."""
     fail_under: UseAppendAction[tuple[str, ...]] = ()
-    """Exit with 1 where a number is lower, such as worst-group=0.7."""
+    """Exit with 1 where a number is lower, such as worst_group_accuracy=0.7."""
     fail_on: Literal["value", "low"] = "value"
     """What gates look at: the value, or the end of its interval that speaks against the model."""
     max_drop: UseAppendAction[tuple[str, ...]] = ()
-    """Exit with 1 where a number is lower than --against's by more, such as clean=0.01."""
+    """Exit with 1 where a number is lower than --against's by more, such as accuracy=0.01."""
     samples: Literal["csv", "parquet"] = "csv"
     """What the table of samples is written as; Parquet needs pyarrow."""
     no_images: bool = False

@@ -32,9 +32,9 @@ def data_check(words: list[str]) -> int:
     """List classes, groups, sizes, channels, and every file that cannot be read."""
     options: CheckOptions = parse(CheckOptions, words, "data check", data_check.__doc__)
     require_data(options.data)
-    from holdfast.data.check import check
+    from holdfast.data.data_check import check_data
 
-    found = check(options.data, root=options.root, names=options.names, label=options.label, group=options.group)
+    found = check_data(options.data, root=options.root, names=options.names, label=options.label, group=options.group)
     print(found.to_text())
     return 0 if found.sound else 2
 
@@ -80,7 +80,7 @@ def data_make(words: list[str]) -> int:
     known = ("corrupted-cifar10", "coloured", "watermark", "background", "fashion-anomalies")
     if options.what not in known:
         raise unknown("set to make", options.what, known)
-    from holdfast.comparisons.making_data import make
+    from holdfast.data.making import make
 
     values = {**vars(options), "anomalies": _shares(options.anomalies)}
     say(make(**values, note=narrate))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -10,7 +10,7 @@ from tyro.conf import Positional, arg
 
 from holdfast.cli.common import parse
 from holdfast.errors import unknown
-from holdfast.settings import AscentSettings, Choice, MethodSettings
+from holdfast.parts import ASCENTS, METHODS, Part
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,10 @@ def list_(words: list[str]) -> int:
     options: ListOptions = parse(ListOptions, words, "list", list_.__doc__)
     from holdfast.comparisons.recipes import recipe_names
     from holdfast.comparisons.studies import study_names
-    from holdfast.settings.names import DATA_NAMES
+    from holdfast.parts import named_data
 
-    def described(family: type[Choice]) -> list[str]:
-        return [f"{name:<20} {(kind.__doc__ or '').splitlines()[0]}" for name, kind in family.known.items()]
+    def described(registry: Mapping[str, Part]) -> list[str]:
+        return [f"{part.name:<20} {part.about}" for part in registry.values()]
 
     def models() -> list[str]:
         from holdfast.models import model_names
@@ -38,9 +38,9 @@ def list_(words: list[str]) -> int:
         return [f"{MODEL_SOURCES[source].prefix}{name}" for source, names in model_names().items() for name in names]
 
     kinds: dict[str, Callable[[], Sequence[str]]] = {
-        "methods": lambda: described(MethodSettings),
-        "ascents": lambda: described(AscentSettings),
-        "data": lambda: DATA_NAMES,
+        "methods": lambda: described(METHODS),
+        "ascents": lambda: described(ASCENTS),
+        "data": lambda: [f"{name:<24} {part.names[name]}" for name, part in named_data().items()],
         "recipes": recipe_names,
         "studies": study_names,
         "models": models,

@@ -23,16 +23,9 @@ from holdfast.errors import require, unknown
 from holdfast.parts import CORRUPTIONS, CorruptionPart
 
 __all__ = [
-    "SEVERITIES",
-    "Codec",
-    "ExampleGrid",
-    "Table",
-    "corrupt",
-    "corruption_names",
-    "example_grid",
-    "find_corruption",
+    "SEVERITIES", "Codec", "ExampleGrid", "Table", "corrupt", "corruption_names", "example_grid", "find_corruption",
     "to_bytes",
-]
+]  # fmt: skip
 
 
 def corruption_names(family: str | None = None, *, extra: bool = True) -> tuple[str, ...]:

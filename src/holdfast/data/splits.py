@@ -1,21 +1,28 @@
-"""What a set of images is to the rest of the program: arrays in memory, or files on disk, behind one face."""
+"""Data sets and their splits: arrays in memory or files on disk behind one interface, and what is computed of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from holdfast.data.checked import Given, to_images, to_whole
-from holdfast.data.images import read_image
-from holdfast.data.paths import Paths
+from holdfast.data.images import Given, read_image, to_images, to_whole
+from holdfast.data.listing import Paths
 from holdfast.data.printable import printable
-from holdfast.errors import require
+from holdfast.errors import HoldfastError, require
+from holdfast.types import Note
+
+SAMPLED_FILES = 2048
+"""Enough decoded images for three digits of the mean; all arrays in memory are used whole."""
+MOST_BYTES: Final = 2**30
+"""Files of more than this in all are told apart by names and sizes; reading them would take too long."""
 
 
 class Split(Protocol):
@@ -166,7 +173,7 @@ class Dataset:
     val: Split | None = None
     test: Split | None = None
     group_names: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     unlabeled: Split | None = None
 
     @property
@@ -218,3 +225,57 @@ def hold_out(split: Split, share: float, seed: int) -> tuple[Split, Split]:
         own = order[labels == label]
         held[own[: min(round(share * len(own)), len(own) - 1)]] = True
     return split.subset((~held).nonzero().flatten()), split.subset(held.nonzero().flatten())
+
+
+def channel_statistics(split: Split) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """(mean, std) of each channel in [0, 1]; a constant channel gets a deviation of 1/255, never 0."""
+    count = len(split) if isinstance(split, ArraySplit) else min(len(split), SAMPLED_FILES)
+    index = torch.linspace(0, len(split) - 1, count).round().long()
+    channels = split.shape[0]
+    histogram = torch.zeros(channels, 256, dtype=torch.float64)
+    for part in torch.split(index, 1024):
+        images = split.read(part)
+        for channel in range(channels):
+            histogram[channel] += torch.bincount(images[:, channel].flatten(), minlength=256)
+    values = torch.arange(256, dtype=torch.float64) / 255
+    share = histogram / histogram.sum(1, keepdim=True)
+    mean = share @ values
+    variance = (share * (values - mean[:, None]) ** 2).sum(1)
+    return tuple(mean.tolist()), tuple(variance.sqrt().clamp_min(1 / 255).tolist())
+
+
+def hash_data(data: Dataset, splits: Iterable[Split | None]) -> dict[str, str]:
+    """SHA-256 of some splits of a set, and what it was taken over; the order counts."""
+    digest = hashlib.sha256(json.dumps([data.classes, data.group_names]).encode())
+    kinds = [_hash_split(split, digest) for split in splits if split is not None]
+    return {"hash": digest.hexdigest(), "hash_over": max(kinds, key=len, default="nothing")}
+
+
+def _hash_split(split: Split, digest: Any) -> str:
+    digest.update(json.dumps([len(split), list(split.shape)]).encode())
+    for numbers in (split.labels, split.groups):
+        digest.update(numbers.cpu().contiguous().numpy().tobytes())
+    inner: Any = split
+    while not isinstance(inner, (ArraySplit, FileSplit)) and hasattr(inner, "inner"):
+        inner = inner.inner
+    if isinstance(inner, FileSplit):
+        return _hash_files(inner.paths, digest)
+    for part in torch.split(torch.arange(len(split)), 4096):
+        digest.update(split.read(part).contiguous().numpy().tobytes())
+    return "pixels"
+
+
+def _hash_files(paths: Iterable[Path], digest: Any) -> str:
+    listed = list(paths)
+    try:
+        sizes = [path.stat().st_size for path in listed]
+        whole = sum(sizes) <= MOST_BYTES
+        for path, size in zip(listed, sizes, strict=True):
+            digest.update(f"{path.parent.name}/{path.name}/{size}/".encode("utf-8", "surrogateescape"))
+            if whole:
+                digest.update(path.read_bytes())
+    except OSError as error:
+        raise HoldfastError(
+            f"cannot read {error.filename}: {error.strerror}; check the data with 'holdfast data check'"
+        ) from error
+    return "files" if whole else "names and sizes of files"

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from holdfast.data.splits import Dataset
-from holdfast.data.unlabelled_images import open_pictures
+from holdfast.data.unlabelled_images import open_unlabelled
 from holdfast.detect.features import Images, batches
 from holdfast.detect.fitted_detector import FittedDetector, load_fitted
 from holdfast.detect.loop import LoopSettings
@@ -238,9 +238,9 @@ def describe(
         vae = load_fitted(detector, device=device).vae
         require(vae is not None, f"the detector in {detector} has no VAE; fit it with a score of one, such as elbo")
         assert vae is not None
-        images = open_pictures(data, root=root, split=split, shape=vae.settings.shape)
+        images = open_unlabelled(data, root=root, split=split, shape=vae.settings.shape)
     else:
-        images = open_pictures(data, root=root, split=split, image_size=image_size)
+        images = open_unlabelled(data, root=root, split=split, image_size=image_size)
         channels, height, width = images.shape
         settings = VAESettings((channels, height, width), network, latent)
         if note is not None:

@@ -17,14 +17,13 @@ from holdfast.detect.rotation import pixel_statistics
 from holdfast.detect.vae import resident
 from holdfast.errors import require, unknown
 from holdfast.losses import cross_entropy, reparameterise
-from holdfast.methods import Context
-from holdfast.methods.fixmatch import FixMatchMethod
+from holdfast.methods import Context, State
+from holdfast.methods.fixmatch import FixMatch
 from holdfast.models import build_model
 from holdfast.models.heads import find_head, replace_head
 from holdfast.models.vae import VAE, latent_head
 from holdfast.module_state import evaluating
 from holdfast.rng import Generators, derive
-from holdfast.settings.methods import FixMatch
 from holdfast.train.precision import autocast, kernels
 from holdfast.types import Batch
 
@@ -141,8 +140,8 @@ def train_few_labels(
         require(others.shape[1:] == x.shape[1:], f"unlabelled images are {tuple(others.shape[1:])}, "
                 f"labelled ones {tuple(x.shape[1:])}; make them equal")  # fmt: skip
         context = Context(num_classes, labels, torch.zeros_like(labels), loop.epochs, lambda: network, others)
-        method = FixMatchMethod(replace(fixmatch or FixMatch(), flip=flip), context)
-        losses = _method_losses(method, network, x, y, rng, loop)
+        method = replace(fixmatch or FixMatch(), flip=flip)
+        losses = _method_losses(method, method.start(context), network, x, y, rng, loop)
         averaged = copy.deepcopy(network)
     else:
         losses = _supervised_losses(network, x, y, draw, loop, flip)
@@ -256,20 +255,27 @@ def _supervised_losses(
 
 
 def _method_losses(
-    method: FixMatchMethod, network: nn.Module, x: Tensor, y: Tensor, rng: Generators, loop: LoopSettings
+    method: FixMatch,
+    state: State,
+    network: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    rng: Generators,
+    loop: LoopSettings,
 ) -> Callable[[Tensor], Losses]:
     """The method as any training has it, on labelled images that are moved a little."""
 
     def losses(index: Tensor) -> Losses:
-        moved = weak(to_float(x[index]), rng["method"], flip=method.settings.flip)
+        moved = weak(to_float(x[index]), rng["method"], flip=method.flip)
         batch = Batch(index, moved, y[index], torch.zeros_like(index))
         with autocast(loop.precision, x.device):
-            views = method.views(batch, model=network, rng=rng)
-            loss, logits = method.loss(network, views)
+            views = method.views(batch, model=network, state=state, rng=rng)
+            logits = method.forward(network, views, state=state)
+            loss = method.loss(logits, views)
         guessed = views.items[1].weight
         assert guessed is not None
         sure = (guessed > 0).float().mean()
-        return {"loss": loss, "supervised": cross_entropy(logits.detach(), batch.y).mean(), "sure": sure}
+        return {"loss": loss, "supervised": cross_entropy(logits[0].detach(), batch.y).mean(), "sure": sure}
 
     return losses
 

@@ -12,7 +12,7 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from holdfast.data.unlabelled_images import open_pictures
+from holdfast.data.unlabelled_images import open_unlabelled
 from holdfast.detect.detectors import FUSED, check_scores, make_detector
 from holdfast.detect.features import Images, check_images, extract
 from holdfast.detect.fitted_detector import CARD, DETECTOR_FOLDER, FittedDetector, make_extractor
@@ -76,7 +76,7 @@ def fit(
         require(not (place / CARD).exists(), f"{place} holds a detector already; choose another place")
     where = resolve_device(device)
     classifier, card = (None, None) if run is None else load_model(run)
-    images: Images = data if isinstance(data, Tensor) else open_pictures(
+    images: Images = data if isinstance(data, Tensor) else open_unlabelled(
         data, root=root, shape=shape_for(card), image_size=image_size
     )  # fmt: skip
     channels, height, width = images.shape[-3:]

@@ -17,7 +17,7 @@ from holdfast.data.anomalies import holds_anomalies, read_anomalies
 from holdfast.data.loaders import check_reading
 from holdfast.data.splits import Split
 from holdfast.data.tables import growing_table
-from holdfast.data.unlabelled_images import is_heap, open_pictures
+from holdfast.data.unlabelled_images import is_taken_whole, open_unlabelled
 from holdfast.detect.detectors import FUSED
 from holdfast.detect.evaluation import Evaluation, curves, evaluate_scores, findings_of
 from holdfast.detect.features import batches
@@ -65,7 +65,7 @@ def score(
     check_reading(batch_size, workers)
     place = None if out is None else claim_table(out, SCORE_COLUMNS)
     fitted = load_fitted(detector, device=device)
-    images = open_pictures(data, root=root, split=split, shape=fitted.shape, note=note)
+    images = open_unlabelled(data, root=root, split=split, shape=fitted.shape, note=note)
     require(len(images) > 0, "there are no images to score; give at least one")
     parts: list[ScoreReport] = []
     done = 0
@@ -123,7 +123,7 @@ def predict(
     model = model.to(where)
     fitted = _detector_of(run, detector, device)
     terms = terms_of_run(run, data) if isinstance(data, (str, Path)) else None
-    images = open_pictures(
+    images = open_unlabelled(
         data,
         root=root,
         split=split,
@@ -234,10 +234,10 @@ def _both_kinds(
         return {k: pooled.subset(own.nonzero().flatten()) for k, own in (("normal", ~truth), ("anomalous", truth))}
     kinds: dict[str, Split] = {}
     sources = {"normal": normal, "anomalous": anomalous}
-    some_have_parts = not all(map(is_heap, sources.values()))
+    some_have_parts = not all(map(is_taken_whole, sources.values()))
     for name, source in sources.items():
-        own = None if some_have_parts and is_heap(source) else split
-        kinds[name] = open_pictures(source, root=root, split=own, usual="test", shape=shape)
+        own = None if some_have_parts and is_taken_whole(source) else split
+        kinds[name] = open_unlabelled(source, root=root, split=own, usual="test", shape=shape)
         require(len(kinds[name]) > 0, f"there is no {name} image to judge by; give at least one")
     return kinds
 

@@ -1,12 +1,12 @@
-"""Numbers over groups: the worst one, the widest gap, several in one."""
+"""Metrics over groups: worst-group accuracy, the widest gap, functions of several estimates."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from statistics import NormalDist
 
 import torch
+from scipy.special import ndtri  # type: ignore[import-untyped]
 from torch import Tensor
 
 from holdfast.metrics.intervals import Estimate, around, wilson_interval
@@ -57,9 +57,9 @@ def combined(function: Callable[[Sequence[float]], float], parts: Sequence[Estim
 def lowest(hits: Sequence[int], counts: Sequence[int]) -> Estimate:
     """The lowest of several proportions; n is that one's. Cells without samples do not count, one must have some.
 
-    The lowest of many noisy numbers is too low, so its own interval would promise too much. True is: the truth is no
-    lower than the lowest lower end (one cell's risk only, the truly worst), and no higher than any upper end, where
-    every cell's risk counts: upper ends are taken at a level divided by the number of cells.
+    The lowest of many noisy proportions is biased downward, so its own interval would be too narrow. The lower end is
+    the lowest of all lower ends (only the truly worst cell can err). The upper end is the lowest of all upper ends,
+    each at a level divided by the number of cells (Bonferroni), because any of them can err.
     """
     cells = [(hit, n) for hit, n in zip(hits, counts, strict=True) if n > 0]
     hit, n = min(cells, key=lambda cell: (cell[0] / cell[1], -cell[1]))
@@ -82,4 +82,4 @@ def widest_gap(hits: Sequence[int], counts: Sequence[int]) -> Estimate:
 
 def _simultaneous(count: int) -> float:
     """Normal quantile at which ``count`` two-sided intervals hold together with 95 % (Bonferroni)."""
-    return NormalDist().inv_cdf(1 - 0.025 / count)
+    return float(ndtri(1 - 0.025 / count))

@@ -68,16 +68,16 @@ class Measure:
 
     name: str
     where: tuple[tuple[str, str], ...] = ()
-    check: str = "clean"
+    check: str = "accuracy"
     title: str = field(default="", compare=False)
 
 
 SEEN = "epoch chosen on the test set"
 """What is said of runs with --select oracle-test: their numbers are no result."""
 AVERAGE = Measure("accuracy", title="average")
-ALIGNED = Measure("accuracy", (("bias", "aligned"),), title="aligned")
-CONFLICTING = Measure("accuracy", (("bias", "conflicting"),), title="conflicting")
-HARMONIC = Measure("harmonic-mean", title="harmonic mean")
+ALIGNED = Measure("bias_aligned_accuracy", check="groups", title="aligned")
+CONFLICTING = Measure("bias_conflicting_accuracy", check="groups", title="conflicting")
+HARMONIC = Measure("harmonic_mean", check="groups", title="harmonic mean")
 MEASURES = (AVERAGE, ALIGNED, CONFLICTING, HARMONIC)
 
 

@@ -14,42 +14,42 @@ from holdfast.reports.text import exact, finite, part
 from holdfast.types import Finding
 
 Where = dict[str, str]
-EIGHT: Where = {"corruption": "mean of eight", "strength": "1"}
+PAPER: Where = {"strength": "1"}
 STRONGEST: Where = {"attack": "strongest", "access": "any"}
 HEADLINES: dict[str, tuple[tuple[str, Where, str], ...]] = {
-    "clean": (
+    "accuracy": (
         ("accuracy", {}, "accuracy"),
         ("accuracy", {"reading": "all"}, "accuracy among all classes of the model"),
         ("nll", {}, "negative log-likelihood"),
         ("ece", {}, "calibration error"),
     ),
     "groups": (
-        ("worst-group", {}, "accuracy in the worst group"),
-        ("balanced-accuracy", {}, "accuracy, every cell alike"),
-        ("gap", {"between": "best and worst cell"}, "gap between best and worst cell"),
+        ("worst_group_accuracy", {}, "accuracy in the worst group"),
+        ("group_balanced_accuracy", {}, "group-balanced accuracy"),
+        ("cell_gap", {}, "gap between best and worst cell"),
     ),
-    "slices": (("confirmed", {}, "weak parts confirmed"),),
+    "slices": (("confirmed_slices", {}, "weak parts confirmed"),),
     "corruptions": (
-        ("accuracy", EIGHT, "accuracy, mean of eight corruptions"),
-        ("drop", EIGHT, "drop, mean of eight corruptions"),
+        ("mean_corruption_accuracy", PAPER, "accuracy, mean of eight corruptions"),
+        ("mean_corruption_drop", PAPER, "drop, mean of eight corruptions"),
     ),
     "attacks": (
-        ("error", STRONGEST, "error, strongest attack within {radius}"),
+        ("attack_error", STRONGEST, "error, strongest attack within {radius}"),
         ("trusted", {}, "trust checks passed"),
     ),
-    "unknown": (
-        ("auroc", {"score": "msp"}, "AUROC of the confidence"),
-        ("auroc", {"score": "vim"}, "AUROC of ViM"),
+    "ood": (
+        ("ood_auroc", {"score": "msp"}, "AUROC of the confidence"),
+        ("ood_auroc", {"score": "vim"}, "AUROC of ViM"),
     ),
-    "curvature": (("lambda-1", {}, "λ1"), ("lambda-1/lambda-5", {}, "λ1/λ5")),
-    "saliency": (("half-area", {}, "area that holds half of the map"),),
+    "curvature": (("top_eigenvalue", {}, "λ1"), ("eigenvalue_ratio", {}, "λ1/λ5")),
+    "saliency": (("saliency_half_area", {}, "area that holds half of the map"),),
     "against": (
-        ("lead", {}, "lead over {against}"),
-        ("mcnemar-p", {}, "McNemar's p against {against}"),
-        ("lead", {"bias": "conflicting"}, "lead over {against} against the shortcut"),
-        ("lead", EIGHT, "lead over {against}, mean of eight corruptions"),
-        ("lead", {**STRONGEST, "radius": "8/255"}, "lead over {against} under attack, 8/255"),
-        ("lead", {"score": "msp"}, "lead over {against} in AUROC of the confidence"),
+        ("lead", {"measure": "accuracy"}, "lead over {against}"),
+        ("mcnemar_p", {"measure": "accuracy"}, "McNemar's p against {against}"),
+        ("lead", {"measure": "bias_conflicting_accuracy"}, "lead over {against} against the shortcut"),
+        ("lead", {"measure": "mean_corruption_accuracy", **PAPER}, "lead over {against}, mean of eight corruptions"),
+        ("lead", {"measure": "robust_accuracy", "radius": "8/255"}, "lead over {against} under attack, 8/255"),
+        ("lead", {"measure": "ood_auroc", "score": "msp"}, "lead over {against} in AUROC of the confidence"),
     ),
 }
 """The numbers of a check that stand for it: name, what their part must at least say, and words for people."""

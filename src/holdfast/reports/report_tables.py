@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 
 from holdfast.reports.arms import AVERAGE, CONFLICTING, MEASURES, Arm, Measure, Spread
 from holdfast.reports.blocks import Cell, Column, Table
-from holdfast.reports.robustness_summary import EIGHT, with_interval
+from holdfast.reports.robustness_summary import with_interval
 from holdfast.reports.text import CHANCES, finite, interval, number, part, percent, quantity, setting
 from holdfast.types import Finding
 
@@ -141,7 +141,7 @@ def difference(values: Sequence[float], baseline: Sequence[float]) -> Difference
     mean = fmean(gaps)
     if max(gaps) - min(gaps) < ROUNDING:  # no spread was seen, and none at all is not what that means
         return Difference(mean, None, None, len(gaps))
-    from scipy.special import stdtrit  # type: ignore[import-untyped]  # comes with scikit-learn
+    from scipy.special import stdtrit  # type: ignore[import-untyped]
 
     half = float(stdtrit(len(gaps) - 1, 0.975)) * stdev(gaps) / math.sqrt(len(gaps))
     return Difference(mean, mean - half, mean + half, len(gaps))
@@ -209,6 +209,11 @@ def _signed(value: float) -> str:
 
 
 CONFIDENCE = {"score": "msp"}
+PLACES = {
+    "bias_aligned_accuracy": "aligned",
+    "bias_conflicting_accuracy": "conflicting",
+    "mean_corruption_accuracy": "mean over corruptions",
+}
 
 
 def leads(findings: Iterable[Finding], name: str, *, parts: bool = False) -> list[tuple[Cell, ...]]:
@@ -240,20 +245,22 @@ def leads(findings: Iterable[Finding], name: str, *, parts: bool = False) -> lis
 
 def _place(where: Mapping[str, str]) -> str:
     """The part in the words of the table of what drops; a lead in AUROC says so, since all others are in accuracy."""
-    if where == EIGHT:
+    measure = where.get("measure")
+    if measure == "mean_corruption_accuracy" and where.get("strength") == "1":
         return "under corruptions"
-    if where.get("attack") == "strongest":
+    if measure == "robust_accuracy":
         return f"under attack, {where.get('radius')}"
     if "score" in where:
-        return f"foreign images, AUROC of {where['score']}" + (f", {where['foreign']}" if "foreign" in where else "")
-    return part(where) if where else "as it is"
+        return f"OOD images, AUROC of {where['score']}" + (f", {where['ood']}" if "ood" in where else "")
+    rest = {k: v for k, v in where.items() if k != "measure"}
+    return ", ".join(filter(None, (PLACES.get(str(measure)), part(rest) if rest else ""))) or "clean accuracy"
 
 
 def _stands(where: Mapping[str, str]) -> bool:
     """Whether a part stands for a check: the whole test set, both sides of a shortcut, worst groups, means, radii."""
-    keys = set(where) - {"against", "column"}
-    alone = {k: where[k] for k in keys} in (EIGHT, CONFIDENCE)
-    return alone or keys <= {"bias"} or bool(keys & {"worst group of", "radius"})
+    keys = set(where) - {"against", "column", "measure"}
+    alone = {k: where[k] for k in keys} in ({"strength": "1"}, CONFIDENCE)
+    return alone or not keys or bool(keys & {"worst group of", "radius"})
 
 
 def paired(rows: Sequence[tuple[Cell, ...]], caption: str = "Paired differences") -> Table | None:
@@ -276,13 +283,13 @@ def paired(rows: Sequence[tuple[Cell, ...]], caption: str = "Paired differences"
 
 def lead_sentence(findings: Iterable[Finding], name: str) -> str:
     """The first comparison on the whole test set in words; empty where there is none."""
-    found = [f for f in findings if f.check == "against" and set(f.where) == {"against"}]
+    found = [f for f in findings if f.check == "against" and f.where.get("measure") == "accuracy"]
     lead = next((f for f in found if f.name == "lead" and finite(f.value) is not None), None)
     if lead is None or lead.value is None:
         return ""
     other = lead.where["against"]
-    p = next((f.value for f in found if f.name == "mcnemar-p" and f.where == lead.where), None)
-    tail = f" on the same {lead.n:,} images" + ("" if p is None else f", McNemar's p {number('mcnemar-p', p)}")
+    p = next((f.value for f in found if f.name == "mcnemar_p" and f.where == lead.where), None)
+    tail = f" on the same {lead.n:,} images" + ("" if p is None else f", McNemar's p {number('mcnemar_p', p)}")
     low, high = finite(lead.low), finite(lead.high)
     span = "" if low is None or high is None else f" ({percent(low)} to {percent(high)})"
     if low is not None and high is not None and low <= 0 <= high:

@@ -13,11 +13,12 @@ from holdfast.reports.blocks import Cell, Column, Table
 from holdfast.reports.text import finite, number, percent
 from holdfast.types import Finding
 
-CONFLICTING = {"bias": "conflicting"}
-BOTH_SIDES = {"between": "aligned and conflicting"}
-ORDER = ("clean", "conflicting", "worst-group", "slices", "corruptions", "attacks", "unknown")
+ORDER = (
+    "accuracy", "bias_conflicting_accuracy", "worst_group_accuracy", "slice_accuracy", "mean_corruption_accuracy",
+    "robust_accuracy", "ood_auroc",
+)  # fmt: skip
 """Names of shares without what follows an @, in reading order."""
-EIGHT = {"corruption": "mean of eight", "strength": "1"}
+PAPER = {"strength": "1"}
 RADIUS = "8/255"
 """The radius that stands for the attacks, where it was measured; the largest otherwise."""
 
@@ -61,17 +62,17 @@ class Stand:
 
 def stands(findings: Sequence[Finding], gates: Sequence[Mapping[str, Any]] = ()) -> tuple[Stand, ...]:
     """The clean accuracy first, then the checks in reading order, then what else was demanded."""
-    clean = _of(_one(findings, "clean", "accuracy", {}), "clean", "as it is")
+    clean = _of(_one(findings, "accuracy", "accuracy", {}), "accuracy", "clean accuracy")
     demands = [g for g in gates if g.get("kind") == "fail-under" and finite(g.get("threshold")) is not None]
     failed = {g.get("measure"): g.get("column") for g in demands if not g["passed"]}
     made = [
         clean,
-        _against_shortcut(_in(failed.get("conflicting"), findings)),
-        _below(_worst(_in(failed.get("worst-group"), findings)), clean),
+        _against_shortcut(_in(failed.get("bias_conflicting_accuracy"), findings)),
+        _below(_worst(_in(failed.get("worst_group_accuracy"), findings)), clean),
         _slice(findings),
         _corrupted(findings),
         _attacked(findings),
-        _of(_one(findings, "unknown", "auroc", {"score": "msp"}), "unknown@msp", "foreign images, AUROC"),
+        _of(_one(findings, "ood", "ood_auroc", {"score": "msp"}), "ood_auroc@msp", "OOD images, AUROC"),
     ]
     found = [stand for stand in made if stand is not None]
     known = {stand.name for stand in found}
@@ -87,7 +88,7 @@ def sentence(found: Sequence[Stand]) -> str:
 
 def clauses(found: Sequence[Stand]) -> list[tuple[str, str]]:
     """The sentence in parts: what it is about, and what it says; none where no check but the clean one was measured."""
-    if not found or found[0].name != "clean":
+    if not found or found[0].name != "accuracy":
         return []
     dropping = sorted((s for s in found if s.clear(found[0])), key=lambda s: -(s.drop or 0.0))
     holding = [s for s in found if s.drop is not None and s not in dropping]
@@ -159,27 +160,27 @@ def _below(stand: Stand | None, clean: Stand | None) -> Stand | None:
 
 
 def _worst(findings: Sequence[Finding]) -> Stand | None:
-    found = _one(findings, "groups", "worst-group", {})
+    found = _one(findings, "groups", "worst_group_accuracy", {})
     if found is None:
         return None
     cell = found.evidence.get("cell")
     which = ", ".join(f"{k} {v}" for k, v in cell.items()) if isinstance(cell, Mapping) else ""
     stand = _dropped(
-        _of(found, "worst-group", "in the worst group"),
-        _same(findings, "groups", "drop", {**found.where, "of": "worst group"}),
+        _of(found, "worst_group_accuracy", "in the worst group"),
+        _same(findings, "groups", "worst_group_drop", found.where),
     )
     return stand and replace(stand, detail=which)
 
 
 def _against_shortcut(findings: Sequence[Finding]) -> Stand | None:
     """Samples that contradict the shortcut; they drop from those that follow it in the same column."""
-    found = _one(findings, "groups", "accuracy", CONFLICTING)
+    found = _one(findings, "groups", "bias_conflicting_accuracy", {})
     if found is None:
         return None
     column = {k: v for k, v in found.where.items() if k == "column"}
     stand = _dropped(
-        _of(found, "conflicting", "against the shortcut"),
-        _same(findings, "groups", "gap", {**column, **BOTH_SIDES}),
+        _of(found, "bias_conflicting_accuracy", "against the shortcut"),
+        _same(findings, "groups", "bias_gap", column),
     )
     return stand and replace(stand, detail=column.get("column", ""))
 
@@ -196,46 +197,38 @@ def _slice(findings: Sequence[Finding]) -> Stand | None:
     confirmed = {
         f.where.get("slice"): f for f in findings if f.check == "slices" and f.evidence.get("confirmed") is True
     }
-    gaps = [f for f in findings if (f.check, f.name) == ("slices", "gap") and f.where.get("slice") in confirmed]
+    gaps = [f for f in findings if (f.check, f.name) == ("slices", "slice_gap") and f.where.get("slice") in confirmed]
     worst = max((f for f in gaps if finite(f.value) is not None), key=lambda f: f.value or 0.0, default=None)
     if worst is None:
         return None
     name = str(worst.where["slice"])
-    stand = _dropped(_of(confirmed[name], "slices", "in a weak slice"), worst)
+    stand = _dropped(_of(confirmed[name], "slice_accuracy", "in a weak slice"), worst)
     return stand and replace(stand, detail=name)
 
 
 def _corrupted(findings: Sequence[Finding]) -> Stand | None:
-    stand = _of(_one(findings, "corruptions", "accuracy", EIGHT), "corruptions", "under corruptions")
-    return _dropped(stand, _one(findings, "corruptions", "drop", EIGHT))
+    stand = _of(
+        _one(findings, "corruptions", "mean_corruption_accuracy", PAPER),
+        "mean_corruption_accuracy",
+        "under corruptions",
+    )
+    return _dropped(stand, _one(findings, "corruptions", "mean_corruption_drop", PAPER))
 
 
 def _attacked(findings: Sequence[Finding]) -> Stand | None:
     """Share of images that withstand every attack, against the same images left alone."""
-    own = [
-        f
-        for f in findings
-        if (f.check, f.name, f.where.get("attack")) == ("attacks", "error", "strongest") and finite(f.value) is not None
-    ]
+    own = [f for f in findings if (f.check, f.name) == ("attacks", "robust_accuracy") and finite(f.value) is not None]
     if not own:
         return None
     at = next((f for f in own if f.where.get("radius") == RADIUS), None)
     at = at or max(own, key=lambda f: finite(f.evidence.get("radius")) or 0.0)
     radius = at.where.get("radius", "")
-    low, high, error = finite(at.low), finite(at.high), at.value or 0.0
-    alone = _one(findings, "attacks", "error", {"attack": "clean", "access": "none"})
-    stand = Stand(
-        f"attacks@{radius}",
-        "attacks",
-        "under attack",
-        1 - error,
-        None if high is None else 1 - high,
-        None if low is None else 1 - low,
-        at.n,
-        None if alone is None or alone.value is None else error - alone.value,
-        detail=radius,
-    )
-    return _dropped(stand, _same(findings, "attacks", "drop", at.where))
+    alone = _one(findings, "attacks", "attack_error", {"attack": "clean", "access": "none"})
+    stand = _of(at, f"robust_accuracy@{radius}", "under attack")
+    if stand is None:
+        return None
+    below = None if alone is None or alone.value is None else 1 - alone.value - stand.value
+    return _dropped(replace(stand, drop=below, detail=radius), _same(findings, "attacks", "attack_drop", at.where))
 
 
 def _demanded(gate: Mapping[str, Any]) -> Stand | None:

@@ -8,36 +8,47 @@ from typing import Any
 
 SHARES = frozenset(
     {
-        "accuracy",
         "ap",
+        "attack_drop",
+        "attack_error",
         "auroc",
-        "balanced-accuracy",
-        "corruption-error",
+        "bias_gap",
+        "cell_gap",
+        "corruption_drop",
+        "corruption_error",
         "drop",
         "ece",
-        "ece-adaptive",
-        "error",
+        "ece_adaptive",
         "f1",
         "false_alarm_rate",
         "fpr95",
-        "gap",
-        "half-area",
-        "harmonic-mean",
+        "group_gap",
+        "harmonic_mean",
         "lead",
-        "mean-corruption-error",
+        "mce",
+        "mean_corruption_drop",
         "precision",
         "recall",
-        "top-5-accuracy",
-        "worst-group",
+        "saliency_half_area",
+        "slice_gap",
+        "worst_group_drop",
+        *(f"ood_{name}" for name in ("ap", "auroc", "f1", "false_alarm_rate", "fpr95", "precision", "recall")),
+        *(
+            f"{of}accuracy"
+            for of in (
+                "", "average_", "balanced_", "bias_aligned_", "bias_conflicting_", "corruption_", "group_",
+                "group_balanced_", "mean_corruption_", "robust_", "slice_", "top_5_", "worst_group_",
+            )
+        ),
     }
-)
+)  # fmt: skip
 """Findings whose value is a share: shown in percent."""
-DIFFERENCES = frozenset({"drop", "gap", "lead"})
+DIFFERENCES = frozenset({name for name in SHARES if name.endswith(("drop", "gap"))} | {"lead"})
 """Shares that are the difference of two others: shown in points."""
-FIXED = frozenset({"agreement", "brier", "entropy", "nll"})
+FIXED = frozenset({"brier", "nll", "saliency_agreement", "saliency_entropy"})
 """Numbers of about the size of 1, with three digits after the point."""
-FLAGS = frozenset({"trust", "trusted"})
-CHANCES = frozenset({"delong-p", "mcnemar-p"})
+FLAGS = frozenset({"trust_check", "trusted"})
+CHANCES = frozenset({"delong_p", "mcnemar_p"})
 
 
 def finite(value: object) -> float | None:
@@ -60,7 +71,7 @@ def percent(value: float) -> str:
 def number(name: str, value: float) -> str:
     """The value of a finding as every rendering writes it, without its unit: one way a kind.
 
-    >>> number("accuracy", 0.712), number("nll", 0.83124), number("mcnemar-p", 0.00012345), number("trusted", 1.0)
+    >>> number("accuracy", 0.712), number("nll", 0.83124), number("mcnemar_p", 0.00012345), number("trusted", 1.0)
     ('71.2', '0.831', '0.00012', 'yes')
     """
     if name in SHARES:
@@ -88,7 +99,7 @@ def unit(name: str) -> str:
 def quantity(name: str, value: float) -> str:
     """The value of a finding with its unit.
 
-    >>> quantity("accuracy", 0.712), quantity("drop", -0.0712), quantity("lambda-1", 11.93182)
+    >>> quantity("accuracy", 0.712), quantity("drop", -0.0712), quantity("top_eigenvalue", 11.93182)
     ('71.2 %', '-7.1 points', '11.93')
     """
     return f"{number(name, value)} {unit(name)}".rstrip()

@@ -1,13 +1,12 @@
 """Every setting, as small frozen dataclasses that import nothing heavy.
 
-They stand apart from the code that reads them so that ``holdfast --help`` and every usage error
-answer without importing torch (docs/decisions/0002-settings-apart.md).
+``holdfast --help`` and every usage error answer without importing torch (docs/decisions/0002-settings-apart.md). The
+settings of a method are with its algorithm (docs/decisions/0003-methods-declare-themselves.md).
 """
 
-from holdfast.settings.ascents import AscentSettings
-from holdfast.settings.choice import Choice
+from holdfast.settings.choice import AscentSettings, Choice, MethodSettings
+from holdfast.settings.hints import Several, Unset
 from holdfast.settings.loader import build, flatten
-from holdfast.settings.methods import MethodSettings
 from holdfast.settings.training import (
     BUILDING,
     READING,
@@ -33,7 +32,9 @@ __all__ = [
     "ModelSettings",
     "OptimizerSettings",
     "ScheduleSettings",
+    "Several",
     "TrainSettings",
+    "Unset",
     "build",
     "flatten",
     "layered",

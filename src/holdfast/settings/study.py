@@ -11,9 +11,9 @@ from typing import Any
 import yaml
 
 from holdfast.errors import HoldfastError, require, unknown
+from holdfast.parts import METHODS
 from holdfast.settings.choice import Choice
 from holdfast.settings.loader import LISTED_BY, build, flatten
-from holdfast.settings.methods import MethodSettings
 from holdfast.settings.training import TrainSettings
 
 Axes = Mapping[str, Sequence[Any]]
@@ -133,12 +133,12 @@ def _baseline(base: TrainSettings | None, cells: Sequence[Cell], starts: Sequenc
         for cell in cells:
             if cell.label == name:
                 return cell
-        if base is None or name not in MethodSettings.known:
-            other = [] if base is None else MethodSettings.known
+        if base is None or name not in METHODS:
+            other = [] if base is None else METHODS
             raise unknown("baseline", name, [*other, *(cell.label for cell in cells)])
         return Cell(name, replace(base, method=base.method.switched(name)))
     stem, plus, _ = starts[0].settings.method.name.partition("+")
-    if base is not None and len(starts) == 1 and plus and stem in MethodSettings.known:
+    if base is not None and len(starts) == 1 and plus and stem in METHODS:
         return Cell(stem, replace(base, method=base.method.switched(stem)))
     return starts[0]
 

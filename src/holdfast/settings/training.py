@@ -12,11 +12,10 @@ from typing import Annotated, Literal
 from tyro.conf import OmitArgPrefixes, Suppress, arg
 
 from holdfast.errors import require
-from holdfast.settings.ascents import AscentSettings, NoAscent
+from holdfast.settings.choice import AscentSettings, MethodSettings
+from holdfast.settings.conflict import CONFLICT, check_conflict, takes_conflict
 from holdfast.settings.hints import Several, Unset
 from holdfast.settings.loader import flatten
-from holdfast.settings.methods import Erm, MethodSettings
-from holdfast.settings.names import CONFLICT, check_conflict, takes_conflict
 
 DEFAULT_LR = {"sgd": 0.05, "adam": 1e-3, "adamw": 1e-3}
 """The learning rate an optimiser gets when none is given."""
@@ -226,8 +225,8 @@ class TrainSettings:
 
     data: OmitArgPrefixes[DataSettings] = field(default_factory=DataSettings)
     model: OmitArgPrefixes[ModelSettings] = field(default_factory=ModelSettings)
-    method: Suppress[MethodSettings] = field(default_factory=Erm)
-    ascent: Suppress[AscentSettings] = field(default_factory=NoAscent)
+    method: Suppress[MethodSettings] = field(default_factory=lambda: MethodSettings.choose("erm"))
+    ascent: Suppress[AscentSettings] = field(default_factory=lambda: AscentSettings.choose("none"))
     optimizer: OmitArgPrefixes[OptimizerSettings] = field(default_factory=OptimizerSettings)
     schedule: OmitArgPrefixes[ScheduleSettings] = field(default_factory=ScheduleSettings)
     augment: OmitArgPrefixes[AugmentSettings] = field(default_factory=AugmentSettings)

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from holdfast.errors import HoldfastError, require
-from holdfast.settings.names import CONFLICT, takes_conflict
+from holdfast.settings.conflict import CONFLICT, takes_conflict
 from holdfast.settings.training import DataSettings
 
 

@@ -13,15 +13,14 @@ import torch
 from torch import nn
 
 from holdfast.data import Dataset, load
-from holdfast.data.few import few_labels
-from holdfast.data.hashing import hash_data
-from holdfast.data.load import check_source
-from holdfast.data.options import at_home
-from holdfast.data.statistics import channel_statistics
-from holdfast.data.validate import admitted
+from holdfast.data.load_data import check_source
+from holdfast.data.splits import channel_statistics, hash_data
+from holdfast.data.unlabelled_images import few_labels
+from holdfast.data.validation import admitted
 from holdfast.devices import resolve_device
 from holdfast.errors import require
-from holdfast.methods import Context, Method
+from holdfast.files import at_home
+from holdfast.methods import Context, State, method_of
 from holdfast.models import BuiltModel, ModelCard, save_model
 from holdfast.models.preprocessing import numbers
 from holdfast.models.saved_model import TENSORS, save_weights
@@ -38,14 +37,15 @@ Start = Callable[[nn.Module, Dataset, torch.device], None]
 
 @dataclass(frozen=True, eq=False)
 class FitResult:
-    """A finished training. history: one record an epoch, as in metrics.jsonl. method: with its auxiliary model."""
+    """A finished training. history: one record an epoch, as in metrics.jsonl. state: the method's, with its
+    auxiliary model."""
 
     model: nn.Module
     data: Dataset
     settings: TrainSettings
     history: tuple[Mapping[str, Any], ...]
     out: Path | None
-    method: Method
+    state: State
 
 
 def fit(
@@ -130,11 +130,11 @@ def train(
     found = _beyond_settings(settings, data, model)
     with _claimed(out, resume=resume, overwrite=overwrite) as folder:
         data = data or load_data(settings)
-        for note in data.notes:
+        for note in map(str, data.notes):
             progress.note(note)
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             torch.manual_seed(derive(loop.seed, "weights"))
-            network, built, objective = prepare(settings, data, model=model, progress=progress)
+            network, built, state = prepare(settings, data, model=model, progress=progress)
             if folder is not None:
                 folder.open(settings, {"data_sha256": fingerprint(data), **found})
             sinks = (TensorBoardSink(folder.path),) if folder is not None and loop.tensorboard else ()
@@ -143,7 +143,7 @@ def train(
                 start(network, data, device)
             torch.manual_seed(derive(loop.seed, "model"))
             trainer = Trainer(
-                settings, data, network, objective, device=device, folder=folder, progress=progress, sinks=sinks
+                settings, data, network, state, device=device, folder=folder, progress=progress, sinks=sinks
             )
             with progress:
                 trainer.run()
@@ -162,7 +162,7 @@ def train(
             save_model(folder.path, network, card=card)
         elif folder is not None:
             progress.note(_save_own(folder.path, network))
-    return FitResult(network, data, settings, tuple(trainer.history), folder.path if folder else None, objective)
+    return FitResult(network, data, settings, tuple(trainer.history), folder.path if folder else None, state)
 
 
 def _save_own(folder: Path, network: nn.Module) -> str:
@@ -198,8 +198,8 @@ def _beyond_settings(settings: TrainSettings, data: Dataset | None, model: nn.Mo
 
 def prepare(
     settings: TrainSettings, data: Dataset, *, model: nn.Module | None = None, progress: Progress | None = None
-) -> tuple[nn.Module, BuiltModel | None, Method]:
-    """(network, how it was built unless it was given, method) of a training; refuses what this data cannot serve."""
+) -> tuple[nn.Module, BuiltModel | None, State]:
+    """(network, how it was built unless it was given, method's state); refuses what this data cannot serve."""
     loop = settings.loop
     require(
         not loop.select.startswith("val-") or data.val is not None,
@@ -213,11 +213,11 @@ def prepare(
     progress = progress or Progress()
     if model is not None:
         check_module(model, data, resolve_device(loop.device), precision=loop.precision)
-        return model, None, _make_method(settings.method, data, loop.epochs, copier(model, progress))
+        return model, None, _start_method(settings, data, copier(model, progress))
     mean, std = channel_statistics(data.train)
     make_model = model_factory(settings, data, mean, std, progress)
     built = make_model()
-    return built.model, built, _make_method(settings.method, data, loop.epochs, lambda: make_model().model)
+    return built.model, built, _start_method(settings, data, lambda: make_model().model)
 
 
 def fingerprint(data: Dataset) -> str:
@@ -244,14 +244,13 @@ def load_data(settings: TrainSettings) -> Dataset:
     return few_labels(data, s.labels, unlabeled=s.unlabeled, root=s.root, seed=s.data_seed)
 
 
-def _make_method(settings: MethodSettings, data: Dataset, epochs: int, make_model: Callable[[], nn.Module]) -> Method:
+def _start_method(settings: TrainSettings, data: Dataset, make_model: Callable[[], nn.Module]) -> State:
     context = Context(
         num_classes=data.num_classes,
         labels=data.train.labels,
         groups=data.train.groups,
-        epochs=epochs,
+        epochs=settings.loop.epochs,
         make_model=make_model,
         unlabeled=None if data.unlabeled is None else data.unlabeled.read(torch.arange(len(data.unlabeled))),
     )
-    method: Method = settings.load()(settings, context)
-    return method
+    return method_of(settings).start(context)

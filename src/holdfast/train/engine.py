@@ -12,13 +12,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from holdfast.ascents import ascent_of
 from holdfast.augment.basic import Augment
 from holdfast.data.loaders import Loader, make_loader
-from holdfast.data.splits import Dataset, Split
-from holdfast.data.statistics import channel_statistics
+from holdfast.data.splits import Dataset, Split, channel_statistics
 from holdfast.devices import own_stream
 from holdfast.errors import Interrupted
-from holdfast.methods import Method, Stage
+from holdfast.methods import Stage, State, method_of
 from holdfast.rng import Generators
 from holdfast.settings import TrainSettings
 from holdfast.train.diagnose import diagnose
@@ -53,7 +53,7 @@ class Trainer:
         settings: TrainSettings,
         data: Dataset,
         model: nn.Module,
-        method: Method,
+        state: State,
         *,
         device: torch.device,
         folder: RunFolder | None,
@@ -65,7 +65,7 @@ class Trainer:
         self.folder, self.progress, self.sinks = folder, progress, sinks
         self.memory_format = torch.channels_last if loop.channels_last else torch.contiguous_format
         self.model = model.to(device, memory_format=self.memory_format)  # type: ignore[call-overload]
-        self.method = method.to(device, memory_format=self.memory_format)  # type: ignore[call-overload]
+        self.method, self.state = method_of(settings), state.to(device, memory_format=self.memory_format)  # type: ignore[call-overload]
         self.rng = Generators(loop.seed, device)
         self.meters = Meters(device)
         mean = torch.tensor(channel_statistics(data.train)[0], device=device)
@@ -81,12 +81,12 @@ class Trainer:
         resumed = self._load_checkpoint()
         numbers = kernels(loop.precision, deterministic=loop.deterministic)
         with numbers, own_stream(self.device), deferred_signals() as self.stop:
-            stages = self.method.stages()
+            stages = self.method.stages(self.state)
             while self.at.stage < len(stages):
                 stage = stages[self.at.stage]
                 self.now = self._enter(stage, resumed)
                 resumed = None
-                with self.method.attached(self.now.trainee):
+                with self.method.attached(self.state, self.now.trainee):
                     while self.at.epoch < stage.epochs:
                         seconds, images = self._train_epoch()
                         self._end_epoch(seconds, images, final=self.at.stage + 1 == len(stages))
@@ -96,13 +96,14 @@ class Trainer:
     def _enter(self, stage: Stage, resumed: dict[str, Any] | None) -> StageRun:
         """Begin a stage, or go on in the middle of it."""
         if resumed is None:
-            remark = self.method.begin(stage, lambda model: self._predict(model, self.data.train).logits)
+            self.state.stage = stage
+            remark = self.method.begin(self.state, lambda model: self._predict(model, self.data.train).logits)
             if remark is not None:
                 self.progress.note(remark)
         now = StageRun(
             stage,
             self.settings,
-            self.method,
+            self.state,
             self.model,
             count=len(self.data.train),
             loader=self._loader(self.data.train),
@@ -128,7 +129,7 @@ class Trainer:
             self.meters.reset()
         first = self.meters.seen
         now.trainee.train()
-        self.method.train()
+        self.state.train()
         for batches in self._epoch_batches():
             now.follow_schedule(self.at.epoch * now.steps_per_epoch + self.at.batch)
             now.step(*batches)
@@ -146,7 +147,7 @@ class Trainer:
     def _epoch_batches(self) -> Iterator[tuple[Batch, ...]]:
         """Batches of the present epoch from the present one on, each with as many others as the ascent climbs."""
         at, now, loader = self.at, self.now, self._loader(self.data.train)
-        others = [f"other-order{n if n > 1 else ''}" for n in range(1, self.settings.ascent.others + 1)]
+        others = [f"other-order{n if n > 1 else ''}" for n in range(1, ascent_of(self.settings).other_batches + 1)]
         orders = [now.order(at.stage, at.epoch, purpose=purpose) for purpose in ("order", *others)]
         return zip(*(loader.batches(order, start=at.batch) for order in orders), strict=True)
 
@@ -238,7 +239,7 @@ class Trainer:
 
     def _require_finite_weights(self) -> None:
         """A loss is measured before its step: what the last step did shows in the weights alone."""
-        if not all_finite((self.now.trainee, self.now.evaluated, self.method)):
+        if not all_finite((self.now.trainee, self.now.evaluated, self.state)):
             raise self._diverged(f"the weights are not finite after step {self.at.step}")
 
     def _diverged(self, what: str) -> Diverged:
@@ -267,7 +268,7 @@ class Trainer:
             {
                 "position": vars(self.at),
                 "model": self.model.state_dict(),
-                "method": self.method.state_dict(),
+                "method": self.state.state_dict(),
                 "stage": self.now.state_dict(),
                 "generators": self.rng.state_dict(),
                 "global_rng": {"cpu": torch.get_rng_state(), **cuda},
@@ -286,7 +287,7 @@ class Trainer:
             self.at = Position(**state["position"])
             self.history, self.best = state["history"], state["best"]
             self.model.load_state_dict(state["model"])
-            self.method.load_state_dict(state["method"])
+            self.state.load_state_dict(state["method"])
             self.meters.load_state_dict(state["meters"])
         self.folder.rewrite_metrics(self.history)
         self.progress.note(f"continuing at step {self.at.step}")

@@ -6,7 +6,7 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from holdfast.data.options import at_home
+from holdfast.files import at_home
 from holdfast.settings import read_environment
 from holdfast.train.folder import read_settings
 

@@ -9,7 +9,9 @@ import torch
 from sklearn import metrics as sk
 from torch import Tensor
 
-from holdfast.audits.checks.accuracy import PAIRS, clean
+from holdfast.audits.checks.accuracy import PAIRS
+from holdfast.audits.checks.accuracy import accuracy_check as clean
+from holdfast.audits.checks.groups import groups as groups_check
 from holdfast.types import Finding
 from tests.audits.checks.from_logits import get, one_hot, split, told
 
@@ -33,7 +35,7 @@ def test_numbers_as_scikit_learn(findings: tuple[Finding, ...]) -> None:
     p = logits.double().softmax(1).numpy()
     expected = {
         "accuracy": sk.accuracy_score(labels, p.argmax(1)),
-        "top-5-accuracy": sk.top_k_accuracy_score(labels, p, k=5),
+        "top_5_accuracy": sk.top_k_accuracy_score(labels, p, k=5),
         "nll": sk.log_loss(labels, p),
         "brier": ((p - torch.eye(8)[labels].numpy()) ** 2).sum(1).mean(),
     }
@@ -83,7 +85,7 @@ def test_many_classes_keep_the_largest_pairs() -> None:
 
 
 def test_reliability_is_the_evidence_of_the_calibration_error(findings: tuple[Finding, ...]) -> None:
-    for name in ("ece", "ece-adaptive"):
+    for name in ("ece", "ece_adaptive"):
         found = get(findings, name)
         curve = found.evidence["reliability"]
         gaps = [n * abs(a - c) for n, a, c in zip(curve["n"], curve["accuracy"], curve["confidence"], strict=True)]
@@ -97,7 +99,7 @@ def test_reliability_is_the_evidence_of_the_calibration_error(findings: tuple[Fi
 
 def test_few_classes_have_no_top_five() -> None:
     logits, labels = drawn(classes=5)
-    assert not [f for f in clean(told(logits, split(labels))) if f.name.startswith("top-")]
+    assert not [f for f in clean(told(logits, split(labels))) if f.name.startswith("top_")]
 
 
 def test_both_sides_of_the_shortcut_and_their_harmonic_mean_have_intervals() -> None:
@@ -107,10 +109,10 @@ def test_both_sides_of_the_shortcut_and_their_harmonic_mean_have_intervals() -> 
     prediction[:20] = labels[:20]  # all aligned ones are right, and ten of the fifty others
     logits = one_hot(prediction, 2)
     train = split(torch.tensor([0, 0, 1, 1]), torch.tensor([0, 0, 1, 1]))
-    findings = clean(told(logits, split(labels, groups), train=train, group_names=("red", "blue")))
-    assert get(findings, "accuracy", bias="aligned").value == 1.0
-    assert get(findings, "accuracy", bias="conflicting").value == pytest.approx(0.2)
-    mean = get(findings, "harmonic-mean")
+    findings = groups_check(told(logits, split(labels, groups), train=train, group_names=("red", "blue")))
+    assert get(findings, "bias_aligned_accuracy").value == 1.0
+    assert get(findings, "bias_conflicting_accuracy").value == pytest.approx(0.2)
+    mean = get(findings, "harmonic_mean")
     assert mean.value == pytest.approx(2 * 0.2 / 1.2)
     assert mean.n == 100
     assert mean.low is not None
@@ -123,9 +125,9 @@ def test_samples_of_unknown_group_are_on_neither_side_of_the_shortcut() -> None:
     labels = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2])
     groups = torch.tensor([0, 1, -1, 1, 0, -1, -1, 0])
     train = split(torch.tensor([0, 0, 1, 1, 2]), torch.tensor([0, 0, 1, 1, -1]))
-    findings = clean(told(one_hot(labels, 3), split(labels, groups), train=train, group_names=("red", "blue")))
-    assert [get(findings, "accuracy", bias=side).n for side in ("aligned", "conflicting")] == [2, 2]
-    assert get(findings, "accuracy").n == 8
+    findings = groups_check(told(one_hot(labels, 3), split(labels, groups), train=train, group_names=("red", "blue")))
+    assert [get(findings, f"bias_{side}_accuracy").n for side in ("aligned", "conflicting")] == [2, 2]
+    assert get(findings, "average_accuracy").n == 8
 
 
 def test_an_empty_class_is_reported_as_empty() -> None:

@@ -19,6 +19,7 @@ from holdfast.audits.checks.verdicts import decode
 from holdfast.audits.subject import Subject
 from holdfast.data import Dataset, load
 from holdfast.errors import HoldfastError
+from holdfast.metrics import sign_test
 from holdfast.train import fit
 from holdfast.types import Finding
 
@@ -52,14 +53,14 @@ def measured(model: nn.Module, data: Dataset, surrogate: nn.Module | None, **cha
 
 
 def failed(findings: Sequence[Finding]) -> set[str]:
-    return {f.where["check"] for f in findings if f.name == "trust" and f.value == 0}
+    return {f.where["check"] for f in findings if f.name == "trust_check" and f.value == 0}
 
 
 def error(findings: Sequence[Finding], attack: str, access: str, radius: str = "16/255") -> Finding:
     (found,) = [
         f
         for f in findings
-        if f.name == "error"
+        if f.name == "attack_error"
         and (f.where.get("attack"), f.where["access"], f.where.get("radius", "")) == (attack, access, radius)
     ]
     return found
@@ -72,7 +73,7 @@ def honest(model: nn.Module, digits: Dataset, surrogate: nn.Module) -> tuple[Fin
 
 def test_an_honest_model_is_trusted(honest: tuple[Finding, ...]) -> None:
     assert failed(honest) == set()
-    assert {f.where["check"] for f in honest if f.name == "trust"} == CHECKS
+    assert {f.where["check"] for f in honest if f.name == "trust_check"} == CHECKS
     assert (honest[-1].name, honest[-1].value) == ("trusted", 1.0)
     assert all(f.evidence["trusted"] is True and "warning" not in f.evidence for f in honest)
 
@@ -117,7 +118,7 @@ def test_verdicts_on_single_images_add_up_to_the_strongest(honest: tuple[Finding
     said = dict(decode(honest[-1].evidence["verdicts"]))
     n = len(said)
     assert n == honest[-1].n
-    strongest = [f for f in honest if f.name == "error" and f.where["attack"] == "strongest"]
+    strongest = [f for f in honest if f.name == "attack_error" and f.where["attack"] == "strongest"]
     down = sum(word == "wrong" for word in said.values())
     assert down / n == error(honest, "clean", "none", "").value
     for f in sorted(strongest, key=lambda f: float(f.evidence["radius"])):
@@ -128,7 +129,7 @@ def test_verdicts_on_single_images_add_up_to_the_strongest(honest: tuple[Finding
 
 def test_every_radius_has_its_drop(honest: tuple[Finding, ...]) -> None:
     clean = error(honest, "clean", "none", "").value
-    drops = {f.where["radius"]: f for f in honest if f.name == "drop"}
+    drops = {f.where["radius"]: f for f in honest if f.name == "attack_drop"}
     assert set(drops) == {"4/255", "16/255"}
     for radius, drop in drops.items():
         strongest = error(honest, "strongest", "any", radius)
@@ -139,7 +140,7 @@ def test_every_radius_has_its_drop(honest: tuple[Finding, ...]) -> None:
 def test_the_strongest_is_no_less_than_any(honest: tuple[Finding, ...]) -> None:
     for radius in ("4/255", "16/255"):
         top = error(honest, "strongest", "any", radius).value
-        others = [f.value for f in honest if f.name == "error" and f.where.get("radius") == radius]
+        others = [f.value for f in honest if f.name == "attack_error" and f.where.get("radius") == radius]
         assert top == max(v for v in others if v is not None)
     assert error(honest, "unbounded", "white-box", "").value == 1.0
 
@@ -225,7 +226,7 @@ def test_l2_presets_and_no_surrogate(model: nn.Module, digits: Dataset) -> None:
     few = {"images": 30, "norm": "l2", "radii": (0.5,), "presets": ("alps-table-6", "alps-table-6-normalised")}
     findings = measured(model, digits, None, **few)
     assert failed(findings) == set()
-    skipped = {f.where["check"] for f in findings if f.name == "trust" and f.value is None}
+    skipped = {f.where["check"] for f in findings if f.name == "trust_check" and f.value is None}
     assert skipped == {"white-over-black", "black-over-noise"}
     named = {f.where["preset"]: f for f in findings if "preset" in f.where}
     pixel, normalised = (named[p].value for p in ("alps-table-6", "alps-table-6-normalised"))
@@ -292,7 +293,7 @@ def test_paired_comparison_allows_for_chance() -> None:
     strong[50:62] = True  # as many on the other side
     assert trust.at_least("x", {"a": (strong, weak)}, "s").passed is True
     assert trust.at_least("x", {}, "s").passed is None
-    assert trust.sign_test(3, 9) == pytest.approx(299 / 4096)  # binomial tail, by hand
+    assert sign_test(3, 9, alternative="less") == pytest.approx(299 / 4096)  # binomial tail, by hand
 
 
 def test_radii_have_defaults_for_both_norms() -> None:
@@ -303,10 +304,10 @@ def test_radii_have_defaults_for_both_norms() -> None:
 def test_costly_attacks_see_the_first_images_only(model: nn.Module, digits: Dataset) -> None:
     plan = replace(SMALL, searched=17, unbounded=0)
     findings = measured(model, digits, None, images=30, radii=(RADIUS,), budget=plan)
-    counts = {f.where["attack"]: f.n for f in findings if f.name == "error" and "radius" in f.where}
+    counts = {f.where["attack"]: f.n for f in findings if f.name == "attack_error" and "radius" in f.where}
     assert counts == {name: 17 if name == "square" else 30 for name in counts}
     assert next(f.n for f in findings if f.where.get("attack") == "unbounded") == 1, "none is no check"
-    white = [f.value for f in findings if f.name == "error" and f.where["access"] == "white-box" and f.n == 30]
+    white = [f.value for f in findings if f.name == "attack_error" and f.where["access"] == "white-box" and f.n == 30]
     strongest = error(findings, "strongest", "any")
     assert strongest.n == 30
     assert strongest.value is not None

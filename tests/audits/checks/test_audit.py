@@ -17,7 +17,7 @@ from holdfast.errors import HoldfastError
 from holdfast.types import Finding
 from tests.conftest import make_data
 
-ONE = (Finding("clean", "accuracy", 0.5, 8, 0.2, 0.8),)
+ONE = (Finding("accuracy", "accuracy", 0.5, 8, 0.2, 0.8),)
 
 
 def subject(data: Dataset | None = None, model: nn.Module | None = None, **kwargs: Any) -> Subject:
@@ -34,8 +34,8 @@ def test_a_check_that_raises_is_crashed_with_its_message(monkeypatch: pytest.Mon
     def bad(_: Subject) -> tuple[Finding, ...]:
         raise ZeroDivisionError("on purpose\nand more")
 
-    put(monkeypatch, "clean", bad)
-    outcome = measure("clean", subject())
+    put(monkeypatch, "accuracy", bad)
+    outcome = measure("accuracy", subject())
     assert (outcome.state, outcome.reason, outcome.findings) == ("crashed", "ZeroDivisionError: on purpose", ())
 
 
@@ -46,10 +46,10 @@ def test_the_rest_of_an_audit_goes_on_after_a_crash(monkeypatch: pytest.MonkeyPa
     put(monkeypatch, "groups", bad)
     given = subject()
     with pytest.warns(RuntimeWarning, match="check groups crashed: RuntimeError: on purpose"):
-        found = audit(given.model, given.data, only=["groups", "clean"], device="cpu")
+        found = audit(given.model, given.data, only=["groups", "accuracy"], device="cpu")
     (crashed,) = [f for f in found if f.check == "groups"]
     assert (crashed.name, crashed.value) == ("crashed", None)
-    assert any(f.check == "clean" and f.value is not None for f in found)
+    assert any(f.check == "accuracy" and f.value is not None for f in found)
 
 
 def test_what_does_not_apply_says_why() -> None:
@@ -62,9 +62,9 @@ def test_an_interrupt_is_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
     def stopped(_: Subject) -> tuple[Finding, ...]:
         raise KeyboardInterrupt
 
-    put(monkeypatch, "clean", stopped)
+    put(monkeypatch, "accuracy", stopped)
     with pytest.raises(KeyboardInterrupt):
-        measure("clean", subject())
+        measure("accuracy", subject())
 
 
 class Hungry(nn.Module):
@@ -100,8 +100,8 @@ def test_a_check_that_runs_out_of_memory_keeps_what_was_computed(monkeypatch: py
             raise torch.OutOfMemoryError("CUDA out of memory")
         return ONE
 
-    put(monkeypatch, "clean", hungry)
-    outcome = measure("clean", subject(batch_size=8))
+    put(monkeypatch, "accuracy", hungry)
+    outcome = measure("accuracy", subject(batch_size=8))
     assert outcome.state == "measured"
     assert [size for size, _ in sizes] == [8, 4, 2]
     assert len({seen for _, seen in sizes}) == 1
@@ -114,8 +114,8 @@ def test_one_image_that_does_not_fit_is_a_crash_of_the_check_and_bad_input_of_th
     def hungry(_: Subject) -> tuple[Finding, ...]:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    put(monkeypatch, "clean", hungry)
-    assert measure("clean", subject(batch_size=4)).state == "crashed"
+    put(monkeypatch, "accuracy", hungry)
+    assert measure("accuracy", subject(batch_size=4)).state == "crashed"
     with pytest.raises(HoldfastError, match="out of memory with a single image"):
         ready(subject(model=Hungry(0), batch_size=4))
 
@@ -148,7 +148,7 @@ def test_what_a_model_returns_is_made_logits(how: str) -> None:
     data = make_data()
     torch.manual_seed(0)
     inner = nn.Sequential(nn.Flatten(), nn.Linear(64, data.num_classes))
-    only = ["clean", "curvature"]
+    only = ["accuracy", "curvature"]
     plain, other = (audit(m, data, only=only, device="cpu") for m in (inner, Wrapped(inner, how)))
     for a, b in zip(plain, other, strict=True):
         assert (a.check, a.name, a.where, a.n) == (b.check, b.name, b.where, b.n)
@@ -159,9 +159,9 @@ def test_sigmoids_are_doubted_and_taken_at_the_users_word() -> None:
     data = make_data()
     inner = nn.Sequential(nn.Flatten(), nn.Linear(64, data.num_classes))
     with pytest.warns(RuntimeWarning, match="--output sigmoid"):
-        audit(Wrapped(inner, "sigmoid"), data, only=["clean"], device="cpu")
-    told = audit(Wrapped(inner, "sigmoid"), data, only=["clean"], device="cpu", output="sigmoid")
-    plain = audit(inner, data, only=["clean"], device="cpu")
+        audit(Wrapped(inner, "sigmoid"), data, only=["accuracy"], device="cpu")
+    told = audit(Wrapped(inner, "sigmoid"), data, only=["accuracy"], device="cpu", output="sigmoid")
+    plain = audit(inner, data, only=["accuracy"], device="cpu")
     for a, b in zip(plain, told, strict=True):
         assert b.value == (None if a.value is None else pytest.approx(a.value, rel=1e-3, abs=1e-4))
 
@@ -181,7 +181,7 @@ def test_sigmoids_are_doubted_and_taken_at_the_users_word() -> None:
 def test_bad_input_from_python_has_a_sentence(settings: dict[str, Any], message: str) -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
     with pytest.raises(HoldfastError, match=message):
-        audit(**{"model": model, "data": make_data(), "only": ["clean"], "device": "cpu", **settings})
+        audit(**{"model": model, "data": make_data(), "only": ["accuracy"], "device": "cpu", **settings})
 
 
 def test_whole_numbers_of_numpy_are_numbers() -> None:
@@ -189,6 +189,6 @@ def test_whole_numbers_of_numpy_are_numbers() -> None:
 
 
 def test_names_are_checked_and_put_in_order() -> None:
-    assert check_names(["groups", "clean", "groups"]) == ["clean", "groups"]
-    with pytest.raises(HoldfastError, match="unknown check 'clan'; did you mean 'clean'"):
-        check_names(["clan"])
+    assert check_names(["groups", "accuracy", "groups"]) == ["accuracy", "groups"]
+    with pytest.raises(HoldfastError, match="unknown check 'acuracy'; did you mean 'accuracy'"):
+        check_names(["acuracy"])

@@ -50,10 +50,14 @@ def findings() -> tuple[Finding, ...]:
 
 
 def test_every_corruption_at_every_strength(findings: tuple[Finding, ...]) -> None:
-    for name in [*EIGHT, "mean of eight"]:
+    parts: list[tuple[str, dict[str, str]]] = [
+        *(("corruption", {"corruption": name}) for name in EIGHT),
+        ("mean_corruption", {}),
+    ]
+    for measure, part in parts:
         for strength in ("1", "2"):
             for kind in ("accuracy", "drop"):
-                found = get(findings, kind, corruption=name, strength=strength)
+                found = get(findings, f"{measure}_{kind}", **part, strength=strength)
                 assert found.n == 90
                 assert found.value is not None
                 assert found.low is not None
@@ -68,11 +72,11 @@ def test_verdicts_on_single_images_add_up_to_the_accuracies(findings: tuple[Find
     (evidence,) = [f.evidence["verdicts"] for f in findings if "verdicts" in f.evidence]
     said = dict(decode(evidence))
     assert sorted(said) == list(range(90))
-    clean = get(findings, "accuracy", corruption="none").value
+    clean = get(findings, "corruption_accuracy", corruption="none").value
     assert sum(word != "wrong" for word in said.values()) / 90 == clean
     for name in EIGHT:
         lost = sum(name in word.removeprefix("wrong under ").split(", ") for word in said.values())
-        drop = get(findings, "drop", corruption=name, strength="1").value
+        drop = get(findings, "corruption_drop", corruption=name, strength="1").value
         assert drop is not None
         assert lost / 90 >= drop - 1e-12
         if clean == 1:
@@ -90,24 +94,24 @@ def test_accuracy_is_that_of_images_corrupted_by_hand(findings: tuple[Finding, .
         moved = corrupt(x[start : start + 32], name, strength=1.0, generator=generator)
         right.append(Rows()(moved).argmax(1) == y[start : start + 32])
     expected = torch.cat(right).double().mean().item()
-    assert get(findings, "accuracy", corruption=name, strength="1").value == pytest.approx(expected)
-    clean = get(findings, "accuracy", corruption="none").value
+    assert get(findings, "corruption_accuracy", corruption=name, strength="1").value == pytest.approx(expected)
+    clean = get(findings, "corruption_accuracy", corruption="none").value
     assert clean is not None
-    assert get(findings, "drop", corruption=name, strength="1").value == pytest.approx(clean - expected)
+    assert get(findings, "corruption_drop", corruption=name, strength="1").value == pytest.approx(clean - expected)
 
 
 def test_means_are_over_the_eight(findings: tuple[Finding, ...]) -> None:
-    own = [get(findings, "accuracy", corruption=name, strength="2").value for name in EIGHT]
-    mean = get(findings, "accuracy", corruption="mean of eight", strength="2")
+    own = [get(findings, "corruption_accuracy", corruption=name, strength="2").value for name in EIGHT]
+    mean = get(findings, "mean_corruption_accuracy", strength="2")
     assert mean.value == pytest.approx(np.mean([v for v in own if v is not None]))
 
 
 def test_strong_rotation_hurts_and_weak_noise_does_not(findings: tuple[Finding, ...]) -> None:
-    drop = get(findings, "drop", corruption="rotation", strength="2")
+    drop = get(findings, "corruption_drop", corruption="rotation", strength="2")
     assert drop.low is not None
     assert drop.low > 0.05
     assert drop.evidence["mcnemar_p"] < 0.01
-    still = get(findings, "drop", corruption="gaussian", strength="1")
+    still = get(findings, "corruption_drop", corruption="gaussian", strength="1")
     assert still.value == 0
     assert still.low is not None
     assert still.low < 0
@@ -116,7 +120,7 @@ def test_strong_rotation_hurts_and_weak_noise_does_not(findings: tuple[Finding, 
 def test_a_part_of_the_images_is_the_same_part_every_time() -> None:
     whose = subject()
     some = corruptions(whose, images=20, strengths=(1.0,))
-    assert get(some, "accuracy", corruption="cutout", strength="1").n == 20
+    assert get(some, "corruption_accuracy", corruption="cutout", strength="1").n == 20
     assert some == corruptions(subject(), images=20, strengths=(1.0,))
 
 
@@ -145,13 +149,15 @@ def test_nineteen_with_mean_corruption_error() -> None:
     found = corruptions(subject(24), strengths=(1.0,), nineteen=True, severities=(1, 5))
     errors = {}
     for name in corruption_names("imagenet-c"):
-        own = [get(found, "accuracy", family="nineteen", corruption=name, severity=s).value for s in ("1", "5")]
+        own = [
+            get(found, "corruption_accuracy", family="nineteen", corruption=name, severity=s).value for s in ("1", "5")
+        ]
         errors[name] = 1 - np.mean([v for v in own if v is not None])
-        error = get(found, "corruption-error", family="nineteen", corruption=name)
+        error = get(found, "corruption_error", family="nineteen", corruption=name)
         assert error.value == pytest.approx(errors[name])
-    every = get(found, "mean-corruption-error", family="nineteen")
+    every = get(found, "mce", family="nineteen")
     assert every.value == pytest.approx(np.mean(list(errors.values())))
-    published = get(found, "mean-corruption-error", family="nineteen", over="without the extra four")
+    published = get(found, "mce", family="nineteen", over="without the extra four")
     assert published.value == pytest.approx(np.mean([errors[name] for name in KEPT]))
     assert len(KEPT) == 15
 
@@ -180,7 +186,7 @@ def test_mean_over_corruptions_is_as_uncertain_as_images_are_alike() -> None:
     same = torch.arange(100) < 70
     alike = by_severity({(f"c{i}", "1"): same for i in range(20)}, {}, family="f", baseline=None)
     once = by_severity({("c0", "1"): same}, {}, family="f", baseline=None)
-    many, one = get(alike, "mean-corruption-error", family="f"), get(once, "mean-corruption-error", family="f")
+    many, one = get(alike, "mce", family="f"), get(once, "mce", family="f")
     assert many.value == pytest.approx(0.3)
     assert (many.low, many.high) == pytest.approx((one.low, one.high))
 
@@ -205,14 +211,14 @@ def test_official_sets_as_they_are(tmp_path: Path) -> None:
     published(tmp_path)
     found = official_set(subject(channels=3), tmp_path)
     family = tmp_path.name
-    values = [get(found, "accuracy", family=family, corruption="jpeg", severity=str(s)).value for s in range(1, 6)]
-    assert values == [1.0, 1.0, 1.0, 0.0, 0.0]
-    assert get(found, "mean-corruption-error", family=family).value == pytest.approx(0.4)
-    assert get(found, "mean-corruption-error", family=family, over="without the extra four").evidence["over"] == [
-        "jpeg"
+    values = [
+        get(found, "corruption_accuracy", family=family, corruption="jpeg", severity=str(s)).value for s in range(1, 6)
     ]
+    assert values == [1.0, 1.0, 1.0, 0.0, 0.0]
+    assert get(found, "mce", family=family).value == pytest.approx(0.4)
+    assert get(found, "mce", family=family, over="without the extra four").evidence["over"] == ["jpeg"]
     everything = corruptions(subject(30, channels=3), strengths=(1.0,), official=tmp_path)
-    assert get(everything, "corruption-error", family=family, corruption="speckle-noise").n == 4
+    assert get(everything, "corruption_error", family=family, corruption="speckle-noise").n == 4
 
 
 def test_a_set_that_does_not_belong_is_refused(tmp_path: Path) -> None:

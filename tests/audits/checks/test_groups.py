@@ -48,23 +48,23 @@ def value(found: Finding) -> float:
 
 
 def test_numbers_by_hand(findings: tuple[Finding, ...]) -> None:
-    assert value(get(findings, "accuracy")) == 0.75
-    assert value(get(findings, "accuracy", bias="aligned")) == pytest.approx(66 / 70)
-    assert value(get(findings, "accuracy", bias="conflicting")) == pytest.approx(9 / 30)
-    assert value(get(findings, "gap", between="aligned and conflicting")) == pytest.approx(66 / 70 - 0.3)
-    assert value(get(findings, "harmonic-mean")) == pytest.approx(2 / (70 / 66 + 30 / 9))
-    assert value(get(findings, "accuracy", group="land")) == pytest.approx(41 / 60)
-    assert value(get(findings, "gap", between="best and worst group")) == pytest.approx(34 / 40 - 41 / 60)
-    assert value(get(findings, "gap", between="best and worst cell")) == 0.75
-    assert value(get(findings, "balanced-accuracy")) == pytest.approx((0.9 + 0.4 + 0.25 + 1) / 4)
+    assert value(get(findings, "average_accuracy")) == 0.75
+    assert value(get(findings, "bias_aligned_accuracy")) == pytest.approx(66 / 70)
+    assert value(get(findings, "bias_conflicting_accuracy")) == pytest.approx(9 / 30)
+    assert value(get(findings, "bias_gap")) == pytest.approx(66 / 70 - 0.3)
+    assert value(get(findings, "harmonic_mean")) == pytest.approx(2 / (70 / 66 + 30 / 9))
+    assert value(get(findings, "group_accuracy", group="land")) == pytest.approx(41 / 60)
+    assert value(get(findings, "group_gap")) == pytest.approx(34 / 40 - 41 / 60)
+    assert value(get(findings, "cell_gap")) == 0.75
+    assert value(get(findings, "group_balanced_accuracy")) == pytest.approx((0.9 + 0.4 + 0.25 + 1) / 4)
     for (label, group), (n, hits) in CELLS.items():
-        cell = get(findings, "accuracy", class_=f"c{label}", group=("land", "sea")[group])
+        cell = get(findings, "group_accuracy", class_=f"c{label}", group=("land", "sea")[group])
         assert (value(cell), cell.n) == (hits / n, n)
     assert {f.check for f in findings} == {"groups"}
 
 
 def test_worst_group_names_its_cell_and_is_what_training_calls_so(findings: tuple[Finding, ...]) -> None:
-    worst = get(findings, "worst-group")
+    worst = get(findings, "worst_group_accuracy")
     assert value(worst) == 0.25
     assert worst.n == 20
     assert worst.evidence["cell"] == {"class": "c1", "group": "land"}
@@ -74,9 +74,9 @@ def test_worst_group_names_its_cell_and_is_what_training_calls_so(findings: tupl
 
 def test_empty_cells_are_shown(findings: tuple[Finding, ...]) -> None:
     for where in ({"group": "air"}, {"class_": "c0", "group": "air"}):
-        empty = get(findings, "accuracy", **where)
+        empty = get(findings, "group_accuracy", **where)
         assert (empty.value, empty.n, empty.low, empty.high) == (None, 0, None, None)
-    evidence = get(findings, "worst-group").evidence
+    evidence = get(findings, "worst_group_accuracy").evidence
     assert (evidence["cells"], evidence["empty"]) == (4, 2)
     assert evidence["table"]["n"] == [[40, 10, 0], [20, 30, 0]]
     assert evidence["table"]["hits"] == [[36, 4, 0], [5, 30, 0]]
@@ -86,30 +86,30 @@ def test_unknown_groups_are_in_the_average_only() -> None:
     ids = subject().split.groups.clone()
     ids[:50] = -1  # all of class 0
     found = groups(subject(groups=ids))
-    assert get(found, "accuracy").n == 100
-    assert get(found, "accuracy", bias="aligned").n == 30
-    assert get(found, "accuracy", bias="conflicting").n == 20
-    assert get(found, "accuracy", class_="c0", group="land").n == 0
-    assert value(get(found, "worst-group")) == 0.25
+    assert get(found, "average_accuracy").n == 100
+    assert get(found, "bias_aligned_accuracy").n == 30
+    assert get(found, "bias_conflicting_accuracy").n == 20
+    assert get(found, "group_accuracy", class_="c0", group="land").n == 0
+    assert value(get(found, "worst_group_accuracy")) == 0.25
 
 
 def test_a_side_without_samples_has_no_gap() -> None:
     found = groups(subject(train=torch.tensor([2, 2, 2, 2, 2])))
-    assert get(found, "accuracy", bias="aligned").n == 0
-    for name, where in (("gap", {"between": "aligned and conflicting"}), ("harmonic-mean", {})):
-        nothing = get(found, name, **where)
+    assert get(found, "bias_aligned_accuracy").n == 0
+    for name in ("bias_gap", "harmonic_mean"):
+        nothing = get(found, name)
         assert (nothing.value, nothing.n) == (None, 0)
 
 
 def test_training_without_groups_knows_no_shortcut() -> None:
     found = groups(subject(train=torch.full((5,), -1)))
-    assert not [f for f in found if "bias" in f.where or f.name == "harmonic-mean"]
-    assert value(get(found, "worst-group")) == 0.25
+    assert not [f for f in found if f.name.startswith("bias_") or f.name == "harmonic_mean"]
+    assert value(get(found, "worst_group_accuracy")) == 0.25
 
 
 def test_no_groups_is_said_and_not_measured() -> None:
     (found,) = groups(subject(groups=torch.full((100,), -1)))
-    assert (found.name, found.value, found.n) == ("worst-group", None, 0)
+    assert (found.name, found.value, found.n) == ("worst_group_accuracy", None, 0)
     assert "group column" in found.evidence["reason"]
 
 
@@ -118,13 +118,13 @@ def test_several_columns_are_told_apart() -> None:
     other = torch.arange(100) % 3
     columns = {"place": whose.split.groups, "site": other}
     found = groups(whose, columns=columns, names={"place": ("land", "sea")}, train={"place": whose.data.train.groups})
-    assert value(get(found, "worst-group", column="place")) == 0.25
-    assert value(get(found, "accuracy", column="place", bias="aligned")) == pytest.approx(66 / 70)
+    assert value(get(found, "worst_group_accuracy", column="place")) == 0.25
+    assert value(get(found, "bias_aligned_accuracy", column="place")) == pytest.approx(66 / 70)
     right = whose.predictions.correct
     for site in range(3):
-        cell = get(found, "accuracy", column="site", site=str(site))
+        cell = get(found, "group_accuracy", column="site", site=str(site))
         assert value(cell) == pytest.approx(float(right[other == site].double().mean()))
-    assert not [f for f in found if f.where.get("column") == "site" and "bias" in f.where]
+    assert not [f for f in found if f.where.get("column") == "site" and f.name.startswith("bias_")]
     assert len([f for f in found if not f.where]) == 1  # the average, once
     with pytest.raises(HoldfastError, match="site.*shape.*100 test samples"):
         groups(whose, columns={"site": other[:5]})
@@ -138,7 +138,7 @@ def test_many_cells_are_evidence_and_not_findings() -> None:
     labels = torch.arange(classes).repeat(2)
     found = groups(told(one_hot(labels, classes), split(labels, torch.arange(2 * classes) // classes)))
     assert len(found) < 20
-    assert len(get(found, "worst-group").evidence["table"]["n"]) == classes
+    assert len(get(found, "worst_group_accuracy").evidence["table"]["n"]) == classes
 
 
 def test_findings_are_json(findings: tuple[Finding, ...]) -> None:
@@ -146,7 +146,7 @@ def test_findings_are_json(findings: tuple[Finding, ...]) -> None:
 
 
 def test_the_worst_group_drops_from_all_samples_with_an_interval_of_its_own(findings: tuple[Finding, ...]) -> None:
-    below, worst = get(findings, "drop", of="worst group"), get(findings, "worst-group")
+    below, worst = get(findings, "worst_group_drop"), get(findings, "worst_group_accuracy")
     assert value(below) == pytest.approx(0.75 - 0.25)
     assert below.n == 100
     low, high = wilson_interval(75, 100)
@@ -168,7 +168,7 @@ def test_the_drop_holds_its_level_although_the_worst_was_picked(rates: tuple[flo
     for _ in range(draws):
         wrong = torch.rand(len(labels), generator=generator, dtype=torch.float64) >= chance
         column = Groups("group", ids, tuple(str(i) for i in range(len(rates))))
-        below = get(by_column(told(one_hot(wrong.long(), 2), split(labels, ids)), column), "drop", of="worst group")
+        below = get(by_column(told(one_hot(wrong.long(), 2), split(labels, ids)), column), "worst_group_drop")
         assert below.low is not None
         assert below.high is not None
         held += below.low <= truth <= below.high

@@ -11,13 +11,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from holdfast.audits.checks.ood import SCORES, unknown
-from holdfast.audits.checks.ood_data import foreign_images
+from holdfast.audits.checks.ood import SCORES
+from holdfast.audits.checks.ood import ood as unknown
+from holdfast.audits.checks.ood_data import ood_images
 from holdfast.audits.subject import Subject
 from holdfast.data import ArraySplit, Dataset
 from holdfast.errors import HoldfastError
 from holdfast.reports.run_files import RunFiles
-from holdfast.reports.sections.ood import unknown as section
+from holdfast.reports.sections.ood import ood as section
 from holdfast.types import Finding
 from tests.conftest import make_data, make_split, same_weights
 
@@ -56,25 +57,25 @@ def findings() -> tuple[Finding, ...]:
 
 def test_every_score_on_every_kind_and_on_all(findings: tuple[Finding, ...]) -> None:
     for score in SCORES:
-        for where in ({"score": score}, {"score": score, "foreign": "noise"}, {"score": score, "foreign": "digits"}):
-            for name in ("auroc", "ap", "fpr95", "recall", "false_alarm_rate"):
+        for where in ({"score": score}, {"score": score, "ood": "noise"}, {"score": score, "ood": "digits"}):
+            for name in ("ood_auroc", "ood_ap", "ood_fpr95", "ood_recall", "ood_false_alarm_rate"):
                 assert 0 <= value(findings, name, **where) <= 1
-    assert {f.check for f in findings} == {"unknown"}
+    assert {f.check for f in findings} == {"ood"}
 
 
 def test_images_without_a_bright_row_are_found(findings: tuple[Finding, ...]) -> None:
     """Noise has no bright row among dim ones: the logits cannot decide, the features lie elsewhere."""
     for score in ("msp", "knn", "mahalanobis"):
-        assert value(findings, "auroc", score=score, foreign="noise") > 0.9
+        assert value(findings, "ood_auroc", score=score, ood="noise") > 0.9
 
 
 def test_test_images_given_as_foreign_are_not_told_apart() -> None:
     data = make_data(300, 3, test=400)
-    same = unknown(subject_of(data), foreign={"same": make_split(400, 3, seed=77).images})
+    same = unknown(subject_of(data), data={"same": make_split(400, 3, seed=77).images})
     for score in SCORES:
-        assert value(same, "auroc", score=score, foreign="same") == pytest.approx(0.5, abs=0.08)
-        assert value(same, "recall", score=score) == pytest.approx(0.05, abs=0.04)
-        (found,) = [f for f in same if f.name == "auroc" and f.where == {"score": score}]
+        assert value(same, "ood_auroc", score=score, ood="same") == pytest.approx(0.5, abs=0.08)
+        assert value(same, "ood_recall", score=score) == pytest.approx(0.05, abs=0.04)
+        (found,) = [f for f in same if f.name == "ood_auroc" and f.where == {"score": score}]
         assert found.low is not None
         assert found.high is not None
         assert found.low < found.value < found.high  # type: ignore[operator]
@@ -86,23 +87,23 @@ def test_fewer_images_are_fewer_of_every_kind_and_say_the_same_within_their_inte
     few = unknown(subject_of(make_data(300, 3, test=120)), images=60)
 
     def counts(found: Sequence[Finding]) -> dict[str, int]:
-        return {f.where.get("foreign", "all"): f.n for f in found if f.name == "auroc" and f.where["score"] == "msp"}
+        return {f.where.get("ood", "all"): f.n for f in found if f.name == "ood_auroc" and f.where["score"] == "msp"}
 
     # half of the test images set the threshold, the other half are judged beside the foreign ones
     digits = counts(findings)["digits"] - 60
     assert counts(findings) == {"noise": 60 + 256, "digits": 60 + digits, "all": 60 + 256 + digits}
-    alarms, caught = ({f.n for f in findings if f.name == name and "foreign" not in f.where}
-                      for name in ("false_alarm_rate", "recall"))  # fmt: skip
+    alarms, caught = ({f.n for f in findings if f.name == name and "ood" not in f.where}
+                      for name in ("ood_false_alarm_rate", "ood_recall"))  # fmt: skip
     assert (alarms, caught) == ({60}, {256 + digits})
     half = math.ceil(digits / 2)
     assert counts(few) == {"noise": 30 + 128, "digits": 30 + half, "all": 30 + 128 + half}
     assert {f.settings["train_images"] for f in few} == {150}
     assert {f.settings["train_images"] for f in findings} == {300}
     for score in SCORES:
-        (cut,) = [f for f in few if f.name == "auroc" and f.where == {"score": score}]
+        (cut,) = [f for f in few if f.name == "ood_auroc" and f.where == {"score": score}]
         assert cut.low is not None
         assert cut.high is not None
-        assert cut.low - 0.05 <= value(findings, "auroc", score=score) <= cut.high + 0.05
+        assert cut.low - 0.05 <= value(findings, "ood_auroc", score=score) <= cut.high + 0.05
     with pytest.raises(HoldfastError, match="images must be >= 1, got 0"):
         unknown(subject_of(make_data(30, 3, test=12)), images=0)
 
@@ -114,16 +115,16 @@ def test_foreign_images_take_the_models_size_and_colours() -> None:
         train=make_split(20, 2, seed=1, side=12, channels=3),
         test=make_split(9, 2, seed=2, side=12, channels=3),
     )
-    made = foreign_images(subject_of(colour), None)
+    made = ood_images(subject_of(colour), None)
     assert {name: tuple(images.shape[1:]) for name, images in made.items()} == {
         "noise": (3, 12, 12),
         "digits": (3, 12, 12),
     }
-    grey = foreign_images(subject_of(make_data()), {"mine": torch.rand(5, 3, 20, 30)})["mine"]
+    grey = ood_images(subject_of(make_data()), {"mine": torch.rand(5, 3, 20, 30)})["mine"]
     assert tuple(grey.shape) == (5, 1, 8, 8)
     own = make_data()
     digits = Dataset("coloured-digits", own.classes, train=own.train, test=own.test)
-    assert set(foreign_images(subject_of(digits), None)) == {"noise"}
+    assert set(ood_images(subject_of(digits), None)) == {"noise"}
 
 
 NUMBERS = tuple(map(str, range(10)))
@@ -148,7 +149,7 @@ def test_digits_are_foreign_only_to_those_who_do_not_know_them(
     name: str, classes: tuple[str, ...], known: bool
 ) -> None:
     data = replace(make_data(classes=len(classes)), name=name, classes=classes)
-    assert ("digits" in foreign_images(subject_of(data), None)) != known
+    assert ("digits" in ood_images(subject_of(data), None)) != known
 
 
 def test_the_model_is_given_back_and_nothing_is_random() -> None:
@@ -185,8 +186,8 @@ class Hidden(nn.Module):
 def test_a_model_without_a_head_has_the_scores_of_its_logits(findings: tuple[Finding, ...]) -> None:
     found = unknown(subject_of(make_data(300, 3, test=120), Hidden()))
     for score in ("msp", "max-logit", "energy"):
-        assert value(found, "auroc", score=score) == value(findings, "auroc", score=score)
-    (without,) = [f for f in found if f.name == "auroc" and f.where == {"score": "knn"}]
+        assert value(found, "ood_auroc", score=score) == value(findings, "ood_auroc", score=score)
+    (without,) = [f for f in found if f.name == "ood_auroc" and f.where == {"score": "knn"}]
     assert without.value is None
     assert "features" in without.evidence["reason"]
 
@@ -195,7 +196,7 @@ def test_one_class_leaves_only_what_needs_two_out() -> None:
     data = make_data(60, 3, test=60)
     one = ArraySplit(data.train.images, torch.zeros(60, dtype=torch.int64), data.train.groups)  # type: ignore[attr-defined]
     found = unknown(subject_of(Dataset("one", ("a", "b", "c"), train=one, test=data.test)))
-    (missing,) = [f for f in found if f.name == "auroc" and f.value is None]
+    (missing,) = [f for f in found if f.name == "ood_auroc" and f.value is None]
     assert missing.where == {"score": "relative-mahalanobis"}
     assert "at least two classes" in missing.evidence["reason"]
     made = section([RunFiles("model", findings=found)])
@@ -204,8 +205,8 @@ def test_one_class_leaves_only_what_needs_two_out() -> None:
 
 def test_few_test_images_leave_the_threshold_out() -> None:
     found = unknown(subject_of(make_data(60, 3, test=20)), scores=("msp",))
-    assert not [f for f in found if f.name == "recall"]
-    assert [f for f in found if f.name == "auroc"]
+    assert not [f for f in found if f.name == "ood_recall"]
+    assert [f for f in found if f.name == "ood_auroc"]
 
 
 def test_scores_that_learn_nothing_do_without_training_images() -> None:
@@ -213,6 +214,6 @@ def test_scores_that_learn_nothing_do_without_training_images() -> None:
     alone = unknown(subject_of(replace(data, train=data.train.subset(torch.arange(0)))))
     usual = unknown(subject_of(data))
     for score in ("msp", "max-logit", "energy"):
-        assert value(alone, "auroc", score=score) == value(usual, "auroc", score=score)
+        assert value(alone, "ood_auroc", score=score) == value(usual, "ood_auroc", score=score)
     (none,) = [f for f in alone if f.where == {"score": "knn"}]
     assert (none.value, none.evidence["reason"]) == (None, "knn learns from training images, and there are none")

@@ -60,17 +60,17 @@ def named(found: tuple[Finding, ...], name: str, **where: str) -> Finding:
 
 def test_a_quarter_of_the_picture_is_found() -> None:
     found = saliency(Subject(Corners(), corner_data(), CPU))
-    half = named(found, "half-area")
+    half = named(found, "saliency_half_area")
     assert half.value == pytest.approx(1 / 8)  # half of a quarter that is lit evenly
     assert half.n == 20
     assert half.settings["layer"] == "kept"
-    assert named(found, "entropy").value == pytest.approx(math.log(16) / math.log(64))
+    assert named(found, "saliency_entropy").value == pytest.approx(math.log(16) / math.log(64))
 
 
 def test_both_sides_of_the_shortcut() -> None:
     found = saliency(Subject(Corners(), corner_data(groups=True), CPU))
-    assert named(found, "half-area", bias="aligned").n == 16
-    assert named(found, "half-area", bias="conflicting").n == 4
+    assert named(found, "saliency_half_area", bias="aligned").n == 16
+    assert named(found, "saliency_half_area", bias="conflicting").n == 4
 
 
 def test_pictures_of_unknown_group_are_on_neither_side_and_contradict_no_shortcut() -> None:
@@ -78,7 +78,7 @@ def test_pictures_of_unknown_group_are_on_neither_side_and_contradict_no_shortcu
     assert data.test is not None
     data.test.groups[[0, 1, 5]] = -1  # 0 and 5 are two of the four that contradict it
     found = saliency(Subject(Corners(), data, CPU))
-    assert [named(found, "half-area", bias=side).n for side in ("aligned", "conflicting")] == [15, 2]
+    assert [named(found, "saliency_half_area", bias=side).n for side in ("aligned", "conflicting")] == [15, 2]
     shown = [picture["position"] for picture in named(found, "maps").evidence["maps"] if picture["shared"]]
     assert shown == [10, 15], "the first of each class that is known to contradict the shortcut"
 
@@ -86,8 +86,8 @@ def test_pictures_of_unknown_group_are_on_neither_side_and_contradict_no_shortcu
 def test_agreement_of_models() -> None:
     subject = Subject(Corners(), corner_data(), CPU)
     found = saliency(subject, others={"same": Corners(), "swapped": Corners(swapped=True)})
-    assert named(found, "agreement", model="same").value == pytest.approx(1)
-    swapped = named(found, "agreement", model="swapped")
+    assert named(found, "saliency_agreement", model="same").value == pytest.approx(1)
+    swapped = named(found, "saliency_agreement", model="swapped")
     assert swapped.n == 0  # it looks where there is no light: no map to compare
     assert swapped.value is None
 
@@ -129,7 +129,7 @@ def test_the_model_is_given_back_and_the_seed_decides() -> None:
     again = saliency(Subject(model, data, CPU), images=16)
     other = saliency(Subject(model, data, CPU, seed=1), images=16)
     assert first == again
-    assert named(first, "entropy").value != named(other, "entropy").value
+    assert named(first, "saliency_entropy").value != named(other, "saliency_entropy").value
 
 
 class Pooled(nn.Module):
@@ -157,8 +157,10 @@ def test_concentration_of_known_maps() -> None:
     spot = torch.zeros(1, 10, 10)
     spot[0, 3, 3] = 1
     found = concentration(torch.cat([torch.ones(1, 10, 10), spot, torch.zeros(1, 10, 10)]))
-    torch.testing.assert_close(found["half-area"], torch.tensor([0.5, 0.01]))  # a map without energy is left out
-    torch.testing.assert_close(found["entropy"], torch.tensor([1.0, 0.0]))
+    torch.testing.assert_close(
+        found["saliency_half_area"], torch.tensor([0.5, 0.01])
+    )  # a map without energy is left out
+    torch.testing.assert_close(found["saliency_entropy"], torch.tensor([1.0, 0.0]))
 
 
 def test_rank_correlation_is_scipys() -> None:

@@ -110,7 +110,7 @@ def dark_is_hard(n: int = 800, seed: int = 0, *, weak: float = 0.5) -> tuple[Ten
 def test_a_planted_weak_part_is_found() -> None:
     images, labels, prediction = dark_is_hard()
     findings = slices(told(one_hot(prediction, 2), split(labels, images=images)))
-    confirmed = get(findings, "confirmed")
+    confirmed = get(findings, "confirmed_slices")
     assert confirmed.value == 1.0
     assert confirmed.n == 400
     (found,) = [f for f in findings if f.evidence.get("confirmed") is True]
@@ -120,7 +120,7 @@ def test_a_planted_weak_part_is_found() -> None:
     assert found.low is not None
     assert found.high is not None
     assert found.low < 0.5 < found.high
-    gap = get(findings, "gap", slice=found.where["slice"])
+    gap = get(findings, "slice_gap", slice=found.where["slice"])
     assert gap.low is not None
     assert gap.low > 0.2
     examples = found.evidence["examples"]
@@ -143,7 +143,7 @@ def test_numbers_come_from_the_half_that_did_not_find_the_part() -> None:
 def test_an_even_model_has_no_part_confirmed() -> None:
     images, labels, prediction = dark_is_hard(weak=0.95)
     findings = slices(told(one_hot(prediction, 2), split(labels, images=images)))
-    assert get(findings, "confirmed").value == 0.0
+    assert get(findings, "confirmed_slices").value == 0.0
 
 
 @pytest.mark.parametrize("right", [True, False])
@@ -161,7 +161,12 @@ def test_columns_of_the_user_are_searched_and_named() -> None:
     whose = told(one_hot(torch.where(right, labels, 1 - labels), 2), split(labels))
     findings = slices(whose, columns={"site": site}, names={"site": ("Kiel", "Rome", "Oslo")})
     assert [f.where["slice"] for f in findings if f.evidence.get("confirmed") is True] == ["site is Rome"]
-    assert get(findings, "confirmed").evidence["constant"] == ["brightness", "contrast", "colourfulness", "sharpness"]
+    assert get(findings, "confirmed_slices").evidence["constant"] == [
+        "brightness",
+        "contrast",
+        "colourfulness",
+        "sharpness",
+    ]
     with pytest.raises(HoldfastError, match="'site' has shape"):
         slices(whose, columns={"site": site[:9]})
     with pytest.raises(HoldfastError, match="level"):
@@ -170,7 +175,9 @@ def test_columns_of_the_user_are_searched_and_named() -> None:
 
 def test_profile_follows_the_attribute() -> None:
     images, labels, prediction = dark_is_hard()
-    profile = get(slices(told(one_hot(prediction, 2), split(labels, images=images))), "confirmed").evidence["profile"]
+    profile = get(slices(told(one_hot(prediction, 2), split(labels, images=images))), "confirmed_slices").evidence[
+        "profile"
+    ]
     tenths = profile["brightness"]
     assert tenths["value"] == sorted(tenths["value"])
     assert tenths["n"] == [80] * 10
@@ -187,7 +194,7 @@ def test_real_files_through_the_loader(tmp_path: Path) -> None:
     test = FileSplit(paths, torch.arange(40) % 2, torch.full((40,), -1), size=(8, 8))
     model = nn.Sequential(nn.Flatten(), nn.Linear(192, 2))
     subject = Subject(model, Dataset("files", ("a", "b"), train=test, test=test), torch.device("cpu"), workers=0)
-    found = get(slices(subject), "confirmed")
+    found = get(slices(subject), "confirmed_slices")
     assert set(found.evidence["attributes"]) == {
         "brightness", "contrast", "colourfulness", "sharpness", "size", "aspect",
     }  # fmt: skip

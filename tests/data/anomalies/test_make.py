@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from holdfast.data.anomalies import AnomalySet, make_fashion_anomalies
-from holdfast.data.anomalies.make import CLASSES, KINDS
+from holdfast.data.anomalies import AnomalySet
+from holdfast.data.anomaly_making import CLASSES, KINDS, make_fashion_anomalies
 from holdfast.errors import HoldfastError
 
 from .conftest import SMALL

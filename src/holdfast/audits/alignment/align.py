@@ -148,7 +148,7 @@ def align(
         rivals = judge(right, rights, tried)
     warnings += [text for text in (kind_warning(outputs, kind),) if text]
     warnings += [rival.warning(float(right.double().mean())) for rival in rivals[:1] if rival.better]
-    notes.append(f"preprocessing: {preprocessing_words(name, used, stated=opened.stated)}")
+    notes.append(f"preprocessing: {preprocessing_words(name, used, stated=opened.preprocessing)}")
     class_notes, class_warnings = class_words(match, split)
     if match.kind == "order":
         class_warnings += order_warning(outputs, labels, match)
@@ -191,7 +191,7 @@ def _choose(opened: LoadedModel, asked: str | Preprocessing, statistics: Preproc
     """(name, value) of the preprocessing to use."""
     if isinstance(asked, Preprocessing):
         return "given", asked
-    own = opened.stated or NONE
+    own = opened.preprocessing or NONE
     if asked == STATED:
         return STATED, own
     known = named(own, channels=opened.channels, data=statistics)

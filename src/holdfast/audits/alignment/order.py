@@ -24,7 +24,7 @@ def find_order(predicted: Tensor, labels: Tensor, classes: int) -> Order | None:
 
     predicted, labels: (N,). Every second sample chooses the assignment with the most hits; the others judge it.
     """
-    from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]  # comes with scikit-learn
+    from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
 
     choosing, judging = slice(0, None, 2), slice(1, None, 2)
     counts = torch.zeros(classes, classes).index_put_(

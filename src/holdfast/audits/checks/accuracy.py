@@ -1,8 +1,8 @@
-"""Check ``clean``: how well the model does on test images as they are."""
+"""Check ``accuracy``: clean accuracy, overall and by class, likelihood and calibration."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -25,24 +25,22 @@ MOST_CLASSES = 50
 """Up to so many classes, all of the confusion matrix is kept; beyond, its largest pairs."""
 PAIRS = 20
 ROWS = 4096
+SEEDS = {"ece": "clean/ece", "ece_adaptive": "clean/ece-adaptive"}
+"""Names that seeds are drawn by: they stay as they are, or intervals would change."""
 
 
-def clean(subject: Subject) -> tuple[Finding, ...]:
-    """Accuracy over all, by class, by group, and on both sides of the shortcut; likelihood, calibration; pictures."""
+def accuracy_check(subject: Subject) -> tuple[Finding, ...]:
+    """Accuracy over all, by class and by group; likelihood, calibration; pictures."""
     seen, data = subject.predictions, subject.data
     correct = seen.correct
     findings = [accuracy(correct, {}, evidence={"confusion": confusion(seen, data.classes)} if len(correct) else {})]
     if data.num_classes > TOP:
-        findings.append(accuracy(metrics.top_k(seen.logits, seen.labels, TOP), {}, name=f"top-{TOP}-accuracy"))
-    findings += probabilities(seen, seed=subject.seed)
-    for label, name in enumerate(data.classes):
-        findings.append(accuracy(correct[seen.labels == label], {"class": name}))
+        findings.append(accuracy(metrics.top_k(seen.logits, seen.labels, TOP), {}, name=f"top_{TOP}_accuracy"))
+    by_class = [accuracy(correct[seen.labels == label], {"class": name}) for label, name in enumerate(data.classes)]
+    findings += [balanced_accuracy(by_class), *probabilities(seen, seed=subject.seed), *by_class]
     for group, name in enumerate(data.group_names):
         findings.append(accuracy(correct[seen.groups == group], {"group": name}))
-    if subject.sides:
-        sides = [accuracy(correct[inside], {"bias": side}) for side, inside in subject.sides.items()]
-        findings += [*sides, harmonic_mean(*sides)]
-    findings.append(Finding("clean", "samples", None, 0, evidence={"pictures": pictures(subject)}))
+    findings.append(Finding("accuracy", "samples", None, 0, evidence={"pictures": pictures(subject)}))
     return tuple(findings)
 
 
@@ -50,7 +48,7 @@ def accuracy(
     correct: Tensor,
     where: dict[str, str],
     *,
-    check: str = "clean",
+    check: str = "accuracy",
     name: str = "accuracy",
     evidence: dict[str, Any] | None = None,
 ) -> Finding:
@@ -62,17 +60,16 @@ def accuracy(
     return Finding(check, name, hits / n, n, *wilson_interval(hits, n), where=where, evidence=more)
 
 
-def harmonic_mean(a: Finding, b: Finding, *, check: str = "clean", where: dict[str, str] | None = None) -> Finding:
-    """One number that is high only when both sides are."""
-    parts = [_estimate(f) for f in (a, b)]
-    if any(part.n == 0 for part in parts):
-        return Finding(check, "harmonic-mean", None, 0, where=where or {})
-    both = metrics.combined(metrics.harmonic_mean, parts)
-    low, high = max(0.0, both.low), min(1.0, both.high)
-    return Finding(check, "harmonic-mean", both.value, both.n, low, high, where or {})
+def balanced_accuracy(by_class: Sequence[Finding]) -> Finding:
+    """Mean recall over the classes that have test samples."""
+    parts = [e for f in by_class if (e := estimate(f)).n]
+    if not parts:
+        return Finding("accuracy", "balanced_accuracy", None, 0)
+    mean = metrics.combined(lambda recalls: sum(recalls) / len(recalls), parts)
+    return Finding("accuracy", "balanced_accuracy", mean.value, mean.n, max(0.0, mean.low), min(1.0, mean.high))
 
 
-def _estimate(finding: Finding) -> Estimate:
+def estimate(finding: Finding) -> Estimate:
     """The numbers of a finding that has an interval; n is 0 where there was nothing to measure."""
     if finding.value is None or finding.low is None or finding.high is None:
         return Estimate(0.0, 0.0, 0.0, 0)
@@ -83,15 +80,15 @@ def probabilities(seen: Predictions, *, seed: int) -> list[Finding]:
     """Likelihood, Brier score and calibration error; the reliability curve is the latter's evidence."""
     n = len(seen.labels)
     if n == 0:
-        return [Finding("clean", name, None, 0) for name in ("nll", "brier", "ece", "ece-adaptive")]
+        return [Finding("accuracy", name, None, 0) for name in ("nll", "brier", "ece", "ece_adaptive")]
     made = []
     for name, scores in (("nll", metrics.nll), ("brier", metrics.brier)):
         value, low, high = mean_interval(_by_rows(scores, seen))
         low = max(0.0, low) if n > 1 else low  # neither is ever negative; one sample has no interval
-        made.append(Finding("clean", name, value, n, low, high))
+        made.append(Finding("accuracy", name, value, n, low, high))
     confidence = _by_rows(lambda logits, _: logits.double().softmax(1).max(1).values, seen)
-    for name, adaptive in (("ece", False), ("ece-adaptive", True)):
-        generator = torch.Generator().manual_seed(derive(seed, f"clean/{name}"))
+    for name, adaptive in (("ece", False), ("ece_adaptive", True)):
+        generator = torch.Generator().manual_seed(derive(seed, SEEDS[name]))
         found = metrics.ece(confidence, seen.correct, generator=generator, bins=BINS, adaptive=adaptive)
         curve = metrics.reliability(confidence, seen.correct, bins=BINS, adaptive=adaptive)
         evidence = {
@@ -102,7 +99,7 @@ def probabilities(seen: Predictions, *, seed: int) -> list[Finding]:
         }
         settings = {"bins": BINS, "adaptive": adaptive, "resamples": metrics.RESAMPLES}
         error = found.estimate
-        made.append(Finding("clean", name, error.value, n, error.low, error.high, {}, settings, evidence))
+        made.append(Finding("accuracy", name, error.value, n, error.low, error.high, {}, settings, evidence))
     return made
 
 

@@ -61,7 +61,7 @@ def corruptions(
     channels = subject.data.shape[0]
     if channels not in (1, 3):
         reason = f"corruptions are made for grey and RGB images, and these have {channels} channels"
-        return (Finding("corruptions", "accuracy", None, 0, evidence={"reason": reason}),)
+        return (Finding("corruptions", "corruption_accuracy", None, 0, evidence={"reason": reason}),)
     require(
         len(strengths) > 0 and all(0 < s < float("inf") for s in strengths),
         f"strengths must be finite numbers > 0, got {list(strengths)}",
@@ -142,8 +142,8 @@ class _Bench:
 
     def with_answers(self, found: Finding, right: Mapping[Key, Tensor]) -> Finding:
         """An accuracy with which images it counts and which are right, so that models can be compared on them."""
-        flags = right.get((found.where["corruption"], found.where.get("strength", "")))
-        if found.name != "accuracy" or flags is None:
+        flags = right.get((found.where.get("corruption", ""), found.where.get("strength", "")))
+        if found.name != "corruption_accuracy" or flags is None:
             return found
         return replace(found, evidence={**found.evidence, ANSWERS: pack(self.index, flags, len(self.subject.split))})
 
@@ -176,20 +176,18 @@ class _Eight:
         for (name, strength), right in self.right.items():
             where = {"corruption": name, "strength": strength}
             yield share(right, where, self.settings)
-            yield self.drop(right.double(), where, mcnemar(self.clean, right).p)
+            yield self.drop("corruption_drop", right.double(), where, mcnemar(self.clean, right).p)
         for strength in self.strengths:
             every = torch.stack([right for key, right in self.right.items() if key[1] == strength]).double().mean(0)
-            where = {"corruption": "mean of eight", "strength": strength}
-            yield mean("accuracy", every, where, self.settings)
-            yield self.drop(every, where)
+            where = {"strength": strength}
+            yield mean("mean_corruption_accuracy", every, where, self.settings)
+            yield self.drop("mean_corruption_drop", every, where)
 
-    def drop(self, right: Tensor, where: dict[str, str], p: float | None = None) -> Finding:
+    def drop(self, name: str, right: Tensor, where: dict[str, str], p: float | None = None) -> Finding:
         """How much accuracy is lost, image by image on the same ones."""
         evidence = {} if p is None else {"mcnemar_p": p}
         found = bounded_mean(self.clean.double() - right, (-1.0, 1.0), extra=1)
-        return Finding(
-            "corruptions", "drop", found.value, found.n, found.low, found.high, where, self.settings, evidence
-        )
+        return Finding("corruptions", name, found.value, found.n, found.low, found.high, where, self.settings, evidence)
 
 
 @torch.no_grad()

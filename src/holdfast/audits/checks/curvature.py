@@ -56,7 +56,7 @@ def curvature(subject: Subject, *, images: int | None = None, ggn: bool = False)
     try:
         found = spectrum(subject, split.subset(chosen), ggn=ggn)
     except NoSpectrum as reason:
-        return (Finding("curvature", "lambda-1", None, 0, settings=settings, evidence={"reason": str(reason)}),)
+        return (Finding("curvature", "top_eigenvalue", None, 0, settings=settings, evidence={"reason": str(reason)}),)
     made = findings(found, len(chosen), {**settings, "parameters": found.vectors.shape[1]})
     return tuple(with_intervals(subject, split.subset(chosen), found, made, ggn=ggn))
 
@@ -89,7 +89,7 @@ def with_intervals(
         text = f"no interval: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
         yield from (f if f.value is None else replace(f, evidence={**f.evidence, "reason": text}) for f in made)
         return
-    moves = {"lambda-1": first, f"lambda-{TOP}": last}
+    moves = {"top_eigenvalue": first, "fifth_eigenvalue": last}
     for f in made:
         if f.value is None:
             yield f
@@ -147,17 +147,17 @@ def findings(found: Spectrum, n: int, settings: dict[str, Any]) -> tuple[Finding
     if len(found.nodes):
         curve = smoothed(found.nodes, found.weights, points=POINTS)
         whole["density"] = {"grid": curve.grid.tolist(), "density": curve.values.tolist(), "sigma": curve.sigma}
-    made = [Finding("curvature", "lambda-1", values[0], n, settings=settings, evidence=whole)]
+    made = [Finding("curvature", "top_eigenvalue", values[0], n, settings=settings, evidence=whole)]
     if len(values) < TOP:
         return tuple(made)
     last = {"residual": residuals[-1], "converged": converged[-1]}
-    made.append(Finding("curvature", f"lambda-{TOP}", values[-1], n, settings=settings, evidence=last))
+    made.append(Finding("curvature", "fifth_eigenvalue", values[-1], n, settings=settings, evidence=last))
     return (*made, ratio(values, residuals, n, settings))
 
 
 def ratio(values: list[float], residuals: list[float], n: int, settings: dict[str, Any]) -> Finding:
     """λ1/λ5, which says something only where λ5 is clearly above zero."""
-    name = f"lambda-1/lambda-{TOP}"
+    name = "eigenvalue_ratio"
     if values[-1] <= residuals[-1]:
         reason = f"λ{TOP} is not clearly above zero: {values[-1]:.3g}, with a residual of {residuals[-1]:.3g}"
         return Finding("curvature", name, None, 0, settings=settings, evidence={"reason": reason})

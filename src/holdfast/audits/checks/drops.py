@@ -1,4 +1,4 @@
-"""What attacks cost: how much accuracy is lost on the images they were tried on."""
+"""Robust accuracy: what is left under the strongest attack, and how much is lost on the images it was tried on."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ STRONGEST: Final = {"attack": "strongest", "access": "any"}
 UNMOVED: Final = {"attack": "clean", "access": "none"}
 
 
-def attack_drops(findings: Sequence[Finding]) -> Iterator[Finding]:
-    """``drop`` at every radius, with a paired interval, from errors under the strongest attack and without one.
+def withstood(findings: Sequence[Finding]) -> Iterator[Finding]:
+    """``robust_accuracy`` and ``attack_drop`` at every radius, from errors under the strongest attack and without one.
 
     The images are the same, and what is wrong as it is counts as wrong under attack. So the pairs that differ are known
     from the two errors alone: as many as were lost, and none that was won.
     """
-    own = [f for f in findings if f.check == "attacks" and f.name == "error" and f.value is not None]
+    own = [f for f in findings if f.check == "attacks" and f.name == "attack_error" and f.value is not None]
     unmoved = next((f for f in own if f.where == UNMOVED), None)
     for f in own:
         if unmoved is None or f.value is None or unmoved.value is None or not f.where.items() >= STRONGEST.items():
@@ -28,4 +28,7 @@ def attack_drops(findings: Sequence[Finding]) -> Iterator[Finding]:
         image = torch.arange(f.n)
         before, after = (image < f.n - round(error * f.n) for error in (unmoved.value, f.value))
         lost = paired_difference(before, after)
-        yield Finding("attacks", "drop", lost.lead, f.n, lost.low, lost.high, f.where, f.settings, f.evidence)
+        where = {"radius": f.where["radius"]}
+        low, high = (None if end is None else 1 - end for end in (f.high, f.low))
+        yield Finding("attacks", "robust_accuracy", 1 - f.value, f.n, low, high, where, f.settings, f.evidence)
+        yield Finding("attacks", "attack_drop", lost.lead, f.n, lost.low, lost.high, where, f.settings, f.evidence)

@@ -9,18 +9,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from holdfast.audits.checks.accuracy import accuracy, harmonic_mean
+from holdfast.audits.checks.accuracy import accuracy, estimate
 from holdfast.audits.checks.verdicts import encode
 from holdfast.audits.subject import Subject
 from holdfast.data.splits import aligned_groups
 from holdfast.data.splits import sides as sides_of
 from holdfast.errors import require
-from holdfast.metrics import Estimate, combined, lowest, proportion, widest_gap, wilson_interval
+from holdfast.metrics import Estimate, combined, harmonic_mean, lowest, proportion, widest_gap, wilson_interval
 from holdfast.types import Finding
 
 OWN = "group"
 """The name of the data set's own column."""
-TAKEN = ("against", "between", "bias", "class", "column", "of")
+TAKEN = ("against", "bias", "class", "column", "measure")
 """Words by which findings on groups name other parts, also in a comparison of models: a column that is called so would
 be taken for that part."""
 MOST_CELLS = 500
@@ -61,14 +61,14 @@ def parts(
     columns: Mapping[str, Tensor] | None = None,
     names: Mapping[str, Sequence[str]] | None = None,
     train: Mapping[str, Tensor] | None = None,
-) -> Iterator[tuple[dict[str, str], Tensor]]:
-    """Every side and group that :func:`groups` has an accuracy of: its ``where``, and (N,) who belongs to it."""
+) -> Iterator[tuple[str, dict[str, str], Tensor]]:
+    """Every part that :func:`groups` has an accuracy of: its measure, its ``where``, and (N,) who belongs to it."""
     for column in _own(subject) if columns is None else _given(subject, columns, names or {}, train or {}):
         named = {} if columns is None else {"column": column.name}
         for side, inside in column.sides(subject.predictions.labels).items():
-            yield {**named, "bias": side}, inside
+            yield f"bias_{side}_accuracy", named, inside
         for group, name in enumerate(column.names):
-            yield {**named, column.name: name}, column.ids == group
+            yield "group_accuracy", {**named, column.name: name}, column.ids == group
 
 
 def groups(
@@ -78,7 +78,7 @@ def groups(
     names: Mapping[str, Sequence[str]] | None = None,
     train: Mapping[str, Tensor] | None = None,
 ) -> tuple[Finding, ...]:
-    """Average, aligned, conflicting, worst group, every cell of class and group, gaps and their harmonic mean.
+    """Average, bias-aligned, bias-conflicting, worst-group and every cell's accuracy, gaps and the harmonic mean.
 
     columns: (N,) group of every test sample, by the name of the column; by default the data set's own. names: of the
     groups of a column, by id. train: (M,) group of every training sample, by column: what is usual in training decides
@@ -90,8 +90,8 @@ def groups(
         own = by_column(subject, column)
         found += own if columns is None else [replace(f, where={"column": column.name, **f.where}) for f in own]
     if not found:
-        return (Finding("groups", "worst-group", None, 0, evidence={"reason": NO_GROUPS}),)
-    return (accuracy(subject.predictions.correct, {}, check="groups"), *found)
+        return (Finding("groups", "worst_group_accuracy", None, 0, evidence={"reason": NO_GROUPS}),)
+    return (accuracy(subject.predictions.correct, {}, check="groups", name="average_accuracy"), *found)
 
 
 def by_column(subject: Subject, column: Groups) -> list[Finding]:
@@ -101,10 +101,10 @@ def by_column(subject: Subject, column: Groups) -> list[Finding]:
     hits, counts = tabulate(correct, seen.labels, column.ids, len(classes), len(column.names))
     found = sides(correct, seen.labels, column)
     for group, name in enumerate(column.names):
-        found.append(accuracy(correct[column.ids == group], {key: name}, check="groups"))
+        found.append(accuracy(correct[column.ids == group], {key: name}, check="groups", name="group_accuracy"))
     marginal = hits.sum(0).tolist(), counts.sum(0).tolist()
     if sum(n > 0 for n in marginal[1]) > 1:
-        found.append(_finding("gap", widest_gap(*marginal), {"between": "best and worst group"}))
+        found.append(_finding("group_gap", widest_gap(*marginal), {}))
     table, worst = cells(hits, counts, classes, column)
     inside = (seen.labels == worst[0]) & (column.ids == worst[1])
     said = "worst" if key == OWN else f"worst by {key}"
@@ -124,21 +124,21 @@ def drop(correct: Tensor, worst: Finding) -> Finding:
     assert worst.low is not None
     assert worst.high is not None
     below = Estimate(every.value - worst.value, every.low - worst.high, every.high - worst.low, every.n)
-    return _finding("drop", below, {"of": "worst group"})
+    return _finding("worst_group_drop", below, {})
 
 
 def sides(correct: Tensor, labels: Tensor, column: Groups) -> list[Finding]:
-    """Accuracy where the shortcut of the training set holds and where it does not, their gap and harmonic mean."""
+    """Bias-aligned and bias-conflicting accuracy, their gap and harmonic mean."""
     halves = column.sides(labels)
     if not halves:
         return []
-    made = [accuracy(correct[half], {"bias": name}, check="groups") for name, half in halves.items()]
-    found = [*made, harmonic_mean(*made, check="groups")]
-    between = {"between": "aligned and conflicting"}
+    made = [accuracy(correct[half], {}, check="groups", name=f"bias_{name}_accuracy") for name, half in halves.items()]
     if any(f.n == 0 for f in made):
-        return [*found, Finding("groups", "gap", None, 0, where=between)]
+        return [*made, *(Finding("groups", name, None, 0) for name in ("harmonic_mean", "bias_gap"))]
+    mean = combined(harmonic_mean, [estimate(f) for f in made])  # high only where both are
     gap = combined(lambda p: p[0] - p[1], [proportion(correct[half]) for half in halves.values()])
-    return [*found, _finding("gap", gap, between)]
+    low, high = max(0.0, mean.low), min(1.0, mean.high)
+    return [*made, Finding("groups", "harmonic_mean", mean.value, mean.n, low, high), _finding("bias_gap", gap, {})]
 
 
 def cells(
@@ -167,9 +167,9 @@ def cells(
     parts = [Estimate(h / n, *wilson_interval(h, n), n) for h, n in zip(right, sizes, strict=True)]
     balanced = combined(lambda p: sum(p) / len(p), parts)
     made = [
-        _finding("worst-group", worst, {}, evidence),
-        _finding("gap", widest_gap(right, sizes), {"between": "best and worst cell"}),
-        _finding("balanced-accuracy", balanced, {}, {"cells": len(sizes), "empty": int((~filled).sum())}),
+        _finding("worst_group_accuracy", worst, {}, evidence),
+        _finding("cell_gap", widest_gap(right, sizes), {}),
+        _finding("group_balanced_accuracy", balanced, {}, {"cells": len(sizes), "empty": int((~filled).sum())}),
     ]
     if counts.numel() > MOST_CELLS:
         return made, at
@@ -178,10 +178,10 @@ def cells(
             where = {"class": name, column.name: other}
             n, right_here = int(counts[label, group]), int(hits[label, group])
             if n == 0:
-                made.append(Finding("groups", "accuracy", None, 0, where=where))
+                made.append(Finding("groups", "group_accuracy", None, 0, where=where))
             else:
                 interval = wilson_interval(right_here, n)
-                made.append(Finding("groups", "accuracy", right_here / n, n, *interval, where))
+                made.append(Finding("groups", "group_accuracy", right_here / n, n, *interval, where))
     return made, at
 
 

@@ -1,14 +1,15 @@
-"""Check ``unknown``: whether the model's own scores tell what it was never taught from what it was."""
+"""Check ``ood``: whether the model's own scores tell out-of-distribution inputs from test images."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
-from holdfast.audits.checks.ood_data import NOISE, cut, few, foreign_images, sample
+from holdfast.audits.checks.ood_data import NOISE, cut, few, ood_images, sample
 from holdfast.audits.checks.ranks import RANKS, Looked
 from holdfast.audits.subject import Subject
 from holdfast.data.splits import Dataset
@@ -32,18 +33,18 @@ PICTURES: Final = 12
 BINS: Final = 40
 
 
-def unknown(
+def ood(
     subject: Subject,
     *,
     images: int | None = None,
-    foreign: Mapping[str, str | Dataset | Images] | None = None,
+    data: Mapping[str, str | Dataset | Images] | None = None,
     scores: tuple[str, ...] = SCORES,
 ) -> tuple[Finding, ...]:
-    """AUROC, average precision and FPR95 of each score on each kind of foreign image, against the test images.
+    """AUROC, average precision and FPR95 of each score on each set of OOD images, against the test images.
 
-    images: how many test images, drawn with the seed; None is all. Training and foreign images are cut in the same
+    images: how many test images, drawn with the seed; None is all. Training and OOD images are cut in the same
     proportion, so that time is too.
-    foreign: images of no class of the model, by name; by default noise and, unless they are what the model knows, the
+    data: sets of OOD images, by name; by default noise and, unless they are what the model knows, the
     embedded digits. A program that hides its layers has logits alone, and the scores of those. Distances are to
     training images; thresholds come from the other half of the test images, so that
     nothing is set on what it is judged on.
@@ -61,38 +62,38 @@ def unknown(
         of_test = sample(subject.split, images or len(subject.split), seed)
         test = extract(extractor, subject.split.subset(of_test), workers=subject.workers)
     except HoldfastError as error:
-        return (Finding("unknown", "auroc", None, 0, settings=settings, evidence={"reason": str(error)}),)
+        return (Finding("ood", "ood_auroc", None, 0, settings=settings, evidence={"reason": str(error)}),)
     kept = torch.randperm(len(test), generator=torch.Generator().manual_seed(derive(seed, "unknown/halves")))
     level, judged = kept[: len(kept) // 2].sort().values, kept[len(kept) // 2 :].sort().values
-    every = foreign_images(subject, foreign)
-    of_foreign = {name: few(own, share, seed) for name, own in every.items()}
+    every = ood_images(subject, data)
+    of_ood = {name: few(own, share, seed) for name, own in every.items()}
     looked = Looked(
         of_test[judged],
         len(subject.split),
-        of_foreign,
+        of_ood,
         {name: len(own) for name, own in every.items()},
-        {NOISE: "x".join(map(str, subject.data.shape))} if foreign is None else {},
+        {NOISE: "x".join(map(str, subject.data.shape))} if data is None else {},
     )
-    sets = {name: own[of_foreign[name]] for name, own in every.items()}
+    sets = {name: own[of_ood[name]] for name, own in every.items()}
     seen = {name: extract(extractor, images) for name, images in sets.items()}
     found: list[Finding] = []
     for score in scores:
         detector, reason = _fitted(score, extractor, train)
         if detector is None:
             nothing = {"score": score}
-            found.append(Finding("unknown", "auroc", None, 0, where=nothing, settings=settings, evidence=reason))
+            found.append(Finding("ood", "ood_auroc", None, 0, where=nothing, settings=settings, evidence=reason))
             continue
         normal = detector.score_features(test)
         threshold = _threshold(normal[level])
         pooled = []
         for name, own in seen.items():
-            strange = detector.score_features(own)
-            pooled.append(strange)
-            result = Judged(normal[judged], strange, threshold)
-            found += findings_of(result.evaluation(seed), "unknown", {"score": score, "foreign": name}, settings)
+            scored = detector.score_features(own)
+            pooled.append(scored)
+            result = Judged(normal[judged], scored, threshold)
+            found += _findings(result.evaluation(seed), {"score": score, "ood": name}, settings)
         together = Judged(normal[judged], torch.cat(pooled), threshold)
         evidence = {**together.evidence(), RANKS: looked.ranks(together.scores)}
-        found += findings_of(together.evaluation(seed), "unknown", {"score": score}, settings, evidence)
+        found += _findings(together.evaluation(seed), {"score": score}, settings, evidence)
     found.append(_misses(seen, sets, subject, settings))
     return tuple(found)
 
@@ -107,12 +108,12 @@ def extractor_of(subject: Subject) -> ClassifierExtractor | LogitExtractor:
 
 
 class Judged:
-    """Scores of normal and foreign images, with the threshold they met."""
+    """Scores of test and OOD images, with the threshold they met."""
 
-    def __init__(self, normal: Tensor, strange: Tensor, threshold: Threshold | None) -> None:
-        self.scores = torch.cat([normal, strange])
+    def __init__(self, normal: Tensor, ood: Tensor, threshold: Threshold | None) -> None:
+        self.scores = torch.cat([normal, ood])
         self.truth = torch.arange(len(self.scores)) >= len(normal)
-        self.normal, self.strange, self.threshold = normal, strange, threshold
+        self.normal, self.ood, self.threshold = normal, ood, threshold
 
     def evaluation(self, seed: int) -> Evaluation:
         return evaluate_scores(self.scores, self.truth, threshold=self.threshold, seed=seed)
@@ -121,13 +122,19 @@ class Judged:
         low, high = float(self.scores.min()), float(self.scores.max())
         histograms = {
             name: torch.histc(values.float(), BINS, low, high if high > low else low + 1).int().tolist()
-            for name, values in (("normal", self.normal), ("foreign", self.strange))
+            for name, values in (("normal", self.normal), ("ood", self.ood))
         }
         return {
             "curves": curves(self.scores, self.truth, points=60),
             "histogram": {"low": low, "high": high, **histograms},
             "threshold": None if self.threshold is None else self.threshold.value,
         }
+
+
+def _findings(
+    result: Evaluation, where: Mapping[str, str], settings: Mapping[str, Any], evidence: Mapping[str, Any] | None = None
+) -> list[Finding]:
+    return [replace(f, name=f"ood_{f.name}") for f in findings_of(result, "ood", where, settings, evidence)]
 
 
 def _fitted(
@@ -156,7 +163,7 @@ def _threshold(scores: Tensor) -> Threshold | None:
 def _misses(
     seen: Mapping[str, Features], sets: Mapping[str, Tensor], subject: Subject, settings: dict[str, Any]
 ) -> Finding:
-    """The foreign images that the model is surest of."""
+    """The OOD images that the model is surest of."""
     rows = []
     for name, own in seen.items():
         assert own.logits is not None
@@ -174,4 +181,4 @@ def _misses(
         }
         for sure, name, label, image in rows[:PICTURES]
     ]
-    return Finding("unknown", "misses", None, 0, settings=settings, evidence={"misses": pictures})
+    return Finding("ood", "misses", None, 0, settings=settings, evidence={"misses": pictures})

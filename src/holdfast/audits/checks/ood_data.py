@@ -1,4 +1,4 @@
-"""Images of no class that a model knows, and samples of those it does."""
+"""Out-of-distribution images for the check ``ood``: noise, digits or sets that were named, in the model's size."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from torch import Tensor
 from holdfast.audits.alignment.classes import simple
 from holdfast.audits.subject import Subject
 from holdfast.data import load
-from holdfast.data.resize import resize
+from holdfast.data.images import resize
 from holdfast.data.splits import Dataset, Split
 from holdfast.detect.features import Images
+from holdfast.parts import named_data
 from holdfast.rng import derive
-from holdfast.settings.names import DATA_NAMES
 
 NOISE: Final = "noise"
 """Drawn in the size of the data's images, unlike those that are read: in another size it is other images."""
-MOST_FOREIGN: Final = 1000
+MOST_OOD: Final = 1000
 OF_DIGITS: Final = ("digits", "coloured-digits", "mnist", "svhn")
 DIGITS: Final = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 FEWEST: Final = 16
 """Images of a kind that are left when there is little time."""
 
 
-def foreign_images(subject: Subject, given: Mapping[str, str | Dataset | Images] | None) -> dict[str, Tensor]:
+def ood_images(subject: Subject, given: Mapping[str, str | Dataset | Images] | None) -> dict[str, Tensor]:
     """Images of no known class, in the model's size and colours."""
     shape, seed = subject.data.shape, subject.seed
     made: dict[str, Tensor] = {}
@@ -47,10 +47,10 @@ def foreign_images(subject: Subject, given: Mapping[str, str | Dataset | Images]
 def knows_digits(data: Dataset) -> bool:
     """Whether digits are, or may be, classes of the data: by the published set it is named after, else by its classes.
 
-    Classes without names are numbered: ten of them may be digits, and what a model knows must not be called foreign.
+    Classes without names are numbered: ten of them may be digits, and what a model knows is not out of distribution.
     """
     named = simple(Path(data.name).stem)
-    for known in sorted(DATA_NAMES, key=len, reverse=True):  # fashion-mnist before mnist
+    for known in sorted(named_data(), key=len, reverse=True):  # fashion-mnist before mnist
         if re.search(rf"\b{re.escape(simple(known))}\b", named):
             return known in OF_DIGITS
     words = {word for name in data.classes for word in simple(name).split()}
@@ -77,7 +77,7 @@ def _given(images: str | Dataset | Images, shape: tuple[int, int, int], seed: in
     if isinstance(images, Dataset):
         images = images.test if images.test is not None else images.train
     if not isinstance(images, Tensor):
-        images = images.read(sample(images, MOST_FOREIGN, seed))
+        images = images.read(sample(images, MOST_OOD, seed))
     if images.dtype != torch.uint8:
         images = images.mul(255).round().to(torch.uint8)
     if tuple(images.shape[2:]) != shape[1:]:

@@ -19,14 +19,14 @@ RANKS: Final = "ranks"
 
 @dataclass(frozen=True, eq=False)
 class Looked:
-    """Which images were judged: (N,) positions of test images among so many, and of each set of foreign ones.
+    """Which images were judged: (N,) positions of test images among so many, and of each set of OOD ones.
 
     kinds: what the images of a set depend on besides its name; sets of another kind hold other images.
     """
 
     test: Tensor
     size: int
-    foreign: Mapping[str, Tensor]
+    ood: Mapping[str, Tensor]
     sizes: Mapping[str, int]
     kinds: Mapping[str, str] = field(default_factory=dict)
 
@@ -36,21 +36,21 @@ class Looked:
         An AUROC asks for nothing else, on any part of the images. Two or four bytes an image.
         """
         rank = np.unique(scores.double().cpu().numpy(), return_inverse=True)[1]
-        foreign = {
+        ood = {
             name: {"kind": self.kinds.get(name, ""), "size": self.sizes[name], "seen": mask(own, self.sizes[name])}
-            for name, own in self.foreign.items()
+            for name, own in self.ood.items()
         }
         code = "<u2" if len(rank) <= 2**16 else "<u4"
         text = base64.b64encode(rank.astype(code).tobytes()).decode("ascii")
-        return {"test": mask(self.test, self.size), "foreign": foreign, "code": code, "rank": text}
+        return {"test": mask(self.test, self.size), "ood": ood, "code": code, "rank": text}
 
 
 @dataclass(frozen=True, eq=False)
 class Ranked:
-    """Ranks by position, NaN for images that were not judged; foreign ones by the name and kind of their set."""
+    """Ranks by position, NaN for images that were not judged; OOD ones by the name and kind of their set."""
 
     test: Tensor
-    foreign: Mapping[tuple[str, str], Tensor]
+    ood: Mapping[tuple[str, str], Tensor]
 
 
 def read_ranks(evidence: Mapping[str, Any], size: int) -> Ranked:
@@ -58,7 +58,7 @@ def read_ranks(evidence: Mapping[str, Any], size: int) -> Ranked:
 
     >>> looked = Looked(torch.tensor([0, 2]), 3, {"noise": torch.tensor([1])}, {"noise": 2})
     >>> read = read_ranks(looked.ranks(torch.tensor([0.5, 0.1, 0.9])), 3)
-    >>> read.test.tolist(), read.foreign["noise", ""].tolist()
+    >>> read.test.tolist(), read.ood["noise", ""].tolist()
     ([1.0, nan, 0.0], [nan, 2.0])
     """
     rank = np.frombuffer(base64.b64decode(evidence["rank"]), np.dtype(evidence["code"])).astype(np.float64)
@@ -72,5 +72,5 @@ def read_ranks(evidence: Mapping[str, Any], size: int) -> Ranked:
         return values
 
     test = placed(unmask(evidence["test"], size))
-    sets = evidence["foreign"].items()
+    sets = evidence["ood"].items()
     return Ranked(test, {(name, own["kind"]): placed(unmask(own["seen"], own["size"])) for name, own in sets})

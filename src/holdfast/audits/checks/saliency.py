@@ -46,7 +46,7 @@ def saliency(
     try:
         layer = default_layer(subject.model, read(split, drawn[:1], device))
     except HoldfastError as reason:  # no layer keeps a plane: nothing to measure, and why
-        return (Finding("saliency", "half-area", None, 0, evidence={"reason": str(reason)}),)
+        return (Finding("saliency", "saliency_half_area", None, 0, evidence={"reason": str(reason)}),)
     settings = {
         "map": "Grad-CAM",
         "layer": next(name for name, module in subject.model.named_modules() if module is layer),
@@ -57,13 +57,13 @@ def saliency(
     maps = maps_of(subject.model, split, drawn, predicted[drawn], device=device, layer=layer)
     found = [measured(name, values, settings) for name, values in concentration(maps).items()]
     for side, inside in subject.sides.items():
-        half = concentration(maps[inside[drawn]])["half-area"]
-        found.append(measured("half-area", half, settings, {"bias": side}))
+        half = concentration(maps[inside[drawn]])["saliency_half_area"]
+        found.append(measured("saliency_half_area", half, settings, {"bias": side}))
     labels = split.labels[drawn]
     own = maps_of(subject.model, split, drawn, labels, device=device, layer=layer) if others else maps
     for name, other in (others or {}).items():
         theirs = maps_of(other.to(device), split, drawn, labels, device=device)
-        found.append(measured("agreement", rank_correlation(own, theirs), settings, {"model": name}))
+        found.append(measured("saliency_agreement", rank_correlation(own, theirs), settings, {"model": name}))
     models = {"": subject.model, **(others or {})}
     evidence = {"maps": pictures(subject, models), "models": list(models)}
     return (*found, Finding("saliency", "maps", None, 0, settings=settings, evidence=evidence))
@@ -72,10 +72,11 @@ def saliency(
 def concentration(maps: Tensor) -> dict[str, Tensor]:
     """Of each map (N, H, W) with any energy: the smallest share of the picture that holds half of it, and its entropy.
 
-    half-area: 0.5 for a map that is the same everywhere. entropy: over that of such a map, so in [0, 1].
+    saliency_half_area: 0.5 for a map that is the same everywhere. saliency_entropy: over that of such a
+    map, so in [0, 1].
 
     >>> flat = concentration(torch.ones(1, 4, 4))
-    >>> flat["half-area"], flat["entropy"]
+    >>> flat["saliency_half_area"], flat["saliency_entropy"]
     (tensor([0.5000]), tensor([1.]))
     """
     flat = maps.flatten(1)
@@ -86,7 +87,7 @@ def concentration(maps: Tensor) -> dict[str, Tensor]:
     # 1e-9: half of the energy stays half when rounding has taken a little of it
     half = ((sums < 0.5 - 1e-9).sum(1) + 1) / share.shape[1]
     entropy = -torch.xlogy(share, share).sum(1) / math.log(places)
-    return {"half-area": half.float(), "entropy": entropy.float()}
+    return {"saliency_half_area": half.float(), "saliency_entropy": entropy.float()}
 
 
 def rank_correlation(a: Tensor, b: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from holdfast.audits.checks.accuracy import accuracy
 from holdfast.audits.subject import Subject
 from holdfast.augment.basic import to_float
 from holdfast.corruptions import corruption_names, find_corruption
-from holdfast.data.layouts.corruption_sets import open_corrupted
+from holdfast.data.corruption_sets import open_corrupted
 from holdfast.data.loaders import make_loader
 from holdfast.data.splits import Split
 from holdfast.errors import HoldfastError, require
@@ -42,7 +42,7 @@ def by_severity(
         made.append(share(own, {"family": family, "corruption": name, "severity": severity}, settings))
     for name in dict.fromkeys(name for name, _ in right):
         errors[name] = 1 - torch.stack([own for key, own in right.items() if key[0] == name]).double().mean(0)
-        made.append(mean("corruption-error", errors[name], {"family": family, "corruption": name}, settings))
+        made.append(mean("corruption_error", errors[name], {"family": family, "corruption": name}, settings))
     known = [spelled(name) for name in errors]
     fifteen = [name for name in errors if spelled(name) in KEPT]
     made += _mean_error(errors, list(errors), {"family": family}, settings, {"over": known})
@@ -73,9 +73,9 @@ def _mean_error(
     parts = [errors[name] for name in names]
     if len({len(part) for part in parts}) == 1:
         together = torch.stack(parts).mean(0)
-        return [mean("mean-corruption-error", together, where, settings, evidence, most)]
+        return [mean("mce", together, where, settings, evidence, most)]
     value, n = sum(float(part.mean()) for part in parts) / len(parts), min(len(part) for part in parts)
-    return [Finding("corruptions", "mean-corruption-error", value, n, None, None, where, settings, evidence)]
+    return [Finding("corruptions", "mce", value, n, None, None, where, settings, evidence)]
 
 
 def official_set(subject: Subject, folder: str | Path, *, baseline: Mapping[str, float] | None = None) -> list[Finding]:
@@ -113,7 +113,7 @@ def _right(subject: Subject, split: Split, name: str) -> Tensor:
 
 
 def share(right: Tensor, where: dict[str, str], settings: Mapping[str, Any]) -> Finding:
-    made = accuracy(right, where, check="corruptions")
+    made = accuracy(right, where, check="corruptions", name="corruption_accuracy")
     return Finding(made.check, made.name, made.value, made.n, made.low, made.high, where, settings)
 
 

@@ -90,7 +90,9 @@ def slices(
         "profile": {name: profile(own, correct) for name, own in values.items() if _varies(own)},
     }
     confirmed = [s for s in found if s.adjusted_p <= level]
-    made = [Finding("slices", "confirmed", float(len(confirmed)), len(second), settings=settings, evidence=summary)]
+    made = [
+        Finding("slices", "confirmed_slices", float(len(confirmed)), len(second), settings=settings, evidence=summary)
+    ]
     for part in found:
         made += _findings(subject, part, values[part.attribute], (first, second), level, names or {})
     return tuple(made)
@@ -241,10 +243,10 @@ def _findings(
     }
     if confirmed:
         evidence["examples"] = _examples(subject, second[inside & ~correct][:EXAMPLES])
-    made = [accuracy(correct[inside], where, check="slices", evidence=evidence)]
+    made = [accuracy(correct[inside], where, check="slices", name="slice_accuracy", evidence=evidence)]
     if 0 < int(inside.sum()) < len(inside):
         gap = combined(lambda p: p[0] - p[1], [proportion(correct[~inside]), proportion(correct[inside])])
-        made.append(Finding("slices", "gap", gap.value, gap.n, gap.low, gap.high, where))
+        made.append(Finding("slices", "slice_gap", gap.value, gap.n, gap.low, gap.high, where))
     return made
 
 

@@ -6,7 +6,6 @@ compared image by image, and a check fails only where chance would hardly explai
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from holdfast.attacks.objectives import log_odds
-from holdfast.metrics import wilson_interval
+from holdfast.metrics import sign_test, wilson_interval
 from holdfast.module_state import evaluating
 
 WARNING = "gradients masked: do not trust"
@@ -41,20 +40,6 @@ class Check:
     numbers: Mapping[str, Any] = field(default_factory=dict)
 
 
-def sign_test(wins: int, losses: int) -> float:
-    """How likely so many losses, or more, are among pairs that differ, where both sides are equally good.
-
-    >>> sign_test(5, 0), sign_test(0, 10)
-    (1.0, 0.0009765625)
-    """
-    n = wins + losses
-    ways = total = math.comb(n, losses)
-    for k in range(losses, n):
-        ways = ways * (n - k) // (k + 1)
-        total += ways
-    return float(total / 2**n)
-
-
 def at_least(name: str, pairs: Mapping[str, tuple[Tensor, Tensor]], what: str) -> Check:
     """Whether the first of each pair of errors (N,) is no less than the second, image by image."""
     if not pairs:
@@ -66,7 +51,7 @@ def at_least(name: str, pairs: Mapping[str, tuple[Tensor, Tensor]], what: str) -
             "errors": [float(strong.double().mean()), float(weak.double().mean())],
             "only_first": wins,
             "only_second": losses,
-            "p": sign_test(wins, losses),
+            "p": sign_test(wins, losses, alternative="less"),
         }
     place, worst = min(rows.items(), key=lambda item: float(item[1]["p"]))
     passed = bool(worst["p"] >= ALPHA / len(pairs))

@@ -14,13 +14,15 @@ from holdfast.reports.svg import Bar, BarRow, Line, bar_chart, line_chart
 from holdfast.reports.svg.bars import Heat, heat_map
 from holdfast.reports.text import finite, number, percent
 
+CHARTED = {(m.check, m.name) for m in (ALIGNED, CONFLICTING, HARMONIC)}
+"""Of the check ``groups``, shown beside the average."""
 MOST_ROWS = 20
 """A chart of more parts shows the weakest; the table below it has them all."""
 
 MOST_NUMBERS = 5000
 """More findings than this are not listed one by one."""
 
-MORE = (("top-5-accuracy", "top-5, %"), ("nll", "NLL"), ("brier", "Brier score"), ("ece", "ECE, %"))
+MORE = (("top_5_accuracy", "top-5, %"), ("nll", "NLL"), ("brier", "Brier score"), ("ece", "ECE, %"))
 """What the probabilities are worth: figures of the whole test set, and their titles."""
 MOST_SIDE = 20
 """A larger confusion matrix is shown by its largest pairs."""
@@ -28,9 +30,9 @@ MOST_MAPS = 4
 PAIRS = 20
 
 
-@section("clean")
-def clean(runs: Sequence[RunFiles]) -> Section | None:
-    groups = [arm for arm in arms(runs) if any(f.check == "clean" for run in arm.runs for f in run.findings)]
+@section("accuracy")
+def accuracy(runs: Sequence[RunFiles]) -> Section | None:
+    groups = [arm for arm in arms(runs) if any(f.check == "accuracy" for run in arm.runs for f in run.findings)]
     if not groups:
         return None
     overall = {m.title: [arm.spread(m) for arm in groups] for m in (AVERAGE, ALIGNED, CONFLICTING, HARMONIC)}
@@ -43,7 +45,9 @@ def clean(runs: Sequence[RunFiles]) -> Section | None:
     blocks: list[Block] = [Side(tuple(chart for chart in charts if chart is not None))]
     blocks += [block for block in (_probabilities(groups), *confusions) if isinstance(block, Table)]
     blocks.append(Details("All numbers", tuple(_numbers(groups))))
-    return Section("clean", "Clean accuracy", f"Test set as it is, nothing added. {_whiskers(groups)}", tuple(blocks))
+    return Section(
+        "accuracy", "Clean accuracy", f"Test set as it is, nothing added. {_whiskers(groups)}", tuple(blocks)
+    )
 
 
 def _probabilities(groups: Sequence[Arm]) -> Table | None:
@@ -99,7 +103,7 @@ def _calibration(groups: Sequence[Arm]) -> Chart | None:
     low = min(x for line in lines for x, _ in line.points)
     perfect = Line("", (((low, low / 100), (100.0, 1.0)),), 7, thin=True)
     svg = line_chart(
-        [perfect, *lines], id="clean-calibration", title="Accuracy", x_label="confidence, %", y_range=(0.0, 1.0),
+        [perfect, *lines], id="accuracy-calibration", title="Accuracy", x_label="confidence, %", y_range=(0.0, 1.0),
         share=True, direct=len(lines) > 1,
     )  # fmt: skip
     note = "Below the thin line the model is surer than it is right; above it, less sure."
@@ -128,7 +132,7 @@ def _confusions(groups: Sequence[Arm]) -> Iterator[Chart | Table]:
             ]
             table = _pairs(sorted(found, key=lambda pair: -pair[2])[:PAIRS], of)
         else:
-            yield _matrix([str(c) for c in classes], matrix, f"clean-confusion-{arm.number}", of)
+            yield _matrix([str(c) for c in classes], matrix, f"accuracy-confusion-{arm.number}", of)
             continue
         if table is not None:
             yield table
@@ -183,7 +187,7 @@ def _numbers(groups: Sequence[Arm]) -> Iterator[Table]:
     left_out = []
     runs = [(f"{run.name} ({arm.label})", run) for arm in groups for run in arm.runs if run.findings]
     for name, run in runs:
-        own = [f for f in run.findings if f.check == "clean"]
+        own = [f for f in run.findings if f.check == "accuracy" or (f.check, f.name) in CHARTED]
         room -= len(own)
         if room >= 0:
             yield findings_list(own, caption=f"Findings of {name if len(runs) > 1 else run.name}")
@@ -216,7 +220,7 @@ def _chart(
         for name, spreads in rows.items()
     ]
     legend = tuple((arm.number, arm.label) for arm in groups) if len(groups) > 1 else ()
-    return Chart(title, bar_chart(bars, id=f"clean-{id}", title=f"Accuracy, {title.lower()}"), legend, note)
+    return Chart(title, bar_chart(bars, id=f"accuracy-{id}", title=f"Accuracy, {title.lower()}"), legend, note)
 
 
 def share_bar(name: str, arm: Arm, spread: Spread | None) -> Bar:

@@ -87,7 +87,7 @@ def _spreads(arm: Arm) -> dict[tuple[Row, str], Spread]:
     found = {}
     for measure, findings in arm.found.items():
         where = dict(measure.where)
-        if (measure.check, measure.name) == ("attacks", "error") and "attack" in where:
+        if (measure.check, measure.name) == ("attacks", "attack_error") and "attack" in where:
             found[(where["attack"], where.get("access", "")), where.get("radius", "")] = Spread.of(findings)
     return found
 
@@ -171,7 +171,7 @@ def _checks(groups: Sequence[Arm]) -> Iterator[Table]:
     many = sum(len(arm.runs) for arm in groups) > 1
     for arm in groups:
         for run in arm.runs:
-            own = [f for f in run.findings if (f.check, f.name) == ("attacks", "trust")]
+            own = [f for f in run.findings if (f.check, f.name) == ("attacks", "trust_check")]
             rows = tuple(
                 (Cell(f.where.get("check", "")), _result(f), Cell(str(f.evidence.get("says", "")))) for f in own
             )
@@ -190,7 +190,11 @@ def _numbers(groups: Sequence[Arm]) -> Iterator[Table]:
     room = MOST_NUMBERS
     for arm in groups:
         for run in arm.runs:
-            own = [f for f in run.findings if f.check == "attacks" and f.name in ("error", "drop")]
+            own = [
+                f
+                for f in run.findings
+                if f.check == "attacks" and f.name in ("attack_error", "robust_accuracy", "attack_drop")
+            ]
             room -= len(own)
             if own and room >= 0:
                 yield findings_list(own, caption=f"Errors and drops of {run.name}")

@@ -27,7 +27,9 @@ def corruptions(runs: Sequence[RunFiles]) -> Section | None:
     found = [arm for arm in arms(runs) if any(m.check == CHECK for m in arm.found)]
     if not found:
         return None
-    measured = [arm for arm in found if any(m.check == CHECK and m.name == "accuracy" and m.where for m in arm.found)]
+    measured = [
+        arm for arm in found if any(m.check == CHECK and m.name == "corruption_accuracy" and m.where for m in arm.found)
+    ]
     if not measured:
         return Section(CHECK, "Corruptions", f"Not measured: {_reason(found)}.", ())
     lead = (
@@ -54,9 +56,16 @@ def _spread(arm: Arm, name: str, **where: str) -> Spread | None:
     return arm.spread(Measure(name, tuple(sorted(where.items())), CHECK))
 
 
+def _at(arm: Arm, what: str, corruption: str, strength: str) -> Spread | None:
+    """Accuracy or drop under one corruption, or the mean over all of a strength."""
+    if corruption == MEAN:
+        return _spread(arm, f"mean_corruption_{what}", strength=strength)
+    return _spread(arm, f"corruption_{what}", corruption=corruption, strength=strength)
+
+
 def _values(arm: Arm, key: str, **fixed: str) -> list[str]:
     """What a part's key may be among accuracies that have the other parts given, in the order of the findings."""
-    parts = [dict(m.where) for m in arm.found if (m.check, m.name) == (CHECK, "accuracy")]
+    parts = [dict(m.where) for m in arm.found if (m.check, m.name) == (CHECK, "corruption_accuracy")]
     return list(dict.fromkeys(p[key] for p in parts if key in p and all(p.get(k) == v for k, v in fixed.items())))
 
 
@@ -67,12 +76,10 @@ def _eight(arm: Arm, *, alone: bool) -> Table | None:
         return None
     at = STANDARD if STANDARD in strengths else strengths[-1]
     rows = []
-    for name in [n for n in _values(arm, "corruption") if _values(arm, "strength", corruption=n)]:
-        cells = [_cell(_spread(arm, "accuracy", corruption=name, strength=s), strong=name == MEAN) for s in strengths]
-        rows.append(
-            (Cell(name, strong=name == MEAN), *cells, _drop(_spread(arm, "drop", corruption=name, strength=at)))
-        )
-    clean = _spread(arm, "accuracy", corruption=NONE)
+    for name in [*(n for n in _values(arm, "corruption") if _values(arm, "strength", corruption=n)), MEAN]:
+        cells = [_cell(_at(arm, "accuracy", name, s), strong=name == MEAN) for s in strengths]
+        rows.append((Cell(name, strong=name == MEAN), *cells, _drop(_at(arm, "drop", name, at))))
+    clean = _spread(arm, "corruption_accuracy", corruption=NONE)
     columns = (
         Column("corruption"),
         *(Column(f"strength {s}, %", numeric=True) for s in strengths),
@@ -103,12 +110,12 @@ def _strengths(measured: Sequence[Arm]) -> Chart | None:
     """Accuracy over the strength: every corruption for one arm, the mean for several."""
     lines: list[Line] = []
     for arm in measured:
-        clean = _spread(arm, "accuracy", corruption=NONE)
+        clean = _spread(arm, "corruption_accuracy", corruption=NONE)
         start = [(0.0, clean.mean)] if clean is not None and clean.mean is not None else []
-        for name in _values(arm, "corruption") if len(measured) == 1 else [MEAN]:
+        for name in [*_values(arm, "corruption"), MEAN] if len(measured) == 1 else [MEAN]:
             points = list(start)
-            for strength in _values(arm, "strength", corruption=name):
-                spread, x = _spread(arm, "accuracy", corruption=name, strength=strength), _number(strength)
+            for strength in _values(arm, "strength"):
+                spread, x = _at(arm, "accuracy", name, strength), _number(strength)
                 if spread is not None and spread.mean is not None and x is not None:
                     points.append((100 * x, spread.mean))
             if len(points) > 1:
@@ -138,7 +145,7 @@ def _severities(measured: Sequence[Arm], family: str, number: int) -> Chart | No
         for name in _values(arm, "corruption", family=family):
             points = []
             for severity in _values(arm, "severity", family=family, corruption=name):
-                spread = _spread(arm, "accuracy", family=family, corruption=name, severity=severity)
+                spread = _spread(arm, "corruption_accuracy", family=family, corruption=name, severity=severity)
                 x = _number(severity)
                 if spread is not None and spread.mean is not None and x is not None:
                     points.append((x, spread.mean))
@@ -163,7 +170,7 @@ def _errors(measured: Sequence[Arm], family: str) -> Table | None:
     if not names:
         return None
     rows = [
-        (Cell(n), *(_cell(_spread(arm, "corruption-error", family=family, corruption=n)) for arm in measured))
+        (Cell(n), *(_cell(_spread(arm, "corruption_error", family=family, corruption=n)) for arm in measured))
         for n in names
     ]
     means: dict[str, dict[str, str]] = {
@@ -172,7 +179,7 @@ def _errors(measured: Sequence[Arm], family: str) -> Table | None:
         "mean, relative to the baseline": {"relative to": "baseline"},
     }
     for title, where in means.items():
-        cells = [_cell(_spread(arm, "mean-corruption-error", family=family, **where), strong=True) for arm in measured]
+        cells = [_cell(_spread(arm, "mce", family=family, **where), strong=True) for arm in measured]
         if any(cell.text for cell in cells):
             rows.append((Cell(title, strong=True), *cells))
     columns = (Column("corruption"), *(Column(f"{arm.label}, %", numeric=True) for arm in measured))

@@ -19,9 +19,9 @@ from holdfast.reports.svg.elements import WIDTH, figure, linear_ticks, scale, se
 from holdfast.reports.text import finite, number
 from holdfast.types import Finding
 
-LARGEST = Measure("lambda-1", check="curvature", title="λ1")
-FIFTH = Measure("lambda-5", check="curvature", title="λ5")
-RATIO = Measure("lambda-1/lambda-5", check="curvature", title="λ1/λ5")
+LARGEST = Measure("top_eigenvalue", check="curvature", title="λ1")
+FIFTH = Measure("fifth_eigenvalue", check="curvature", title="λ5")
+RATIO = Measure("eigenvalue_ratio", check="curvature", title="λ1/λ5")
 MEASURES = (LARGEST, FIFTH, RATIO)
 GRID = 300
 """Points of a density; all methods are drawn on the same ones."""

@@ -42,7 +42,7 @@ def glance(runs: Sequence[RunFiles]) -> Section | None:
     if (more := paired(rest, "Paired differences by part")) is not None:
         blocks.append(
             Details(
-                "Paired differences in every group, under every corruption and in every score of foreign images",
+                "Paired differences in every group, under every corruption and in every score of OOD images",
                 (more,),
             )
         )

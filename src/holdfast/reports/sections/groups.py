@@ -16,15 +16,15 @@ from holdfast.reports.svg.bars import Heat, heat_map
 from holdfast.reports.text import percent
 
 CHECK = "groups"
-COLUMNS: tuple[tuple[str, str, dict[str, str]], ...] = (
-    ("average", "accuracy", {}),
-    ("every cell alike", "balanced-accuracy", {}),
-    ("aligned", "accuracy", {"bias": "aligned"}),
-    ("conflicting", "accuracy", {"bias": "conflicting"}),
-    ("harmonic mean", "harmonic-mean", {}),
-    ("gap of both sides", "gap", {"between": "aligned and conflicting"}),
-    ("worst group", "worst-group", {}),
-    ("gap of groups", "gap", {"between": "best and worst group"}),
+COLUMNS: tuple[tuple[str, str], ...] = (
+    ("average", "average_accuracy"),
+    ("group-balanced", "group_balanced_accuracy"),
+    ("aligned", "bias_aligned_accuracy"),
+    ("conflicting", "bias_conflicting_accuracy"),
+    ("harmonic mean", "harmonic_mean"),
+    ("gap of both sides", "bias_gap"),
+    ("worst group", "worst_group_accuracy"),
+    ("gap of groups", "group_gap"),
 )
 MOST_SIDE = 24
 """A map of more rows or columns is not drawn; its numbers are in the findings."""
@@ -33,7 +33,7 @@ MOST_MAPS = 4
 
 @section("groups")
 def groups(runs: Sequence[RunFiles]) -> Section | None:
-    found = [arm for arm in arms(runs) if any(m.check == CHECK for m in arm.found)]
+    found = [arm for arm in arms(runs) if any(_is(m, "worst_group_accuracy") for m in arm.found)]
     if not found:
         return None
     measured = [arm for arm in found if _names(arm)]
@@ -55,7 +55,7 @@ def groups(runs: Sequence[RunFiles]) -> Section | None:
 
 def _names(arm: Arm) -> list[str]:
     """The columns that were measured; the data set's own has no name."""
-    worst = [(dict(m.where).get("column", ""), fs) for m, fs in arm.found.items() if _is(m, "worst-group")]
+    worst = [(dict(m.where).get("column", ""), fs) for m, fs in arm.found.items() if _is(m, "worst_group_accuracy")]
     return [name for name, findings in worst if any(f.n for f in findings)]
 
 
@@ -76,15 +76,15 @@ def _table(measured: Sequence[Arm]) -> Table:
     for arm in measured:
         for name in _names(arm):
             cells = []
-            for title, figure, where in COLUMNS:
-                part = {**where, "column": name} if name and title != "average" else where
+            for title, figure in COLUMNS:
+                part = {"column": name} if name and title != "average" else {}
                 cells.append(spread_cell(arm.spread(Measure(figure, tuple(sorted(part.items())), CHECK))))
             rows.append((Cell(f"{arm.label}, {name}" if name else arm.label), *cells))
     kept = [i for i in range(len(COLUMNS)) if any(row[i + 1].text for row in rows)]
     columns = (Column("method"), *(Column(f"{COLUMNS[i][0]}, %", numeric=True) for i in kept))
     several = any(len(arm.runs) > 1 for arm in measured)
     note = "Mean ± sample standard deviation over seeds. " if several else ""
-    note += "“Every cell alike” is the mean over cells that have samples: what an unbiased test set would show."
+    note += "“Group-balanced” is the mean over cells that have samples: what an unbiased test set would show."
     note += "".join(f" Worst group of {arm.label}: {cell}." for arm in measured if (cell := _worst(arm)))
     return Table(
         "Accuracy by side and worst group", columns, tuple((row[0], *(row[i + 1] for i in kept)) for row in rows), note
@@ -95,10 +95,10 @@ def _bars(measured: Sequence[Arm]) -> Iterator[Chart]:
     """The shares of the table with their intervals, one chart a column of groups."""
     for number, name in enumerate(dict.fromkeys(name for arm in measured for name in _names(arm))):
         rows = []
-        for title, figure, where in COLUMNS:
-            part = tuple(sorted(({**where, "column": name} if name and title != "average" else where).items()))
+        for title, figure in COLUMNS:
+            part = (("column", name),) if name and title != "average" else ()
             spreads = [arm.spread(Measure(figure, part, CHECK)) for arm in measured]
-            if figure != "gap" and any(spreads):
+            if not figure.endswith("gap") and any(spreads):
                 bars = tuple(share_bar(title, arm, s) for arm, s in zip(measured, spreads, strict=True))
                 rows.append(BarRow(title, bars))
         legend = tuple((arm.number, arm.label) for arm in measured) if len(measured) > 1 else ()
@@ -110,7 +110,7 @@ def _maps(measured: Sequence[Arm]) -> Iterator[Chart]:
     drawn = 0
     for arm in measured:
         for measure, findings in arm.found.items():
-            if not _is(measure, "worst-group") or drawn >= MOST_MAPS:
+            if not _is(measure, "worst_group_accuracy") or drawn >= MOST_MAPS:
                 continue
             table = summed([f.evidence.get("table") for f in findings])
             if table is None or max(len(table["classes"]), len(table["groups"])) > MOST_SIDE:
@@ -174,6 +174,6 @@ def _heat(name: str, hits: int, n: int) -> Heat:
 
 def _worst(arm: Arm) -> str:
     """Which cell is the worst, for a single run; over seeds it may be another each time."""
-    found = arm.found.get(Measure("worst-group", (), CHECK), ()) if len(arm.runs) == 1 else ()
+    found = arm.found.get(Measure("worst_group_accuracy", (), CHECK), ()) if len(arm.runs) == 1 else ()
     cell = found[0].evidence.get("cell") if found else None
     return ", ".join(f"{key} {value}" for key, value in cell.items()) if isinstance(cell, Mapping) else ""

@@ -1,4 +1,4 @@
-"""Unknown inputs: which scores of a classifier, or of a detector, tell them from known ones."""
+"""Out-of-distribution inputs: which scores of a classifier, or of a detector, tell them from known ones."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ JOINED = "fused"
 """The score of a detector that its threshold cuts."""
 
 
-@section("unknown")
-def unknown(runs: Sequence[RunFiles]) -> Section | None:
-    """A classifier's own scores on foreign images."""
+@section("ood")
+def ood(runs: Sequence[RunFiles]) -> Section | None:
+    """A classifier's own scores on OOD images."""
     lead = (
-        "Foreign images against test images. AUROC is the chance that a foreign image scores above a known one; FPR95 "
-        "is the share of known images flagged when 95 % of the foreign ones are caught. Precision, recall, F1 and "
+        "OOD images against test images. AUROC is the chance that an OOD image scores above a test image; FPR95 "
+        "is the share of test images flagged when 95 % of the OOD ones are caught. Precision, recall, F1 and "
         "false alarms are at a threshold set on other test images."
     )
-    return _section(runs, "unknown", "Unknown inputs", lead)
+    return _section(runs, "ood", "Out-of-distribution inputs", lead)
 
 
 @section("detect")
@@ -77,13 +77,18 @@ def _section(runs: Sequence[RunFiles], check: str, title: str, lead: str) -> Sec
 
 
 def _scores(arm: Arm, check: str) -> list[str]:
-    """Scores in the order of the findings; those over all foreign images have no other part."""
-    found = [dict(m.where) for m in arm.found if m.check == check and m.name == "auroc"]
+    """Scores in the order of the findings; those over all OOD images have no other part."""
+    found = [dict(m.where) for m in arm.found if m.check == check and m.name == _name(check, "auroc")]
     return list(dict.fromkeys(w["score"] for w in found if set(w) == {"score"}))
 
 
+def _name(check: str, name: str) -> str:
+    """The measure: those of the check ``ood`` say so."""
+    return f"ood_{name}" if check == "ood" else name
+
+
 def _spread(arm: Arm, check: str, name: str, score: str) -> Spread | None:
-    return arm.spread(Measure(name, (("score", score),), check))
+    return arm.spread(Measure(_name(check, name), (("score", score),), check))
 
 
 def _table(arm: Arm, check: str, groups: Sequence[Arm]) -> Table:
@@ -98,7 +103,7 @@ def _table(arm: Arm, check: str, groups: Sequence[Arm]) -> Table:
             text = "" if spread is None or spread.mean is None else share(spread)
             cells.append(Cell(text, spread.mean if spread else None, strong=strong))
         rows.append((Cell(score), *cells))
-        for finding in arm.found.get(Measure("auroc", (("score", score),), check), ()):
+        for finding in arm.found.get(Measure(_name(check, "auroc"), (("score", score),), check), ()):
             if "reason" in finding.evidence:
                 notes.append(f"{score}: {finding.evidence['reason']}.")
     columns = (Column("score"), *(Column(f"{title}, %", numeric=True) for _, title in COLUMNS))
@@ -108,7 +113,7 @@ def _table(arm: Arm, check: str, groups: Sequence[Arm]) -> Table:
 
 def _confusion(arm: Arm, check: str) -> Iterator[Table]:
     """What a detector's threshold makes of each kind; of several seeds, the first's."""
-    for finding in arm.found.get(Measure("auroc", (("score", JOINED),), check), ())[:1]:
+    for finding in arm.found.get(Measure(_name(check, "auroc"), (("score", JOINED),), check), ())[:1]:
         counts: Any = finding.evidence.get("confusion")
         threshold = finite(finding.evidence.get("threshold"))
         names = ("true_negative", "false_positive", "false_negative", "true_positive")
@@ -145,7 +150,7 @@ def _ranked(arm: Arm, check: str) -> list[tuple[str, Finding]]:
     """Scores that have curves, best first, with their finding; of several seeds, the first's."""
     found = []
     for score in _scores(arm, check):
-        findings = arm.found.get(Measure("auroc", (("score", score),), check), ())
+        findings = arm.found.get(Measure(_name(check, "auroc"), (("score", score),), check), ())
         found += [(score, f) for f in findings[:1] if finite(f.value) is not None and "curves" in f.evidence]
     return sorted(found, key=lambda row: -(row[1].value or 0.0))
 
@@ -196,7 +201,7 @@ def _points(values: object, key: str) -> tuple[tuple[float, float], ...]:
 
 
 def _histogram(finding: Finding, score: str, id: str) -> Chart | None:
-    """Shares of known and foreign images by score."""
+    """Shares of known and OOD images by score."""
     values: Any = finding.evidence.get("histogram")
     if not isinstance(values, Mapping):
         return None
@@ -224,7 +229,7 @@ def _histogram(finding: Finding, score: str, id: str) -> Chart | None:
 
 
 def _misses(arm: Arm, check: str) -> Iterator[Gallery]:
-    """Foreign images that were taken for known ones with the most confidence; of several seeds, the first's."""
+    """OOD images that were taken for known ones with the most confidence; of several seeds, the first's."""
     for finding in arm.found.get(Measure("misses", (), check), ())[:1]:
         pictures = []
         for values in finding.evidence.get("misses") or ():

@@ -14,7 +14,11 @@ from holdfast.reports.sections.runs import is_png
 from holdfast.reports.text import finite, number, part, percent, unit
 
 MOST_MODELS = 8
-NAMES = {"half-area": "area that holds half of the map", "entropy": "entropy", "agreement": "agreement"}
+NAMES = {
+    "saliency_half_area": "area that holds half of the map",
+    "saliency_entropy": "entropy",
+    "saliency_agreement": "agreement",
+}
 
 
 @section("saliency")

@@ -1,4 +1,4 @@
-"""Shortcuts: how many training samples contradict what is easy to learn, which kinds there are, and how they look."""
+"""Shortcuts: how many training samples are bias-conflicting, their clusters, and pictures of them."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def shortcuts(runs: Sequence[RunFiles]) -> Section | None:
     if not blocks:
         return None
     lead = (
-        "Biased models learn what is easy. The score of a training sample is how little they believe its label, over "
-        "epochs and seeds: high for samples that contradict the shortcut, but also for wrong labels and odd pictures. "
-        "Each picture is followed by where the models look: a biased one looks at the shortcut."
+        "Biased models learn the shortcut. The score of a training sample is 1 minus the probability they give its "
+        "label, over epochs and seeds: high for bias-conflicting samples, but also for wrong labels and odd pictures. "
+        "Each picture is followed by the saliency of the models: a biased one looks at the shortcut."
     )
     warning = "".join(f"Caution: {note}. " for note in dict.fromkeys(notes))
     return Section("shortcuts", "Shortcuts", warning + lead, tuple(blocks))
@@ -41,10 +41,10 @@ def shortcuts(runs: Sequence[RunFiles]) -> Section | None:
 def summary(findings: Sequence[Finding]) -> str:
     """The outcome in one sentence."""
     value = {f.name: f for f in findings if f.check == "shortcuts" and not f.where}
-    share = value.get("conflicting-share")
+    share = value.get("conflicting_share")
     if share is None or (size := finite(share.value)) is None:
         return "Nothing was measured"
-    text = f"About {percent(size)} % of {share.n:,} training samples contradict what is easy to learn"
+    text = f"About {percent(size)} % of {share.n:,} training samples are bias-conflicting"
     low, high = finite(share.low), finite(share.high)
     if low is not None and high is not None:
         text += f" ({percent(low)} to {percent(high)} %)"
@@ -53,7 +53,7 @@ def summary(findings: Sequence[Finding]) -> str:
 
 def _blocks(found: Sequence[Finding], several: str, number: int) -> Iterator[Block]:
     yield _numbers(found, several)
-    clusters = [f for f in found if f.name == "cluster-size"]
+    clusters = [f for f in found if f.name == "cluster_size"]
     if clusters:
         yield _clusters(clusters, several)
     for finding in found:
@@ -63,9 +63,9 @@ def _blocks(found: Sequence[Finding], several: str, number: int) -> Iterator[Blo
     room = MOST_BYTES
     galleries = [(_title(f), f.evidence.get("rows")) for f in clusters]
     for finding in found:
-        if finding.name == "ends":
+        if finding.name == "examples":
             galleries.append(("Highest scores of all", finding.evidence.get("top")))
-            galleries.append(("Lowest scores: what follows the shortcut", finding.evidence.get("bottom")))
+            galleries.append(("Lowest scores: bias-aligned samples", finding.evidence.get("bottom")))
     for title, rows in galleries:
         gallery = _gallery(f"{title}{several}", rows)
         room -= sum(len(p.source) for p in gallery.pictures)
@@ -81,9 +81,9 @@ def _numbers(found: Sequence[Finding], several: str) -> Table:
             continue
         interval = "" if low is None or high is None else f"{percent(low)} to {percent(high)} %"
         words = {
-            "conflicting-share": "samples that contradict the shortcut (estimated)",
-            "base-rate": "samples that contradict it by their group labels",
-            "average-precision": "average precision of the ranking against the group labels",
+            "conflicting_share": "bias-conflicting samples (estimated)",
+            "base_rate": "bias-conflicting samples by group labels",
+            "average_precision": "average precision of the ranking against the group labels",
         }.get(f.name, f.name)
         lift = finite(f.evidence.get("lift")) if isinstance(f.evidence.get("lift"), (int, float)) else None
         text = f"{percent(value)} %" + (f", {lift:.1f} times the base rate" if lift is not None else "")
@@ -99,23 +99,23 @@ def _clusters(clusters: Sequence[Finding], several: str) -> Table:
     grouped = any(f.evidence.get("group") for f in clusters)
     rows = []
     for f in clusters:
-        parts = [_named(f.evidence.get(key)) for key in ("label", "taken_for", *(["group"] if grouped else []))]
+        parts = [_named(f.evidence.get(key)) for key in ("label", "biased_prediction", *(["group"] if grouped else []))]
         rows.append((Cell(f.where.get("cluster", "?")), Cell(f"{f.n:,}", f.n), *(Cell(text) for text in parts)))
     columns = [
-        Column("kind"), Column("samples", numeric=True), Column("mostly of class"), Column("mostly taken for"),
+        Column("cluster"), Column("samples", numeric=True), Column("mostly of class"), Column("mostly predicted as"),
         *([Column("mostly in group")] if grouped else []),
     ]  # fmt: skip
-    note = "Suspected samples, sorted by k-means on what the biased model's last layer is given."
-    return Table(f"Kinds of contradicting samples{several}", tuple(columns), tuple(rows), note)
+    note = "Suspected samples, clustered by k-means on the biased model's features."
+    return Table(f"Clusters of bias-conflicting samples{several}", tuple(columns), tuple(rows), note)
 
 
 def _title(finding: Finding) -> str:
-    label, taken = (finding.evidence.get(key) for key in ("label", "taken_for"))
+    label, predicted = (finding.evidence.get(key) for key in ("label", "biased_prediction"))
     one = (
         isinstance(label, (list, tuple)) and len(label) == 2 and isinstance(label[1], (int, float)) and label[1] >= 0.5
     )
     of = f"class {_named(label)}" if one else "several classes"
-    return f"Kind {finding.where.get('cluster', '?')}: {of}, taken for {_named(taken)}"
+    return f"Cluster {finding.where.get('cluster', '?')}: {of}, predicted as {_named(predicted)}"
 
 
 def _named(value: object) -> str:
@@ -127,7 +127,7 @@ def _named(value: object) -> str:
 
 def _histogram(finding: Finding, several: str, number: int) -> Chart | None:
     values: Any = finding.evidence.get("histogram")
-    if finding.name != "conflicting-share" or not isinstance(values, Mapping):
+    if finding.name != "conflicting_share" or not isinstance(values, Mapping):
         return None
     lines, top = [], 0.0
     for colour, (name, counts) in enumerate(values.items()):
@@ -146,7 +146,7 @@ def _histogram(finding: Finding, several: str, number: int) -> Chart | None:
 
 
 def _gallery(title: str, rows: object) -> Gallery:
-    """Each picture, then where each model looks; one of which a part cannot be shown is left out."""
+    """Each picture, then each model's saliency; one of which a part cannot be shown is left out."""
     samples: list[list[Picture]] = []
     for row in rows if isinstance(rows, list) else ():
         if not isinstance(row, Mapping):

@@ -43,10 +43,10 @@ def slices(runs: Sequence[RunFiles]) -> Section | None:
 
 
 def _table(own: Sequence[Finding], name: str) -> Table:
-    gaps = {f.where.get("slice"): f for f in own if f.name == "gap"}
+    gaps = {f.where.get("slice"): f for f in own if f.name == "slice_gap"}
     rows = []
     for f in own:
-        if f.name != "accuracy" or "slice" not in f.where:
+        if f.name != "slice_accuracy" or "slice" not in f.where:
             continue
         gap, p = gaps.get(f.where["slice"]), _number(f.evidence.get("adjusted_p"))
         confirmed = f.evidence.get("confirmed") is True
@@ -55,7 +55,7 @@ def _table(own: Sequence[Finding], name: str) -> Table:
             _share(f.value),
             Cell(f"{f.n:,}", f.n),
             _gap(gap),
-            Cell("" if p is None else number("mcnemar-p", p), p),
+            Cell("" if p is None else number("mcnemar_p", p), p),
             Cell("confirmed" if confirmed else "not confirmed", float(confirmed), strong=confirmed),
         ))  # fmt: skip
     columns = (
@@ -68,7 +68,7 @@ def _table(own: Sequence[Finding], name: str) -> Table:
 
 def _note(own: Sequence[Finding]) -> str:
     for f in own:
-        if f.name == "confirmed":
+        if f.name == "confirmed_slices":
             looked, level = f.evidence.get("attributes"), _number(f.settings.get("level"))
             names = ", ".join(map(str, looked)) if isinstance(looked, list) and looked else "nothing that varies"
             count = int(finite(f.value) or 0)
@@ -94,7 +94,7 @@ def _gap(gap: Finding | None) -> Cell:
 
 def _profile(own: Sequence[Finding], name: str, id: str) -> Chart | None:
     """Accuracy along every attribute, in tenths of the samples."""
-    profiles = next((f.evidence.get("profile") for f in own if f.name == "confirmed"), None)
+    profiles = next((f.evidence.get("profile") for f in own if f.name == "confirmed_slices"), None)
     if not isinstance(profiles, Mapping):
         return None
     lines = []

@@ -18,7 +18,7 @@ from holdfast.audits.checks.attacks.falls import BLACK, NONE, WHITE, Key
 from holdfast.audits.checks.attacks.plans import Budget
 from holdfast.audits.checks.trust import Check
 from holdfast.audits.subject import Subject
-from holdfast.data.statistics import channel_statistics
+from holdfast.data.splits import channel_statistics
 from holdfast.errors import require
 from holdfast.module_state import evaluating
 from holdfast.rng import derive

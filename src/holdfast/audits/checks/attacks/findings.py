@@ -10,7 +10,7 @@ from torch import Tensor
 from holdfast.attacks import PRESETS
 from holdfast.attacks.norms import Norm
 from holdfast.audits.checks.attacks.falls import NONE, WHITE, Key, any_of, fallen, radius_text
-from holdfast.audits.checks.drops import attack_drops
+from holdfast.audits.checks.drops import withstood
 from holdfast.audits.checks.trust import WARNING, Check
 from holdfast.audits.checks.verdicts import encode
 from holdfast.metrics import wilson_interval
@@ -36,20 +36,22 @@ def findings(
             where["radius"] = radius_text(radius, norm)
         evidence = {"radius": radius, "norm": norm, **verdict}
         low, high = wilson_interval(hits, n)
-        return Finding("attacks", "error", hits / n, n, low, high, where, settings, evidence)
+        return Finding("attacks", "attack_error", hits / n, n, low, high, where, settings, evidence)
 
     made = [error(values, *key) for key, values in wrong.items()]
     fallen_by_now = clean = wrong["clean", NONE, 0.0]
     for radius in sorted({key[2] for key in wrong if key[2]}):
         fallen_by_now = fallen_by_now | any_of(wrong, radius, lambda key: True)  # a ball holds the smaller ones
         made.append(error(fallen_by_now, "strongest", "any", radius))
-    made += attack_drops(made)
+    made += withstood(made)
     made.append(error(unlimited, "unbounded", WHITE, None))
     made += [_preset_error(*key, values, settings, verdict) for key, values in presets.items()]
     for check in checks:
         value = None if check.passed is None else float(check.passed)
         evidence = {"passed": check.passed, "says": check.says, **check.numbers, **verdict}
-        made.append(Finding("attacks", "trust", value, check.n, None, None, {"check": check.name}, settings, evidence))
+        made.append(
+            Finding("attacks", "trust_check", value, check.n, None, None, {"check": check.name}, settings, evidence)
+        )
     failed = [check.name for check in checks if check.passed is False]
     made.append(
         Finding(
@@ -70,4 +72,6 @@ def _preset_error(
     preset, n, hits = PRESETS[name], len(values), int(values.sum())
     evidence = {"radius": preset.radius, "norm": "linf", "space": preset.space, "steps": preset.steps, **verdict}
     low, high = wilson_interval(hits, n)
-    return Finding("attacks", "error", hits / n, n, low, high, {"preset": name, "access": access}, settings, evidence)
+    return Finding(
+        "attacks", "attack_error", hits / n, n, low, high, {"preset": name, "access": access}, settings, evidence
+    )
