@@ -26,9 +26,9 @@ from holdfast.detect import (
     ClassifierExtractor,
     Energy,
     Features,
-    LoopSettings,
     Mahalanobis,
     MaxLogit,
+    MinimiseSettings,
     ViM,
     train_vae,
 )
@@ -101,7 +101,7 @@ def digits() -> dict[str, float]:
     """Our default VAE, trained as ``holdfast detect fit`` does it, on the embedded digits."""
     images = load("digits").train
     started = time.perf_counter()
-    trained = train_vae(images, VAESettings(images.shape), LoopSettings())
+    trained = train_vae(images, VAESettings(images.shape), MinimiseSettings())
     first, last = trained.history[0], trained.history[-1]
     return {"seconds": time.perf_counter() - started, "first_loss": first["loss"], "last_loss": last["loss"]}
 

@@ -17,11 +17,11 @@ import torch
 from record import write_result
 
 from holdfast.data import Dataset, load
+from holdfast.devices import kernels
 from holdfast.methods import Context, method_of
 from holdfast.models import build_model
 from holdfast.settings import TrainSettings, build
 from holdfast.train.engine import Trainer
-from holdfast.train.precision import kernels
 from holdfast.train.progress import Progress
 
 BF16 = {"precision": "bf16", "channels_last": True}

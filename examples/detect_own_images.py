@@ -8,7 +8,7 @@ import argparse
 import torch
 from sklearn.datasets import load_digits
 
-from holdfast.detect import LoopSettings, auroc, fit_detector
+from holdfast.detect import MinimiseSettings, auroc, fit_detector
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--epochs", type=int, default=15)
@@ -23,8 +23,8 @@ normal, foreign = images[labels < 5], images[labels >= 5]
 fitted = fit_detector(
     normal[:700],
     scores=("reconstruction", "mahalanobis"),
-    vae_loop=LoopSettings(epochs=epochs, batch_size=32, lr=3e-3),
-    encoder_loop=LoopSettings(epochs=max(2, epochs // 2), batch_size=32, lr=3e-3, schedule="cosine"),
+    vae_loop=MinimiseSettings(epochs=epochs, batch_size=32, lr=3e-3),
+    encoder_loop=MinimiseSettings(epochs=max(2, epochs // 2), batch_size=32, lr=3e-3, schedule="cosine"),
     false_alarm_rate=0.05,
 )
 known, unknown = fitted.report(normal[700:]), fitted.report(foreign)

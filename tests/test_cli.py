@@ -222,6 +222,9 @@ def test_lists_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list"]) == 0
     text = said(capsys)[0]
     assert all(word in text for word in ("erm", "fsam", "coloured-digits", "erm/cifar10-resnet18"))
+    assert main(["list", "corruptions"]) == 0
+    text = said(capsys)[0]
+    assert all(word in text for word in ("gaussian-noise", "falling snow", "imgaug-gaussian-blur"))
 
 
 def test_data_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

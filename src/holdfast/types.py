@@ -119,7 +119,8 @@ class Measure:
     name: as in findings, gates and tables, such as "worst_group_accuracy". title: for people. gate: whether
     ``--fail-under`` and ``--max-drop`` take it. headline: whether it is among the few numbers that stand for its check
     in a report's overview, and headline_where what their part must say, such as {"strength": "1"}. digits: after the
-    point, for a plain number; four that count where it is None.
+    point, for a plain number; four that count where it is None. drop: the measure of how far it is below the clean
+    accuracy, or a part below the rest, in the same part of the data.
     """
 
     name: str
@@ -130,6 +131,7 @@ class Measure:
     headline: bool = False
     headline_where: Mapping[str, str] = field(default_factory=dict, hash=False)
     digits: int | None = None
+    drop: str = ""
 
 
 @dataclass(frozen=True, slots=True)

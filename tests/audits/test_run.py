@@ -32,7 +32,7 @@ def test_the_folder_holds_what_was_measured(folder: Path, capsys: pytest.Capture
     (overall,) = [f for f in read.findings if (f.check, f.name, dict(f.where)) == ("accuracy", "accuracy", {})]
     assert overall.value == pytest.approx(right.double().mean().item())
     assert overall.n == len(right)
-    assert {r["name"]: r["state"] for r in read.checks} == {
+    assert {r.name: r.state for r in read.checks} == {
         name: "measured" if name in ("accuracy", "groups", "slices") else "skipped" for name in CHECKS
     }
     assert len(read.model["hash"]) == len(read.data["hash"]) == 64
@@ -135,7 +135,7 @@ def test_a_gate_passes_fails_and_errors(folder: Path, monkeypatch: pytest.Monkey
     monkeypatch.setitem(CHECKS, "slices", bad)
     assert main(["audit", MODEL, *QUICK, "--only", "accuracy", "slices", "--quiet", "--out", "crash"]) == 3
     read = read_findings("crash/findings.json")
-    states = {r["name"]: (r["state"], r["reason"]) for r in read.checks}
+    states = {r.name: (r.state, r.reason) for r in read.checks}
     assert states["slices"] == ("crashed", "RuntimeError: on purpose")
     assert states["accuracy"][0] == "measured"
     assert ElementTree.parse("crash/junit.xml").getroot().find(".//error") is not None

@@ -11,7 +11,7 @@ import pytest
 from holdfast.cli import main
 from holdfast.data import load
 from holdfast.data import making as module
-from holdfast.data.making import make
+from holdfast.data.making import make_data
 from holdfast.errors import HoldfastError
 from tests.data.pictures import noise, write
 
@@ -28,12 +28,12 @@ def ten_classes(folder: Path) -> Path:
     ("what", "out", "given", "message"),
     [
         ("coloured", "a.zip", {"data": "digits"}, "out must end in .npz, got .*a.zip"),
-        ("coloured", "there.npz", {"data": "digits"}, "there.npz is there already; replace it with --overwrite"),
-        ("corrupted-cifar10", "there.npz", {}, "there.npz is there already"),
-        ("fashion-anomalies", "folder", {}, "fashion-anomalies.npz is there already"),
+        ("coloured", "there.npz", {"data": "digits"}, "there.npz exists already; replace it with --overwrite"),
+        ("corrupted-cifar10", "there.npz", {}, "there.npz exists already"),
+        ("fashion-anomalies", "folder", {}, "fashion-anomalies.npz exists already"),
         ("watermark", "a.npz", {"data": "digits", "device": "cuda"}, "device cuda is for corrupted-cifar10, not for"),
         ("corrupted-cifar10", "a.npz", {"device": "cuda:99"}, "device 'cuda:99' is not there"),
-        ("watermark", "a.npz", {}, "watermark is put into a set: name one with --data"),
+        ("watermark", "a.npz", {}, "watermark is added to a set: name it with --data"),
         ("coloured", "a.npz", {"data": "digits", "strength": 0.5}, "strength 0.5 is for fashion-anomalies, not for"),
         ("coloured", "a.npz", {"data": "digits", "seed": -1}, "seed must be in 0..2\\*\\*63-1, got -1"),
     ],
@@ -50,13 +50,13 @@ def test_refused_before_any_work(
     for name in ("there.npz", "folder/fashion-anomalies.npz"):
         (tmp_path / name).write_bytes(b"precious")
     with pytest.raises(HoldfastError, match=message):
-        make(what, tmp_path / out, **given)
+        make_data(what, tmp_path / out, **given)
     assert (tmp_path / "there.npz").read_bytes() == b"precious"
 
 
 def test_overwrite_replaces(tmp_path: Path) -> None:
     (tmp_path / "there.npz").write_bytes(b"old")
-    said = make("watermark", tmp_path / "there.npz", data="digits", conflict=0.1, overwrite=True)
+    said = make_data("watermark", tmp_path / "there.npz", data="digits", conflict=0.1, overwrite=True)
     assert said.endswith("there.npz: 1198 training images, 120 of them bias-conflicting")
     train = load(tmp_path / "there.npz").train
     assert int((train.groups != train.labels).sum()) == 120
@@ -65,7 +65,7 @@ def test_overwrite_replaces(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("kind", "grown"), [(None, True), ("lff-0", True), ("lff-1", False)])
 def test_it_is_said_that_frost_is_grown(kind: str | None, grown: bool, tmp_path: Path) -> None:
     heard: list[str] = []
-    make("corrupted-cifar10", tmp_path / "a.npz", root=str(ten_classes(tmp_path)), kind=kind, note=heard.append)
+    make_data("corrupted-cifar10", tmp_path / "a.npz", root=str(ten_classes(tmp_path)), kind=kind, note=heard.append)
     assert heard[0] == "corrupting 240 images"
     assert any("frost" in note and "--frost" in note for note in heard) == grown
 

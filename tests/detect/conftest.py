@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from holdfast.data import ArraySplit, load
-from holdfast.detect import FittedDetector, LoopSettings, fit_detector
+from holdfast.detect import FittedDetector, MinimiseSettings, fit_detector
 
 QUICK = {
-    "vae_loop": LoopSettings(epochs=6, lr=3e-3, batch_size=50),
-    "encoder_loop": LoopSettings(epochs=5, lr=3e-3, batch_size=50, schedule="cosine"),
+    "vae_loop": MinimiseSettings(epochs=6, lr=3e-3, batch_size=50),
+    "encoder_loop": MinimiseSettings(epochs=5, lr=3e-3, batch_size=50, schedule="cosine"),
 }
 
 

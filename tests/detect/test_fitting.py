@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.data import ArraySplit
-from holdfast.detect import LoopSettings, fit_detector
+from holdfast.detect import MinimiseSettings, fit_detector
 from holdfast.errors import HoldfastError
 from holdfast.models import build_model
 from tests.detect.conftest import QUICK
 
 
 def test_the_seed_decides_everything(normal: Tensor) -> None:
-    loop = LoopSettings(epochs=1)
+    loop = MinimiseSettings(epochs=1)
     first, again = (fit_detector(normal, scores="elbo", vae_loop=loop, seed=3) for _ in range(2))
     other = fit_detector(normal, scores="elbo", vae_loop=loop, seed=4)
     assert torch.equal(first.score(normal[:9]), again.score(normal[:9]))
@@ -35,7 +35,7 @@ def test_nothing_held_out_is_trained_on(normal: Tensor, monkeypatch: pytest.Monk
         return real(images, *rest, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(module, "train_vae", spy)
-    fit_detector(normal, scores="reconstruction", vae_loop=LoopSettings(epochs=1), held_out=0.3)
+    fit_detector(normal, scores="reconstruction", vae_loop=MinimiseSettings(epochs=1), held_out=0.3)
     assert len(seen["vae"]) == len(normal) - round(0.3 * len(normal))
     train, scale, level = module._parts(normal, 0.3, 0)
     assert sorted([*train.tolist(), *scale.tolist(), *level.tolist()]) == list(range(len(normal)))
@@ -95,7 +95,7 @@ class TestBadInput:
 
     def test_too_few_for_the_rate(self, normal: Tensor) -> None:
         with pytest.raises(HoldfastError, match="needs at least 99 held-out normal samples"):
-            fit_detector(normal[:60], scores="elbo", vae_loop=LoopSettings(epochs=1), false_alarm_rate=0.01)
+            fit_detector(normal[:60], scores="elbo", vae_loop=MinimiseSettings(epochs=1), false_alarm_rate=0.01)
 
     @pytest.mark.parametrize(
         ("scores", "message"),

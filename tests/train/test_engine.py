@@ -313,10 +313,12 @@ def test_a_set_in_memory_is_taken_as_it_is(name: str, value: float) -> None:
         fit(make_data(), **PLAIN, **{name: value})
 
 
-@pytest.mark.parametrize("model", ["convnet", Linear()])
-def test_pretraining_is_not_left_out_in_silence(model: str | nn.Module) -> None:
-    with pytest.raises(HoldfastError, match="pretrain rotation is what 'holdfast train' and .*run do"):
-        fit(make_data(), model=model, pretrain="rotation", **PLAIN)
+def test_pretraining_is_part_of_fit_and_refused_for_a_module_of_ones_own() -> None:
+    settings = {**PLAIN, "epochs": 1, "lr": 0.0, "weight_decay": 0.0, "pretrain_for": 1}
+    plain, started = (fit(make_data(), model="convnet", pretrain=way, **settings).model for way in ("none", "rotation"))
+    assert not same_weights(plain, started)
+    with pytest.raises(HoldfastError, match="pretrain rotation is for networks that are built by name.*Linear"):
+        fit(make_data(), model=Linear(), pretrain="rotation", **PLAIN)
 
 
 @pytest.mark.parametrize(

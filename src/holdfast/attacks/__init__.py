@@ -6,7 +6,7 @@ model's modes, statistics and gradients are left unchanged.
 """
 
 from holdfast.attacks.apgd import apgd
-from holdfast.attacks.biasadv import bias_adversarial
+from holdfast.attacks.bias_attack import bias_adversarial
 from holdfast.attacks.captured import CapturedAttack
 from holdfast.attacks.pgd import PRESETS, Preset, fgsm, noise, pgd, transfer, unbounded
 from holdfast.attacks.queued import QueuedPgd

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from holdfast.attacks.objectives import Model
+from holdfast.attacks.objectives import Classifier
 from holdfast.attacks.pgd import pgd
 from holdfast.devices import CapturedCall, capture
 from holdfast.errors import require
@@ -34,7 +34,7 @@ class CapturedAttack:
 
     def __init__(
         self,
-        model: Model,
+        model: Classifier,
         *,
         attack: Callable[..., Tensor] = pgd,
         autocast: torch.dtype | None = None,

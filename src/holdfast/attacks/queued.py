@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from holdfast.attacks.norms import Ball, Norm, Space, make_ball
-from holdfast.attacks.objectives import Best, Goal, GoalGradient, LossName, Mode, Model, borrowed
+from holdfast.attacks.objectives import Best, Classifier, Goal, GoalGradient, LossName, Mode, borrowed
 from holdfast.attacks.pgd import default_step
 from holdfast.devices import CapturedCall, capture
 from holdfast.errors import require
@@ -40,7 +40,7 @@ class QueuedPgd:
 
     def __init__(
         self,
-        model: Model,
+        model: Classifier,
         *,
         radius: float,
         step_size: float | None = None,
@@ -66,7 +66,7 @@ class QueuedPgd:
         self.length = default_step(radius, steps) if step_size is None else step_size
         self.steps, self.batch, self.autocast = steps, batch, autocast
         self.layout = torch.channels_last if channels_last else torch.contiguous_format
-        self._called: Model = torch.compile(model, dynamic=False) if compile else model
+        self._called: Classifier = torch.compile(model, dynamic=False) if compile else model
         self._queue: _Queue | None = None
 
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:

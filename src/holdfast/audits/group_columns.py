@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from holdfast.data import Dataset
-from holdfast.data.printable import printable
 from holdfast.data.splits import Split
 from holdfast.data.tables import NUMBER, cell_text, name_order, read_columns
 from holdfast.errors import HoldfastError, require
 from holdfast.files import at_home
+from holdfast.printable import printable
 
 FILES = (".csv", ".parquet", ".npz")
 """Data that has columns by name in any number."""

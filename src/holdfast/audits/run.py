@@ -74,7 +74,7 @@ def audit(
 
 def exit_code(files: Sequence[FindingsFile]) -> int:
     """0 holds, 1 a gate failed, 3 a check crashed: an audit that is not whole is no verdict, so that comes first."""
-    if any(record["state"] == "crashed" for file in files for record in file.checks):
+    if any(record.state == "crashed" for file in files for record in file.checks):
         return 3
     return 1 if any(not gate["passed"] for file in files for gate in file.gates) else 0
 

@@ -60,10 +60,9 @@ def compare(words: list[str]) -> int:
         require_data(name)
 
     from holdfast.comparisons.running import Comparison, carry_out
-    from holdfast.reports.arms import Spread
+    from holdfast.reports.arms import Spread, spread_cell
     from holdfast.reports.blocks import Cell
     from holdfast.reports.console import paired_console
-    from holdfast.reports.report_tables import spread_cell
     from holdfast.train.progress import make_progress
 
     done: Comparison = carry_out(

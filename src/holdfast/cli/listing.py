@@ -10,19 +10,19 @@ from tyro.conf import Positional, arg
 
 from holdfast.cli.common import parse
 from holdfast.errors import unknown
-from holdfast.parts import ASCENTS, METHODS, Part
+from holdfast.parts import ASCENTS, CORRUPTIONS, METHODS, Part
 
 
 @dataclass(frozen=True)
 class ListOptions:
     """What to list."""
 
-    what: Annotated[Positional[str], arg(metavar="[methods|ascents|data|recipes|studies|models]")] = "all"
-    """One kind, or everything but the many model names."""
+    what: Annotated[Positional[str], arg(metavar="[methods|ascents|corruptions|data|recipes|studies|models]")] = "all"
+    """One kind, or everything but corruptions and the many model names."""
 
 
 def list_(words: list[str]) -> int:
-    """List methods, ascents, data sets, recipes, studies or models by name."""
+    """List methods, ascents, corruptions, data sets, recipes, studies or models by name."""
     options: ListOptions = parse(ListOptions, words, "list", list_.__doc__)
     from holdfast.comparisons.recipes import recipe_names
     from holdfast.comparisons.studies import study_names
@@ -40,6 +40,7 @@ def list_(words: list[str]) -> int:
     kinds: dict[str, Callable[[], Sequence[str]]] = {
         "methods": lambda: described(METHODS),
         "ascents": lambda: described(ASCENTS),
+        "corruptions": lambda: described(CORRUPTIONS),
         "data": lambda: [f"{name:<24} {part.names[name]}" for name, part in named_data().items()],
         "recipes": recipe_names,
         "studies": study_names,
@@ -49,7 +50,7 @@ def list_(words: list[str]) -> int:
         raise unknown("kind", options.what, kinds)
     for kind in kinds if options.what == "all" else [options.what]:
         if options.what == "all":
-            if kind == "models":
+            if kind in ("models", "corruptions"):  # the latter import torch, which takes seconds
                 continue
             print(f"{kind}:")
         for line in kinds[kind]():

@@ -17,7 +17,6 @@ from typing import Any, Literal
 
 import torch
 
-from holdfast.comparisons.pretraining import start
 from holdfast.comparisons.recipes import read_recipe
 from holdfast.comparisons.single_run import run
 from holdfast.comparisons.studies import read_study
@@ -211,7 +210,6 @@ def _require_trainable(cells: Iterable[Cell]) -> dict[DataSettings, Dataset]:
             loaded[settings.data] = load_data(settings)
         data = loaded[settings.data]
         try:
-            start(settings)
             with torch.random.fork_rng(devices=[]):
                 prepare(settings, data)
         except HoldfastError as error:

@@ -30,7 +30,7 @@ from holdfast.corruptions.pixels import (
 )
 from holdfast.parts import corruption
 
-Table = Literal["auto", "cifar", "imagenet"]
+SeverityTable = Literal["auto", "cifar", "imagenet"]
 """auto: ImageNet-C's from 64 pixels on."""
 LARGE = 64
 SEVERITIES = (1, 2, 3, 4, 5)
@@ -81,7 +81,7 @@ def imagenet_c(
             *,
             severity: int,
             generator: torch.Generator,
-            table: Table = "auto",
+            table: SeverityTable = "auto",
             frost_folder: str | Path | None = None,
             codec: Codec = "auto",
         ) -> Tensor:
@@ -110,7 +110,7 @@ def imagenet_c(
     return declare
 
 
-def settings_of(name: str, severity: int, *, side: int, table: Table = "auto") -> Settings:
+def settings_of(name: str, severity: int, *, side: int, table: SeverityTable = "auto") -> Settings:
     """The settings of one corruption for images whose shorter side is given.
 
     >>> settings_of("contrast", 5, side=32), settings_of("contrast", 5, side=224)

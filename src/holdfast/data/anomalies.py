@@ -20,10 +20,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from holdfast.data.images import Array, resize, to_images
-from holdfast.data.printable import printable
 from holdfast.data.splits import ArraySplit, Dataset
 from holdfast.errors import HoldfastError, require
 from holdfast.files import at_home, exists, write_atomic
+from holdfast.printable import printable
 from holdfast.types import Note
 
 SETS: Final = ("representative_set_1", "representative_set_2")

@@ -73,7 +73,7 @@ def make_fashion_anomalies(
     sizes = [unlabeled, labeled, *([normal] * len(SETS))]
     require(
         min(sizes) >= 1 and sum(sizes) <= len(mine),
-        f"{sum(sizes)} normal images are asked for and {len(mine)} are there; ask for fewer",
+        f"{sum(sizes)} normal images are needed and there are {len(mine)}; ask for fewer",
     )
     number = torch.full((10,), -1)
     number[torch.tensor(CLASSES)] = torch.arange(len(CLASSES))
@@ -172,7 +172,7 @@ class _AnomalySource:
             pool = self._pool(kind)
             self._left[kind] = pool[torch.randperm(len(pool), generator=self.generator)]
         left = self._left[kind]
-        require(len(left) >= count, f"{count} anomalies of kind {kind} are asked for, {len(left)} are left; ask fewer")
+        require(len(left) >= count, f"{count} anomalies of kind {kind} are needed, {len(left)} are left; ask for fewer")
         drawn, self._left[kind] = left[:count], left[count:]
         if kind == "corrupted":
             return damage_each(drawn, severity=self.severity, generator=self.generator)

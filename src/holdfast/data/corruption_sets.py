@@ -16,9 +16,9 @@ import torch
 
 from holdfast.data.images import Array, peek, to_images, to_whole
 from holdfast.data.listing import Paths, images_under
-from holdfast.data.printable import printable
 from holdfast.data.splits import ArraySplit, FileSplit, Split
 from holdfast.errors import HoldfastError, require, unknown
+from holdfast.printable import printable
 
 LABELS = "labels.npy"
 SEVERITIES = ("1", "2", "3", "4", "5")
@@ -26,7 +26,7 @@ SEVERITIES = ("1", "2", "3", "4", "5")
 
 @dataclass(frozen=True, eq=False)
 class CorruptedTest:
-    """A test set under several corruptions. A split is opened when it is asked for.
+    """A test set under several corruptions. A split is opened when it is first used.
 
     where: the file or folder of every corruption, by its published name.
     classes: names of ImageNet-C's folders; empty for CIFAR, whose labels are CIFAR's own.
@@ -59,7 +59,7 @@ def recognised(folder: Path) -> bool:
 
 
 def open_corrupted(folder: str | Path, *, classes: Sequence[str] = ()) -> CorruptedTest:
-    """CIFAR-10-C, CIFAR-100-C or ImageNet-C by what lies in the folder.
+    """CIFAR-10-C, CIFAR-100-C or ImageNet-C by what is in the folder.
 
     classes: folder names in the order of the model's outputs, for ImageNet-C; by default sorted, as its 1,000 are.
     """

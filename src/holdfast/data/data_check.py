@@ -15,16 +15,16 @@ from torch import Tensor
 from holdfast.data.images import decode, peek, reason
 from holdfast.data.listing import Listing, ReadOptions, images_in
 from holdfast.data.load_data import find_reader
-from holdfast.data.printable import printable
 from holdfast.data.splits import Dataset, Split
 from holdfast.data.validation import label_problems
 from holdfast.errors import HoldfastError
 from holdfast.files import at_home
 from holdfast.parts import named_data
+from holdfast.printable import printable
 from holdfast.types import Note
 
 CHUNK = 128
-"""Files handed to the pool at a time: a set of any size takes the same memory, and an interrupt is heard soon."""
+"""Files handed to the pool at a time: a set of any size takes the same memory, and an interrupt is noticed soon."""
 SHOWN_SIZES = 20
 
 Counts = Mapping[str, int]
@@ -32,7 +32,7 @@ Counts = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Unreadable:
-    """A file that cannot be decoded, and why. The path is as it is on disk: not safe to print."""
+    """A file that cannot be decoded, and why. The path is the one on disk: not safe to print."""
 
     path: str
     reason: str
@@ -94,7 +94,7 @@ def check_data(
     label: str | None = None,
     group: str | None = None,
 ) -> DataReport:
-    """Decode every image of a set and report on it. Arguments as of ``load``.
+    """Decode every image of a set and report on it. Arguments as for ``load``.
 
     Raises for a name or path that does not exist; whatever else is wrong is in the report.
     """

@@ -1,4 +1,4 @@
-"""Pixels from files and arrays, checked and brought to one type and size. Open this to change how images are read.
+"""Pixels from files and arrays, checked and converted to one type and size. Open this to change how images are read.
 
 An image file is decoded to pixels that mean the same whatever its format; arrays are checked number by number.
 """
@@ -17,8 +17,8 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from holdfast.data.printable import printable
 from holdfast.errors import HoldfastError, require
+from holdfast.printable import printable
 
 Array = npt.NDArray[Any]
 Given = Tensor | npt.ArrayLike
@@ -107,7 +107,7 @@ def to_images(given: Given, what: str) -> Tensor:
 
     C is 1 or 3. Where both the last and the second axis could be channels, the last one is taken; of a tensor the
     second, as torch has it, and where neither could, the second has as many as it has. A tensor that is such images
-    already is returned as it is, and so is an empty part of one.
+    already is returned unchanged, and so is an empty part of one.
     """
     ordered = (
         isinstance(given, Tensor) and given.ndim == 4 and (given.shape[1] in (1, 3) or given.shape[3] not in (1, 3))
@@ -180,7 +180,7 @@ def _array(given: Given, what: str) -> Array:
             given = (given.float() if given.dtype == torch.bfloat16 else given).numpy()  # a type numpy does not have
         return np.asarray(given)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise HoldfastError(f"{what} is no array ({error}); give a numpy array or a tensor") from error
+        raise HoldfastError(f"{what} is not an array ({error}); give a numpy array or a tensor") from error
 
 
 def resize(images: Tensor, size: int | tuple[int, int]) -> Tensor:

@@ -13,9 +13,10 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, overload
 
-from holdfast.data.printable import printable
+from holdfast.data.tables import name_order
 from holdfast.errors import HoldfastError, require
 from holdfast.files import at_home
+from holdfast.printable import printable
 from holdfast.settings.conflict import CONFLICT
 from holdfast.types import Note
 
@@ -33,6 +34,8 @@ SPLIT_FOLDERS = {
     "testing": "test",
 }
 """Folder name, in any case -> split. Left unread, "Train" and "Test" would pass for two classes."""
+Row = tuple[str, str, str]
+"""Path, class and group of an image; "" is a class or group that is not known."""
 
 
 @dataclass(frozen=True)
@@ -192,17 +195,52 @@ def refuse(problems: Sequence[str], name: str, *, listed: bool = True) -> None:
         raise HoldfastError(f"{name}: {problems[0]}{more}")
 
 
-def make_files(
-    paths: Sequence[str], labels: Sequence[int], groups: Sequence[int] | None = None, rows: Sequence[int] | None = None
-) -> Files:
-    """Files with their labels; groups are unknown where none are given."""
+def list_files(
+    name: str,
+    rows: Mapping[str, Sequence[Row]],
+    *,
+    classes: Sequence[str] | None = None,
+    groups: Sequence[str] | None = None,
+    notes: Sequence[Note] = (),
+    problems: Sequence[str] = (),
+    untrainable: Sequence[str] = (),
+    table_rows: Mapping[str, Sequence[int]] | None = None,
+) -> Listing:
+    """A listing from the path, class and group of every image, by split.
+
+    classes, groups: their names in the order of their numbers; by default sorted, numbers by value, and classes without
+    a training image last. table_rows: where each image is in a table, from 0 on.
+    """
     import torch
 
-    def whole(values: Sequence[int]) -> Tensor:
-        return torch.tensor(values, dtype=torch.int64)
+    def whole(values: Iterable[int]) -> Tensor:
+        return torch.tensor(list(values), dtype=torch.int64)
 
-    unknown = torch.full((len(paths),), -1) if groups is None else whole(groups)
-    return Files(Paths(paths), whole(labels), unknown, None if rows is None else whole(rows))
+    rows = {"train": [], **rows}
+    if classes is None:
+        trained = name_order({label for _, label, _ in rows["train"]} - {""})
+        classes = trained + name_order({label for own in rows.values() for _, label, _ in own} - {*trained, ""})
+    if groups is None:
+        groups = name_order({group for own in rows.values() for _, _, group in own} - {""})
+    label_of = {own: k for k, own in enumerate(classes)} | {"": -1}
+    group_of = {own: k for k, own in enumerate(groups)} | {"": -1}
+    return Listing(
+        name=printable(name),
+        classes=tuple(map(printable, classes)),
+        splits={
+            split: Files(
+                Paths(path for path, _, _ in own),
+                whole(label_of[label] for _, label, _ in own),
+                whole(group_of[group] for _, _, group in own),
+                None if table_rows is None else whole(table_rows[split]),
+            )
+            for split, own in rows.items()
+        },
+        group_names=tuple(map(printable, groups)),
+        notes=tuple(notes),
+        problems=tuple(problems),
+        untrainable=tuple(untrainable),
+    )
 
 
 def images_under(folder: Path) -> list[str]:

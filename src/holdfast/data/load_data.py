@@ -11,12 +11,12 @@ from pathlib import Path
 
 from holdfast.data.images import GREY_MODES, peek
 from holdfast.data.listing import Listing, Paths, ReadOptions, refuse
-from holdfast.data.printable import printable
 from holdfast.data.splits import Dataset, FileSplit, hold_out
 from holdfast.data.validation import label_problems
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.files import at_home, exists, reading
 from holdfast.parts import READERS, named_data
+from holdfast.printable import printable
 from holdfast.rng import derive
 from holdfast.settings.conflict import CONFLICT, check_conflict
 from holdfast.types import Note
@@ -194,6 +194,6 @@ def _with_val(data: Dataset, share: float, seed: int) -> Dataset:
     )
     notes = data.notes
     if data.val is not None:
-        text = f"the set's own validation split ({len(data.val)} samples) is not used: val {share} was asked for"
+        text = f"the set's own validation split ({len(data.val)} samples) is not used: val {share} was given"
         notes = (*notes, Note("own-val-unused", text))
     return replace(data, train=train, val=val, notes=notes)

@@ -25,7 +25,7 @@ STRENGTH = 0.5
 """How badly anomalies are damaged by default."""
 
 
-def make(
+def make_data(
     what: str,
     out: str | Path,
     *,
@@ -51,7 +51,7 @@ def make(
         require(
             value is None or what in users, f"{name} {value} is for {', '.join(users)}, not for {what}; leave it out"
         )
-    require(what not in VARIANTS or data is not None, f"{what} is put into a set: name one with --data")
+    require(what not in VARIANTS or data is not None, f"{what} is added to a set: name it with --data")
     require(0 <= seed < 2**63, f"seed must be in 0..2**63-1, got {seed}")
     _require_place(Path(out) / FILE if what == "fashion-anomalies" else Path(out), overwrite=overwrite)
     where = resolve_device(device or "cpu")
@@ -70,7 +70,7 @@ def make(
         kind = kind or "dfa"
         note(f"corrupting {len(source.train) + len(source.test or ()):,} images")
         if "frost" in KINDS.get(kind, ()) and frost is None:
-            note("frost: its needles of ice are grown from noise; a folder of photographs goes with --frost")
+            note("frost textures are drawn from noise; --frost takes a folder of photographs")
         manifest = make_corrupted_cifar10(
             source,
             out=out,
@@ -93,7 +93,7 @@ def _require_place(file: Path, *, overwrite: bool) -> None:
     """Refuse, before any work, a file that would not be taken or would be lost."""
     require(file.suffix == ".npz", f"out must end in .npz, got {file}")
     require(
-        overwrite or not file.exists(), f"{file} is there already; replace it with --overwrite or choose another --out"
+        overwrite or not file.exists(), f"{file} exists already; replace it with --overwrite or choose another --out"
     )
 
 

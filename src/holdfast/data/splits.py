@@ -15,14 +15,14 @@ from torch import Tensor
 
 from holdfast.data.images import Given, read_image, to_images, to_whole
 from holdfast.data.listing import Paths
-from holdfast.data.printable import printable
 from holdfast.errors import HoldfastError, require
+from holdfast.printable import printable
 from holdfast.types import Note
 
 SAMPLED_FILES = 2048
 """Enough decoded images for three digits of the mean; all arrays in memory are used whole."""
 MOST_BYTES: Final = 2**30
-"""Files of more than this in all are told apart by names and sizes; reading them would take too long."""
+"""Files of more than this in all are hashed by names and sizes; reading them would take too long."""
 
 
 class Split(Protocol):
@@ -48,7 +48,7 @@ class Split(Protocol):
         ...
 
     def key(self, position: int) -> str | int:
-        """What tells a sample from every other of its set: two rows of a table may name one file."""
+        """What identifies a sample in its set: two rows of a table may name one file."""
         ...
 
 
@@ -58,7 +58,7 @@ class ArraySplit:
 
     They are made of arrays or tensors of the layouts and types that an .npz file may have; anything else is refused.
     labels, groups: whole numbers of any type; -1, for unknown, where none are given.
-    positions: (N,) where each sample stands in its origin, for a part of it; None for the whole.
+    positions: (N,) of each sample in its origin, for a part of it; None for the whole.
 
     >>> ArraySplit(np.zeros((2, 8, 8), dtype=np.uint8), [0, 1]).shape
     (1, 8, 8)
@@ -121,7 +121,7 @@ class ArraySplit:
 class FileSplit:
     """Images on disk, decoded when they are read.
 
-    size: (height, width) every image is brought to. channels: 1 or 3. rows: (N,) of the table that names the files,
+    size: (height, width) every image is resized to. channels: 1 or 3. rows: (N,) of the table that names the files,
     counted from 0; None without one.
     """
 
@@ -163,7 +163,7 @@ class Dataset:
 
     classes: name of each class; a label is a position in it.
     group_names: name of each group; empty where the set has no groups.
-    notes: what the reader decided on its own and the user should hear of.
+    notes: what the reader decided by itself and the user should know.
     unlabeled: images to learn from whose labels are not known, or not to be used.
     """
 
@@ -199,12 +199,12 @@ def aligned_groups(labels: Tensor, groups: Tensor, num_classes: int) -> Tensor:
     return majority
 
 
-def sides(labels: Tensor, groups: Tensor, usual: Tensor) -> dict[str, Tensor]:
-    """(N,) which samples follow the shortcut and which contradict it; those whose group is not known do neither.
+def bias_alignment(labels: Tensor, groups: Tensor, usual: Tensor) -> dict[str, Tensor]:
+    """(N,) which samples are bias-aligned and which bias-conflicting; those of an unknown group are neither.
 
-    usual: (K,) the shortcut of the training set, as :func:`aligned_groups` finds it.
+    usual: (K,) the usual group of each class in training, as :func:`aligned_groups` finds it.
 
-    >>> sides(torch.tensor([0, 0, 0]), torch.tensor([2, 1, -1]), torch.tensor([2]))
+    >>> bias_alignment(torch.tensor([0, 0, 0]), torch.tensor([2, 1, -1]), torch.tensor([2]))
     {'aligned': tensor([ True, False, False]), 'conflicting': tensor([False,  True, False])}
     """
     own = usual[labels]

@@ -17,13 +17,13 @@ from holdfast.data.anomalies import AnomalySet, holds_anomalies, read_anomalies
 from holdfast.data.images import GREY_MODES, peek, resize
 from holdfast.data.listing import Files, Paths, ReadOptions, images_under, refuse
 from holdfast.data.load_data import common_shape, load
-from holdfast.data.printable import printable
 from holdfast.data.readers.image_tables import scan_unlabelled
 from holdfast.data.readers.npz import read_unlabelled
 from holdfast.data.splits import ArraySplit, Dataset, FileSplit, Split
 from holdfast.data.tables import TABLES
 from holdfast.errors import require
 from holdfast.files import at_home, reading
+from holdfast.printable import printable
 from holdfast.rng import derive
 from holdfast.types import Note
 

@@ -11,7 +11,7 @@ from holdfast.errors import require
 
 
 def admitted(data: Dataset, *, training: bool) -> Dataset:
-    """A set that was made in memory, as one that was loaded: nothing else has looked at it yet.
+    """A set made in memory, checked as a loaded one is.
 
     training: see :func:`find_problems`.
     """

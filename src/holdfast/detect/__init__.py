@@ -34,37 +34,35 @@ if TYPE_CHECKING:
         VAEExtractor,
         extract,
     )
-    from holdfast.detect.few_labels import EncoderClassifier, FewLabels, Mistakes, train_few_labels
     from holdfast.detect.fitted_detector import FittedDetector, ScoreReport
     from holdfast.detect.fitting import fit, fit_detector
     from holdfast.detect.fused import Fused
-    from holdfast.detect.loop import LoopSettings
-    from holdfast.detect.rotation import train_rotation
     from holdfast.detect.scoring import Predictions, evaluate, predict, score
     from holdfast.detect.threshold import Threshold
-    from holdfast.detect.vae import TrainedVAE, train_vae
+    from holdfast.train.few_labels import EncoderClassifier, FewLabels, Mistakes, train_few_labels
+    from holdfast.train.rotation import train_rotation
+    from holdfast.train.unlabelled import MinimiseSettings, TrainedVAE, train_vae
 
 _HOMES = {
-    "description": "Description describe describe_images probe",
-    "detectors": "make_detector detectors_reading",
-    "detectors.detector": "Detector",
-    "detectors.feature_distances": "KNN LocalReconstruction Mahalanobis RelativeMahalanobis ViM",
-    "detectors.label_free": "KL Elbo LikelihoodRegret Reconstruction Rotation",
-    "detectors.logit_scores": "MSP Energy MaxLogit",
-    "evaluation": "Evaluation auroc evaluate_scores",
-    "features": "ClassifierExtractor FeatureExtractor Features JointExtractor LogitExtractor RotationExtractor "
-    "VAEExtractor extract",
-    "few_labels": "EncoderClassifier FewLabels Mistakes train_few_labels",
-    "fitted_detector": "FittedDetector ScoreReport",
-    "fitting": "fit fit_detector",
-    "fused": "Fused",
-    "loop": "LoopSettings",
-    "rotation": "train_rotation",
-    "scoring": "Predictions evaluate predict score",
-    "threshold": "Threshold",
-    "vae": "TrainedVAE train_vae",
+    "detect.description": "Description describe describe_images probe",
+    "detect.detectors": "detectors_reading make_detector",
+    "detect.detectors.detector": "Detector",
+    "detect.detectors.feature_distances": "KNN LocalReconstruction Mahalanobis RelativeMahalanobis ViM",
+    "detect.detectors.label_free": "KL Elbo LikelihoodRegret Reconstruction Rotation",
+    "detect.detectors.logit_scores": "MSP Energy MaxLogit",
+    "detect.evaluation": "Evaluation auroc evaluate_scores",
+    "detect.features": "ClassifierExtractor FeatureExtractor Features JointExtractor LogitExtractor "
+    "RotationExtractor VAEExtractor extract",
+    "detect.fitted_detector": "FittedDetector ScoreReport",
+    "detect.fitting": "fit fit_detector",
+    "detect.fused": "Fused",
+    "detect.scoring": "Predictions evaluate predict score",
+    "detect.threshold": "Threshold",
+    "train.few_labels": "EncoderClassifier FewLabels Mistakes train_few_labels",
+    "train.rotation": "train_rotation",
+    "train.unlabelled": "MinimiseSettings TrainedVAE train_vae",
 }
-_NAMES = {name: f"{__name__}.{home}" for home, names in _HOMES.items() for name in names.split()}
+_NAMES = {name: f"holdfast.{home}" for home, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
     "DETECTORS",
@@ -87,9 +85,9 @@ __all__ = [
     "LikelihoodRegret",
     "LocalReconstruction",
     "LogitExtractor",
-    "LoopSettings",
     "Mahalanobis",
     "MaxLogit",
+    "MinimiseSettings",
     "Mistakes",
     "Predictions",
     "Reconstruction",
@@ -117,8 +115,7 @@ __all__ = [
     "train_few_labels",
     "train_rotation",
     "train_vae",
-]
-
+]  # fmt: skip
 
 if not TYPE_CHECKING:  # a checker that sees it takes every name for granted
 

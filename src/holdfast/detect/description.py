@@ -16,13 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from holdfast.data.loaders import Images, float_batches
 from holdfast.data.splits import Dataset
 from holdfast.data.unlabelled_images import open_unlabelled
-from holdfast.detect.features import Images, batches
 from holdfast.detect.fitted_detector import FittedDetector, load_fitted
-from holdfast.detect.loop import LoopSettings
 from holdfast.detect.outputs import FINDINGS, PAGE, ImageSource, claim_folder
-from holdfast.detect.vae import train_vae
 from holdfast.devices import resolve_device
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.models.vae import VAE, VAESettings
@@ -30,6 +28,7 @@ from holdfast.module_state import evaluating
 from holdfast.png import png
 from holdfast.reports import report, write_findings
 from holdfast.rng import derive
+from holdfast.train.unlabelled import MinimiseSettings, train_vae
 from holdfast.types import Finding
 
 PROJECTIONS: Final = ("auto", "latent", "pca", "tsne", "umap")
@@ -135,7 +134,7 @@ def describe_images(
     """Where a VAE puts images, and what it draws: reconstructions, a walk along each dimension, one between images."""
     parts, first = [], None
     with evaluating(vae), torch.no_grad():
-        for x in batches(images, next(vae.parameters()).device):
+        for x in float_batches(images, next(vae.parameters()).device):
             first = x if first is None else first
             parts.append(vae(x).cpu())
         require(bool(parts), "there is no image to describe; give at least one")
@@ -245,7 +244,7 @@ def describe(
         settings = VAESettings((channels, height, width), network, latent)
         if note is not None:
             note(f"training a {network} VAE with {latent} latent dimensions on {len(images)} images")
-        vae = train_vae(images, settings, LoopSettings(epochs, batch_size, lr, seed=seed), device=where).model
+        vae = train_vae(images, settings, MinimiseSettings(epochs, batch_size, lr, seed=seed), device=where).model
     labels = images.labels if bool((images.labels >= 0).all()) else None
     made = describe_images(vae, images, labels=labels, projection=projection, seed=seed)
     classes = data.classes if isinstance(data, Dataset) else _class_names(labels)

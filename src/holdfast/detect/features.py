@@ -5,27 +5,21 @@ Open this file to see what a detector can read, or to connect another kind of mo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from holdfast.augment.basic import to_float
-from holdfast.data.loaders import make_loader
-from holdfast.data.splits import Split
-from holdfast.errors import HoldfastError, require
+from holdfast.data.loaders import Images, float_batches
+from holdfast.devices import autocast
+from holdfast.errors import require
 from holdfast.losses import cross_entropy, gaussian_nll, kl_to_standard_normal
 from holdfast.models.heads import find_head, penultimate
 from holdfast.models.vae import VAE
 from holdfast.module_state import evaluating
-from holdfast.train.precision import autocast
-
-TURNS = 4
-"""Quarter turns that an encoder learns to tell apart."""
-Images = Tensor | Split
-"""Images (N, C, H, W), uint8 or float in [0, 1], or a split of a data set."""
+from holdfast.train.rotation import TURNS
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,57 +207,14 @@ def _bound(model: VAE, x: Tensor, mean: Tensor, log_var: Tensor) -> Tensor:
     return -(nll + kl_to_standard_normal(mean, log_var))
 
 
-def check_images(images: Images) -> None:
-    """Refuse what is neither a tensor nor a split, such as an array of numpy's."""
-    require(
-        isinstance(images, Tensor) or isinstance(getattr(images, "labels", None), Tensor),
-        f"images must be a tensor or a split of a data set, got {type(images).__name__}; torch.from_numpy takes arrays",
-    )
-
-
 def extract(extractor: FeatureExtractor, images: Images, *, batch_size: int = 256, workers: int = 0) -> Features:
     """Everything an extractor computes in images, on the CPU, with the labels of a split."""
     parts = [
         extractor.extract(x).to("cpu")
-        for x in batches(images, extractor.device, batch_size=batch_size, workers=workers)
+        for x in float_batches(images, extractor.device, batch_size=batch_size, workers=workers)
     ]
     found = Features.cat(parts)
     return found if isinstance(images, Tensor) else found.beside(Features(labels=images.labels))
-
-
-def batches(images: Images, device: torch.device, *, batch_size: int = 256, workers: int = 0) -> Iterator[Tensor]:
-    """Checked float images in [0, 1] on a device, a batch at a time; files are decoded as they are needed."""
-    check_images(images)
-    first = 0
-    for x in _raw(images, device, batch_size, workers):
-        require(
-            x.ndim == 4 and x.shape[1] in (1, 3),
-            f"images must be (N, C, H, W) with C 1 or 3, got {tuple(x.shape)}; add the axis of channels",
-        )
-        if x.dtype == torch.uint8:
-            yield to_float(x)
-        else:
-            yield _checked(x, first)
-        first += len(x)
-
-
-def _raw(images: Images, device: torch.device, batch_size: int, workers: int) -> Iterable[Tensor]:
-    if isinstance(images, Tensor):
-        yield from (part.to(device) for part in torch.split(images, batch_size) if len(part))
-    else:
-        loader = make_loader(images, batch_size=batch_size, device=device, workers=workers)
-        yield from (batch.x for batch in loader.batches(torch.arange(len(images))))
-
-
-def _checked(x: Tensor, first: int) -> Tensor:
-    require(x.is_floating_point(), f"images must be uint8 or float in [0, 1], got {x.dtype}; convert them")
-    bad = ~torch.isfinite(x).flatten(1).all(1)
-    if bad.any():
-        at = first + int(bad.nonzero()[0])
-        raise HoldfastError(f"image {at} has NaN or infinite pixels; repair or remove it")
-    low, high = float(x.min()), float(x.max())
-    require(low >= 0 and high <= 1, f"images have values from {low:g} to {high:g}; scale them to [0, 1]")
-    return x.float()
 
 
 def _device_of(model: nn.Module) -> torch.device:

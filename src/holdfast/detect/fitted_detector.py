@@ -13,16 +13,14 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from holdfast import __version__
+from holdfast.data.loaders import Images, check_images, float_batches
 from holdfast.detect.features import (
     ClassifierExtractor,
     FeatureExtractor,
     Features,
-    Images,
     JointExtractor,
     RotationExtractor,
     VAEExtractor,
-    batches,
-    check_images,
 )
 from holdfast.detect.fused import Fused
 from holdfast.detect.threshold import Threshold
@@ -102,7 +100,7 @@ class FittedDetector:
         if not isinstance(images, Tensor):
             self.check(images.shape)
         extractor = self.extractor
-        for x in batches(images, extractor.device, batch_size=batch_size, workers=workers):
+        for x in float_batches(images, extractor.device, batch_size=batch_size, workers=workers):
             self.check(tuple(x.shape[1:]))
             yield self.report_features(extractor.extract(x).to("cpu"))
 

@@ -12,16 +12,14 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
+from holdfast.data.loaders import Images, check_images
 from holdfast.data.unlabelled_images import open_unlabelled
 from holdfast.detect.detectors import FUSED, check_scores, make_detector
-from holdfast.detect.features import Images, check_images, extract
+from holdfast.detect.features import extract
 from holdfast.detect.fitted_detector import CARD, DETECTOR_FOLDER, FittedDetector, make_extractor
 from holdfast.detect.fused import Fused
-from holdfast.detect.loop import LoopSettings
 from holdfast.detect.outputs import ImageSource, shape_for
-from holdfast.detect.rotation import rotation_card, train_rotation
 from holdfast.detect.threshold import Threshold, rank_of
-from holdfast.detect.vae import train_vae
 from holdfast.devices import resolve_device
 from holdfast.errors import require
 from holdfast.files import writable_folder
@@ -29,6 +27,8 @@ from holdfast.models import ModelCard, load_model
 from holdfast.models.resolution import resolve
 from holdfast.models.vae import VAESettings
 from holdfast.rng import derive
+from holdfast.train.rotation import rotation_card, train_rotation
+from holdfast.train.unlabelled import MinimiseSettings, train_vae
 
 FUSED_LABEL_FREE: Final = ("reconstruction", "knn", "mahalanobis")
 """What ``fused`` joins without labels: damaged pixels show in the first, images of other classes in the distances."""
@@ -86,9 +86,9 @@ def fit(
         classifier=None if classifier is None else classifier.to(where),
         card=card,
         vae=VAESettings((channels, height, width), network, latent, sigma, beta),
-        vae_loop=LoopSettings(epochs, batch_size, lr, precision=precision, seed=seed),
+        vae_loop=MinimiseSettings(epochs, batch_size, lr, precision=precision, seed=seed),
         encoder=encoder,
-        encoder_loop=LoopSettings(
+        encoder_loop=MinimiseSettings(
             encoder_epochs, batch_size, 2 * lr, schedule="cosine", precision=precision, seed=seed
         ),
         changes=changes,
@@ -112,9 +112,9 @@ def fit_detector(
     classifier: nn.Module | None = None,
     card: ModelCard | None = None,
     vae: VAESettings | None = None,
-    vae_loop: LoopSettings | None = None,
+    vae_loop: MinimiseSettings | None = None,
     encoder: str = "convnet",
-    encoder_loop: LoopSettings | None = None,
+    encoder_loop: MinimiseSettings | None = None,
     changes: bool = False,
     combine: str = "mean",
     held_out: float = 0.2,
@@ -128,7 +128,7 @@ def fit_detector(
     scores: one name, several, or ``fused`` for the default choice. labels: (N,) classes, for scores that can use them;
     a split brings its own. classifier: a trained model whose features and logits are scored, with its card where the
     detector shall be saved; without one, an encoder learns to predict rotations of these images, if a score needs it.
-    changes: it also learns to tell changes (:mod:`holdfast.detect.changes`).
+    changes: it also learns to tell changes (:mod:`holdfast.train.rotation`).
     held_out: share of the images that nothing is trained on: one half of it gives centre and scale of each score, the
     other the threshold. false_alarm_rate: share of normal images that may be flagged.
     """
@@ -157,12 +157,12 @@ def fit_detector(
     if reads & VAE_TERMS or (classifier is None and "features" in reads and shape[1] != shape[2]):
         settings = vae or VAESettings((shape[0], shape[1], shape[2]))
         say(f"training a {settings.network} VAE with {settings.latent} latent dimensions on {len(train)} images")
-        loop = vae_loop or LoopSettings(seed=seed)
+        loop = vae_loop or MinimiseSettings(seed=seed)
         trained = train_vae(_chosen(images, train), settings, loop, device=device).model
     network, kind = classifier, "classifier"
     if network is None and reads & {"features", "rotation"} and shape[1] == shape[2]:
         say(f"training {encoder} to predict rotations on {len(train)} images")
-        loop = encoder_loop or LoopSettings(epochs=10, lr=2e-3, schedule="cosine", seed=seed)
+        loop = encoder_loop or MinimiseSettings(epochs=10, lr=2e-3, schedule="cosine", seed=seed)
         built = train_rotation(_chosen(images, train), loop, model=encoder, changes=changes, device=device)
         network, kind, card = built.model, "rotation", rotation_card(built, (shape[0], shape[1], shape[2]))
     extractor = make_extractor(trained, network, kind, reads=reads)

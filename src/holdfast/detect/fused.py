@@ -8,9 +8,10 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from holdfast.data.loaders import Images
 from holdfast.detect.detectors import FUSED, make_detector
 from holdfast.detect.detectors.detector import Detector
-from holdfast.detect.features import FeatureExtractor, Features, Images
+from holdfast.detect.features import FeatureExtractor, Features
 from holdfast.errors import require
 
 COMBINE = ("mean", "max")

@@ -14,13 +14,12 @@ import torch
 from torch import Tensor
 
 from holdfast.data.anomalies import holds_anomalies, read_anomalies
-from holdfast.data.loaders import check_reading
+from holdfast.data.loaders import check_reading, float_batches
 from holdfast.data.splits import Split
 from holdfast.data.tables import growing_table
 from holdfast.data.unlabelled_images import is_taken_whole, open_unlabelled
 from holdfast.detect.detectors import FUSED
 from holdfast.detect.evaluation import Evaluation, curves, evaluate_scores, findings_of
-from holdfast.detect.features import batches
 from holdfast.detect.fitted_detector import DETECTOR_FOLDER, FittedDetector, ScoreReport, load_fitted
 from holdfast.detect.outputs import FINDINGS, PAGE, ImageSource, claim_folder, claim_table, shape_for
 from holdfast.devices import resolve_device
@@ -146,7 +145,7 @@ def predict(
     done = 0
     table = nullcontext(_nowhere) if place is None else growing_table(place, PREDICTION_COLUMNS)
     with table as write, evaluating(model), torch.no_grad():
-        for x in batches(images, where, batch_size=batch_size, workers=workers):
+        for x in float_batches(images, where, batch_size=batch_size, workers=workers):
             confidence, label = (t.cpu() for t in model(x).float().softmax(1).max(1))
             answers.append((label, confidence))
             if fitted is not None and extractor is not None:
@@ -246,7 +245,7 @@ def _member_scores(fitted: FittedDetector, images: Split, batch_size: int, worke
     """(N, 1 + M) the fused score and each member's z-score."""
     fitted.check(images.shape)
     extractor, parts = fitted.extractor, []
-    for x in batches(images, extractor.device, batch_size=batch_size, workers=workers):
+    for x in float_batches(images, extractor.device, batch_size=batch_size, workers=workers):
         features = extractor.extract(x).to("cpu")
         both = [fitted.detector.score_features(features)[:, None], fitted.detector.z_scores(features).float()]
         parts.append(torch.cat(both, 1))

@@ -74,6 +74,8 @@ class Method(MethodSettings):
 
     capturable: ClassVar[bool] = True
     """Whether a step can be a CUDA graph: no host synchronisation, no control flow on tensor values."""
+    measures: ClassVar[tuple[str, ...]] = ("accuracy",)
+    """What an epoch's record says of the training images beside their loss, with ``train_`` before it."""
 
     def start(self, context: Context) -> State:
         """What a new training remembers. Buffers must keep their storage from then on: change them in place."""
@@ -126,6 +128,10 @@ class Method(MethodSettings):
             for out, view in zip(logits, views.items, strict=True)
         ]
         return sum(terms[1:], terms[0])
+
+    def measured(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        """The sum of each of ``measures`` over a batch. outputs: the first that ``forward`` gave. y: (B,) classes."""
+        return ((outputs.argmax(1) == y).sum(),)
 
 
 def method_of(settings: TrainSettings) -> Method:

@@ -1,7 +1,7 @@
 """Metrics of predictions, their confidence intervals and significance tests, as pure functions."""
 
 from holdfast.metrics.calibration import CalibrationError, Reliability, bin_edges, brier, ece, nll, reliability, top_k
-from holdfast.metrics.groups import combined, harmonic_mean, lowest, widest_gap, worst
+from holdfast.metrics.group_metrics import combined, harmonic_mean, lowest, widest_gap, worst
 from holdfast.metrics.intervals import (
     RESAMPLES,
     Estimate,

@@ -1,4 +1,4 @@
-"""A model by name, ready to train: the network, a head for these classes, normalisation in front."""
+"""A model by name, ready to train: the network, a head for these classes, normalisation before it."""
 
 from __future__ import annotations
 

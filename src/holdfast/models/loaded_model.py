@@ -101,7 +101,7 @@ def open_model(
 
 
 def prepared_module(module: nn.Module, shape: tuple[int, int, int], device: torch.device) -> PreprocessedModel:
-    """A module on the device as it is, for images of that shape in [0, 1], tried out; nothing it states is read."""
+    """A module on the device, for images of that shape in [0, 1], tried out; nothing it states is read."""
     require(
         isinstance(module, nn.Module),
         f"the model must be a torch module, got {type(module).__name__}; 'holdfast audit' opens models by name",

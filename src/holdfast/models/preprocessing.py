@@ -65,7 +65,7 @@ def deviation(model: nn.Module) -> Tensor:
         if isinstance(module, Normalised):
             return module.std.flatten()
     raise HoldfastError(
-        f"{type(model).__name__} has no normalisation of its own, so there is no normalised space to speak of; use "
+        f"{type(model).__name__} has no normalisation of its own, and so no normalised space; use "
         "pixels, or put the network into holdfast.models.Normalised"
     )
 

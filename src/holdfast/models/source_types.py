@@ -87,7 +87,7 @@ def stated(mean: Sequence[float] | None, std: Sequence[float] | None) -> Preproc
 
 @dataclass(frozen=True, eq=False)
 class Architecture:
-    """A network that can be trained, before normalisation is put in front.
+    """A network that can be trained, without the normalisation before it.
 
     channels: how many the network itself takes. preprocessing: what its published weights were trained with; None
     where it has none. notes: what to tell the user.

@@ -18,8 +18,11 @@ def build_optimizer(
     around: Callable[..., Optimizer] | None = None,
     *,
     skip_nonfinite: bool = True,
+    fused: bool = True,
 ) -> Optimizer:
-    """The optimiser that settings name, fused. around: makes that of an ascent (``Ascent.optimizer``).
+    """The optimiser that settings name. around: makes that of an ascent (``Ascent.optimizer``).
+
+    fused: use torch's fused kernels on a CPU too; they are faster and round differently. On a GPU they are always used.
 
     On a GPU its learning rate and radius are tensors there, so that a CUDA graph follows their schedules.
     """
@@ -29,7 +32,8 @@ def build_optimizer(
     def scheduled(value: float) -> float | Tensor:
         return torch.tensor(value, device=trained[0].device) if on_gpu else value
 
-    fused = all(p.is_floating_point() for p in trained)  # torch's fused kernels know no complex weights
+    # torch's fused kernels know no complex weights
+    fused = (fused or on_gpu) and all(p.is_floating_point() for p in trained)
     options: dict[str, Any] = {
         "lr": scheduled(settings.peak_lr),
         "weight_decay": settings.weight_decay,

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from holdfast.data.loaders import Loader, make_loader
 from holdfast.data.splits import Dataset, channel_statistics
+from holdfast.devices import kernels
 from holdfast.errors import HoldfastError
 from holdfast.methods import Context
 from holdfast.methods.lff import Lff
@@ -19,7 +20,6 @@ from holdfast.settings import TrainSettings
 from holdfast.train.engine import Trainer
 from holdfast.train.evaluate import predict
 from holdfast.train.network import model_factory
-from holdfast.train.precision import kernels
 from holdfast.train.progress import Progress
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from holdfast.augment.basic import to_float
 from holdfast.data import Dataset
-from holdfast.data.splits import Split, aligned_groups, sides
+from holdfast.data.splits import Split, aligned_groups, bias_alignment
 from holdfast.detect.evaluation import evaluate_scores
 from holdfast.errors import require
 from holdfast.metrics import Estimate
@@ -97,7 +97,7 @@ def rank(
     labels, groups = data.train.labels, data.train.groups
     precision, base_rate = None, None
     known = groups >= 0
-    conflicting = sides(labels, groups, aligned_groups(labels, groups, data.num_classes))["conflicting"]
+    conflicting = bias_alignment(labels, groups, aligned_groups(labels, groups, data.num_classes))["conflicting"]
     if bool(conflicting.any()) and not bool(conflicting[known].all()):
         drawn = derive(seed, "shortcuts/precision")
         precision = evaluate_scores(score[known], conflicting[known], resamples=resamples, seed=drawn).ranking["ap"]

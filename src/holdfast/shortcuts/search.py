@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from holdfast.data import Dataset, load
-from holdfast.devices import resolve_device
+from holdfast.devices import kernels, resolve_device
 from holdfast.errors import HoldfastError, require
 from holdfast.files import writable_folder
 from holdfast.models import load_model
@@ -22,7 +22,6 @@ from holdfast.shortcuts.conflicting_samples import Shortcuts, clusters_of, rank
 from holdfast.shortcuts.shortcut_files import CSV, JSON, PAGE, findings_of, write
 from holdfast.train.api import load_data
 from holdfast.train.folder import RunFolder, read_settings
-from holdfast.train.precision import kernels
 from holdfast.train.progress import Progress
 
 

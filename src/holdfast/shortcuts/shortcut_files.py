@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.audits.checks.saliency import looks
-from holdfast.data.splits import aligned_groups, sides
+from holdfast.data.splits import aligned_groups, bias_alignment
 from holdfast.data.tables import growing_table
 from holdfast.png import png
 from holdfast.reports import write_findings
@@ -75,7 +75,7 @@ def _histogram(found: Shortcuts) -> dict[str, list[int]]:
     at = (found.score * BINS).long().clamp(max=BINS - 1)
     parts = {"all": torch.ones_like(labels, dtype=torch.bool)}
     if found.precision is not None:
-        parts = sides(labels, groups, aligned_groups(labels, groups, found.data.num_classes))
+        parts = bias_alignment(labels, groups, aligned_groups(labels, groups, found.data.num_classes))
     return {name: torch.bincount(at[chosen], minlength=BINS).tolist() for name, chosen in parts.items()}
 
 

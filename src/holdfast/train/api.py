@@ -27,12 +27,10 @@ from holdfast.models.saved_model import TENSORS, save_weights
 from holdfast.rng import derive
 from holdfast.settings import READING, MethodSettings, TrainSettings, build
 from holdfast.train.engine import Trainer
+from holdfast.train.few_labels import check_pretraining, pretrain
 from holdfast.train.folder import RunFolder, claim
 from holdfast.train.network import check_module, copier, model_factory
 from holdfast.train.progress import Progress, TensorBoardSink, make_progress
-
-Start = Callable[[nn.Module, Dataset, torch.device], None]
-"""Brings a fresh network to where its training starts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,12 +106,10 @@ def train(
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress | None = None,
-    start: Start | None = None,
 ) -> FitResult:
     """Train with resolved settings. Data and model may be given ready-made; else the settings name them.
 
-    out: the run folder; or one that the caller has claimed, to go on working in it.
-    start: where to begin from; not asked when a checkpoint is there to go on from.
+    out: the run folder; or one that the caller has claimed and uses afterwards.
     """
     progress = progress or Progress()
     loop = settings.loop
@@ -123,10 +119,6 @@ def train(
         f"capture on needs a CUDA device, and the device is {device}; use --capture auto",
     )
     settings = settings.resolved()
-    require(
-        settings.model.pretrain == "none" or start is not None,
-        f"pretrain {settings.model.pretrain} is what 'holdfast train' does before training",
-    )
     found = _beyond_settings(settings, data, model)
     with _claimed(out, resume=resume, overwrite=overwrite) as folder:
         data = data or load_data(settings)
@@ -138,9 +130,9 @@ def train(
             if folder is not None:
                 folder.open(settings, {"data_sha256": fingerprint(data), **found})
             sinks = (TensorBoardSink(folder.path),) if folder is not None and loop.tensorboard else ()
-            if start is not None and (folder is None or folder.checkpoints.newest is None):
+            if settings.model.pretrain != "none" and (folder is None or folder.checkpoints.newest is None):
                 progress.note(f"pretraining ({settings.model.pretrain}) on images without labels")
-                start(network, data, device)
+                pretrain(network, data, settings, device=device, note=progress.note)
             torch.manual_seed(derive(loop.seed, "model"))
             trainer = Trainer(
                 settings, data, network, state, device=device, folder=folder, progress=progress, sinks=sinks
@@ -210,6 +202,7 @@ def prepare(
         "select val-worst-group needs groups in the validation set, and it has none; use val-worst-class",
     )
     require(loop.select != "oracle-test" or data.test is not None, "select oracle-test needs a test set")
+    check_pretraining(settings, model)
     progress = progress or Progress()
     if model is not None:
         check_module(model, data, resolve_device(loop.device), precision=loop.precision)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from holdfast.ascents import ascent_of
 from holdfast.augment.basic import Augment
 from holdfast.data.loaders import Loader, make_loader
 from holdfast.data.splits import Dataset, Split, channel_statistics
-from holdfast.devices import own_stream
+from holdfast.devices import kernels, own_stream
 from holdfast.errors import Interrupted
 from holdfast.methods import Stage, State, method_of
 from holdfast.rng import Generators
@@ -25,7 +25,6 @@ from holdfast.train.diagnose import diagnose
 from holdfast.train.evaluate import Predictions, predict, selection_score
 from holdfast.train.folder import RunFolder
 from holdfast.train.meters import Diverged, Meters, all_finite
-from holdfast.train.precision import kernels
 from holdfast.train.processes import deferred_signals
 from holdfast.train.progress import Progress, Sink
 from holdfast.train.stage import StageRun
@@ -46,7 +45,12 @@ class Position:
 
 
 class Trainer:
-    """One training from its first step to its last, whatever interrupts it."""
+    """One training from its first step to its last, whatever interrupts it.
+
+    The loss is the method's (``settings.method``), whose state is given. rng: what it draws from, if not from the seed
+    of the settings. order: positions of the training images that an epoch shows, if not all of them shuffled by that
+    seed. measure: what else to record after an epoch, of its number and the network. fused: as of ``build_optimizer``.
+    """
 
     def __init__(
         self,
@@ -59,6 +63,10 @@ class Trainer:
         folder: RunFolder | None,
         progress: Progress,
         sinks: tuple[Sink, ...] = (),
+        rng: Generators | None = None,
+        order: Callable[[int], Tensor] | None = None,
+        measure: Callable[[int, nn.Module], Mapping[str, float]] | None = None,
+        fused: bool = True,
     ) -> None:
         loop = settings.loop
         self.settings, self.data, self.device = settings, data, device
@@ -66,9 +74,11 @@ class Trainer:
         self.memory_format = torch.channels_last if loop.channels_last else torch.contiguous_format
         self.model = model.to(device, memory_format=self.memory_format)  # type: ignore[call-overload]
         self.method, self.state = method_of(settings), state.to(device, memory_format=self.memory_format)  # type: ignore[call-overload]
-        self.rng = Generators(loop.seed, device)
-        self.meters = Meters(device)
-        mean = torch.tensor(channel_statistics(data.train)[0], device=device)
+        self.rng = rng or Generators(loop.seed, device)
+        self.own_order, self.measure, self.fused = order, measure, fused
+        self.meters = Meters(device, self.method.measures)
+        fill = channel_statistics(data.train)[0] if settings.augment.cutout else [0.0] * data.shape[0]
+        mean = torch.tensor(fill, device=device)
         self.augment = Augment(settings.augment, data.shape, mean)
         self.at = Position()
         self.history: list[dict[str, Any]] = []
@@ -112,6 +122,8 @@ class Trainer:
             meters=self.meters,
             device=self.device,
             note=self.progress.note,
+            order=self.own_order,
+            fused=self.fused,
         )
         if resumed is not None:
             assert self.folder is not None
@@ -164,12 +176,14 @@ class Trainer:
             "step": self.at.step,
             "lr": now.rate(self.at.epoch * now.steps_per_epoch - 1),
             "train_loss": reading.loss,
-            "train_accuracy": reading.accuracy,
+            **{f"train_{name}": value for name, value in reading.measures.items()},
             "seconds": seconds,
             "images_per_second": images / seconds,
         }
         if last or (loop.eval_every and self.at.epoch % loop.eval_every == 0):
             record |= self._evaluate(select=final)
+        if self.measure is not None:
+            record |= self.measure(self.at.epoch, now.evaluated)
         if loop.diagnose and (last or self.at.epoch % loop.diagnose == 0):
             record |= diagnose(now.plain_step, next(iter(self._loader(self.data.train).batches(now.order(0, 0)))))
         self.history.append(record)

@@ -13,13 +13,13 @@ from torch.optim import Optimizer
 from holdfast.ascents import ascent_of
 from holdfast.augment.basic import Augment
 from holdfast.data.loaders import Loader
+from holdfast.devices import autocast
 from holdfast.methods import Stage, State, method_of
 from holdfast.optim import build_optimizer, set_option
 from holdfast.parts import ASCENTS
 from holdfast.rng import Generators, derive
 from holdfast.settings import TrainSettings
 from holdfast.train.meters import Meters
-from holdfast.train.precision import autocast
 from holdfast.train.schedule import WeightAverage, rate_factor
 from holdfast.train.step import Step, captured
 
@@ -41,6 +41,8 @@ class StageRun:
         meters: Meters,
         device: torch.device,
         note: Callable[[str], None],
+        order: Callable[[int], Tensor] | None = None,
+        fused: bool = True,
     ) -> None:
         loop = settings.loop
         method, self.ascent = method_of(settings), ascent_of(settings)
@@ -54,14 +56,16 @@ class StageRun:
             self.trainee.parameters(),
             self.ascent.optimizer,
             skip_nonfinite=loop.precision == "fp16",  # elsewhere a step that is not finite ends the training
+            fused=fused,
         )
         trained = {id(p) for p in self.trainee.parameters()}
         own = [p for p in state.parameters() if p.requires_grad and id(p) not in trained]
-        self.auxiliary_optimizer = build_optimizer(settings.optimizer, own) if own else None
+        self.auxiliary_optimizer = build_optimizer(settings.optimizer, own, fused=fused) if own else None
         repeats = method.repeats(state)
         times = torch.ones(count, dtype=torch.int64) if repeats is None else repeats.cpu()
         self.positions = torch.arange(count).repeat_interleave(times)
-        self.steps_per_epoch = batches(len(self.positions), loop.batch_size)
+        self.own_order = order
+        self.steps_per_epoch = batches(len(self.positions if order is None else order(0)), loop.batch_size)
         whole = min(count, batches(count, loop.batch_size) * loop.batch_size)
         network = _compiled(self.trainee) if loop.compile else self.trainee
         for auxiliary in state.children() if loop.compile else ():
@@ -102,7 +106,9 @@ class StageRun:
         return self.trainee if self.average is None else self.average.model
 
     def order(self, stage: int, epoch: int, *, purpose: str = "order") -> Tensor:
-        """What an epoch shows, shuffled by seed, stage and epoch alone."""
+        """What an epoch shows, shuffled by seed, stage and epoch alone unless the training has an order of its own."""
+        if self.own_order is not None:
+            return self.own_order(epoch)
         seed = derive(self.settings.loop.seed, f"{purpose}/{stage}/{epoch}")
         shuffled = torch.randperm(len(self.positions), generator=torch.Generator().manual_seed(seed))
         return self.positions[shuffled][: self.steps_per_epoch * self.settings.loop.batch_size]

@@ -60,7 +60,7 @@ class Step:
         self.scaler.update()
         if self.average is not None:
             self.average.update()
-        self.meters.update(found.loss, found.logits, raw.y)
+        self.meters.update(found.loss, self.method.measured(found.logits, raw.y), len(raw))
 
     def _may_part(self, device: torch.device) -> bool:
         """Whether both networks can be trained at once: nothing the main one does asks for the other again."""

@@ -59,7 +59,7 @@ def test_bad_settings_are_refused(root: Path) -> None:
         ({"shares": {"digits": 0.0}}, "shares must be finite, >= 0 and not all 0"),
         ({"shares": {"digits": float("inf")}}, "shares must be finite"),
         ({"severity": 0.0}, "severity must be in"),
-        ({"unlabeled": 26_000}, "26050 normal images are asked for and 125 are there"),
+        ({"unlabeled": 26_000}, "26050 normal images are needed and there are 125"),
     ):
         with pytest.raises(HoldfastError, match=message):
             make_fashion_anomalies(root=root, **{**SMALL, **changes})  # type: ignore[arg-type]

@@ -108,9 +108,7 @@ def test_own_validation_split_is_kept_unless_a_share_is_asked_for(tmp_path: Path
     cut = load_arrays(tmp_path, val=0.5, **own)
     assert cut.val is not None
     assert (len(cut.train), len(cut.val)) == (6, 6)
-    assert tuple(map(str, cut.notes)) == (
-        "the set's own validation split (6 samples) is not used: val 0.5 was asked for",
-    )
+    assert tuple(map(str, cut.notes)) == ("the set's own validation split (6 samples) is not used: val 0.5 was given",)
 
 
 def test_without_a_test_split_some_training_samples_serve_and_a_note_says_so(tmp_path: Path) -> None:

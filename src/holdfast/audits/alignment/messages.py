@@ -11,9 +11,9 @@ from holdfast.audits.alignment.classes import ClassMatch
 from holdfast.audits.alignment.order import find_order
 from holdfast.audits.alignment.preprocessing_probe import STATED
 from holdfast.audits.alignment.relabel import set_aside
-from holdfast.data.printable import printable
 from holdfast.data.splits import Split
 from holdfast.models import Preprocessing
+from holdfast.printable import printable
 
 
 def preprocessing_words(name: str, used: Preprocessing, *, stated: Preprocessing | None) -> str:

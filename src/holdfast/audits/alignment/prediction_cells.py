@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from holdfast.audits.alignment.classes import ClassMap, simple, targets
-from holdfast.data.printable import printable
 from holdfast.data.tables import TABLES, TableCells, read_table
 from holdfast.detect.scoring import PREDICTION_COLUMNS
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.files import exists
+from holdfast.printable import printable
 
 WORDS: Final = ("id", "path", "position", "label", "prediction", "group")
 """Columns that say something of a row; known in any case."""

@@ -13,9 +13,9 @@ from torch import Tensor
 from holdfast.audits.alignment.classes import ORDER, ClassMap, ClassMatch, match_classes, simple, targets
 from holdfast.audits.alignment.outputs import TOLERANCE, decide_kind, kind_warning, to_logits
 from holdfast.audits.alignment.prediction_cells import class_indices
-from holdfast.data.printable import printable
 from holdfast.data.tables import TableCells, name_order
 from holdfast.errors import HoldfastError, require
+from holdfast.printable import printable
 
 PREFIXES: Final = {
     "probabilities": "prob(?:s|ability)?|p",

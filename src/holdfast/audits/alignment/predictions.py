@@ -15,10 +15,10 @@ from holdfast.audits.alignment.classes import ClassMap
 from holdfast.audits.alignment.outputs import KINDS
 from holdfast.audits.alignment.prediction_cells import class_indices, read_cells
 from holdfast.audits.alignment.prediction_scores import classes_of_file, read_scores
-from holdfast.data.printable import printable
 from holdfast.data.splits import Dataset, Split
 from holdfast.data.tables import TableCells, name_order
 from holdfast.errors import HoldfastError, require, unknown
+from holdfast.printable import printable
 from holdfast.train.evaluate import Predictions
 
 

@@ -16,13 +16,13 @@ from holdfast.audits.checks.verdicts import ANSWERS, RIGHT, WRONG, encode, pack
 from holdfast.audits.subject import Subject
 from holdfast.augment.basic import to_float
 from holdfast.corruptions import SEVERITIES, corrupt, corruption_names, example_grid, to_bytes
+from holdfast.devices import autocast, kernels
 from holdfast.errors import require
 from holdfast.metrics import bounded_mean, mcnemar
 from holdfast.module_state import evaluating
 from holdfast.parts import CORRUPTIONS
 from holdfast.png import png
 from holdfast.rng import derive
-from holdfast.train.precision import autocast, kernels
 from holdfast.types import Finding
 
 EIGHT: Final = tuple(CORRUPTIONS[name].short for name in corruption_names("imgaug"))

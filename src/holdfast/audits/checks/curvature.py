@@ -15,11 +15,11 @@ from holdfast.augment.basic import to_float
 from holdfast.curvature import Loss, NoSpectrum, Spectrum, hessian_operator, lanczos, smoothed
 from holdfast.data.loaders import make_loader
 from holdfast.data.splits import Split
+from holdfast.devices import exact
 from holdfast.errors import HoldfastError, require
 from holdfast.losses import cross_entropy
 from holdfast.metrics import mean_interval
 from holdfast.rng import derive
-from holdfast.train.precision import exact
 from holdfast.types import Finding
 
 TOP = 5

@@ -12,11 +12,12 @@ from torch import Tensor
 from holdfast.audits.checks.ood_data import NOISE, cut, few, ood_images, sample
 from holdfast.audits.checks.ranks import RANKS, Looked
 from holdfast.audits.subject import Subject
+from holdfast.data.loaders import Images
 from holdfast.data.splits import Dataset
 from holdfast.detect.detectors import detectors_reading, make_detector
 from holdfast.detect.detectors.detector import Detector
 from holdfast.detect.evaluation import Evaluation, curves, evaluate_scores, findings_of
-from holdfast.detect.features import ClassifierExtractor, Features, Images, LogitExtractor, extract
+from holdfast.detect.features import ClassifierExtractor, Features, LogitExtractor, extract
 from holdfast.detect.threshold import Threshold
 from holdfast.errors import HoldfastError, require
 from holdfast.models.heads import find_head

@@ -15,8 +15,8 @@ from holdfast.audits.alignment.classes import simple
 from holdfast.audits.subject import Subject
 from holdfast.data import load
 from holdfast.data.images import resize
+from holdfast.data.loaders import Images
 from holdfast.data.splits import Dataset, Split
-from holdfast.detect.features import Images
 from holdfast.parts import named_data
 from holdfast.rng import derive
 

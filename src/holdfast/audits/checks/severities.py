@@ -16,10 +16,10 @@ from holdfast.corruptions import corruption_names, find_corruption
 from holdfast.data.corruption_sets import open_corrupted
 from holdfast.data.loaders import make_loader
 from holdfast.data.splits import Split
+from holdfast.devices import autocast
 from holdfast.errors import HoldfastError, require
 from holdfast.metrics import bounded_mean
 from holdfast.module_state import evaluating
-from holdfast.train.precision import autocast
 from holdfast.types import Finding
 
 KEPT: Final = corruption_names("imagenet-c", extra=False)

@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from holdfast.data.listing import Files, Listing, ReadOptions, images_under, make_files
-from holdfast.data.printable import printable
+from holdfast.data.listing import Listing, ReadOptions, images_under, list_files
 from holdfast.errors import HoldfastError, require
 from holdfast.parts import reader
+from holdfast.printable import printable
 from holdfast.types import Note
 
 MOVED = {"1pct": 17, "5pct": 94}
@@ -76,8 +76,8 @@ def scan(folder: Path, *, share: str | None = None, seed: int = 0) -> Listing:
         if not name
     ]
     classes = sorted({name_of[path] for path in parts["train"] if name_of[path]})
-    alien = sorted({name_of[path] for path in parts["test"] if name_of[path]} - set(classes))
-    problems += [f"class {printable(name)!r} of test/ has no image in train/; remove it there" for name in alien]
+    extra = sorted({name_of[path] for path in parts["test"] if name_of[path]} - set(classes))
+    problems += [f"class {printable(name)!r} of test/ has no image in train/; remove it there" for name in extra]
     known = {part: [path for path in paths if name_of[path] in classes] for part, paths in parts.items()}
     notes: list[Note] = []
     moved: list[str] = []
@@ -88,19 +88,13 @@ def scan(folder: Path, *, share: str | None = None, seed: int = 0) -> Listing:
         text = f"{len(moved)} test images were moved into training (data_seed {seed})"
         notes.append(Note("test-images-moved", text))
 
-    def files(aligned: list[str], conflicting: list[str]) -> Files:
-        paths = [*aligned, *conflicting]
-        labels = [classes.index(name_of[path]) for path in paths]
-        return make_files(paths, labels, [0] * len(aligned) + [1] * len(conflicting))
-
-    return Listing(
-        name="bar" if share is None else f"bar-{share}",
-        classes=tuple(map(printable, classes)),
-        splits={"train": files(known["train"], moved), "test": files([], known["test"])},
-        group_names=GROUPS,
-        notes=tuple(notes),
-        problems=tuple(problems),
-    )
+    training = [*known["train"], *moved]
+    rows = {
+        "train": [(path, name_of[path], "conflicting" if path in moved else "aligned") for path in training],
+        "test": [(path, name_of[path], "conflicting") for path in known["test"]],
+    }
+    name = "bar" if share is None else f"bar-{share}"
+    return list_files(name, rows, classes=classes, groups=GROUPS, notes=notes, problems=problems)
 
 
 def _chosen(paths: list[str], count: int, seed: int, purpose: str) -> list[str]:

@@ -8,22 +8,18 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from holdfast.data.listing import Listing, ReadOptions, make_files
-from holdfast.data.printable import printable
+from holdfast.data.listing import Listing, ReadOptions, Row, list_files
 from holdfast.errors import HoldfastError, unknown
 from holdfast.parts import reader
-
-if TYPE_CHECKING:
-    import torch
+from holdfast.printable import printable
 
 TABLE = "list_attr_celeba"
 PARTITION = "list_eval_partition"
 SPLITS = ("train", "val", "test")
 IMAGES = ("img_align_celeba/img_align_celeba", "img_align_celeba", "Img/img_align_celeba")
 PLACES = ("", "Anno", "Eval")
-"""Where the tables lie: flat, or as its authors sort them."""
+"""Folders of the tables: flat, or as its authors sort them."""
 LABEL, GROUP = "Blond_Hair", "Male"
 """The attributes that studies of group robustness take."""
 
@@ -68,17 +64,13 @@ def scan(folder: Path, *, label: str | None = None, group: str | None = None) ->
             f"{len(lost)} images of {path.name} are not in {images.name}, the first is {printable(lost[0])}"
         )
     splits = _partition(folder, [name for name, _ in rows])
-    made = {}
-    for number, split in enumerate(SPLITS):
-        own = [row for row, at in zip(rows, splits, strict=True) if at == number]
-        if own or split == "train":
-            made[split] = make_files(
-                [str(images / name) for name, _ in own],
-                [int(values[wanted[0]] > 0) for _, values in own],
-                [int(values[wanted[1]] > 0) for _, values in own],
-            )
     classes, groups = ((f"not {names[k]}", names[k]) for k in wanted)
-    return Listing("celeba", classes, made, group_names=groups, problems=tuple(problems))
+    found: dict[str, list[Row]] = {}
+    for (name, values), number in zip(rows, splits, strict=True):
+        label, group = (own[values[k] > 0] for own, k in zip((classes, groups), wanted, strict=True))
+        found.setdefault(SPLITS[number], []).append((str(images / name), label, group))
+    ordered = {split: found[split] for split in SPLITS if split in found}
+    return list_files("celeba", ordered, classes=classes, groups=groups, problems=problems)
 
 
 def _table(folder: Path, stem: str) -> Path | None:
@@ -86,10 +78,8 @@ def _table(folder: Path, stem: str) -> Path | None:
     return next((path for path in places if path.is_file()), None)
 
 
-def _attributes(path: Path) -> tuple[list[str], list[tuple[str, torch.Tensor]]]:
-    """(names of the attributes, [(image, (A,) int8 of 1 and -1)])."""
-    import torch
-
+def _attributes(path: Path) -> tuple[list[str], list[tuple[str, bytes]]]:
+    """(names of the attributes, [(image, a byte per attribute, 1 where it has it)])."""
     lines = _lines(path)
     if path.suffix == ".csv":
         header, body = (lines or [""])[0].split(",")[1:], [line.split(",") for line in lines[1:]]
@@ -103,7 +93,7 @@ def _attributes(path: Path) -> tuple[list[str], list[tuple[str, torch.Tensor]]]:
                 f"line {number} of {printable(path)} is not an image and {len(header)} values of 1 or -1; take the "
                 "published file"
             )
-        rows.append((cells[0], torch.tensor([int(cell) for cell in cells[1:]], dtype=torch.int8)))
+        rows.append((cells[0], bytes(cell == "1" for cell in cells[1:])))
     if not header or not rows:
         raise HoldfastError(f"{printable(path)} holds no attributes or no images; take the published file")
     return header, rows

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.data.listing import SPLIT_FOLDERS, Listing, ReadOptions, images_in, images_under, make_files, subfolders
-from holdfast.data.printable import printable
+from holdfast.data.listing import (
+    SPLIT_FOLDERS,
+    Listing,
+    ReadOptions,
+    Row,
+    images_in,
+    images_under,
+    list_files,
+    subfolders,
+)
 from holdfast.errors import HoldfastError, require
 from holdfast.parts import reader
+from holdfast.printable import printable
 from holdfast.types import Note
 
 
@@ -15,7 +24,7 @@ from holdfast.types import Note
     "class-folders",
     about="Folders of images: <class>/ or train/<class>/, with val/ and test/ where there are some.",
     recognises=Path.is_dir,
-    order=900,  # after every layout that can be told from it
+    order=900,  # after every layout that can be recognised
 )
 def read_class_folders(folder: Path, options: ReadOptions) -> Listing:
     """Classes are the sorted folder names of the training part, or of what there is instead."""
@@ -33,10 +42,9 @@ def read_class_folders(folder: Path, options: ReadOptions) -> Listing:
         )
     classes = [c.name for c in subfolders(parts["train"])] if "train" in parts else []
     classes = classes or sorted({c.name for part in parts.values() for c in subfolders(part)})
-    splits = {"train": make_files([], [])}
+    rows: dict[str, list[Row]] = {}
     for split, part in parts.items():
-        paths: list[str] = []
-        labels: list[int] = []
+        rows[split] = []
         for own in subfolders(part):
             if own.name not in classes:
                 untrainable.append(
@@ -44,23 +52,14 @@ def read_class_folders(folder: Path, options: ReadOptions) -> Listing:
                     "remove it, or add training images of that class"
                 )
                 classes.append(own.name)
-            found = images_under(own)
-            paths += found
-            labels += [classes.index(own.name)] * len(found)
+            rows[split] += ((path, own.name, "") for path in images_under(own))
         if loose := len(images_in(part)):
             text = f"{loose} images directly in {printable(part)} belong to no class and are left out"
             notes.append(Note("images-without-class", text))
-        if not paths and split != "train":
+        if not rows[split] and split != "train":
             problems.append(f"{printable(part)} holds no images; add some or remove the folder")
-        splits[split] = make_files(paths, labels)
-    return Listing(
-        name=printable(folder.resolve().name),
-        classes=tuple(map(printable, classes)),
-        splits=splits,
-        notes=tuple(notes),
-        problems=tuple(problems),
-        untrainable=tuple(untrainable),
-    )
+    name = folder.resolve().name
+    return list_files(name, rows, classes=classes, notes=notes, problems=problems, untrainable=untrainable)
 
 
 def _parts(folder: Path) -> tuple[dict[str, Path], list[str], list[Note]]:

@@ -47,7 +47,7 @@ PREFIX = "corrupted-cifar10-"
 
 @reader(
     "corrupted-cifar10",
-    about="Corrupted CIFAR-10: a corruption per class as its shortcut, made of CIFAR-10 as it is loaded.",
+    about="Corrupted CIFAR-10: a corruption per class as its shortcut, made of CIFAR-10 when it is loaded.",
     names={
         f"{PREFIX}{kind}": f"CIFAR-10 with {', '.join(names[:2])}, ... as shortcuts, severity {SEVERITY[kind]}."
         for kind, names in KINDS.items()

@@ -7,13 +7,14 @@ bffhq/0.5pct/{align,conflict}/<class>/..., bffhq/{valid,test}/<id>_<class>_<bias
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
-from holdfast.data.listing import Files, Listing, ReadOptions, images_under, make_files
-from holdfast.data.printable import printable
+from holdfast.data.listing import Listing, ReadOptions, Row, images_under, list_files
 from holdfast.data.readers.torchvision_sets import CIFAR10
 from holdfast.errors import HoldfastError
 from holdfast.parts import reader
+from holdfast.printable import printable
 from holdfast.types import Note
 
 NAME = re.compile(r".*_(\d+)_(\d+)$")
@@ -58,7 +59,7 @@ def read_dfa(source: str | Path, options: ReadOptions) -> Listing:
 
 
 def scan_set(folder: Path) -> Listing:
-    """A set's folder with one share in it; several must be told apart by naming one."""
+    """A set's folder with one share in it; of several, one must be named."""
     found = shares(folder)
     if len(found) != 1:
         there = ", ".join(printable(sub.name) for sub in found) or "none"
@@ -77,45 +78,42 @@ def scan(folder: Path) -> Listing:
         "test": [where for where in (folder.parent / "test", folder / "test") if where.is_dir()][:1],
     }
     problems: list[str] = []
-    splits = {part: _read(folders, problems) for part, folders in parts.items() if folders}
-    classes = 1 + max((int(files.labels.max()) for files in splits.values() if len(files.labels)), default=-1)
-    groups = 1 + max((int(files.groups.max()) for files in splits.values() if len(files.groups)), default=-1)
-    is_faces = classes == 2 and "bffhq" in str(folder.resolve()).lower()
+    rows = {part: _read(folders, problems) for part, folders in parts.items() if folders}
+    classes, groups = (1 + max((int(r[k]) for own in rows.values() for r in own), default=-1) for k in (1, 2))
+    place = str(folder.resolve()).lower()
+    is_faces = classes == 2 and "bffhq" in place
     names = tuple(map(str, range(classes)))
     if is_faces:
         names = BFFHQ_CLASSES
-    elif classes == len(CIFAR10) and "cifar" in str(folder.resolve()).lower():
+    elif classes == len(CIFAR10) and "cifar" in place:
         names = CIFAR10
-    return Listing(
-        name=printable(f"{folder.resolve().parent.name}/{folder.name}"),
-        classes=names,
-        splits=splits,
-        group_names=BFFHQ_GROUPS if is_faces and groups <= 2 else tuple(f"bias {k}" for k in range(groups)),
-        notes=tuple(_notes(folder, splits)),
-        problems=tuple(problems),
+    listing = list_files(
+        f"{folder.resolve().parent.name}/{folder.name}",
+        rows,
+        classes=[str(k) for k in range(classes)],
+        groups=[str(k) for k in range(groups)],
+        notes=_notes(folder, rows),
+        problems=problems,
     )
+    group_names = BFFHQ_GROUPS if is_faces and groups <= 2 else tuple(f"bias {k}" for k in range(groups))
+    return replace(listing, classes=names, group_names=group_names)
 
 
-def _read(folders: list[Path], problems: list[str]) -> Files:
-    paths: list[str] = []
-    labels: list[int] = []
-    groups: list[int] = []
-    for folder in folders:
-        for path in images_under(folder):
-            match = NAME.fullmatch(Path(path).stem)
-            if match is None:
-                problems.append(
-                    f"{printable(path)} is not named <id>_<class>_<bias>, as images of this layout are; remove it"
-                )
-                continue
-            paths.append(path)
-            labels.append(int(match[1]))
-            groups.append(int(match[2]))
-    return make_files(paths, labels, groups)
+def _read(folders: list[Path], problems: list[str]) -> list[Row]:
+    rows = []
+    for path in (path for folder in folders for path in images_under(folder)):
+        match = NAME.fullmatch(Path(path).stem)
+        if match is None:
+            problems.append(
+                f"{printable(path)} is not named <id>_<class>_<bias>, as images of this layout are; remove it"
+            )
+        else:
+            rows.append((path, str(int(match[1])), str(int(match[2]))))
+    return rows
 
 
-def _notes(folder: Path, splits: dict[str, Files]) -> list[Note]:
-    if "test" in splits:
+def _notes(folder: Path, rows: dict[str, list[Row]]) -> list[Note]:
+    if "test" in rows:
         return []
     text = f"no test folder beside {printable(folder)}: a part of training is held out, which has its bias"
     return [Note("no-test-folder", text)]

@@ -14,11 +14,10 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
-from holdfast.data.listing import SPLIT_FOLDERS, Listing, ReadOptions, images_under, make_files
-from holdfast.data.printable import printable
-from holdfast.data.tables import name_order
+from holdfast.data.listing import SPLIT_FOLDERS, Listing, ReadOptions, Row, images_under, list_files
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.parts import reader
+from holdfast.printable import printable
 from holdfast.types import Note
 
 FIELD = re.compile(r"\{(\w+)\}")
@@ -55,7 +54,7 @@ def read_file_names(folder: Path, options: ReadOptions) -> Listing:
     fields = list(pattern.groupindex)
     label = compile_rule(options.label or "", fields)
     group = compile_rule(options.group, fields) if options.group else None
-    found: dict[str, list[tuple[str, str, str]]] = {"train": []}
+    found: dict[str, list[Row]] = {"train": []}
     odd: list[str] = []
     for split, where in _parts(folder):
         own = found.setdefault(split, [])
@@ -70,23 +69,7 @@ def read_file_names(folder: Path, options: ReadOptions) -> Listing:
     if odd:
         text = f"{len(odd)} names do not fit {options.names!r} and are left out, such as {printable(odd[0])}"
         notes.append(Note("names-left-out", text))
-    classes = name_order({y for _, y, _ in found["train"]})
-    alien = name_order({y for own in found.values() for _, y, _ in own} - set(classes))
-    groups = name_order({g for own in found.values() for _, _, g in own} - {""})
-    label_of = {name: k for k, name in enumerate([*classes, *alien])}
-    group_of = {name: k for k, name in enumerate(groups)} | {"": -1}
-    return Listing(
-        name=printable(folder.resolve().name),
-        classes=tuple(map(printable, label_of)),
-        splits={
-            split: make_files(
-                [p for p, _, _ in own], [label_of[y] for _, y, _ in own], [group_of[g] for _, _, g in own]
-            )
-            for split, own in found.items()
-        },
-        group_names=tuple(map(printable, groups)),
-        notes=tuple(notes),
-    )
+    return list_files(folder.resolve().name, found, notes=notes)
 
 
 def compile_names(names: str) -> re.Pattern[str]:

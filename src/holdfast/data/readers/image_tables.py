@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from holdfast.data.listing import SPLIT_FOLDERS, Listing, ReadOptions, make_files
-from holdfast.data.printable import printable
+from holdfast.data.listing import SPLIT_FOLDERS, Listing, ReadOptions, list_files
 from holdfast.data.tables import TABLES, TableCells, lower_case_header, name_order, read_table
 from holdfast.errors import unknown
 from holdfast.parts import reader
+from holdfast.printable import printable
 from holdfast.types import Note
 
 NEEDED = ("path", "label")
@@ -68,37 +68,22 @@ def _scan(table_path: Path, root: Path | None, table: TableCells, *, labelled: b
         if usable[i]:
             by_split.setdefault(SPLIT_FOLDERS[splits[i].lower()], []).append(i)
     labels = table.text.get("label", [""] * count)
-    classes = name_order({labels[i] for i in by_split["train"]} - {""})
-    extra = name_order({labels[i] for rows in by_split.values() for i in rows} - {*classes, ""})
-    untrainable = []
-    for name in extra:
-        i = next(i for rows in by_split.values() for i in rows if labels[i] == name)
-        untrainable.append(
-            f"label {name!r} ({table.unit} {table.lines[i]}, {splits[i]} split) is not among the training "
-            "rows; remove these rows, or add training rows of that class"
-        )
     groups = table.text.get("group", [""] * count)
-    group_names = name_order({groups[i] for rows in by_split.values() for i in rows} - {""})
-    label_of = {name: k for k, name in enumerate([*classes, *extra])} | {"": -1}
-    group_of = {name: k for k, name in enumerate(group_names)} | {"": -1}
     paths = [os.path.join(base, cell) for cell in table.text["path"]]
+    trained = {labels[i] for i in by_split["train"]} | {""}
+    extra = {labels[i]: i for rows in reversed(by_split.values()) for i in reversed(rows) if labels[i] not in trained}
     problems += _missing([paths[i] for rows in by_split.values() for i in rows], base)
-    return Listing(
-        name=printable(table_path.name),
-        classes=tuple(map(printable, [*classes, *extra])),
-        splits={
-            split: make_files(
-                [paths[i] for i in rows],
-                [label_of[labels[i]] for i in rows],
-                [group_of[groups[i]] for i in rows],
-                rows,
-            )
-            for split, rows in by_split.items()
-        },
-        group_names=tuple(map(printable, group_names)),
-        notes=tuple(_shared({split: {paths[i] for i in rows} for split, rows in by_split.items()})),
-        problems=tuple(problems),
-        untrainable=tuple(untrainable),
+    return list_files(
+        table_path.name,
+        {split: [(paths[i], labels[i], groups[i]) for i in rows] for split, rows in by_split.items()},
+        table_rows=by_split,
+        notes=_shared({split: {paths[i] for i in rows} for split, rows in by_split.items()}),
+        problems=problems,
+        untrainable=[
+            f"label {name!r} ({table.unit} {table.lines[extra[name]]}, {splits[extra[name]]} split) is not among the "
+            "training rows; remove these rows, or add training rows of that class"
+            for name in name_order({*extra})
+        ],
     )
 
 

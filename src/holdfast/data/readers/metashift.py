@@ -17,10 +17,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from holdfast.data.listing import Listing, ReadOptions, images_under, make_files
-from holdfast.data.printable import printable
+from holdfast.data.listing import Listing, ReadOptions, images_under, list_files
 from holdfast.errors import HoldfastError
 from holdfast.parts import reader
+from holdfast.printable import printable
 from holdfast.types import Note
 
 TEST = "val_out_of_domain"
@@ -72,27 +72,16 @@ def read_metashift(source: str | Path, options: ReadOptions) -> Listing:
 def scan(folder: Path) -> Listing:
     """Groups are contexts; an image in several is in the first, one in none has no group."""
     contexts, notes = _contexts(folder)
-    paths: dict[str, list[str]] = {}
-    labels: dict[str, list[int]] = {}
-    for split, part in (("train", "train"), ("test", TEST)):
-        paths[split], labels[split] = [], []
-        for label, name in enumerate(CLASSES):
-            found = images_under(folder / part / name)
-            paths[split] += found
-            labels[split] += [label] * len(found)
-    found_contexts = {path: contexts.get(Path(path).stem, "") for own in paths.values() for path in own}
-    names = sorted(set(found_contexts.values()) - {""})
-    number = {name: k for k, name in enumerate(names)} | {"": -1}
-    return Listing(
-        name="metashift",
-        classes=CLASSES,
-        splits={
-            split: make_files(own, labels[split], [number[found_contexts[path]] for path in own])
-            for split, own in paths.items()
-        },
-        group_names=tuple(map(printable, names)),
-        notes=tuple(notes),
-    )
+    rows = {
+        split: [
+            (path, name, contexts.get(Path(path).stem, ""))
+            for name in CLASSES
+            for path in images_under(folder / part / name)
+        ]
+        for split, part in (("train", "train"), ("test", TEST))
+    }
+    names = sorted({context for own in rows.values() for _, _, context in own} - {""})
+    return list_files("metashift", rows, classes=CLASSES, groups=names, notes=notes)
 
 
 def _contexts(folder: Path) -> tuple[dict[str, str], list[Note]]:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.data.listing import ReadOptions
-from holdfast.data.printable import printable
 from holdfast.errors import HoldfastError, require
 from holdfast.parts import reader
+from holdfast.printable import printable
 from holdfast.types import Note
 
 if TYPE_CHECKING:

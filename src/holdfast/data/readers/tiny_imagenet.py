@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from holdfast.data.listing import Files, Listing, ReadOptions, images_under, make_files
-from holdfast.data.printable import printable
+from holdfast.data.listing import Listing, ReadOptions, Row, images_under, list_files
 from holdfast.errors import HoldfastError
 from holdfast.parts import reader
+from holdfast.printable import printable
 
 FOLDER = "tiny-imagenet-200"
 MARK = "wnids.txt"
@@ -39,39 +40,21 @@ def scan(folder: Path) -> Listing:
     words = dict(line.partition("\t")[::2] for line in _lines(folder, "words.txt"))
     names = [printable(words.get(wnid, wnid)) for wnid in ids]
     names = [f"{name} ({wnid})" if names.count(name) > 1 else name for name, wnid in zip(names, ids, strict=True)]
-    label_of = {wnid: label for label, wnid in enumerate(ids)}
-    paths: list[str] = []
-    labels: list[int] = []
+    rows: dict[str, list[Row]] = {"train": [], "test": []}
     for wnid in ids:
         own = folder / "train" / wnid
-        found = images_under(own) if own.is_dir() else []
-        paths += found
-        labels += [label_of[wnid]] * len(found)
-    test, problems = _annotated(folder, label_of)
-    return Listing(
-        name="tiny-imagenet",
-        classes=tuple(names),
-        splits={"train": make_files(paths, labels), "test": test},
-        problems=tuple(problems),
-    )
-
-
-def _annotated(folder: Path, label_of: dict[str, int]) -> tuple[Files, list[str]]:
-    paths: list[str] = []
-    labels: list[int] = []
+        rows["train"] += ((path, wnid, "") for path in (images_under(own) if own.is_dir() else ()))
     problems = []
     for number, line in enumerate(_lines(folder, "val/val_annotations.txt"), start=1):
-        name, _, rest = line.partition("\t")
-        wnid = rest.partition("\t")[0]
-        if wnid in label_of:
-            paths.append(str(folder / "val" / "images" / name))
-            labels.append(label_of[wnid])
+        name, wnid = [*line.split("\t"), ""][:2]
+        if wnid in ids:
+            rows["test"].append((str(folder / "val" / "images" / name), wnid, ""))
         else:
             problems.append(
                 f"line {number} of val/val_annotations.txt names the class {printable(wnid)!r}, which {MARK} "
                 "lacks; unpack the archive again"
             )
-    return make_files(paths, labels), problems
+    return replace(list_files("tiny-imagenet", rows, classes=ids, problems=problems), classes=tuple(names))
 
 
 def _lines(folder: Path, name: str) -> list[str]:
@@ -80,6 +63,6 @@ def _lines(folder: Path, name: str) -> list[str]:
     except (OSError, UnicodeDecodeError) as error:
         raise HoldfastError(
             f"cannot read {printable(folder / name)} of tiny-imagenet ({error.__class__.__name__}); get "
-            f"http://cs231n.stanford.edu/tiny-imagenet-200.zip and unpack it so that {FOLDER} lies "
+            f"http://cs231n.stanford.edu/tiny-imagenet-200.zip and unpack it so that {FOLDER} is "
             f"in {printable(folder.parent)}, or name another folder with root or $HOLDFAST_ROOT"
         ) from error

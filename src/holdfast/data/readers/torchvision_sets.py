@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.data.listing import ReadOptions
-from holdfast.data.printable import printable
 from holdfast.data.readers.npz import assemble, unpack
 from holdfast.errors import HoldfastError
 from holdfast.parts import reader
+from holdfast.printable import printable
 
 if TYPE_CHECKING:
     from holdfast.data.images import Array
@@ -48,7 +48,7 @@ class TorchvisionSet:
     folder: where in the root folder it keeps the files; "" for the root folder itself.
     archives: downloads it can start from, relative to the root folder.
     classes: names in the order of the labels; none where torchvision's class knows them.
-    split_by_name: whether it is asked for split="train" rather than train=True.
+    split_by_name: whether its class takes split="train" rather than train=True.
     """
 
     name: str

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from holdfast.data.listing import Listing, ReadOptions, make_files
-from holdfast.data.printable import printable
+from holdfast.data.listing import Listing, ReadOptions, Row, list_files
 from holdfast.data.tables import read_table
 from holdfast.errors import HoldfastError
 from holdfast.parts import reader
+from holdfast.printable import printable
 
 TABLE = "metadata.csv"
 NEEDED = ("img_filename", "y", "split", "place")
@@ -47,7 +47,7 @@ def read_waterbirds(source: str | Path, options: ReadOptions) -> Listing:
 def scan(folder: Path) -> Listing:
     """Groups are places."""
     table = read_table(folder / TABLE, header=partial(_header, folder / TABLE), text=NEEDED)
-    rows: dict[str, list[tuple[str, int, int]]] = {split: [] for split in SPLITS}
+    rows: dict[str, list[Row]] = {split: [] for split in SPLITS}
     problems = list(table.problems)
     for line, name, *cells in zip(table.lines, *(table.text[column] for column in NEEDED), strict=True):
         label, split, place = map(_number, cells)
@@ -57,22 +57,13 @@ def scan(folder: Path) -> Listing:
                 "correct it"
             )
         else:
-            rows[SPLITS[split]].append((str(folder / name), label, place))
+            rows[SPLITS[split]].append((str(folder / name), CLASSES[label], PLACES[place]))
     lost = [path for own in rows.values() for path, _, _ in own if not Path(path).is_file()]
     if lost:
         first = ", ".join(map(printable, lost[:SHOWN]))
         problems.append(f"{len(lost)} files of {TABLE} do not exist: {first}; unpack the archive again")
-    return Listing(
-        name="waterbirds",
-        classes=CLASSES,
-        splits={
-            split: make_files([p for p, _, _ in own], [y for _, y, _ in own], [g for _, _, g in own])
-            for split, own in rows.items()
-            if own or split == "train"
-        },
-        group_names=PLACES,
-        problems=tuple(problems),
-    )
+    rows = {split: own for split, own in rows.items() if own}
+    return list_files("waterbirds", rows, classes=CLASSES, groups=PLACES, problems=problems)
 
 
 def _header(table: Path, names: Sequence[str]) -> Sequence[str]:

@@ -14,7 +14,8 @@ from holdfast.errors import HoldfastError, require
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from holdfast.detect.features import FeatureExtractor, Features, Images
+    from holdfast.data.loaders import Images
+    from holdfast.detect.features import FeatureExtractor, Features
 
 REMEDIES: Mapping[str, str] = {
     "features": "give a classifier or an encoder",

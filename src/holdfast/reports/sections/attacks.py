@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from holdfast.reports.arms import Arm, Spread, arms
+from holdfast.reports.arms import Arm, Spread, arms, spread_cell
 from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Section, Side, Table
-from holdfast.reports.report_tables import findings_list, spread_cell
+from holdfast.reports.report_tables import findings_list
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
 from holdfast.reports.svg import Line, line_chart
@@ -197,4 +197,4 @@ def _numbers(groups: Sequence[Arm]) -> Iterator[Table]:
             ]
             room -= len(own)
             if own and room >= 0:
-                yield findings_list(own, caption=f"Errors and drops of {run.name}")
+                yield findings_list(own, run.measures, caption=f"Errors and drops of {run.name}")

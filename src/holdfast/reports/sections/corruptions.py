@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
-from holdfast.reports.arms import Arm, Measure, Spread, arms
-from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Gallery, Picture, Section, Side, Table
-from holdfast.reports.report_tables import findings_list, share, spread_cell
+from holdfast.reports.arms import Arm, FindingKey, Spread, arms, share, spread_cell
+from holdfast.reports.blocks import Block, Cell, Chart, Column, Gallery, Picture, Section, Side, Table
+from holdfast.reports.report_tables import all_numbers
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
 from holdfast.reports.sections.runs import is_png
@@ -43,7 +43,7 @@ def corruptions(runs: Sequence[RunFiles]) -> Section | None:
     blocks.append(Side(tuple(chart for chart in charts if chart is not None)))
     blocks += [t for family in families if (t := _errors(measured, family)) is not None]
     blocks += [g for arm in measured[:1] for g in _examples(arm)]
-    blocks.append(Details("All numbers", tuple(_numbers(measured))))
+    blocks.append(all_numbers(measured, CHECK))
     return Section(CHECK, "Corruptions", lead, tuple(blocks))
 
 
@@ -53,7 +53,7 @@ def _reason(found: Sequence[Arm]) -> str:
 
 
 def _spread(arm: Arm, name: str, **where: str) -> Spread | None:
-    return arm.spread(Measure(name, tuple(sorted(where.items())), CHECK))
+    return arm.spread(FindingKey(name, tuple(sorted(where.items())), CHECK))
 
 
 def _at(arm: Arm, what: str, corruption: str, strength: str) -> Spread | None:
@@ -189,7 +189,7 @@ def _errors(measured: Sequence[Arm], family: str) -> Table | None:
 
 def _examples(arm: Arm) -> Iterator[Gallery]:
     """One image under each corruption, as the model saw it; of several seeds, the first's."""
-    for finding in arm.found.get(Measure("examples", (), CHECK), ())[:1]:
+    for finding in arm.found.get(FindingKey("examples", (), CHECK), ())[:1]:
         pictures = []
         examples = finding.evidence.get("examples")
         for values in examples if isinstance(examples, list) else ():
@@ -205,16 +205,6 @@ def _examples(arm: Arm) -> Iterator[Gallery]:
             pictures.append(Picture(f"data:image/png;base64,{png}", alt, title, detail, wrong))
         if pictures:
             yield Gallery("One image under each corruption, and what the model says", tuple(pictures))
-
-
-def _numbers(measured: Sequence[Arm]) -> Iterator[Table]:
-    room = MOST_NUMBERS
-    for arm in measured:
-        for run in arm.runs:
-            own = [f for f in run.findings if f.check == CHECK and f.name != "examples"]
-            room -= len(own)
-            if own and room >= 0:
-                yield findings_list(own, caption=f"Findings of {run.name}")
 
 
 def _number(text: str) -> float | None:

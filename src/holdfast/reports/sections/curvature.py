@@ -10,18 +10,18 @@ from statistics import fmean, stdev
 
 from markupsafe import Markup
 
-from holdfast.reports.arms import Arm, Measure, Spread, arms
+from holdfast.reports.arms import Arm, FindingKey, Spread, arms
 from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Section, Side, Table
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
 from holdfast.reports.svg import Line, Point, line_chart
 from holdfast.reports.svg.elements import WIDTH, figure, linear_ticks, scale, series, tag, text_width, tick_text
-from holdfast.reports.text import finite, number
+from holdfast.reports.text import PLAIN, finite, number
 from holdfast.types import Finding
 
-LARGEST = Measure("top_eigenvalue", check="curvature", title="λ1")
-FIFTH = Measure("fifth_eigenvalue", check="curvature", title="λ5")
-RATIO = Measure("eigenvalue_ratio", check="curvature", title="λ1/λ5")
+LARGEST = FindingKey("top_eigenvalue", check="curvature", title="λ1")
+FIFTH = FindingKey("fifth_eigenvalue", check="curvature", title="λ5")
+RATIO = FindingKey("eigenvalue_ratio", check="curvature", title="λ1/λ5")
 MEASURES = (LARGEST, FIFTH, RATIO)
 GRID = 300
 """Points of a density; all methods are drawn on the same ones."""
@@ -95,7 +95,7 @@ def _amount(spread: Spread) -> str:
     if spread.mean is None:
         return "not measured"
     if not spread.sd:
-        return number(LARGEST.name, spread.mean) + (" ± 0" if spread.sd == 0 else "")
+        return number(PLAIN, spread.mean) + (" ± 0" if spread.sd == 0 else "")
     digits = min(9, max(0, 1 - math.floor(math.log10(spread.sd))))
     return f"{spread.mean:.{digits}f} ± {spread.sd:.{digits}f}"
 
@@ -121,7 +121,7 @@ def _eigenvalues(groups: Sequence[Arm]) -> Chart | None:
             whisker = stdev(values) if several else found[0][rank][1]
             note = f"λ{rank + 1}, {arm.label}: {_amount(Spread(tuple(values), 1))}"
             note += "" if several else f", residual {whisker:.1g}"
-            bar = Eigenvalue(fmean(values), whisker, number(LARGEST.name, fmean(values)), note, arm.number)
+            bar = Eigenvalue(fmean(values), whisker, number(PLAIN, fmean(values)), note, arm.number)
             bars.setdefault(rank, []).append(bar)
     if not bars:
         return None
@@ -274,7 +274,7 @@ def _numbers(groups: Sequence[Arm]) -> Iterator[Table]:
                 flags = finding.evidence.get("converged")
                 flags = flags if isinstance(flags, (list, tuple)) else ()
                 rows = tuple(
-                    (Cell(f"λ{i + 1}"), Cell(number(LARGEST.name, v), v), Cell(f"{r:.1g}", r), Cell(_yes(flags, i)))
+                    (Cell(f"λ{i + 1}"), Cell(number(PLAIN, v), v), Cell(f"{r:.1g}", r), Cell(_yes(flags, i)))
                     for i, (v, r) in enumerate(_pairs(finding))
                 )
                 name = run.name if len(groups) == 1 else f"{run.name} ({arm.label})"

@@ -38,7 +38,7 @@ def describe(runs: Sequence[RunFiles]) -> Section | None:
         blocks += [*_map(finding, number), *_strips(finding)]
     numbers = [f for f in found if f.value is not None]
     if numbers:
-        blocks.insert(0, findings_list(numbers, caption="How far the classes lie apart"))
+        blocks.insert(0, findings_list(numbers, runs[0].measures, caption="How far the classes lie apart"))
     lead = (
         "Each point is an image at the mean of its code, never at a random draw of it. Silhouette is near 1 where "
         "classes form separate clusters and near 0 where they overlap; the probes are classifiers trained on the code."

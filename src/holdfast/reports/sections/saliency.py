@@ -5,25 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from holdfast.reports.arms import Arm, Measure, Spread, arms
-from holdfast.reports.blocks import Block, Cell, Column, Details, Gallery, Picture, Section, Side, Table
-from holdfast.reports.report_tables import EMPTY, findings_list
+from holdfast.reports.arms import Arm, arms
+from holdfast.reports.blocks import Block, Gallery, Picture, Section, Side
+from holdfast.reports.report_tables import all_numbers, measure_table
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
 from holdfast.reports.sections.runs import is_png
-from holdfast.reports.text import finite, number, part, percent, unit
+from holdfast.reports.text import finite, percent
 
 MOST_MODELS = 8
-NAMES = {
-    "saliency_half_area": "area that holds half of the map",
-    "saliency_entropy": "entropy",
-    "saliency_agreement": "agreement",
-}
+CHECK = "saliency"
 
 
-@section("saliency")
+@section(CHECK)
 def saliency(runs: Sequence[RunFiles]) -> Section | None:
-    groups = [arm for arm in arms(runs) if any(m.check == "saliency" for m in arm.found)]
+    groups = [arm for arm in arms(runs) if any(m.check == CHECK for m in arm.found)]
     if not groups:
         return None
     lead = (
@@ -31,46 +27,12 @@ def saliency(runs: Sequence[RunFiles]) -> Section | None:
         "on the background or a mark instead of the object is a shortcut at work. Half of a map that is the same "
         "everywhere takes 50 % of the picture."
     )
-    table = _numbers(groups)
+    table = measure_table(groups, CHECK, "Maps in numbers")
     blocks: list[Block] = [table] if table is not None else []
     columns = [column for arm in groups[:MOST_MODELS] for column in _columns(arm, several=len(groups) > 1)]
     if galleries := tuple(_grid(columns)):
         blocks.append(Side(galleries))
-    numbers = tuple(
-        findings_list([f for f in run.findings if f.check == "saliency" and f.name != "maps"], caption=run.name)
-        for arm in groups
-        for run in arm.runs
-    )
-    return Section("saliency", "Saliency", lead, (*blocks, Details("All numbers", numbers)))
-
-
-def _numbers(groups: Sequence[Arm]) -> Table | None:
-    """A row a measure and part, a column an arm."""
-    measures = list(dict.fromkeys(m for arm in groups for m in arm.found if m.check == "saliency" and m.name in NAMES))
-    if not measures:
-        return None
-    rows = []
-    for measure in measures:
-        cells = [_cell(measure, arm.spread(measure)) for arm in groups]
-        rows.append((Cell(NAMES[measure.name]), Cell(part(dict(measure.where))), *cells))
-    columns = (Column("measure"), Column("part"), *(Column(arm.label, numeric=True) for arm in groups))
-    reasons = [
-        f"{arm.label}: {finding.evidence['reason']}."
-        for arm in groups
-        for found in arm.found.values()
-        for finding in found
-        if finding.check == "saliency" and "reason" in finding.evidence
-    ]
-    several = any(len(arm.runs) > 1 for arm in groups)
-    note = "Mean ± sample standard deviation over seeds. " if several else ""
-    return Table("Maps in numbers", columns, tuple(rows), (note + " ".join(dict.fromkeys(reasons))).strip())
-
-
-def _cell(measure: Measure, spread: Spread | None) -> Cell:
-    if spread is None or spread.mean is None:
-        return Cell("" if spread is None else EMPTY)
-    sd = "" if spread.sd is None else f" ± {number(measure.name, spread.sd)}"
-    return Cell(f"{number(measure.name, spread.mean)}{sd} {unit(measure.name)}".rstrip(), spread.mean)
+    return Section(CHECK, "Saliency", lead, (*blocks, all_numbers(groups, CHECK)))
 
 
 Column_ = tuple[str, Mapping[int, tuple[Mapping[str, Any], Mapping[str, Any]]]]
@@ -81,7 +43,7 @@ def _columns(arm: Arm, *, several: bool) -> Iterator[Column_]:
     """The models that an arm's first run with maps has shown."""
     for run in arm.runs:
         for finding in run.findings:
-            if finding.check != "saliency" or finding.name != "maps":
+            if finding.check != CHECK or finding.name != "maps":
                 continue
             rows = [row for row in finding.evidence.get("maps") or () if isinstance(row, Mapping)]
             for i, name in enumerate(finding.evidence.get("models") or [""]):

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.reports.arms import Arm, Measure, Spread, arms, flat, varying
+from holdfast.reports.arms import Arm, FindingKey, Spread, arms, flat, share, varying
 from holdfast.reports.blocks import Block, Chart, Section, Side
-from holdfast.reports.report_tables import COMPARED, baseline_of, paired_table, share
+from holdfast.reports.report_tables import COMPARED, baseline_of, paired_table
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
 from holdfast.reports.svg.lines import Level, Series, Spot, point_chart
@@ -91,7 +91,7 @@ def _lines(key: str, keys: Sequence[str], members: Sequence[tuple[Arm, dict[str,
     return sorted(lines, key=lambda line: [float(value) for _, value in line[1]]) if orderly else lines
 
 
-def _charts(family: Sequence[Sweep], measures: Sequence[Measure], baseline: Arm | None, id: str) -> list[Chart]:
+def _charts(family: Sequence[Sweep], measures: Sequence[FindingKey], baseline: Arm | None, id: str) -> list[Chart]:
     """One chart with all measures for one sweep; one chart a measure for those of a grid."""
     if len(family) == 1:
         lines = [(m.title, m, family[0], i) for i, m in enumerate(measures)]
@@ -104,7 +104,7 @@ def _charts(family: Sequence[Sweep], measures: Sequence[Measure], baseline: Arm 
     return charts
 
 
-def _chart(kind: str, lines: Sequence[tuple[str, Measure, Sweep, int]], baseline: Arm | None, id: str) -> Chart:
+def _chart(kind: str, lines: Sequence[tuple[str, FindingKey, Sweep, int]], baseline: Arm | None, id: str) -> Chart:
     first = lines[0][2]
     values = {setting(v): v for _, _, sweep, _ in lines for v, _ in sweep.points}
     joined = _ordered(list(values.values()))
@@ -118,9 +118,9 @@ def _chart(kind: str, lines: Sequence[tuple[str, Measure, Sweep, int]], baseline
     return Chart(f"{title}, %", drawn, tuple((colour, label) for label, _, _, colour in lines))
 
 
-def _levels(lines: Sequence[tuple[str, Measure, Sweep, int]], baseline: Arm | None) -> list[Level]:
+def _levels(lines: Sequence[tuple[str, FindingKey, Sweep, int]], baseline: Arm | None) -> list[Level]:
     """The baseline once a measure: in the colour of the measure, or in grey where colours tell other things."""
-    levels: dict[Measure, Level] = {}
+    levels: dict[FindingKey, Level] = {}
     several = len({measure for _, measure, _, _ in lines}) == len(lines)
     for _, measure, sweep, colour in lines:
         if baseline is None or any(arm.data != baseline.data for _, arm in sweep.points):
@@ -132,7 +132,7 @@ def _levels(lines: Sequence[tuple[str, Measure, Sweep, int]], baseline: Arm | No
     return list(levels.values())
 
 
-def _spots(sweep: Sweep, measure: Measure, places: Sequence[str], label: str) -> tuple[Spot, ...]:
+def _spots(sweep: Sweep, measure: FindingKey, places: Sequence[str], label: str) -> tuple[Spot, ...]:
     spots = []
     for value, arm in sweep.points:
         spread = _known(arm, measure)
@@ -145,7 +145,7 @@ def _spots(sweep: Sweep, measure: Measure, places: Sequence[str], label: str) ->
     return tuple(spots)
 
 
-def _known(arm: Arm, measure: Measure) -> Spread | None:
+def _known(arm: Arm, measure: FindingKey) -> Spread | None:
     spread = arm.spread(measure)
     return spread if spread is not None and spread.values else None
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.reports.arms import arms
-from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Gallery, Picture, Section, Side, Table
-from holdfast.reports.report_tables import findings_list
+from holdfast.reports.blocks import Block, Cell, Chart, Column, Gallery, Picture, Section, Side, Table
+from holdfast.reports.report_tables import all_numbers
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
 from holdfast.reports.sections.runs import is_png
 from holdfast.reports.svg import Line, line_chart
-from holdfast.reports.text import finite, number, percent
+from holdfast.reports.text import P_VALUE, finite, number, percent
 from holdfast.types import Finding
 
 CHECK = "slices"
@@ -20,7 +20,8 @@ CHECK = "slices"
 
 @section("slices")
 def slices(runs: Sequence[RunFiles]) -> Section | None:
-    found = [run for arm in arms(runs) for run in arm.runs if any(f.check == CHECK for f in run.findings)]
+    groups = [arm for arm in arms(runs) if any(key.check == CHECK for key in arm.found)]
+    found = [run for arm in groups for run in arm.runs if any(f.check == CHECK for f in run.findings)]
     if not found:
         return None
     lead = (
@@ -36,10 +37,7 @@ def slices(runs: Sequence[RunFiles]) -> Section | None:
         if chart is not None:
             blocks.append(Side((chart,)))
         blocks += _galleries(own, name)
-    numbers = tuple(
-        findings_list([f for f in run.findings if f.check == CHECK], caption=f"Findings of {run.name}") for run in found
-    )
-    return Section(CHECK, "Slices", lead, (*blocks, Details("All numbers", numbers)))
+    return Section(CHECK, "Slices", lead, (*blocks, all_numbers(groups, CHECK)))
 
 
 def _table(own: Sequence[Finding], name: str) -> Table:
@@ -55,7 +53,7 @@ def _table(own: Sequence[Finding], name: str) -> Table:
             _share(f.value),
             Cell(f"{f.n:,}", f.n),
             _gap(gap),
-            Cell("" if p is None else number("mcnemar_p", p), p),
+            Cell("" if p is None else number(P_VALUE, p), p),
             Cell("confirmed" if confirmed else "not confirmed", float(confirmed), strong=confirmed),
         ))  # fmt: skip
     columns = (

@@ -19,10 +19,10 @@ from holdfast.audits.checks.attacks.plans import Budget
 from holdfast.audits.checks.trust import Check
 from holdfast.audits.subject import Subject
 from holdfast.data.splits import channel_statistics
+from holdfast.devices import autocast, exact, kernels
 from holdfast.errors import require
 from holdfast.module_state import evaluating
 from holdfast.rng import derive
-from holdfast.train.precision import autocast, exact, kernels
 
 PASSES = 4
 """How often the unmoved images are shown again, to see whether the model says the same."""
