@@ -263,38 +263,11 @@ class CorruptionPart(Part):
 CORRUPTIONS: Registry[CorruptionPart] = Registry("corruption", "holdfast.corruptions")
 
 
-def corruption(
-    name: str,
-    *,
-    about: str,
-    family: str = "",
-    short: str = "",
-    aliases: tuple[str, ...] = (),
-    scale: Literal["severity", "strength"] = "severity",
-    random: bool = True,
-    extra: bool = False,
-    cpu_only: bool = False,
-    files: str = "",
-    order: int = 100,
-) -> Callable[[Made], Made]:
-    """Declare a corruption of image batches."""
+def corruption(name: str, *, about: str, short: str = "", **declared: Any) -> Callable[[Made], Made]:
+    """Declare a corruption of image batches. declared: further fields of :class:`CorruptionPart`."""
 
     def declare(made: Made) -> Made:
-        part = CorruptionPart(
-            name,
-            about,
-            made,
-            family=family,
-            short=short or name,
-            aliases=aliases,
-            scale=scale,
-            random=random,
-            extra=extra,
-            cpu_only=cpu_only,
-            files=files,
-            order=order,
-        )
-        CORRUPTIONS.add(part)
+        CORRUPTIONS.add(CorruptionPart(name, about, made, short=short or name, **declared))
         return made
 
     return declare

@@ -132,7 +132,7 @@ def test_the_page_takes_the_sections(detector: Path, pictures: Path, tmp_path: P
     """Every block of the three sections is one that the page can draw."""
     found = evaluate(detector, pictures / "known", pictures / "new", device="cpu", workers=0, resamples=20)
     mapped = describe(pictures / "known", out=tmp_path / "b", detector=detector, device="cpu")
-    of_ood = [replace(f, check="ood") for f in found]
+    of_ood = [replace(f, check="ood", name=f"ood_{f.name}") for f in found]
     text = html.render([RunFiles("model", findings=(*found, *of_ood, *mapped))])
     for anchor in ('id="detect"', 'id="ood"', 'id="describe"', "data:image/png;base64"):
         assert anchor in text

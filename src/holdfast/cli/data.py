@@ -9,7 +9,7 @@ from tyro.conf import Positional, arg
 
 from holdfast.cli.common import narrate, parse, require_data, say
 from holdfast.errors import HoldfastError, unknown
-from holdfast.settings.hints import Several, Unset
+from holdfast.settings.fields import Several, Unset
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from holdfast.cli.common import narrate, parse, say
 from holdfast.errors import HoldfastError
-from holdfast.settings.hints import Unset
+from holdfast.settings.fields import Unset
 
 Split = Literal["train", "val", "test", "labeled"]
 """``labeled``: of a set with anomalies, its labelled part."""

@@ -18,7 +18,7 @@ from holdfast.files import at_home, exists, reading
 from holdfast.parts import READERS, named_data
 from holdfast.printable import printable
 from holdfast.rng import derive
-from holdfast.settings.conflict import CONFLICT, check_conflict
+from holdfast.settings.training import CONFLICT, check_conflict
 from holdfast.types import Note
 
 TEST_SHARE = 0.2
