@@ -245,38 +245,11 @@ class CorruptionPart(Part):
 CORRUPTIONS: Registry[CorruptionPart] = Registry("corruption", "holdfast.corruptions")
 
 
-def corruption(
-    name: str,
-    *,
-    about: str,
-    family: str = "",
-    short: str = "",
-    aliases: tuple[str, ...] = (),
-    scale: Literal["severity", "strength"] = "severity",
-    random: bool = True,
-    extra: bool = False,
-    cpu_only: bool = False,
-    files: str = "",
-    order: int = 100,
-) -> Callable[[Made], Made]:
-    """Declare a corruption of image batches."""
+def corruption(name: str, *, about: str, short: str = "", **declared: Any) -> Callable[[Made], Made]:
+    """Declare a corruption of image batches. declared: further fields of :class:`CorruptionPart`."""
 
     def declare(made: Made) -> Made:
-        part = CorruptionPart(
-            name,
-            about,
-            made,
-            family=family,
-            short=short or name,
-            aliases=aliases,
-            scale=scale,
-            random=random,
-            extra=extra,
-            cpu_only=cpu_only,
-            files=files,
-            order=order,
-        )
-        CORRUPTIONS.add(part)
+        CORRUPTIONS.add(CorruptionPart(name, about, made, short=short or name, **declared))
         return made
 
     return declare
@@ -341,6 +314,18 @@ def named_data() -> dict[str, ReaderPart]:
                 )
             found[name] = part
     return found
+
+
+def described_data() -> dict[str, str]:
+    """Every set that has a name and every kind of file and folder that is read, with a line about each."""
+    named = {name: part.names[name] for name, part in named_data().items()}
+    return named | {" ".join(part.suffixes) or part.name: part.about for part in READERS.values() if not part.names}
+
+
+def data_syntax() -> str:
+    """How data is given, for help and messages."""
+    suffixes = dict.fromkeys(suffix for part in READERS.values() for suffix in part.suffixes)
+    return f"a name (holdfast list data), a folder of images, or a file that ends in {', '.join(suffixes)}"
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from holdfast.cli.common import narrate, parse, say
-from holdfast.settings.hints import Unset
+from holdfast.settings.fields import Unset
 
 Split = Literal["train", "val", "test", "labeled"]
 """``labeled``: of a set with anomalies, its labelled part."""

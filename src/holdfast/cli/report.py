@@ -10,7 +10,7 @@ from tyro.conf import Positional, arg
 
 from holdfast.cli.common import parse, say
 from holdfast.errors import HoldfastError
-from holdfast.settings.hints import Several, Unset
+from holdfast.settings.fields import Several, Unset
 
 
 @dataclass(frozen=True)

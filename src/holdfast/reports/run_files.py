@@ -15,7 +15,7 @@ import yaml
 from holdfast.errors import HoldfastError
 from holdfast.files import reading
 from holdfast.reports.findings_file import CheckRecord, FindingsFile, Measures, measure_of, read_findings
-from holdfast.settings import BUILDING, READING
+from holdfast.settings import DATA_READING_KEYS, MODEL_BUILDING_KEYS
 from holdfast.types import Finding, Measure
 
 METRICS = "metrics.jsonl"
@@ -150,7 +150,7 @@ def _as_handed_over(settings: dict[str, Any], environment: Mapping[str, Any]) ->
     >>> _as_handed_over({"data": "digits", "val": 0.1, "lr": 0.05}, {"own_data": "mine"})
     {'data': 'mine (in memory)', 'lr': 0.05}
     """
-    for kind, words, unused in (("data", "in memory", READING), ("model", "own module", BUILDING)):
+    for kind, words, unused in (("data", "in memory", DATA_READING_KEYS), ("model", "own module", MODEL_BUILDING_KEYS)):
         if own := environment.get(f"own_{kind}"):
             settings = {key: value for key, value in settings.items() if key not in unused}
             settings[kind] = f"{own} ({words})"
