@@ -334,6 +334,18 @@ def named_data() -> dict[str, ReaderPart]:
     return found
 
 
+def described_data() -> dict[str, str]:
+    """Every set that has a name and every kind of file and folder that is read, with a line about each."""
+    named = {name: part.names[name] for name, part in named_data().items()}
+    return named | {" ".join(part.suffixes) or part.name: part.about for part in READERS.values() if not part.names}
+
+
+def data_syntax() -> str:
+    """How data is given, for help and messages."""
+    suffixes = dict.fromkeys(suffix for part in READERS.values() for suffix in part.suffixes)
+    return f"a name (holdfast list data), a folder of images, or a file that ends in {', '.join(suffixes)}"
+
+
 @dataclass(frozen=True)
 class SourcePart(Part):
     """A source of models. made: a subclass of ``holdfast.models.source_types.ModelSource``.
