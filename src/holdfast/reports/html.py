@@ -164,10 +164,10 @@ def _top(runs: Sequence[RunFiles], groups: Sequence[Arm]) -> dict[str, Any]:
     """What was found in one sentence, and the sentences below it."""
     found = [(run, robustness(run.findings, run.measures, run.gates)) for run in runs if run.checks]
     if len(found) == len(runs) and not any(arm.spread(AVERAGE) for arm in groups):
-        told = [(run.name, states(run.checks, run.gates)) for run in runs]
-        if len(told) == 1:
-            return {"verdict": f"{_on(runs[0].name, runs[0].data.get('name'))}: {told[0][1]}", "sentences": []}
-        return {"verdict": f"{len(told)} models; no accuracy was measured", "sentences": told[:MOST_SENTENCES]}
+        said = [(run.name, states(run.checks, run.gates)) for run in runs]
+        if len(said) == 1:
+            return {"verdict": f"{_on(runs[0].name, runs[0].data.get('name'))}: {said[0][1]}", "sentences": []}
+        return {"verdict": f"{len(said)} models; no accuracy was measured", "sentences": said[:MOST_SENTENCES]}
     if len(found) < len(runs) or not all(summary_clauses(own) for _, own in found):
         return {"verdict": unbroken(arms_verdict(groups)), "sentences": _sentences(groups)}
     if len(runs) == 1:

@@ -117,7 +117,7 @@ def read_runs(folders: Iterable[str | Path]) -> list[RunFiles]:
 
 
 def _visible(folder: Path, name: str) -> Iterator[Path]:
-    """Files of that name at any depth, but in no hidden folder: there waits what a training is about to replace."""
+    """Files of that name at any depth, but not in hidden folders, where what a training is about to replace waits."""
     return (f for f in folder.rglob(name) if not any(p.startswith(".") for p in f.relative_to(folder).parts))
 
 
