@@ -217,9 +217,27 @@ def ascent(name: str, *, about: str, passes: float = 2.0, order: int = 100) -> C
 
 @dataclass(frozen=True)
 class DetectorPart(Part):
-    """A score of how anomalous an image is. made: the detector's class. reads: the features it needs, by name."""
+    """A score of how anomalous an image is. made: a subclass of ``holdfast.detect.Detector``.
 
-    reads: tuple[str, ...] = field(default=(), kw_only=True)
+    reads: the fields of ``holdfast.detect.Features`` that it is computed from; the first is what a bare tensor means.
+    """
+
+    reads: tuple[str, ...] = field(kw_only=True)
+
+
+DETECTORS: Registry[DetectorPart] = Registry("detector", "holdfast.detect.detectors")
+
+
+def detector(name: str, *, about: str, reads: tuple[str, ...], order: int = 100) -> Callable[[Made], Made]:
+    """Declare a detector; its class gets the attributes ``name`` and ``reads`` from here."""
+
+    def declare(made: Made) -> Made:
+        DETECTORS.add(DetectorPart(name, about, made, reads=reads, order=order))
+        vars_of: Any = made
+        vars_of.name, vars_of.reads = name, reads
+        return made
+
+    return declare
 
 
 @dataclass(frozen=True)
