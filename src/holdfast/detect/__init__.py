@@ -1,4 +1,4 @@
-"""Knowing what was never seen: scores (pure), detectors, thresholds, label-free models, few labels."""
+"""Knowing what was never seen: scores (pure), detectors, thresholds, label-free models."""
 
 from holdfast.detect.describe import Description, describe_images, probe
 from holdfast.detect.detectors import (
@@ -25,7 +25,6 @@ from holdfast.detect.fitting import fit_monitor
 from holdfast.detect.fused import Fused
 from holdfast.detect.monitor import Monitor
 from holdfast.detect.threshold import Threshold
-from holdfast.train.few_labels import EncoderClassifier, FewLabels, Mistakes, train_few_labels
 from holdfast.train.rotation import train_rotation
 from holdfast.train.unlabelled import MinimiseSettings, TrainedVAE, train_vae
 
@@ -38,10 +37,8 @@ __all__ = [
     "Description",
     "Detector",
     "Elbo",
-    "EncoderClassifier",
     "Energy",
     "Evaluation",
-    "FewLabels",
     "Fused",
     "JointSight",
     "LikelihoodRegret",
@@ -49,7 +46,6 @@ __all__ = [
     "Mahalanobis",
     "MaxLogit",
     "MinimiseSettings",
-    "Mistakes",
     "Monitor",
     "Reconstruction",
     "RelativeMahalanobis",
@@ -68,7 +64,6 @@ __all__ = [
     "look_at",
     "make_detector",
     "probe",
-    "train_few_labels",
     "train_rotation",
     "train_vae",
 ]
