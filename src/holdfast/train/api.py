@@ -1,4 +1,4 @@
-"""``holdfast.fit``: from data and settings to a trained model."""
+"""``holdfast.fit``: from data and settings to a trained model. Open this file to change what a training is made of."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def train(
 
 
 def _save_own(folder: Path, network: nn.Module) -> str:
-    """Store what can be stored of a module of the caller's, and say so."""
+    """Store what can be stored of a module of the caller's; returns a note on what that is."""
     name = type(network).__name__
     if save_weights(folder, network):
         return (
@@ -183,7 +183,7 @@ def _claimed(
 
 
 def _beyond_settings(settings: TrainSettings, data: Dataset | None, model: nn.Module | None) -> dict[str, str]:
-    """What a run has to record beside its settings: what was handed over, and where data lies that has a place."""
+    """What a run records beside its settings: what was handed over in Python, and the path of data that has one."""
     found = {} if model is None else {"own_model": type(model).__name__}
     path = at_home(settings.data.name)
     if data is not None:
@@ -268,7 +268,7 @@ def _pretrain(
 
 
 def fingerprint(data: Dataset) -> str:
-    """SHA-256 of all that a training sees of its data."""
+    """SHA-256 of everything that a training reads of its data."""
     return hash_data(data, (data.train, data.val, data.test, data.unlabeled))["hash"]
 
 
