@@ -44,7 +44,7 @@ def test_the_names_are_listed_in_order_with_a_line_about_each(capsys: pytest.Cap
     assert tuple(named_data()) == NAMES
     assert main(["list", "data"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == list(NAMES)
+    assert [line.split()[0] for line in lines] == [*NAMES, ".npz", ".csv", "class-folders", "file-names"]
     assert all(len(line.split()) > 3 and line.endswith(".") for line in lines)
 
 
@@ -64,6 +64,11 @@ def test_a_reader_of_somebody_else_is_trained_on_audited_and_checked(
     assert load(data).classes == ("black", "white")
     assert main(["data", "check", data]) == 0
     assert "white" in capsys.readouterr().out
+    assert main(["list", "data"]) == 0
+    assert "blocks                   Black and white blocks." in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["data", "check", "--help"])
+    assert ".blocks" in capsys.readouterr().out
     run = str(tmp_path / "run")
     assert main(["train", "--data", data, "--epochs", "1", "--device", "cpu", "--quiet", "--out", run]) == 0
     words = ["--only", "accuracy", "--device", "cpu", "--quiet", "--out", str(tmp_path / "audit")]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from holdfast.attacks import bias_adversarial
-from holdfast.attacks.biasadv import objective
+from holdfast.attacks.bias_attack import objective
 from holdfast.models import build_model
 from holdfast.train import fit
 from holdfast.train.step import Step

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from holdfast.attacks.biasadv import bias_adversarial
+from holdfast.attacks.bias_attack import bias_adversarial
 from holdfast.methods import Context, Method, State
 from holdfast.models import Normalised
 from holdfast.rng import Generators

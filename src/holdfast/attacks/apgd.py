@@ -11,13 +11,13 @@ from torch import Tensor
 
 from holdfast.attacks.norms import Ball, Norm, Space, make_ball
 from holdfast.attacks.objectives import (
+    AttackTarget,
     Best,
+    Classifier,
     Goal,
     GoalGradient,
     LossName,
     Mode,
-    Model,
-    Target,
     best_of_clean,
     borrowed,
     make_goal,
@@ -36,7 +36,7 @@ EARLY = frozenset({1, 2, 4, 8, 16})
 
 
 def apgd(
-    model: Model,
+    model: Classifier,
     x: Tensor,
     y: Tensor,
     *,
@@ -46,7 +46,7 @@ def apgd(
     loss: LossName = "ce",
     random_start: bool = True,
     restarts: int = 1,
-    target: Target = None,
+    target: AttackTarget = None,
     space: Space = "pixel",
     scale: Tensor | Sequence[float] | None = None,
     early_stop: bool = False,
@@ -97,7 +97,7 @@ def checkpoints(steps: int) -> list[int]:
 
 
 @dataclass(eq=False)
-class State:
+class ApgdState:
     """Per sample: the position, the best position so far, and what decides the step size."""
 
     position: Tensor
@@ -113,7 +113,7 @@ class State:
     halved: Tensor
 
     @classmethod
-    def at(cls, position: Tensor, value: Tensor, gradient: Tensor, step: float) -> State:
+    def at(cls, position: Tensor, value: Tensor, gradient: Tensor, step: float) -> ApgdState:
         return cls(
             position=position,
             before=position,
@@ -129,8 +129,8 @@ class State:
             halved=torch.ones_like(value, dtype=torch.bool),
         )
 
-    def take(self, index: Tensor) -> State:
-        return State(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
+    def take(self, index: Tensor) -> ApgdState:
+        return ApgdState(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
 
     def move(self, ball: Ball, *, momentum: float) -> Tensor:
         direct = ball.project(self.position + per_image(self.step) * ball.ascent(self.gradient))
@@ -174,7 +174,7 @@ def _run_once(
         return
     value, reached, gradient = gradient_of(ball.point(start), goal)
     best.update(ball.point(start), value, reached, index)
-    state = State.at(start, value, gradient, 2 * ball.radius)
+    state = ApgdState.at(start, value, gradient, 2 * ball.radius)
     marks, last_mark = set(checkpoints(steps)), 0
     for done in range(1, steps + 1):
         position = state.move(ball, momentum=1 if done == 1 else MOMENTUM)

@@ -65,17 +65,17 @@ def _others(logits: Tensor, label: Tensor) -> Tensor:
     return logits.scatter(1, label[:, None], -torch.inf)
 
 
-Model = Callable[[Tensor], Tensor]
+Classifier = Callable[[Tensor], Tensor]
 """Images (B, C, H, W) to logits (B, K)."""
 Mode = Literal["eval", "as-is"]
-Target = Tensor | Literal["least-likely"] | None
+AttackTarget = Tensor | Literal["least-likely"] | None
 
 FIRST_WEIGHT = 2.0**8
 """Initial loss scale for a float16 model; later it follows the size of the gradients."""
 
 
 @contextmanager
-def borrowed(model: Model, mode: Mode) -> Iterator[None]:
+def borrowed(model: Classifier, mode: Mode) -> Iterator[None]:
     """The model in the given mode; its flags and statistics are restored afterwards."""
     if mode not in ("eval", "as-is"):
         raise unknown("mode", mode, ("eval", "as-is"))
@@ -89,7 +89,7 @@ def borrowed(model: Model, mode: Mode) -> Iterator[None]:
             yield
 
 
-def prepared(model: Model, x: Tensor, mode: Mode, *, batch_size: int | None, early_stop: bool) -> Model:
+def prepared(model: Classifier, x: Tensor, mode: Mode, *, batch_size: int | None, early_stop: bool) -> Classifier:
     """The model on batches of at most ``batch_size``, and of few different sizes where batches shrink.
 
     GPU libraries tune every new batch size, which takes longer than many an attack. Only modules in evaluation mode
@@ -102,13 +102,13 @@ def prepared(model: Model, x: Tensor, mode: Mode, *, batch_size: int | None, ear
     return partial(in_parts, model, largest) if largest < len(x) else model
 
 
-def filled(model: Model, largest: int, x: Tensor) -> Tensor:
+def filled(model: Classifier, largest: int, x: Tensor) -> Tensor:
     """Logits of a batch filled up with black images to a power of two, or to the largest batch."""
     missing = min(largest, 1 << (len(x) - 1).bit_length()) - len(x)
     return model(F.pad(x, (0, 0) * (x.ndim - 1) + (0, missing)))[: len(x)] if missing > 0 else model(x)
 
 
-def in_parts(model: Model, size: int, x: Tensor) -> Tensor:
+def in_parts(model: Classifier, size: int, x: Tensor) -> Tensor:
     """Logits of images, ``size`` at a time."""
     return model(x) if len(x) <= size else torch.cat([model(part) for part in torch.split(x, size)])
 
@@ -139,7 +139,7 @@ class Goal:
         return replace(self, label=self.label[index])
 
 
-def make_goal(model: Model, x: Tensor, y: Tensor, *, target: Target, loss: LossName) -> Goal:
+def make_goal(model: Classifier, x: Tensor, y: Tensor, *, target: AttackTarget, loss: LossName) -> Goal:
     """The goal of an attack. The least likely class is taken at the clean image and is never the label."""
     require(len(x) == len(y), f"there must be one label per image, got {len(y)} for {len(x)}")
     if loss not in LOSSES:
@@ -155,7 +155,7 @@ def make_goal(model: Model, x: Tensor, y: Tensor, *, target: Target, loss: LossN
 
 
 @torch.no_grad()
-def scores(model: Model, x: Tensor) -> Tensor:
+def scores(model: Classifier, x: Tensor) -> Tensor:
     """Logits, float32 at least."""
     return _wide(model(x))
 
@@ -167,7 +167,7 @@ class GoalGradient:
     is multiplied by a weight that follows the size of its gradient, so that it neither underflows nor overflows.
     """
 
-    def __init__(self, model: Model, batch_size: int | None = None) -> None:
+    def __init__(self, model: Classifier, batch_size: int | None = None) -> None:
         self.model, self.batch_size = model, batch_size
         self.weight: Tensor | None = None
 
@@ -240,7 +240,7 @@ class Best:
         self.reached = self.reached | reached
 
 
-def best_of_clean(model: Model, x: Tensor, goal: Goal) -> Best:
+def best_of_clean(model: Classifier, x: Tensor, goal: Goal) -> Best:
     """The clean images, for attacks that start elsewhere: they then never find fewer errors than the clean ones."""
     best, logits = Best.empty(x), scores(model, x)
     best.update(x, goal.value(logits), goal.reached(logits))

@@ -17,13 +17,13 @@ from torch import Tensor
 
 from holdfast.attacks.norms import Ball, Norm, Space, make_ball
 from holdfast.attacks.objectives import (
+    AttackTarget,
     Best,
+    Classifier,
     Goal,
     GoalGradient,
     LossName,
     Mode,
-    Model,
-    Target,
     best_of_clean,
     borrowed,
     make_goal,
@@ -36,7 +36,7 @@ UNBOUNDED_STEP = 0.01
 
 
 def pgd(
-    model: Model,
+    model: Classifier,
     x: Tensor,
     y: Tensor,
     *,
@@ -46,7 +46,7 @@ def pgd(
     norm: Norm = "linf",
     random_start: bool = False,
     restarts: int = 1,
-    target: Target = None,
+    target: AttackTarget = None,
     loss: LossName = "ce",
     space: Space = "pixel",
     scale: Tensor | Sequence[float] | None = None,
@@ -96,7 +96,7 @@ def pgd(
         return best.point
 
 
-def unbounded(model: Model, x: Tensor, y: Tensor, *, steps: int = 200, **settings: Any) -> Tensor:
+def unbounded(model: Classifier, x: Tensor, y: Tensor, *, steps: int = 200, **settings: Any) -> Tensor:
     """PGD without a radius, 200 steps of 0.01: a model with usable gradients ends near 100 % error.
 
     settings: those of :func:`pgd`.
@@ -158,13 +158,13 @@ def _last(gradient_of: GoalGradient, ball: Ball, goal: Goal, length: float, step
 
 
 def fgsm(
-    model: Model,
+    model: Classifier,
     x: Tensor,
     y: Tensor,
     *,
     radius: float,
     norm: Norm = "linf",
-    target: Target = None,
+    target: AttackTarget = None,
     loss: LossName = "ce",
     space: Space = "pixel",
     scale: Tensor | Sequence[float] | None = None,
@@ -189,7 +189,7 @@ def fgsm(
 
 
 def transfer(
-    surrogate: Model | Sequence[Model],
+    surrogate: Classifier | Sequence[Classifier],
     x: Tensor,
     y: Tensor,
     *,
@@ -246,7 +246,9 @@ class Preset:
     steps: int = 1
     space: Space = "pixel"
 
-    def __call__(self, model: Model, x: Tensor, y: Tensor, *, scale: Tensor | Sequence[float] | None = None) -> Tensor:
+    def __call__(
+        self, model: Classifier, x: Tensor, y: Tensor, *, scale: Tensor | Sequence[float] | None = None
+    ) -> Tensor:
         """scale: the deviation of each channel, for the normalised space."""
         common: dict[str, Any] = {"radius": self.radius, "space": self.space}
         if self.space == "normalised":

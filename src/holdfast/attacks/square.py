@@ -14,10 +14,10 @@ from torch import Tensor
 
 from holdfast.attacks.norms import Ball, Norm, Space, make_ball
 from holdfast.attacks.objectives import (
+    AttackTarget,
+    Classifier,
     LossName,
     Mode,
-    Model,
-    Target,
     best_of_clean,
     borrowed,
     make_goal,
@@ -32,7 +32,7 @@ SHRINK_AT = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
 
 
 def square(
-    model: Model,
+    model: Classifier,
     x: Tensor,
     y: Tensor,
     *,
@@ -40,7 +40,7 @@ def square(
     norm: Norm = "linf",
     queries: int = 1000,
     area: float = 0.8,
-    target: Target = None,
+    target: AttackTarget = None,
     loss: LossName = "margin",
     space: Space = "pixel",
     scale: Tensor | Sequence[float] | None = None,

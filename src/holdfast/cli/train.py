@@ -20,7 +20,7 @@ from holdfast.settings import (
     read_config,
     read_yaml,
 )
-from holdfast.settings.hints import Unset
+from holdfast.settings.fields import Unset
 from holdfast.types import Finding
 
 

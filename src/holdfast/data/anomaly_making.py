@@ -20,6 +20,7 @@ from torch import Tensor
 from holdfast.corruptions import to_bytes
 from holdfast.corruptions.imgaug import gaussian, salt_and_pepper
 from holdfast.data.anomalies import SETS, AnomalySet
+from holdfast.data.biased import apportion
 from holdfast.data.listing import ReadOptions
 from holdfast.data.readers.digits import read_digits
 from holdfast.data.readers.torchvision_sets import read_torchvision
@@ -79,7 +80,8 @@ def make_fashion_anomalies(
     number[torch.tensor(CLASSES)] = torch.arange(len(CLASSES))
     parts = torch.split(mine[: sum(sizes)], sizes)
     images, labels = fashion.train.images, number[fashion.train.labels]
-    counts = _counts({k: v / total for k, v in shares.items()}, anomalous)
+    exact = [share / total * anomalous for share in shares.values()]
+    counts = dict(zip(shares, apportion(exact, anomalous), strict=True))
     draws = torch.Generator().manual_seed(derive(seed, "anomalies/draw"))
     source = _AnomalySource(fashion.test, options, severity, draws)
     sets = []
@@ -185,17 +187,6 @@ class _AnomalySource:
             return padded(mnist.images)
         mine = torch.isin(self.fashion.labels, torch.tensor(CLASSES))
         return padded(self.fashion.images[mine if kind == "corrupted" else ~mine])
-
-
-def _counts(shares: Mapping[str, float], total: int) -> dict[str, int]:
-    """Whole numbers in these shares that sum to the total: the largest remainders are rounded up.
-
-    >>> _counts({"a": 0.5, "b": 0.25, "c": 0.25}, 5)
-    {'a': 3, 'b': 1, 'c': 1}
-    """
-    counts = {name: int(share * total) for name, share in shares.items()}
-    short = sorted(shares, key=lambda name: counts[name] - shares[name] * total)[: total - sum(counts.values())]
-    return {name: count + (name in short) for name, count in counts.items()}
 
 
 def damage(image: Tensor, name: str, *, severity: float, generator: torch.Generator) -> Tensor:

@@ -17,7 +17,7 @@ from holdfast.data.tables import name_order
 from holdfast.errors import HoldfastError, require
 from holdfast.files import at_home
 from holdfast.printable import printable
-from holdfast.settings.conflict import CONFLICT
+from holdfast.settings.training import CONFLICT
 from holdfast.types import Note
 
 if TYPE_CHECKING:

@@ -89,7 +89,8 @@ class ArraySplit:
                 len(own) == len(pixels),
                 f"{origin}: there are {len(pixels)} images and {len(own)} {name}; make them equal",
             )
-        self.__dict__.update(images=pixels, **numbers, origin=origin, positions=positions)
+        for name, value in {"images": pixels, **numbers, "origin": origin, "positions": positions}.items():
+            object.__setattr__(self, name, value)  # the class is frozen, and made of more types than it holds
 
     @property
     def shape(self) -> tuple[int, int, int]:

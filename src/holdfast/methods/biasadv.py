@@ -63,7 +63,7 @@ class BiasAdv(Method):
 
     def attacked(self, batch: Batch, f: nn.Module, g: nn.Module, *, state: State, rng: Generators) -> View:
         """x_adv: argmax of L(g(x'), y) - λ·L(f(x'), y) over x' within the radius of x; weighted by β."""
-        from holdfast.attacks.biasadv import bias_adversarial
+        from holdfast.attacks.bias_attack import bias_adversarial
         from holdfast.models.preprocessing import deviation
 
         pair = (f, g)

@@ -21,7 +21,7 @@ from holdfast.files import write_atomic
 from holdfast.printable import one_line
 from holdfast.reports.arms import AVERAGE, Arm, arms, flat, varying
 from holdfast.reports.blocks import MOST_BYTES, Section, fitted
-from holdfast.reports.findings_file import FindingsFile, without_nan
+from holdfast.reports.findings_file import FindingsFile, Measures, without_nan
 from holdfast.reports.overview import states
 from holdfast.reports.report_tables import lead_sentence
 from holdfast.reports.robustness_summary import (
@@ -79,16 +79,20 @@ def render(runs: Sequence[RunFiles], *, images: bool = True) -> str:
     )
 
 
-def write_shortcuts_page(findings: Sequence[Finding], path: str | Path, *, name: str) -> Path:
+def write_shortcuts_page(
+    findings: Sequence[Finding], path: str | Path, *, name: str, measures: Measures | None = None
+) -> Path:
     """Write shortcuts.html: a page of its own for what ``holdfast shortcuts`` found. Same findings, same bytes."""
     path = Path(path)
-    write_atomic(path, render_shortcuts_page(findings, name=name).encode("utf-8", "backslashreplace"))
+    write_atomic(
+        path, render_shortcuts_page(findings, name=name, measures=measures).encode("utf-8", "backslashreplace")
+    )
     return path
 
 
-def render_shortcuts_page(findings: Sequence[Finding], *, name: str) -> str:
-    """The page as text. name: the data set's."""
-    section = shortcuts([RunFiles(name, findings=tuple(findings))])
+def render_shortcuts_page(findings: Sequence[Finding], *, name: str, measures: Measures | None = None) -> str:
+    """The page as text. name: the data set's. measures: what the numbers are."""
+    section = shortcuts([RunFiles(name, findings=tuple(findings), measures=measures or {})])
     if section is None:
         raise HoldfastError("there are no findings on shortcuts to show; run 'holdfast shortcuts' first")
     settings = next((f.settings for f in findings if f.check == "shortcuts" and f.settings), {})
@@ -160,10 +164,10 @@ def _top(runs: Sequence[RunFiles], groups: Sequence[Arm]) -> dict[str, Any]:
     """What was found in one sentence, and the sentences below it."""
     found = [(run, robustness(run.findings, run.measures, run.gates)) for run in runs if run.checks]
     if len(found) == len(runs) and not any(arm.spread(AVERAGE) for arm in groups):
-        told = [(run.name, states(run.checks, run.gates)) for run in runs]
-        if len(told) == 1:
-            return {"verdict": f"{_on(runs[0].name, runs[0].data.get('name'))}: {told[0][1]}", "sentences": []}
-        return {"verdict": f"{len(told)} models; no accuracy was measured", "sentences": told[:MOST_SENTENCES]}
+        said = [(run.name, states(run.checks, run.gates)) for run in runs]
+        if len(said) == 1:
+            return {"verdict": f"{_on(runs[0].name, runs[0].data.get('name'))}: {said[0][1]}", "sentences": []}
+        return {"verdict": f"{len(said)} models; no accuracy was measured", "sentences": said[:MOST_SENTENCES]}
     if len(found) < len(runs) or not all(summary_clauses(own) for _, own in found):
         return {"verdict": unbroken(arms_verdict(groups)), "sentences": _sentences(groups)}
     if len(runs) == 1:

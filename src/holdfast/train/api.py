@@ -27,7 +27,7 @@ from holdfast.models.preprocessing import Normalised, numbers
 from holdfast.models.saved_model import TENSORS, save_weights
 from holdfast.models.vae import LatentClassifier
 from holdfast.rng import derive
-from holdfast.settings import READING, MethodSettings, TrainSettings, build
+from holdfast.settings import DATA_READING_KEYS, MethodSettings, TrainSettings, build
 from holdfast.train.engine import Trainer
 from holdfast.train.folder import RunFolder, claim
 from holdfast.train.network import check_module, copier, model_factory
@@ -79,7 +79,7 @@ def fit(
     )
     named: dict[str, Any] = {"method": method, **settings}
     if isinstance(data, Dataset):
-        unused = ", ".join(f"{name} {settings[name]}" for name in READING if name in settings)
+        unused = ", ".join(f"{name} {settings[name]}" for name in DATA_READING_KEYS if name in settings)
         require(
             not unused, f"{unused}: not for a set in memory, which is taken as it is; give it to holdfast.data.load"
         )

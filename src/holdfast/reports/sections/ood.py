@@ -7,12 +7,22 @@ from typing import Any
 
 from markupsafe import Markup
 
-from holdfast.reports.arms import Arm, FindingKey, Spread, arms, share
-from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Gallery, Picture, Section, Side, Table
+from holdfast.reports.arms import Arm, FindingKey, Spread, arms, legend, share
+from holdfast.reports.blocks import (
+    Block,
+    Cell,
+    Chart,
+    Column,
+    Details,
+    Gallery,
+    Section,
+    Side,
+    Table,
+    png_picture,
+)
 from holdfast.reports.report_tables import all_numbers
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
-from holdfast.reports.sections.runs import is_png
 from holdfast.reports.svg import LONGEST_LABEL, Bar, BarRow, Line, bar_chart, line_chart
 from holdfast.reports.text import PLAIN, finite, number, percent
 from holdfast.types import Finding
@@ -129,8 +139,7 @@ def _bars(groups: Sequence[Arm], check: str) -> Chart | None:
     if not names:
         return None
     rows = [BarRow(name, tuple(_bar(arm, check, name) for arm in groups)) for name in names]
-    legend = tuple((arm.number, arm.label) for arm in groups) if len(groups) > 1 else ()
-    return Chart("AUROC", bar_chart(rows, id=f"{check}-auroc", title="AUROC by score"), legend)
+    return Chart("AUROC", bar_chart(rows, id=f"{check}-auroc", title="AUROC by score"), legend(groups))
 
 
 def _bar(arm: Arm, check: str, score: str) -> Bar:
@@ -228,14 +237,13 @@ def _misses(arm: Arm, check: str) -> Iterator[Gallery]:
     for finding in arm.found.get(FindingKey("misses", (), check), ())[:1]:
         pictures = []
         for values in finding.evidence.get("misses") or ():
-            if not isinstance(values, Mapping) or not is_png(str(values.get("png", ""))):
+            if not isinstance(values, Mapping):
                 continue
             label, detail = str(values.get("label", "")), _detail(values)
             title = f"{label} → {values['prediction']}" if values.get("prediction") is not None else label
-            source = f"data:image/png;base64,{values['png']}"
-            pictures.append(Picture(source, f"{title}; {detail}", title, detail, wrong=True))
-        if pictures:
-            yield Gallery(f"Worst misses, {arm.label}", tuple(pictures))
+            pictures.append(png_picture(values.get("png"), f"{title}; {detail}", title, detail, wrong=True))
+        if readable := tuple(picture for picture in pictures if picture is not None):
+            yield Gallery(f"Worst misses, {arm.label}", readable)
 
 
 def _detail(values: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from holdfast.attacks import bias_adversarial
-from holdfast.attacks.biasadv import objective
+from holdfast.attacks.bias_attack import objective
 from holdfast.errors import HoldfastError
 
 

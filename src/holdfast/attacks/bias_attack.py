@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from holdfast.attacks.norms import Ball, Norm, Space, make_ball
-from holdfast.attacks.objectives import Mode, Model, borrowed
+from holdfast.attacks.objectives import Classifier, Mode, borrowed
 from holdfast.devices import side_by_side
 from holdfast.errors import require
 from holdfast.module_state import frozen_parameters
@@ -19,8 +19,8 @@ from holdfast.module_state import frozen_parameters
 def bias_adversarial(
     x: Tensor,
     y: Tensor,
-    model: Model,
-    biased: Model,
+    model: Classifier,
+    biased: Classifier,
     *,
     radius: float,
     lam: float,
@@ -59,13 +59,13 @@ def bias_adversarial(
         return ball.point(position)
 
 
-def objective(x: Tensor, y: Tensor, model: Model, biased: Model, *, lam: float) -> Tensor:
+def objective(x: Tensor, y: Tensor, model: Classifier, biased: Classifier, *, lam: float) -> Tensor:
     """(B,) L(biased) − λ·L(model): what :func:`bias_adversarial` maximises."""
     value = _loss(biased(x), y)
     return value - lam * _loss(model(x), y) if lam else value
 
 
-def _slopes(x: Tensor, y: Tensor, model: Model, biased: Model, lam: float) -> tuple[Tensor, Tensor | None]:
+def _slopes(x: Tensor, y: Tensor, model: Classifier, biased: Classifier, lam: float) -> tuple[Tensor, Tensor | None]:
     """Gradients of both losses; the models are independent, so the two run side by side."""
     if not lam:
         return _gradient(x, y, biased), None
@@ -84,7 +84,7 @@ def _compiled_move() -> Callable[..., Tensor]:
     return torch.compile(_move, dynamic=False)
 
 
-def _gradient(x: Tensor, y: Tensor, model: Model) -> Tensor:
+def _gradient(x: Tensor, y: Tensor, model: Classifier) -> Tensor:
     with torch.enable_grad():
         x = x.detach().requires_grad_()
         (gradient,) = torch.autograd.grad(_loss(model(x), y).sum(), x)
