@@ -14,9 +14,8 @@ from torch import nn
 
 from holdfast.data import Dataset, load
 from holdfast.data.load_data import check_source
-from holdfast.data.splits import channel_statistics, hash_data
+from holdfast.data.splits import admitted, channel_statistics, hash_data
 from holdfast.data.unlabelled_images import few_labels
-from holdfast.data.validation import admitted
 from holdfast.devices import resolve_device
 from holdfast.errors import require
 from holdfast.files import at_home
