@@ -275,7 +275,7 @@ def corruption(name: str, *, about: str, short: str = "", **declared: Any) -> Ca
 
 @dataclass(frozen=True)
 class ReaderPart(Part):
-    """A reader of data. made: ``f(source, options)`` from a name or path and ``holdfast.data.listing.ReadOptions`` to
+    """A reader of data. made: ``f(source, options)`` from a name or path and ``holdfast.data.listing.ReaderOptions`` to
     a ``Dataset`` of arrays or a ``Listing`` of image files.
 
     names: sets that it reads by name, each with a line about it. suffixes: ends of file names that it reads.
