@@ -20,8 +20,8 @@ import pytest
 import torch
 import yaml
 
-from holdfast.audits.checking import CHECKS
 from holdfast.cli import COMMANDS, main
+from holdfast.parts import CHECKS
 from holdfast.settings import AscentSettings, MethodSettings, TrainSettings, flatten
 from tests.test_layers import LINES
 

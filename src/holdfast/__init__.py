@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         settings,
         train,
     )
-    from holdfast.audits.checking import audit
+    from holdfast.audits.run_audit import audit
     from holdfast.errors import HoldfastError
     from holdfast.models import load_model
     from holdfast.reports import report
@@ -36,7 +36,7 @@ __version__ = "0.1.0"
 
 _NAMES = {
     "HoldfastError": "holdfast.errors",
-    "audit": "holdfast.audits.checking",
+    "audit": "holdfast.audits.run_audit",
     "fit": "holdfast.train",
     "load_model": "holdfast.models",
     "report": "holdfast.reports",

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module, metadata
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
 from holdfast.errors import HoldfastError, unknown
 from holdfast.types import Measure, Needs
@@ -123,11 +123,27 @@ def load_entry_points() -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class CheckPart(Part):
-    """One kind of measurement in an audit. made: a frozen dataclass of its settings with ``run(subject)``."""
+    """One kind of measurement in an audit. made: a frozen dataclass of its settings with ``run(subject)``.
+
+    Fields of the dataclass are settings, ``--set CHECK.FIELD=VALUE``, but for those with metadata ``PYTHON_ONLY``.
+    share: of a time budget, for a check that is costly; it then has a setting ``images``, and methods
+    ``passes(device)`` (forward passes per image, about) and ``usual_images(device)`` (how many where nobody is in a
+    hurry, None is all). images_of: which split it takes images from. A check may also have
+    ``fixed_seconds(subject, share)`` (what a run takes beyond its images, None where there is no time for that) and
+    ``without_fixed()`` (the settings of a run without it, and a note on what is left out).
+    """
 
     title: str = field(kw_only=True)
     needs: Needs = field(default=Needs.NOTHING, kw_only=True)
     measures: tuple[Measure, ...] = field(default=(), kw_only=True)
+    share: float = field(default=0.0, kw_only=True)
+    images_of: Literal["test", "train"] = field(default="test", kw_only=True)
+
+
+PYTHON_ONLY: Final = {"python_only": True}
+"""Metadata of a setting that the command line does not take, such as a module."""
+NAMES_A_MODEL: Final = {"names_a_model": True}
+"""Metadata of a setting that names a model as MODEL does: it is opened before anything is measured."""
 
 
 CHECKS: Registry[CheckPart] = Registry("check", "holdfast.audits.checks")
@@ -140,12 +156,15 @@ def check(
     about: str,
     needs: Needs = Needs.NOTHING,
     measures: tuple[Measure, ...] = (),
+    share: float = 0.0,
+    images_of: Literal["test", "train"] = "test",
     order: int = 100,
 ) -> Callable[[Made], Made]:
     """Declare a check of an audit."""
 
     def declare(made: Made) -> Made:
-        CHECKS.add(CheckPart(name, about, made, title=title, needs=needs, measures=measures, order=order))
+        options: dict[str, Any] = {"title": title, "needs": needs, "measures": measures, "order": order}
+        CHECKS.add(CheckPart(name, about, made, share=share, images_of=images_of, **options))
         return made
 
     return declare

@@ -130,6 +130,6 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
 FAMILIES = {name.split()[0] for name in COMMANDS if " " in name}
 CONTINUED = {
     "compare": "the same command continues",
-    "audit": "the same command goes on with the checks that are missing",
+    "audit": "the same command resumes with the checks that are missing",
 }
 """Commands that keep what they had done when they were stopped, and what to say of it."""

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
-from holdfast.audits.alignment.prediction_cells import PREDICT
-from holdfast.audits.loading import terms_of_run
+from holdfast.audits.alignment.prediction_scores import PREDICT
+from holdfast.audits.audit_data import terms_of_run
 from holdfast.data.loaders import check_reading
 from holdfast.data.tables import growing_table
 from holdfast.data.unlabelled_images import open_pictures
