@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-browser lint format docs clean distclean
+.PHONY: help demo test quick test-browser lint format hooks docs clean distclean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 15
@@ -22,6 +22,9 @@ demo: $(VENV)/.installed-base ## train on the embedded digits and write a report
 test: $(VENV)/.installed-dev ## all tests that need neither a GPU nor a browser
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not gpu and not browser" $(ARGS)
 
+quick: $(VENV)/.installed-dev ## every test function once, without the slow ones: under two minutes
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not gpu and not browser" --quick $(ARGS)
+
 test-browser: $(VENV)/.installed-dev ## tests that open reports in Chromium
 	$(BIN)/python -m pytest -m browser $(ARGS)
 
@@ -30,9 +33,12 @@ lint: $(VENV)/.installed-dev ## ruff and mypy, changing nothing
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: $(VENV)/.installed-dev ## let ruff mend what it can
+format: $(VENV)/.installed-dev ## let ruff fix what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+hooks: $(VENV)/.installed-dev ## check every commit with ruff and mypy (pre-commit)
+	$(BIN)/pre-commit install
 
 docs: $(VENV)/.installed-docs ## build docs/_build/html; a warning is an error
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html

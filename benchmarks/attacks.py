@@ -37,9 +37,9 @@ from torch import Tensor, nn
 
 from holdfast.attacks import CapturedAttack, QueuedPgd, apgd, pgd
 from holdfast.data import Dataset, load
+from holdfast.devices import kernels
 from holdfast.models import load_model
 from holdfast.train import fit
-from holdfast.train.precision import kernels
 
 Attack = Callable[[Tensor, Tensor], Tensor]
 STEPS = 10

@@ -28,7 +28,7 @@ from scipy import ndimage
 
 from holdfast.corruptions import corrupt, corruption_names
 from holdfast.data import ArraySplit, Dataset, load
-from holdfast.data.biased import KINDS, make_corrupted_cifar10
+from holdfast.data.readers.corrupted_cifar10 import KINDS, make_corrupted_cifar10
 
 Array = np.ndarray[Any, Any]
 

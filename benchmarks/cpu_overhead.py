@@ -20,7 +20,7 @@ from record import write_result
 from torch import nn
 
 from holdfast.data import load
-from holdfast.data.statistics import channel_statistics
+from holdfast.data.splits import channel_statistics
 from holdfast.models import build_model
 from holdfast.train import fit
 

@@ -34,9 +34,9 @@ from torch import Tensor, nn
 
 from holdfast.curvature import Operator, hessian_operator, lanczos, rayleigh
 from holdfast.data import Dataset, load
+from holdfast.devices import kernels
 from holdfast.losses import cross_entropy
 from holdfast.train import fit
-from holdfast.train.precision import kernels
 
 TOP = 5
 

@@ -17,11 +17,11 @@ import torch
 from record import write_result
 
 from holdfast.data import Dataset, load
-from holdfast.methods import Context
+from holdfast.devices import kernels
+from holdfast.methods import Context, method_of
 from holdfast.models import build_model
 from holdfast.settings import TrainSettings, build
 from holdfast.train.engine import Trainer
-from holdfast.train.precision import kernels
 from holdfast.train.progress import Progress
 
 BF16 = {"precision": "bf16", "channels_last": True}
@@ -49,8 +49,8 @@ def make_trainer(data: Dataset, net: str, changes: dict[str, object], *, epochs:
         return build_model(net, num_classes=10, mean=(0.49, 0.48, 0.45), std=(0.25, 0.24, 0.26)).model
 
     context = Context(10, data.train.labels, data.train.groups, epochs, make_model=make)
-    method = settings.method.load()(settings.method, context)
-    return Trainer(settings, data, make(), method, device=torch.device(device), folder=None, progress=Progress())
+    state = method_of(settings).start(context)
+    return Trainer(settings, data, make(), state, device=torch.device(device), folder=None, progress=Progress())
 
 
 def step_time(trainer: Trainer, repeats: int = 200) -> float:

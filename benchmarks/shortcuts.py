@@ -1,12 +1,12 @@
-"""How well ``holdfast shortcuts`` ranks the samples that contradict a known shortcut, and how long it takes.
+"""How well ``holdfast shortcuts`` ranks the samples that conflict with a known shortcut, and how long it takes.
 
     python benchmarks/shortcuts.py [--out FILE]                              # shortcuts of several strengths in digits
     python benchmarks/shortcuts.py --data corrupted-cifar10-lff-0 --root DATA --conflict 0.05 \
         --model torchvision:resnet18 --device cuda --precision bf16 --channels-last [--out FILE]
 
-Printed: the estimated share of contradicting samples, seconds, and, where there are group labels, which serve to judge
-alone: average precision of the ranking and of other scores from the same trainings, the base rate, their ratio, and how
-many of the kinds found are of one group throughout.
+Printed: the estimated share of bias-conflicting samples, seconds, and, where there are group labels, which only judge:
+average precision of the ranking and of other scores from the same trainings, the base rate, their ratio, and how many
+of the clusters found are of one group throughout.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ import torch
 from record import write_result
 
 from holdfast.data import Dataset, load
-from holdfast.data.biased.variants import background, coloured, watermark
+from holdfast.data.biased import background, coloured, watermark
 from holdfast.data.splits import aligned_groups
-from holdfast.detect.evaluation import evaluate
-from holdfast.shortcuts import Shortcuts, shortcuts
+from holdfast.detect.evaluation import evaluate_scores
+from holdfast.shortcuts import Shortcuts, find_shortcuts
 
 EMBEDDED: dict[str, Callable[[int], Dataset]] = {
     "coloured, 5 %": lambda seed: load("coloured-digits", conflict=0.05, data_seed=seed),
@@ -44,22 +44,22 @@ def judged(found: Shortcuts) -> dict[str, float]:
     """Average precision of every score that the same trainings give."""
     split = found.data.train
     conflicting = split.groups != aligned_groups(split.labels, split.groups, found.data.num_classes)[split.labels]
-    ends = torch.stack([s.probabilities for s in found.sightings]).mean(0)
+    ends = torch.stack([s.probabilities for s in found.biased_models]).mean(0)
     scores = {
         "score": found.score,
-        "one seed": found.sightings[0].surprise,
+        "one seed": found.biased_models[0].score,
         "errors over epochs": found.wrong,
         "last epoch": 1 - ends.gather(1, split.labels[:, None])[:, 0],
     }
     if found.difficulty is not None:
         scores["LfF's weight"] = found.difficulty
-    return {name: evaluate(s, conflicting, resamples=1).ranking["ap"].value for name, s in scores.items()}
+    return {name: evaluate_scores(s, conflicting, resamples=1).ranking["ap"].value for name, s in scores.items()}
 
 
 def measure(data: Dataset, **settings: Any) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as out:
         started, busy = time.perf_counter(), time.process_time()
-        found = shortcuts(data, out=out, **settings)
+        found = find_shortcuts(data, out=out, **settings)
         seconds, busy = time.perf_counter() - started, time.process_time() - busy
     share = found.share
     seen = {
@@ -67,9 +67,9 @@ def measure(data: Dataset, **settings: Any) -> dict[str, Any]:
         "processor_seconds": busy,
         "samples": len(found.score),
         "estimated_share": [share.value, share.low, share.high],
-        "suspected": int((found.member >= 0.5).sum()),
+        "suspected": int((found.probability >= 0.5).sum()),
         "kinds": len(found.clusters),
-        "notes": list(found.notes),
+        "notes": [str(note) for note in found.notes],
     }
     if found.average_precision is None or found.base_rate is None:
         return seen

@@ -12,8 +12,25 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.data import ArraySplit, Dataset
-from holdfast.settings import MethodSettings
+from holdfast.parts import METHODS
 from holdfast.train.progress import Progress
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="every test function once, without the slow ones")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """``make quick``: a test with many parameters runs with the first of them, so that each behaviour is seen once."""
+    if not config.getoption("--quick"):
+        return
+    kept, dropped, seen = [], [], set()
+    for item in items:
+        function = item.nodeid.partition("[")[0]
+        (dropped if item.get_closest_marker("slow") or function in seen else kept).append(item)
+        seen.add(function)
+    config.hook.pytest_deselected(items=dropped)
+    items[:] = kept
 
 
 def make_split(n: int, classes: int, *, seed: int, groups: int = 0, side: int = 8, channels: int = 1) -> ArraySplit:
@@ -84,5 +101,5 @@ Factory = Callable[[], nn.Module]
 
 def brisk(method: str) -> dict[str, object]:
     """A method's settings with as few inner steps and first epochs as it can do with."""
-    known = {f.name for f in dataclasses.fields(MethodSettings.known[method])}
+    known = {f.name for f in dataclasses.fields(METHODS[method].made)}
     return {"name": method, **{key: 2 for key in ("steps", "first_epochs") if key in known}}

@@ -222,6 +222,9 @@ def test_lists_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list"]) == 0
     text = said(capsys)[0]
     assert all(word in text for word in ("erm", "fsam", "coloured-digits", "erm/cifar10-resnet18"))
+    assert main(["list", "corruptions"]) == 0
+    text = said(capsys)[0]
+    assert all(word in text for word in ("gaussian-noise", "falling snow", "imgaug-gaussian-blur"))
 
 
 def test_data_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,11 +327,11 @@ def test_shortcuts_says_a_warning_once(
     """One look by a model that knows nothing warns; it stands in for trainings that would."""
     from torch import nn
 
-    from holdfast.comparisons import shortcuts
+    from holdfast import shortcuts
 
-    real = shortcuts.shortcuts
+    real = shortcuts.find_shortcuts
     blind = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 10))
     nn.init.zeros_(blind[-1].weight)
-    monkeypatch.setattr(shortcuts, "shortcuts", lambda *args, **kwargs: real(*args, **{**kwargs, "model": blind}))
+    monkeypatch.setattr(shortcuts, "find_shortcuts", lambda *args, **kwargs: real(*args, **{**kwargs, "model": blind}))
     assert main(["shortcuts", "--data", "coloured-digits", "--out", str(tmp_path / "found"), *quiet]) == 0
     assert capfd.readouterr().err.count("there may be no simple shortcut") == 1

@@ -21,8 +21,8 @@ import torch
 import yaml
 
 from holdfast.cli import COMMANDS, main
-from holdfast.parts import CHECKS
-from holdfast.settings import AscentSettings, MethodSettings, TrainSettings, flatten
+from holdfast.parts import ASCENTS, CHECKS, METHODS
+from holdfast.settings import TrainSettings, flatten
 from tests.test_layers import LINES
 
 ROOT = Path(__file__).parents[1]
@@ -113,8 +113,8 @@ def flags() -> frozenset[str]:
     for command in COMMANDS:
         with redirect_stdout(text), pytest.raises(SystemExit):
             main([*command.split(), "--help"])
-    families = (MethodSettings, AscentSettings)
-    own = {f"--{family.kind}.{f.name}" for family in families for kind in family.known.values() for f in fields(kind)}
+    families = (METHODS, ASCENTS)
+    own = {f"--{family.kind}.{f.name}" for family in families for part in family.values() for f in fields(part.made)}
     return frozenset({*FLAG.findall(text.getvalue()), *(flag.replace("_", "-") for flag in own), "--version"})
 
 
@@ -236,9 +236,9 @@ WORDS = {
 
 
 def defaults(owner: str) -> dict[str, Any]:
-    families = {**MethodSettings.known, **AscentSettings.known}
+    families = {**METHODS, **ASCENTS}
     if owner in families:
-        return {f.name: None if f.default is MISSING else f.default for f in fields(families[owner])}
+        return {f.name: None if f.default is MISSING else f.default for f in fields(families[owner].made)}
     return {name: p.default for name, p in inspect.signature(thing(owner)).parameters.items()}
 
 
@@ -273,14 +273,16 @@ def test_defaults_of_the_vicinal_methods() -> None:
 def test_every_command_method_ascent_and_check_is_documented() -> None:
     text = text_of(*PAGES)
     assert [name for name in COMMANDS if f"holdfast {name}" not in text] == []
-    names = [*MethodSettings.known, *AscentSettings.known, *CHECKS]
+    names = [*METHODS, *ASCENTS, *CHECKS]
     assert [name for name in names if f"`{name}`" not in text] == []
 
 
 def test_every_setting_of_a_method_or_ascent_has_a_word_on_its_card() -> None:
     told = {span for page in (ROOT / "docs/methods").glob("*.md") for span in spans(page)}
-    kinds = {**MethodSettings.known, **AscentSettings.known}
-    assert {f"{name}: {f.name}" for name, kind in kinds.items() for f in fields(kind) if f.name not in told} == set()
+    kinds = {**METHODS, **ASCENTS}
+    assert {
+        f"{name}: {f.name}" for name, part in kinds.items() for f in fields(part.made) if f.name not in told
+    } == set()
 
 
 def test_every_finding_of_the_sample_is_explained() -> None:

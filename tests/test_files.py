@@ -113,7 +113,7 @@ def test_a_folder_is_tried_and_left_as_it_was(tmp_path: Path) -> None:
     assert writable_folder(tmp_path / "a" / "b") == tmp_path / "a" / "b"
     assert not list(tmp_path.iterdir())
     (tmp_path / "file").touch()
-    with pytest.raises(HoldfastError, match="file is no folder; choose another with --out"):
+    with pytest.raises(HoldfastError, match="file is not a folder; choose another with --out"):
         writable_folder(tmp_path / "file")
     with pytest.raises(HoldfastError, match="cannot write to .*inner: Not a directory"):
         writable_folder(tmp_path / "file" / "inner")

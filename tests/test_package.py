@@ -51,6 +51,15 @@ def test_import_is_quick(name: str) -> None:
     assert done.stdout.split() == []
 
 
+def test_methods_and_ascents_are_listed_without_torch() -> None:
+    code = "import sys; from holdfast.parts import ASCENTS as A, METHODS as M; print(len(M), len(A), "
+    code += f"*({HEAVY!r} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    methods, ascents, *heavy = done.stdout.split()
+    assert (int(methods), int(ascents)) >= (18, 11)
+    assert heavy == []
+
+
 def test_the_module_runs_as_the_command_does() -> None:
     ran = subprocess.run([sys.executable, "-m", "holdfast", "--version"], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout.strip()) == (0, f"holdfast {holdfast.__version__}")

@@ -20,7 +20,7 @@ import torch
 
 from holdfast import audit
 from holdfast.data import Dataset, load
-from holdfast.data.biased import corrupted_cifar10
+from holdfast.data.readers.corrupted_cifar10 import corrupted_cifar10
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # what the papers share lies beside their folders
 from sweeps import read_jobs, run_jobs, sweep_parser, train

@@ -1,4 +1,4 @@
-"""holdfast: train image classifiers that hold outside their training data, and measure whether they do.
+"""holdfast: train image classifiers that stay accurate outside their training data, and measure whether they do.
 
 Everything is loaded when first used: ``import holdfast`` itself imports nothing heavy.
 """
@@ -9,79 +9,50 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast import (
-        attacks,
-        audits,
-        augment,
-        corruptions,
-        curvature,
-        data,
-        detect,
-        losses,
-        methods,
-        metrics,
-        models,
-        optim,
-        reports,
-        settings,
-        train,
-    )
-    from holdfast.audits.run_audit import audit
-    from holdfast.errors import HoldfastError
-    from holdfast.models import load_model
-    from holdfast.reports import report
-    from holdfast.train import fit
+    from holdfast import ascents as ascents
+    from holdfast import attacks as attacks
+    from holdfast import audits as audits
+    from holdfast import augment as augment
+    from holdfast import corruptions as corruptions
+    from holdfast import curvature as curvature
+    from holdfast import data as data
+    from holdfast import detect as detect
+    from holdfast import losses as losses
+    from holdfast import methods as methods
+    from holdfast import metrics as metrics
+    from holdfast import models as models
+    from holdfast import optim as optim
+    from holdfast import parts as parts
+    from holdfast import reports as reports
+    from holdfast import settings as settings
+    from holdfast import shortcuts as shortcuts
+    from holdfast import train as train
+    from holdfast.audits.run_audit import audit as audit
+    from holdfast.comparisons.running import compare as compare
+    from holdfast.detect import predict as predict
+    from holdfast.errors import HoldfastError as HoldfastError
+    from holdfast.models import load_model as load_model
+    from holdfast.reports import report as report
+    from holdfast.shortcuts import find_shortcuts as find_shortcuts
+    from holdfast.train import fit as fit
 
 __version__ = "0.1.0"
 
 _NAMES = {
     "HoldfastError": "holdfast.errors",
     "audit": "holdfast.audits.run_audit",
+    "compare": "holdfast.comparisons.running",
+    "find_shortcuts": "holdfast.shortcuts",
     "fit": "holdfast.train",
     "load_model": "holdfast.models",
+    "predict": "holdfast.detect",
     "report": "holdfast.reports",
 }
 _MODULES = (
-    "attacks",
-    "audits",
-    "augment",
-    "corruptions",
-    "curvature",
-    "data",
-    "detect",
-    "losses",
-    "methods",
-    "metrics",
-    "models",
-    "optim",
-    "reports",
-    "settings",
-    "train",
-)
-
-__all__ = [
-    "HoldfastError",
-    "__version__",
-    "attacks",
-    "audit",
-    "audits",
-    "augment",
-    "corruptions",
-    "curvature",
-    "data",
-    "detect",
-    "fit",
-    "load_model",
-    "losses",
-    "methods",
-    "metrics",
-    "models",
-    "optim",
-    "report",
-    "reports",
-    "settings",
-    "train",
-]
+    "ascents", "attacks", "audits", "augment", "corruptions", "curvature", "data", "detect", "losses", "methods",
+    "metrics", "models", "optim", "parts", "reports", "settings", "shortcuts", "train",
+)  # fmt: skip
+__all__ = ["__version__", *_NAMES, *_MODULES]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Devices: which one to use, work side by side on a GPU, and CUDA graphs. Open this file for anything about capturing.
+"""Devices: which one to use, number formats, work side by side on a GPU, and CUDA graphs. All capturing is done here.
 
 What runs beside other work begins after what is under way and is over before what follows, so memory is never reused
 too early. In a CUDA graph it becomes a parallel branch. On a CPU one comes after the other.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Generic, TypeVar
@@ -23,6 +23,8 @@ B = TypeVar("B")
 
 WARM_UP = 3
 """Eager calls before a function is captured: kernels are chosen and optimiser states made in them."""
+
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def resolve_device(name: str) -> torch.device:
@@ -43,6 +45,47 @@ def resolve_device(name: str) -> torch.device:
     else:
         require(device.type == "cpu", f"device {name!r} is not supported; use cpu or cuda")
     return device
+
+
+@contextmanager
+def kernels(precision: str, *, deterministic: bool, search: bool = True) -> Iterator[None]:
+    """TF32 exactly where it was asked for, and deterministic or fastest kernels: torch's switches, restored afterwards.
+
+    search: try all kernels for each new shape of batch. Where shapes change all the time that takes longer than it
+    saves.
+    """
+    cuda, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = (cuda.allow_tf32, cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic)
+    strict = torch.are_deterministic_algorithms_enabled()
+    cuda.allow_tf32 = cudnn.allow_tf32 = precision != "fp32"
+    cudnn.benchmark, cudnn.deterministic = search and not deterministic, deterministic
+    torch.use_deterministic_algorithms(deterministic or strict)
+    try:
+        yield
+    finally:
+        cuda.allow_tf32, cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic = before
+        torch.use_deterministic_algorithms(strict)
+
+
+@contextmanager
+def exact(device: torch.device) -> Iterator[None]:
+    """All digits of float32, for derivatives that shorter formats would drown in noise.
+
+    No search for kernels: convolutions that are differentiated twice and thrice are so odd that it takes a minute.
+    """
+    plain = kernels("fp32", deterministic=False, search=False) if device.type == "cuda" else nullcontext()
+    with plain, torch.autocast(device.type, enabled=False):
+        yield
+
+
+def autocast(precision: str, device: torch.device) -> torch.autocast:
+    """The autocast region of a precision. Its weight cache is off: a CUDA graph must not keep casts of old weights."""
+    return torch.autocast(
+        device.type,
+        dtype=AUTOCAST.get(precision, torch.bfloat16),
+        enabled=precision in AUTOCAST,
+        cache_enabled=False,
+    )
 
 
 def side_by_side(first: Callable[[], A], second: Callable[[], B], device: torch.device) -> tuple[A, B]:

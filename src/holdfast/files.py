@@ -13,12 +13,17 @@ from pathlib import Path
 from holdfast.errors import HoldfastError, require
 
 
+def at_home(path: str | Path) -> Path:
+    """The path with a leading ~ resolved; one of a user who does not exist is left alone."""
+    return Path(os.path.expanduser(path))
+
+
 def writable_folder(out: str | Path) -> Path:
     """The folder, known to take files before any work is done for it; none is left behind that was not there."""
     require(out != "", "out is empty; name a folder")
     folder = Path(out)
     try:
-        require(folder.is_dir() or not folder.exists(), f"{folder} is no folder; choose another with --out")
+        require(folder.is_dir() or not folder.exists(), f"{folder} is not a folder; choose another with --out")
         made = [path for path in (folder, *folder.parents) if not path.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

@@ -1,4 +1,4 @@
-"""Borrow a model, give it back as it was."""
+"""Change a model's modes, gradients or statistics for a while, and restore them: ``with evaluating(model): ...``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def evaluating(*models: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def frozen_parameters(*models: nn.Module) -> Iterator[None]:
-    """No parameter asks for a gradient; afterwards each has its own flag back.
+    """No parameter requires a gradient; afterwards each has its own flag back.
 
     For passes that differentiate inputs alone: a compiled model would compute every parameter's gradient all the same.
     """
@@ -40,18 +40,18 @@ def frozen_parameters(*models: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def frozen_statistics(model: nn.Module) -> Iterator[None]:
-    """Run forward passes that leave the model's buffers, its running statistics among them, as they are.
+    """Run forward passes that leave the model's buffers, its running statistics among them, unchanged.
 
-    For a second pass at moved weights, so that statistics are updated once a step. Modules behave as in training;
+    For a second pass at moved weights, so that statistics are updated once per step. Modules behave as in training;
     what they wrote is put back afterwards. Switching their tracking off instead would make a compiled model compile
     a second time, to slower code, and would miss modules that users wrote.
     """
     places = [(module, name, buffer) for module in model.modules() for name, buffer in module._buffers.items()]
     kept = []
-    for alike in _by_kind(b for b in model.buffers() if not _repeats_itself(b)):
-        copies = [torch.empty_like(b) for b in alike]
-        torch._foreach_copy_(copies, alike)
-        kept.append((alike, [b._version for b in alike], copies))
+    for same in _by_kind(b for b in model.buffers() if not _repeats_itself(b)):
+        copies = [torch.empty_like(b) for b in same]
+        torch._foreach_copy_(copies, same)
+        kept.append((same, [b._version for b in same], copies))
     try:
         yield
     finally:
@@ -65,7 +65,7 @@ def frozen_statistics(model: nn.Module) -> Iterator[None]:
 
 
 def _repeats_itself(tensor: Tensor) -> bool:
-    """Whether several elements share one place, so that nothing can be written to it."""
+    """Whether several elements share memory, so that it cannot be written to."""
     return tensor.layout == torch.strided and any(
         s == 0 and n > 1 for s, n in zip(tensor.stride(), tensor.shape, strict=True)
     )

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module, metadata
+from pathlib import Path
 from typing import Any, Final, Generic, Literal, TypeVar
 
 from holdfast.errors import HoldfastError, unknown
@@ -172,30 +173,90 @@ def check(
 
 @dataclass(frozen=True)
 class MethodPart(Part):
-    """A training method. made: a frozen dataclass of its settings that draws the views of a batch.
+    """A training method. made: a frozen dataclass of its settings, a subclass of ``holdfast.methods.Method``.
 
-    passes: what a step costs in forward and backward passes, where a plain one costs 1.
+    passes: what a step costs in forward and backward passes at the default settings, where a plain one costs 1.
     """
 
     needs: Needs = field(default=Needs.NOTHING, kw_only=True)
     passes: float = field(default=1.0, kw_only=True)
 
+    @property
+    def learns_unlabeled(self) -> bool:
+        """Whether it also learns from images without labels."""
+        return Needs.UNLABELLED in self.needs
+
+
+METHODS: Registry[MethodPart] = Registry("method", "holdfast.methods")
+
+
+def method(
+    name: str, *, about: str, needs: Needs = Needs.NOTHING, passes: float = 1.0, order: int = 100
+) -> Callable[[type[Made]], type[Made]]:
+    """Declare a training method: on top of ``@dataclass(frozen=True)``, so that its settings are known."""
+
+    def declare(made: type[Made]) -> type[Made]:
+        METHODS.add(MethodPart(name, about, _named(made, name, about), needs=needs, passes=passes, order=order))
+        return made
+
+    return declare
+
+
+def _named(made: type[Made], name: str, about: str) -> type[Made]:
+    """The class with its name and, where it has no docstring but the one a dataclass gets, with the line about it."""
+    made.name = name  # type: ignore[attr-defined]
+    if (made.__doc__ or "").startswith(f"{made.__name__}("):
+        made.__doc__ = about
+    return made
+
 
 @dataclass(frozen=True)
 class AscentPart(Part):
-    """Where in weight space the gradient is taken. made: a frozen dataclass of its settings.
+    """Where in weight space the gradient is taken. made: a frozen dataclass, a subclass of ``holdfast.ascents.Ascent``.
 
-    passes: what a step costs in forward and backward passes, where a plain one costs 1.
+    passes: what a step costs in forward and backward passes of a batch, where a plain one costs 1; the pass over the
+    whole training set, which some make at every step, is not in it.
     """
 
     passes: float = field(default=2.0, kw_only=True)
 
 
+ASCENTS: Registry[AscentPart] = Registry("ascent", "holdfast.ascents")
+
+
+def ascent(name: str, *, about: str, passes: float = 2.0, order: int = 100) -> Callable[[type[Made]], type[Made]]:
+    """Declare an ascent: on top of ``@dataclass(frozen=True)``, so that its settings are known."""
+
+    def declare(made: type[Made]) -> type[Made]:
+        ASCENTS.add(AscentPart(name, about, _named(made, name, about), passes=passes, order=order))
+        return made
+
+    return declare
+
+
 @dataclass(frozen=True)
 class DetectorPart(Part):
-    """A score of how anomalous an image is. made: the detector's class. reads: the features it needs, by name."""
+    """A score of how anomalous an image is. made: a subclass of ``holdfast.detect.Detector``.
 
-    reads: tuple[str, ...] = field(default=(), kw_only=True)
+    reads: the fields of ``holdfast.detect.Features`` that it is computed from; the first is what a bare tensor means.
+    """
+
+    reads: tuple[str, ...] = field(kw_only=True)
+
+
+DETECTORS: Registry[DetectorPart] = Registry("detector", "holdfast.detect.detectors")
+
+
+def detector(name: str, *, about: str, reads: tuple[str, ...], order: int = 100) -> Callable[[Made], Made]:
+    """Declare a detector; its class gets the attributes ``name`` and ``reads`` from here."""
+
+    def declare(made: Made) -> Made:
+        DETECTORS.add(DetectorPart(name, about, made, reads=reads, order=order))
+        vars_of: Any = made
+        vars_of.name, vars_of.reads = name, reads
+        return made
+
+    return declare
 
 
 @dataclass(frozen=True)
@@ -221,38 +282,11 @@ class CorruptionPart(Part):
 CORRUPTIONS: Registry[CorruptionPart] = Registry("corruption", "holdfast.corruptions")
 
 
-def corruption(
-    name: str,
-    *,
-    about: str,
-    family: str = "",
-    short: str = "",
-    aliases: tuple[str, ...] = (),
-    scale: Literal["severity", "strength"] = "severity",
-    random: bool = True,
-    extra: bool = False,
-    cpu_only: bool = False,
-    files: str = "",
-    order: int = 100,
-) -> Callable[[Made], Made]:
-    """Declare a corruption of image batches."""
+def corruption(name: str, *, about: str, short: str = "", **declared: Any) -> Callable[[Made], Made]:
+    """Declare a corruption of image batches. declared: further fields of :class:`CorruptionPart`."""
 
     def declare(made: Made) -> Made:
-        part = CorruptionPart(
-            name,
-            about,
-            made,
-            family=family,
-            short=short or name,
-            aliases=aliases,
-            scale=scale,
-            random=random,
-            extra=extra,
-            cpu_only=cpu_only,
-            files=files,
-            order=order,
-        )
-        CORRUPTIONS.add(part)
+        CORRUPTIONS.add(CorruptionPart(name, about, made, short=short or name, **declared))
         return made
 
     return declare
@@ -260,13 +294,75 @@ def corruption(
 
 @dataclass(frozen=True)
 class ReaderPart(Part):
-    """A reader of data. made: from a name or path and options to a data set.
+    """A reader of data. made: ``f(source, options)`` from a name or path and ``holdfast.data.listing.ReadOptions`` to
+    a ``Dataset`` of arrays or a ``Listing`` of image files.
 
-    names: sets that it reads by name. suffixes: ends of file names that it reads.
+    names: sets that it reads by name, each with a line about it. suffixes: ends of file names that it reads.
+    recognises: whether a folder, or a file with such a suffix, is of this kind; the first reader by ``order`` that says
+    yes reads it. takes: which of the options conflict, names, label and group it uses; given another, it is refused.
     """
 
-    names: tuple[str, ...] = field(default=(), kw_only=True)
+    names: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     suffixes: tuple[str, ...] = field(default=(), kw_only=True)
+    recognises: Callable[[Path], bool] | None = field(default=None, kw_only=True)
+    takes: tuple[str, ...] = field(default=(), kw_only=True)
+
+    def reads(self, path: Path) -> bool:
+        """Whether this is a reader of an existing file or folder."""
+        if path.is_dir():
+            return self.recognises is not None and self.recognises(path)
+        return path.suffix.lower() in self.suffixes and (self.recognises is None or self.recognises(path))
+
+
+READERS: Registry[ReaderPart] = Registry("data reader", "holdfast.data.readers")
+
+
+def reader(
+    name: str,
+    *,
+    about: str,
+    names: Mapping[str, str] | tuple[str, ...] = (),
+    suffixes: tuple[str, ...] = (),
+    recognises: Callable[[Path], bool] | None = None,
+    takes: tuple[str, ...] = (),
+    order: int = 100,
+) -> Callable[[Made], Made]:
+    """Declare a reader of data. names: with a line about each, or alone where ``about`` says enough."""
+    described = dict(names) if isinstance(names, Mapping) else dict.fromkeys(names, about)
+
+    def declare(made: Made) -> Made:
+        part = ReaderPart(
+            name, about, made, names=described, suffixes=suffixes, recognises=recognises, takes=takes, order=order
+        )
+        READERS.add(part)
+        return made
+
+    return declare
+
+
+def named_data() -> dict[str, ReaderPart]:
+    """The reader of every set that has a name, in the order of lists."""
+    found: dict[str, ReaderPart] = {}
+    for part in READERS.values():
+        for name in part.names:
+            if name in found:
+                raise HoldfastError(
+                    f"two readers read {name!r}: {found[name].name} and {part.name}; rename one of them"
+                )
+            found[name] = part
+    return found
+
+
+def described_data() -> dict[str, str]:
+    """Every set that has a name and every kind of file and folder that is read, with a line about each."""
+    named = {name: part.names[name] for name, part in named_data().items()}
+    return named | {" ".join(part.suffixes) or part.name: part.about for part in READERS.values() if not part.names}
+
+
+def data_syntax() -> str:
+    """How data is given, for help and messages."""
+    suffixes = dict.fromkeys(suffix for part in READERS.values() for suffix in part.suffixes)
+    return f"a name (holdfast list data), a folder of images, or a file that ends in {', '.join(suffixes)}"
 
 
 @dataclass(frozen=True)

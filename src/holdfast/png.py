@@ -1,4 +1,4 @@
-"""Small pictures as text, for findings."""
+"""Images as base64 PNG text, for findings and reports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor
 
 THUMBNAIL: Final = 96
-"""Largest side, in pixels, of a picture of one image."""
+"""Longest side of a thumbnail, in pixels."""
 
 
 def png(image: Tensor, *, longest: int = THUMBNAIL) -> str:

@@ -1,4 +1,4 @@
-"""Named random generators: one draw more in one place changes nothing elsewhere."""
+"""Named random generators, one per purpose, so that one more draw in one place changes nothing elsewhere."""
 
 from __future__ import annotations
 
@@ -23,10 +23,14 @@ def derive(seed: int, name: str) -> int:
 
 
 class Generators:
-    """One generator a name, on one device, from one seed."""
+    """One generator per name, on one device, from one seed.
 
-    def __init__(self, seed: int, device: torch.device) -> None:
-        self._generators = {name: torch.Generator(device).manual_seed(derive(seed, name)) for name in NAMES}
+    purposes: what the seed of a name is derived for, where that is not the name itself.
+    """
+
+    def __init__(self, seed: int, device: torch.device, *, purposes: Mapping[str, str] | None = None) -> None:
+        seeds = {name: derive(seed, (purposes or {}).get(name, name)) for name in NAMES}
+        self._generators = {name: torch.Generator(device).manual_seed(own) for name, own in seeds.items()}
 
     def __getitem__(self, name: str) -> torch.Generator:
         return self._generators[name]

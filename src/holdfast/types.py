@@ -5,7 +5,7 @@ Nothing here imports torch at run time, so that findings can be read and rendere
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum, Flag, auto
 from typing import TYPE_CHECKING, Any, Literal
@@ -54,25 +54,28 @@ class View:
     x: images (B, C, H, W) in [0, 1].
     label: (B,) int64 classes or (B, K) probabilities.
     weight: (B,) weight of each sample's loss; None is 1.
-    traceless: the model's running statistics do not follow these images.
+    update_statistics: whether the model's running statistics follow these images.
     """
 
     x: Tensor
     label: Tensor
     weight: Tensor | None = None
-    traceless: bool = False
+    update_statistics: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Views:
-    """What a method draws once a step: neighbours, and the loss of its own auxiliary model, if it has one.
+    """What a method draws once per step: neighbours, and the loss of its own auxiliary model, if it has one.
 
-    memo: what the method wants to know again when it evaluates the loss, once or at several weights.
+    weigh: gives the final views where weights depend on the outputs of the model that is trained. It is called once
+    per step, under every ascent, with the detached logits (B, K) of the first view at the unmoved weights.
+    extra: further tensors that the method's forward pass or its loss needs.
     """
 
     items: tuple[View, ...]
     auxiliary_loss: Tensor | None = None
-    memo: dict[str, Tensor] = field(default_factory=dict)
+    weigh: Callable[[Tensor], Views] | None = None
+    extra: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 class Needs(Flag):

@@ -87,9 +87,9 @@ def test_a_filled_batch_has_the_logits_and_gradients_of_its_own_images(n: int) -
     x = make_images(1, n, torch.float64).requires_grad_()
     ends = [model(x), filled(model, 12, x)]
     assert ends[1].shape == (n, 4)
-    slopes = [torch.autograd.grad(end.square().sum(), x)[0] for end in ends]
+    gradient_of = [torch.autograd.grad(end.square().sum(), x)[0] for end in ends]
     torch.testing.assert_close(ends[1], ends[0], rtol=0, atol=1e-14)
-    torch.testing.assert_close(slopes[1], slopes[0], rtol=0, atol=1e-14)
+    torch.testing.assert_close(gradient_of[1], gradient_of[0], rtol=0, atol=1e-14)
 
 
 def test_batches_are_filled_to_few_sizes() -> None:

@@ -130,7 +130,7 @@ def test_unit_of_numbers_whose_squares_leave_the_range() -> None:
         ({"norm": "l3"}, "unknown norm 'l3'; did you mean 'l2'?"),
         ({"space": "pixels"}, "unknown space 'pixels'; did you mean 'pixel'?"),
         ({"space": "normalised"}, 'space="normalised" needs scale'),
-        ({"space": "normalised", "scale": (0.1, 0.2)}, "scale must hold one deviation a channel (3), got 2 values"),
+        ({"space": "normalised", "scale": (0.1, 0.2)}, "scale must hold one deviation per channel (3), got 2 values"),
         ({"scale": (0.1,)}, "leave it out in pixels"),
         ({"bounds": (1.0, 0.0)}, "bounds must be a range"),
     ],

@@ -75,5 +75,5 @@ def test_no_images_are_no_problem_and_bad_settings_are_named() -> None:
     assert len(QueuedPgd(model, radius=0.1)(x[:0], y[:0])) == 0
     with pytest.raises(HoldfastError, match="batch must be >= 1, got 0"):
         QueuedPgd(model, radius=0.1, batch=0)
-    with pytest.raises(HoldfastError, match="one label an image, got 3 for 37"):
+    with pytest.raises(HoldfastError, match="one label per image, got 3 for 37"):
         QueuedPgd(model, radius=0.1)(x, y[:3])

@@ -38,7 +38,7 @@ LONG = "x" * 300
         ([MODEL, *QUICK, "--class-map", "none.json"], "cannot read class map none.json"),
         (
             [MODEL, *QUICK, "--out", "nearest.py"],
-            "nearest.py is no folder; choose another with --out",
+            "nearest.py is not a folder; choose another with --out",
         ),
         ([MODEL, *QUICK, "--group", "group", "--group", "column"], "cannot be called 'column'"),
         (

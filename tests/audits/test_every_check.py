@@ -67,7 +67,7 @@ def test_every_check_is_measured(source: str, few: str, folder: Path) -> None:
     words = ["audit", *model, "--data", few, "--device", "cpu", "--workers", "0", "--quiet", "--out", "out"]
     assert main(words) == 0
     read = read_findings("out/findings.json")
-    assert {r["name"]: r["state"] for r in read.checks} == dict.fromkeys(CHECKS, "measured"), read.checks
+    assert {r.name: r.state for r in read.checks} == dict.fromkeys(CHECKS, "measured"), read.checks
     for name in CHECKS:
         numbers = [f for f in read.findings if f.check == name and f.value is not None]
         assert numbers, name

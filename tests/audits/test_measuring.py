@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,7 @@ def test_a_budget_is_said_and_what_it_leaves_no_time_for_is_skipped(
 ) -> None:
     words = ["audit", MODEL, *QUICK, "--checks", "accuracy", "corruptions", "saliency", "--out", "out"]
     assert main([*words, "--budget", "0.001s"]) == 0
-    states = {r["name"]: (r["state"], r["reason"]) for r in read_findings("out/findings.json").checks}
+    states = {r.name: (r.state, r.reason) for r in read_findings("out/findings.json").checks}
     assert states["accuracy"][0] == "measured"
     assert states["corruptions"] == ("skipped", "the time of --budget is spent")
     assert "the time of --budget is spent" in capsys.readouterr().err
@@ -127,7 +128,7 @@ def attacked(check: Paced, budget: str, monkeypatch: pytest.MonkeyPatch) -> tupl
     put(monkeypatch, "attacks", check)
     assert main(["audit", MODEL, *QUICK, "--checks", "accuracy", "attacks", "--out", "out", "--budget", budget]) == 0
     found = read_findings("out/findings.json")
-    return next(dict(r) for r in found.checks if r["name"] == "attacks"), found.findings[-1]
+    return next(asdict(r) for r in found.checks if r.name == "attacks"), found.findings[-1]
 
 
 @pytest.mark.usefixtures("folder")

@@ -34,7 +34,7 @@ def test_predictions_alone_are_enough_for_accuracy_and_groups(folder: Path) -> N
     )
     assert value["accuracy", "ece"] is None  # there are no scores to be calibrated
     assert all(not f.evidence.get("pictures") for f in read.findings)
-    states = {r["name"]: r["state"] for r in read.checks}
+    states = {r.name: r.state for r in read.checks}
     assert {name for name, state in states.items() if state == "measured"} == {"accuracy", "groups"}
     assert set(states.values()) == {"measured", "not applicable"}
 
@@ -115,7 +115,7 @@ def test_a_model_that_knows_more_classes_has_both_readings(folder: Path, capsys:
 def test_checks_that_need_gradients_say_so_where_there_are_none(folder: Path) -> None:
     words = ["audit", "python:nearest:Blind", *QUICK, "--checks", "attacks", "saliency", "curvature", "--quiet"]
     assert main([*words, "--out", "out"]) == 0
-    states = {r["name"]: (r["state"], r["reason"]) for r in read_findings("out/findings.json").checks}
+    states = {r.name: (r.state, r.reason) for r in read_findings("out/findings.json").checks}
     for name in ("attacks", "saliency", "curvature"):
         assert states[name][0] == "not applicable"
         assert "no gradients reach the images" in states[name][1]

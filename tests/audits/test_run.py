@@ -33,7 +33,7 @@ def test_the_folder_holds_what_was_measured(folder: Path, capsys: pytest.Capture
     (overall,) = [f for f in read.findings if (f.check, f.name, dict(f.where)) == ("accuracy", "accuracy", {})]
     assert overall.value == pytest.approx(right.double().mean().item())
     assert overall.n == len(right)
-    assert {r["name"]: r["state"] for r in read.checks} == {
+    assert {r.name: r.state for r in read.checks} == {
         name: "measured" if name in ("accuracy", "groups", "slices") else "skipped" for name in CHECKS
     }
     assert len(read.model["hash"]) == len(read.data["hash"]) == 64
@@ -99,7 +99,7 @@ def test_every_rendering_has_the_same_digits(folder: Path, capsys: pytest.Captur
     page = Rows(Path("out/report.html").read_text(encoding="utf-8"))
     rows = [[cell.text.strip() for cell in row] for row in page.every]
     for f in numbers:
-        value, interval = shown(f)
+        value, interval = shown(f, {})
         percent, loss = f"{100 * f.value:.1f}", f"{f.value:.3f}"  # type: ignore[operator]
         unit = "points" if f.name.endswith(("gap", "drop")) else "%"
         assert value == (loss if f.name in ("nll", "brier") else f"{percent} {unit}")
@@ -109,14 +109,14 @@ def test_every_rendering_has_the_same_digits(folder: Path, capsys: pytest.Captur
         assert properties[f.check, f"{f.name}, {part(f.where)}"] == f"{value}{spread}, n {f.n:,}"
     full = {cell.value for row in page.every for cell in row}
     for f in numbers:
-        value, interval = shown(f)
+        value, interval = shown(f, {})
         if (f.check, f.name) == ("accuracy", "accuracy"):
             assert [f.name, part(f.where), value, interval, f"{f.n:,}"] in rows, f
         elif f.name != "ece_adaptive":  # the page draws it, as a curve
             assert f.value in full, f
     for name in ("accuracy", "worst_group_accuracy", "group_balanced_accuracy"):
         f = next(f for f in numbers if f.name == name)
-        value, interval = shown(f)
+        value, interval = shown(f, {})
         told = [line for line in console if line.startswith(f"{f.check} measured")]
         assert any(line.endswith(f" {value} {interval} {f.n:,}") for line in told), name
 
@@ -136,7 +136,7 @@ def test_a_gate_passes_fails_and_errors(folder: Path, monkeypatch: pytest.Monkey
     put(monkeypatch, "slices", bad)
     assert main(["audit", MODEL, *QUICK, "--checks", "accuracy", "slices", "--quiet", "--out", "crash"]) == 3
     read = read_findings("crash/findings.json")
-    states = {r["name"]: (r["state"], r["reason"]) for r in read.checks}
+    states = {r.name: (r.state, r.reason) for r in read.checks}
     assert states["slices"] == ("crashed", "RuntimeError: on purpose")
     assert states["accuracy"][0] == "measured"
     assert ElementTree.parse("crash/junit.xml").getroot().find(".//error") is not None

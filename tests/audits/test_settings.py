@@ -62,7 +62,7 @@ def test_the_tables_of_alps_with_either_models_gradients(tmp_path: Path, capsys:
         words = ["audit", str(tmp_path / "mine"), *common, *sets, "--set", f"attacks.surrogate={surrogate}"]
         assert main(words) == 0
         file = read_findings(out / "findings.json")
-        assert next(f for f in file.checks if f["name"] == "attacks")["settings"]["radii"] == [0.05]
+        assert next(f for f in file.checks if f.name == "attacks").settings["radii"] == [0.05]
         assert file.model["surrogate"]["spec"] == str(surrogate)
         return {
             f.where["access"]: f.value

@@ -84,7 +84,7 @@ def test_pretraining_is_where_it_starts_from(tmp_path: Path) -> None:
         ("--method fixmatch --unlabeled rest", "there is no rest"),
         ("--labels 20 --pretrain rotation --unlabeled nowhere/", "nowhere"),
         ("--model vae-head", "--pretrain vae"),
-        ("--model vae-head --pretrain rotation", "held still"),
+        ("--model vae-head --pretrain rotation", "the encoder of vae-head is frozen"),
         ("--pretrain vae", "convnet has no VAE's encoder"),
         ("--pretrain vae --pretrained", "would overwrite the weights"),
     ],

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from holdfast.ascents import Fsam, NoAscent, Sam
 from holdfast.comparisons.recipes import find_recipes, read_recipe, recipe_names
 from holdfast.errors import HoldfastError
 from holdfast.settings import TrainSettings, build
-from holdfast.settings.ascents import Fsam, NoAscent, Sam
 
 
 @pytest.mark.parametrize("name", recipe_names())

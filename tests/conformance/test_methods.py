@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from holdfast import parts
 from holdfast.errors import HoldfastError
-from holdfast.settings import MethodSettings, TrainSettings, build
+from holdfast.settings import TrainSettings, build
 from holdfast.train import FitResult, Interrupted, fit, train
 from tests.conftest import SignalAt, brisk, make_data, same_weights
 
-METHODS = sorted(MethodSettings.known)
+METHODS = sorted(parts.METHODS)
 QUICK = {"epochs": 3, "batch_size": 16, "lr": 0.05, "device": "cpu"}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,10 +13,8 @@ import torch
 
 from holdfast.corruptions import corrupt
 from holdfast.data import ArraySplit, Dataset, FileSplit, Split, aligned_groups, load
-from holdfast.data.biased import KINDS, VARIANTS, corrupted_cifar10, make_biased, make_corrupted_cifar10
-from holdfast.data.biased.assign import balanced_groups, biased_groups
-from holdfast.data.biased.variants import marks, palette
-from holdfast.data.embedded import COLOURS
+from holdfast.data.biased import COLOURS, VARIANTS, balanced_groups, biased_groups, make_biased, marks, palette
+from holdfast.data.readers.corrupted_cifar10 import KINDS, corrupted_cifar10, make_corrupted_cifar10
 from holdfast.errors import HoldfastError
 from tests.data.pictures import write_class_folder
 
@@ -111,8 +108,7 @@ def test_a_seed_gives_the_same_bytes_and_another_gives_others() -> None:
 def test_threads_change_no_byte(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     told: list[tuple[int, int]] = []
     alone = corrupted_cifar10(small_cifar(100, 40), kind=kind, conflict=0.2)
-    module = sys.modules["holdfast.data.biased.corrupted_cifar10"]  # the package has a function of that name
-    monkeypatch.setattr(module, "_threads", lambda device: 4)
+    monkeypatch.setattr("holdfast.data.readers.corrupted_cifar10._threads", lambda device: 4)
     together = corrupted_cifar10(small_cifar(100, 40), kind=kind, conflict=0.2, progress=lambda *a: told.append(a))
     for part, split in parts(alone).items():
         assert torch.equal(pixels(split), pixels(parts(together)[part]))

@@ -6,23 +6,23 @@ import pytest
 import torch
 
 from holdfast.data import load
-from holdfast.data.few import choose, few_labels
+from holdfast.data.unlabelled_images import choose_labels, few_labels
 from holdfast.errors import HoldfastError
 
 
 def test_labels_are_chosen_evenly_and_by_the_seed() -> None:
     labels = load("digits").train.labels
-    chosen = choose(labels, 105, 10, seed=0)
+    chosen = choose_labels(labels, 105, 10, seed=0)
     counts = torch.bincount(labels[chosen])
     assert set(counts.tolist()) == {10, 11}
-    assert torch.equal(chosen, choose(labels, 105, 10, seed=0))
-    assert not torch.equal(chosen, choose(labels, 105, 10, seed=1))
-    assert set(choose(labels, 50, 10, seed=0).tolist()) < set(chosen.tolist())
+    assert torch.equal(chosen, choose_labels(labels, 105, 10, seed=0))
+    assert not torch.equal(chosen, choose_labels(labels, 105, 10, seed=1))
+    assert set(choose_labels(labels, 50, 10, seed=0).tolist()) < set(chosen.tolist())
 
 
 def test_a_small_class_gives_all_it_has() -> None:
     labels = torch.tensor([0] * 50 + [1] * 3)
-    assert torch.bincount(labels[choose(labels, 20, 2, seed=0)]).tolist() == [17, 3]
+    assert torch.bincount(labels[choose_labels(labels, 20, 2, seed=0)]).tolist() == [17, 3]
 
 
 def test_the_rest_is_every_other_training_image() -> None:
@@ -33,7 +33,7 @@ def test_the_rest_is_every_other_training_image() -> None:
     both = torch.cat([s.read(torch.arange(len(s))) for s in (made.train, made.unlabeled)])
     every = whole.train.read(torch.arange(len(whole.train)))
     assert sorted(map(bytes, both.flatten(1).numpy())) == sorted(map(bytes, every.flatten(1).numpy()))
-    assert made.notes[-1] == f"50 labels, {len(whole.train) - 50} images without"
+    assert str(made.notes[-1]) == f"50 labels, {len(whole.train) - 50} images without"
     assert few_labels(whole, None).unlabeled is None
 
 

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from holdfast.data import ArraySplit, Dataset, load
-from holdfast.data.hashing import hash_data
+from holdfast.data.splits import hash_data
 from tests.conftest import make_data
 
 

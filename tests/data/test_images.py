@@ -158,9 +158,9 @@ def test_the_header_is_read_without_decoding(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "empty, or no image format that is known"),
+        (b"", "empty, or not a known image format"),
         (b"GIF89a but no more", "a.png"),
-        (b"no image at all" * 100, "empty, or no image format that is known"),
+        (b"no image at all" * 100, "empty, or not a known image format"),
     ],
 )
 def test_files_that_are_no_image_are_named(tmp_path: Path, content: bytes, message: str) -> None:

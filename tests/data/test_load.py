@@ -11,9 +11,7 @@ import pytest
 import torch
 
 from holdfast.data import Split, load
-from holdfast.data.sources import NAMED
 from holdfast.errors import HoldfastError
-from holdfast.settings.names import DATA_NAMES
 from tests.data.pictures import write_class_folder
 
 
@@ -107,10 +105,6 @@ def test_image_size_holds_for_every_source(source: str | Path) -> None:
     assert load(source, image_size=9).shape[1:] == (9, 9)
 
 
-def test_the_names_listed_without_torch_are_those_registered() -> None:
-    assert tuple(NAMED) == DATA_NAMES
-
-
 def test_a_folder_of_the_same_name_is_reached_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     images(tmp_path).rename(tmp_path / "digits")
     monkeypatch.chdir(tmp_path)
@@ -134,7 +128,7 @@ def test_an_uppercase_ending_and_a_home_folder_are_understood(tmp_path: Path, mo
         ("~no-such-user/set", r"no such file or folder: ~no-such-user/set"),
         ("gone.npz", r"no such file or folder: gone.npz"),
         (Path("gone"), r"no such file or folder: gone"),
-        ("", r"no data named: give a set \(digits, .*\), a file or a folder"),
+        ("", r"no data was given; give a name \(holdfast list data\), a folder of images, or a file"),
     ],
 )
 def test_names_and_paths_that_do_not_exist(
@@ -147,7 +141,7 @@ def test_names_and_paths_that_do_not_exist(
 
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     (tmp_path / "set.zip").touch()
-    with pytest.raises(HoldfastError, match=r"cannot tell what .*set.zip holds; .* ends in .npz, .csv, .parquet"):
+    with pytest.raises(HoldfastError, match=r"cannot tell what .*set.zip holds; .* ends in .npz, .npy, .csv, .parquet"):
         load(tmp_path / "set.zip")
 
 

@@ -90,7 +90,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "flat": ({"images": X.reshape(N, -1)}, r"images has shape \(12, 105\); images are \(N, H, W\)"),
     "two channels": ({"images": X[..., :2]}, r"images has shape \(12, 5, 7, 2\); .* with C 1 or 3"),
     "no pixel": ({"images": FIRST[:, :, :0]}, r"there is no pixel in it"),
-    "ragged": ({"images": [[1, 2], [3]]}, r"images is no array .*; give a numpy array or a tensor"),
+    "ragged": ({"images": [[1, 2], [3]]}, r"images is not an array .*; give a numpy array or a tensor"),
     "none": ({"images": None}, r"images has shape \(\)"),
     "fewer labels": ({"labels": Y[:-1]}, r"there are 12 images and 11 labels; make them equal"),
     "more labels": ({"labels": np.tile(Y, 2)}, r"there are 12 images and 24 labels; make them equal"),

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from holdfast.data import ArraySplit, FileSplit, Split
-from holdfast.data.paths import Paths
-from holdfast.data.printable import printable
+from holdfast.data.listing import Paths
 from holdfast.data.splits import hold_out
+from holdfast.printable import printable
 from tests.data.pictures import noise, write
 
 SIZES = (10, 20, 31, 1)

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from holdfast.data import ArraySplit, FileSplit, statistics
-from holdfast.data.statistics import channel_statistics
+from holdfast.data import ArraySplit, FileSplit, splits
+from holdfast.data.splits import channel_statistics
 from tests.data.pictures import noise, write
 
 
@@ -40,6 +40,6 @@ def test_of_many_files_some_are_read_from_the_first_to_the_last(
     split = FileSplit(paths, torch.zeros(7).long(), torch.full((7,), -1), size=(4, 4))
     images = torch.stack([torch.from_numpy(p).permute(2, 0, 1) for p in pictures])
     assert channel_statistics(split) == channel_statistics(in_memory(images))
-    monkeypatch.setattr(statistics, "SAMPLED_FILES", 4)
+    monkeypatch.setattr(splits, "SAMPLED_FILES", 4)
     assert channel_statistics(split) == channel_statistics(in_memory(images[::2]))
     assert channel_statistics(in_memory(images)) != channel_statistics(in_memory(images[::2]))

@@ -11,8 +11,9 @@ import torch
 from PIL import Image, ImageOps
 
 from holdfast.data import Split, load
-from holdfast.data.anomalies import make_digits_anomalies, save_anomalies
-from holdfast.data.unlabelled_images import open_pictures
+from holdfast.data.anomalies import save_anomalies
+from holdfast.data.anomaly_making import make_digits_anomalies
+from holdfast.data.unlabelled_images import open_unlabelled
 from holdfast.errors import HoldfastError
 
 
@@ -26,24 +27,24 @@ def grey(folder: Path, count: int, side: int = 8) -> Path:
 @pytest.mark.parametrize("count", [1, 10, 63, 200])
 def test_the_last_picture_counts_too(tmp_path: Path, count: int) -> None:
     folder = grey(tmp_path / "heap", count)
-    assert open_pictures(folder).shape == (1, 8, 8)
+    assert open_unlabelled(folder).shape == (1, 8, 8)
     Image.new("RGB", (8, 8), (200, 0, 0)).save(folder / f"{count - 1:03d}.png")
-    assert open_pictures(folder).shape == (3, 8, 8)
+    assert open_unlabelled(folder).shape == (3, 8, 8)
     if count > 1:
         Image.new("RGB", (8, 12), (200, 0, 0)).save(folder / f"{count - 1:03d}.png")
-        assert open_pictures(folder).shape == (3, 224, 224), "sizes differ"
+        assert open_unlabelled(folder).shape == (3, 224, 224), "sizes differ"
 
 
 def test_sixteen_bits_are_grey(tmp_path: Path) -> None:
     for i, kind in enumerate(("<u2", ">u2")):
         Image.fromarray(np.full((8, 8), 300, kind)).save(tmp_path / f"{i}.tif")
-    assert open_pictures(tmp_path).shape == (1, 8, 8)
+    assert open_unlabelled(tmp_path).shape == (1, 8, 8)
 
 
 def test_a_detector_s_size_goes_before_any_other(tmp_path: Path) -> None:
     folder = grey(tmp_path / "heap", 3, side=20)
-    assert open_pictures(folder, image_size=10).shape == (1, 10, 10)
-    assert open_pictures(folder, image_size=10, shape=(1, 6, 5)).shape == (1, 6, 5)
+    assert open_unlabelled(folder, image_size=10).shape == (1, 10, 10)
+    assert open_unlabelled(folder, image_size=10, shape=(1, 6, 5)).shape == (1, 6, 5)
 
 
 def test_one_colour_picture_among_any_number_of_grey_ones(tmp_path: Path) -> None:
@@ -52,24 +53,24 @@ def test_one_colour_picture_among_any_number_of_grey_ones(tmp_path: Path) -> Non
     Image.new("RGB", (8, 8), (200, 0, 0)).save(odd)
     (tmp_path / "all.csv").write_text("path,label\n" + "".join(f"heap/{i:03d}.png,{i % 2}\n" for i in range(600)))
     for data, split in ((folder, None), (tmp_path / "all.csv", None), (tmp_path / "all.csv", "train")):
-        seen = open_pictures(data, split=split)
+        seen = open_unlabelled(data, split=split)
         position = next(i for i in range(len(seen)) if seen.describe(i) == str(odd))
         assert seen.read(torch.tensor([position]))[0, :, 0, 0].tolist() == [200, 0, 0]
-        with pytest.raises(HoldfastError, match=r"301\.png is in colour, .*takes grey images"):
-            open_pictures(data, split=split, shape=(1, 8, 8))
+        with pytest.raises(HoldfastError, match=r"301\.png is in colour, .*grey images are needed"):
+            open_unlabelled(data, split=split, shape=(1, 8, 8))
     odd.unlink()
-    assert open_pictures(folder, shape=(1, 8, 8)).shape == (1, 8, 8)
+    assert open_unlabelled(folder, shape=(1, 8, 8)).shape == (1, 8, 8)
 
 
 def test_grey_pictures_are_shown_three_times_over_whatever_lies_beside_them(tmp_path: Path) -> None:
     folder = grey(tmp_path / "heap", 3)
     np.savez(tmp_path / "x.npz", x_train=np.stack([np.full((8, 8), 7 * i, np.uint8) for i in range(3)]))
     for data in (folder, tmp_path / "x.npz"):
-        seen = open_pictures(data, shape=(3, 8, 8))
+        seen = open_unlabelled(data, shape=(3, 8, 8))
         assert seen.shape == (3, 8, 8)
         assert seen.read(torch.arange(3))[:, :, 4, 4].tolist() == [[0] * 3, [7] * 3, [14] * 3]
     Image.new("RGB", (8, 8), (200, 0, 0)).save(folder / "red.png")
-    assert open_pictures(folder, shape=(3, 8, 8)).read(torch.arange(4))[:, :, 4, 4].tolist() == [
+    assert open_unlabelled(folder, shape=(3, 8, 8)).read(torch.arange(4))[:, :, 4, 4].tolist() == [
         [0] * 3, [7] * 3, [14] * 3, [200, 0, 0]
     ]  # fmt: skip
 
@@ -77,7 +78,7 @@ def test_grey_pictures_are_shown_three_times_over_whatever_lies_beside_them(tmp_
 def test_pictures_lie_anywhere_and_have_no_label(tmp_path: Path) -> None:
     grey(tmp_path / "b" / "deep", 2)
     grey(tmp_path / "a", 1)
-    split = open_pictures(tmp_path)
+    split = open_unlabelled(tmp_path)
     assert [Path(split.describe(i)).relative_to(tmp_path).as_posix() for i in range(3)] == [
         "a/000.png", "b/deep/000.png", "b/deep/001.png"
     ]  # fmt: skip
@@ -87,11 +88,11 @@ def test_pictures_lie_anywhere_and_have_no_label(tmp_path: Path) -> None:
 def test_the_test_part_of_a_set_with_anomalies_is_what_is_normal_in_it(tmp_path: Path) -> None:
     made = make_digits_anomalies()
     path = save_anomalies(made, tmp_path)
-    split = open_pictures(path, split="test")
+    split = open_unlabelled(path, split="test")
     normal = [s.images[~made.anomalous(s)] for s in made.sets]
     assert torch.equal(split.read(torch.arange(len(split))), torch.cat(normal))
     with pytest.raises(HoldfastError, match="has no split 'val'; choose train, labeled or test"):
-        open_pictures(path, split="val")
+        open_unlabelled(path, split="val")
 
 
 def numbered(folder: Path, count: int) -> list[str]:
@@ -114,11 +115,11 @@ def test_every_row_of_a_table_in_its_order(tmp_path: Path, header: str) -> None:
     table = tmp_path / "table.csv"
     table.write_text("\n".join([header, *lines]))
     for usual in ("train", "test"):
-        assert shades(open_pictures(table, usual=usual)) == list(range(50))
-    held = open_pictures(table, split="test") if "label" in header else None
+        assert shades(open_unlabelled(table, usual=usual)) == list(range(50))
+    held = open_unlabelled(table, split="test") if "label" in header else None
     if held is None:
         with pytest.raises(HoldfastError, match="no column 'label'"):
-            open_pictures(table, split="test")
+            open_unlabelled(table, split="test")
     else:
         test = load(table).test
         assert test is not None
@@ -129,13 +130,13 @@ def test_rows_may_lack_a_label_but_not_a_picture(tmp_path: Path) -> None:
     names = numbered(tmp_path, 3)
     table = tmp_path / "table.csv"
     table.write_text(f"path,label\n{names[0]},b\n{names[1]},\n{names[2]},a\n")
-    assert open_pictures(table).labels.tolist() == [1, -1, 0]
+    assert open_unlabelled(table).labels.tolist() == [1, -1, 0]
     table.write_text(f"path,label\n{names[0]},b\n,a\n")
     with pytest.raises(HoldfastError, match="1 rows have no path, the first at line 3"):
-        open_pictures(table)
+        open_unlabelled(table)
     table.write_text("path\n")
     with pytest.raises(HoldfastError, match="there is no sample"):
-        open_pictures(table)
+        open_unlabelled(table)
 
 
 def test_parts_of_a_table_without_labels(tmp_path: Path) -> None:
@@ -143,11 +144,11 @@ def test_parts_of_a_table_without_labels(tmp_path: Path) -> None:
     table = tmp_path / "table.csv"
     parts = ["train", "test", "val", "test", "train", "val"]
     table.write_text("path,split\n" + "".join(f"{n},{s}\n" for n, s in zip(names, parts, strict=True)))
-    assert shades(open_pictures(table, usual="test")) == [1, 3]
-    assert shades(open_pictures(table, split="val", usual="test")) == [2, 5]
+    assert shades(open_unlabelled(table, usual="test")) == [1, 3]
+    assert shades(open_unlabelled(table, split="val", usual="test")) == [2, 5]
     table.write_text(table.read_text().replace("test", "val"))
     with pytest.raises(HoldfastError, match=r"has no test part; choose with split: train, val"):
-        open_pictures(table, usual="test")
+        open_unlabelled(table, usual="test")
 
 
 @pytest.mark.parametrize("labelled", [False, True])
@@ -155,7 +156,7 @@ def test_parts_of_a_table_without_labels(tmp_path: Path) -> None:
 def test_every_image_of_an_npz_file(tmp_path: Path, labelled: bool, part: str) -> None:
     arrays = {f"x_{part}": np.arange(40, dtype=np.uint8)[:, None, None].repeat(8, 1).repeat(8, 2)}
     np.savez(tmp_path / "a.npz", **arrays, **({f"y_{part}": np.arange(40) % 2} if labelled else {}))
-    split = open_pictures(tmp_path / "a.npz", usual="test")
+    split = open_unlabelled(tmp_path / "a.npz", usual="test")
     assert shades(split) == list(range(40))
     assert split.labels.tolist() == ([i % 2 for i in range(40)] if labelled else [-1] * 40)
 
@@ -175,19 +176,19 @@ def test_the_centre_of_a_size_s_proportions_is_kept(tmp_path: Path, shape: tuple
     fitted = [ImageOps.fit(Image.fromarray(i), size, Image.Resampling.BILINEAR) for i in x]
     cropped = [Image.fromarray(i[kept]).resize(size, Image.Resampling.BILINEAR) for i in x]
     for name, expected in {"heap": fitted, "table.csv": fitted, "a.npz": cropped}.items():
-        split = open_pictures(tmp_path / name, shape=shape)
+        split = open_unlabelled(tmp_path / name, shape=shape)
         assert split.shape == shape
         got = split.read(torch.arange(12))[:, 0].numpy().astype(int)
         assert np.abs(got - np.stack([np.asarray(e) for e in expected])).max() <= 1
 
 
-def test_a_named_set_is_brought_to_a_size_that_is_not_square() -> None:
-    assert open_pictures("digits", usual="test", shape=(1, 24, 12)).shape == (1, 24, 12)
+def test_a_named_set_is_resized_a_size_that_is_not_square() -> None:
+    assert open_unlabelled("digits", usual="test", shape=(1, 24, 12)).shape == (1, 24, 12)
 
 
 def test_a_part_of_what_has_none_is_refused(tmp_path: Path) -> None:
     folder = grey(tmp_path / "heap", 3)
     with pytest.raises(HoldfastError, match=r"split 'test' is for data that has parts, and the folder .*heap is taken"):
-        open_pictures(folder, split="test")
+        open_unlabelled(folder, split="test")
     with pytest.raises(HoldfastError, match="split 'test' is for data that has parts, and a split in memory"):
-        open_pictures(open_pictures(folder), split="test")
+        open_unlabelled(open_unlabelled(folder), split="test")

@@ -6,12 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from holdfast.data.anomalies import make_digits_anomalies
-from holdfast.data.anomalies.damage import DAMAGES
-from holdfast.detect import LoopSettings, train_rotation
-from holdfast.detect.changes import CHANGES, blurred, change_each, flattened, mixed, pasted
-from holdfast.detect.features import TURNS, RotationSight
-from holdfast.detect.rotation import rotation_card
+from holdfast.data.anomaly_making import DAMAGES, make_digits_anomalies
+from holdfast.detect import MinimiseSettings, train_rotation
+from holdfast.detect.features import RotationExtractor
+from holdfast.train.rotation import CHANGES, TURNS, blurred, change_each, flattened, mixed, pasted, rotation_card
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -58,7 +56,7 @@ def test_none_is_what_anomalies_are_made_with() -> None:
 
 def test_an_encoder_that_knows_changes_sees_damage_that_it_was_not_shown() -> None:
     data = make_digits_anomalies(seed=3)
-    loop = LoopSettings(6, 50, 3e-3, schedule="cosine")
+    loop = MinimiseSettings(6, 50, 3e-3, schedule="cosine")
     built = train_rotation(data.unlabeled, loop, changes=True)
     assert rotation_card(built, data.unlabeled.shape).classes[TURNS:] == tuple(CHANGES)
     pooled = data.pooled()
@@ -66,7 +64,7 @@ def test_an_encoder_that_knows_changes_sees_damage_that_it_was_not_shown() -> No
     with torch.no_grad():
         told = built.model(changed).argmax(1) - TURNS
     assert float((told == which).float().mean()) > 0.5
-    scores = RotationSight(built.model).look(pooled.images.float() / 255).rotation
+    scores = RotationExtractor(built.model).extract(pooled.images.float() / 255).rotation
     assert scores is not None
     damaged, normal = scores[pooled.groups == 0], scores[pooled.groups < 0]
     assert float((damaged[:, None] > normal).float().mean()) > 0.7

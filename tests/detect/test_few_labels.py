@@ -10,21 +10,21 @@ from torch import Tensor
 
 from holdfast.augment.basic import strong, weak
 from holdfast.data import ArraySplit, Dataset, load
-from holdfast.detect import LoopSettings, train_vae
-from holdfast.detect.few_labels import (
+from holdfast.detect import MinimiseSettings, train_vae
+from holdfast.errors import HoldfastError
+from holdfast.methods.fixmatch import FixMatch
+from holdfast.models.vae import VAE, VAESettings
+from holdfast.train import fit
+from holdfast.train.few_labels import (
     WAYS,
     EncoderClassifier,
     Mistakes,
     accuracy,
     train_few_labels,
 )
-from holdfast.detect.rotation import train_rotation
-from holdfast.errors import HoldfastError
-from holdfast.models.vae import VAE, VAESettings
-from holdfast.settings.methods import FixMatch
-from holdfast.train import fit
+from holdfast.train.rotation import train_rotation
 
-LOOP = LoopSettings(epochs=12, batch_size=20, lr=3e-3, schedule="cosine")
+LOOP = MinimiseSettings(epochs=12, batch_size=20, lr=3e-3, schedule="cosine")
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,9 @@ def digits() -> tuple[ArraySplit, ArraySplit]:
 
 @pytest.fixture(scope="module")
 def vae(digits: tuple[ArraySplit, ArraySplit]) -> VAE:
-    return train_vae(digits[0].images, VAESettings((1, 16, 16)), LoopSettings(epochs=8, lr=3e-3, batch_size=50)).model
+    return train_vae(
+        digits[0].images, VAESettings((1, 16, 16)), MinimiseSettings(epochs=8, lr=3e-3, batch_size=50)
+    ).model
 
 
 def few(split: ArraySplit, n: int = 100) -> tuple[Tensor, Tensor]:
@@ -47,9 +49,9 @@ def few(split: ArraySplit, n: int = 100) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("way", WAYS)
 def test_each_way_learns(way: str, digits: tuple[ArraySplit, ArraySplit], vae: VAE) -> None:
     train, test = digits
-    encoder = train_rotation(train.images[:300], LoopSettings(epochs=1)).model if way == "rotation" else None
+    encoder = train_rotation(train.images[:300], MinimiseSettings(epochs=1)).model if way == "rotation" else None
     before = {k: v.clone() for k, v in vae.state_dict().items()}
-    loop = LoopSettings(epochs=4, batch_size=20, lr=3e-3, schedule="cosine") if way == "fixmatch" else LOOP
+    loop = MinimiseSettings(epochs=4, batch_size=20, lr=3e-3, schedule="cosine") if way == "fixmatch" else LOOP
     trained = train_few_labels(
         way,
         *few(train, 200),
@@ -106,7 +108,7 @@ def test_a_frozen_encoder_is_asked_once_and_a_moving_one_every_step(
         return encode(self, x)
 
     monkeypatch.setattr(VAE, "encode", counted)
-    loop = LoopSettings(epochs=3, batch_size=25)
+    loop = MinimiseSettings(epochs=3, batch_size=25)
     found = {}
     for way in ("frozen", "fine-tuned"):
         asked.clear()
@@ -142,7 +144,9 @@ def test_any_method_and_ascent_can_train_the_head(digits: tuple[ArraySplit, Arra
 
 def test_seeds(digits: tuple[ArraySplit, ArraySplit]) -> None:
     first, again, other = (
-        train_few_labels("supervised", *few(digits[0], 40), num_classes=10, loop=LoopSettings(epochs=1, seed=s)).history
+        train_few_labels(
+            "supervised", *few(digits[0], 40), num_classes=10, loop=MinimiseSettings(epochs=1, seed=s)
+        ).history
         for s in (0, 0, 1)
     )
     assert first == again != other

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from holdfast.detect import LoopSettings, train_few_labels, train_rotation, train_vae
+from holdfast.detect import MinimiseSettings, train_few_labels, train_rotation, train_vae
+from holdfast.methods.fixmatch import FixMatch
 from holdfast.models.vae import VAESettings, report_settings
-from holdfast.settings.methods import FixMatch
 
 pytestmark = [
     pytest.mark.gpu,
@@ -30,8 +30,8 @@ def normal() -> Tensor:
     return (255 * torch.exp(-((across / 0.2) ** 2))).to(torch.uint8)[:, None]
 
 
-def loops(**changes: object) -> list[LoopSettings]:
-    return [LoopSettings(epochs=2, batch_size=50, capture=c, **changes) for c in (True, False)]  # type: ignore[arg-type]
+def loops(**changes: object) -> list[MinimiseSettings]:
+    return [MinimiseSettings(epochs=2, batch_size=50, capture=c, **changes) for c in (True, False)]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("network", ["strided", "report"])
@@ -44,8 +44,8 @@ def test_a_captured_vae_is_the_eager_one(normal: Tensor, network: str) -> None:
 
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])
 def test_short_formats_learn_as_well(normal: Tensor, precision: str) -> None:
-    loop = LoopSettings(epochs=6, batch_size=50, lr=3e-3, precision=precision)
-    exact = LoopSettings(epochs=6, batch_size=50, lr=3e-3)
+    loop = MinimiseSettings(epochs=6, batch_size=50, lr=3e-3, precision=precision)
+    exact = MinimiseSettings(epochs=6, batch_size=50, lr=3e-3)
     short, full = (train_vae(normal, report_settings((1, 16, 16)), own, device="cuda") for own in (loop, exact))
     assert short.history[-1]["loss"] == pytest.approx(full.history[-1]["loss"], rel=0.02)
 

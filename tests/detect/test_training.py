@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from holdfast.data import ArraySplit
-from holdfast.detect import LikelihoodRegret, LoopSettings, VAESight, auroc, look_at, train_rotation, train_vae
-from holdfast.detect.features import RotationSight
-from holdfast.detect.loop import optimise
-from holdfast.detect.monitor import Monitor
+from holdfast.detect import LikelihoodRegret, MinimiseSettings, VAEExtractor, auroc, extract, train_rotation, train_vae
+from holdfast.detect.features import RotationExtractor
+from holdfast.detect.fitted_detector import FittedDetector
 from holdfast.errors import HoldfastError
 from holdfast.losses import squared_error
+from holdfast.methods import Method, State
 from holdfast.models.vae import VAESettings
 from holdfast.module_state import evaluating
+from holdfast.rng import Generators, derive
+from holdfast.train.unlabelled import _order_of_full_batches, minimise
+from holdfast.types import Views
 from tests.conftest import same_weights
 
 SHAPE = (1, 16, 16)
 
 
 def test_the_bound_falls_and_sigma_is_learned(normal: Tensor) -> None:
-    trained = train_vae(normal, VAESettings(SHAPE, latent=8), LoopSettings(epochs=5, lr=3e-3, batch_size=50))
+    trained = train_vae(normal, VAESettings(SHAPE, latent=8), MinimiseSettings(epochs=5, lr=3e-3, batch_size=50))
     losses = [record["loss"] for record in trained.history]
     assert losses[-1] < losses[0]
     error = squared_error(normal.float() / 255, trained.model.terms(normal.float() / 255).decoded).mean() / 256
@@ -33,7 +39,7 @@ def test_the_bound_falls_and_sigma_is_learned(normal: Tensor) -> None:
 
 def test_sigma_a_half_acts_as_a_large_beta(normal: Tensor) -> None:
     """σ² = 1/2 weighs a pixel's error 1/(2σ²) = 1, a learned σ many times more: the KL term wins and z goes dark."""
-    loop = LoopSettings(epochs=6, lr=3e-3, batch_size=50)
+    loop = MinimiseSettings(epochs=6, lr=3e-3, batch_size=50)
     fixed, learned = (train_vae(normal, VAESettings(SHAPE, latent=8, sigma=s), loop) for s in (0.5**0.5, None))
     assert fixed.history[-1]["kl"] < 0.6 * learned.history[-1]["kl"]
 
@@ -41,14 +47,14 @@ def test_sigma_a_half_acts_as_a_large_beta(normal: Tensor) -> None:
 def test_half_precision_learns_as_well(normal: Tensor) -> None:
     settings = VAESettings(SHAPE, latent=8)
     short, full = (
-        train_vae(normal, settings, LoopSettings(epochs=3, lr=3e-3, batch_size=50, precision=p)).history[-1]["loss"]
+        train_vae(normal, settings, MinimiseSettings(epochs=3, lr=3e-3, batch_size=50, precision=p)).history[-1]["loss"]
         for p in ("bf16", "fp32")
     )
     assert short == pytest.approx(full, abs=10)
 
 
 def test_iwae_and_the_halves_alone(normal: Tensor) -> None:
-    loop, settings = LoopSettings(epochs=2, lr=3e-3, batch_size=50), VAESettings(SHAPE, latent=4)
+    loop, settings = MinimiseSettings(epochs=2, lr=3e-3, batch_size=50), VAESettings(SHAPE, latent=4)
     iwae = train_vae(normal, settings, loop, bound="iwae", samples=3)
     assert iwae.history[-1]["loss"] < iwae.history[0]["loss"]
     halves = {b: train_vae(normal, settings, loop, bound=b).history[-1] for b in ("reconstruction", "kl")}
@@ -59,27 +65,76 @@ def test_iwae_and_the_halves_alone(normal: Tensor) -> None:
 def test_seeds(normal: Tensor) -> None:
     before = torch.get_rng_state()
     first, again, other = (
-        train_vae(normal[:100], VAESettings(SHAPE), LoopSettings(epochs=1, seed=s)).model for s in (1, 1, 2)
+        train_vae(normal[:100], VAESettings(SHAPE), MinimiseSettings(epochs=1, seed=s)).model for s in (1, 1, 2)
     )
     assert same_weights(first, again)
     assert not same_weights(first, other)
     assert torch.equal(before, torch.get_rng_state())
 
 
+@dataclass(frozen=True)
+class ThreeTimesWeight(Method):
+    """A loss of 3w, whose gradient is always 3."""
+
+    name: ClassVar[str] = "three-times-weight"
+    measures: ClassVar[tuple[str, ...]] = ()
+
+    def forward(self, model: nn.Module, views: Views, *, state: State) -> tuple[Tensor, ...]:
+        return (model.weight.expand(1),)
+
+    def loss(self, logits: tuple[Tensor, ...], views: Views) -> Tensor:
+        return 3 * logits[0].sum()
+
+    def measured(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        return ()
+
+
+def minimised(loop: MinimiseSettings, n: int = 5, **options: Any) -> tuple[float, tuple[dict[str, float], ...]]:
+    model = nn.Module()
+    model.weight = nn.Parameter(torch.zeros((), dtype=torch.float64))
+    cpu, images = torch.device("cpu"), torch.zeros(n, 1, 2, 2, dtype=torch.uint8)
+    rng = Generators(loop.seed, cpu)
+    history = minimise(ThreeTimesWeight(), model, images, loop, rng=rng, device=cpu, **options)
+    return model.weight.item(), history
+
+
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 def test_each_optimiser_takes_its_steps(optimizer: str) -> None:
     """On loss = 3w, whose gradient is always 3: Adam moves by the rate, SGD by a sum of powers of its momentum."""
-    weight = torch.nn.Parameter(torch.zeros((), dtype=torch.float64))
-    loop = LoopSettings(epochs=4, batch_size=5, lr=0.1, optimizer=optimizer)
-    optimise(lambda _: {"loss": 3 * weight}, [weight], 5, loop, device=torch.device("cpu"))
+    weight, _ = minimised(MinimiseSettings(epochs=4, batch_size=5, lr=0.1, optimizer=optimizer))
     moved = {"adam": 0.1 * 4, "sgd": 0.1 * 3 * (4 + 3 * 0.9 + 2 * 0.9**2 + 0.9**3)}
-    assert weight.item() == pytest.approx(-moved[optimizer], rel=1e-6)
+    assert weight == pytest.approx(-moved[optimizer], rel=1e-6)
 
 
-def test_turns_are_learned_and_foreign_digits_confuse(monitor: Monitor, fresh: ArraySplit) -> None:
-    model = monitor.encoder
+def test_images_that_fill_no_batch_wait_for_another_epoch() -> None:
+    weight, history = minimised(MinimiseSettings(epochs=3, batch_size=4, lr=0.1), n=11)
+    assert weight == pytest.approx(-0.1 * 6, rel=1e-6), "two steps per epoch"
+    assert len(history) == 3
+
+
+def test_one_generator_shuffles_all_epochs() -> None:
+    generator = torch.Generator().manual_seed(derive(7, "order"))
+    expected = [torch.randperm(11, generator=generator)[:8] for _ in range(3)]
+    order = _order_of_full_batches(11, 4, 7)
+    for epoch in (0, 1, 2, 2, 0, 1):
+        assert torch.equal(order(epoch), expected[epoch])
+
+
+def test_what_else_is_measured_is_in_the_history_and_heard() -> None:
+    heard: list[tuple[int, dict[str, float]]] = []
+    _, history = minimised(
+        MinimiseSettings(epochs=2, lr=0.1),
+        measure=lambda epoch, model: {"validation_weight": model.weight.item()},
+        on_epoch=lambda epoch, record: heard.append((epoch, record)),
+    )
+    assert [record["validation_weight"] for record in history] == pytest.approx([-0.1, -0.2])
+    assert heard == list(enumerate(history, 1))
+
+
+def test_turns_are_learned_and_foreign_digits_confuse(fitted: FittedDetector, fresh: ArraySplit) -> None:
+    model = fitted.encoder
     assert model is not None
-    seen = look_at(RotationSight(model), fresh.images)
+    seen = extract(RotationExtractor(model), fresh.images)
     assert seen.rotation is not None
     assert seen.features is not None
     assert auroc(seen.rotation, fresh.labels >= 5) > 0.65
@@ -92,8 +147,8 @@ def test_turns_are_learned_and_foreign_digits_confuse(monitor: Monitor, fresh: A
 
 
 def test_likelihood_regret_is_never_negative_and_larger_for_the_unseen(normal: Tensor, fresh: ArraySplit) -> None:
-    trained = train_vae(normal, VAESettings(SHAPE, latent=8), LoopSettings(epochs=6, lr=3e-3, batch_size=50)).model
-    scores = LikelihoodRegret(VAESight(trained, regret=10)).score(fresh.images)
+    trained = train_vae(normal, VAESettings(SHAPE, latent=8), MinimiseSettings(epochs=6, lr=3e-3, batch_size=50)).model
+    scores = LikelihoodRegret(VAEExtractor(trained, regret=10)).score(fresh.images)
     assert (scores >= 0).all()
     assert auroc(scores, fresh.labels >= 5) > 0.65
     assert all(p.grad is None for p in trained.parameters())
@@ -111,7 +166,7 @@ def test_likelihood_regret_is_never_negative_and_larger_for_the_unseen(normal: T
 )
 def test_bad_settings_are_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(HoldfastError, match=message):
-        LoopSettings(**changes)  # type: ignore[arg-type]
+        MinimiseSettings(**changes)  # type: ignore[arg-type]
 
 
 def test_bad_images_are_refused() -> None:
@@ -122,4 +177,4 @@ def test_bad_images_are_refused() -> None:
     with pytest.raises(HoldfastError, match="NaN or infinite"):
         train_vae(torch.full((9, *SHAPE), float("nan")), VAESettings(SHAPE))
     with pytest.raises(HoldfastError, match="training diverged in epoch 1"):
-        train_vae(torch.rand(64, *SHAPE), VAESettings(SHAPE), LoopSettings(epochs=1, lr=1e30, batch_size=8))
+        train_vae(torch.rand(64, *SHAPE), VAESettings(SHAPE), MinimiseSettings(epochs=1, lr=1e30, batch_size=8))

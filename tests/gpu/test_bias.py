@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from holdfast.attacks import bias_adversarial
-from holdfast.attacks.biasadv import objective
+from holdfast.attacks.bias_attack import objective
 from holdfast.models import build_model
 from holdfast.train import fit
 from holdfast.train.step import Step
@@ -31,7 +31,7 @@ def test_both_networks_at_once(monkeypatch, method: str, ascent: str, capture: s
     monkeypatch.setattr(Step, "_may_part", lambda self, device: False)
     in_turn = fit(data, **settings)
     torch.testing.assert_close(flat_weights(at_once.model), flat_weights(in_turn.model), rtol=1e-5, atol=1e-6)
-    biased = [flat_weights(run.method.biased) for run in (at_once, in_turn)]
+    biased = [flat_weights(run.state.biased) for run in (at_once, in_turn)]
     torch.testing.assert_close(*biased, rtol=1e-5, atol=1e-6)
 
 

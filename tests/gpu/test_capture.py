@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from holdfast.settings import AscentSettings, MethodSettings
+from holdfast.parts import ASCENTS, METHODS
 from holdfast.train import fit
 from tests.conftest import Heard, brisk, flat_weights, make_data
 
@@ -17,7 +17,7 @@ pytestmark = [
 COMMON = {"device": "cuda", "epochs": 6, "batch_size": 16, "crop": 1, "flip": True, "cutout": 2, "model": "convnet"}
 
 
-@pytest.mark.parametrize("method", sorted(MethodSettings.known))
+@pytest.mark.parametrize("method", sorted(METHODS))
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_captured_equals_eager(method: str, optimizer: str) -> None:
     n = 100 if optimizer == "sgd" else 96  # with and without a smaller last batch
@@ -36,11 +36,11 @@ def test_captured_equals_eager(method: str, optimizer: str) -> None:
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
-@pytest.mark.parametrize("ascent", sorted(AscentSettings.known))
+@pytest.mark.parametrize("ascent", sorted(ASCENTS))
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_every_ascent_captured_equals_eager(ascent: str, optimizer: str) -> None:
     settings = {**COMMON, "ascent": ascent, "optimizer": optimizer, "deterministic": True, "clip": 1.0, "epochs": 4}
-    chosen = "auto" if AscentSettings.known[ascent].direction in ("full", "noise") else "on"
+    chosen = "auto" if ASCENTS[ascent].made.reads_whole_set else "on"
     data = make_data(100, channels=3)
     eager, captured = (fit(data, capture=c, **settings) for c in ("off", chosen))
     torch.testing.assert_close(flat_weights(eager.model), flat_weights(captured.model), rtol=1e-4, atol=1e-5)

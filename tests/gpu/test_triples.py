@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from holdfast.settings import AscentSettings, MethodSettings, TrainSettings, build
+from holdfast.parts import ASCENTS, METHODS
+from holdfast.settings import TrainSettings, build
 from holdfast.train import train
 from tests.conftest import Heard, brisk, flat_weights, make_data
 
@@ -17,14 +18,14 @@ pytestmark = [
 COMMON = {"device": "cuda", "epochs": 3, "batch_size": 16, "crop": 1, "flip": True, "model": "convnet"}
 
 
-@pytest.mark.parametrize("method", sorted(MethodSettings.known))
-@pytest.mark.parametrize("ascent", sorted(AscentSettings.known))
+@pytest.mark.parametrize("method", sorted(METHODS))
+@pytest.mark.parametrize("ascent", sorted(ASCENTS))
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
 def test_captured_equals_eager(method: str, ascent: str, optimizer: str) -> None:
     """Ascents along the whole training set go over it batch by batch and stay eager: there, that it is said."""
     settings = {**COMMON, "method": brisk(method), "ascent": ascent, "optimizer": optimizer, "deterministic": True}
     data = make_data(80, channels=3, groups=2)
-    graphs = AscentSettings.known[ascent].direction not in ("full", "noise")
+    graphs = not ASCENTS[ascent].made.reads_whole_set
     heard, chosen = Heard(), "on" if graphs else "auto"
     eager, captured = (
         train(build(TrainSettings, {**settings, "capture": c}), data=data, progress=heard) for c in ("off", chosen)

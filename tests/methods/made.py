@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from holdfast.methods import Context, Method
+from holdfast.methods import Context, Method, State
 from holdfast.rng import Generators
 from holdfast.settings import MethodSettings
-from holdfast.types import Batch
+from holdfast.types import Batch, Views
 
 CPU = torch.device("cpu")
 
@@ -24,11 +24,20 @@ def make_method(
     make_model: Callable[[], nn.Module] = nn.Identity,
     epochs: int = 4,
     **settings: Any,
-) -> Method:
+) -> tuple[Method, State]:
     chosen = MethodSettings.choose(settings)
     groups = torch.full_like(labels, -1) if groups is None else groups
-    method: Method = chosen.load()(chosen, Context(classes, labels, groups, epochs, make_model))
-    return method
+    assert isinstance(chosen, Method)
+    state = chosen.start(Context(classes, labels, groups, epochs, make_model))
+    state.stage = chosen.stages(state)[-1]
+    return chosen, state
+
+
+def evaluate(method: Method, model: nn.Module, views: Views, state: State) -> tuple[Tensor, Tensor, Views]:
+    """(loss, logits of the first view, weighed views), as a step computes them."""
+    logits = method.forward(model, views, state=state)
+    views = views if views.weigh is None else views.weigh(logits[0].detach())
+    return method.loss(logits, views), logits[0], views
 
 
 def make_batch(x: Tensor, y: Tensor) -> Batch:

@@ -16,8 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from holdfast.attacks.biasadv import bias_adversarial
-from holdfast.methods import Context, Method
+from holdfast.attacks.bias_attack import bias_adversarial
+from holdfast.methods import Context, Method, State
 from holdfast.models import Normalised
 from holdfast.rng import Generators
 from holdfast.settings import MethodSettings
@@ -35,20 +35,22 @@ def make_net(seed: int) -> nn.Module:
     return Normalised(body, mean=(0.4, 0.5), std=(0.25, 0.2)).double()
 
 
-def make_method(settings: dict[str, Any]) -> Method:
+def make_method(settings: dict[str, Any]) -> tuple[Method, State]:
     labels = torch.arange(N) % CLASSES
     context = Context(CLASSES, labels, torch.full((N,), -1), epochs=1, make_model=lambda: make_net(7))
-    chosen = MethodSettings.choose(settings)
-    method: Method = chosen.load()(chosen, context)
-    return method.double() if settings["name"].startswith(("erm", "jtt")) else _wide(method)
+    method = MethodSettings.choose(settings)
+    assert isinstance(method, Method)
+    state = method.start(context)
+    state.stage = method.stages(state)[-1]
+    return method, state.double() if settings["name"].startswith(("erm", "jtt")) else _wide(state)
 
 
-def _wide(method: Method) -> Method:
-    method.biased.double()
+def _wide(state: State) -> State:
+    state.biased.double()
     for name in ("average", "biased_average"):
-        if hasattr(method, name):
-            setattr(method, name, getattr(method, name).double())
-    return method
+        if hasattr(state, name):
+            setattr(state, name, getattr(state, name).double())
+    return state
 
 
 def batches() -> list[Batch]:
@@ -60,12 +62,13 @@ def batches() -> list[Batch]:
     return made
 
 
-def train(method: Method, model: nn.Module, make: Callable[[Any], torch.optim.Optimizer]) -> None:
+def train(method: Method, state: State, model: nn.Module, make: Callable[[Any], torch.optim.Optimizer]) -> None:
     step = Step(
         model=model,
         method=method,
+        state=state,
         optimizer=make(model.parameters()),
-        auxiliary_optimizer=make(method.parameters()) if list(method.parameters()) else None,
+        auxiliary_optimizer=make(state.parameters()) if list(state.parameters()) else None,
         augment=lambda x, generator: x,  # type: ignore[arg-type]
         rng=Generators(0, torch.device("cpu")),
         meters=Meters(torch.device("cpu")),
@@ -75,7 +78,7 @@ def train(method: Method, model: nn.Module, make: Callable[[Any], torch.optim.Op
         whole_size=N,
     )
     model.train()
-    method.train()
+    state.train()
     for _ in range(2):
         for batch in batches():
             step(batch)
@@ -190,16 +193,14 @@ def test_steps_equal_the_pseudo_code(settings: dict[str, Any], optimizer: str) -
     def make(parameters: Any) -> torch.optim.Optimizer:
         return torch.optim.SGD(parameters, lr=RATE) if optimizer == "sgd" else torch.optim.Adam(parameters, **ADAM)
 
-    method, model = make_method(settings), make_net(1)
-    f, g = copy.deepcopy(model), copy.deepcopy(method.biased)
-    if settings["name"].startswith("jtt"):
-        method.first = False
-    train(method, model, make)
+    (method, state), model = make_method(settings), make_net(1)
+    f, g = copy.deepcopy(model), copy.deepcopy(state.biased)
+    train(method, state, model, make)
     reference(settings, f, g, make)
-    for ours, theirs in ((model, f), (method.biased, g)):
+    for ours, theirs in ((model, f), (state.biased, g)):
         expected = theirs.state_dict()
         for name, value in ours.state_dict().items():
-            if "running" in name and ours is method.biased and settings["name"].startswith("jtt"):
+            if "running" in name and ours is state.biased and settings["name"].startswith("jtt"):
                 continue  # nobody trains it any more
             torch.testing.assert_close(value, expected[name], rtol=1e-10, atol=1e-10, msg=lambda m, n=name: f"{n}: {m}")
 
@@ -208,11 +209,12 @@ def test_steps_equal_the_pseudo_code(settings: dict[str, Any], optimizer: str) -
 def test_half_precision_attacks_with_the_statistics_that_were_chosen(statistics: str) -> None:
     """There the attack is on twins in evaluation mode, if running statistics are what it is to use."""
     settings = {"name": "erm+biasadv", "statistics": statistics, "radius": 1.0, "steps": 2}
-    method, model = make_method(settings).float().train(), make_net(1).float().train()
+    (method, state), model = make_method(settings), make_net(1).float().train()
+    state.float().train()
     batch = batches()[0].with_images(batches()[0].x.float())
-    wanted = {"radius": 1.0, "lam": method.settings.lam, "steps": 2}
+    wanted = {"radius": 1.0, "lam": method.lam, "steps": 2}
     with torch.autocast("cpu", dtype=torch.bfloat16):
         mode = "as-is" if statistics == "batch" else "eval"
-        expected = bias_adversarial(batch.x, batch.y, model, method.biased, mode=mode, **wanted)
-        found = method.views(batch, model=model, rng=Generators(0, torch.device("cpu"))).items[1].x
+        expected = bias_adversarial(batch.x, batch.y, model, state.biased, mode=mode, **wanted)
+        found = method.views(batch, model=model, state=state, rng=Generators(0, torch.device("cpu"))).items[1].x
     assert torch.equal(found, expected)

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from holdfast.methods import Context
-from holdfast.methods.fixmatch import FixMatchMethod
+from holdfast.methods import Context, State
+from holdfast.methods.fixmatch import FixMatch
 from holdfast.rng import Generators
-from holdfast.settings.methods import FixMatch
 from holdfast.types import Batch
+from tests.methods.made import evaluate
 
 
 class Brightness(nn.Module):
@@ -31,10 +31,11 @@ class Brightness(nn.Module):
         return torch.stack([light, torch.zeros_like(light)], 1)
 
 
-def made(unlabeled: Tensor | None, **changes: float) -> FixMatchMethod:
+def made(unlabeled: Tensor | None, **changes: float) -> tuple[FixMatch, State]:
     labels = torch.zeros(4, dtype=torch.int64)
     context = Context(2, labels, labels, 1, lambda: Brightness(1.0), unlabeled)
-    return FixMatchMethod(FixMatch(**changes), context)  # type: ignore[arg-type]
+    method = FixMatch(**changes)  # type: ignore[arg-type]
+    return method, method.start(context)
 
 
 def batch(n: int = 4) -> Batch:
@@ -44,9 +45,9 @@ def batch(n: int = 4) -> Batch:
 
 def test_views_and_loss_are_the_formula() -> None:
     others = torch.cat([torch.full((30, 1, 16, 16), 255), torch.full((30, 1, 16, 16), 77)]).to(torch.uint8)
-    method, model = made(others, ratio=5, confidence=0.9, weight=2.0), Brightness(20.0)
+    (method, state), model = made(others, ratio=5, confidence=0.9, weight=2.0), Brightness(20.0)
     own = batch()
-    views = method.views(own, model=model, rng=Generators(0, torch.device("cpu")))
+    views = method.views(own, model=model, state=state, rng=Generators(0, torch.device("cpu")))
     known, guessed = views.items
     assert torch.equal(known.x, own.x)
     assert guessed.x.shape == (20, 1, 16, 16)
@@ -58,7 +59,7 @@ def test_views_and_loss_are_the_formula() -> None:
     assert model.seen == [20]
     assert model.norm.running_mean is not None
     assert float(model.norm.running_mean) == 0  # guessing leaves no trace
-    loss, logits = method.loss(model, views)
+    loss, logits, _ = evaluate(method, model, views, state)
     assert model.seen == [20, 24]
     expected = 0.0
     for x, y, weight, n in (
@@ -73,19 +74,20 @@ def test_views_and_loss_are_the_formula() -> None:
 
 def test_an_unsure_model_learns_from_labels_alone() -> None:
     others = torch.randint(0, 255, (10, 1, 16, 16)).to(torch.uint8)
-    method, model = made(others, ratio=3), Brightness(0.1)
-    views = method.views(batch(), model=model, rng=Generators(0, torch.device("cpu")))
+    (method, state), model = made(others, ratio=3), Brightness(0.1)
+    views = method.views(batch(), model=model, state=state, rng=Generators(0, torch.device("cpu")))
     assert views.items[1].weight is not None
     assert float(views.items[1].weight.sum()) == 0
-    loss, logits = method.loss(model, views)
+    loss, logits, _ = evaluate(method, model, views, state)
     assert loss.item() == pytest.approx(float(nn.functional.cross_entropy(logits.detach(), batch().y)), rel=1e-5)
 
 
 def test_without_other_images_the_batch_serves() -> None:
-    views = made(None).views(batch(), model=Brightness(1.0), rng=Generators(0, torch.device("cpu")))
+    method, state = made(None)
+    views = method.views(batch(), model=Brightness(1.0), state=state, rng=Generators(0, torch.device("cpu")))
     assert views.items[1].x.shape == batch().x.shape
     assert not torch.equal(views.items[1].x, batch().x)
 
 
 def test_images_are_not_part_of_a_checkpoint() -> None:
-    assert made(torch.zeros(5, 1, 8, 8, dtype=torch.uint8)).state_dict() == {}
+    assert made(torch.zeros(5, 1, 8, 8, dtype=torch.uint8))[1].state_dict() == {}

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from holdfast.errors import HoldfastError
-from tests.methods.made import draws, make_batch, make_method
+from tests.methods.made import draws, evaluate, make_batch, make_method
 
 LABELS = torch.tensor([0, 0, 0, 0, 1, 1, 1, 1, 1, 1])
 GROUPS = torch.tensor([0, 0, 0, 1, 0, 1, 1, 1, 1, 1])
@@ -23,11 +23,11 @@ def problem() -> tuple[nn.Module, Tensor]:
 def test_group_dro_follows_its_algorithm() -> None:
     """Sagawa et al., Algorithm 1, as their code does it: weights grow by the losses of now, and then count them."""
     model, x = problem()
-    method = make_method(LABELS, GROUPS, classes=2, name="group-dro", rate=0.5)
+    method, state = make_method(LABELS, GROUPS, classes=2, name="group-dro", rate=0.5)
     weights = [0.25] * 4
     for _ in range(3):
-        views = method.views(make_batch(x, LABELS), model=model, rng=draws())
-        loss, _ = method.loss(model, views)
+        views = method.views(make_batch(x, LABELS), model=model, state=state, rng=draws())
+        loss, _, weighed = evaluate(method, model, views, state)
         losses = F.cross_entropy(model(x), LABELS, reduction="none")
         means = [losses[cell].mean() for cell in CELLS]
         grown = [w * torch.exp(0.5 * m.detach()) for w, m in zip(weights, means, strict=True)]
@@ -36,7 +36,9 @@ def test_group_dro_follows_its_algorithm() -> None:
         torch.testing.assert_close(loss, expected)
         for own, theirs in zip(*(torch.autograd.grad(v, model.parameters()) for v in (loss, expected)), strict=True):
             torch.testing.assert_close(own, theirs)
-        again, _ = method.loss(model, views)  # an ascent evaluates the loss twice and moves the weights once
+        again, *_ = evaluate(
+            method, model, weighed, state
+        )  # an ascent evaluates the loss twice and moves the weights once
         torch.testing.assert_close(again, expected)
         with torch.no_grad():
             model.weight += 0.1
@@ -44,10 +46,11 @@ def test_group_dro_follows_its_algorithm() -> None:
 
 def test_a_group_that_is_not_in_the_batch_keeps_its_share_of_the_others() -> None:
     model, x = problem()
-    method = make_method(LABELS, GROUPS, classes=2, name="group-dro", rate=0.5)
+    method, state = make_method(LABELS, GROUPS, classes=2, name="group-dro", rate=0.5)
     first = torch.arange(4)
-    method.loss(model, method.views(make_batch(x[first], LABELS[first]), model=model, rng=draws()))
-    shares = method.shares.tolist()
+    views = method.views(make_batch(x[first], LABELS[first]), model=model, state=state, rng=draws())
+    evaluate(method, model, views, state)
+    shares = state.shares.tolist()
     assert shares[2] == pytest.approx(shares[3])
     assert sum(shares) == pytest.approx(1)
     assert min(shares[0], shares[1]) > shares[2]
@@ -56,8 +59,10 @@ def test_a_group_that_is_not_in_the_batch_keeps_its_share_of_the_others() -> Non
 @pytest.mark.parametrize(("by", "cells"), [("class", [list(range(4)), list(range(4, 10))]), ("group", CELLS)])
 def test_reweighting_is_the_mean_over_cells(by: str, cells: list[list[int]]) -> None:
     model, x = problem()
-    method = make_method(LABELS, GROUPS, classes=2, name="reweight", by=by)
-    loss, _ = method.loss(model, method.views(make_batch(x, LABELS), model=model, rng=draws()))
+    method, state = make_method(LABELS, GROUPS, classes=2, name="reweight", by=by)
+    loss, *_ = evaluate(
+        method, model, method.views(make_batch(x, LABELS), model=model, state=state, rng=draws()), state
+    )
     losses = F.cross_entropy(model(x), LABELS, reduction="none")
     torch.testing.assert_close(loss, torch.stack([losses[cell].mean() for cell in cells]).mean())
 
@@ -66,8 +71,10 @@ def test_a_cell_without_samples_counts_for_nothing() -> None:
     model, x = problem()
     groups = GROUPS.clone()
     groups[3] = 0  # nobody is of class 0 and group 1
-    method = make_method(LABELS, groups, classes=2, name="reweight", by="group")
-    loss, _ = method.loss(model, method.views(make_batch(x, LABELS), model=model, rng=draws()))
+    method, state = make_method(LABELS, groups, classes=2, name="reweight", by="group")
+    loss, *_ = evaluate(
+        method, model, method.views(make_batch(x, LABELS), model=model, state=state, rng=draws()), state
+    )
     losses = F.cross_entropy(model(x), LABELS, reduction="none")
     torch.testing.assert_close(loss, torch.stack([losses[:4].mean(), losses[4], losses[5:].mean()]).mean())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -12,8 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from holdfast.augment.basic import to_float
-from holdfast.methods.base import Stage
-from holdfast.methods.jtt import JttMethod
+from holdfast.methods import State
+from holdfast.methods.jtt import Jtt
+from holdfast.parts import METHODS
 from holdfast.settings import TrainSettings, build
 from holdfast.train import train
 from holdfast.types import Batch
@@ -21,7 +23,6 @@ from tests.conftest import Heard, make_data, same_weights
 from tests.methods.made import make_method
 
 LABELS = torch.tensor([0, 1, 2, 0, 1, 2])
-SECOND = Stage("second", 4)
 
 
 def predicting(classes: Tensor) -> Callable[[nn.Module], Tensor]:
@@ -30,11 +31,11 @@ def predicting(classes: Tensor) -> Callable[[nn.Module], Tensor]:
 
 @pytest.mark.parametrize(("count", "times"), [("times", 5), ("extra", 6)])
 def test_errors_are_shown_as_often_as_algorithm_2_says_or_as_the_authors_do(count: str, times: int) -> None:
-    method = make_method(LABELS, name="jtt", up=5, count=count)
+    method, state = make_method(LABELS, name="jtt", up=5, count=count)
     predicted = LABELS.clone()
     predicted[[1, 4]] = 0
-    said = method.begin(SECOND, predicting(predicted))
-    shown = method.repeats(SECOND)
+    said = method.begin(state, predicting(predicted))
+    shown = method.repeats(state)
     assert shown is not None
     assert shown.tolist() == [1, times, 1, 1, times, 1]
     assert said == f"the first model gets 2 of 6 training samples wrong; each is now shown {times} times an epoch"
@@ -42,41 +43,31 @@ def test_errors_are_shown_as_often_as_algorithm_2_says_or_as_the_authors_do(coun
 
 @pytest.mark.parametrize(("shift", "wrong", "remedy"), [(0, "right", "lower"), (1, "wrong", "raise")])
 def test_an_error_set_of_none_or_all_is_said_with_what_to_change(shift: int, wrong: str, remedy: str) -> None:
-    method = make_method(LABELS, name="jtt", up=5, first_epochs=7)
-    said = method.begin(SECOND, predicting((LABELS + shift) % 3))
+    method, state = make_method(LABELS, name="jtt", up=5, first_epochs=7)
+    said = method.begin(state, predicting((LABELS + shift) % 3))
     assert said is not None
     assert f"gets all 6 training samples {wrong}" in said
     assert f"{remedy} --method.first-epochs (now 7)" in said
 
 
-class Watched(JttMethod):
+@dataclass(frozen=True)
+class Watched(Jtt):
     """Writes down what each stage shows, what was predicted, and what the first model was then."""
 
-    seen: dict[str, list[Counter[int]]]
-    predicted: Tensor
-    first_model: dict[str, Tensor]
+    def begin(self, state: State, predict: Callable[[nn.Module], Tensor]) -> str | None:
+        state.seen = {**getattr(state, "seen", {}), state.stage.name: []}
+        if state.stage.name == "second":
+            state.predicted = predict(state.biased).cpu()
+            state.first_model = {name: value.clone() for name, value in state.biased.state_dict().items()}
+        return super().begin(state, predict)
 
-    def begin(self, stage: Stage, predict: Callable[[nn.Module], Tensor]) -> str | None:
-        self.seen = {**getattr(self, "seen", {}), stage.name: []}
-        if stage.name == "second":
-            self.predicted = predict(self.biased).cpu()
-            self.first_model = {name: value.clone() for name, value in self.biased.state_dict().items()}
-        return super().begin(stage, predict)
-
-    def views(self, batch: Batch, **others: Any) -> Any:
-        name = "first" if self.first else "second"
-        self.seen[name].append(Counter(batch.index.tolist()))
-        return super().views(batch, **others)
+    def views(self, batch: Batch, *, state: State, **others: Any) -> Any:
+        state.seen[state.stage.name].append(Counter(batch.index.tolist()))
+        return super().views(batch, state=state, **others)
 
 
 def test_two_models_are_trained_and_errors_of_the_first_shown_to_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Watched] = []
-
-    def make(*args: Any) -> Watched:
-        made.append(Watched(*args))
-        return made[-1]
-
-    monkeypatch.setattr("holdfast.methods.jtt.JttMethod", make)
+    monkeypatch.setitem(METHODS._parts, "jtt", replace(METHODS["jtt"], made=Watched))
     data, heard = make_data(), Heard()
     data.train.labels[::12] = (data.train.labels[::12] + 1) % 3  # what no first model gets right
     settings = {
@@ -84,19 +75,19 @@ def test_two_models_are_trained_and_errors_of_the_first_shown_to_the_second(monk
         "optimizer": "adam", "lr": 0.01, "crop": 1, "flip": True, "device": "cpu",
     }  # fmt: skip
     result = train(build(TrainSettings, settings), data=data, progress=heard)
-    (method,) = made
+    state = result.state
     clean = to_float(data.train.read(torch.arange(96)))
-    method.biased.eval()
+    state.biased.eval()
     with torch.no_grad():
-        torch.testing.assert_close(method.predicted, method.biased(clean), msg="the pass that decides is not clean")
-    wrong = method.predicted.argmax(1) != data.train.labels
+        torch.testing.assert_close(state.predicted, state.biased(clean), msg="the pass that decides is not clean")
+    wrong = state.predicted.argmax(1) != data.train.labels
     assert 0 < int(wrong.sum()) < 96, "the case decides nothing"
-    epochs = {name: [sum(parts, Counter()) for parts in halves(steps)] for name, steps in method.seen.items()}
+    epochs = {name: [sum(parts, Counter()) for parts in halves(steps)] for name, steps in state.seen.items()}
     once = dict.fromkeys(range(96), 1)
     assert epochs["first"] == [once, once]
     assert epochs["second"] == [{i: 3 if bad else 1 for i, bad in enumerate(wrong.tolist())}] * 2
-    assert all(torch.equal(value, method.first_model[name]) for name, value in method.biased.state_dict().items())
-    assert not same_weights(result.model, method.biased)
+    assert all(torch.equal(value, state.first_model[name]) for name, value in state.biased.state_dict().items())
+    assert not same_weights(result.model, state.biased)
     assert any(f"gets {int(wrong.sum())} of 96 training samples wrong" in note for note in heard.notes)
 
 

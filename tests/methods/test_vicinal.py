@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from holdfast.methods.manifold_mixup import first_blocks
 from holdfast.models import build_model
-from tests.methods.made import draws, make_batch, make_method
+from tests.methods.made import draws, evaluate, make_batch, make_method
 
 N, CLASSES = 12, 3
 LABELS = torch.arange(N) % CLASSES
@@ -43,10 +43,10 @@ def label_of(shares: dict[int, float]) -> Tensor:
 @pytest.mark.parametrize("name", ["mixup", "cutmix"])
 @pytest.mark.parametrize("each", [False, True])
 def test_images_and_labels_are_mixed_alike(name: str, each: bool) -> None:
-    method = make_method(LABELS, name=name, alpha=1.0, per_sample=each)
+    method, state = make_method(LABELS, name=name, alpha=1.0, per_sample=each)
     shares_drawn = set()
     for seed in range(5):
-        (view,) = method.views(make_batch(marked(), LABELS), model=net(), rng=draws(seed)).items
+        (view,) = method.views(make_batch(marked(), LABELS), model=net(), state=state, rng=draws(seed)).items
         partners = []
         for number, (image, label) in enumerate(zip(view.x, view.label, strict=True)):
             shares = made_of(image)
@@ -64,9 +64,10 @@ def test_images_and_labels_are_mixed_alike(name: str, each: bool) -> None:
 
 
 def test_cutmix_pastes_a_box_and_mixup_blends() -> None:
+    made = (make_method(LABELS, name=name) for name in ("cutmix", "mixup"))
     cut, blended = (
-        make_method(LABELS, name=name).views(make_batch(marked(), LABELS), model=net(), rng=draws(3)).items[0].x
-        for name in ("cutmix", "mixup")
+        method.views(make_batch(marked(), LABELS), model=net(), state=state, rng=draws(3)).items[0].x
+        for method, state in made
     )
     assert set(cut.unique().tolist()) == {0.0, 1.0}
     assert bool(((blended > 0) & (blended < 1)).any())
@@ -95,13 +96,13 @@ class Deep(nn.Module):
 
 
 def test_manifold_mixup_mixes_at_the_place_that_was_drawn_and_nowhere_else() -> None:
-    method, model, x = make_method(LABELS, name="manifold-mixup", depth=2), Deep(), torch.rand(N, N, 4, 4)
+    (method, state), model, x = make_method(LABELS, name="manifold-mixup", depth=2), Deep(), torch.rand(N, N, 4, 4)
     places = []
-    with method.attached(model):
+    with method.attached(state, model):
         for seed in range(12):
-            views = method.views(make_batch(x, LABELS), model=model, rng=draws(seed))
-            loss, logits = method.loss(model, views)
-            partner, shares = views.memo["partner"], views.memo["shares"]
+            views = method.views(make_batch(x, LABELS), model=model, state=state, rng=draws(seed))
+            loss, logits, _ = evaluate(method, model, views, state)
+            partner, shares = views.extra["partner"], views.extra["shares"]
             (place,) = [k for k, row in enumerate(shares.tolist()) if set(row) != {1.0}]
             lam = shares[place]
             expected = model.by_hand(x, place, partner, lam)
@@ -115,12 +116,12 @@ def test_manifold_mixup_mixes_at_the_place_that_was_drawn_and_nowhere_else() -> 
 
 
 def test_alps_trains_on_the_worst_label_of_an_image_that_is_mostly_its_own() -> None:
-    method = make_method(LABELS, name="alps", epsilon=0.4, mode=0.9, concentration=20.0)
+    method, state = make_method(LABELS, name="alps", epsilon=0.4, mode=0.9, concentration=20.0)
     model = net()
     shares = []
     for seed in range(40):
-        views = method.views(make_batch(marked(), LABELS), model=model, rng=draws(seed))
-        loss, logits = method.loss(model, views)
+        views = method.views(make_batch(marked(), LABELS), model=model, state=state, rng=draws(seed))
+        loss, logits, _ = evaluate(method, model, views, state)
         own = logits.gather(1, LABELS[:, None])[:, 0]
         expected = F.cross_entropy(logits, LABELS) + 0.2 * (own - logits.amin(1)).mean()
         torch.testing.assert_close(loss, expected)
@@ -131,10 +132,10 @@ def test_alps_trains_on_the_worst_label_of_an_image_that_is_mostly_its_own() -> 
 
 
 def test_alps_takes_a_beta_given_outright() -> None:
-    method = make_method(LABELS, name="alps", alpha=3.0, beta=7.0)
+    method, state = make_method(LABELS, name="alps", alpha=3.0, beta=7.0)
     drawn = []
     for seed in range(60):
-        (view,) = method.views(make_batch(marked(), LABELS), model=net(), rng=draws(seed)).items
+        (view,) = method.views(make_batch(marked(), LABELS), model=net(), state=state, rng=draws(seed)).items
         drawn += [made_of(image).get(number, 0.0) for number, image in enumerate(view.x) if len(made_of(image)) == 2]
     shares = torch.tensor(drawn)
     assert float(shares.mean()) == pytest.approx(0.3, abs=0.02)
@@ -178,14 +179,17 @@ def test_a_residual_block_is_not_mixed_within() -> None:
 
 
 def test_label_smoothing_is_that_of_torch() -> None:
-    method, model, x = make_method(LABELS, name="label-smoothing", epsilon=0.2), net(), torch.rand(N, N, 4, 4)
-    loss, logits = method.loss(model, method.views(make_batch(x, LABELS), model=model, rng=draws()))
+    (method, state), model, x = make_method(LABELS, name="label-smoothing", epsilon=0.2), net(), torch.rand(N, N, 4, 4)
+    views = method.views(make_batch(x, LABELS), model=model, state=state, rng=draws())
+    loss, logits, _ = evaluate(method, model, views, state)
     torch.testing.assert_close(loss, F.cross_entropy(logits, LABELS, label_smoothing=0.3))  # ε K / (K − 1)
 
 
 def test_gaussian_noise_has_its_size_and_keeps_the_label() -> None:
-    method, x = make_method(LABELS, name="gaussian", sigma=0.2), torch.rand(N, N, 16, 16)
-    first, second = (method.views(make_batch(x, LABELS), model=net(), rng=draws(s)).items[0] for s in (0, 1))
+    (method, state), x = make_method(LABELS, name="gaussian", sigma=0.2), torch.rand(N, N, 16, 16)
+    first, second = (
+        method.views(make_batch(x, LABELS), model=net(), state=state, rng=draws(s)).items[0] for s in (0, 1)
+    )
     noise = first.x - x
     assert float(noise.std()) == pytest.approx(0.2, rel=0.02)
     assert float(noise.mean()) == pytest.approx(0, abs=0.004)
@@ -198,8 +202,8 @@ def test_dropout_drops_features_before_the_head_in_training_alone() -> None:
     nn.init.zeros_(model[1].weight)
     nn.init.ones_(model[1].bias)
     seen: list[Tensor] = []
-    method, x = make_method(LABELS, name="dropout", p=0.25), torch.rand(5, 1, 2, 2)
-    with method.attached(model):
+    (method, state), x = make_method(LABELS, name="dropout", p=0.25), torch.rand(5, 1, 2, 2)
+    with method.attached(state, model):
         handle = model[2].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
         for training in (True, False):
             model.train(training)
@@ -217,21 +221,25 @@ def test_dropout_drops_features_before_the_head_in_training_alone() -> None:
 
 @pytest.mark.parametrize("clean", [0.0, 0.5])
 def test_adversarial_training_is_on_images_that_are_worse_and_near(clean: float) -> None:
-    method, model, x = make_method(LABELS, name="adversarial", radius=0.1, clean=clean), net(), torch.rand(N, N, 4, 4)
-    views = method.views(make_batch(x, LABELS), model=model, rng=draws())
+    (method, state), model, x = (
+        make_method(LABELS, name="adversarial", radius=0.1, clean=clean),
+        net(),
+        torch.rand(N, N, 4, 4),
+    )
+    views = method.views(make_batch(x, LABELS), model=model, state=state, rng=draws())
     attacked = views.items[-1]
     each = [F.cross_entropy(model(images), LABELS, reduction="none") for images in (x, attacked.x)]
     assert bool((each[1] > each[0]).all())
     assert float((attacked.x - x).abs().max()) <= 0.1 + 1e-6
     assert 0 <= float(attacked.x.min()) <= float(attacked.x.max()) <= 1
-    loss, _ = method.loss(model, views)
+    loss, *_ = evaluate(method, model, views, state)
     torch.testing.assert_close(loss, each[1].mean() + clean * each[0].mean())
 
 
 def test_vat_adds_the_divergence_at_the_neighbour_that_differs_most() -> None:
-    method = make_method(LABELS, name="vat", radius=0.3, weight=2.0, steps=3)
+    method, state = make_method(LABELS, name="vat", radius=0.3, weight=2.0, steps=3)
     model, x = net(), torch.rand(N, N, 4, 4) * 0.5 + 0.25  # nothing is cut to the range of pixels
-    views = method.views(make_batch(x, LABELS), model=model, rng=draws())
+    views = method.views(make_batch(x, LABELS), model=model, state=state, rng=draws())
     sample, neighbour = views.items
     assert torch.equal(sample.x, x)
     lengths = (neighbour.x - x).flatten(1).norm(dim=1)
@@ -249,9 +257,9 @@ def test_vat_adds_the_divergence_at_the_neighbour_that_differs_most() -> None:
             away *= 0.3 / away.flatten(1).norm(dim=1).view(-1, 1, 1, 1)
             assert bool((divergence(neighbour.x) > divergence(x + away)).all())
     for border in (torch.zeros_like(x), torch.ones_like(x)):
-        (_, cut) = method.views(make_batch(border, LABELS), model=model, rng=draws()).items
+        (_, cut) = method.views(make_batch(border, LABELS), model=model, state=state, rng=draws()).items
         assert 0 <= float(cut.x.min()) <= float(cut.x.max()) <= 1
-    loss, _ = method.loss(model, views)
+    loss, *_ = evaluate(method, model, views, state)
     entropy = -(prediction * prediction.log()).sum(1).mean()
     expected = F.cross_entropy(model(x), LABELS) + 2.0 * (divergence(neighbour.x).mean() + entropy)
     torch.testing.assert_close(loss, expected)

@@ -15,7 +15,7 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.optim import SGD, AdamW
 
 from holdfast.optim import FriendlySAM
-from holdfast.optim.saving import EMA_KEY
+from holdfast.optim.average import EMA_KEY
 from tests.optim.problems import make_batches, make_net, make_optimizer, train, weights
 
 BASES = ["sgd", "momentum", "fused momentum", "adam", "fused adamw"]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam
 
 from holdfast.optim import SAM, FriendlySAM
-from holdfast.optim.saving import EMA_KEY
+from holdfast.optim.average import EMA_KEY
 from tests.optim.problems import (
     BASES,
     CLOSE,

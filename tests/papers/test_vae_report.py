@@ -16,7 +16,8 @@ from vae_report.report_jobs import report_job
 from vae_report.study import read_study, run_study, slim
 from vae_report.tables import FAITHFUL, markdown
 
-from holdfast.data.anomalies import AnomalySet, make_digits_anomalies
+from holdfast.data.anomalies import AnomalySet
+from holdfast.data.anomaly_making import make_digits_anomalies
 from holdfast.detect.evaluation import auroc
 from holdfast.errors import HoldfastError
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.reports.findings_file import FindingsFile
+from holdfast.reports.findings_file import CheckRecord, FindingsFile
 from holdfast.types import Finding
 
 
@@ -19,10 +19,10 @@ def audited(name: str = "net", cls: str = "cat") -> FindingsFile:
         data={"name": "digits", "hash": "cd" * 32},
         run={"command": "holdfast audit net --data digits", "seed": 0, "holdfast": "0.1.0"},
         checks=(
-            {"name": "accuracy", "state": "measured", "reason": "", "seconds": 1.5},
-            {"name": "groups", "state": "not applicable", "reason": "no groups", "seconds": 0.0},
-            {"name": "attacks", "state": "crashed", "reason": f"RuntimeError: {cls}", "seconds": 0.1},
-            {"name": "saliency", "state": "skipped", "reason": "not asked for", "seconds": 0.0},
+            CheckRecord("accuracy", "measured", "", seconds=1.5),
+            CheckRecord("groups", "not applicable", "no groups", seconds=0.0),
+            CheckRecord("attacks", "crashed", f"RuntimeError: {cls}", seconds=0.1),
+            CheckRecord("saliency", "skipped", "not asked for", seconds=0.0),
         ),
         gates=(
             {"name": "accuracy >= 0.7", "passed": True, "value": 0.712, "low": 0.66, "high": 0.75, "n": 1642},

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.reports import read_findings
-from holdfast.reports.findings_file import FindingsFile, finding
+from holdfast.reports.findings_file import CheckRecord, FindingsFile, finding
 from holdfast.reports.run_files import RunFiles
 
 SAMPLE = Path(__file__).parents[2] / "docs" / "sample" / "audit"
@@ -52,8 +52,8 @@ def _changed(file: FindingsFile, number: str, hostile: bool) -> FindingsFile:
     names = cycle(NAMES if hostile else [f"name{i}" for i in range(len(NAMES))])
     known: dict[str, str] = {}
     own = next(names) + number
-    checks = [*file.checks, {"name": "other", "state": "crashed", "reason": next(names)}]
-    checks.append({"name": "another", "state": "skipped", "reason": "".join(NAMES) if hostile else "name"})
+    checks = [*file.checks, CheckRecord("other", "crashed", next(names))]
+    checks.append(CheckRecord("another", "skipped", "".join(NAMES) if hostile else "name"))
     gate = {**file.gates[0], "name": next(names), "reason": next(names), "passed": False} if file.gates else None
     return replace(
         file,

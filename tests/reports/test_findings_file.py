@@ -74,16 +74,20 @@ def test_a_target_below_a_file_is_refused(tmp_path: Path) -> None:
 
 
 GOOD = Finding("accuracy", "accuracy", 0.5, 2).to_json()
-HEAD = {"format": "holdfast-findings", "version": 1, "model": {}, "data": {}}
+HEAD = {"format": "holdfast-findings", "version": 2, "model": {}, "data": {}}
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({**HEAD, "version": 2, "findings": []}, "has findings version 2, this holdfast reads 1; use the holdfast"),
+        (
+            {**HEAD, "version": 1, "findings": []},
+            "has findings version 1, this holdfast reads version 2; measure",
+        ),
+        ({**HEAD, "version": 3, "findings": []}, "has findings version 3, .* use the holdfast that wrote it"),
         ({**HEAD, "version": None, "findings": []}, "has findings version None"),
-        ({"format": "other", "version": 1}, "is no findings file"),
-        ([], "is no findings file"),
+        ({"format": "other", "version": 1}, "is not a findings file"),
+        ([], "is not a findings file"),
         (HEAD, "is damaged .*'findings'"),
         ({**HEAD, "findings": [{**GOOD, "value": "high"}]}, "is damaged .*value is 'high'"),
         ({**HEAD, "findings": [{**GOOD, "n": 2.5}]}, "is damaged .*n is 2.5"),

@@ -7,15 +7,16 @@ from pathlib import Path
 
 from holdfast.reports import RunFiles, write_findings
 from holdfast.reports.blocks import Side, Table
+from holdfast.reports.findings_file import CheckRecord
 from holdfast.reports.html import render
 from holdfast.reports.sections.glance import glance
 from holdfast.types import Finding
 
 FOUND = (Finding("accuracy", "accuracy", 0.75, 400, 0.70, 0.79),)
 CHECKS = (
-    {"name": "accuracy", "state": "measured", "reason": ""},
-    {"name": "attacks", "state": "crashed", "reason": "RuntimeError: out of luck"},
-    {"name": "groups", "state": "not applicable", "reason": "no groups"},
+    CheckRecord("accuracy", "measured", ""),
+    CheckRecord("attacks", "crashed", "RuntimeError: out of luck"),
+    CheckRecord("groups", "not applicable", "no groups"),
 )
 GATES = (
     {"name": "accuracy >= 0.8", "passed": False, "value": 0.75, "low": 0.7, "high": 0.79, "n": 400, "reason": "below"},
@@ -36,7 +37,7 @@ def test_states_reasons_and_gates_are_told(tmp_path: Path) -> None:
     assert isinstance(states, Table)
     assert isinstance(gates, Table)
     assert texts(states) == [
-        ["accuracy", "measured", "accuracy", "75.0 %", "70.0 to 79.0 %", "400"],
+        ["accuracy", "measured", "clean accuracy", "75.0 %", "70.0 to 79.0 %", "400"],
         ["attacks", "crashed", "RuntimeError: out of luck", "", "", ""],
         ["groups", "not applicable", "no groups", "", "", ""],
     ]
@@ -54,7 +55,7 @@ def test_of_two_models_each_is_named() -> None:
     (table,) = [block for block in section.blocks if isinstance(block, Table)]
     assert [column.title for column in table.columns] == ["check", "measure", "first", "second"]
     assert texts(table) == [
-        ["accuracy", "accuracy", "75.0 % (70.0 to 79.0 %)", "75.0 % (70.0 to 79.0 %)"],
+        ["accuracy", "clean accuracy", "75.0 % (70.0 to 79.0 %)", "75.0 % (70.0 to 79.0 %)"],
         ["attacks", "state", "crashed: RuntimeError: out of luck", "crashed: RuntimeError: out of luck"],
         ["groups", "state", "not applicable: no groups", "not applicable: no groups"],
     ]
@@ -62,7 +63,7 @@ def test_of_two_models_each_is_named() -> None:
 
 def test_a_long_reason_wraps_and_does_not_push_numbers_out_of_sight() -> None:
     reason = "no layer keeps the plane of a picture; name one with layer"
-    checks = (*CHECKS[:2], {"name": "groups", "state": "not applicable", "reason": reason})
+    checks = (*CHECKS[:2], CheckRecord("groups", "not applicable", reason))
     first = RunFiles("first", findings=FOUND, checks=checks)
     page = render([first, replace(first, name="second")])
     assert f'<td class="number words">not applicable: {reason}' in page

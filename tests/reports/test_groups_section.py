@@ -88,8 +88,9 @@ def test_the_reason_is_said_where_nothing_was_measured() -> None:
 def test_table_of_one_run_names_the_worst_cell() -> None:
     (table,) = blocks(made(groups([run()])), Table)
     assert [c.title for c in table.columns] == [
-        "method", "average, %", "group-balanced, %", "aligned, %", "conflicting, %", "harmonic mean, %",
-        "gap of both sides, %", "worst group, %",
+        "method", "average accuracy, %", "group-balanced accuracy, %", "bias-aligned accuracy, %",
+        "bias-conflicting accuracy, %", "harmonic mean of both, %",
+        "gap between bias-aligned and bias-conflicting, points", "worst-group accuracy, %",
     ]  # fmt: skip
     assert texts(table) == [["erm", "66.0", "60.0", "94.0", "25.0", "40.0", "69.0", "25.0"]]
     assert "class cat, group grass" in table.note
@@ -136,7 +137,7 @@ def test_columns_have_rows_and_maps_of_their_own() -> None:
     assert [row[0] for row in texts(table)] == ["erm, place", "erm, site"]
     assert [row[-1] for row in texts(table)] == ["25.0", "15.0"]
     assert [c.title for c in blocks(section, Chart)] == [
-        "Both sides and the worst group, place", "Both sides and the worst group, site",
+        "Accuracy by group, place", "Accuracy by group, site",
         "Accuracy by class and group, %", "Accuracy by class and site, %",
     ]  # fmt: skip
     ids = re.findall(r'id="([^"]+)"', "".join(c.svg for c in blocks(section, Chart)))

@@ -16,7 +16,7 @@ def test_states_numbers_gates_and_the_command_are_there() -> None:
     lines = text.splitlines()
     assert lines[0] == "## net on digits"
     assert "1 of 4 checks measured; crashed: attacks; 1 of 2 gates failed" in lines
-    assert "| accuracy | measured | accuracy | 71.2 % | 66.0 to 75.0 % | 1,642 |" in lines
+    assert "| accuracy | measured | clean accuracy | 71.2 % | 66.0 to 75.0 % | 1,642 |" in lines
     assert "| groups | not applicable | no groups |  |  |  |" in lines
     assert "| attacks | crashed | RuntimeError: cat |  |  |  |" in lines
     assert "| accuracy &gt;= 0.9 | FAILED | 0.7120 |  | 1,642 | value 0.7120 is under 0.9 |" in lines
@@ -28,7 +28,7 @@ def test_states_numbers_gates_and_the_command_are_there() -> None:
 def test_several_models_have_a_chapter_each() -> None:
     text = markdown([audited("a"), audited("b")])
     assert re.findall("^## (.*)$", text, re.M) == ["Side by side", "a on digits", "b on digits"]
-    assert "| accuracy | accuracy | 71.2 % (66.0 to 75.0 %) | 71.2 % (66.0 to 75.0 %) |" in text
+    assert "| accuracy | clean accuracy | 71.2 % (66.0 to 75.0 %) | 71.2 % (66.0 to 75.0 %) |" in text
 
 
 def test_long_checks_say_what_is_left_out() -> None:

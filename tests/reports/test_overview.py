@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,24 +12,29 @@ import pytest
 from holdfast.errors import HoldfastError
 from holdfast.reports import read_findings, write_findings
 from holdfast.reports.overview import gates, overview, states, verdict
+from holdfast.types import Measure, Unit
 from tests.reports.audits import audited
 
 
 def write(path: Path, **changes: Any) -> Path:
     file = audited()
+    measures = {"accuracy": [Measure("nll", "loss", Unit.NUMBER, "lower", digits=3)]}
     write_findings(
-        path, file.findings, model=file.model, data=file.data, run=file.run, checks=file.checks, gates=file.gates
-    )
+        path, file.findings, model=file.model, data=file.data, run=file.run, checks=file.checks, measures=measures,
+        gates=file.gates,
+    )  # fmt: skip
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
     return path
 
 
 def test_an_audit_comes_back_whole(tmp_path: Path) -> None:
-    assert read_findings(write(tmp_path / "findings.json")) == audited()
+    read = read_findings(write(tmp_path / "findings.json"))
+    assert replace(read, measures={}) == audited()
+    assert read.measures["accuracy", "nll"] == Measure("nll", "loss", Unit.NUMBER, "lower", digits=3)
 
 
-def test_a_file_from_before_audits_is_read(tmp_path: Path) -> None:
-    content = {"format": "holdfast-findings", "version": 1, "model": {}, "data": {}, "findings": []}
+def test_a_file_without_an_audit_is_read(tmp_path: Path) -> None:
+    content = {"format": "holdfast-findings", "version": 2, "model": {}, "data": {}, "findings": []}
     (tmp_path / "findings.json").write_text(json.dumps(content))
     read = read_findings(tmp_path / "findings.json")
     assert (read.run, read.checks, read.gates) == ({}, (), ())
@@ -37,7 +43,7 @@ def test_a_file_from_before_audits_is_read(tmp_path: Path) -> None:
 
 
 def test_keys_of_a_later_holdfast_are_left_alone(tmp_path: Path) -> None:
-    assert read_findings(write(tmp_path / "findings.json", surprise=[1])) == audited()
+    assert replace(read_findings(write(tmp_path / "findings.json", surprise=[1])), measures={}) == audited()
 
 
 @pytest.mark.parametrize(
@@ -52,7 +58,7 @@ def test_damaged_parts_are_refused(tmp_path: Path, key: str, value: object) -> N
 def test_every_check_has_a_row_with_its_numbers_or_its_reason() -> None:
     rows = [[cell.text for cell in row] for row in overview(audited()).rows]
     assert rows == [
-        ["accuracy", "measured", "accuracy", "71.2 %", "66.0 to 75.0 %", "1,642"],
+        ["accuracy", "measured", "clean accuracy", "71.2 %", "66.0 to 75.0 %", "1,642"],
         ["accuracy", "measured", "negative log-likelihood", "0.831", "0.800 to 0.900", "1,642"],
         ["groups", "not applicable", "no groups", "", "", ""],
         ["attacks", "crashed", "RuntimeError: cat", "", "", ""],
@@ -64,9 +70,9 @@ def test_gates_are_listed_with_what_was_judged() -> None:
     table = gates(audited())
     assert table is not None
     assert [[cell.text for cell in row] for row in table.rows] == [
-        ["accuracy >= 0.7", "holds", "0.7120", "0.6600 to 0.7500", "1,642", ""],
+        ["accuracy >= 0.7", "passed", "0.7120", "0.6600 to 0.7500", "1,642", ""],
         ["accuracy >= 0.9", "FAILED", "0.7120", "", "1,642", "value 0.7120 is under 0.9"],
     ]
     assert verdict(audited()) == "1 of 4 checks measured; crashed: attacks; 1 of 2 gates failed"
-    assert states([], [{"passed": True}]).endswith("; the gate holds")
-    assert states([], [{"passed": True}] * 2).endswith("; all 2 gates hold")
+    assert states([], [{"passed": True}]).endswith("; the gate passed")
+    assert states([], [{"passed": True}] * 2).endswith("; all 2 gates passed")

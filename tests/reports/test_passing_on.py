@@ -18,7 +18,7 @@ from PIL import Image
 from holdfast.cli import main
 from holdfast.reports import RunFiles, read_findings, read_runs
 from holdfast.reports.blocks import MOST_BYTES, Details, Gallery, Picture, Section, Side, fitted
-from holdfast.reports.html import render
+from holdfast.reports.html import notebook_frame, render
 from holdfast.reports.run_files import redacted
 from holdfast.types import Finding
 from tests.reports.page import Page
@@ -116,7 +116,7 @@ def test_redact_paths_leaves_no_folder(tmp_path: Path) -> None:
 @pytest.mark.browser
 def test_findings_show_themselves_in_a_notebook(browser: Any) -> None:
     file = read_findings(SAMPLE / "lff" / "findings.json")
-    html = file._repr_html_()
+    html = notebook_frame(file)
     clean = next(f.value for f in file.findings if (f.check, f.name, f.where) == ("accuracy", "accuracy", {}))
     page = browser.new_page()
     problems: list[str] = []

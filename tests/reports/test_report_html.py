@@ -62,9 +62,9 @@ def test_the_comparison_is_mean_and_sample_deviation_over_seeds(runs: list[RunFi
     assert [cell.text for cell in page.column("Accuracy by method", "method")] == ["erm", "lff"]
     assert [cell.text for cell in page.column("Accuracy by method", "seeds")] == ["3", "3"]
     for title, name, where in (
-        ("average, %", "accuracy", {}),
-        ("aligned, %", "bias_aligned_accuracy", {}),
-        ("conflicting, %", "bias_conflicting_accuracy", {}),
+        ("clean accuracy, %", "accuracy", {}),
+        ("bias-aligned, %", "bias_aligned_accuracy", {}),
+        ("bias-conflicting, %", "bias_conflicting_accuracy", {}),
         ("harmonic mean, %", "harmonic_mean", {}),
     ):
         for cell, seeds in zip(page.column("Accuracy by method", title), (runs[:3], runs[3:]), strict=True):
@@ -81,9 +81,9 @@ def test_the_headline_says_what_drops(runs: list[RunFiles]) -> None:
     (headline,) = Page(render(runs[:1])).text("h1")
     assert " %" not in headline, "a percent sign may not start a line"
     assert headline.replace("\u00a0", " ") == (
-        f"erm: {average * 100:.1f} % on average, {aligned * 100:.1f} % aligned, "
-        f"{conflicting * 100:.1f} % conflicting: drops {(aligned - conflicting) * 100:.1f} points "
-        "where the shortcut contradicts the class"
+        f"erm: {average * 100:.1f} % clean accuracy, {aligned * 100:.1f} % bias-aligned, "
+        f"{conflicting * 100:.1f} % bias-conflicting: drops {(aligned - conflicting) * 100:.1f} points "
+        "on bias-conflicting samples"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,9 +10,10 @@ import pytest
 
 from holdfast.reports import RunFiles
 from holdfast.reports.blocks import Chart, Details, Side, Table
+from holdfast.reports.findings_file import CheckRecord
 from holdfast.reports.html import render
 from holdfast.reports.report_tables import lead_sentence, leads, paired
-from holdfast.reports.robustness_summary import sentence, stands
+from holdfast.reports.robustness_summary import RobustnessResult, robustness, summary_sentence
 from holdfast.reports.sections.glance import glance
 from holdfast.types import Finding
 from tests.reports.page import Page
@@ -41,11 +43,16 @@ FOUND = (
     CORRUPTED,
     Finding("corruptions", "mean_corruption_drop", 0.05, 1000, 0.04, 0.06, MEAN),
     Finding("attacks", "attack_error", 0.12, 100, 0.07, 0.2, {"attack": "clean", "access": "none"}),
+    Finding("attacks", "attack_drop", 0.83, 100, where={"radius": "8/255"}),
     strongest("2/255", 2 / 255, 0.5), strongest("8/255", 8 / 255, 0.95), strongest("16/255", 16 / 255, 1.0),
     Finding("ood", "ood_auroc", 0.75, 300, 0.7, 0.8, {"score": "msp"}),
     Finding("against", "lead", 0.034, 1000, 0.01, 0.058, OLD, {}, {"only_this": 60, "only_other": 26}),
     Finding("against", "mcnemar_p", 0.00031, 1000, where=OLD),
 )  # fmt: skip
+
+
+def results(findings: Sequence[Finding], gates: Sequence[dict[str, Any]] = ()) -> tuple[RobustnessResult, ...]:
+    return robustness(findings, {}, gates)
 
 
 def gate(measure: str, threshold: float, value: float, passed: bool) -> dict[str, Any]:
@@ -61,17 +68,17 @@ GATES = (
     gate("accuracy", 0.8, 0.9, True),
     gate("robust_accuracy@2/255", 0.4, 0.5, True),
 )
-CHECKS = ({"name": "accuracy", "state": "measured", "reason": ""},)
+CHECKS = (CheckRecord("accuracy", "measured", ""),)
 
 
 def test_each_check_is_one_share_and_its_drop_is_told() -> None:
-    found = {s.name: s for s in stands(FOUND)}
+    found = {s.name: s for s in results(FOUND)}
     drops = {name: None if s.drop is None else round(s.drop, 9) for name, s in found.items()}
     assert drops == {
         "accuracy": None, "bias_conflicting_accuracy": 0.08, "worst_group_accuracy": 0.6, "slice_accuracy": 0.22,
-        "mean_corruption_accuracy": 0.05, "robust_accuracy@8/255": 0.83, "ood_auroc@msp": None,
+        "mean_corruption_accuracy": 0.05, "robust_accuracy": 0.83, "ood_auroc": None,
     }  # fmt: skip
-    attacked = found["robust_accuracy@8/255"]
+    attacked = found["robust_accuracy"]
     assert (attacked.value, attacked.low, attacked.high) == pytest.approx((0.05, 0.0, 0.1))
     assert found["worst_group_accuracy"].detail == "site north", "of several columns the lowest"
     assert (found["mean_corruption_accuracy"].drop_low, found["mean_corruption_accuracy"].drop_high) == (0.04, 0.06)
@@ -86,8 +93,8 @@ def test_drops_of_attacks_and_of_the_worst_group_have_the_interval_that_was_meas
         Finding("groups", "worst_group_drop", 0.5, 1000, 0.3, 0.7),
         Finding("groups", "worst_group_drop", 0.6, 1000, -0.1, 0.8, {"column": "site"}),
     )
-    found = {s.name: s for s in stands((*FOUND, *more))}
-    attacked, worst = found["robust_accuracy@8/255"], found["worst_group_accuracy"]
+    found = {s.name: s for s in results((*(f for f in FOUND if f.name != "attack_drop"), *more))}
+    attacked, worst = found["robust_accuracy"], found["worst_group_accuracy"]
     assert (attacked.drop, attacked.drop_low, attacked.drop_high) == (0.83, 0.74, 0.9)
     assert (worst.drop, worst.drop_low, worst.drop_high) == (0.6, -0.1, 0.8)
     assert not worst.clear(found["accuracy"]), "its own interval decides"
@@ -100,9 +107,10 @@ def test_of_several_columns_the_lowest_share_stands_with_the_gap_of_its_own_colu
         Finding("groups", "bias_conflicting_accuracy", 0.66, 60, 0.54, 0.77, {"column": "scanner"}),
         Finding("groups", "bias_gap", -0.14, 150, -0.31, 0.05, {"column": "scanner"}),
     )
-    shortcut = {s.name: s for s in stands((FOUND[0], *columns))}["bias_conflicting_accuracy"]
+    shortcut = {s.name: s for s in results((FOUND[0], *columns))}["bias_conflicting_accuracy"]
     assert (shortcut.value, shortcut.drop, shortcut.drop_low, shortcut.drop_high) == (0.28, 0.385, 0.19, 0.53)
-    assert sentence(stands((FOUND[0], *columns))).endswith("drops 38.5 points against the shortcut (ward)")
+    said = summary_sentence(results((FOUND[0], *columns)))
+    assert said.endswith("drops 38.5 points in bias-conflicting accuracy (column ward)")
 
 
 def test_a_failed_gate_stands_with_the_column_it_failed_in() -> None:
@@ -123,31 +131,34 @@ def test_a_failed_gate_stands_with_the_column_it_failed_in() -> None:
         ),
     )
     low = {**gate("worst_group_accuracy", 0.6, 0.7, False), "fail_on": "low", "column": "ward"}
-    found = {s.name: s for s in stands((FOUND[0], *columns), (low,))}["worst_group_accuracy"]
+    found = {s.name: s for s in results((FOUND[0], *columns), (low,))}["worst_group_accuracy"]
     assert (found.value, found.low, found.detail, found.passed) == (0.7, 0.36, "ward x", False)
-    held = {s.name: s for s in stands((FOUND[0], *columns), ({**low, "passed": True},))}["worst_group_accuracy"]
+    held = {s.name: s for s in results((FOUND[0], *columns), ({**low, "passed": True},))}["worst_group_accuracy"]
     assert (held.value, held.detail, held.passed) == (0.69, "site n", True)
 
 
 def test_the_sentence_starts_with_the_greatest_drop_and_ends_with_what_is_too_low() -> None:
-    assert sentence(stands(FOUND, GATES)) == (
-        "90.0 % right on 1,000 images; drops 83.0 points under attack (8/255), 60.0 in the worst group (site north), "
-        "22.0 in a weak slice (dark), 5.0 under corruptions; no clear drop against the shortcut; "
-        "too low: 30.0 % in the worst group (site north), 70.0 % demanded"
+    assert summary_sentence(results(FOUND, GATES)) == (
+        "90.0 % clean accuracy on 1,000 images; drops 83.0 points in accuracy under attack (radius 8/255), "
+        "60.0 in worst-group accuracy (site north), 22.0 in accuracy in a weak slice (slice dark), "
+        "5.0 in accuracy under corruptions (strength 1); no clear drop in bias-conflicting accuracy; "
+        "gate failed: worst-group accuracy (site north) 30.0 %, 95 % interval 10.0 to 50.0, must be at least 70.0"
     )
 
 
 def test_a_drop_that_chance_explains_is_none() -> None:
     drop = Finding("corruptions", "mean_corruption_drop", 0.05, 1000, -0.01, 0.11, MEAN)
-    assert sentence(stands((FOUND[0], CORRUPTED, drop))).endswith("no clear drop under corruptions")
+    said = summary_sentence(results((FOUND[0], CORRUPTED, drop)))
+    assert said.endswith("no clear drop in accuracy under corruptions (strength 1)")
     gain = Finding("corruptions", "mean_corruption_drop", -0.05, 1000, -0.06, -0.04, MEAN)
-    assert sentence(stands((FOUND[0], CORRUPTED, gain))).endswith("no clear drop under corruptions")
+    said = summary_sentence(results((FOUND[0], CORRUPTED, gain)))
+    assert said.endswith("no clear drop in accuracy under corruptions (strength 1)")
 
 
 def test_what_else_is_demanded_has_a_row_and_thresholds_are_marked() -> None:
-    found = {s.name: s for s in stands(FOUND, GATES)}
-    assert (found["robust_accuracy@2/255"].value, found["robust_accuracy@2/255"].demanded) == (0.5, 0.4)
-    assert {name: s.passed for name, s in found.items() if s.demanded is not None} == {
+    found = {s.name: s for s in results(FOUND, GATES)}
+    assert (found["robust_accuracy@2/255"].value, found["robust_accuracy@2/255"].threshold) == (0.5, 0.4)
+    assert {name: s.passed for name, s in found.items() if s.threshold is not None} == {
         "accuracy": True, "worst_group_accuracy": False, "robust_accuracy@2/255": True,
     }  # fmt: skip
     section = glance([RunFiles("new", findings=FOUND, checks=CHECKS, gates=GATES)])
@@ -159,13 +170,13 @@ def test_what_else_is_demanded_has_a_row_and_thresholds_are_marked() -> None:
     assert isinstance(table, Table)
     assert chart.svg.count('class="mark"') == 3
     assert chart.svg.count('class="whisker"') == 8
-    row = next(r for r in table.rows if r[0].text == "in the worst group")
-    assert [c.text for c in row] == ["in the worst group", "30.0", "60.0", "70.0 FAILED"]
+    row = next(r for r in table.rows if r[0].text == "worst-group accuracy")
+    assert [c.text for c in row] == ["worst-group accuracy", "30.0", "60.0", "70.0 FAILED"]
 
 
 def test_a_model_without_other_checks_has_no_such_sentence() -> None:
-    assert sentence(stands(FOUND[:2])) == ""
-    assert sentence(stands(())) == ""
+    assert summary_sentence(results(FOUND[:2])) == ""
+    assert summary_sentence(results(())) == ""
 
 
 @pytest.mark.parametrize(
@@ -185,24 +196,24 @@ def test_models_are_compared_by_what_was_paired(value: float, low: float, high: 
 
 
 def test_paired_differences_are_the_findings() -> None:
-    table = paired(leads(FOUND, "new"))
+    table = paired(leads(FOUND, {}, "new"))
     assert table is not None
     (row,) = table.rows
     assert table.caption == "Paired differences: new − old"
     assert [c.text for c in row] == ["clean accuracy", "3.4 (1.0 to 5.8)", "60", "26", "0.00031", "1,000"]
-    two = paired([*leads(FOUND, "new"), *leads(FOUND, "newer")])
+    two = paired([*leads(FOUND, {}, "new"), *leads(FOUND, {}, "newer")])
     assert two is not None
     assert two.caption == "Paired differences"
     assert [r[0].text for r in two.rows] == ["new − old", "newer − old"]
-    assert paired(leads(FOUND[:3], "new")) is None
+    assert paired(leads(FOUND[:3], {}, "new")) is None
     where = {"against": "old", "measure": "ood_auroc", "score": "msp"}
     told = [
         Finding("against", "lead", 0.02, 90, -0.01, 0.05, where),
         Finding("against", "delong_p", 0.12345, 90, where=where),
     ]
-    ((*cells,),) = leads(told, "new")
+    ((*cells,),) = leads(told, {}, "new")
     assert [c.text for c in cells] == [
-        "new − old", "OOD images, AUROC of msp", "2.0 (-1.0 to 5.0)", "", "", "0.12", "90",
+        "new − old", "AUROC on OOD images, score msp", "2.0 (-1.0 to 5.0)", "", "", "0.12", "90",
     ]  # fmt: skip
 
 
@@ -226,24 +237,24 @@ def test_parts_of_a_check_are_compared_on_demand() -> None:
     mean = {"measure": "mean_corruption_accuracy", **MEAN}
     every = ({"measure": "accuracy"}, *standing, mean, attacked, confidence, *others, nearest, noise)
     found = [Finding("against", "lead", 0.1, 50, 0.0, 0.2, {"against": "old", **w}) for w in every]
-    told = {parts: [row[1].text for row in leads(found, "new", parts=parts)] for parts in (False, True)}
+    told = {parts: [row[1].text for row in leads(found, {}, "new", parts=parts)] for parts in (False, True)}
     assert told == {
         False: [
             "clean accuracy",
-            "conflicting",
-            "aligned, column site",
-            "worst group of new, class cat, group red",
-            "under corruptions",
-            "under attack, 2/255",
-            "OOD images, AUROC of msp",
+            "bias-conflicting accuracy",
+            "bias-aligned accuracy, column site",
+            "accuracy by group, worst group of new, class cat, group red",
+            "accuracy under corruptions, strength 1",
+            "accuracy under attack, radius 2/255",
+            "AUROC on OOD images, score msp",
         ],
         True: [
-            "group red",
-            "column site, site north",
-            "mean over corruptions, strength 2",
-            "corruption fog, strength 1",
-            "OOD images, AUROC of knn",
-            "OOD images, AUROC of msp, noise",
+            "accuracy by group, group red",
+            "accuracy by group, column site, site north",
+            "accuracy under corruptions, strength 2",
+            "accuracy under one corruption, corruption fog, strength 1",
+            "AUROC on OOD images, score knn",
+            "AUROC on OOD images, score msp, ood noise",
         ],
     }
     section = glance([RunFiles("new", findings=(*FOUND, *found), checks=CHECKS)])
@@ -258,15 +269,17 @@ def test_the_page_begins_with_it() -> None:
     new = RunFiles("new", findings=FOUND, checks=CHECKS, gates=GATES)
     old = RunFiles("old", findings=FOUND[:-2], checks=CHECKS)
     (alone,) = Page(render([new])).text("h1")
-    assert alone.replace("\u00a0", " ").startswith("new: 90.0 % right; drops 83.0 points under attack (8/255)")
+    assert alone.replace("\u00a0", " ").startswith(
+        "new: 90.0 % clean accuracy; drops 83.0 points in accuracy under attack (radius"
+    )
     page = Page(render([new, old]))
     assert page.text("h1")[0].startswith("new is 3.4 points ahead of old")
     assert page.text("b") == ["new", "old"]
-    assert [cell.text for cell in page.column("Paired differences: new − old", "where")] == ["clean accuracy"]
+    assert [cell.text for cell in page.column("Paired differences: new − old", "measure")] == ["clean accuracy"]
 
 
 def test_an_audit_without_accuracy_says_what_was_measured() -> None:
-    checks = ({"name": "attacks", "state": "measured"}, {"name": "accuracy", "state": "skipped"})
+    checks = (CheckRecord("attacks", "measured"), CheckRecord("accuracy", "skipped"))
     run = RunFiles("net", findings=tuple(f for f in FOUND if f.check == "attacks"), checks=checks)
     assert Page(render([run])).text("h1") == ["net: 1 of 2 checks measured"]
     page = Page(render([run, replace(run, name="other")]))

@@ -87,7 +87,7 @@ def test_a_broken_line_elsewhere_is_named(run_folder: Path) -> None:
     lines = path.read_bytes().split(b"\n")
     lines[6] = lines[6][:20]
     path.write_bytes(b"\n".join(lines))
-    with pytest.raises(HoldfastError, match=r"line 7 of .*metrics\.jsonl is no JSON object"):
+    with pytest.raises(HoldfastError, match=r"line 7 of .*metrics\.jsonl is not a JSON object"):
         RunFiles.read(run_folder)
 
 
@@ -126,5 +126,5 @@ def test_runs_are_found_below_a_folder_and_counted_once(tmp_path: Path) -> None:
 
 
 def test_no_runs_below_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(HoldfastError, match="is no run folder"):
+    with pytest.raises(HoldfastError, match="is not a run folder"):
         read_runs([tmp_path])

@@ -98,7 +98,7 @@ def test_numbers_over_seeds() -> None:
     assert [[c.text for c in r] for r in numbers.rows] == [
         ["area that holds half of the map", "all", "35.0 ± 7.1 %", "20.0 %"],
         ["area that holds half of the map", "conflicting", "empty", "empty"],
-        ["agreement", "model other", "0.250 ± 0.000", "0.250"],
+        ["agreement of maps", "model other", "0.250 ± 0.000", "0.250"],
     ]
     assert "standard deviation" in numbers.note
     assert isinstance(section.blocks[-1], Details)
@@ -125,31 +125,31 @@ def shortcut_findings(name: str = "7") -> tuple[Finding, ...]:
     looks = {"biased": {"overlay": png(9), "prediction": "3", "confidence": 0.8}}
     rows = [{"png": png(), "label": name, "group": None, "score": 0.93, "position": 4, "source": "x", "looks": looks}]
     histogram = {"aligned": [90, 4, 1], "conflicting": [0, 1, 4]}
-    evidence = {"label": [name, 0.5], "taken_for": ["3", 1.0], "group": ["red", 0.75], "rows": rows}
+    evidence = {"label": [name, 0.5], "biased_prediction": ["3", 1.0], "group": ["red", 0.75], "rows": rows}
     return (
-        Finding("shortcuts", "conflicting-share", 0.052, 100, 0.03, 0.08, {}, {"model": "convnet"}, {
+        Finding("shortcuts", "conflicting_share", 0.052, 100, 0.03, 0.08, {}, {"model": "convnet"}, {
             "histogram": histogram, "notes": ["too few epochs"],
         }),
-        Finding("shortcuts", "average-precision", 0.9, 100, evidence={"lift": 18.0}),
-        Finding("shortcuts", "base-rate", 0.05, 100),
-        Finding("shortcuts", "cluster-size", 4.0, 4, where={"cluster": "0"}, evidence=evidence),
-        Finding("shortcuts", "ends", None, 0, evidence={"top": rows, "bottom": "damaged"}),
+        Finding("shortcuts", "average_precision", 0.9, 100, evidence={"lift": 18.0}),
+        Finding("shortcuts", "base_rate", 0.05, 100),
+        Finding("shortcuts", "cluster_size", 4.0, 4, where={"cluster": "0"}, evidence=evidence),
+        Finding("shortcuts", "examples", None, 0, evidence={"top": rows, "bottom": "damaged"}),
     )  # fmt: skip
 
 
 def test_shortcuts_in_numbers_and_pictures() -> None:
     page = Page(render_shortcuts_page(shortcut_findings(), name="digits"))
     (verdict,) = page.text("h1")
-    said = "About 5.2 % of 100 training samples contradict what is easy to learn (3.0 to 8.0 %)"
+    said = "About 5.2 % of 100 training samples are bias-conflicting (3.0 to 8.0 %)"
     assert verdict.replace("\u00a0", " ") == said
     numbers = [[c.text for c in r] for r in page.tables["What was found"][1:]]
     assert [r[1] for r in numbers] == ["5.2 %", "90.0 %, 18.0 times the base rate", "5.0 %"]
-    kinds = [[c.text for c in r] for r in page.tables["Kinds of contradicting samples"][1:]]
-    assert kinds == [["0", "4", "7 (50 %)", "3 (100 %)", "red (75 %)"]]
+    clusters = [[c.text for c in r] for r in page.tables["Clusters of bias-conflicting samples"][1:]]
+    assert clusters == [["0", "4", "7 (50 %)", "3 (100 %)", "red (75 %)"]]
     lead = "".join(page.text("p"))
     assert "Caution: too few epochs." in lead
     assert len(page.attributes("img")) == 4
-    assert page.text("h3") == ["Kind 0: class 7 (50 %), taken for 3 (100 %)", "Highest scores of all"]
+    assert page.text("h3") == ["Cluster 0: class 7 (50 %), predicted as 3 (100 %)", "Highest scores of all"]
 
 
 def test_names_cannot_break_out_of_the_page(tmp_path: Path) -> None:

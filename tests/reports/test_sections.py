@@ -65,7 +65,7 @@ def test_only_measures_that_exist_are_columns(make_run: Make) -> None:
     assert section is not None
     table = section.blocks[0]
     assert isinstance(table, Table)
-    assert [column.title for column in table.columns] == ["method", "average, %", "seeds"]
+    assert [column.title for column in table.columns] == ["method", "clean accuracy, %", "seeds"]
 
 
 def test_many_classes_show_the_weakest_and_say_so(make_run: Make) -> None:

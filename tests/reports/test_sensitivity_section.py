@@ -59,12 +59,12 @@ def test_a_sweep_holds_the_arms_that_differ_in_one_setting_alone_in_its_order(on
 
 def test_the_chart_says_mean_and_deviation_of_every_value_and_the_baseline(one_at_a_time: list[RunFiles]) -> None:
     chart = charts_of(one_at_a_time)["lff+biasadv: method.lam, %"]
-    assert [name for _, name in chart.legend] == ["average", "conflicting"]
+    assert [name for _, name in chart.legend] == ["clean accuracy", "bias-conflicting"]
     conflicting = [0.60 + 0.1 + shift for shift in (0.0, 0.02, 0.06)]
     text = f"{100 * fmean(conflicting):.1f} ± {100 * stdev(conflicting):.1f} %"
-    assert f"conflicting, method.lam 1.0: {text}" in chart.svg
+    assert f"bias-conflicting, method.lam 1.0: {text}" in chart.svg
     baseline = [0.60, 0.62, 0.66]
-    assert f"lff, average: {100 * fmean(baseline):.1f} ± {100 * stdev(baseline):.1f} %" in chart.svg
+    assert f"lff, clean accuracy: {100 * fmean(baseline):.1f} ± {100 * stdev(baseline):.1f} %" in chart.svg
     assert chart.svg.count("dashed") == 2  # one a measure
 
 
@@ -80,7 +80,7 @@ def test_points_and_whiskers_are_drawn_to_scale(one_at_a_time: list[RunFiles]) -
         return first + (y - y_first) / (y_last - y_first) * (last - first)
 
     conflicting = [100 * (0.60 + 0.1 + shift) for shift in (0.0, 0.02, 0.06)]
-    group = next(g for g in re.findall(r"<g>.*?</g>", svg) if "conflicting, method.lam 1.0" in g)
+    group = next(g for g in re.findall(r"<g>.*?</g>", svg) if "bias-conflicting, method.lam 1.0" in g)
     centre = re.search(r'cy="([\d.]+)"', group)
     ends = re.search(r'class="whisker" d="M[\d.]+ ([\d.]+)V([\d.]+)', group)
     assert centre is not None
@@ -88,7 +88,7 @@ def test_points_and_whiskers_are_drawn_to_scale(one_at_a_time: list[RunFiles]) -
     assert shown(float(centre[1])) == pytest.approx(fmean(conflicting), abs=0.05)
     assert shown(float(ends[1])) == pytest.approx(fmean(conflicting) - stdev(conflicting), abs=0.05)
     assert shown(float(ends[2])) == pytest.approx(fmean(conflicting) + stdev(conflicting), abs=0.05)
-    dashed = re.search(r"lff, conflicting.*?<path class=\"line dashed s1\" d=\"M[\d.]+ ([\d.]+)H", svg)
+    dashed = re.search(r"lff, bias-conflicting.*?<path class=\"line dashed s1\" d=\"M[\d.]+ ([\d.]+)H", svg)
     assert dashed is not None
     assert shown(float(dashed[1])) == pytest.approx(50.0, abs=0.05)
 
@@ -100,13 +100,13 @@ def test_a_grid_gives_one_line_for_each_value_of_the_other_setting(make_run: Mak
         for up in (50, 20, 5)
     ]
     charts = charts_of(runs)
-    assert set(charts) == {
-        f"jtt: method.{key}, {measure}, %" for key in ("first_epochs", "up") for measure in ("average", "conflicting")
-    }
-    assert [name for _, name in charts["jtt: method.up, average, %"].legend] == ["first_epochs 2", "first_epochs 10"]
-    assert [name for _, name in charts["jtt: method.first_epochs, average, %"].legend] == ["up 5", "up 20", "up 50"]
-    assert "dashed" not in charts["jtt: method.up, average, %"].svg  # no baseline was named
-    assert "whisker" not in charts["jtt: method.up, average, %"].svg  # one seed has no deviation
+    measures = ("clean accuracy", "bias-conflicting")
+    assert set(charts) == {f"jtt: method.{key}, {name}, %" for key in ("first_epochs", "up") for name in measures}
+    up, first = (charts[f"jtt: method.{key}, clean accuracy, %"] for key in ("up", "first_epochs"))
+    assert [name for _, name in up.legend] == ["first_epochs 2", "first_epochs 10"]
+    assert [name for _, name in first.legend] == ["up 5", "up 20", "up 50"]
+    assert "dashed" not in up.svg  # no baseline was named
+    assert "whisker" not in up.svg  # one seed has no deviation
 
 
 def test_words_are_not_joined_by_a_line(make_run: Make) -> None:

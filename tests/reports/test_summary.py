@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.reports import RunFiles
 from holdfast.reports.arms import ALIGNED, AVERAGE, CONFLICTING, Spread, arms
-from holdfast.reports.headline import sentence, verdict
 from holdfast.reports.report_tables import method_table
+from holdfast.reports.robustness_summary import arm_sentence, arms_verdict
 from holdfast.types import Finding
 from tests.reports.fake_runs import finding
 
@@ -113,50 +113,48 @@ def test_seeds_that_are_not_measured_yet_are_not_counted(runs: list[RunFiles]) -
 
 def test_a_drop_is_said_in_points(make_run: Make) -> None:
     (arm,) = arms([make_run("a", findings=biased(0.712, 0.981, 0.66))])
-    assert sentence(arm) == (
-        "erm: 71.2 % on average, 98.1 % aligned, 66.0 % conflicting: "
-        "drops 32.1 points where the shortcut contradicts the class"
+    assert arm_sentence(arm) == (
+        "erm: 71.2 % clean accuracy, 98.1 % bias-aligned, 66.0 % bias-conflicting: "
+        "drops 32.1 points on bias-conflicting samples"
     )
-    assert verdict([arm]) == sentence(arm)
+    assert arms_verdict([arm]) == arm_sentence(arm)
 
 
 @pytest.mark.parametrize(
     ("aligned", "conflicting", "n", "words"),
     [
-        (0.90, 0.89, 100, "no clear drop where"),
-        (0.90, 0.89, 1_000_000, "drops 1.0 points where"),
-        (0.80, 0.90, 10_000, "gains 10.0 points where"),
+        (0.90, 0.89, 100, "no clear drop on bias-conflicting"),
+        (0.90, 0.89, 1_000_000, "drops 1.0 points on bias"),
+        (0.80, 0.90, 10_000, "gains 10.0 points on bias"),
     ],
 )
 def test_a_drop_must_be_clear(make_run: Make, aligned: float, conflicting: float, n: int, words: str) -> None:
     (arm,) = arms([make_run("a", findings=biased(0.85, aligned, conflicting, n))])
-    assert words in sentence(arm)
+    assert words in arm_sentence(arm)
 
 
 def test_without_a_bias_the_weakest_part_is_named(make_run: Make) -> None:
     parts = [finding(v, 50, class_=c) for c, v in (("cat", 0.9), ("dog", 0.4), ("eel", 0.8))]
     (arm,) = arms([make_run("a", findings=[finding(0.7, 150), finding(None, 0, class_="fox"), *parts])])
-    assert sentence(arm) == "erm: 70.0 % on average; weakest class: dog, 40.0 %"
+    assert arm_sentence(arm) == "erm: 70.0 % clean accuracy; weakest class: dog, 40.0 %"
 
 
 def test_a_clear_lead_and_a_level_pair(make_run: Make) -> None:
     erm = make_run("a", findings=biased(0.7, 0.98, 0.60))
     lff = make_run("b", "lff", findings=biased(0.8, 0.95, 0.75))
     jtt = make_run("c", "jtt", findings=biased(0.8, 0.95, 0.752))
-    assert verdict(arms([erm, lff])) == (
-        "lff is ahead where the shortcut contradicts the class: 75.0 %, 15.0 points above erm"
-    )
-    assert verdict(arms([erm, lff, jtt])).startswith("jtt and lff are level where the shortcut")
+    assert arms_verdict(arms([erm, lff])) == ("lff is ahead on bias-conflicting samples: 75.0 %, 15.0 points above erm")
+    assert arms_verdict(arms([erm, lff, jtt])).startswith("jtt and lff are level on bias-conflicting")
 
 
 def test_a_run_without_findings_says_how_far_it_got(make_run: Make) -> None:
     (arm,) = arms([replace(make_run("a"), findings=())])
-    assert sentence(arm).startswith("erm: nothing measured yet; trained to epoch 30, ")
+    assert arm_sentence(arm).startswith("erm: nothing measured yet; trained to epoch 30, ")
 
 
 def test_numbers_on_different_data_are_not_ranked(make_run: Make) -> None:
     groups = arms([make_run("a", data="digits"), make_run("b", "lff", data="cifar10")])
-    assert verdict(groups).startswith("2 models on 2 data sets; ")
+    assert arms_verdict(groups).startswith("2 models on 2 data sets; ")
     assert not [cell for row in method_table(groups).rows for cell in row if cell.strong]
 
 

@@ -9,12 +9,14 @@ import pytest
 import yaml
 
 from holdfast.cli import parse_train
+from holdfast.comparisons.plans import make_plan
 from holdfast.errors import HoldfastError
+from holdfast.parts import named_data
 from holdfast.settings import TrainSettings, build, flatten, read_yaml
-from holdfast.settings.names import CONFLICT, DATA_NAMES, MADE_WITH_A_SHORTCUT
-from holdfast.settings.study import make_plan
+from holdfast.settings.training import CONFLICT, takes_conflict
 from holdfast.train.folder import claim, read_settings
 
+MADE_WITH_A_SHORTCUT = tuple(name for name in named_data() if takes_conflict(name))
 OLD = {"data": "bar", "conflict": 0.05, "epochs": 3, "lr": 0.05}
 """What a run of BAR recorded while 0.05 was the default for all data."""
 
@@ -24,7 +26,7 @@ def written(path: Path, values: dict[str, Any]) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", [*sorted(set(DATA_NAMES) - set(MADE_WITH_A_SHORTCUT)), "photos/", "made.npz"])
+@pytest.mark.parametrize("name", [*sorted(set(named_data()) - set(MADE_WITH_A_SHORTCUT)), "photos/", "made.npz"])
 @pytest.mark.parametrize("conflict", [0.0, 0.05])
 def test_data_that_cannot_use_it_refuses_any_value(name: str, conflict: float) -> None:
     with pytest.raises(HoldfastError, match=f"conflict {conflict}.*{name}.*leave it out"):

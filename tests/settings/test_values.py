@@ -10,19 +10,20 @@ import pytest
 
 from holdfast.cli import parse_train
 from holdfast.errors import HoldfastError
-from holdfast.settings import AscentSettings, MethodSettings, TrainSettings, build, flatten
+from holdfast.parts import ASCENTS, METHODS
+from holdfast.settings import TrainSettings, build, flatten
 
 FLAT = {k: v for k, v in flatten(TrainSettings()).items() if isinstance(v, float)} | {
     "lr": 0.1,
     "clip": 1.0,
     "ema": 0.9,
 }
-FAMILIES = {"method": MethodSettings, "ascent": AscentSettings}
+FAMILIES = {"method": METHODS, "ascent": ASCENTS}
 OF_CHOICES = [
     (kind, name, f.name)
     for kind, family in FAMILIES.items()
-    for name, settings in family.known.items()
-    for f in fields(settings)
+    for name, part in family.items()
+    for f in fields(part.made)
     if "float" in str(f.type)
 ]
 

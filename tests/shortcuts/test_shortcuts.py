@@ -19,8 +19,8 @@ from holdfast.data.splits import aligned_groups
 from holdfast.errors import HoldfastError
 from holdfast.reports import read_findings
 from holdfast.settings import TrainSettings
-from holdfast.shortcuts import Shortcuts, shortcuts
-from holdfast.shortcuts.clusters import features
+from holdfast.shortcuts import Shortcuts, find_shortcuts
+from holdfast.shortcuts.conflicting_samples import features
 from holdfast.train import fit
 from tests.conftest import Heard, make_data
 from tests.reports.page import Page
@@ -51,7 +51,7 @@ def shortcut_data(n: int = 300, conflict: int = 12, *, groups: bool = True) -> D
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Shortcuts, Path]:
     out = tmp_path_factory.mktemp("shortcuts")
-    return shortcuts(shortcut_data(), out=out, **(QUICK | {"seeds": 2})), out  # type: ignore[arg-type]
+    return find_shortcuts(shortcut_data(), out=out, **(QUICK | {"seeds": 2})), out  # type: ignore[arg-type]
 
 
 def test_conflicting_samples_come_first(found: tuple[Shortcuts, Path]) -> None:
@@ -62,22 +62,22 @@ def test_conflicting_samples_come_first(found: tuple[Shortcuts, Path]) -> None:
     assert set(result.order[:12].tolist()) == set(range(288, 300))
     assert result.share.low <= 0.04 <= result.share.high
     assert result.share.value == pytest.approx(0.04, abs=0.01)
-    assert len(result.sightings) == 2
+    assert len(result.biased_models) == 2
     assert result.notes == ()
 
 
 def test_the_biased_models_say_the_colours_class(found: tuple[Shortcuts, Path]) -> None:
     result, _ = found
-    assert torch.equal(result.taken_for[288:], result.data.train.groups[288:])
+    assert torch.equal(result.biased_prediction[288:], result.data.train.groups[288:])
     assert result.wrong[288:].min() > 0.5 > result.wrong[:288].mean()
 
 
-def test_kinds_are_the_colours(found: tuple[Shortcuts, Path]) -> None:
+def test_clusters_are_the_colours(found: tuple[Shortcuts, Path]) -> None:
     result, _ = found
     assert sorted(i for c in result.clusters for i in c.positions) == list(range(288, 300))
     assert {c.group for c in result.clusters} == {("red", 1.0), ("green", 1.0), ("blue", 1.0)}
     for cluster in result.clusters:
-        assert cluster.taken_for == ({"red": "a", "green": "b", "blue": "c"}[cluster.group[0]], 1.0)  # type: ignore[index]
+        assert cluster.biased_prediction == ({"red": "a", "green": "b", "blue": "c"}[cluster.group[0]], 1.0)  # type: ignore[index]
         scores = result.score[list(cluster.positions)]
         assert torch.equal(scores, scores.sort(descending=True).values)
 
@@ -101,15 +101,15 @@ def test_the_table(found: tuple[Shortcuts, Path]) -> None:
 def test_the_findings_and_the_page(found: tuple[Shortcuts, Path]) -> None:
     result, out = found
     stored = read_findings(out / "shortcuts.json").findings
-    assert [f.name for f in stored[:3]] == ["conflicting-share", "average-precision", "base-rate"]
+    assert [f.name for f in stored[:3]] == ["conflicting_share", "average_precision", "base_rate"]
     assert stored[1].evidence["lift"] == pytest.approx(result.average_precision / 0.04)  # type: ignore[operator]
     histogram = stored[0].evidence["histogram"]
     assert (sum(histogram["aligned"]), sum(histogram["conflicting"])) == (288, 12)
     text = (out / "shortcuts.html").read_text()
     page = Page(text)
-    assert page.text("h1")[0].startswith("About 4.0\u00a0% of 300 training samples contradict what is easy to learn")
-    kinds = page.tables["Kinds of contradicting samples"]
-    assert [row[1].text for row in kinds[1:]] == [str(len(c.positions)) for c in result.clusters]
+    assert page.text("h1")[0].startswith("About 4.0\u00a0% of 300 training samples are bias-conflicting")
+    clusters = page.tables["Clusters of bias-conflicting samples"]
+    assert [row[1].text for row in clusters[1:]] == [str(len(c.positions)) for c in result.clusters]
     pictures = page.attributes("img")
     shown = sum(min(len(c.positions), 6) for c in result.clusters) + 12 + 6
     assert len(pictures) == 3 * shown  # each with the biased and the debiased model's map
@@ -121,16 +121,16 @@ def test_the_findings_and_the_page(found: tuple[Shortcuts, Path]) -> None:
 
 def test_the_same_seed_gives_the_same_files(found: tuple[Shortcuts, Path], tmp_path: Path) -> None:
     _, out = found
-    shortcuts(shortcut_data(), out=tmp_path, **(QUICK | {"seeds": 2}))  # type: ignore[arg-type]
+    find_shortcuts(shortcut_data(), out=tmp_path, **(QUICK | {"seeds": 2}))  # type: ignore[arg-type]
     for name in ("shortcuts.csv", "shortcuts.json", "shortcuts.html"):
         assert (tmp_path / name).read_bytes() == (out / name).read_bytes()
 
 
 def test_without_groups_the_ranking_is_the_same(found: tuple[Shortcuts, Path]) -> None:
-    result = shortcuts(shortcut_data(groups=False), **(QUICK | {"seeds": 2}))  # type: ignore[arg-type]
+    result = find_shortcuts(shortcut_data(groups=False), **(QUICK | {"seeds": 2}))  # type: ignore[arg-type]
     assert torch.equal(result.score, found[0].score)
     assert result.average_precision is None
-    assert [f.name for f in result.findings if not f.where] == ["conflicting-share", "ends"]
+    assert [f.name for f in result.findings if not f.where] == ["conflicting_share", "examples"]
     assert all(c.group is None for c in result.clusters)
 
 
@@ -151,7 +151,7 @@ class Colour(nn.Module):
 
 def test_a_biased_model_of_ones_own_is_taken() -> None:
     model = Colour()
-    result = shortcuts(shortcut_data(), model=model, device="cpu")
+    result = find_shortcuts(shortcut_data(), model=model, device="cpu")
     assert result.average_precision == 1
     assert result.difficulty is None
     with torch.no_grad():
@@ -164,16 +164,16 @@ def test_a_biased_model_of_ones_own_is_taken() -> None:
 def test_a_run_brings_its_network_and_its_model(tmp_path: Path) -> None:
     data = shortcut_data()
     fit(data, out=tmp_path / "run", epochs=1, device="cpu", method="lff", optimizer="adam", lr=3e-3, batch_size=32)
-    result = shortcuts(tmp_path / "run", data=data, **QUICK)  # type: ignore[arg-type]
+    result = find_shortcuts(tmp_path / "run", data=data, **QUICK)  # type: ignore[arg-type]
     assert list(result.findings[-1].evidence["top"][0]["looks"]) == ["biased", "debiased", "the run's own"]
-    kept = shortcuts(tmp_path / "run", data=data, reuse=True, **QUICK)  # type: ignore[arg-type]
+    kept = find_shortcuts(tmp_path / "run", data=data, reuse=True, **QUICK)  # type: ignore[arg-type]
     again = fit(data, epochs=1, device="cpu", method="lff", optimizer="adam", lr=3e-3, batch_size=32)
-    weights = again.method.biased.state_dict()  # type: ignore[union-attr, operator]
-    assert all(torch.equal(v, weights[k]) for k, v in kept.sightings[0].biased.state_dict().items())
+    weights = again.state.biased.state_dict()  # type: ignore[union-attr, operator]
+    assert all(torch.equal(v, weights[k]) for k, v in kept.biased_models[0].biased.state_dict().items())
     with pytest.raises(HoldfastError, match="image_size 16 is for data that is loaded here.*has settings of its own"):
-        shortcuts(tmp_path / "run", image_size=16)
+        find_shortcuts(tmp_path / "run", image_size=16)
     with pytest.raises(HoldfastError, match="the classes differ; give its data with --data"):
-        shortcuts(tmp_path / "run", data=make_data(channels=3))
+        find_shortcuts(tmp_path / "run", data=make_data(channels=3))
 
 
 def test_what_was_in_memory_is_asked_for(tmp_path: Path) -> None:
@@ -183,17 +183,17 @@ def test_what_was_in_memory_is_asked_for(tmp_path: Path) -> None:
     named = Dataset("colours", tuple("0123456789"), ten, test=ten)  # as those of the set that settings name by default
     fit(named, out=run, epochs=1, device="cpu", batch_size=64)
     with pytest.raises(HoldfastError, match="run was trained on a set in memory, colours; give it with --data"):
-        shortcuts(run, **QUICK)  # type: ignore[arg-type]
+        find_shortcuts(run, **QUICK)  # type: ignore[arg-type]
     own = nn.Sequential(nn.Flatten(), nn.Linear(192, CLASSES))
     fit(data, model=own, method="lff", out=tmp_path / "own", epochs=1, device="cpu", batch_size=64)
     with pytest.raises(HoldfastError, match="own was trained with a module of its own, Sequential.* with --model"):
-        shortcuts(tmp_path / "own", data=data, **QUICK)  # type: ignore[arg-type]
+        find_shortcuts(tmp_path / "own", data=data, **QUICK)  # type: ignore[arg-type]
     with pytest.raises(HoldfastError, match="Sequential, and so was its biased model.*; drop --reuse"):
-        shortcuts(tmp_path / "own", data=data, model="convnet", reuse=True, **QUICK)  # type: ignore[arg-type]
-    result = shortcuts(tmp_path / "own", data=data, model="convnet", **QUICK)  # type: ignore[arg-type]
+        find_shortcuts(tmp_path / "own", data=data, model="convnet", reuse=True, **QUICK)  # type: ignore[arg-type]
+    result = find_shortcuts(tmp_path / "own", data=data, model="convnet", **QUICK)  # type: ignore[arg-type]
     assert result.settings.model.name == "convnet"
     with pytest.raises(HoldfastError, match="set in memory"):
-        shortcuts(run, out=tmp_path / "out")
+        find_shortcuts(run, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -202,7 +202,7 @@ def test_a_run_without_a_biased_model_or_data_says_so(tmp_path: Path) -> None:
     data = shortcut_data()
     fit(data, out=run, epochs=1, device="cpu", batch_size=64)
     with pytest.raises(HoldfastError, match=r"kept no biased model \(its method is erm\); drop --reuse"):
-        shortcuts(run, data=data, reuse=True)
+        find_shortcuts(run, data=data, reuse=True)
     images = np.zeros((20, 8, 8), np.uint8)
     np.savez(tmp_path / "set.npz", x_train=images, y_train=np.arange(20) % 2, x_test=images, y_test=np.arange(20) % 2)
     fit(tmp_path / "set.npz", out=run, epochs=1, device="cpu", overwrite=True)
@@ -210,7 +210,7 @@ def test_a_run_without_a_biased_model_or_data_says_so(tmp_path: Path) -> None:
     with pytest.raises(
         HoldfastError, match=r"the data of .*erm is not there: no such file.*; name its place with --data"
     ):
-        shortcuts(run)
+        find_shortcuts(run)
 
 
 def test_a_folder_of_pictures(tmp_path: Path) -> None:
@@ -221,17 +221,17 @@ def test_a_folder_of_pictures(tmp_path: Path) -> None:
             path = tmp_path / "photos" / split / "abc"[int(own.labels[i])] / f"{i:03}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(image.permute(1, 2, 0).numpy()).save(path)
-    result = shortcuts(tmp_path / "photos", out=tmp_path / "out", **(QUICK | {"epochs": 12}))  # type: ignore[arg-type]
+    result = find_shortcuts(tmp_path / "photos", out=tmp_path / "out", **(QUICK | {"epochs": 12}))  # type: ignore[arg-type]
     rows = list(csv.DictReader(io.StringIO((tmp_path / "out" / "shortcuts.csv").read_text())))
     assert {Path(r["source"]).name for r in rows[:6]} == {f"{i:03}.png" for i in range(84, 90)}
     assert {r["group"] for r in rows} == {""}
-    assert result.judged is None
+    assert result.precision is None
 
 
 def test_nothing_is_replaced_unasked(tmp_path: Path) -> None:
     (tmp_path / "shortcuts.csv").write_text("mine")
     with pytest.raises(HoldfastError, match=r"already holds shortcuts\.csv; replace with --overwrite"):
-        shortcuts(shortcut_data(), out=tmp_path)
+        find_shortcuts(shortcut_data(), out=tmp_path)
     assert (tmp_path / "shortcuts.csv").read_text() == "mine"
 
 
@@ -258,18 +258,18 @@ def no_training(data: Dataset) -> Dataset:
         (None, {"group": "gender"}, "group gender is for data that is loaded here"),
         (None, {"data_seed": 3}, "data_seed 3 is for data that is loaded here"),
         (None, {"model": "convnett"}, "unknown model 'convnett'"),
-        (None, {"model": Colour(classes=2)}, r"outputs of shape \(2,\) an image, and colours has 3 classes"),
+        (None, {"model": Colour(classes=2)}, r"outputs of shape \(2,\) per image, and colours has 3 classes"),
     ],
 )
 def test_bad_input(change: object, given: dict[str, object], message: str) -> None:
     data = shortcut_data() if change is None else change(shortcut_data())  # type: ignore[operator]
     with pytest.raises(HoldfastError, match=message):
-        shortcuts(data, device="cpu", **given)  # type: ignore[arg-type]
+        find_shortcuts(data, device="cpu", **given)  # type: ignore[arg-type]
 
 
 def test_unknown_data() -> None:
     with pytest.raises(HoldfastError, match="unknown data set 'colored-digits'; did you mean 'coloured-digits'"):
-        shortcuts("colored-digits")
+        find_shortcuts("colored-digits")
 
 
 def test_data_that_is_not_simple_is_pointed_out() -> None:
@@ -277,9 +277,9 @@ def test_data_that_is_not_simple_is_pointed_out() -> None:
     noise = torch.randint(0, 255, data.train.shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     blank = replace(data, train=ArraySplit(noise.repeat(60, 1, 1, 1), data.train.labels, data.train.groups))
     heard = Heard()
-    result = shortcuts(blank, progress=heard, **QUICK)  # type: ignore[arg-type]
-    assert any("there may be no simple shortcut" in note for note in result.notes)
-    assert result.notes[0] in heard.notes
+    result = find_shortcuts(blank, progress=heard, **QUICK)  # type: ignore[arg-type]
+    assert any("there may be no simple shortcut" in note.text for note in result.notes)
+    assert str(result.notes[0]) in heard.notes
 
 
 def test_features_are_the_heads_input() -> None:

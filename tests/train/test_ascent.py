@@ -11,9 +11,9 @@ from torch import nn
 
 from holdfast.errors import HoldfastError
 from holdfast.optim import ASAM, SAM, FisherSAM, FriendlySAM
+from holdfast.optim.foreach import inner, without_projection
 from holdfast.rng import derive
 from holdfast.train import fit
-from holdfast.train.ascent_directions import inner, without_projection
 from tests.conftest import Heard, flat_weights, make_data
 from tests.train.test_engine import Linear
 

@@ -15,9 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from holdfast.errors import HoldfastError, Interrupted
-from holdfast.methods import Method, Stage
+from holdfast.methods import Method, Stage, State
+from holdfast.parts import METHODS, MethodPart
 from holdfast.rng import Generators, derive
-from holdfast.settings import MethodSettings, ScheduleSettings, TrainSettings, build
+from holdfast.settings import ScheduleSettings, TrainSettings, build
 from holdfast.train import fit, train
 from holdfast.train.progress import Progress
 from holdfast.train.schedule import WeightAverage, rate_factor
@@ -126,64 +127,58 @@ def test_warm_up_rises_to_the_peak_and_cosine_then_ends_at_zero() -> None:
 
 
 @dataclass(frozen=True)
-class TwoStages(MethodSettings):
+class TwoStages(Method):
     """A test's own method: an auxiliary model first, then the main one on what the first got wrong."""
 
     name: ClassVar[str] = "test-two-stages"
-    implementation: ClassVar[str] = "tests.train.test_engine:TwoStageMethod"
 
+    def start(self, context):
+        state = super().start(context)
+        state.first = Linear()
+        state.register_buffer("wrong", torch.zeros(len(context.labels), dtype=torch.int64))
+        return state
 
-class TwoStageMethod(Method):
-    def __init__(self, settings, context) -> None:
-        super().__init__(settings, context)
-        self.first = Linear()
-        self.register_buffer("wrong", torch.zeros(len(context.labels), dtype=torch.int64))
+    def stages(self, state):
+        return Stage("first", 2), Stage("main", state.context.epochs)
 
-    def stages(self):
-        return Stage("first", 2), Stage("main", self.context.epochs)
+    def trainee(self, state, model):
+        return state.first if state.stage.name == "first" else model
 
-    def trainee(self, stage, model):
-        return self.first if stage.name == "first" else model
+    def begin(self, state, predict) -> None:
+        if state.stage.name == "main":
+            state.wrong.copy_(predict(state.first).argmax(1).cpu() != state.context.labels)
 
-    def begin(self, stage, predict) -> None:
-        if stage.name == "main":
-            self.wrong.copy_(predict(self.first).argmax(1).cpu() != self.context.labels)
-
-    def repeats(self, stage):
-        return None if stage.name == "first" else 1 + 2 * self.wrong
+    def repeats(self, state):
+        return None if state.stage.name == "first" else 1 + 2 * state.wrong
 
 
 @dataclass(frozen=True)
-class WithAuxiliary(MethodSettings):
+class WithAuxiliary(Method):
     """A test's own method: weighs samples by an auxiliary model that learns beside the main one."""
 
     name: ClassVar[str] = "test-auxiliary"
-    implementation: ClassVar[str] = "tests.train.test_engine:AuxiliaryMethod"
     nan_at: int = 0
 
+    def start(self, context):
+        state = super().start(context)
+        state.auxiliary = Linear()
+        state.register_buffer("steps", torch.zeros(()))
+        return state
 
-class AuxiliaryMethod(Method):
-    def __init__(self, settings, context) -> None:
-        super().__init__(settings, context)
-        self.auxiliary = Linear()
-        self.register_buffer("steps", torch.zeros(()))
-
-    def views(self, batch: Batch, *, model: nn.Module, rng: Generators) -> Views:
-        self.steps += 1
-        losses = F.cross_entropy(self.auxiliary(batch.x), batch.y, reduction="none")
+    def views(self, batch: Batch, *, model: nn.Module, state: State, rng: Generators) -> Views:
+        state.steps += 1
+        losses = F.cross_entropy(state.auxiliary(batch.x), batch.y, reduction="none")
         noise = torch.rand(len(batch), generator=rng["method"])
         weight = losses.detach() + noise
-        weight = torch.where(self.steps == self.settings.nan_at, torch.nan, weight)
+        weight = torch.where(state.steps == self.nan_at, torch.nan, weight)
         return Views((View(batch.x, batch.y, weight),), auxiliary_loss=losses.mean())
-
-
-OWN = {kind.name: MethodSettings.known.pop(kind.name) for kind in (TwoStages, WithAuxiliary)}
 
 
 @pytest.fixture
 def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, kind in OWN.items():
-        monkeypatch.setitem(MethodSettings.known, name, kind)
+    len(METHODS)  # finds the others first
+    for made in (TwoStages, WithAuxiliary):
+        monkeypatch.setitem(METHODS._parts, made.name, MethodPart(made.name, "", made))
 
 
 @pytest.mark.usefixtures("_registered")
@@ -318,10 +313,12 @@ def test_a_set_in_memory_is_taken_as_it_is(name: str, value: float) -> None:
         fit(make_data(), **PLAIN, **{name: value})
 
 
-@pytest.mark.parametrize("model", ["convnet", Linear()])
-def test_pretraining_is_not_left_out_in_silence(model: str | nn.Module) -> None:
-    with pytest.raises(HoldfastError, match="pretrain rotation is what 'holdfast train' and .*run do"):
-        fit(make_data(), model=model, pretrain="rotation", **PLAIN)
+def test_pretraining_is_part_of_fit_and_refused_for_a_module_of_ones_own() -> None:
+    settings = {**PLAIN, "epochs": 1, "lr": 0.0, "weight_decay": 0.0, "pretrain_for": 1}
+    plain, started = (fit(make_data(), model="convnet", pretrain=way, **settings).model for way in ("none", "rotation"))
+    assert not same_weights(plain, started)
+    with pytest.raises(HoldfastError, match="pretrain rotation is for networks that are built by name.*Linear"):
+        fit(make_data(), model=Linear(), pretrain="rotation", **PLAIN)
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def told(model: nn.Module, out: Path | None = None, **given: object) -> tuple[nn
     """A module's own method after training, and what was said."""
     heard = Heard()
     settings = build(TrainSettings, {**PLAIN, **given})
-    return train(settings, data=make_data(), model=model, out=out, progress=heard).method, heard.notes
+    return train(settings, data=make_data(), model=model, out=out, progress=heard).state, heard.notes
 
 
 def test_the_weights_that_were_kept_can_be_loaded_again(tmp_path: Path) -> None:

@@ -12,15 +12,14 @@ from torch import Tensor, nn
 
 from holdfast.data.anomalies import AnomalySet
 from holdfast.data.splits import ArraySplit
-from holdfast.detect.loop import LoopSettings
-from holdfast.detect.rotation import rotation_card, train_rotation
-from holdfast.detect.vae import train_vae
 from holdfast.errors import require
 from holdfast.files import write_atomic
 from holdfast.models import load_model, save_model
 from holdfast.models.vae import VAE, VAESettings
 from holdfast.models.weight_files import read_tensors
 from holdfast.rng import derive
+from holdfast.train.rotation import rotation_card, train_rotation
+from holdfast.train.unlabelled import MinimiseSettings, train_vae
 
 
 @dataclass(frozen=True)
@@ -93,8 +92,8 @@ class Bench:
         images = torch.cat([data.labeled.images, first.images])
         return images, torch.cat([data.labeled.labels, first.labels]), second
 
-    def loop(self, epochs: int, batch_size: int, lr: float, weight_decay: float = 0.0, **rest: Any) -> LoopSettings:
-        return LoopSettings(
+    def loop(self, epochs: int, batch_size: int, lr: float, weight_decay: float = 0.0, **rest: Any) -> MinimiseSettings:
+        return MinimiseSettings(
             epochs, batch_size, lr, weight_decay, precision=self.settings.precision, seed=self.seed, **rest
         )
 

@@ -1,28 +1,18 @@
-"""Attacks: the image near x that a classifier gets most wrong. Pure functions of any callable from images to logits.
+"""Adversarial attacks: adversarial examples within a radius, for any callable from images to logits.
 
-``fgsm``, ``pgd``, ``apgd`` climb gradients; ``square`` asks for scores only; ``transfer`` climbs another model. A
-``CapturedAttack`` runs one of them as a CUDA graph; ``QueuedPgd`` runs PGD over a whole set with early stop. All of
-them leave the model as they found it.
+``fgsm``, ``pgd`` and ``apgd`` follow gradients; ``square`` needs scores only; ``transfer`` attacks a surrogate.
+``CapturedAttack`` runs one of them as a CUDA graph; ``QueuedPgd`` runs PGD over a whole data set with early stop. The
+model's modes, statistics and gradients are left unchanged.
 """
 
 from holdfast.attacks.apgd import apgd
-from holdfast.attacks.biasadv import bias_adversarial
+from holdfast.attacks.bias_attack import bias_adversarial
 from holdfast.attacks.captured import CapturedAttack
 from holdfast.attacks.pgd import PRESETS, Preset, fgsm, noise, pgd, transfer, unbounded
 from holdfast.attacks.queued import QueuedPgd
 from holdfast.attacks.square import square
 
 __all__ = [
-    "PRESETS",
-    "CapturedAttack",
-    "Preset",
-    "QueuedPgd",
-    "apgd",
-    "bias_adversarial",
-    "fgsm",
-    "noise",
-    "pgd",
-    "square",
-    "transfer",
-    "unbounded",
-]
+    "PRESETS", "CapturedAttack", "Preset", "QueuedPgd", "apgd", "bias_adversarial", "fgsm", "noise", "pgd",
+    "square", "transfer", "unbounded",
+]  # fmt: skip

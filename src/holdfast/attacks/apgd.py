@@ -11,16 +11,17 @@ from torch import Tensor
 
 from holdfast.attacks.norms import Ball, Norm, Space, make_ball
 from holdfast.attacks.objectives import (
+    AttackTarget,
     Best,
+    Classifier,
     Goal,
+    GoalGradient,
     LossName,
     Mode,
-    Model,
-    Slopes,
-    Target,
+    best_of_clean,
     borrowed,
-    first_look,
     make_goal,
+    per_image,
     prepared,
     scores,
 )
@@ -28,14 +29,14 @@ from holdfast.errors import require
 
 MOMENTUM = 0.75
 RISING = 0.75
-"""More than this share of the steps between two checkpoints must raise the loss, or the step is halved."""
+"""The step is halved unless more than this share of the steps since the last checkpoint raised the loss."""
 
 EARLY = frozenset({1, 2, 4, 8, 16})
-"""Steps before and between checkpoints after which an early stop looks, too: most images fall at once."""
+"""Further steps after which an early stop checks: most images fail within a few steps."""
 
 
 def apgd(
-    model: Model,
+    model: Classifier,
     x: Tensor,
     y: Tensor,
     *,
@@ -45,7 +46,7 @@ def apgd(
     loss: LossName = "ce",
     random_start: bool = True,
     restarts: int = 1,
-    target: Target = None,
+    target: AttackTarget = None,
     space: Space = "pixel",
     scale: Tensor | Sequence[float] | None = None,
     early_stop: bool = False,
@@ -54,11 +55,11 @@ def apgd(
     bounds: tuple[float, float] = (0.0, 1.0),
     mode: Mode = "eval",
 ) -> Tensor:
-    """Images within the radius that the model gets wrong, without a step size to tune.
+    """Adversarial examples within the radius, without a step size to tune.
 
     Steps start at twice the radius. At checkpoints that come closer together, a sample whose loss rose too seldom, or
-    whose best point has not moved since, halves its step and goes back to its best point. All samples decide alone,
-    on the device. early_stop: leave alone the samples that reached the goal; asks the device now and then.
+    whose best point has not moved since, halves its step and returns to its best point. All of this is decided per
+    sample, on the device. early_stop: drop samples that reached the goal; it synchronises with the device at times.
     The other arguments are those of :func:`pgd`.
     """
     ball = make_ball(x, radius=radius, norm=norm, space=space, scale=scale, bounds=bounds)
@@ -70,17 +71,17 @@ def apgd(
     with borrowed(model, mode), torch.no_grad():
         model = prepared(model, x, mode, batch_size=batch_size, early_stop=early_stop)
         goal = make_goal(model, x, y, target=target, loss=loss)
-        best = first_look(model, x, goal) if random_start else Best.nothing(x)
+        best = best_of_clean(model, x, goal) if random_start else Best.empty(x)
         for restart in range(restarts):
             start = ball.random(generator) if random_start or restart else ball.start
-            _climb(Slopes(model, batch_size), ball, goal, best, start, steps, early_stop)
+            _run_once(GoalGradient(model, batch_size), ball, goal, best, start, steps, early_stop)
         return best.point
 
 
 def checkpoints(steps: int) -> list[int]:
     """After how many steps the step size is reconsidered: 22 % of them, then 3 % fewer each time, at least 6 %.
 
-    Shares are rounded down to whole steps, one at least, so that a short run too comes to fine steps.
+    Shares are rounded down to whole steps, one at least, so that a short run reaches fine steps, too.
 
     >>> checkpoints(100)
     [22, 41, 57, 70, 80, 87, 93, 99]
@@ -96,8 +97,8 @@ def checkpoints(steps: int) -> list[int]:
 
 
 @dataclass(eq=False)
-class State:
-    """Where each sample is, where it was best, and what its step size is decided by."""
+class ApgdState:
+    """Per sample: the position, the best position so far, and what decides the step size."""
 
     position: Tensor
     before: Tensor
@@ -112,7 +113,7 @@ class State:
     halved: Tensor
 
     @classmethod
-    def at(cls, position: Tensor, value: Tensor, gradient: Tensor, step: float) -> State:
+    def at(cls, position: Tensor, value: Tensor, gradient: Tensor, step: float) -> ApgdState:
         return cls(
             position=position,
             before=position,
@@ -124,15 +125,15 @@ class State:
             step=torch.full_like(value, step, dtype=position.dtype),
             rises=torch.zeros_like(value),
             checked_value=value,
-            # the first checkpoint has none before it at which the step could have been left as it is
+            # at the first checkpoint, no earlier one could have kept the step
             halved=torch.ones_like(value, dtype=torch.bool),
         )
 
-    def take(self, index: Tensor) -> State:
-        return State(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
+    def take(self, index: Tensor) -> ApgdState:
+        return ApgdState(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
 
     def move(self, ball: Ball, *, momentum: float) -> Tensor:
-        direct = ball.project(self.position + _image(self.step) * ball.ascent(self.gradient))
+        direct = ball.project(self.position + per_image(self.step) * ball.ascent(self.gradient))
         if momentum == 1:
             return direct
         carried = momentum * (direct - self.position) + (1 - momentum) * (self.position - self.before)
@@ -143,16 +144,16 @@ class State:
         self.rises = self.rises + (value > self.value)
         self.value = value
         higher = value > self.top_value
-        self.top = torch.where(_image(higher), position, self.top)
-        self.top_gradient = torch.where(_image(higher), gradient, self.top_gradient)
+        self.top = torch.where(per_image(higher), position, self.top)
+        self.top_gradient = torch.where(per_image(higher), gradient, self.top_gradient)
         self.top_value = torch.where(higher, value, self.top_value)
 
     def check(self, interval: int) -> None:
-        """Halve the step where it is too long, and go back to the best point there."""
+        """Halve the step of samples for which it is too long, and return them to their best point."""
         seldom = self.rises <= RISING * interval
         stuck = ~self.halved & (self.top_value <= self.checked_value)
         self.halved = seldom | stuck
-        back = _image(self.halved)
+        back = per_image(self.halved)
         self.step = torch.where(self.halved, self.step / 2, self.step)
         self.position = torch.where(back, self.top, self.position)
         self.gradient = torch.where(back, self.top_gradient, self.gradient)
@@ -161,27 +162,29 @@ class State:
         self.rises = torch.zeros_like(self.rises)
 
 
-def _climb(slopes: Slopes, ball: Ball, goal: Goal, best: Best, start: Tensor, steps: int, early_stop: bool) -> None:
-    """One run; what it finds goes to ``best``."""
+def _run_once(
+    gradient_of: GoalGradient, ball: Ball, goal: Goal, best: Best, start: Tensor, steps: int, early_stop: bool
+) -> None:
+    """One run; ``best`` collects what it finds."""
     index = None
     if early_stop and bool(best.reached.any()):
         index = (~best.reached).nonzero().squeeze(1)
         ball, goal, start = ball.take(index), goal.take(index), start[index]
     if len(start) == 0:
         return
-    value, reached, gradient = slopes(ball.point(start), goal)
-    best.see(ball.point(start), value, reached, index)
-    state = State.at(start, value, gradient, 2 * ball.radius)
+    value, reached, gradient = gradient_of(ball.point(start), goal)
+    best.update(ball.point(start), value, reached, index)
+    state = ApgdState.at(start, value, gradient, 2 * ball.radius)
     marks, last_mark = set(checkpoints(steps)), 0
     for done in range(1, steps + 1):
         position = state.move(ball, momentum=1 if done == 1 else MOMENTUM)
         point = ball.point(position)
         if done == steps:
-            logits = scores(slopes.model, point)
-            best.see(point, goal.value(logits), goal.reached(logits), index)
+            logits = scores(gradient_of.model, point)
+            best.update(point, goal.value(logits), goal.reached(logits), index)
             return
-        value, reached, gradient = slopes(point, goal)
-        best.see(point, value, reached, index)
+        value, reached, gradient = gradient_of(point, goal)
+        best.update(point, value, reached, index)
         state.arrive(position, value, gradient)
         if done in marks:
             state.check(done - last_mark)
@@ -193,8 +196,4 @@ def _climb(slopes: Slopes, ball: Ball, goal: Goal, best: Best, start: Tensor, st
                 return
             index = left if index is None else index[left]
             ball, goal, state = ball.take(left), goal.take(left), state.take(left)
-            slopes.take(left)
-
-
-def _image(values: Tensor) -> Tensor:
-    return values.view(-1, 1, 1, 1)
+            gradient_of.take(left)

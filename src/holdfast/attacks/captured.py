@@ -1,4 +1,4 @@
-"""An attack as one CUDA graph: the host launches once a batch, not some hundred times a step."""
+"""An attack as one CUDA graph: one launch per batch instead of hundreds per step."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from holdfast.attacks.objectives import Model
+from holdfast.attacks.objectives import Classifier
 from holdfast.attacks.pgd import pgd
 from holdfast.devices import CapturedCall, capture
 from holdfast.errors import require
@@ -22,7 +22,7 @@ class CapturedAttack:
     """An attack on batches of one size, captured on its first call and replayed afterwards.
 
     attack: any function of this package; settings: its arguments. model: a module or callable on a GPU; its weights
-    are read where they lie, so an update in place is seen. autocast: the type to compute in, or None.
+    are read in place, so later updates of them count. autocast: the type to compute in, or None.
     compile: pass the model through torch.compile; ``compile_mode`` is its mode. channels_last: lay images out so.
     A shorter batch is filled up with copies of its first image. On a CPU nothing is captured: the attack just runs.
 
@@ -34,7 +34,7 @@ class CapturedAttack:
 
     def __init__(
         self,
-        model: Model,
+        model: Classifier,
         *,
         attack: Callable[..., Tensor] = pgd,
         autocast: torch.dtype | None = None,
@@ -45,7 +45,7 @@ class CapturedAttack:
     ) -> None:
         require(
             not settings.get("early_stop", False),
-            "early_stop asks the host and cannot be captured; leave it out, or use QueuedPgd",
+            "early_stop synchronises with the host and cannot be captured; leave it out, or use QueuedPgd",
         )
         require(autocast in (None, torch.bfloat16, torch.float16), f"autocast must be bf16 or fp16, got {autocast}")
         self.model, self.attack, self.autocast, self.settings = model, attack, autocast, settings
@@ -70,7 +70,7 @@ class CapturedAttack:
         return replay()[: len(x)].clone()
 
     def _run(self, x: Tensor, y: Tensor) -> Tensor:
-        # entered inside the capture: each replay casts the weights as they are then
+        # entered inside the capture, so that each replay casts the current weights
         with torch.autocast(
             x.device.type,
             dtype=self.autocast or torch.bfloat16,

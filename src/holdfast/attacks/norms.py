@@ -1,7 +1,7 @@
-"""Balls around images: L∞ or L2, in pixels or in the units of a normalised input, cut to the range of pixels.
+"""Balls around images, L∞ or L2, in pixels or in units of a normalised input, clipped to the range of pixels.
 
-A point that a ball gives out is inside it in real numbers, not to some tolerance: rounding always goes towards the
-centre. So another library, or the same check in float64, never finds a perturbation that is too large.
+A point of a ball is inside it exactly, not up to a tolerance: rounding is always towards the centre. So another
+library, or the same computation in float64, never finds a perturbation that exceeds the radius.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Space = Literal["pixel", "normalised"]
 NORMS: tuple[Norm, ...] = ("linf", "l2")
 SPACES: tuple[Space, ...] = ("pixel", "normalised")
 MARGIN = 1 - 2.0**-22
-"""An L2 step ends this close to the radius: what rounding in float32 may add to a norm is smaller."""
+"""An L2 step ends this close to the radius; rounding in float32 adds less than that to a norm."""
 TINY = 1e-300
 
 
@@ -30,9 +30,9 @@ TINY = 1e-300
 class Ball:
     """All images within ``radius`` of the centre that stay in the range of pixels.
 
-    centre: images (B, C, H, W). low, high: what each pixel may become. scale: pixels that one unit of the radius is
-    worth, 1.0 or (C, 1, 1). Positions are float32 at least, also around images of half precision, so that short
-    steps add up; :meth:`point` gives the image at a position.
+    centre: images (B, C, H, W). low, high: what each pixel may become. scale: pixels per unit of the radius, 1.0 or
+    (C, 1, 1). Positions are float32 at least, also around images of half precision, so that short steps add up;
+    :meth:`point` gives the image at a position.
     """
 
     centre: Tensor
@@ -48,7 +48,7 @@ class Ball:
         return self.centre.to(self.low.dtype)
 
     def random(self, generator: torch.Generator | None) -> Tensor:
-        """Positions drawn uniformly from the ball, then cut to the range of pixels."""
+        """Positions drawn uniformly from the ball, then clipped to the range of pixels."""
         start = self.start
         if math.isinf(self.radius):
             return self.low + (self.high - self.low) * _uniform(start, generator)
@@ -66,7 +66,7 @@ class Ball:
         return unit(gradient * self.scale, self.norm) * self.scale
 
     def project(self, position: Tensor) -> Tensor:
-        """The nearest position in the ball (L2: along the ray to the centre), cut to the range of pixels."""
+        """The nearest position in the ball (L2: along the ray to the centre), clipped to the range of pixels."""
         if self.norm == "linf":
             return position.clamp(self.low, self.high)
         start = self.start
@@ -80,7 +80,7 @@ class Ball:
         if position.dtype == self.centre.dtype:
             return position
         if self.norm == "linf":
-            return position.to(self.centre.dtype)  # bounds are of that type, and rounding keeps order
+            return position.to(self.centre.dtype)  # bounds have that type, and rounding preserves order
         return inward(self.centre, position.double() - self.centre.double(), self.centre.dtype)
 
     def take(self, index: Tensor) -> Ball:
@@ -100,7 +100,7 @@ def make_ball(
     """The ball around images.
 
     radius: in pixels, or with ``space="normalised"`` in units of ``scale``, the deviation of each channel that a
-    model divides by; may be infinite. bounds: the range of pixels. A pixel that lies outside already may stay.
+    model divides by; may be infinite. bounds: the range of pixels. A pixel that is outside already may stay there.
     """
     require(x.ndim == 4 and x.is_floating_point(), f"x must be float images (B, C, H, W), got {_kind(x)}")
     require(radius >= 0, f"radius must be >= 0, got {radius}")
@@ -120,7 +120,7 @@ def make_ball(
 def unit(direction: Tensor, norm: Norm) -> Tensor:
     """The sign (L∞), or the direction at length 1 (L2); a direction of zero stays zero.
 
-    Divided by its largest entry first, for squares of very small or very large numbers leave the range.
+    Divided by its largest entry first, because squares of very small or very large numbers overflow.
 
     >>> unit(torch.tensor([[[[3e-30, -4e-30]]]]), "l2")
     tensor([[[[ 0.6000, -0.8000]]]])
@@ -144,16 +144,16 @@ def inward(x: Tensor, step: Tensor | float, dtype: torch.dtype) -> Tensor:
     moved = (start + step).to(dtype)
     size = step.abs() if isinstance(step, Tensor) else abs(step)
     back = moved.double() - start
-    # one to two units in the last place, whatever the type; no type is left out, as nextafter leaves out float16
+    # one to two units in the last place, for any type; nextafter does not support float16
     info = torch.finfo(dtype)
-    nudge = (moved.double().abs() * info.eps + info.smallest_normal * info.eps).copysign(back)
-    nudged = (moved.double() - nudge).to(dtype)
-    nudged = torch.where((nudged.double() - start) * back > 0, nudged, x.to(dtype))
-    return torch.where(back.abs() > size, nudged, moved)
+    ulp = (moved.double().abs() * info.eps + info.smallest_normal * info.eps).copysign(back)
+    stepped_back = (moved.double() - ulp).to(dtype)
+    stepped_back = torch.where((stepped_back.double() - start) * back > 0, stepped_back, x.to(dtype))
+    return torch.where(back.abs() > size, stepped_back, moved)
 
 
 def _rounded_down(radius: float, scale: float | Tensor, dtype: torch.dtype) -> Tensor:
-    """The largest limit of a type that is no more than the radius: one number, or one a channel."""
+    """The largest limit of a type that is no more than the radius: one number, or one per channel."""
     if isinstance(scale, Tensor):
         wanted = radius * scale.double() * (1 - 2**-50)  # so that dividing by the scale gives no more than the radius
         return inward(torch.zeros_like(wanted, dtype=dtype), wanted, dtype).double()
@@ -171,7 +171,7 @@ def _scale(x: Tensor, space: Space, scale: Tensor | Sequence[float] | None) -> f
     made = torch.as_tensor(scale, dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
     require(
         made.numel() in (1, x.shape[1]),
-        f"scale must hold one deviation a channel ({x.shape[1]}), got {made.numel()} values",
+        f"scale must hold one deviation per channel ({x.shape[1]}), got {made.numel()} values",
     )
     return made.reshape(-1, 1, 1)
 

@@ -1,4 +1,4 @@
-"""What attacks share: losses to climb, the goal, its gradient, the model on loan, and the best point so far."""
+"""What attacks share: losses to maximise, the goal, its gradient, the model in evaluation mode, the best point."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ LossName = Literal["ce", "margin", "dlr"]
 def log_odds(logits: Tensor, label: Tensor) -> Tensor:
     """(B,) log of the odds against the label: logΣ_{k≠y} e^{z_k} − z_y.
 
-    Cross-entropy is softplus of it. So both rise together, rank points alike and have the same direction of
-    gradient; but the gradient of cross-entropy carries a factor 1 − p_y, which is exactly 0 in float32 for a label
+    Cross-entropy is softplus of it. So both rise together, rank points in the same order and have gradients of the same
+    direction; but the gradient of cross-entropy carries a factor 1 − p_y, which is exactly 0 in float32 for a label
     that the model is sure of, and that of the log-odds does not.
 
     >>> log_odds(torch.tensor([[0.0, 200.0]]), torch.tensor([1]))
@@ -65,18 +65,18 @@ def _others(logits: Tensor, label: Tensor) -> Tensor:
     return logits.scatter(1, label[:, None], -torch.inf)
 
 
-Model = Callable[[Tensor], Tensor]
+Classifier = Callable[[Tensor], Tensor]
 """Images (B, C, H, W) to logits (B, K)."""
 Mode = Literal["eval", "as-is"]
-Target = Tensor | Literal["least-likely"] | None
+AttackTarget = Tensor | Literal["least-likely"] | None
 
 FIRST_WEIGHT = 2.0**8
-"""By what a float16 model's loss is multiplied at first; then by what keeps its gradients in range."""
+"""Initial loss scale for a float16 model; later it follows the size of the gradients."""
 
 
 @contextmanager
-def borrowed(model: Model, mode: Mode) -> Iterator[None]:
-    """The model in the asked mode; its flags and statistics are given back as they were."""
+def borrowed(model: Classifier, mode: Mode) -> Iterator[None]:
+    """The model in the given mode; its flags and statistics are restored afterwards."""
     if mode not in ("eval", "as-is"):
         raise unknown("mode", mode, ("eval", "as-is"))
     if not isinstance(model, nn.Module):
@@ -89,11 +89,11 @@ def borrowed(model: Model, mode: Mode) -> Iterator[None]:
             yield
 
 
-def prepared(model: Model, x: Tensor, mode: Mode, *, batch_size: int | None, early_stop: bool) -> Model:
-    """The model as an attack shows it images: no more than ``batch_size`` at once, in few sizes where batches shrink.
+def prepared(model: Classifier, x: Tensor, mode: Mode, *, batch_size: int | None, early_stop: bool) -> Classifier:
+    """The model on batches of at most ``batch_size``, and of few different sizes where batches shrink.
 
-    A GPU's libraries prepare every size of batch anew, which takes longer than many an attack. Only modules in
-    evaluation mode are shown images that are not asked for: there images do not see each other.
+    GPU libraries tune every new batch size, which takes longer than many an attack. Only modules in evaluation mode
+    get batches filled up: there, images of a batch do not influence each other.
     """
     require(batch_size is None or batch_size >= 1, f"batch_size must be >= 1, got {batch_size}")
     largest = len(x) if batch_size is None else min(batch_size, len(x))
@@ -102,20 +102,20 @@ def prepared(model: Model, x: Tensor, mode: Mode, *, batch_size: int | None, ear
     return partial(in_parts, model, largest) if largest < len(x) else model
 
 
-def filled(model: Model, largest: int, x: Tensor) -> Tensor:
-    """Logits of a batch that was filled up with black to a power of two of images, or to the largest batch."""
+def filled(model: Classifier, largest: int, x: Tensor) -> Tensor:
+    """Logits of a batch filled up with black images to a power of two, or to the largest batch."""
     missing = min(largest, 1 << (len(x) - 1).bit_length()) - len(x)
     return model(F.pad(x, (0, 0) * (x.ndim - 1) + (0, missing)))[: len(x)] if missing > 0 else model(x)
 
 
-def in_parts(model: Model, size: int, x: Tensor) -> Tensor:
-    """Logits of images that are shown so many at once."""
+def in_parts(model: Classifier, size: int, x: Tensor) -> Tensor:
+    """Logits of images, ``size`` at a time."""
     return model(x) if len(x) <= size else torch.cat([model(part) for part in torch.split(x, size)])
 
 
 @dataclass(frozen=True, eq=False)
 class Goal:
-    """What counts as success, and what to climb on the way there.
+    """What counts as success, and the loss to maximise.
 
     label: (B,) the class to leave (sign 1) or to reach (sign −1). beyond: by how much of a logit.
     """
@@ -139,9 +139,9 @@ class Goal:
         return replace(self, label=self.label[index])
 
 
-def make_goal(model: Model, x: Tensor, y: Tensor, *, target: Target, loss: LossName) -> Goal:
-    """The goal of an attack; the least likely class is that of the clean image, and never the label itself."""
-    require(len(x) == len(y), f"there must be one label an image, got {len(y)} for {len(x)}")
+def make_goal(model: Classifier, x: Tensor, y: Tensor, *, target: AttackTarget, loss: LossName) -> Goal:
+    """The goal of an attack. The least likely class is taken at the clean image and is never the label."""
+    require(len(x) == len(y), f"there must be one label per image, got {len(y)} for {len(x)}")
     if loss not in LOSSES:
         raise unknown("loss", loss, LOSSES)
     if target is None:
@@ -155,19 +155,19 @@ def make_goal(model: Model, x: Tensor, y: Tensor, *, target: Target, loss: LossN
 
 
 @torch.no_grad()
-def scores(model: Model, x: Tensor) -> Tensor:
+def scores(model: Classifier, x: Tensor) -> Tensor:
     """Logits, float32 at least."""
     return _wide(model(x))
 
 
-class Slopes:
-    """Gradients of a goal with respect to images, of the sum over samples, so that each is a sample's own.
+class GoalGradient:
+    """Gradients of a goal with respect to images, of the sum over samples, so that each row is that sample's gradient.
 
     Only the images are differentiated: parameters get no gradient. For outputs in float16 the loss of each sample
-    is multiplied by a weight that follows the size of its gradient, so that none of it falls out of range.
+    is multiplied by a weight that follows the size of its gradient, so that it neither underflows nor overflows.
     """
 
-    def __init__(self, model: Model, batch_size: int | None = None) -> None:
+    def __init__(self, model: Classifier, batch_size: int | None = None) -> None:
         self.model, self.batch_size = model, batch_size
         self.weight: Tensor | None = None
 
@@ -193,7 +193,7 @@ class Slopes:
                 weight = torch.full_like(value.detach(), FIRST_WEIGHT)
             total = value.sum() if weight is None else (value * weight).sum()
             gradient = torch.autograd.grad(total, x, allow_unused=True)[0] if total.requires_grad else None
-        if gradient is None:  # a model that cuts its graph off: the trust checks will say so
+        if gradient is None:  # the model detaches its graph; the audit's trust checks report it
             gradient = torch.zeros_like(x)
         if weight is not None:
             gradient, weight = _in_range(gradient, weight)
@@ -204,7 +204,7 @@ class Slopes:
 
 
 def _in_range(gradient: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """The gradient without what was lost, and the weights that suit the next one."""
+    """The gradient with overflows set to 0, and the weights for the next one."""
     largest = gradient.detach().abs().amax((1, 2, 3)).to(weight.dtype)
     lost, faint = ~largest.isfinite(), largest < 2.0**-8
     factor = torch.where(lost, 2.0**-8, torch.where(faint, 2.0**8, 1.0))
@@ -213,38 +213,43 @@ def _in_range(gradient: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(eq=False)
 class Best:
-    """The best point of each sample so far: one that reaches the goal before one that does not, then the higher."""
+    """The best point of each sample so far: those that reach the goal first, then by value."""
 
     point: Tensor
     value: Tensor
     reached: Tensor
 
     @classmethod
-    def nothing(cls, x: Tensor) -> Best:
+    def empty(cls, x: Tensor) -> Best:
         lowest = torch.full((len(x),), -torch.inf, device=x.device)
         return cls(x.detach().clone(), lowest, torch.zeros(len(x), dtype=torch.bool, device=x.device))
 
-    def see(self, point: Tensor, value: Tensor, reached: Tensor, index: Tensor | None = None) -> None:
-        """Look at points of all samples, or of those at an index."""
+    def update(self, point: Tensor, value: Tensor, reached: Tensor, index: Tensor | None = None) -> None:
+        """Compare with new points of all samples, or of those at an index."""
         if index is not None:
             part = Best(self.point[index], self.value[index], self.reached[index])
-            part.see(point, value, reached)
+            part.update(point, value, reached)
             self.point = self.point.index_copy(0, index, part.point)
             self.value = self.value.index_copy(0, index, part.value)
             self.reached = self.reached.index_copy(0, index, part.reached)
             return
         value = value.to(self.value.dtype)
         better = (reached & ~self.reached) | ((reached == self.reached) & (value > self.value))
-        self.point = torch.where(better.view(-1, 1, 1, 1), point, self.point)
+        self.point = torch.where(per_image(better), point, self.point)
         self.value = torch.where(better, value, self.value)
         self.reached = self.reached | reached
 
 
-def first_look(model: Model, x: Tensor, goal: Goal) -> Best:
-    """The images themselves, for attacks that start elsewhere: no attack then finds fewer errors than there are."""
-    best, logits = Best.nothing(x), scores(model, x)
-    best.see(x, goal.value(logits), goal.reached(logits))
+def best_of_clean(model: Classifier, x: Tensor, goal: Goal) -> Best:
+    """The clean images, for attacks that start elsewhere: they then never find fewer errors than the clean ones."""
+    best, logits = Best.empty(x), scores(model, x)
+    best.update(x, goal.value(logits), goal.reached(logits))
     return best
+
+
+def per_image(values: Tensor) -> Tensor:
+    """(B,) as (B, 1, 1, 1), to combine with images (B, C, H, W)."""
+    return values.view(-1, 1, 1, 1)
 
 
 def _wide(logits: Tensor) -> Tensor:

@@ -17,15 +17,15 @@ from torch import Tensor
 
 from holdfast.attacks.norms import Ball, Norm, Space, make_ball
 from holdfast.attacks.objectives import (
+    AttackTarget,
     Best,
+    Classifier,
     Goal,
+    GoalGradient,
     LossName,
     Mode,
-    Model,
-    Slopes,
-    Target,
+    best_of_clean,
     borrowed,
-    first_look,
     make_goal,
     prepared,
     scores,
@@ -36,7 +36,7 @@ UNBOUNDED_STEP = 0.01
 
 
 def pgd(
-    model: Model,
+    model: Classifier,
     x: Tensor,
     y: Tensor,
     *,
@@ -46,7 +46,7 @@ def pgd(
     norm: Norm = "linf",
     random_start: bool = False,
     restarts: int = 1,
-    target: Target = None,
+    target: AttackTarget = None,
     loss: LossName = "ce",
     space: Space = "pixel",
     scale: Tensor | Sequence[float] | None = None,
@@ -57,20 +57,20 @@ def pgd(
     bounds: tuple[float, float] = (0.0, 1.0),
     mode: Mode = "eval",
 ) -> Tensor:
-    """Images within the radius that the model gets wrong, as far as steps along the gradient find them.
+    """Adversarial examples within the radius, by projected steps along the gradient.
 
     x: images (B, C, H, W) in [0, 1]. y: (B,) classes. radius: in pixels; ``math.inf`` leaves only the range of
-    pixels. step_size: 2.5 · radius / steps unless given (0.01 for an infinite radius).
-    random_start: begin anywhere in the ball; restarts after the first always do.
-    target: leave y (None), or reach the least likely class or classes (B,) of your own.
-    loss: "ce" climbs cross-entropy, as its log-odds, which never saturate; "margin" the largest other logit over
+    pixels as a limit. step_size: 2.5 · radius / steps unless given (0.01 for an infinite radius).
+    random_start: start at a random point of the ball; restarts after the first always do.
+    target: None is untargeted; else the least likely class, or classes (B,), to reach.
+    loss: "ce" is cross-entropy, as log-odds, which do not saturate; "margin" the largest other logit over
     that of the label; "dlr" the margin over a difference of logits.
     space: "normalised" counts radius and steps in units of ``scale``, the deviation of each channel.
-    keep: the best point of each sample among all seen, or the last, as the textbook has it.
-    early_stop: leave samples alone once they reach the goal. Faster, same error; but it asks the device after each
-    step, so it cannot be captured, and points found are no stronger than they need to be.
-    batch_size: how many images the model is shown at once; None is all.
-    mode: "eval" puts a module into evaluation mode for the time; "as-is" takes it as it is.
+    keep: the best point of each sample, or the last, as in the paper.
+    early_stop: drop samples once they reach the goal. Faster, with the same error; but it synchronises with the
+    device after each step, so it cannot be captured, and examples are no stronger than needed.
+    batch_size: images per forward pass; None is all.
+    mode: "eval" runs a module in evaluation mode; "as-is" leaves its mode alone. Both restore it.
     """
     ball = make_ball(x, radius=radius, norm=norm, space=space, scale=scale, bounds=bounds)
     require(steps >= 1, f"steps must be >= 1, got {steps}")
@@ -88,16 +88,16 @@ def pgd(
         goal = make_goal(model, x, y, target=target, loss=loss)
         if keep == "last":
             start = ball.random(generator) if random_start else ball.start
-            return _last(Slopes(model, batch_size), ball, goal, length, steps, start)
-        best = first_look(model, x, goal) if random_start else Best.nothing(x)
+            return _last(GoalGradient(model, batch_size), ball, goal, length, steps, start)
+        best = best_of_clean(model, x, goal) if random_start else Best.empty(x)
         for restart in range(restarts):
             start = ball.random(generator) if random_start or restart else ball.start
-            _climb(Slopes(model, batch_size), ball, goal, best, start, length, steps, early_stop)
+            _run_once(GoalGradient(model, batch_size), ball, goal, best, start, length, steps, early_stop)
         return best.point
 
 
-def unbounded(model: Model, x: Tensor, y: Tensor, *, steps: int = 200, **settings: Any) -> Tensor:
-    """PGD without a radius, 200 steps of 0.01: any model that can be attacked by its gradients ends near 100 % error.
+def unbounded(model: Classifier, x: Tensor, y: Tensor, *, steps: int = 200, **settings: Any) -> Tensor:
+    """PGD without a radius, 200 steps of 0.01: a model with usable gradients ends near 100 % error.
 
     settings: those of :func:`pgd`.
     """
@@ -115,56 +115,63 @@ def default_step(radius: float, steps: int) -> float:
     return min(radius, 2.5 * radius / steps)
 
 
-def _climb(
-    slopes: Slopes, ball: Ball, goal: Goal, best: Best, start: Tensor, length: float, steps: int, early_stop: bool
+def _run_once(
+    gradient_of: GoalGradient,
+    ball: Ball,
+    goal: Goal,
+    best: Best,
+    start: Tensor,
+    length: float,
+    steps: int,
+    early_stop: bool,
 ) -> None:
-    """One run; what it finds goes to ``best``."""
+    """One run; ``best`` collects what it finds."""
     position, index = start, None
-    if early_stop and bool(best.reached.any()):  # an earlier run was there already
+    if early_stop and bool(best.reached.any()):  # an earlier run succeeded on these
         index = (~best.reached).nonzero().squeeze(1)
         ball, goal, position = ball.take(index), goal.take(index), position[index]
     for _ in range(steps):
         if len(position) == 0:
             return
         point = ball.point(position)
-        value, reached, gradient = slopes(point, goal)
-        best.see(point, value, reached, index)
+        value, reached, gradient = gradient_of(point, goal)
+        best.update(point, value, reached, index)
         position = ball.project(position + length * ball.ascent(gradient))
         if early_stop and bool(reached.any()):
             left = (~reached).nonzero().squeeze(1)
             index = left if index is None else index[left]
             ball, goal, position = ball.take(left), goal.take(left), position[left]
-            slopes.take(left)
+            gradient_of.take(left)
     if len(position) == 0:
         return
     point = ball.point(position)
-    logits = scores(slopes.model, point)
-    best.see(point, goal.value(logits), goal.reached(logits), index)
+    logits = scores(gradient_of.model, point)
+    best.update(point, goal.value(logits), goal.reached(logits), index)
 
 
-def _last(slopes: Slopes, ball: Ball, goal: Goal, length: float, steps: int, start: Tensor) -> Tensor:
+def _last(gradient_of: GoalGradient, ball: Ball, goal: Goal, length: float, steps: int, start: Tensor) -> Tensor:
     position = start
     for _ in range(steps):
-        _, _, gradient = slopes(ball.point(position), goal)
+        _, _, gradient = gradient_of(ball.point(position), goal)
         position = ball.project(position + length * ball.ascent(gradient))
     return ball.point(position)
 
 
 def fgsm(
-    model: Model,
+    model: Classifier,
     x: Tensor,
     y: Tensor,
     *,
     radius: float,
     norm: Norm = "linf",
-    target: Target = None,
+    target: AttackTarget = None,
     loss: LossName = "ce",
     space: Space = "pixel",
     scale: Tensor | Sequence[float] | None = None,
     bounds: tuple[float, float] = (0.0, 1.0),
     mode: Mode = "eval",
 ) -> Tensor:
-    """``x + radius · sign(∇ loss)``, cut to the range of pixels; with ``norm="l2"`` along the gradient itself.
+    """``x + radius · sign(∇ loss)``, clipped to the range of pixels; with ``norm="l2"`` along the gradient itself.
 
     x: images (B, C, H, W) in [0, 1]. y: (B,) classes. The other arguments are those of :func:`pgd`.
 
@@ -177,12 +184,12 @@ def fgsm(
         return x.detach().clone()
     with borrowed(model, mode), torch.no_grad():
         goal = make_goal(model, x, y, target=target, loss=loss)
-        _, _, gradient = Slopes(model)(x, goal)
+        _, _, gradient = GoalGradient(model)(x, goal)
         return ball.point(ball.project(ball.start + radius * ball.ascent(gradient)))
 
 
 def transfer(
-    surrogate: Model | Sequence[Model],
+    surrogate: Classifier | Sequence[Classifier],
     x: Tensor,
     y: Tensor,
     *,
@@ -190,7 +197,7 @@ def transfer(
     attack: Callable[..., Tensor] = pgd,
     **settings: Any,
 ) -> Tensor:
-    """Images made against the surrogate, to be shown to another model.
+    """Adversarial examples for the surrogate, to be tried on another model: a black-box attack.
 
     surrogate: one model, or several that are attacked together through the mean of their log-probabilities.
     attack: ``pgd``, ``fgsm`` or ``apgd``; settings: its other arguments.
@@ -220,7 +227,8 @@ def noise(
     generator: torch.Generator | None = None,
     bounds: tuple[float, float] = (0.0, 1.0),
 ) -> Tensor:
-    """A random corner of the L∞ ball, or a random direction of full length in the L2 ball; cut to the range."""
+    """A random corner of the L∞ ball, or a random direction of full length in the L2 ball, clipped to the range. Not an
+    attack, but what every attack must beat."""
     ball = make_ball(x, radius=radius, norm=norm, space=space, scale=scale, bounds=bounds)
     if radius == 0:
         return x.detach().clone()
@@ -231,14 +239,16 @@ def noise(
 
 @dataclass(frozen=True)
 class Preset:
-    """One attack with everything settled. step_size None is a single step of the whole radius (FGSM)."""
+    """One attack with all its settings. step_size None is a single step of the full radius (FGSM)."""
 
     radius: float
     step_size: float | None = None
     steps: int = 1
     space: Space = "pixel"
 
-    def __call__(self, model: Model, x: Tensor, y: Tensor, *, scale: Tensor | Sequence[float] | None = None) -> Tensor:
+    def __call__(
+        self, model: Classifier, x: Tensor, y: Tensor, *, scale: Tensor | Sequence[float] | None = None
+    ) -> Tensor:
         """scale: the deviation of each channel, for the normalised space."""
         common: dict[str, Any] = {"radius": self.radius, "space": self.space}
         if self.space == "normalised":
@@ -255,4 +265,4 @@ PRESETS: Mapping[str, Preset] = {
     "alps-table-6-normalised": Preset(4 / 255, 1 / 255, 10, space="normalised"),
 }
 """The paper says "radius 4, step 1, 10 steps" and not in which space. Its figures fit 4/255 after normalisation, about
-a quarter of that in pixels; most readers would take it as pixels. Both are here; the textbook's last point is kept."""
+a quarter of that in pixels; most readers would take it as pixels. Both are here; the last point is kept."""

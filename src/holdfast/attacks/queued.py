@@ -1,4 +1,4 @@
-"""PGD over a whole set: images wait in a queue, and one that is done makes room for the next."""
+"""PGD over a whole data set with early stop: a finished image frees its slot for the next in the queue."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from holdfast.attacks.norms import Ball, Norm, Space, make_ball
-from holdfast.attacks.objectives import Best, Goal, LossName, Mode, Model, Slopes, borrowed
+from holdfast.attacks.objectives import Best, Classifier, Goal, GoalGradient, LossName, Mode, borrowed
 from holdfast.attacks.pgd import default_step
 from holdfast.devices import CapturedCall, capture
 from holdfast.errors import require
@@ -16,17 +16,17 @@ from holdfast.module_state import frozen_parameters
 
 REHEARSALS = 2
 """Steps before one is captured, whose results nobody sees."""
-LOOK_EVERY = 4
+CHECK_EVERY = 4
 """Steps between two looks at how many images are done."""
 
 
 class QueuedPgd:
     """Untargeted PGD from the image itself, with early stop at the speed of full batches.
 
-    Early stop leaves images alone once they are wrong, which saves most steps on a model without a defence; but the
-    batch shrinks, and each shrinking asks the device. Here the batch keeps its size: every slot counts its own
-    steps, and takes the next image on the device when its own is done. One step is one CUDA graph; on a CPU it
-    just runs. An image is taken through the very points that ``pgd(early_stop=True)`` takes it through.
+    Early stop drops images once they are misclassified, which saves most steps on an undefended model; but the batch
+    shrinks, and each time it does the host waits for the device. Here the batch keeps its size: every slot
+    counts its own steps, and takes the next image on the device when its own is done. One step is one CUDA graph; on
+    a CPU it just runs. An image passes through the same points as under ``pgd(early_stop=True)``.
 
     model: a module or callable. batch: how many images at a time. beyond: how far (in logits) the label has to be
     passed before an image is left alone; above 0, rounding in bf16 does not decide. autocast, compile,
@@ -40,7 +40,7 @@ class QueuedPgd:
 
     def __init__(
         self,
-        model: Model,
+        model: Classifier,
         *,
         radius: float,
         step_size: float | None = None,
@@ -66,12 +66,12 @@ class QueuedPgd:
         self.length = default_step(radius, steps) if step_size is None else step_size
         self.steps, self.batch, self.autocast = steps, batch, autocast
         self.layout = torch.channels_last if channels_last else torch.contiguous_format
-        self._called: Model = torch.compile(model, dynamic=False) if compile else model
+        self._called: Classifier = torch.compile(model, dynamic=False) if compile else model
         self._queue: _Queue | None = None
 
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:
         """Attacked images, like x."""
-        require(len(x) == len(y), f"there must be one label an image, got {len(y)} for {len(x)}")
+        require(len(x) == len(y), f"there must be one label per image, got {len(y)} for {len(x)}")
         if len(x) == 0 or self.radius == 0:
             return x.detach().clone()
         modules = [self.model] if isinstance(self.model, torch.nn.Module) else []
@@ -95,7 +95,7 @@ class _Queue:
         self.slot, self.age = (torch.empty(width, dtype=torch.long, device=x.device) for _ in range(2))
         self.next, self.done = (torch.empty((), dtype=torch.long, device=x.device) for _ in range(2))
         self.position = self.balls.start[:width].clone(memory_format=attack.layout)
-        self.best = Best.nothing(self.balls.centre[:width])
+        self.best = Best.empty(self.balls.centre[:width])
         self.replay: CapturedCall[None] | None = None
 
     def fits(self, x: Tensor) -> bool:
@@ -115,7 +115,7 @@ class _Queue:
             step = self.replay
         self._begin()
         while int(self.done) < self.count:
-            for _ in range(LOOK_EVERY):
+            for _ in range(CHECK_EVERY):
                 step()
         return self.out[:-1].clone()
 
@@ -130,7 +130,7 @@ class _Queue:
         self.next.fill_(len(self.slot))
         self.done.zero_()
         self.position.copy_(self.balls.start[: len(self.slot)])
-        self._put_best(Best.nothing(self.balls.centre[: len(self.slot)]))
+        self._put_best(Best.empty(self.balls.centre[: len(self.slot)]))
 
     def _step(self) -> None:
         """One step of every slot; what is done goes out, and the next comes in."""
@@ -143,9 +143,9 @@ class _Queue:
             enabled=attack.autocast is not None,
             cache_enabled=False,
         ):
-            value, reached, gradient = Slopes(attack._called)(point, goal)
+            value, reached, gradient = GoalGradient(attack._called)(point, goal)
         best = Best(self.best.point, self.best.value, self.best.reached)
-        best.see(point, value, reached)
+        best.update(point, value, reached)
         moved = ball.project(self.position + attack.length * ball.ascent(gradient))
 
         over = reached | (self.age >= attack.steps)

@@ -1,7 +1,7 @@
 """Square: random search over square patches, from scores alone (Andriushchenko et al., 2020).
 
-No gradient is asked for, so nothing about gradients can fool it: where it finds more errors than PGD, the gradients
-lie. Each sample draws places and signs of its own; nothing waits for the host.
+It needs no gradients, so masked gradients cannot fool it: where it finds more errors than PGD, gradients mislead.
+Each sample draws its own places and signs; nothing synchronises with the host.
 """
 
 from __future__ import annotations
@@ -13,7 +13,18 @@ import torch
 from torch import Tensor
 
 from holdfast.attacks.norms import Ball, Norm, Space, make_ball
-from holdfast.attacks.objectives import LossName, Mode, Model, Target, borrowed, first_look, make_goal, prepared, scores
+from holdfast.attacks.objectives import (
+    AttackTarget,
+    Classifier,
+    LossName,
+    Mode,
+    best_of_clean,
+    borrowed,
+    make_goal,
+    per_image,
+    prepared,
+    scores,
+)
 from holdfast.errors import require
 
 SHRINK_AT = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
@@ -21,7 +32,7 @@ SHRINK_AT = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
 
 
 def square(
-    model: Model,
+    model: Classifier,
     x: Tensor,
     y: Tensor,
     *,
@@ -29,7 +40,7 @@ def square(
     norm: Norm = "linf",
     queries: int = 1000,
     area: float = 0.8,
-    target: Target = None,
+    target: AttackTarget = None,
     loss: LossName = "margin",
     space: Space = "pixel",
     scale: Tensor | Sequence[float] | None = None,
@@ -39,7 +50,7 @@ def square(
     bounds: tuple[float, float] = (0.0, 1.0),
     mode: Mode = "eval",
 ) -> Tensor:
-    """Images within the radius that the model gets wrong, as far as random patches find them.
+    """Adversarial examples within the radius, by random search over square patches.
 
     queries: forward passes. area: share of the image that the first patch covers; it shrinks as queries are spent.
     The other arguments are those of :func:`pgd`.
@@ -55,12 +66,12 @@ def square(
     with borrowed(model, mode), torch.no_grad():
         model = prepared(model, x, mode, batch_size=batch_size, early_stop=early_stop)
         goal = make_goal(model, x, y, target=target, loss=loss)
-        best, index = first_look(model, x, goal), None
+        best, index = best_of_clean(model, x, goal), None
         position = ball.project(ball.start + (_stripes if norm == "linf" else _tiles)(ball, draw))
         point = ball.point(position)
         logits = scores(model, point)
         value, reached = goal.value(logits), goal.reached(logits)
-        best.see(point, value, reached)
+        best.update(point, value, reached)
         for query in range(1, queries):
             if early_stop and bool(reached.any()):
                 left = (~reached).nonzero().squeeze(1)
@@ -75,9 +86,9 @@ def square(
             logits = scores(model, point)
             new, hit = goal.value(logits), goal.reached(logits)
             better = (new > value) & ~(reached & ~hit)
-            position = torch.where(_image(better), moved, position)
+            position = torch.where(per_image(better), moved, position)
             value, reached = torch.where(better, new, value), reached | hit
-            best.see(point, new, hit, index)
+            best.update(point, new, hit, index)
         return best.point
 
 
@@ -116,7 +127,7 @@ def _stripes(ball: Ball, draw: _Draw) -> Tensor:
 
 
 def _linf_patch(ball: Ball, position: Tensor, side: int, draw: _Draw) -> Tensor:
-    """One patch an image set to plus or minus the radius, by channel."""
+    """One patch per image set to plus or minus the radius, by channel."""
     n, channels, height, width = position.shape
     top = draw.below(height - side + 1, n)[:, None]
     left = draw.below(width - side + 1, n)[:, None]
@@ -185,14 +196,10 @@ def _l2_patch(ball: Ball, position: Tensor, side: int, draw: _Draw) -> Tensor:
 
 
 def _window(top: Tensor, left: Tensor, side: int, channels: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Indices (B, C, side, side) of one patch an image."""
+    """Indices (B, C, side, side) of one patch per image."""
     offset = torch.arange(side, device=top.device)
     image = torch.arange(len(top), device=top.device).view(-1, 1, 1, 1)
     channel = torch.arange(channels, device=top.device).view(1, -1, 1, 1)
     rows = (top[:, None] + offset).view(-1, 1, side, 1)
     columns = (left[:, None] + offset).view(-1, 1, 1, side)
     return image, channel, rows, columns
-
-
-def _image(values: Tensor) -> Tensor:
-    return values.view(-1, 1, 1, 1)

@@ -20,15 +20,14 @@ from torch import Tensor
 from holdfast.audits.alignment.classes import ClassMap
 from holdfast.audits.subject import GroupColumn, check_measuring
 from holdfast.data import Dataset, load
-from holdfast.data.options import at_home
-from holdfast.data.printable import printable
 from holdfast.data.splits import ArraySplit, Split
 from holdfast.data.tables import NUMBER, cell_text, name_order, read_columns
-from holdfast.data.validate import admitted
+from holdfast.data.validation import admitted
 from holdfast.errors import HoldfastError, require
+from holdfast.files import at_home
 from holdfast.models import Preprocessing
-from holdfast.settings import read_environment
-from holdfast.train.folder import read_settings
+from holdfast.printable import printable
+from holdfast.train.run_data import DataTerms, is_own_data, terms_of_run
 
 Tell = Callable[[str], None]
 """Says something to the user while the audit runs."""
@@ -72,36 +71,15 @@ class AuditRequest:
             )
 
 
-@dataclass(frozen=True)
-class LoadTerms:
-    """What decides which images are training and which are test, and their labels; see :func:`holdfast.data.load`."""
-
-    data_seed: int = 0
-    val: float = 0.0
-    conflict: float | None = None
-    names: str | None = None
-    label: str | None = None
-    group: str | None = None
-
-    def record(self) -> dict[str, str | int | float]:
-        """Plain values for findings.json, without what nobody said."""
-        return {key: value for key, value in asdict(self).items() if value or key == "data_seed"}
-
-    def words(self, other: LoadTerms) -> str:
-        """Where these differ from others: ``data_seed 5``."""
-        mine, theirs = asdict(self), asdict(other)
-        return ", ".join(f"{key} {value}" for key, value in mine.items() if value != theirs[key])
-
-
-Sets = Callable[[int | None, LoadTerms], Dataset]
+Sets = Callable[[int | None, DataTerms], Dataset]
 """The data at an image size, loaded once for all models that share it."""
 
 
 def opener(request: AuditRequest) -> Sets:
     """Sets as they are asked for."""
-    sets: dict[tuple[int | None, LoadTerms], Dataset] = {}
+    sets: dict[tuple[int | None, DataTerms], Dataset] = {}
 
-    def open_set(size: int | None, terms: LoadTerms) -> Dataset:
+    def open_set(size: int | None, terms: DataTerms) -> Dataset:
         if isinstance(request.data, Dataset):
             return admitted(request.data, training=False)
         if (size, terms) not in sets:
@@ -111,16 +89,16 @@ def opener(request: AuditRequest) -> Sets:
     return open_set
 
 
-def load_as(terms: LoadTerms, request: AuditRequest, size: int | None) -> Dataset:
+def load_as(terms: DataTerms, request: AuditRequest, size: int | None) -> Dataset:
     return load(str(request.data), root=request.root, image_size=size, training=False, **asdict(terms))
 
 
-def stated_terms(request: AuditRequest) -> LoadTerms:
+def stated_terms(request: AuditRequest) -> DataTerms:
     """What the command says, for models that were not trained here."""
-    return LoadTerms(request.data_seed or 0, names=request.names, label=request.label)
+    return DataTerms(request.data_seed or 0, names=request.names, label=request.label)
 
 
-def terms_of_all(specs: Sequence[Any], request: AuditRequest, open_set: Sets, tell: Tell) -> list[LoadTerms]:
+def terms_of_all(specs: Sequence[Any], request: AuditRequest, open_set: Sets, tell: Tell) -> list[DataTerms]:
     """The terms of every model: a run's are its own, those of other models the first run's, or what the command says.
 
     Where the test images would not be the same, one model would be measured on what another, or it itself, was trained
@@ -137,43 +115,20 @@ def terms_of_all(specs: Sequence[Any], request: AuditRequest, open_set: Sets, te
     return [runs.get(spec, usual) if isinstance(spec, str) else usual for spec in specs]
 
 
-def _of_run(spec: Any, request: AuditRequest) -> LoadTerms | None:
+def _of_run(spec: Any, request: AuditRequest) -> DataTerms | None:
     if not isinstance(spec, str) or isinstance(request.data, Dataset):
         return None
     own = terms_of_run(spec, str(request.data))
     if own is None:
         return None
-    if not _is_own(spec, str(request.data)):
+    if not is_own_data(spec, str(request.data)):
         return replace(
             stated_terms(request), data_seed=own.data_seed if request.data_seed is None else request.data_seed
         )
     return replace(own, names=request.names or own.names, label=request.label or own.label)
 
 
-def terms_of_run(run: str | Path, data: str | Path) -> LoadTerms | None:
-    """How a run loaded its data; of other data only the seed, which does no harm: the same images may lie elsewhere."""
-    path = Path(run, "run.yaml")
-    if not os.path.isfile(path):  # unlike Path.is_file, false for a name longer than the system allows
-        return None
-    own = read_settings(path).data
-    if not _is_own(run, data):
-        return LoadTerms(own.data_seed)
-    return LoadTerms(own.data_seed, own.val, own.conflict, own.names, own.label, own.group)
-
-
-def _is_own(run: str | Path, data: str | Path) -> bool:
-    name, recorded = read_settings(Path(run, "run.yaml")).data.name, read_environment(Path(run))
-    if "own_data" in recorded:  # it was in memory, and settings do not tell how it came there
-        return False
-    return _same(name, str(data)) or _same(recorded.get("data_path", name), str(data))
-
-
-def _same(first: str, second: str) -> bool:
-    paths = at_home(first), at_home(second)
-    return first == second or (all(map(os.path.exists, paths)) and os.path.samefile(*paths))
-
-
-def _require_one_test(terms: Mapping[str, LoadTerms], request: AuditRequest, open_set: Sets) -> None:
+def _require_one_test(terms: Mapping[str, DataTerms], request: AuditRequest, open_set: Sets) -> None:
     (first, usual), *others = terms.items()
     for other, own in others:
         if own == usual or _same_images(

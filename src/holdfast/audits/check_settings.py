@@ -13,7 +13,7 @@ import yaml
 
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.parts import CHECKS
-from holdfast.settings.loader import convert
+from holdfast.settings.fields import convert
 
 
 def chosen_checks(names: Sequence[str] | None) -> list[str]:

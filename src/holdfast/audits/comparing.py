@@ -13,8 +13,15 @@ from holdfast.audits.checks.groups.group_accuracy import parts
 from holdfast.audits.open_models import AuditedModel
 from holdfast.audits.per_image import ANSWERS, FALLS, RANKS, WRONG, Ranked, decode, read_ranks, unpack
 from holdfast.metrics import bounded_mean, paired_auroc, paired_difference
-from holdfast.types import Finding
+from holdfast.types import Finding, Measure, Unit
 
+AGAINST: Final = "against"
+"""What findings of a comparison are called by, instead of a check."""
+MEASURES: Final = (
+    Measure("lead", "lead", Unit.POINTS, headline=True),
+    Measure("mcnemar_p", "McNemar's p", Unit.P_VALUE, "neither"),
+    Measure("delong_p", "DeLong's p", Unit.P_VALUE, "neither"),
+)
 LEVEL: Final = 0.95
 MOST_GROUPS: Final = 50
 """Beyond so many groups a model is compared on the worst of them alone."""
@@ -95,7 +102,7 @@ def against(
     there = torch.tensor([place.get(name, -1) for name in model.ids()], dtype=torch.int64)
     if not bool((there >= 0).any()):
         reason = "the two models share no test sample"
-        return [Finding("against", "lead", None, 0, where=named, evidence={"reason": reason})]
+        return [Finding(AGAINST, "lead", None, 0, where=named, evidence={"reason": reason})]
     right = _brought(them.correct.double(), there)
     found = _lead(us.correct.double(), right, {**named, "measure": "accuracy"})
     if us.measured("groups") and them.measured("groups"):
@@ -147,13 +154,13 @@ def _lead(first: Tensor, second: Tensor, where: Mapping[str, str]) -> list[Findi
     told = {"level": LEVEL}
     if not bool(((first == 0) | (first == 1)).all() & ((second == 0) | (second == 1)).all()):
         mean = bounded_mean(first - second, (-1.0, 1.0), extra=1)
-        return [Finding("against", "lead", mean.value, mean.n, mean.low, mean.high, where, told)]
+        return [Finding(AGAINST, "lead", mean.value, mean.n, mean.low, mean.high, where, told)]
     a, b = first.bool(), second.bool()
     pair = paired_difference(a, b, level=LEVEL)
     counts = {"only_this": int((a & ~b).sum()), "only_other": int((b & ~a).sum())}
     return [
-        Finding("against", "lead", pair.lead, pair.n, pair.low, pair.high, where, told, counts),
-        Finding("against", "mcnemar_p", pair.p, pair.n, where=where, evidence={**counts, "reason": "a p-value"}),
+        Finding(AGAINST, "lead", pair.lead, pair.n, pair.low, pair.high, where, told, counts),
+        Finding(AGAINST, "mcnemar_p", pair.p, pair.n, where=where, evidence={**counts, "reason": "a p-value"}),
     ]
 
 
@@ -208,5 +215,5 @@ def _auroc_lead(
         return
     pair = paired_auroc((test[0], ood[0]), (test[1], ood[1]), level=level)
     told = {"level": level}
-    yield Finding("against", "lead", pair.lead, pair.n, pair.low, pair.high, where, told)
-    yield Finding("against", "delong_p", pair.p, pair.n, where=where, evidence={"reason": "a p-value"})
+    yield Finding(AGAINST, "lead", pair.lead, pair.n, pair.low, pair.high, where, told)
+    yield Finding(AGAINST, "delong_p", pair.p, pair.n, where=where, evidence={"reason": "a p-value"})

@@ -25,7 +25,6 @@ from holdfast.audits.audit_data import (
     OWN,
     AuditRequest,
     ColumnWords,
-    LoadTerms,
     Sets,
     columns_of,
     load_as,
@@ -37,14 +36,14 @@ from holdfast.audits.checks.accuracy.clean_accuracy import accuracy
 from holdfast.audits.checks.groups.group_accuracy import check_columns
 from holdfast.audits.subject import Subject
 from holdfast.data import Dataset
-from holdfast.data.hashing import hash_data
-from holdfast.data.listing import SIZES_DIFFER
-from holdfast.data.splits import ArraySplit, FileSplit
-from holdfast.data.unlabelled_images import brought_to
+from holdfast.data.load_data import SIZES_DIFFER
+from holdfast.data.splits import ArraySplit, FileSplit, hash_data
+from holdfast.data.unlabelled_images import resized
 from holdfast.errors import HoldfastError, require
-from holdfast.models import LoadedModel, open_model, open_module
+from holdfast.models import LoadedModel, open_model
 from holdfast.parts import CHECKS
 from holdfast.train.api import FitResult
+from holdfast.train.run_data import DataTerms
 from holdfast.types import Finding, Needs, Note
 
 CODE: Final = ("python", "module")
@@ -106,7 +105,7 @@ def open_all(
 def _open(
     given: Any,
     name: str,
-    terms: LoadTerms,
+    terms: DataTerms,
     request: AuditRequest,
     checks: Mapping[str, Any],
     device: torch.device,
@@ -131,7 +130,7 @@ def _open(
                 given, shape=data.shape, device=device, model=request.architecture, num_classes=data.num_classes
             )
         module = given.model if isinstance(given, FitResult) else given
-        return open_module(module, shape=data.shape, device=device, name=name)
+        return open_model(module, shape=data.shape, device=device, name=name)
 
     data = open_set(request.image_size, terms)
     _require_auditable(data)
@@ -143,8 +142,8 @@ def _open(
             text = f"images are read at {tall}x{wide}, as in the model's own evaluation"
             tell(name, Note("image-size", text, "--image-size chooses"))
             data, opened = fitted, opened_on(fitted)
-    for text in data.notes:
-        tell("data", Note("data", text))
+    for note in data.notes:
+        tell("data", note)
     aligned = _align(opened, data, request, name, tell, given)
     for note in aligned.notes:
         tell(name, note)
@@ -211,11 +210,9 @@ def _at_own_size(opened: LoadedModel, data: Dataset) -> Dataset:
     known = opened.source == "run" or (size[0] == size[1] and isinstance(data.test, FileSplit))
     if not known:
         return data
-    train, val, test = (
-        None if split is None else brought_to(split, size) for split in (data.train, data.val, data.test)
-    )
+    train, val, test = (None if split is None else resized(split, size) for split in (data.train, data.val, data.test))
     assert train is not None
-    notes = tuple(text for text in data.notes if not text.startswith(SIZES_DIFFER))  # it names the size before this one
+    notes = tuple(note for note in data.notes if note.code != SIZES_DIFFER)  # it names the size before this one
     return replace(data, train=train, val=val, test=test, notes=notes)
 
 

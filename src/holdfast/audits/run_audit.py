@@ -31,6 +31,7 @@ from holdfast.audits.audit_folder import (
 )
 from holdfast.audits.budget import parse_budget
 from holdfast.audits.check_settings import chosen_checks, make_checks
+from holdfast.audits.comparing import AGAINST, MEASURES
 from holdfast.audits.comparing import against as lead_over
 from holdfast.audits.gates import FailOn, Gate, Gates, judge_all, parse_gates, target_of
 from holdfast.audits.measuring import CheckOutcome, measure_all
@@ -39,11 +40,12 @@ from holdfast.data import Dataset
 from holdfast.devices import resolve_device
 from holdfast.errors import HoldfastError, unknown
 from holdfast.module_state import evaluating
-from holdfast.reports.findings_file import FindingsFile, write_findings
+from holdfast.parts import CHECKS
+from holdfast.reports.findings_file import CheckRecord, FindingsFile, write_findings
 from holdfast.reports.html import write_report
 from holdfast.reports.run_files import RunFiles
 from holdfast.train.api import FitResult
-from holdfast.types import Finding, Note
+from holdfast.types import Finding, Measure, Note
 
 if TYPE_CHECKING:
     from holdfast.audits.alignment.classes import ClassMap
@@ -70,9 +72,14 @@ class Audit:
         return self.files[0].findings
 
     @property
-    def checks(self) -> tuple[Any, ...]:
+    def checks(self) -> tuple[CheckRecord, ...]:
         """What became of each check."""
         return self.files[0].checks
+
+    @property
+    def measures(self) -> Mapping[tuple[str, str], Measure]:
+        """What the numbers are, by check and name."""
+        return self.files[0].measures
 
     @property
     def gates(self) -> tuple[Mapping[str, Any], ...]:
@@ -91,7 +98,7 @@ class Audit:
     @property
     def exit_code(self) -> int:
         """0 passed, 1 a gate failed, 3 a check crashed: an audit that is not whole is not a verdict."""
-        if any(_state(record) == "crashed" for file in self.files for record in file.checks):
+        if any(record.state == "crashed" for file in self.files for record in file.checks):
             return 3
         return 1 if any(not gate["passed"] for file in self.files for gate in file.gates) else 0
 
@@ -122,7 +129,7 @@ class Audit:
 
     def __repr__(self) -> str:
         of, on = self.files[0].model.get("name"), self.files[0].data.get("name")
-        states = [_state(record) for record in self.checks]
+        states = [record.state for record in self.checks]
         words = [f"{states.count('measured')} of {len(states)} checks measured"]
         words += [f"{len(self.warnings)} warnings"] if self.warnings else []
         if self.gates:
@@ -271,7 +278,8 @@ def _audit(
             model=hide(one.model),
             data=hide(one.data),
             run=run,
-            checks=tuple(hide(outcome.record()) for outcome in outcomes),
+            checks=tuple(CheckRecord.of(hide(outcome.record())) for outcome in outcomes),
+            measures={(AGAINST, m.name): m for m in MEASURES} | _declared(chosen),
             gates=tuple(judged) if i == 0 else (),
         )
         for i, (one, own, outcomes) in enumerate(zip(models, found, results, strict=True))
@@ -298,6 +306,7 @@ def _write(
             data=file.data,
             run=file.run,
             checks=file.checks,
+            measures={AGAINST: MEASURES},
             gates=file.gates,
         )
         keep_curves(model, folder, tell)
@@ -348,5 +357,5 @@ def _key(model: AuditedModel, request: AuditRequest) -> dict[str, Any]:
     }
 
 
-def _state(record: Any) -> str:
-    return str(record["state"] if isinstance(record, Mapping) else record.state)
+def _declared(checks: Sequence[str]) -> dict[tuple[str, str], Measure]:
+    return {(check, m.name): m for check in checks for m in CHECKS[check].measures}

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.data.loaders import Loader, make_loader
-from holdfast.data.splits import Dataset, Split, aligned_groups, sides
+from holdfast.data.splits import Dataset, Split, aligned_groups, bias_alignment
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.models.loaded_model import failed_batch
 from holdfast.train.evaluate import Predictions, predict
@@ -111,7 +111,7 @@ class Subject:
         if not bool((train.groups >= 0).any()):
             return {}
         usual = aligned_groups(train.labels, train.groups, self.data.num_classes)
-        return sides(self.split.labels, self.split.groups, usual)
+        return bias_alignment(self.split.labels, self.split.groups, usual)
 
     def with_half_the_batch(self) -> Subject:
         """The same with half the batch; predictions that were computed are kept."""

@@ -18,7 +18,7 @@ def to_float(x: Tensor) -> Tensor:
 
 
 class Augment:
-    """Turns resting uint8 batches into float training images in [0, 1].
+    """Turns uint8 batches into augmented float training images in [0, 1].
 
     shape: (C, H, W) of the images. mean: (C,) colour that a cut-out square is filled with; it must already be
     on the device, because a CUDA graph cannot fetch it from the host.

@@ -29,7 +29,7 @@ def smooth_labels(y: Tensor, num_classes: int, *, epsilon: float) -> Tensor:
 def adversarial_labels(logits: Tensor, y: Tensor, *, epsilon: float) -> Tensor:
     """The probabilities within L1 distance ε of the class for which cross-entropy is largest (ALPS, theorem 1).
 
-    ε/2 moves from the class to the least likely one; where that is the class itself, nothing can get worse.
+    ε/2 moves from the class to the least likely one; where that is the class itself, the label stays.
 
     >>> import torch
     >>> adversarial_labels(torch.tensor([[3.0, 1.0, 2.0]]), torch.tensor([0]), epsilon=0.5)
@@ -42,7 +42,7 @@ def adversarial_labels(logits: Tensor, y: Tensor, *, epsilon: float) -> Tensor:
 
 
 def mix(x: Tensor, partner: Tensor, lam: Tensor | float) -> Tensor:
-    """λ·x + (1−λ)·partner (ALPS, eq. 9), with one λ for all or one a sample.
+    """λ·x + (1−λ)·partner (ALPS, eq. 9), with one λ for all or one per sample.
 
     >>> mix(torch.tensor([[0.0], [8.0]]), torch.tensor([[4.0], [4.0]]), torch.tensor([0.75, 1.0]))
     tensor([[1.],
@@ -54,7 +54,7 @@ def mix(x: Tensor, partner: Tensor, lam: Tensor | float) -> Tensor:
 def cut(x: Tensor, partner: Tensor, lam: Tensor, *, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """A box of the partner pasted into each image (CutMix); the images, and the share of each that is still its own.
 
-    The box covers 1−λ of the area and is centred anywhere on the image; what lies beyond the border is lost, so the
+    The box covers 1−λ of the area and is centred anywhere on the image; the part beyond the border is lost, so the
     share that is left can exceed λ.
     """
     n, _, height, width = x.shape

@@ -16,7 +16,7 @@ from tyro.conf import Positional, UseAppendAction, arg
 from holdfast.cli.common import console, narrate, parse, require_data, say
 from holdfast.errors import HoldfastError, require
 from holdfast.parts import CHECKS
-from holdfast.settings.hints import Several, Unset, default_hint
+from holdfast.settings.fields import Several, Unset, default_hint
 
 SETTINGS_HELP = (
     "CHECK.SETTING=VALUE, such as attacks.images=10000 or attacks.radii=0.01,0.02; settings: "

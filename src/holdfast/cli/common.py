@@ -79,10 +79,11 @@ def refuse_empty(words: Sequence[str]) -> None:
 
 def require_data(name: str) -> None:
     """Refuse a mistyped name before torch is imported."""
-    from holdfast.settings.names import DATA_NAMES
+    from holdfast.parts import named_data
 
-    if name not in DATA_NAMES and not exists(Path(os.path.expanduser(name))):
-        raise unknown("data set (and no such file or folder)", name, DATA_NAMES)
+    known = named_data()
+    if name not in known and not exists(Path(os.path.expanduser(name))):
+        raise unknown("data set (and no such file or folder)", name, known)
 
 
 def console() -> Console:

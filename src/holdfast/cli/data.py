@@ -1,4 +1,4 @@
-"""``holdfast data``: look at a data set, or make one."""
+"""``holdfast data``: check a data set, or make one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from tyro.conf import Positional, arg
 
 from holdfast.cli.common import narrate, parse, require_data, say
 from holdfast.errors import HoldfastError, unknown
-from holdfast.settings.hints import Several, Unset
+from holdfast.parts import data_syntax
+from holdfast.settings.fields import Several, Unset
 
 
 @dataclass(frozen=True)
@@ -17,11 +18,11 @@ class CheckOptions:
     """What to check."""
 
     data: Annotated[Positional[str], arg(metavar="DATA")]
-    """A built-in set, an .npz file, a folder of images, or a CSV/Parquet table."""
+    """The set to check."""
     root: Unset[str] = None
-    """Where built-in sets lie (default: $HOLDFAST_ROOT, or ./data)."""
+    """Folder of sets that have a name (default: $HOLDFAST_ROOT, or ./data)."""
     names: Unset[str] = None
-    """Pattern of file names that labels are taken from, such as "{age}_{gender}_{race}_"."""
+    """Pattern of file names that hold the labels, such as "{age}_{gender}_{race}_"."""
     label: Unset[str] = None
     """Rule for the label on the parts of such names ("age>=40"), or an attribute of CelebA."""
     group: Unset[str] = None
@@ -30,48 +31,49 @@ class CheckOptions:
 
 def data_check(words: list[str]) -> int:
     """List classes, groups, sizes, channels, and every file that cannot be read."""
-    options: CheckOptions = parse(CheckOptions, words, "data check", data_check.__doc__)
+    about = f"{data_check.__doc__}\n\nDATA is {data_syntax()}."
+    options: CheckOptions = parse(CheckOptions, words, "data check", about)
     require_data(options.data)
-    from holdfast.data.check import check
+    from holdfast.data.data_check import check_data
 
-    found = check(options.data, root=options.root, names=options.names, label=options.label, group=options.group)
+    found = check_data(options.data, root=options.root, names=options.names, label=options.label, group=options.group)
     print(found.to_text())
     return 0 if found.sound else 2
 
 
 @dataclass(frozen=True)
 class MakeOptions:
-    """What to make, and where to put it."""
+    """What to make, and where to write it."""
 
     what: Annotated[Positional[str], arg(metavar="SET")]
-    """corrupted-cifar10, fashion-anomalies; or coloured, watermark, background: a shortcut put into --data."""
+    """corrupted-cifar10, fashion-anomalies; or coloured, watermark, background: a shortcut added to --data."""
     out: str
     """The file to write (.npz; a manifest goes beside it), or the folder for fashion-anomalies."""
     data: Unset[str] = None
-    """The set to put a shortcut into."""
+    """The set to add a shortcut to."""
     image_size: Unset[int] = None
-    """Side in pixels that its images are brought to (default: their own; 224 where they differ)."""
+    """Side in pixels that its images are resized to (default: their own; 224 where they differ)."""
     root: Unset[str] = None
-    """Where built-in sets lie (default: $HOLDFAST_ROOT, or ./data)."""
+    """Folder of sets that have a name (default: $HOLDFAST_ROOT, or ./data)."""
     kind: Unset[Literal["lff-0", "lff-1", "dfa"]] = None
     """corrupted-cifar10: which ten corruptions (default: dfa)."""
     conflict: Unset[float] = None
-    """Share of training samples that contradict the shortcut (default: 0.05)."""
+    """Share of bias-conflicting training samples (default: 0.05)."""
     severity: Unset[int] = None
-    """corrupted-cifar10: strength of the corruptions, 1 to 5 (default: as published)."""
+    """corrupted-cifar10: severity of the corruptions, 1 to 5 (default: as published)."""
     frost: Unset[str] = None
-    """corrupted-cifar10: a folder of frost textures; drawn ones serve otherwise."""
+    """corrupted-cifar10: a folder of frost textures (default: drawn from noise)."""
     anomalies: Several[str] = ()
     """fashion-anomalies: kinds and their shares, of corrupted, garments, digits, noise (default: corrupted=0.5
     garments=0.25 digits=0.25)."""
     strength: Unset[float] = None
-    """fashion-anomalies: of what befalls the corrupted ones, above 0 to 1 (default: 0.5)."""
+    """fashion-anomalies: strength of the damage to corrupted images, above 0 to 1 (default: 0.5)."""
     seed: int = 0
-    """Seed of which samples get what."""
+    """Seed of everything that is drawn."""
     device: Unset[str] = None
-    """corrupted-cifar10: where to compute (default: cpu)."""
+    """corrupted-cifar10: device to compute on (default: cpu)."""
     overwrite: bool = False
-    """Replace what is in --out."""
+    """Replace an existing --out."""
 
 
 def data_make(words: list[str]) -> int:
@@ -80,10 +82,10 @@ def data_make(words: list[str]) -> int:
     known = ("corrupted-cifar10", "coloured", "watermark", "background", "fashion-anomalies")
     if options.what not in known:
         raise unknown("set to make", options.what, known)
-    from holdfast.comparisons.making_data import make
+    from holdfast.data.making import make_data
 
     values = {**vars(options), "anomalies": _shares(options.anomalies)}
-    say(make(**values, note=narrate))
+    say(make_data(**values, note=narrate))
     return 0
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -10,26 +10,26 @@ from tyro.conf import Positional, arg
 
 from holdfast.cli.common import parse
 from holdfast.errors import unknown
-from holdfast.settings import AscentSettings, Choice, MethodSettings
+from holdfast.parts import ASCENTS, CORRUPTIONS, METHODS, Part
 
 
 @dataclass(frozen=True)
 class ListOptions:
     """What to list."""
 
-    what: Annotated[Positional[str], arg(metavar="[methods|ascents|data|recipes|studies|models]")] = "all"
-    """One kind, or everything but the many model names."""
+    what: Annotated[Positional[str], arg(metavar="[methods|ascents|corruptions|data|recipes|studies|models]")] = "all"
+    """One kind, or everything but corruptions and the many model names."""
 
 
 def list_(words: list[str]) -> int:
-    """List methods, ascents, data sets, recipes, studies or models by name."""
+    """List methods, ascents, corruptions, data sets, recipes, studies or models by name."""
     options: ListOptions = parse(ListOptions, words, "list", list_.__doc__)
     from holdfast.comparisons.recipes import recipe_names
     from holdfast.comparisons.studies import study_names
-    from holdfast.settings.names import DATA_NAMES
+    from holdfast.parts import described_data
 
-    def described(family: type[Choice]) -> list[str]:
-        return [f"{name:<20} {(kind.__doc__ or '').splitlines()[0]}" for name, kind in family.known.items()]
+    def described(registry: Mapping[str, Part]) -> list[str]:
+        return [f"{part.name:<20} {part.about}" for part in registry.values()]
 
     def models() -> list[str]:
         from holdfast.models import model_names
@@ -38,9 +38,10 @@ def list_(words: list[str]) -> int:
         return [f"{MODEL_SOURCES[source].prefix}{name}" for source, names in model_names().items() for name in names]
 
     kinds: dict[str, Callable[[], Sequence[str]]] = {
-        "methods": lambda: described(MethodSettings),
-        "ascents": lambda: described(AscentSettings),
-        "data": lambda: DATA_NAMES,
+        "methods": lambda: described(METHODS),
+        "ascents": lambda: described(ASCENTS),
+        "corruptions": lambda: described(CORRUPTIONS),
+        "data": lambda: [f"{name:<24} {about}" for name, about in described_data().items()],
         "recipes": recipe_names,
         "studies": study_names,
         "models": models,
@@ -49,7 +50,7 @@ def list_(words: list[str]) -> int:
         raise unknown("kind", options.what, kinds)
     for kind in kinds if options.what == "all" else [options.what]:
         if options.what == "all":
-            if kind == "models":
+            if kind in ("models", "corruptions"):  # the latter import torch, which takes seconds
                 continue
             print(f"{kind}:")
         for line in kinds[kind]():

@@ -1,4 +1,4 @@
-"""``holdfast shortcuts``."""
+"""``holdfast shortcuts``: options, and a call of ``holdfast.find_shortcuts``."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from tyro.conf import Positional, arg
 
 from holdfast.cli.common import narrate, parse, require_data, say
 from holdfast.errors import HoldfastError
-from holdfast.settings.hints import Unset
-from holdfast.settings.names import check_conflict
+from holdfast.settings.fields import Unset
+from holdfast.settings.training import check_conflict
 
 
 @dataclass(frozen=True)
 class ShortcutsOptions:
-    """Where to look for a shortcut."""
+    """Where to search for a shortcut."""
 
     run: Annotated[Positional[Unset[str]], arg(metavar="[RUN]")] = None
-    """A run folder: its data and network are taken; or name a set with --data."""
+    """A run folder: its data and network are used; or name a set with --data."""
     data: Unset[str] = None
     """A built-in set, an .npz file, a folder of images, or a CSV/Parquet table."""
     out: Unset[str] = None
@@ -27,37 +27,37 @@ class ShortcutsOptions:
     model: Unset[str] = None
     """The network (default: the run's, or convnet)."""
     reuse: bool = False
-    """Take the biased model of a run that trained one instead of training it again."""
+    """Use the biased model that a run of lff or jtt kept instead of training any."""
     epochs: int = 10
     """Epochs of each training."""
     seeds: int = 2
-    """Trainings to agree over."""
+    """Biased models to train; scores are the mean over them."""
     seed: int = 0
     """Seed of the first training; the others follow it."""
     batch_size: Unset[int] = None
-    """Images a step (default: 64 for fewer than 10,000 images, else 128)."""
+    """Batch size (default: 64 for fewer than 10,000 images, else 128)."""
     lr: float = 1e-3
     """Learning rate."""
     clusters: Unset[int] = None
-    """Clusters that the contradicting samples are sorted into (default: chosen from the data)."""
+    """Clusters of the suspected samples (default: one per class, ten at most)."""
     root: Unset[str] = None
-    """Where built-in sets lie (default: $HOLDFAST_ROOT, or ./data)."""
+    """Folder of built-in sets (default: $HOLDFAST_ROOT, or ./data)."""
     image_size: Unset[int] = None
     """Side in pixels that images are brought to (default: their own)."""
     conflict: Unset[float] = None
-    """Sets made with a shortcut (coloured-digits, ...): share of training that contradicts it (default: 0.05)."""
+    """Sets made with a shortcut (coloured-digits, ...): share of bias-conflicting training samples (default: 0.05)."""
     names: Unset[str] = None
     """Pattern of file names that labels are taken from, such as "{age}_{gender}_{race}_"."""
     label: Unset[str] = None
     """Rule for the label on the parts of such names ("age>=40"), or an attribute of CelebA."""
     group: Unset[str] = None
-    """The same for the group, which only judges what was found."""
+    """The same for the group, which only judges the ranking."""
     data_seed: int = 0
     """Seed of held-out splits and generated sets."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:1, ..."""
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
-    """Of the arithmetic."""
+    """Precision of the arithmetic."""
     channels_last: bool = False
     """Keep images and weights in NHWC order in memory; pays on GPUs in bf16."""
     compile: bool = False
@@ -69,14 +69,14 @@ class ShortcutsOptions:
 
 
 def shortcuts(words: list[str]) -> int:
-    """Find the samples that contradict what is easy to learn, and show what the easy way looks at."""
+    """Find the spurious correlation in training data: rank samples by how likely they are bias-conflicting."""
     options: ShortcutsOptions = parse(ShortcutsOptions, words, "shortcuts", shortcuts.__doc__)
     if options.run is None and options.data is None:
-        raise HoldfastError("where shall it look? give a run folder, or a set with --data")
+        raise HoldfastError("no data was given; give a run folder, or a set with --data")
     if options.data is not None:
         require_data(options.data)
         check_conflict(options.data, options.conflict)
-    from holdfast.shortcuts import shortcuts as find
+    from holdfast.shortcuts import find_shortcuts
     from holdfast.train.progress import make_progress
 
     values = dict(vars(options))
@@ -85,12 +85,12 @@ def shortcuts(words: list[str]) -> int:
     name = Path(run or data).stem
     if values["out"] is None:
         values["out"] = f"{run}/shortcuts" if run else f"runs/shortcuts-{name}"
-    found = find(run or data, data=data if run else None, progress=progress, **values)
+    found = find_shortcuts(run or data, data=data if run else None, progress=progress, **values)
     for note in found.notes if options.quiet else ():  # progress has said them otherwise
-        narrate(note)
-    share = found.share
-    say(f"{share.value:.1%} ({share.low:.1%} to {share.high:.1%}) of training contradicts what is easy to learn")
-    if found.judged is not None:
-        say(f"average precision against the group labels: {found.judged.value:.3f} (base rate {found.base_rate:.3f})")
+        narrate(str(note))
+    share, precision = found.share, found.average_precision
+    say(f"bias-conflicting training samples: {share.value:.1%} ({share.low:.1%} to {share.high:.1%})")
+    if precision is not None:
+        say(f"average precision against the group labels: {precision:.3f} (base rate {found.base_rate:.3f})")
     say(f"gallery: {Path(values['out']) / 'shortcuts.html'}")
     return 0

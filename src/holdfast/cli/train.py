@@ -12,8 +12,7 @@ from holdfast.cli.common import console, narrate, parse, peek, require_data, say
 from holdfast.errors import require
 from holdfast.files import exists
 from holdfast.settings import (
-    AscentSettings,
-    MethodSettings,
+    Choice,
     TrainSettings,
     build,
     flatten,
@@ -21,7 +20,7 @@ from holdfast.settings import (
     read_config,
     read_yaml,
 )
-from holdfast.settings.hints import Unset
+from holdfast.settings.fields import Unset
 from holdfast.types import Finding
 
 
@@ -104,10 +103,10 @@ def parse_train(words: list[str], *, called: str = "train") -> tuple[TrainSettin
         layers.append({"data": data})
     base = build(TrainSettings, layered(*layers))
     chosen = {}
-    for family in (MethodSettings, AscentSettings):
-        current = getattr(base, family.kind)
-        name = peek(words, f"--{family.kind}")
-        chosen[family.kind] = current if name is None else current.switched(name)
+    for current in (base.method, base.ascent):
+        kind = current.registry.kind
+        name = peek(words, f"--{kind}")
+        chosen[kind] = current if name is None else current.switched(name)
     command = make_dataclass(
         "Train",
         [
@@ -130,9 +129,9 @@ def parse_train(words: list[str], *, called: str = "train") -> tuple[TrainSettin
     return replace(base, method=parsed.method, ascent=parsed.ascent, **groups), parsed.run
 
 
-def _choices(choice: MethodSettings | AscentSettings) -> str:
-    more = f"; --{choice.kind} NAME --help shows the settings of one"
-    return f"One of: {', '.join(choice.known)}{more}."
+def _choices(choice: Choice) -> str:
+    more = f"; --{choice.registry.kind} NAME --help shows the settings of one"
+    return f"One of: {', '.join(choice.registry)}{more}."
 
 
 def _groups() -> list[Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.audits.run_audit import audit
-from holdfast.comparisons.pretraining import start
 from holdfast.reports import RunFiles, write_findings, write_report
 from holdfast.settings import TrainSettings
 from holdfast.train import train
@@ -26,7 +25,7 @@ def run(
 ) -> RunFiles:
     """Fill a run folder: weights, metrics, findings on the test set, and the report."""
     with claim(out, resume=resume, overwrite=overwrite) as folder:
-        result = train(settings, out=folder, progress=progress, start=start(settings))
+        result = train(settings, out=folder, progress=progress)
         data, loop = result.data, settings.loop
         if data.test is not None:
             chosen_on = {"epoch_chosen_on": "test"} if loop.select == "oracle-test" else {}

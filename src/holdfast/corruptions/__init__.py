@@ -16,23 +16,16 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from holdfast.corruptions.imagenet_c import SEVERITIES, Table
+from holdfast.corruptions.imagenet_c import SEVERITIES, SeverityTable
 from holdfast.corruptions.jpeg import Codec
 from holdfast.corruptions.pixels import to_bytes
 from holdfast.errors import require, unknown
 from holdfast.parts import CORRUPTIONS, CorruptionPart
 
 __all__ = [
-    "SEVERITIES",
-    "Codec",
-    "ExampleGrid",
-    "Table",
-    "corrupt",
-    "corruption_names",
-    "example_grid",
-    "find_corruption",
-    "to_bytes",
-]
+    "SEVERITIES", "Codec", "ExampleGrid", "SeverityTable", "corrupt", "corruption_names", "example_grid",
+    "find_corruption", "to_bytes",
+]  # fmt: skip
 
 
 def corruption_names(family: str | None = None, *, extra: bool = True) -> tuple[str, ...]:
@@ -76,7 +69,7 @@ def corrupt(
     severity: float | None = None,
     strength: float | None = None,
     generator: torch.Generator | None = None,
-    table: Table = "auto",
+    table: SeverityTable = "auto",
     frost_folder: str | Path | None = None,
     codec: Codec = "auto",
 ) -> Tensor:

@@ -71,7 +71,7 @@ def disk(radius: float, softness: float) -> Tensor:
 def glass_blur(x: Tensor, *, sigma: float, reach: int, times: int, generator: torch.Generator) -> Tensor:
     """Pixels replaced by near ones between two Gaussian blurs, as the published sets were made.
 
-    Their code means to swap pixels but copies one over the other; so does this, as comparability is the point.
+    Their code means to swap pixels but copies one over the other; this does the same, to stay comparable.
     """
     x = truncate_to_bytes(gaussian(x, sigma))
     shape = (len(x), times, *x.shape[-2:])

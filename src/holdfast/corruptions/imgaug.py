@@ -82,7 +82,7 @@ def dropout(
     share: Range = (0.0, 0.05),
     cells: tuple[int, int] = (3, 8),
 ) -> Tensor:
-    """Black rectangles: a coarse grid of 3 to 8 cells a side, each cell dropped with the image's own chance."""
+    """Black rectangles: a coarse grid of 3 to 8 cells per side, each cell dropped with the image's own chance."""
     chance = uniform((len(x), 1, 1), *share, like=x, generator=generator) * strength
     low, high = cells
     rows, columns = (whole((len(x), 1), low, high + 1, like=x, generator=generator) for _ in range(2))
@@ -100,7 +100,7 @@ def rotation(x: Tensor, *, generator: torch.Generator, strength: float = 1.0, de
 
 
 def rotate(x: Tensor, degrees: Tensor) -> Tensor:
-    """Images turned by (B,) degrees, clockwise as they are seen."""
+    """Images turned by (B,) degrees, clockwise."""
     angle = torch.deg2rad(degrees)[:, None, None]
     row, column = pixel_grid(x)
     down, right = row - (x.shape[-2] - 1) / 2, column - (x.shape[-1] - 1) / 2

@@ -1,4 +1,4 @@
-"""JPEG for a batch: Pillow's on the CPU, or the part of it that loses something as tensor operations on any device.
+"""JPEG for a batch: Pillow's on the CPU, or its lossy steps as tensor operations on any device.
 
 Only colour conversion, subsampling, and rounding of the DCT change an image; the rest of a codec stores it without
 loss and is left out. The tensor form follows libjpeg's integers step by step where they matter: nearly all pixels
@@ -44,8 +44,8 @@ BACKWARD = ((1.0, 0.0, 1.402), (1.0, -0.344136286, -0.714136286), (1.0, 1.772, 0
 
 
 def jpeg(x: Tensor, quality: Tensor, *, codec: Codec = "auto") -> Tensor:
-    """Images (B, 1 or 3, H, W) in [0, 1] as JPEG gives them back; quality (B,) whole, 1..100. Colour is
-    subsampled by two, as Pillow does unless told otherwise.
+    """Images (B, 1 or 3, H, W) in [0, 1] after JPEG; quality (B,) whole, 1..100. Colour is
+    subsampled by two, as is Pillow's default.
     """
     if codec == "pillow" or (codec == "auto" and x.device.type == "cpu"):
         return _through_pillow(x, quality)

@@ -51,7 +51,7 @@ LUMA = (0.299, 0.587, 0.114)
 
 
 def luminance(x: Tensor) -> Tensor:
-    """(B, 1, H, W) brightness of RGB (B, 3, H, W); grey images stay as they are."""
+    """(B, 1, H, W) brightness of RGB (B, 3, H, W); grey images are returned unchanged."""
     if x.shape[1] == 1:
         return x
     return (x * torch.tensor(LUMA, dtype=x.dtype, device=x.device).view(3, 1, 1)).sum(1, keepdim=True)
@@ -85,7 +85,7 @@ def _levels(values: Tensor) -> Tensor:
 
 
 Border = Literal["edge", "mirror", "symmetric"]
-"""What lies outside: the last pixel again (aaa|abc), a mirror in the last pixel (cb|abc), or beside it (ba|abc)."""
+"""Outside the image: the last pixel again (aaa|abc), a mirror in the last pixel (cb|abc), or beside it (ba|abc)."""
 
 
 def fold(position: Tensor, size: int, border: Border) -> Tensor:
@@ -125,7 +125,7 @@ def _gaussian(size: int, sigma: float, radius: int, border: Border) -> Tensor:
 
 
 def separable(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """rows · x · columnsᵀ for images (..., H, W) and matrices (H', H), (W', W), or one of each an image."""
+    """rows · x · columnsᵀ for images (..., H, W) and matrices (H', H), (W', W), or one of each per image."""
     rows, columns = (m.to(device=x.device, dtype=x.dtype) for m in (rows, columns))
     if rows.ndim == 3:
         return rows[:, None] @ x @ columns[:, None].mT
@@ -134,7 +134,7 @@ def separable(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 @lru_cache(maxsize=64)
 def box_matrix(size: int, to: int) -> Tensor:
-    """(to, size): Pillow's BOX filter, which takes a pixel wholly or not at all, by where its centre lies."""
+    """(to, size): Pillow's BOX filter, which takes a pixel entirely or not at all, depending on its centre."""
     scale = max(size / to, 1.0)
     centre = (np.arange(to) + 0.5)[:, None] * size / to
     distance = (np.arange(size) + 0.5 - centre) / scale

@@ -118,7 +118,7 @@ def frost(
     imagenet=rows("density decay", (1.5, 2), (2, 2), (2.5, 1.7), (2.5, 1.5), (3, 1.4)),
 )
 def fog(x: Tensor, *, density: float, decay: float, generator: torch.Generator) -> Tensor:
-    """A plasma added, and the whole brought back under the brightest value there was."""
+    """A plasma cloud added, and the sum scaled so that the brightest value stays the same."""
     side = max(32, 1 << (max(x.shape[-2:]) - 1).bit_length())
     cloud = plasma(len(x), side, decay, like=x, generator=generator)[:, None, : x.shape[-2], : x.shape[-1]]
     brightest = x.amax((1, 2, 3), keepdim=True)

@@ -9,18 +9,6 @@ from holdfast.curvature.lanczos import Density, Spectrum, density, eigenvalues, 
 from holdfast.curvature.operator import Loss, Operator, Product, hessian_operator
 
 __all__ = [
-    "Density",
-    "Loss",
-    "Matvec",
-    "NoSpectrum",
-    "Operator",
-    "Product",
-    "Spectrum",
-    "density",
-    "eigenvalues",
-    "free_bytes",
-    "hessian_operator",
-    "lanczos",
-    "rayleigh",
-    "smoothed",
-]
+    "Density", "Loss", "Matvec", "NoSpectrum", "Operator", "Product", "Spectrum", "density", "eigenvalues",
+    "free_bytes", "hessian_operator", "lanczos", "rayleigh", "smoothed",
+]  # fmt: skip

@@ -1,7 +1,7 @@
-"""Layers that can be differentiated again and again, at the speed of the first time.
+"""Convolutions whose higher derivatives are as fast as the first; attention that can be differentiated twice.
 
-The second derivative that torch has for a convolution swaps images and channels and takes whole maps for filters, which
-no library is fast at. But a convolution and its two gradients are bilinear, and the gradients of each are the other
+Torch's second derivative of a convolution swaps images and channels and uses whole feature maps as filters, which no
+library is fast at. But a convolution and its two gradients are bilinear, and the gradients of each are the other
 two: three functions, closed under differentiation, each of which every library is fast at. Attention has to be the
 plain one: its fused kernels have a first derivative only.
 """

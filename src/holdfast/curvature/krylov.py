@@ -17,11 +17,11 @@ Matvec = Callable[[Tensor], Tensor]
 
 
 class NoSpectrum(HoldfastError):
-    """There is no spectrum to be had: no gradient flows, values are not finite, memory is too small."""
+    """The spectrum cannot be computed: no gradient flows, values are not finite, or memory is too small."""
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory that can still be had on a device; a careful guess where the system does not tell."""
+    """Free memory of a device; a cautious guess where the system does not report it."""
     if device.type == "cuda":
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + cached
@@ -61,13 +61,13 @@ class Ritz:
 
 
 class Krylov:
-    """Orthonormal rows, and what the matrix makes of them, grown one product at a time without a word to the host.
+    """Orthonormal rows and their products with the matrix, grown one at a time without synchronising with the host.
 
     A row is pending until it has been multiplied; the new part of the product then becomes a pending row. So the
     product of every multiplied row is known in full as a combination of rows, and a Ritz pair is exact but for what
     leaks into pending rows.
 
-    A search sets the pending rows apart, begins a chain with a random vector, and looks at that chain alone. Its rows
+    A search sets the pending rows apart, begins a chain with a random vector, and reads that chain alone. Its rows
     are orthogonal to the multiplied rows only, so it sees all that these do not. At its end the rows set apart are
     taken up again, less what the search has found of them.
 
@@ -118,7 +118,7 @@ class Krylov:
         return max(abs(self.lowest), abs(self.highest))
 
     def extend(self) -> None:
-        """Multiply the tip, and go on with what is new."""
+        """Multiply the tip; the new part of the product becomes the next tip."""
         m = self.count
         held = self.rows[:m]
         product = self.matvec(self.rows[self.tip]).detach()
@@ -137,14 +137,14 @@ class Krylov:
         self.products += 1
 
     def read(self) -> None:
-        """Look at the products since the last time. Rows after one that brought nothing new are noise and dropped."""
+        """Read the products since the last time. Rows after one that added nothing new are noise and are dropped."""
         columns = self.columns[: self.count, : self.count].double().cpu()
         spacing = torch.finfo(self.rows.dtype).eps
         self.broken = False
         for row, new in self.fresh:
             along = columns[:new, row]
             if not bool(along.isfinite().all()):
-                raise NoSpectrum("the matrix gives values that are not finite; look at the weights and the data")
+                raise NoSpectrum("the matrix gives values that are not finite; check the weights and the data")
             self.entry = max(self.entry, float(along.abs().max()))
             if new >= self.size or columns[new, row] <= 10 * spacing * self.entry:
                 self.expanded = self.expanded[: self.expanded.index(row) + 1]
@@ -169,7 +169,7 @@ class Krylov:
             self.first = (inner + inner.T) / 2
 
     def follow(self, unsettled: Tensor) -> None:
-        """Go on with the pending row that the wanted pairs leak into most."""
+        """Continue with the pending row that the wanted pairs leak into most."""
         wanted = unsettled.nonzero()[:, 0] if bool(unsettled.any()) else slice(None)
         self.tip = self.pending[int(self.ritz.leaks[:, wanted].norm(dim=1).argmax())]
 
@@ -221,7 +221,7 @@ class Krylov:
         if self.since is None:
             third = (len(self.rows) - top) // 3
             keep = min(len(self.expanded), top + third)
-            # so many chains are rare; a pending row that no wanted pair leaks into is no loss
+            # so many chains are rare; a pending row that no wanted pair leaks into costs nothing
             order = self.ritz.leaks[:, :top].norm(dim=1).argsort(descending=True)[:third].tolist()
             leaks = self.ritz.leaks[order]
             self._replace(self.ritz.vectors[:, :keep], [self.pending[i] for i in order])

@@ -75,7 +75,7 @@ def lanczos(
     risk: 1 leaves the search for missed eigenvalues out.
     rows: the most vectors to hold, but not fewer than top + 30; beyond, the best are kept and the rest is dropped
         (thick restart, Wu and Simon, 2000). Fewer where half of the free memory does not hold them.
-    every: products between two looks at the result; only these make a device wait for the host.
+    every: products between two checks of the result; only these synchronise with the host.
     least: products to give the first chain at least, for the sake of finer nodes and weights.
     exact: compute the residuals with the matrix, at ``top`` more products, rather than report Lanczos' bound.
     generator: for the random vectors of the search, on the device of ``start``; None is one with a seed of its own.
@@ -191,7 +191,7 @@ def _limits(values: Tensor, tolerance: float, noise: float) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Density:
-    """The share of eigenvalues a unit of λ, smoothed by a Gaussian of width sigma; its integral is 1.
+    """The share of eigenvalues per unit of λ, smoothed by a Gaussian of width sigma; its integral is 1.
 
     grid, values: (G,) float64. nodes, weights: (m,) the quadrature behind it; the weights sum to 1.
     """

@@ -17,14 +17,14 @@ from holdfast.errors import require
 from holdfast.module_state import evaluating
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-"""Outputs (B, K) and labels (B,) to one value a sample (B,)."""
+"""Outputs (B, K) and labels (B,) to one value per sample (B,)."""
 Product = Callable[[Sequence[Tensor]], Tensor]
 """A vector, cut into the shapes of the parameters, to a flat vector."""
 
 
 @dataclass(frozen=True, eq=False)
 class Operator:
-    """A symmetric matrix as a function of flat vectors (size,), made of one piece a batch.
+    """A symmetric matrix as a function of flat vectors (size,), made of one piece per batch.
 
     kept: how many of the pieces keep their graph, so that a product costs no forward pass.
     """
@@ -61,8 +61,8 @@ def hessian_operator(
 ) -> Operator:
     """The Hessian of the mean loss over all samples of the batches, as a function v → H v; exact, by autograd.
 
-    Every sample counts the same, however the data are cut. The model is run in evaluation mode and given back as it
-    was: modes, gradients and buffers. Numbers are those of the model's type; on CUDA, allow TF32 only where three
+    Every sample counts the same, however the data are cut. The model runs in evaluation mode; its modes,
+    gradients and buffers are restored. Numbers are those of the model's type; on CUDA, allow TF32 only where three
     digits are enough.
 
     batches: (x, y) on the model's device.
@@ -100,7 +100,7 @@ def hessian_operator(
 def _leaves(model: nn.Module, parameters: Iterable[Tensor] | None) -> dict[str, Tensor]:
     """Every parameter of a model as a leaf of its own; the chosen ones ask for a gradient.
 
-    They share the numbers where these lie in plain order: in channels-last order convolutions that are differentiated
+    They share memory where it is contiguous: in channels-last order convolutions that are differentiated
     twice take many times as long.
     """
     named = dict(model.named_parameters())
@@ -157,8 +157,8 @@ def _gauss_newton_piece(
 
     def product(parts: Sequence[Tensor]) -> Tensor:
         pushed = _pulled_back(back, [zero], parts, True)
-        bent = _pulled_back([slope], [point], pushed, True)
-        return _flat(_pulled_back([outputs], leaves, bent, keep))
+        curved = _pulled_back([slope], [point], pushed, True)
+        return _flat(_pulled_back([outputs], leaves, curved, keep))
 
     return _Piece(product, back)
 
@@ -198,7 +198,7 @@ def _graph_bytes(build: Callable[[], _Piece], leaves: Iterable[Tensor]) -> int:
 
 
 def _refuse_dead_ends(slopes: Iterable[Tensor]) -> None:
-    """A function marked as once differentiable ends the graph without a word, and would count as constant."""
+    """A function marked as once differentiable ends the graph silently, and would count as constant."""
     seen: set[Any] = set()
     open_ = [slope.grad_fn for slope in slopes]
     while open_:
@@ -213,7 +213,7 @@ def _refuse_dead_ends(slopes: Iterable[Tensor]) -> None:
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Say what it means when torch cannot differentiate twice."""
+    """Translate torch's errors about second derivatives."""
     try:
         yield
     except RuntimeError as error:

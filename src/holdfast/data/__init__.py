@@ -1,6 +1,21 @@
-"""Sets of labelled images, wherever they come from."""
+"""Sets of labelled images, wherever they come from.
 
-from holdfast.data.load import load
-from holdfast.data.splits import ArraySplit, Dataset, FileSplit, Split, aligned_groups
+Names are imported when first used: the readers below are declared without torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast.data.load_data import load
+    from holdfast.data.splits import ArraySplit, Dataset, FileSplit, Split, aligned_groups
 
 __all__ = ["ArraySplit", "Dataset", "FileSplit", "Split", "aligned_groups", "load"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{'load_data' if name == 'load' else 'splits'}"), name)

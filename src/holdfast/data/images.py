@@ -1,21 +1,34 @@
-"""Decode one image file into pixels that mean the same whatever the file's format was."""
+"""Pixels from files and arrays, checked and converted to one type and size. Open this to change how images are read.
+
+An image file is decoded to pixels that mean the same whatever its format; arrays are checked number by number.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
+from torch import Tensor
+from torch.nn.functional import interpolate
 
-from holdfast.data.printable import printable
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, first_line, require
+from holdfast.printable import printable
 
-EXTENSIONS = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
+Array = npt.NDArray[Any]
+Given = Tensor | npt.ArrayLike
+"""What may be handed over for an array."""
 GREY_MODES = frozenset({"1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N"})
 """Pillow's modes that hold no colour."""
 ORIENTATION = 0x0112
-"""The EXIF tag that says how the camera was held; from 5 on the picture lies on its side."""
+"""The EXIF tag that says how the camera was held; from 5 on the image lies on its side."""
+CHUNK = 1024
+"""Images resized at a time, so that the float copy stays small."""
 
 
 def read_image(path: Path, *, size: tuple[int, int], channels: int) -> npt.NDArray[np.uint8]:
@@ -83,7 +96,123 @@ def unreadable(path: Path, error: Exception) -> HoldfastError:
 def reason(error: Exception) -> str:
     """Why a file could not be read, in a few words that do not repeat its name."""
     if isinstance(error, UnidentifiedImageError):
-        return "empty, or no image format that is known"
+        return "empty, or not a known image format"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return printable(str(error)) or type(error).__name__
+    return printable(first_line(error))
+
+
+def to_images(given: Given, what: str) -> Tensor:
+    """Images as uint8 (N, C, H, W) from (N, H, W), (N, H, W, C) or (N, C, H, W), uint8 or float in [0, 1].
+
+    C is 1 or 3. Where both the last and the second axis could be channels, the last one is taken; of a tensor the
+    second, as torch has it, and where neither could, the second has as many as it has. A tensor that is such images
+    already is returned unchanged, and so is an empty part of one.
+    """
+    ordered = (
+        isinstance(given, Tensor) and given.ndim == 4 and (given.shape[1] in (1, 3) or given.shape[3] not in (1, 3))
+    )
+    if isinstance(given, Tensor) and ordered and given.dtype == torch.uint8 and given.shape[2:].numel():
+        return given.cpu()
+    x = _array(given, what)
+    if x.ndim == 3:
+        x = x[:, None]
+    elif ordered:
+        pass
+    elif x.ndim == 4 and x.shape[3] in (1, 3):
+        x = x.transpose(0, 3, 1, 2)
+    elif x.ndim != 4 or x.shape[1] not in (1, 3):
+        raise HoldfastError(
+            f"{what} has shape {x.shape}; images are (N, H, W), (N, H, W, C) or (N, C, H, W) with C 1 or 3"
+        )
+    require(x.size > 0, f"{what} has shape {x.shape} as (N, C, H, W): there is no pixel in it")
+    if x.dtype == np.uint8:
+        return torch.from_numpy(np.require(x, requirements=["C", "W"]))  # torch warns of what it may not write to
+    if x.dtype.kind != "f":
+        raise HoldfastError(
+            f"{what} is of type {x.dtype}; give uint8 (as .astype('uint8') makes it), or float in [0, 1]"
+        )
+    finite = np.isfinite(x)
+    if not finite.all():
+        bad = np.argwhere(~finite)
+        raise HoldfastError(
+            f"{what} has {len(bad)} values that are NaN or infinite, the first in image {bad[0][0]} "
+            f"(channel, row, column {tuple(bad[0][1:].tolist())}); repair or remove these images"
+        )
+    low, high = float(x.min()), float(x.max())
+    require(
+        low >= 0 and high <= 1,
+        f"{what} has floats from {low:g} to {high:g}; scale them to [0, 1], or give uint8 in 0..255",
+    )
+    return torch.from_numpy(np.rint(x.astype(np.float32, order="C") * 255).astype(np.uint8))
+
+
+def to_whole(given: Given, what: str, *, least: int) -> Tensor:
+    """Labels or groups as int64 (N,) from (N,) or (N, 1) whole numbers of any type."""
+    values = _array(given, what)
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    require(
+        values.ndim == 1,
+        f"{what} has shape {values.shape}; give one whole number a sample (one-hot rows: take argmax(1))",
+    )
+    require(
+        values.dtype.kind in "iubf",
+        f"{what} is of type {values.dtype}; give whole numbers, such as type int64",
+    )
+    if values.dtype.kind == "f":
+        # from 2**53 on a float cannot tell neighbouring whole numbers apart
+        odd = ~np.isfinite(values) | (values != np.rint(values)) | (np.abs(values) > 2**53)
+        if odd.any():
+            at = int(odd.argmax())
+            raise HoldfastError(f"{what} has {values[at]} at position {at}; give whole numbers")
+    whole = np.require(values, np.int64, ["C", "W"])
+    if (whole < least).any():
+        at = int((whole < least).argmax())
+        raise HoldfastError(f"{what} has {values[at]} at position {at}; the least allowed is {least}")
+    return torch.from_numpy(whole)
+
+
+def _array(given: Given, what: str) -> Array:
+    try:
+        if isinstance(given, Tensor):
+            given = given.detach().cpu()
+            given = (given.float() if given.dtype == torch.bfloat16 else given).numpy()  # a type numpy does not have
+        return np.asarray(given)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise HoldfastError(f"{what} is not an array ({error}); give a numpy array or a tensor") from error
+
+
+def resize(images: Tensor, size: int | tuple[int, int]) -> Tensor:
+    """Images (N, C, H, W), uint8 or float in [0, 255], as uint8 of this size: a side, or (height, width).
+
+    The largest part at the centre that has these proportions is kept, as for files; bilinear, antialiased when
+    shrinking.
+    """
+    n, channels, height, width = images.shape
+    tall, wide = (size, size) if isinstance(size, int) else size
+    needed = n * channels * tall * wide
+    require(
+        needed < _memory(),
+        f"image_size {size} makes {n} images {needed / 2**30:.0f} GiB, more than this machine's memory; "
+        "choose a smaller image_size",
+    )
+    scale = min(height / tall, width / wide)
+    kept_tall, kept_wide = max(1, round(scale * tall)), max(1, round(scale * wide))
+    top, left = (height - kept_tall) // 2, (width - kept_wide) // 2
+    kept = images[:, :, top : top + kept_tall, left : left + kept_wide]
+    if kept.shape[2:] == (tall, wide) and images.dtype == torch.uint8:
+        return kept.contiguous()
+    out = torch.empty(n, channels, tall, wide, dtype=torch.uint8)
+    for start in range(0, n, CHUNK):
+        chunk = kept[start : start + CHUNK].float()
+        fitted = interpolate(chunk, size=(tall, wide), mode="bilinear", antialias=True)
+        out[start : start + CHUNK] = fitted.round().clamp(0, 255).to(torch.uint8)
+    return out
+
+
+def _memory() -> int:
+    """Bytes of memory this machine has; no bound where the system does not say."""
+    if not hasattr(os, "sysconf"):
+        return sys.maxsize
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

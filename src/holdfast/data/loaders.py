@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from holdfast.augment.basic import to_float
 from holdfast.data.splits import ArraySplit, Split
 from holdfast.errors import HoldfastError, require
 from holdfast.types import Batch
 
 PREFETCH = 2
 """Batches each worker keeps ready: what is in memory never exceeds workers × PREFETCH batches."""
+Images = Tensor | Split
+"""Images (N, C, H, W), uint8 or float in [0, 1], or a split of a data set."""
 
 
 class Loader(Protocol):
@@ -98,6 +101,49 @@ def check_reading(batch_size: int, workers: int) -> None:
     """Refuse numbers that nothing can be read with."""
     require(batch_size >= 1, f"batch_size must be >= 1, got {batch_size}")
     require(workers >= 0, f"workers must be >= 0, got {workers}")
+
+
+def check_images(images: Images) -> None:
+    """Refuse what is neither a tensor nor a split, such as an array of numpy's."""
+    require(
+        isinstance(images, Tensor) or isinstance(getattr(images, "labels", None), Tensor),
+        f"images must be a tensor or a split of a data set, got {type(images).__name__}; torch.from_numpy takes arrays",
+    )
+
+
+def float_batches(images: Images, device: torch.device, *, batch_size: int = 256, workers: int = 0) -> Iterator[Tensor]:
+    """Checked float images in [0, 1] on a device, a batch at a time; files are decoded as they are needed."""
+    check_images(images)
+    first = 0
+    for x in _raw(images, device, batch_size, workers):
+        require(
+            x.ndim == 4 and x.shape[1] in (1, 3),
+            f"images must be (N, C, H, W) with C 1 or 3, got {tuple(x.shape)}; add the axis of channels",
+        )
+        if x.dtype == torch.uint8:
+            yield to_float(x)
+        else:
+            yield _checked(x, first)
+        first += len(x)
+
+
+def _raw(images: Images, device: torch.device, batch_size: int, workers: int) -> Iterable[Tensor]:
+    if isinstance(images, Tensor):
+        yield from (part.to(device) for part in torch.split(images, batch_size) if len(part))
+    else:
+        loader = make_loader(images, batch_size=batch_size, device=device, workers=workers)
+        yield from (batch.x for batch in loader.batches(torch.arange(len(images))))
+
+
+def _checked(x: Tensor, first: int) -> Tensor:
+    require(x.is_floating_point(), f"images must be uint8 or float in [0, 1], got {x.dtype}; convert them")
+    bad = ~torch.isfinite(x).flatten(1).all(1)
+    if bad.any():
+        at = first + int(bad.nonzero()[0])
+        raise HoldfastError(f"image {at} has NaN or infinite pixels; repair or remove it")
+    low, high = float(x.min()), float(x.max())
+    require(low >= 0 and high <= 1, f"images have values from {low:g} to {high:g}; scale them to [0, 1]")
+    return x.float()
 
 
 class _Positions(Sampler[list[int]]):

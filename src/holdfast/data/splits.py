@@ -1,21 +1,28 @@
-"""What a set of images is to the rest of the program: arrays in memory, or files on disk, behind one face."""
+"""Data sets and their splits: arrays in memory or files on disk behind one interface, and what is computed of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from holdfast.data.checked import Given, to_images, to_whole
-from holdfast.data.images import read_image
-from holdfast.data.paths import Paths
-from holdfast.data.printable import printable
-from holdfast.errors import require
+from holdfast.data.images import Given, read_image, to_images, to_whole
+from holdfast.data.listing import Paths
+from holdfast.errors import HoldfastError, require
+from holdfast.printable import printable
+from holdfast.types import Note
+
+SAMPLED_FILES = 2048
+"""Enough decoded images for three digits of the mean; all arrays in memory are used whole."""
+MOST_BYTES: Final = 2**30
+"""Files of more than this in all are hashed by names and sizes; reading them would take too long."""
 
 
 class Split(Protocol):
@@ -41,7 +48,7 @@ class Split(Protocol):
         ...
 
     def key(self, position: int) -> str | int:
-        """What tells a sample from every other of its set: two rows of a table may name one file."""
+        """What identifies a sample in its set: two rows of a table may name one file."""
         ...
 
 
@@ -51,7 +58,7 @@ class ArraySplit:
 
     They are made of arrays or tensors of the layouts and types that an .npz file may have; anything else is refused.
     labels, groups: whole numbers of any type; -1, for unknown, where none are given.
-    positions: (N,) where each sample stands in its origin, for a part of it; None for the whole.
+    positions: (N,) of each sample in its origin, for a part of it; None for the whole.
 
     >>> ArraySplit(np.zeros((2, 8, 8), dtype=np.uint8), [0, 1]).shape
     (1, 8, 8)
@@ -82,7 +89,8 @@ class ArraySplit:
                 len(own) == len(pixels),
                 f"{origin}: there are {len(pixels)} images and {len(own)} {name}; make them equal",
             )
-        self.__dict__.update(images=pixels, **numbers, origin=origin, positions=positions)
+        for name, value in {"images": pixels, **numbers, "origin": origin, "positions": positions}.items():
+            object.__setattr__(self, name, value)  # the class is frozen, and made of more types than it holds
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -114,7 +122,7 @@ class ArraySplit:
 class FileSplit:
     """Images on disk, decoded when they are read.
 
-    size: (height, width) every image is brought to. channels: 1 or 3. rows: (N,) of the table that names the files,
+    size: (height, width) every image is resized to. channels: 1 or 3. rows: (N,) of the table that names the files,
     counted from 0; None without one.
     """
 
@@ -156,7 +164,7 @@ class Dataset:
 
     classes: name of each class; a label is a position in it.
     group_names: name of each group; empty where the set has no groups.
-    notes: what the reader decided on its own and the user should hear of.
+    notes: what the reader decided by itself and the user should know.
     unlabeled: images to learn from whose labels are not known, or not to be used.
     """
 
@@ -166,7 +174,7 @@ class Dataset:
     val: Split | None = None
     test: Split | None = None
     group_names: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     unlabeled: Split | None = None
 
     @property
@@ -192,12 +200,12 @@ def aligned_groups(labels: Tensor, groups: Tensor, num_classes: int) -> Tensor:
     return majority
 
 
-def sides(labels: Tensor, groups: Tensor, usual: Tensor) -> dict[str, Tensor]:
-    """(N,) which samples follow the shortcut and which contradict it; those whose group is not known do neither.
+def bias_alignment(labels: Tensor, groups: Tensor, usual: Tensor) -> dict[str, Tensor]:
+    """(N,) which samples are bias-aligned and which bias-conflicting; those of an unknown group are neither.
 
-    usual: (K,) the shortcut of the training set, as :func:`aligned_groups` finds it.
+    usual: (K,) the usual group of each class in training, as :func:`aligned_groups` finds it.
 
-    >>> sides(torch.tensor([0, 0, 0]), torch.tensor([2, 1, -1]), torch.tensor([2]))
+    >>> bias_alignment(torch.tensor([0, 0, 0]), torch.tensor([2, 1, -1]), torch.tensor([2]))
     {'aligned': tensor([ True, False, False]), 'conflicting': tensor([False,  True, False])}
     """
     own = usual[labels]
@@ -218,3 +226,57 @@ def hold_out(split: Split, share: float, seed: int) -> tuple[Split, Split]:
         own = order[labels == label]
         held[own[: min(round(share * len(own)), len(own) - 1)]] = True
     return split.subset((~held).nonzero().flatten()), split.subset(held.nonzero().flatten())
+
+
+def channel_statistics(split: Split) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """(mean, std) of each channel in [0, 1]; a constant channel gets a deviation of 1/255, never 0."""
+    count = len(split) if isinstance(split, ArraySplit) else min(len(split), SAMPLED_FILES)
+    index = torch.linspace(0, len(split) - 1, count).round().long()
+    channels = split.shape[0]
+    histogram = torch.zeros(channels, 256, dtype=torch.float64)
+    for part in torch.split(index, 1024):
+        images = split.read(part)
+        for channel in range(channels):
+            histogram[channel] += torch.bincount(images[:, channel].flatten(), minlength=256)
+    values = torch.arange(256, dtype=torch.float64) / 255
+    share = histogram / histogram.sum(1, keepdim=True)
+    mean = share @ values
+    variance = (share * (values - mean[:, None]) ** 2).sum(1)
+    return tuple(mean.tolist()), tuple(variance.sqrt().clamp_min(1 / 255).tolist())
+
+
+def hash_data(data: Dataset, splits: Iterable[Split | None]) -> dict[str, str]:
+    """SHA-256 of some splits of a set, and what it was taken over; the order counts."""
+    digest = hashlib.sha256(json.dumps([data.classes, data.group_names]).encode())
+    kinds = [_hash_split(split, digest) for split in splits if split is not None]
+    return {"hash": digest.hexdigest(), "hash_over": max(kinds, key=len, default="nothing")}
+
+
+def _hash_split(split: Split, digest: Any) -> str:
+    digest.update(json.dumps([len(split), list(split.shape)]).encode())
+    for numbers in (split.labels, split.groups):
+        digest.update(numbers.cpu().contiguous().numpy().tobytes())
+    inner: Any = split
+    while not isinstance(inner, (ArraySplit, FileSplit)) and hasattr(inner, "inner"):
+        inner = inner.inner
+    if isinstance(inner, FileSplit):
+        return _hash_files(inner.paths, digest)
+    for part in torch.split(torch.arange(len(split)), 4096):
+        digest.update(split.read(part).contiguous().numpy().tobytes())
+    return "pixels"
+
+
+def _hash_files(paths: Iterable[Path], digest: Any) -> str:
+    listed = list(paths)
+    try:
+        sizes = [path.stat().st_size for path in listed]
+        whole = sum(sizes) <= MOST_BYTES
+        for path, size in zip(listed, sizes, strict=True):
+            digest.update(f"{path.parent.name}/{path.name}/{size}/".encode("utf-8", "surrogateescape"))
+            if whole:
+                digest.update(path.read_bytes())
+    except OSError as error:
+        raise HoldfastError(
+            f"cannot read {error.filename}: {error.strerror}; check the data with 'holdfast data check'"
+        ) from error
+    return "files" if whole else "names and sizes of files"

@@ -17,10 +17,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.data.printable import printable
 from holdfast.errors import HoldfastError, require
 from holdfast.files import replacing, write_atomic
-from holdfast.printable import one_line
+from holdfast.printable import one_line, printable
 
 if TYPE_CHECKING:
     import numpy as np

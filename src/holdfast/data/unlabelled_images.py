@@ -1,4 +1,7 @@
-"""Pictures to be scored: any folder, flat or nested, with or without classes, or whatever ``data.load`` takes."""
+"""Images without labels: to score, to fit a detector on, or to learn from beside a few labels.
+
+Any folder, flat or nested, with or without classes, or whatever ``holdfast.data.load`` takes.
+"""
 
 from __future__ import annotations
 
@@ -8,26 +11,29 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from holdfast.data import arrays, image_tables
 from holdfast.data.anomalies import AnomalySet, holds_anomalies, read_anomalies
-from holdfast.data.folders import images_under
-from holdfast.data.images import GREY_MODES, peek
-from holdfast.data.listing import Files, common_shape
-from holdfast.data.load import load
-from holdfast.data.options import Options, at_home
-from holdfast.data.paths import Paths
-from holdfast.data.printable import printable
-from holdfast.data.resize import resize
+from holdfast.data.images import GREY_MODES, peek, resize
+from holdfast.data.listing import Files, Paths, ReadOptions, images_under, refuse
+from holdfast.data.load_data import common_shape, load
+from holdfast.data.readers.image_tables import scan_unlabelled
+from holdfast.data.readers.npz import read_unlabelled
 from holdfast.data.splits import ArraySplit, Dataset, FileSplit, Split
-from holdfast.data.validate import refuse
+from holdfast.data.tables import TABLES
 from holdfast.errors import require
+from holdfast.files import at_home, reading
+from holdfast.printable import printable
+from holdfast.rng import derive
+from holdfast.types import Note
 
-WITH_PARTS = (".npz", ".csv", ".parquet")
-"""Files of pictures that may say of each which part it belongs to."""
+WITH_PARTS = (".npz", *TABLES)
+"""Files of images that may say of each which part it belongs to."""
+REST = "rest"
+"""What ``unlabeled`` is called that are the training images without their labels."""
 
 
-def open_pictures(
+def open_unlabelled(
     data: str | Path | Split | Dataset,
     *,
     root: str | Path | None = None,
@@ -38,22 +44,21 @@ def open_pictures(
     terms: Mapping[str, Any] | None = None,
     note: Callable[[str], None] | None = None,
 ) -> Split:
-    """A split of pictures; they need no labels, and have -1 where there are none.
+    """A split of images; they need no labels, and have -1 where there are none.
 
-    A folder is taken as a heap of pictures, wherever they lie in it, and an .npz file or a table without parts as a
-    whole, in its order. split: which part of anything else, ``usual`` by default; a file without parts is split as
-    training splits it. Of a set with anomalies, ``train`` is its unlabelled part and ``test`` all that is normal in its
-    tests.
-    shape: (C, H, W) that a detector or model takes; pictures are brought to its size, and grey ones are shown three
-    times over to what takes colour. Never the other way: what takes grey would judge a colour picture by what is left
-    of it and say nothing.
-    terms: what else :func:`holdfast.data.load` is told of anything that it has to split, such as a data_seed.
-    note: told how many rows of a file are left out where nobody chose a part of it.
+    All images of a folder are taken, wherever they are in it, and an .npz file or a table without parts as a whole, in
+    its order. split: which part of anything else, ``usual`` by default; a file without parts is split as training
+    splits it. Of a set with anomalies, ``train`` is its unlabelled part and ``test`` all that is normal in its tests.
+    shape: (C, H, W) that a detector or model takes; images are resized to it, and grey ones are repeated over three
+    channels where colour is taken. Never the other way: what takes grey would judge a colour image by what is left of
+    it without a word.
+    terms: further arguments of :func:`holdfast.data.load` for anything that it has to split, such as data_seed.
+    note: called with how many rows of a file are left out where nobody chose a part of it.
     """
     if isinstance(data, Dataset):
         return _part(data, split or usual)
     require(
-        split is None or not is_heap(data),
+        split is None or not is_taken_whole(data),
         f"split {split!r} is for data that has parts, and {_shown(data)} is taken whole; leave it out",
     )
     if not isinstance(data, (str, Path)):
@@ -63,18 +68,18 @@ def open_pictures(
         return _of_anomalies(read_anomalies(path), split or usual)
     if shape is not None:
         image_size = shape[1] if shape[1] == shape[2] else None
-    options = Options(None if root is None else at_home(root), image_size)
+    options = ReadOptions(None if root is None else at_home(root), image_size)
     if path.is_dir():
-        pictures = _of_folder(path, options)
+        images = _of_folder(path, options)
     elif path.suffix.lower() in WITH_PARTS and path.is_file():
-        pictures = _of_file(path, options, split, usual, terms or {}, note)
+        images = _of_file(path, options, split, usual, terms or {}, note)
     else:
-        pictures = _of_set(data, options, split or usual, terms or {})
-    pictures = _in_colours(pictures, None if shape is None else shape[0])
-    return pictures if shape is None else brought_to(pictures, shape[1:])
+        images = _of_set(data, options, split or usual, terms or {})
+    images = _with_channels(images, None if shape is None else shape[0])
+    return images if shape is None else resized(images, shape[1:])
 
 
-def is_heap(data: str | Path | Split | Dataset) -> bool:
+def is_taken_whole(data: str | Path | Split | Dataset) -> bool:
     """Whether data is taken whole, whatever parts there are elsewhere: a folder, or a split in memory."""
     return at_home(data).is_dir() if isinstance(data, (str, Path)) else not isinstance(data, Dataset)
 
@@ -83,11 +88,11 @@ def _shown(data: object) -> str:
     return f"the folder {printable(data)}" if isinstance(data, (str, Path)) else "a split in memory"
 
 
-def _of_set(data: str | Path, options: Options, split: str, terms: Mapping[str, Any]) -> Split:
+def _of_set(data: str | Path, options: ReadOptions, split: str, terms: Mapping[str, Any]) -> Split:
     return _part(load(data, root=options.root, image_size=options.image_size, least_classes=1, **terms), split)
 
 
-def _of_folder(folder: Path, options: Options) -> Split:
+def _of_folder(folder: Path, options: ReadOptions) -> Split:
     found = images_under(folder)
     require(bool(found), f"{printable(folder)} holds no images; give a folder with some")
     none = torch.full((len(found),), -1)
@@ -96,7 +101,7 @@ def _of_folder(folder: Path, options: Options) -> Split:
 
 def _of_file(
     path: Path,
-    options: Options,
+    options: ReadOptions,
     split: str | None,
     usual: str,
     terms: Mapping[str, Any],
@@ -116,14 +121,14 @@ def _of_file(
         )
     if isinstance(part, Files):
         return _of_files(part, side)
-    return part if side is None else brought_to(part, (side, side))
+    return part if side is None else resized(part, (side, side))
 
 
 def _parts(path: Path, root: Path | None) -> Mapping[str, ArraySplit | Files]:
     """What a file says belongs together, by name, in the order of the file."""
     if path.suffix.lower() == ".npz":
-        return arrays.read_pictures(path)
-    listing = image_tables.scan_unlabelled(path, root)
+        return read_unlabelled(path)
+    listing = scan_unlabelled(path, root)
     found = {name: files for name, files in listing.splits.items() if len(files.paths)}
     refuse([*listing.problems, *([] if found else ["there is no sample"])], listing.name)
     return found
@@ -134,32 +139,32 @@ def _of_files(files: Files, image_size: int | None) -> FileSplit:
     return FileSplit(files.paths, files.labels, files.groups, size=size, channels=channels)
 
 
-def _in_colours(pictures: Split, channels: int | None) -> Split:
-    """Pictures with so many channels, which grey ones can have without loss; as many as they need without a number."""
-    if isinstance(pictures, ArraySplit) and pictures.shape[0] == 1 and channels == 3:
-        return replace(pictures, images=pictures.images.expand(-1, 3, -1, -1))
-    if not isinstance(pictures, FileSplit):
-        return pictures
+def _with_channels(images: Split, channels: int | None) -> Split:
+    """Images with so many channels, which grey ones can have without loss; as many as they need without a number."""
+    if isinstance(images, ArraySplit) and images.shape[0] == 1 and channels == 3:
+        return replace(images, images=images.images.expand(-1, 3, -1, -1))
+    if not isinstance(images, FileSplit):
+        return images
     if channels == 3:
-        return replace(pictures, channels=3)
-    # Every header is looked at: the few that tell a set's size may all be grey.
-    coloured = next((path for path in pictures.paths if peek(path)[1] not in GREY_MODES), None)
+        return replace(images, channels=3)
+    # Every header is read: the few that tell a set's size may all be grey.
+    coloured = next((path for path in images.paths if peek(path)[1] not in GREY_MODES), None)
     if coloured is None:
-        return replace(pictures, channels=1)
+        return replace(images, channels=1)
     require(
         channels is None,
-        f"{printable(coloured)} is in colour, and what is to look at it takes grey images; convert it, or leave it out",
+        f"{printable(coloured)} is in colour, and grey images are needed; convert it, or leave it out",
     )
-    return replace(pictures, channels=3)
+    return replace(images, channels=3)
 
 
-def brought_to(pictures: Split, size: tuple[int, int]) -> Split:
-    """Pictures at another size, as training brings them to it."""
-    if isinstance(pictures, FileSplit):
-        return replace(pictures, size=size)
-    if isinstance(pictures, ArraySplit):
-        return replace(pictures, images=resize(pictures.images, size))
-    return pictures
+def resized(images: Split, size: tuple[int, int]) -> Split:
+    """Images at another size, resized as for training."""
+    if isinstance(images, FileSplit):
+        return replace(images, size=size)
+    if isinstance(images, ArraySplit):
+        return replace(images, images=resize(images.images, size))
+    return images
 
 
 def _of_anomalies(data: AnomalySet, split: str) -> Split:
@@ -177,3 +182,65 @@ def _part(data: Dataset, split: str) -> Split:
     require(found is not None, f"{data.name} has no split {split!r}; choose train, val or test")
     assert found is not None
     return found
+
+
+def few_labels(
+    data: Dataset, labels: int | None, *, unlabeled: str | Split | None = None, root: str | None = None, seed: int = 0
+) -> Dataset:
+    """A set that trains on so many labels, and has other images as ``unlabeled``.
+
+    labels: None keeps all. unlabeled: images without labels; ``rest`` are the training images that lost theirs. None
+    keeps what the set itself brings, and is the rest where it brings none.
+    """
+    chosen = (
+        torch.arange(len(data.train))
+        if labels is None
+        else choose_labels(data.train.labels, labels, data.num_classes, seed)
+    )
+    if unlabeled is None and data.unlabeled is not None:
+        others: Split | None = data.unlabeled
+    elif unlabeled is None or unlabeled == REST:
+        lost = torch.ones(len(data.train), dtype=torch.bool)
+        lost[chosen] = False
+        require(
+            unlabeled is None or bool(lost.any()),
+            f"all {len(data.train)} training images of {data.name} keep their label, so there is no rest; "
+            "ask for fewer --labels, or name other images with --unlabeled",
+        )
+        others = data.train.subset(lost.nonzero().flatten()) if lost.any() else None
+    else:
+        with reading():
+            others = (
+                open_unlabelled(unlabeled, root=root, shape=data.shape) if isinstance(unlabeled, str) else unlabeled
+            )
+        require(
+            others.shape == data.shape,
+            f"unlabelled images have shape (C, H, W) {others.shape} and those of {data.name} {data.shape}; "
+            "make them equal, for example with --image-size",
+        )
+    notes = data.notes
+    if others is not None:
+        notes = (*notes, Note("few-labels", f"{len(chosen)} labels, {len(others)} images without"))
+    return replace(data, train=data.train.subset(chosen), unlabeled=others, notes=notes)
+
+
+def choose_labels(labels: Tensor, count: int, classes: int, seed: int) -> Tensor:
+    """Positions of ``count`` labels, as evenly over the classes as they go, drawn by the seed.
+
+    >>> classes = torch.tensor([0, 0, 0, 0, 1, 1])
+    >>> classes[choose_labels(classes, 4, 2, seed=0)]
+    tensor([0, 0, 1, 1])
+    """
+    require(
+        classes <= count <= len(labels),
+        f"labels must be in {classes}..{len(labels)} (at least one per class, at most all), got {count}",
+    )
+    generator = torch.Generator().manual_seed(derive(seed, "few-labels/choice"))
+    order = torch.randperm(len(labels), generator=generator)
+    rank = torch.empty(len(labels), dtype=torch.int64)
+    for label in range(classes):
+        own = order[labels[order] == label]
+        rank[own] = torch.arange(len(own))
+    # by rank within the class first: every class gets its n-th sample before any gets one more
+    first = order[rank[order].argsort(stable=True)][:count]
+    return first.sort().values

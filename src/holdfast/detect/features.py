@@ -1,33 +1,30 @@
-"""What a model saw in images: computed once, shared by every score."""
+"""What models compute of images, once for every score: features, logits, terms of a VAE's bound.
+
+Open this file to see what a detector can read, or to connect another kind of model.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from holdfast.augment.basic import to_float
-from holdfast.data.loaders import make_loader
-from holdfast.data.splits import Split
-from holdfast.errors import HoldfastError, require
+from holdfast.data.loaders import Images, float_batches
+from holdfast.devices import autocast
+from holdfast.errors import require
 from holdfast.losses import cross_entropy, gaussian_nll, kl_to_standard_normal
 from holdfast.models.heads import find_head, penultimate
 from holdfast.models.vae import VAE
 from holdfast.module_state import evaluating
-from holdfast.train.precision import autocast
-
-TURNS = 4
-"""Quarter turns that an encoder learns to tell apart."""
-Images = Tensor | Split
-"""Images (N, C, H, W), uint8 or float in [0, 1], or a split of a data set."""
+from holdfast.train.rotation import TURNS
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
-    """One row an image; what was not computed is None.
+class Features:
+    """What was computed of images, one row per image; None where it was not.
 
     features: (N, D). logits: (N, K). labels: (N,) int64. reconstruction, kl: (N,) terms of a VAE's bound.
     regret: (N,) likelihood regret. rotation: (N,) how badly the turns of the image are recognised.
@@ -50,35 +47,35 @@ class Seen:
     def __len__(self) -> int:
         return next((len(value) for _, value in self.items()), 0)
 
-    def __getitem__(self, index: Tensor | slice) -> Seen:
-        return Seen(**{name: value[index] for name, value in self.items()})
+    def __getitem__(self, index: Tensor | slice) -> Features:
+        return Features(**{name: value[index] for name, value in self.items()})
 
-    def to(self, device: torch.device | str) -> Seen:
-        return Seen(**{name: value.to(device) for name, value in self.items()})
+    def to(self, device: torch.device | str) -> Features:
+        return Features(**{name: value.to(device) for name, value in self.items()})
 
-    def beside(self, other: Seen) -> Seen:
+    def beside(self, other: Features) -> Features:
         """Both, side by side; features that both have are joined."""
         own = dict(self.items())
         for name, value in other.items():
             own[name] = torch.cat([own[name], value], 1) if name == "features" and name in own else value
-        return Seen(**own)
+        return Features(**own)
 
     @classmethod
-    def cat(cls, parts: Sequence[Seen]) -> Seen:
-        require(bool(parts), "there is no image to look at; give at least one")
+    def cat(cls, parts: Sequence[Features]) -> Features:
+        require(bool(parts), "there are no images to extract features from; give at least one")
         return cls(**{name: torch.cat([getattr(p, name) for p in parts]) for name, _ in parts[0].items()})
 
 
-class Sight(Protocol):
-    """Looks at float images (B, C, H, W) on its device."""
+class FeatureExtractor(Protocol):
+    """Computes features of float images (B, C, H, W) on its device."""
 
     @property
     def device(self) -> torch.device: ...
-    def look(self, x: Tensor) -> Seen: ...
+    def extract(self, x: Tensor) -> Features: ...
 
 
 @dataclass(frozen=True, eq=False)
-class ClassifierSight:
+class ClassifierExtractor:
     """Features before the head and logits of any classifier, in one pass."""
 
     model: nn.Module
@@ -89,10 +86,10 @@ class ClassifierSight:
         return _device_of(self.model)
 
     @torch.no_grad()
-    def look(self, x: Tensor) -> Seen:
+    def extract(self, x: Tensor) -> Features:
         with evaluating(self.model), autocast(self.precision, x.device), penultimate(self.model) as inner:
             logits = self.model(x).float()
-        return Seen(features=inner.features.float(), logits=logits)
+        return Features(features=inner.features.float(), logits=logits)
 
     @property
     def head(self) -> tuple[Tensor, Tensor]:
@@ -103,7 +100,21 @@ class ClassifierSight:
 
 
 @dataclass(frozen=True, eq=False)
-class RotationSight:
+class LogitExtractor:
+    """Logits alone, of a program whose features cannot be reached: TorchScript, .pt2, ONNX."""
+
+    model: nn.Module
+    device: torch.device
+    precision: str = "fp32"
+
+    @torch.no_grad()
+    def extract(self, x: Tensor) -> Features:
+        with evaluating(self.model), autocast(self.precision, x.device):
+            return Features(logits=self.model(x).float())
+
+
+@dataclass(frozen=True, eq=False)
+class RotationExtractor:
     """Features of an encoder that was taught to tell by how much an image is turned, and how well it does."""
 
     model: nn.Module
@@ -114,18 +125,18 @@ class RotationSight:
         return _device_of(self.model)
 
     @torch.no_grad()
-    def look(self, x: Tensor) -> Seen:
+    def extract(self, x: Tensor) -> Features:
         surprises, features = [], None
         with evaluating(self.model), autocast(self.precision, x.device), penultimate(self.model) as inner:
             for turns in range(TURNS):
                 logits = self.model(x.rot90(turns, (2, 3))).float()
                 features = inner.features.float() if features is None else features
                 surprises.append(cross_entropy(logits, torch.full((len(x),), turns, device=x.device)))
-        return Seen(features=features, rotation=torch.stack(surprises).mean(0))
+        return Features(features=features, rotation=torch.stack(surprises).mean(0))
 
 
 @dataclass(frozen=True, eq=False)
-class VAESight:
+class VAEExtractor:
     """The terms of a VAE's bound at z = μ, and μ itself as the features. Nothing is drawn at random.
 
     features: whether to give μ; not where a classifier's features stand beside it.
@@ -140,10 +151,10 @@ class VAESight:
     def device(self) -> torch.device:
         return _device_of(self.model)
 
-    def look(self, x: Tensor) -> Seen:
+    def extract(self, x: Tensor) -> Features:
         with evaluating(self.model), torch.no_grad():
             terms = self.model.terms(x)
-        return Seen(
+        return Features(
             features=terms.mean if self.features else None,
             reconstruction=terms.reconstruction,
             kl=terms.kl,
@@ -152,20 +163,20 @@ class VAESight:
 
 
 @dataclass(frozen=True, eq=False)
-class JointSight:
-    """Several sights side by side."""
+class JointExtractor:
+    """Several extractors side by side."""
 
-    parts: tuple[Sight, ...]
+    parts: tuple[FeatureExtractor, ...]
 
     @property
     def device(self) -> torch.device:
         return self.parts[0].device
 
-    def look(self, x: Tensor) -> Seen:
-        seen = self.parts[0].look(x)
+    def extract(self, x: Tensor) -> Features:
+        found = self.parts[0].extract(x)
         for part in self.parts[1:]:
-            seen = seen.beside(part.look(x))
-        return seen
+            found = found.beside(part.extract(x))
+        return found
 
 
 def likelihood_regret(model: VAE, x: Tensor, *, steps: int = 20, lr: float = 0.1) -> Tensor:
@@ -196,54 +207,14 @@ def _bound(model: VAE, x: Tensor, mean: Tensor, log_var: Tensor) -> Tensor:
     return -(nll + kl_to_standard_normal(mean, log_var))
 
 
-def check_images(images: Images) -> None:
-    """Refuse what is neither a tensor nor a split, such as an array of numpy's."""
-    require(
-        isinstance(images, Tensor) or isinstance(getattr(images, "labels", None), Tensor),
-        f"images must be a tensor or a split of a data set, got {type(images).__name__}; torch.from_numpy takes arrays",
-    )
-
-
-def look_at(sight: Sight, images: Images, *, batch_size: int = 256, workers: int = 0) -> Seen:
-    """Everything a sight sees in images, on the CPU, with the labels of a split."""
-    parts = [sight.look(x).to("cpu") for x in batches(images, sight.device, batch_size=batch_size, workers=workers)]
-    seen = Seen.cat(parts)
-    return seen if isinstance(images, Tensor) else seen.beside(Seen(labels=images.labels))
-
-
-def batches(images: Images, device: torch.device, *, batch_size: int = 256, workers: int = 0) -> Iterator[Tensor]:
-    """Checked float images in [0, 1] on a device, a batch at a time; files are decoded as they are needed."""
-    check_images(images)
-    first = 0
-    for x in _raw(images, device, batch_size, workers):
-        require(
-            x.ndim == 4 and x.shape[1] in (1, 3),
-            f"images must be (N, C, H, W) with C 1 or 3, got {tuple(x.shape)}; add the axis of channels",
-        )
-        if x.dtype == torch.uint8:
-            yield to_float(x)
-        else:
-            yield _checked(x, first)
-        first += len(x)
-
-
-def _raw(images: Images, device: torch.device, batch_size: int, workers: int) -> Iterable[Tensor]:
-    if isinstance(images, Tensor):
-        yield from (part.to(device) for part in torch.split(images, batch_size) if len(part))
-    else:
-        loader = make_loader(images, batch_size=batch_size, device=device, workers=workers)
-        yield from (batch.x for batch in loader.batches(torch.arange(len(images))))
-
-
-def _checked(x: Tensor, first: int) -> Tensor:
-    require(x.is_floating_point(), f"images must be uint8 or float in [0, 1], got {x.dtype}; convert them")
-    bad = ~torch.isfinite(x).flatten(1).all(1)
-    if bad.any():
-        at = first + int(bad.nonzero()[0])
-        raise HoldfastError(f"image {at} has NaN or infinite pixels; repair or remove it")
-    low, high = float(x.min()), float(x.max())
-    require(low >= 0 and high <= 1, f"images have values from {low:g} to {high:g}; scale them to [0, 1]")
-    return x.float()
+def extract(extractor: FeatureExtractor, images: Images, *, batch_size: int = 256, workers: int = 0) -> Features:
+    """Everything an extractor computes in images, on the CPU, with the labels of a split."""
+    parts = [
+        extractor.extract(x).to("cpu")
+        for x in float_batches(images, extractor.device, batch_size=batch_size, workers=workers)
+    ]
+    found = Features.cat(parts)
+    return found if isinstance(images, Tensor) else found.beside(Features(labels=images.labels))
 
 
 def _device_of(model: nn.Module) -> torch.device:

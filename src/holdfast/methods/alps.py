@@ -2,34 +2,65 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from holdfast.augment.mixing import adversarial_labels, beta_of, draw_beta, mix, shuffled
-from holdfast.losses import cross_entropy
-from holdfast.methods.base import Method
-from holdfast.rng import Generators
-from holdfast.settings.methods import Alps
+from holdfast.errors import require
+from holdfast.methods import Method
+from holdfast.parts import method
+from holdfast.settings import Unset
 from holdfast.types import Batch, View, Views
 
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
-class AlpsMethod(Method):
-    """Images mixed towards another sample, each with the worst label in an L1 ball around its own.
+    from holdfast.methods import State
+    from holdfast.rng import Generators
 
-    The worst label follows from the logits of the same forward pass, so a step costs what a plain one does; at moved
-    weights it is the worst label there.
-    """
 
-    settings: Alps
+@method("alps", about="ALPS: images mixed towards another, with the worst label within an L1 ball.")
+@dataclass(frozen=True)
+class Alps(Method):
+    epsilon: float = 0.1
+    """Radius of the label ball; half of it moves to the least likely class."""
+    mode: float = 0.9
+    """Most probable share of the sample's own image."""
+    concentration: float = 10.0
+    """How closely the shares gather around the mode: alpha + beta of their Beta distribution."""
+    alpha: Unset[float] = None
+    """With beta: the Beta distribution itself, instead of mode and concentration."""
+    beta: Unset[float] = None
 
-    def views(self, batch: Batch, *, model: nn.Module, rng: Generators) -> Views:
-        s, n, device = self.settings, len(batch), batch.x.device
-        shape = beta_of(s.mode, s.concentration) if s.alpha is None or s.beta is None else (s.alpha, s.beta)
+    def __post_init__(self) -> None:
+        require(0 <= self.epsilon <= 2, f"epsilon must be in [0, 2], got {self.epsilon}")
+        require(0 <= self.mode <= 1, f"mode must be in [0, 1], got {self.mode}")
+        require(self.concentration > 2, f"concentration must be > 2, got {self.concentration}")
+        require(
+            (self.alpha is None) == (self.beta is None),
+            f"alpha ({self.alpha}) and beta ({self.beta}) go together; give both, or mode and concentration",
+        )
+        require(
+            self.alpha is None or (self.alpha > 0 and (self.beta or 0) > 0),
+            f"alpha and beta must be > 0, got {self.alpha} and {self.beta}",
+        )
+
+    def views(self, batch: Batch, *, model: nn.Module, state: State, rng: Generators) -> Views:
+        from holdfast.augment.mixing import beta_of, draw_beta, mix, shuffled
+
+        n, device = len(batch), batch.x.device
+        shape = beta_of(self.mode, self.concentration)
+        if self.alpha is not None and self.beta is not None:
+            shape = self.alpha, self.beta
         partner = shuffled(n, generator=rng["mix"], device=device)
         lam = draw_beta(*shape, n, generator=rng["mix"], device=device)
         return Views((View(mix(batch.x, batch.x[partner], lam), batch.y),))
 
-    def loss(self, model: nn.Module, views: Views) -> tuple[Tensor, Tensor]:
-        (view,) = views.items
-        logits = model(view.x)
-        label = adversarial_labels(logits, view.label, epsilon=self.settings.epsilon)
-        return cross_entropy(logits, label).mean(), logits
+    def loss(self, logits: tuple[Tensor, ...], views: Views) -> Tensor:
+        """The worst label follows from the logits, so a step costs what a plain one does; at moved weights it is the
+        worst label there.
+        """
+        from holdfast.augment.mixing import adversarial_labels
+        from holdfast.losses import cross_entropy
+
+        (out,), (view,) = logits, views.items
+        return cross_entropy(out, adversarial_labels(out, view.label, epsilon=self.epsilon)).mean()

@@ -1,90 +1,166 @@
-"""BiasAdv on ERM, JTT and LfF: Algorithms 1 to 3 of its supplement."""
+"""BiasAdv (Lim et al., 2023) on ERM, JTT and LfF: Algorithms 1 to 3 of its supplement, with their line numbers.
+
+f: the model that is trained, g: the biased model, S: the batch (x, y). Each algorithm adds images x_adv that g gets
+wrong and f does not, so that they contradict the spurious correlation that g has learned.
+"""
 
 from __future__ import annotations
 
-from torch import nn
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
-from holdfast.attacks.biasadv import bias_adversarial
-from holdfast.attacks.eval_copies import EvalCopies
-from holdfast.losses import generalized_cross_entropy
-from holdfast.methods.base import Context, Method
-from holdfast.methods.jtt import JttMethod
-from holdfast.methods.lff import LffMethod
-from holdfast.models.preprocessing import deviation
-from holdfast.rng import Generators
-from holdfast.settings.methods import ErmBiasAdv, JttBiasAdv, LffBiasAdv
-from holdfast.settings.methods.bias import BiasAdv
+from holdfast.errors import require
+from holdfast.methods import Method
+from holdfast.methods.jtt import Jtt
+from holdfast.methods.lff import BiasedTraining, Lff
+from holdfast.parts import method
+from holdfast.settings import Unset
 from holdfast.types import Batch, View, Views
 
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
-class ErmBiasAdvMethod(Method):
-    """Algorithm 1: ERM has no biased model, so one is trained alongside with generalised cross-entropy."""
-
-    settings: ErmBiasAdv
-
-    def __init__(self, settings: ErmBiasAdv, context: Context) -> None:
-        super().__init__(settings, context)
-        self.biased = context.make_model()
-        self.copies = EvalCopies()
-
-    def views(self, batch: Batch, *, model: nn.Module, rng: Generators) -> Views:
-        found = contradicting(self.settings, batch, model, self.biased, rng, self.copies)
-        logits = self.biased(batch.x)
-        own = generalized_cross_entropy(logits, batch.y, q=self.settings.q, scaled=self.settings.gce == "scaled")
-        return Views((View(batch.x, batch.y), found), auxiliary_loss=own.mean())
+    from holdfast.methods import Context, State
+    from holdfast.rng import Generators
 
 
-class JttBiasAdvMethod(JttMethod):
-    """Algorithm 2: the first model is the biased one, and stays as it is."""
+@dataclass(frozen=True)
+class BiasAdv(Method):
+    """How to look for images that contradict the shortcut. Mixed into the settings of a base method."""
 
-    settings: JttBiasAdv
+    lam: float = 0.5
+    """λ: how much the attack spares the model that is trained."""
+    radius: float = 0.5
+    """Size of the perturbation, in the norm and the space below."""
+    steps: int = 5
+    """Attack steps."""
+    beta: float = 1.0
+    """Weight of the images found."""
+    norm: Literal["l2", "linf"] = "l2"
+    space: Literal["pixel", "normalised"] = "pixel"
+    """Whether the radius is in pixels of [0, 1] or in units of the deviation that the model divides by."""
+    step_size: Unset[float] = None
+    """Length of a step (default: 2.5 radius / steps)."""
+    random_start: bool = False
+    statistics: Literal["running", "batch"] = "running"
+    """What BatchNorm uses during the attack: its running statistics, or those of the batch."""
+    running: Literal["all", "clean"] = "all"
+    """Which images BatchNorm's running statistics follow: also those found, or the clean ones alone."""
 
-    def __init__(self, settings: JttBiasAdv, context: Context) -> None:
-        super().__init__(settings, context)
-        self.copies = EvalCopies()
+    def __post_init__(self) -> None:
+        require(self.lam >= 0, f"lam must be >= 0, got {self.lam}")
+        require(self.radius >= 0, f"radius must be >= 0, got {self.radius}")
+        require(self.steps >= 1, f"steps must be >= 1, got {self.steps}")
+        require(self.beta >= 0, f"beta must be >= 0, got {self.beta}")
+        require(self.step_size is None or self.step_size > 0, f"step_size must be > 0, got {self.step_size}")
 
-    def views(self, batch: Batch, *, model: nn.Module, rng: Generators) -> Views:
-        plain = super().views(batch, model=model, rng=rng)
-        if self.first:
-            return plain
-        return Views((*plain.items, contradicting(self.settings, batch, model, self.biased, rng, self.copies)))
+    def start(self, context: Context) -> State:
+        from holdfast.attacks.eval_copies import EvalCopies
+
+        state = super().start(context)
+        state.eval_copies = EvalCopies()
+        return state
+
+    def attacked(self, batch: Batch, f: nn.Module, g: nn.Module, *, state: State, rng: Generators) -> View:
+        """x_adv: argmax of L(g(x'), y) - λ·L(f(x'), y) over x' within the radius of x; weighted by β."""
+        from holdfast.attacks.bias_attack import bias_adversarial
+        from holdfast.models.preprocessing import deviation
+
+        pair = (f, g)
+        if self.statistics == "running":  # under autocast, copies that hold the casts, made once per batch
+            pair = (state.eval_copies.of(f, batch.x.device), state.eval_copies.of(g, batch.x.device))
+        x_adv = bias_adversarial(
+            batch.x,
+            batch.y,
+            *pair,
+            radius=self.radius,
+            lam=self.lam,
+            steps=self.steps,
+            norm=self.norm,
+            step_size=self.step_size,
+            space=self.space,
+            scale=deviation(f) if self.space == "normalised" else None,
+            random_start=self.random_start,
+            mode="eval" if self.statistics == "running" else "as-is",
+            compile=hasattr(f, "_orig_mod"),
+            generator=rng["attack"],
+        )
+        beta = batch.x.new_full((len(batch),), self.beta)
+        return View(x_adv, batch.y, beta, update_statistics=self.running == "all")
 
 
-class LffBiasAdvMethod(LffMethod):
-    """Algorithm 3: what is found counts by β(1 − ω), where the sample itself counts by ω."""
+@method(
+    "erm+biasadv",
+    about="ERM with BiasAdv: also train on images that fool a biased model, but not this one.",
+    passes=13,
+    order=30,
+)
+@dataclass(frozen=True)
+class ErmBiasAdv(BiasAdv, BiasedTraining):
+    lam: float = 1.0
+    radius: float = 1.0
+    beta: float = 2.0
 
-    settings: LffBiasAdv
+    def __post_init__(self) -> None:
+        BiasAdv.__post_init__(self)
+        BiasedTraining.__post_init__(self)
 
-    def __init__(self, settings: LffBiasAdv, context: Context) -> None:
-        super().__init__(settings, context)
-        self.copies = EvalCopies()
+    def start(self, context: Context) -> State:
+        state = super().start(context)
+        state.biased = context.make_model()
+        return state
 
-    def neighbours(self, batch: Batch, *, model: nn.Module, rng: Generators) -> tuple[View, ...]:
-        return (contradicting(self.settings, batch, model, self.biased, rng, self.copies),)
+    def views(self, batch: Batch, *, model: nn.Module, state: State, rng: Generators) -> Views:
+        """Algorithm 1. ERM has no biased model, so g is trained alongside with generalised cross-entropy."""
+        f, g, x, y = model, state.biased, batch.x, batch.y
+        adversarial = self.attacked(batch, f, g, state=state, rng=rng)  # 5
+        loss_g = self.biased_loss(g(x), y)  # 7, 8; after the attack, which must not see this batch's statistics
+        return Views((View(x, y), adversarial), auxiliary_loss=loss_g)  # 9, 10
 
 
-def contradicting(
-    settings: BiasAdv, batch: Batch, model: nn.Module, biased: nn.Module, rng: Generators, copies: EvalCopies
-) -> View:
-    """Neighbours of a batch that fool the biased model and not the other, with weight β."""
-    pair = (model, biased)
-    if settings.statistics == "running":
-        pair = (copies.of(model, batch.x.device), copies.of(biased, batch.x.device))
-    found = bias_adversarial(
-        batch.x,
-        batch.y,
-        *pair,
-        radius=settings.radius,
-        lam=settings.lam,
-        steps=settings.steps,
-        norm=settings.norm,
-        step_size=settings.step_size,
-        space=settings.space,
-        scale=deviation(model) if settings.space == "normalised" else None,
-        random_start=settings.random_start,
-        mode="eval" if settings.statistics == "running" else "as-is",
-        compile=hasattr(model, "_orig_mod"),
-        generator=rng["attack"],
-    )
-    weight = batch.x.new_full((len(batch),), settings.beta)
-    return View(found, batch.y, weight, traceless=settings.running == "clean")
+@method("jtt+biasadv", about="JTT with BiasAdv: the first model is the biased one.", passes=12, order=31)
+@dataclass(frozen=True)
+class JttBiasAdv(BiasAdv, Jtt):
+    lam: float = 1.0
+
+    def __post_init__(self) -> None:
+        BiasAdv.__post_init__(self)
+        Jtt.__post_init__(self)
+
+    def views(self, batch: Batch, *, model: nn.Module, state: State, rng: Generators) -> Views:
+        """Algorithm 2. The first model is the biased one, and is not trained any more in the second stage."""
+        f, g, x, y = model, state.biased, batch.x, batch.y
+        if state.stage.name == "first":
+            return Views((View(x, y),))
+        adversarial = self.attacked(batch, f, g, state=state, rng=rng)  # 12
+        return Views((View(x, y), adversarial))  # 14, 15
+
+
+@method(
+    "lff+biasadv",
+    about="LfF with BiasAdv: images that fool the biased model, weighted by how much their sample follows the "
+    "shortcut.",
+    passes=13,
+    order=32,
+)
+@dataclass(frozen=True)
+class LffBiasAdv(BiasAdv, Lff):
+    def __post_init__(self) -> None:
+        BiasAdv.__post_init__(self)
+        Lff.__post_init__(self)
+
+    def views(self, batch: Batch, *, model: nn.Module, state: State, rng: Generators) -> Views:
+        """Algorithm 3. A sample counts by its relative difficulty w, and its x_adv by β(1 - w)."""
+        from holdfast.losses import cross_entropy
+
+        f, g, x, y = model, state.biased, batch.x, batch.y
+        sample, adversarial = View(x, y), self.attacked(batch, f, g, state=state, rng=rng)  # 6
+        logits_g = g(x)  # after the attack, which must not see this batch's statistics
+        ce_g = cross_entropy(logits_g.detach(), y)
+
+        def weigh(logits_f: Tensor) -> Views:  # f(x) is that of line 11, at the unmoved weights: one forward pass
+            w = self.relative_difficulty(batch, loss_g=ce_g, loss_f=cross_entropy(logits_f, y), state=state)  # 5
+            w_adv = self.beta * (1 - w)  # 7
+            return Views((replace(sample, weight=w), replace(adversarial, weight=w_adv)))  # 11, 12
+
+        return Views((sample, adversarial), auxiliary_loss=self.biased_loss(logits_g, y), weigh=weigh)  # 9, 10

@@ -4,29 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-import torch.nn.functional as F
-from torch import Tensor, nn
+from holdfast.errors import require
+from holdfast.methods import Method
+from holdfast.parts import method
 
-from holdfast.methods.base import Method
-from holdfast.models.heads import find_head
-from holdfast.settings.methods import Dropout
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from holdfast.methods import State
 
 
-class DropoutMethod(Method):
-    """The network itself is not changed: a hook drops features on their way into the head, in training alone."""
+@method("dropout", about="Dropout on the features that the classifier layer is given.")
+@dataclass(frozen=True)
+class Dropout(Method):
+    p: float = 0.5
+    """Share of the features set to zero."""
 
-    settings: Dropout
+    def __post_init__(self) -> None:
+        require(0 <= self.p < 1, f"p must be in [0, 1), got {self.p}")
 
     @contextmanager
-    def attached(self, model: nn.Module) -> Iterator[None]:
-        handle = find_head(model)[1].register_forward_pre_hook(self._drop)
+    def attached(self, state: State, model: nn.Module) -> Iterator[None]:
+        """The network itself is not changed: a hook drops features on their way into the head, in training only."""
+        import torch.nn.functional as F
+
+        from holdfast.models.heads import find_head
+
+        def drop(head: nn.Module, inputs: tuple[Any, ...]) -> tuple[Tensor, ...]:
+            features, *rest = inputs
+            return (F.dropout(features, self.p, training=head.training), *rest)
+
+        handle = find_head(model)[1].register_forward_pre_hook(drop)
         try:
             yield
         finally:
             handle.remove()
-
-    def _drop(self, head: nn.Module, inputs: tuple[Any, ...]) -> tuple[Tensor, ...]:
-        features, *rest = inputs
-        return (F.dropout(features, self.settings.p, training=head.training), *rest)

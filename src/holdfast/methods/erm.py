@@ -1,9 +1,14 @@
-"""Empirical risk minimisation."""
+"""Empirical risk minimisation: plain training, the defaults of every method."""
 
 from __future__ import annotations
 
-from holdfast.methods.base import Method
+from dataclasses import dataclass
+
+from holdfast.methods import Method
+from holdfast.parts import method
 
 
-class ErmMethod(Method):
-    """Train on the samples as they are: the protocol's defaults."""
+@method("erm", about="Empirical risk minimisation: train on the samples as they are.", order=0)
+@dataclass(frozen=True)
+class Erm(Method):
+    pass

@@ -1,46 +1,76 @@
-"""FixMatch: where the model is sure of an image without a label, it must say the same of a strongly changed copy."""
+"""FixMatch (Sohn et al., 2020): a confident guess on an unlabelled image is the label of a strongly changed copy."""
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from holdfast.augment.basic import strong, to_float, weak
-from holdfast.losses import cross_entropy
-from holdfast.methods.base import Context, Method
-from holdfast.module_state import frozen_statistics
-from holdfast.rng import Generators
-from holdfast.settings.methods import FixMatch
-from holdfast.types import Batch, View, Views
+from holdfast.errors import require
+from holdfast.methods import Method
+from holdfast.parts import method
+from holdfast.types import Batch, Needs, View, Views
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from holdfast.methods import Context, State
+    from holdfast.rng import Generators
 
 
-class FixMatchMethod(Method):
-    """Guesses are made once a step, at the weights the step begins with; an ascent does not change them."""
+@method(
+    "fixmatch",
+    about="FixMatch: sure guesses on images without labels must hold for strongly changed copies of them.",
+    needs=Needs.UNLABELLED,
+    passes=10.3,
+)
+@dataclass(frozen=True)
+class FixMatch(Method):
+    ratio: int = 7
+    """Images without labels (--labels, --unlabeled) for each labelled one; without any, the batch itself serves."""
+    confidence: float = 0.95
+    """How sure a guess must be."""
+    weight: float = 1.0
+    """Weight of the guesses."""
+    flip: bool = False
+    """Whether mirroring an image leaves its class as it is."""
 
-    settings: FixMatch
-    others: Tensor | None
+    def __post_init__(self) -> None:
+        require(self.ratio >= 1, f"ratio must be >= 1, got {self.ratio}")
+        require(0 < self.confidence <= 1, f"confidence must be in (0, 1], got {self.confidence}")
+        require(self.weight >= 0, f"weight must be >= 0, got {self.weight}")
 
-    def __init__(self, settings: FixMatch, context: Context) -> None:
-        super().__init__(settings, context)
-        self.register_buffer("others", context.unlabeled, persistent=False)
+    def start(self, context: Context) -> State:
+        state = super().start(context)
+        state.register_buffer("unlabelled", context.unlabeled, persistent=False)
+        return state
 
-    def views(self, batch: Batch, *, model: nn.Module, rng: Generators) -> Views:
-        s, draw = self.settings, rng["method"]
-        plain = batch.x if self.others is None else self._drawn(self.others, s.ratio * len(batch), draw)
+    def views(self, batch: Batch, *, model: nn.Module, state: State, rng: Generators) -> Views:
+        """Guesses are made once per step, at the weights the step begins with; an ascent does not change them."""
+        import torch
+
+        from holdfast.augment.basic import strong, weak
+        from holdfast.module_state import frozen_statistics
+
+        draw = rng["method"]
+        plain = batch.x if state.unlabelled is None else _drawn(state.unlabelled, self.ratio * len(batch), draw)
         with torch.no_grad(), frozen_statistics(model):
-            confidence, guess = model(weak(plain, draw, flip=s.flip)).float().softmax(1).max(1)
-        weight = s.weight * (confidence >= s.confidence).float()
-        return Views((View(batch.x, batch.y), View(strong(plain, draw, flip=s.flip), guess, weight)))
+            confidence, guess = model(weak(plain, draw, flip=self.flip)).float().softmax(1).max(1)
+        weight = self.weight * (confidence >= self.confidence).float()
+        return Views((View(batch.x, batch.y), View(strong(plain, draw, flip=self.flip), guess, weight)))
 
-    def loss(self, model: nn.Module, views: Views) -> tuple[Tensor, Tensor]:
+    def forward(self, model: nn.Module, views: Views, *, state: State) -> tuple[Tensor, ...]:
         """One forward pass for both kinds of images, so that BatchNorm sees them together."""
-        known, guessed = views.items
-        assert guessed.weight is not None
-        out = model(torch.cat([known.x, guessed.x]))
-        first, second = out[: len(known.x)], out[len(known.x) :]
-        consistent = (cross_entropy(second, guessed.label) * guessed.weight).mean()
-        return cross_entropy(first, known.label).mean() + consistent, first
+        import torch
 
-    @staticmethod
-    def _drawn(others: Tensor, count: int, draw: torch.Generator) -> Tensor:
-        return to_float(others[torch.randint(len(others), (count,), device=others.device, generator=draw)])
+        known, guessed = views.items
+        out = model(torch.cat([known.x, guessed.x]))
+        return out[: len(known.x)], out[len(known.x) :]
+
+
+def _drawn(images: Tensor, count: int, draw: torch.Generator) -> Tensor:
+    import torch
+
+    from holdfast.augment.basic import to_float
+
+    return to_float(images[torch.randint(len(images), (count,), device=images.device, generator=draw)])

@@ -2,42 +2,67 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from holdfast.losses import cross_entropy
-from holdfast.methods.base import Context, Method
-from holdfast.methods.groups import cells
-from holdfast.rng import Generators
-from holdfast.settings.methods import GroupDro
-from holdfast.types import Batch, View, Views
+from holdfast.errors import require
+from holdfast.methods import Method
+from holdfast.parts import method
+from holdfast.types import Batch, Needs, View, Views
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from holdfast.methods import Context, State
+    from holdfast.rng import Generators
 
 
-class GroupDroMethod(Method):
-    """Each cell of class and group has a weight that grows with its loss; the loss is the weighted sum of cells."""
+@method(
+    "group-dro",
+    about="Group DRO: weigh the groups by how badly they do. Needs group labels.",
+    needs=Needs.GROUPS,
+)
+@dataclass(frozen=True)
+class GroupDro(Method):
+    rate: float = 0.01
+    """How fast the weight of a group follows its loss."""
 
-    settings: GroupDro
-    cell: Tensor
-    shares: Tensor
+    def __post_init__(self) -> None:
+        require(self.rate >= 0, f"rate must be >= 0, got {self.rate}")
 
-    def __init__(self, settings: GroupDro, context: Context) -> None:
-        super().__init__(settings, context)
-        self.register_buffer("cell", cells(context, by="group", method="group-dro"), persistent=False)
-        count = int(self.cell.max()) + 1
-        self.register_buffer("shares", torch.full((count,), 1 / count))
+    def start(self, context: Context) -> State:
+        import torch
 
-    def views(self, batch: Batch, *, model: nn.Module, rng: Generators) -> Views:
-        return Views((View(batch.x, batch.y),), memo={"cell": self.cell[batch.index]})
+        state = super().start(context)
+        state.register_buffer("cell", context.cells(by="group", method="group-dro"), persistent=False)
+        count = int(state.cell.max()) + 1
+        state.register_buffer("shares", torch.full((count,), 1 / count))
+        return state
 
-    def loss(self, model: nn.Module, views: Views) -> tuple[Tensor, Tensor]:
-        (view,) = views.items
-        logits = model(view.x)
-        losses, cell = cross_entropy(logits, view.label), views.memo["cell"]
-        sums = losses.new_zeros(len(self.shares)).index_add(0, cell, losses)
-        counts = losses.new_zeros(len(self.shares)).index_add(0, cell, torch.ones_like(losses))
-        means = sums / counts.clamp_min(1)
-        if "shares" not in views.memo:
-            grown = self.shares * (self.settings.rate * means.detach()).exp()
-            self.shares.copy_(grown / grown.sum())
-            views.memo["shares"] = self.shares.clone()
-        return (views.memo["shares"] * means).sum(), logits
+    def views(self, batch: Batch, *, model: nn.Module, state: State, rng: Generators) -> Views:
+        items, cell = (View(batch.x, batch.y),), state.cell[batch.index]
+
+        def weigh(logits: Tensor) -> Views:
+            """Each cell of class and group has a share that grows with its loss."""
+            grown = state.shares * (self.rate * cell_means(logits, batch.y, cell, len(state.shares))).exp()
+            state.shares.copy_(grown / grown.sum())
+            return Views(items, extra={"cell": cell, "shares": state.shares.clone()})
+
+        return Views(items, weigh=weigh)
+
+    def loss(self, logits: tuple[Tensor, ...], views: Views) -> Tensor:
+        """The sum of the cells' mean losses, each by its share."""
+        shares = views.extra["shares"]
+        return (shares * cell_means(logits[0], views.items[0].label, views.extra["cell"], len(shares))).sum()
+
+
+def cell_means(logits: Tensor, y: Tensor, cell: Tensor, count: int) -> Tensor:
+    """(count,) the mean cross-entropy of the samples of each cell; 0 where there are none."""
+    import torch
+
+    from holdfast.losses import cross_entropy
+
+    losses = cross_entropy(logits, y)
+    sums = losses.new_zeros(count).index_add(0, cell, losses)
+    counts = losses.new_zeros(count).index_add(0, cell, torch.ones_like(losses))
+    return sums / counts.clamp_min(1)

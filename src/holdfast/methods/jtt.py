@@ -3,52 +3,74 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
-import torch
-from torch import Tensor, nn
+from holdfast.errors import require
+from holdfast.methods import Method, Stage
+from holdfast.parts import method
 
-from holdfast.methods.base import Context, Method, Stage
-from holdfast.settings.methods import Jtt
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from holdfast.methods import Context, State
+
+MOST_SHOWN = 10_000
+"""How often a sample may be shown in an epoch: a slip of the keyboard would fill the memory with positions."""
 
 
-class JttMethod(Method):
-    """A first model is trained plainly; what it gets wrong afterwards, the second is shown more often."""
+@method(
+    "jtt", about="JTT: train twice, the second time with the first model's errors shown more often.", passes=1, order=20
+)
+@dataclass(frozen=True)
+class Jtt(Method):
+    first_epochs: int = 20
+    """Epochs of the first model."""
+    up: int = 50
+    """How often a sample that the first model gets wrong is shown in an epoch of the second."""
+    count: Literal["times", "extra"] = "times"
+    """Whether 'up' is how often it is shown, or how often it is added, as the authors' code has it."""
 
-    settings: Jtt
-    shown: Tensor
-    first: bool = True
-    """Whether it is the first model that is trained now."""
+    def __post_init__(self) -> None:
+        require(self.first_epochs >= 1, f"first_epochs must be >= 1, got {self.first_epochs}")
+        require(1 <= self.up <= MOST_SHOWN, f"up must be in 1..{MOST_SHOWN}, got {self.up}")
 
-    def __init__(self, settings: Jtt, context: Context) -> None:
-        super().__init__(settings, context)
-        self.biased = context.make_model()
-        self.register_buffer("shown", torch.ones(len(context.labels), dtype=torch.int64))
+    def start(self, context: Context) -> State:
+        import torch
 
-    def stages(self) -> tuple[Stage, ...]:
-        return (Stage("first", self.settings.first_epochs), Stage("second", self.context.epochs))
+        state = super().start(context)
+        state.biased = context.make_model()
+        state.register_buffer("shown", torch.ones(len(context.labels), dtype=torch.int64))
+        return state
 
-    def begin(self, stage: Stage, predict: Callable[[nn.Module], Tensor]) -> str | None:
-        if stage.name == "first":
+    def stages(self, state: State) -> tuple[Stage, ...]:
+        return (Stage("first", self.first_epochs), Stage("second", state.context.epochs))
+
+    def begin(self, state: State, predict: Callable[[nn.Module], Tensor]) -> str | None:
+        """Decide what the second model is shown more often: what the first, once trained, gets wrong."""
+        import torch
+
+        if state.stage.name == "first":
             return None
-        wrong = predict(self.biased).argmax(1).cpu() != self.context.labels
-        times = self.settings.up + (self.settings.count == "extra")
-        self.shown.copy_(torch.where(wrong, times, 1))
+        wrong = predict(state.biased).argmax(1).cpu() != state.context.labels
+        times = self.up + (self.count == "extra")
+        state.shown.copy_(torch.where(wrong, times, 1))
         count, n = int(wrong.sum()), len(wrong)
         if count == 0:
             return (
                 f"the first model gets all {n} training samples right: nothing is shown more often, and this is plain "
-                f"training; lower --method.first-epochs (now {self.settings.first_epochs}) or the learning rate"
+                f"training; lower --method.first-epochs (now {self.first_epochs}) or the learning rate"
             )
         if count == n:
             return (
                 f"the first model gets all {n} training samples wrong: all are shown {times} times; raise "
-                f"--method.first-epochs (now {self.settings.first_epochs}) or lower the learning rate"
+                f"--method.first-epochs (now {self.first_epochs}) or lower the learning rate"
             )
         return f"the first model gets {count} of {n} training samples wrong; each is now shown {times} times an epoch"
 
-    def trainee(self, stage: Stage, model: nn.Module) -> nn.Module:
-        self.first = stage.name == "first"
-        return self.biased if self.first else model
+    def trainee(self, state: State, model: nn.Module) -> nn.Module:
+        biased: nn.Module = state.biased
+        return biased if state.stage.name == "first" else model
 
-    def repeats(self, stage: Stage) -> Tensor | None:
-        return None if stage.name == "first" else self.shown
+    def repeats(self, state: State) -> Tensor | None:
+        return None if state.stage.name == "first" else state.shown

@@ -1,77 +1,105 @@
-"""LfF: learning from failure (Nam et al., 2020; Algorithm 3 of BiasAdv's supplement without its blue lines)."""
+"""LfF: learning from failure (Nam et al., 2020; Algorithm 3 of BiasAdv's supplement without its blue lines).
+
+A biased model g learns what is easy alongside the model f that is wanted; a sample counts by how much harder it is for
+g. Both models see the batch once: g's losses serve its own training and the weights, and so do f's.
+"""
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
-from holdfast.losses import cross_entropy, generalized_cross_entropy
-from holdfast.methods.base import Context, Method, show
-from holdfast.rng import Generators
-from holdfast.settings.methods import Lff
+from holdfast.errors import require
+from holdfast.methods import Method
+from holdfast.parts import method
 from holdfast.types import Batch, View, Views
 
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
-class LffMethod(Method):
-    """A biased model learns what is easy alongside; a sample counts by how much harder it is for that model.
+    from holdfast.methods import Context, State
+    from holdfast.rng import Generators
 
-    Both models see the batch once: the biased model's losses serve its own training and the weights, and the main
-    model's losses are those of its training pass.
-    """
 
-    settings: Lff
-    labels: Tensor
-    biased_average: Tensor
-    average: Tensor
+@dataclass(frozen=True)
+class BiasedTraining:
+    """How a biased model is trained that leans on what is easy. Mixed into the settings of a method that has one."""
 
-    def __init__(self, settings: Lff, context: Context) -> None:
-        super().__init__(settings, context)
-        self.biased = context.make_model()
-        if settings.difficulty == "averaged":
+    q: float = 0.7
+    """Generalised cross-entropy: 0 is cross-entropy, 1 the error rate."""
+    gce: Literal["textbook", "scaled"] = "scaled"
+    """The loss as published, or as the authors of LfF code it: its gradient is q times as long."""
+
+    def __post_init__(self) -> None:
+        require(0 < self.q <= 1, f"q must be in (0, 1], got {self.q}")
+
+    def biased_loss(self, logits: Tensor, y: Tensor) -> Tensor:
+        """The mean generalised cross-entropy of g."""
+        from holdfast.losses import generalized_cross_entropy
+
+        return generalized_cross_entropy(logits, y, q=self.q, scaled=self.gce == "scaled").mean()
+
+
+@method(
+    "lff",
+    about="LfF: samples weighted by how much harder they are for a biased model trained alongside.",
+    passes=2,
+    order=10,
+)
+@dataclass(frozen=True)
+class Lff(BiasedTraining, Method):
+    difficulty: Literal["averaged", "raw"] = "averaged"
+    """Losses averaged over visits and divided by the largest of the class, as the authors code it; or raw ones."""
+    ema: float = 0.7
+    """averaged: memory of a sample's losses."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(0 <= self.ema < 1, f"ema must be in [0, 1), got {self.ema}")
+
+    def start(self, context: Context) -> State:
+        import torch
+
+        state = super().start(context)
+        state.biased = context.make_model()
+        if self.difficulty == "averaged":
             n = len(context.labels)
-            self.register_buffer("labels", context.labels.clone(), persistent=False)
-            self.register_buffer("biased_average", torch.full((n,), torch.nan))
-            self.register_buffer("average", torch.full((n,), torch.nan))
+            state.register_buffer("labels", context.labels.clone(), persistent=False)
+            state.register_buffer("biased_average", torch.full((n,), torch.nan))
+            state.register_buffer("average", torch.full((n,), torch.nan))
+        return state
 
-    def views(self, batch: Batch, *, model: nn.Module, rng: Generators) -> Views:
-        items = (View(batch.x, batch.y), *self.neighbours(batch, model=model, rng=rng))
-        logits = self.biased(batch.x)  # after the attack, which must not see statistics of this batch
-        hard = cross_entropy(logits.detach(), batch.y)
-        own = generalized_cross_entropy(logits, batch.y, q=self.settings.q, scaled=self.settings.gce == "scaled")
-        return Views(items, auxiliary_loss=own.mean(), memo={"biased_loss": hard, "index": batch.index})
+    def views(self, batch: Batch, *, model: nn.Module, state: State, rng: Generators) -> Views:
+        from holdfast.losses import cross_entropy
 
-    def neighbours(self, batch: Batch, *, model: nn.Module, rng: Generators) -> tuple[View, ...]:
-        """Further views; each counts by how far its sample follows the shortcut."""
-        return ()
+        g, x, y = state.biased, batch.x, batch.y
+        logits_g = g(x)
+        loss_g = cross_entropy(logits_g.detach(), y)
+        sample = View(x, y)
 
-    def loss(self, model: nn.Module, views: Views) -> tuple[Tensor, Tensor]:
-        sample, *neighbours = views.items
-        logits = model(sample.x)
-        losses = cross_entropy(logits, sample.label)
-        if "weight" not in views.memo:
-            views.memo["weight"] = self._weight(views.memo, losses.detach(), sample.label)
-        weight = views.memo["weight"]
-        total = (weight * losses).mean()
-        for view in neighbours:
-            assert view.weight is not None
-            total = total + (view.weight * (1 - weight) * cross_entropy(show(model, view), view.label)).mean()
-        return total, logits
+        def weigh(logits_f: Tensor) -> Views:
+            w = self.relative_difficulty(batch, loss_g=loss_g, loss_f=cross_entropy(logits_f, y), state=state)
+            return Views((replace(sample, weight=w),))
 
-    def _weight(self, memo: dict[str, Tensor], losses: Tensor, y: Tensor) -> Tensor:
-        """(B,) relative difficulty: near 1 where only the biased model fails."""
-        biased = memo["biased_loss"]
-        if self.settings.difficulty == "raw":
-            return biased / (biased + losses).clamp_min(torch.finfo(losses.dtype).tiny)
-        index = memo["index"]
-        biased = self._averaged(self.biased_average, index, biased, y)
-        losses = self._averaged(self.average, index, losses, y)
-        return biased / (biased + losses + 1e-8)
+        return Views((sample,), auxiliary_loss=self.biased_loss(logits_g, y), weigh=weigh)
 
-    def _averaged(self, average: Tensor, index: Tensor, losses: Tensor, y: Tensor) -> Tensor:
+    def relative_difficulty(self, batch: Batch, *, loss_g: Tensor, loss_f: Tensor, state: State) -> Tensor:
+        """(B,) w = L(g) / (L(g) + L(f)): near 1 where only the biased model fails."""
+        import torch
+
+        if self.difficulty == "raw":
+            return loss_g / (loss_g + loss_f).clamp_min(torch.finfo(loss_f.dtype).tiny)
+        loss_g = self._averaged(state.biased_average, batch, loss_g, state)
+        loss_f = self._averaged(state.average, batch, loss_f, state)
+        return loss_g / (loss_g + loss_f + 1e-8)
+
+    def _averaged(self, average: Tensor, batch: Batch, losses: Tensor, state: State) -> Tensor:
         """Put losses into the averages of their samples; those averages over the largest of each class."""
-        old = average[index]
-        new = torch.where(old.isnan(), losses, old.lerp(losses.to(old.dtype), 1 - self.settings.ema))
-        average.index_copy_(0, index, new.to(average.dtype))
-        largest = average.new_zeros(self.context.num_classes)
-        largest.scatter_reduce_(0, self.labels, average.nan_to_num(0.0), "amax")
-        return new / largest[y].clamp_min(torch.finfo(average.dtype).tiny)
+        import torch
+
+        old = average[batch.index]
+        new = torch.where(old.isnan(), losses, old.lerp(losses.to(old.dtype), 1 - self.ema))
+        average.index_copy_(0, batch.index, new.to(average.dtype))
+        largest = average.new_zeros(state.context.num_classes)
+        largest.scatter_reduce_(0, state.labels, average.nan_to_num(0.0), "amax")
+        return new / largest[batch.y].clamp_min(torch.finfo(average.dtype).tiny)

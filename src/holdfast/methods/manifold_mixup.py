@@ -4,64 +4,87 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor, nn
-
-from holdfast.augment.mixing import mix
-from holdfast.errors import HoldfastError
-from holdfast.methods.mixup import MixupMethod
-from holdfast.models.heads import find_head
-from holdfast.rng import Generators
-from holdfast.settings.methods import ManifoldMixup
+from holdfast.errors import HoldfastError, require
+from holdfast.methods.mixup import Mixup, mixed_labels
+from holdfast.parts import method
 from holdfast.types import Batch, View, Views
 
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
-class ManifoldMixupMethod(MixupMethod):
-    """Every place is mixed at every step, with a share of 1 at all but the one drawn.
+    from holdfast.methods import Context, State
+    from holdfast.rng import Generators
 
-    So the draw stays on the device, and a step is the same sequence of operations whichever place it falls on.
-    """
 
-    settings: ManifoldMixup
-    _places: int = 0
-    _partner: Tensor | None = None
-    _shares: Tensor | None = None
+@method("manifold-mixup", about="Manifold MixUp: MixUp of the input or of a hidden layer, drawn at random each step.")
+@dataclass(frozen=True)
+class ManifoldMixup(Mixup):
+    alpha: float = 2.0
+    depth: int = 2
+    """How many of the network's first blocks may be mixed after, beside the input."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.depth >= 1, f"depth must be >= 1, got {self.depth}")
+
+    def start(self, context: Context) -> State:
+        state = super().start(context)
+        state.places, state.mixing = 0, None
+        return state
+
+    # Every place is mixed at every step, with a share of 1 at all but the one drawn. So the draw stays on the device,
+    # and a step is the same sequence of operations whichever place it falls on.
     @contextmanager
-    def attached(self, model: nn.Module) -> Iterator[None]:
-        blocks = first_blocks(model, self.settings.depth)
-        self._places = len(blocks)
+    def attached(self, state: State, model: nn.Module) -> Iterator[None]:
+        import torch
+
+        blocks = first_blocks(model, self.depth)
+        state.places = len(blocks)
         with ExitStack() as handles:
             for place, block in enumerate(blocks, start=1):
-                hook = torch.compiler.disable(self._hook(place))  # type: ignore[no-untyped-call]
+                hook = torch.compiler.disable(_mixes(state, place))  # type: ignore[no-untyped-call]
                 handles.callback(block.register_forward_hook(hook).remove)
             yield
 
-    def views(self, batch: Batch, *, model: nn.Module, rng: Generators) -> Views:
+    def views(self, batch: Batch, *, model: nn.Module, state: State, rng: Generators) -> Views:
+        import torch
+
+        from holdfast.augment.mixing import mix
+
         partner, lam = self.draw(batch, rng)
-        drawn = torch.randint(self._places + 1, (), device=batch.x.device, generator=rng["mix"])
-        places = torch.arange(self._places + 1, device=batch.x.device)[:, None]
+        drawn = torch.randint(state.places + 1, (), device=batch.x.device, generator=rng["mix"])
+        places = torch.arange(state.places + 1, device=batch.x.device)[:, None]
         shares = torch.where(places == drawn, lam, 1.0)
-        images = mix(batch.x, batch.x[partner], shares[0])
-        memo = {"partner": partner, "shares": shares}
-        return Views((View(images, self.labels(batch.y, partner, lam)),), memo=memo)
+        view = View(
+            mix(batch.x, batch.x[partner], shares[0]),
+            mixed_labels(batch.y, partner, lam, state.context.num_classes),
+        )
+        return Views((view,), extra={"partner": partner, "shares": shares})
 
-    def loss(self, model: nn.Module, views: Views) -> tuple[Tensor, Tensor]:
-        self._partner, self._shares = views.memo["partner"], views.memo["shares"]
+    def forward(self, model: nn.Module, views: Views, *, state: State) -> tuple[Tensor, ...]:
+        state.mixing = views.extra  # for the hooks, in this forward pass only
         try:
-            return super().loss(model, views)
+            return super().forward(model, views, state=state)
         finally:
-            self._partner = self._shares = None
+            state.mixing = None
 
-    def _hook(self, place: int) -> Any:
-        def mixed(block: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
-            if self._partner is None or self._shares is None or not isinstance(output, Tensor):
-                return output
-            return mix(output, output[self._partner], self._shares[place])
 
-        return mixed
+def _mixes(state: State, place: int) -> Any:
+    """A hook that mixes what leaves a block, while a batch of views passes through it."""
+
+    def mixed(block: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
+        from torch import Tensor
+
+        from holdfast.augment.mixing import mix
+
+        if state.mixing is None or not isinstance(output, Tensor):
+            return output
+        return mix(output, output[state.mixing["partner"]], state.mixing["shares"][place])
+
+    return mixed
 
 
 def first_blocks(model: nn.Module, count: int) -> list[nn.Module]:
@@ -69,11 +92,14 @@ def first_blocks(model: nn.Module, count: int) -> list[nn.Module]:
 
     Stages have two layers of weights or more. Where a network is but a row of layers, these take their place.
 
+    >>> from torch import nn
     >>> stage = lambda: nn.Sequential(nn.Conv2d(4, 4, 3), nn.Conv2d(4, 4, 3))
     >>> net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), stage(), stage(), nn.Flatten(), nn.Linear(4, 2))
     >>> first_blocks(net, 2) == [net[2], net[3]]
     True
     """
+    from holdfast.models.heads import find_head
+
     head = find_head(model)[1]
     inside = model
     while len(whole := _weighted(inside)) == 1 and whole[0] is not head:
@@ -90,7 +116,9 @@ def first_blocks(model: nn.Module, count: int) -> list[nn.Module]:
 
 
 def _holds_blocks(module: nn.Module) -> bool:
-    """Whether it is no block itself but what holds them; a residual block is one, though it has layers."""
+    """Whether it only holds blocks and is not one itself; a residual block is one, though it has layers."""
+    from torch import nn
+
     row = isinstance(module, (nn.Sequential, nn.ModuleList))
     return bool(_weighted(module)) and (row or any(_layers(child) > 1 for child in module.children()))
 

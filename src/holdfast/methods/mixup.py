@@ -1,30 +1,64 @@
-"""MixUp: train between two samples (Zhang et al., 2018)."""
+"""MixUp (Zhang et al., 2018) and CutMix (Yun et al., 2019): train between two samples."""
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from holdfast.augment.mixing import draw_beta, mix, one_hot, shuffled
-from holdfast.methods.base import Method
-from holdfast.rng import Generators
-from holdfast.settings.methods import Mixup
+from holdfast.errors import require
+from holdfast.methods import Method
+from holdfast.parts import method
 from holdfast.types import Batch, View, Views
 
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
-class MixupMethod(Method):
-    settings: Mixup
+    from holdfast.methods import State
+    from holdfast.rng import Generators
 
-    def views(self, batch: Batch, *, model: nn.Module, rng: Generators) -> Views:
+
+@method("mixup", about="MixUp: images and labels on the line between two samples.")
+@dataclass(frozen=True)
+class Mixup(Method):
+    alpha: float = 1.0
+    """Shape of the symmetric Beta distribution that the place on the line is drawn from."""
+    per_sample: bool = False
+    """Draw a place for each sample instead of one for the batch."""
+
+    def __post_init__(self) -> None:
+        require(self.alpha > 0, f"alpha must be > 0, got {self.alpha}")
+
+    def views(self, batch: Batch, *, model: nn.Module, state: State, rng: Generators) -> Views:
+        from holdfast.augment.mixing import mix
+
         partner, lam = self.draw(batch, rng)
-        return Views((View(mix(batch.x, batch.x[partner], lam), self.labels(batch.y, partner, lam)),))
+        label = mixed_labels(batch.y, partner, lam, state.context.num_classes)
+        return Views((View(mix(batch.x, batch.x[partner], lam), label),))
 
     def draw(self, batch: Batch, rng: Generators) -> tuple[Tensor, Tensor]:
         """(B,) a partner for each sample and (B,) its own share."""
-        n, device, alpha = len(batch), batch.x.device, self.settings.alpha
+        from holdfast.augment.mixing import draw_beta, shuffled
+
+        n, device = len(batch), batch.x.device
         partner = shuffled(n, generator=rng["mix"], device=device)
-        lam = draw_beta(alpha, alpha, n if self.settings.per_sample else 1, generator=rng["mix"], device=device)
+        lam = draw_beta(self.alpha, self.alpha, n if self.per_sample else 1, generator=rng["mix"], device=device)
         return partner, lam.expand(n)
 
-    def labels(self, y: Tensor, partner: Tensor, lam: Tensor) -> Tensor:
-        hot = one_hot(y, self.context.num_classes)
-        return mix(hot, hot[partner], lam)
+
+@method("cutmix", about="CutMix: a box of another image pasted in, labels mixed by area.")
+@dataclass(frozen=True)
+class CutMix(Mixup):
+    def views(self, batch: Batch, *, model: nn.Module, state: State, rng: Generators) -> Views:
+        from holdfast.augment.mixing import cut
+
+        partner, lam = self.draw(batch, rng)
+        images, share = cut(batch.x, batch.x[partner], lam, generator=rng["mix"])
+        return Views((View(images, mixed_labels(batch.y, partner, share, state.context.num_classes)),))
+
+
+def mixed_labels(y: Tensor, partner: Tensor, lam: Tensor, num_classes: int) -> Tensor:
+    """(B, K) each label with the share lam (B,), its partner's with the rest."""
+    from holdfast.augment.mixing import mix, one_hot
+
+    hot = one_hot(y, num_classes)
+    return mix(hot, hot[partner], lam)

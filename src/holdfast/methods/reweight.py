@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
-from holdfast.methods.base import Context, Method
-from holdfast.methods.groups import cells
-from holdfast.rng import Generators
-from holdfast.settings.methods import Reweight
+from holdfast.methods import Method
+from holdfast.parts import method
 from holdfast.types import Batch, View, Views
 
+if TYPE_CHECKING:
+    from torch import nn
 
-class ReweightMethod(Method):
-    settings: Reweight
-    weight: Tensor
+    from holdfast.methods import Context, State
+    from holdfast.rng import Generators
 
-    def __init__(self, settings: Reweight, context: Context) -> None:
-        super().__init__(settings, context)
-        cell = cells(context, by=settings.by, method="reweight")
+
+@method("reweight", about="Re-weighting: every class, or every group of every class, counts the same.")
+@dataclass(frozen=True)
+class Reweight(Method):
+    by: Literal["class", "group"] = "class"
+    """What shall count the same; groups need group labels."""
+
+    def start(self, context: Context) -> State:
+        import torch
+
+        state = super().start(context)
+        cell = context.cells(by=self.by, method="reweight")
         counts = torch.bincount(cell)
         weight = len(cell) / ((counts > 0).sum() * counts[cell])
-        self.register_buffer("weight", weight.float(), persistent=False)
+        state.register_buffer("weight", weight.float(), persistent=False)
+        return state
 
-    def views(self, batch: Batch, *, model: nn.Module, rng: Generators) -> Views:
-        return Views((View(batch.x, batch.y, self.weight[batch.index]),))
+    def views(self, batch: Batch, *, model: nn.Module, state: State, rng: Generators) -> Views:
+        return Views((View(batch.x, batch.y, state.weight[batch.index]),))

@@ -2,41 +2,71 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from holdfast.attacks.norms import unit
-from holdfast.losses import cross_entropy
-from holdfast.methods.base import Method
-from holdfast.module_state import evaluating
-from holdfast.rng import Generators
-from holdfast.settings.methods import Vat
+from holdfast.errors import require
+from holdfast.methods import Method
+from holdfast.parts import method
 from holdfast.types import Batch, View, Views
 
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
-class VatMethod(Method):
-    """The second view is the neighbour whose prediction differs most, with the sample's own prediction as its label.
+    from holdfast.methods import State
+    from holdfast.rng import Generators
 
-    Cross-entropy with a fixed prediction has the gradient of the divergence from it.
-    """
 
-    settings: Vat
+@method(
+    "vat",
+    about="Virtual adversarial training: predictions that do not change in the direction in which they change most.",
+    passes=3.3,
+)
+@dataclass(frozen=True)
+class Vat(Method):
+    radius: float = 1.0
+    """L2 length of the perturbation, in pixels."""
+    weight: float = 1.0
+    """Weight of the smoothness term."""
+    steps: int = 1
+    """Power iterations that look for the direction."""
+    xi: float = 1e-2
+    """Length at which the direction is probed."""
 
-    def views(self, batch: Batch, *, model: nn.Module, rng: Generators) -> Views:
-        s = self.settings
+    def __post_init__(self) -> None:
+        require(self.radius >= 0, f"radius must be >= 0, got {self.radius}")
+        require(self.weight >= 0, f"weight must be >= 0, got {self.weight}")
+        require(self.steps >= 1, f"steps must be >= 1, got {self.steps}")
+        require(self.xi > 0, f"xi must be > 0, got {self.xi}")
+
+    def views(self, batch: Batch, *, model: nn.Module, state: State, rng: Generators) -> Views:
+        """The second view is the neighbour whose prediction differs most, with the sample's own prediction as label.
+
+        Cross-entropy with a fixed prediction has the gradient of the divergence from it.
+        """
+        import torch
+
+        from holdfast.attacks.norms import unit
+        from holdfast.module_state import evaluating
+
         with evaluating(model):
             with torch.no_grad():
                 prediction = model(batch.x).float().softmax(1)
             direction = torch.empty_like(batch.x).normal_(generator=rng["attack"])
-            for _ in range(s.steps):
-                direction = self._turned(model, batch.x, prediction, s.xi * unit(direction, "l2"))
-        neighbour = (batch.x + s.radius * unit(direction, "l2")).clamp(0, 1)
-        weight = batch.x.new_full((len(batch),), s.weight)
+            for _ in range(self.steps):
+                direction = curvature_product(model, batch.x, prediction, self.xi * unit(direction, "l2"))
+        neighbour = (batch.x + self.radius * unit(direction, "l2")).clamp(0, 1)
+        weight = batch.x.new_full((len(batch),), self.weight)
         return Views((View(batch.x, batch.y), View(neighbour, prediction, weight)))
 
-    def _turned(self, model: nn.Module, x: Tensor, prediction: Tensor, probe: Tensor) -> Tensor:
-        """The gradient of the divergence at a small probe: the curvature's product with it."""
-        with torch.enable_grad():
-            probe = probe.detach().requires_grad_()
-            (slope,) = torch.autograd.grad(cross_entropy(model(x + probe), prediction).sum(), probe)
-        return slope
+
+def curvature_product(model: nn.Module, x: Tensor, prediction: Tensor, probe: Tensor) -> Tensor:
+    """The gradient of the divergence at a small probe: the curvature's product with it, up to a factor."""
+    import torch
+
+    from holdfast.losses import cross_entropy
+
+    with torch.enable_grad():
+        probe = probe.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(cross_entropy(model(x + probe), prediction).sum(), probe)
+    return slope

@@ -1,7 +1,9 @@
-"""Numbers that say how well predictions fit, with their intervals. Pure functions."""
+"""Metrics of predictions, their confidence intervals and significance tests, as pure functions."""
+
+from statistics import harmonic_mean
 
 from holdfast.metrics.calibration import CalibrationError, Reliability, bin_edges, brier, ece, nll, reliability, top_k
-from holdfast.metrics.groups import combined, harmonic_mean, lowest, widest_gap, worst
+from holdfast.metrics.group_metrics import combined, lowest, widest_gap, worst
 from holdfast.metrics.intervals import (
     RESAMPLES,
     Estimate,
@@ -25,34 +27,8 @@ from holdfast.metrics.significance import (
 )
 
 __all__ = [
-    "RESAMPLES",
-    "CalibrationError",
-    "Estimate",
-    "McNemar",
-    "Paired",
-    "Reliability",
-    "benjamini_hochberg",
-    "bin_edges",
-    "bootstrap",
-    "bounded_mean",
-    "brier",
-    "combined",
-    "ece",
-    "fisher_p",
-    "harmonic_mean",
-    "holm",
-    "lowest",
-    "mcnemar",
-    "mean_interval",
-    "nll",
-    "paired_auroc",
-    "paired_difference",
-    "placements",
-    "proportion",
-    "reliability",
-    "sign_test",
-    "top_k",
-    "widest_gap",
-    "wilson_interval",
-    "worst",
-]
+    "RESAMPLES", "CalibrationError", "Estimate", "McNemar", "Paired", "Reliability", "benjamini_hochberg",
+    "bin_edges", "bootstrap", "bounded_mean", "brier", "combined", "ece", "fisher_p", "harmonic_mean", "holm",
+    "lowest", "mcnemar", "mean_interval", "nll", "paired_auroc", "paired_difference", "placements", "proportion",
+    "reliability", "sign_test", "top_k", "widest_gap", "wilson_interval", "worst",
+]  # fmt: skip

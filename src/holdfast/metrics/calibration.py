@@ -89,8 +89,8 @@ def reliability(confidence: Tensor, correct: Tensor, *, bins: int = 15, adaptive
 
 @dataclass(frozen=True, slots=True)
 class CalibrationError:
-    """ECE with its interval, and what chance alone would show: the mean and the 97.5 % quantile of the ECE of a
-    perfectly calibrated model with the same confidences. Below the quantile, ECE says nothing.
+    """ECE with its interval, and what chance alone would give: the mean and the 97.5 % quantile of the ECE of a
+    perfectly calibrated model with the same confidences. An ECE below that quantile is no evidence of miscalibration.
     """
 
     estimate: Estimate
@@ -111,7 +111,7 @@ def ece(
 
     Noise makes every bin look miscalibrated, and redrawn samples by as much again. So the lower end is the upper
     quantile reflected at the estimate, which takes that excess off, and 0 where chance explains the estimate; the upper
-    end is the upper quantile as it is. A simulation in the tests shows that the level holds.
+    end is the upper quantile itself. A simulation in the tests shows that the level holds.
     """
     sure = confidence.double().cpu()
     place = _places(sure, bin_edges(sure, bins=bins, adaptive=adaptive))

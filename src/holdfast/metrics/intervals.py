@@ -1,4 +1,4 @@
-"""Estimates with intervals."""
+"""Estimates with confidence intervals: proportions, means, any statistic by bootstrap."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ class Estimate:
 
 def wilson_interval(successes: float, n: int, z: float = Z95) -> tuple[float, float]:
     """Wilson's interval of a proportion: holds its level also near 0 and 1 and for small n.
+
+    scipy has it for whole counts; here they may be fractional, and z any quantile.
 
     >>> tuple(round(v, 4) for v in wilson_interval(8, 10))
     (0.4902, 0.9433)
@@ -95,7 +97,7 @@ def bootstrap(
 ) -> Estimate:
     """A statistic of column means with its 95 % interval: between quantiles of it on redrawn samples.
 
-    values: (N,) or (N, K), one row a sample, N > 0. statistic: from means (R, K) to (R,); None is the first column's
+    values: (N,) or (N, K), one row per sample, N > 0. statistic: from means (R, K) to (R,); None is the first column's
     mean. generator: on the CPU.
     """
     columns = values.double().cpu()

@@ -9,19 +9,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from holdfast.models.built_model import BuiltModel, build_model
     from holdfast.models.heads import find_head, penultimate
-    from holdfast.models.loaded_model import LoadedModel, open_model, open_module
-    from holdfast.models.preprocessing import HALF, IMAGENET, NONE, Normalised, PreprocessedModel, Preprocessing
+    from holdfast.models.loaded_model import LoadedModel, open_model
+    from holdfast.models.preprocessing import Normalised, PreprocessedModel
     from holdfast.models.resolution import model_names, model_syntax
     from holdfast.models.saved_model import ModelCard, load_model, save_model
+    from holdfast.models.source_types import HALF, IMAGENET, NONE, Preprocessing
     from holdfast.models.state_dicts import load_weights
 
 _HOMES = {
     "built_model": ("BuiltModel", "build_model"),
     "heads": ("find_head", "penultimate"),
-    "loaded_model": ("LoadedModel", "open_model", "open_module"),
-    "preprocessing": ("HALF", "IMAGENET", "NONE", "Normalised", "PreprocessedModel", "Preprocessing"),
+    "loaded_model": ("LoadedModel", "open_model"),
+    "preprocessing": ("Normalised", "PreprocessedModel"),
     "resolution": ("model_names", "model_syntax"),
     "saved_model": ("ModelCard", "load_model", "save_model"),
+    "source_types": ("HALF", "IMAGENET", "NONE", "Preprocessing"),
     "state_dicts": ("load_weights",),
 }
 
@@ -42,7 +44,6 @@ __all__ = [
     "model_names",
     "model_syntax",
     "open_model",
-    "open_module",
     "penultimate",
     "save_model",
 ]

@@ -1,4 +1,4 @@
-"""A model by name, ready to train: the network, a head for these classes, normalisation in front."""
+"""A model by name, ready to train: the network, a head for these classes, normalisation before it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from holdfast.errors import HoldfastError, first_line, require
 from holdfast.models.preprocessing import Normalised
 from holdfast.models.resolution import full_name, resolve, source_of
-from holdfast.models.source_types import Architecture, Size, both_sides, describe
+from holdfast.models.source_types import NONE, Size, both_sides, describe, stated
 from holdfast.models.state_dicts import load_tensors
 from holdfast.models.weight_files import read_tensors, takes_colour
 from holdfast.module_state import evaluating
@@ -53,10 +53,7 @@ def build_model(
     require(num_classes >= 1, f"num_classes must be >= 1, got {num_classes}")
     require(in_channels >= 1, f"in_channels must be >= 1, got {in_channels}")
     require(image_size is None or min(both_sides(image_size)) >= 1, f"image_size must be >= 1, got {image_size}")
-    require(
-        not (pretrained and weights),
-        f"pretrained and weights ({weights}) exclude each other; give one of them",
-    )
+    require(not (pretrained and weights), f"pretrained and weights ({weights}) exclude each other; give one of them")
     part, inner = resolve(name)
     tensors = read_tensors(weights) if weights is not None else None
     colour = pretrained or (mean is not None and len(mean) == 3) or (tensors is not None and takes_colour(tensors))
@@ -67,10 +64,11 @@ def build_model(
         image_size=image_size,
         pretrained=pretrained,
     )
-    full = full_name(part, inner)
-    model = Normalised(raw.net, *_normalisation(raw, mean, std))
+    full, given = full_name(part, inner), stated(mean, std)
+    used = (raw.preprocessing or given or NONE).for_channels(raw.channels)
+    model = Normalised(raw.net, used.mean, used.std)
     notes = list(raw.notes)
-    if raw.mean is not None:
+    if raw.preprocessing is not None:
         notes.append(f"normalisation from the weights: {model.extra_repr()}")
     if raw.channels == 3 and in_channels == 1:
         notes.append(f"{full} takes colour: it sees grey images three times over")
@@ -79,24 +77,6 @@ def build_model(
     if image_size is not None:
         _try_out(model, full, num_classes, in_channels, image_size)
     return BuiltModel(model, full, tuple(notes))
-
-
-def _normalisation(
-    raw: Architecture, mean: Sequence[float] | None, std: Sequence[float] | None
-) -> tuple[Sequence[float], Sequence[float]]:
-    """One mean and one deviation for each channel the network takes."""
-    require((mean is None) == (std is None), "mean and std go together; give both or neither")
-    if raw.mean is not None and raw.std is not None:
-        return raw.mean, raw.std
-    if mean is None or std is None:
-        return (0.0,) * raw.channels, (1.0,) * raw.channels
-    if len(mean) == len(std) == 1:
-        mean, std = list(mean) * raw.channels, list(std) * raw.channels
-    require(
-        len(mean) == len(std) == raw.channels,
-        f"mean and std must have {raw.channels} values, one per channel, got {list(mean)} and {list(std)}",
-    )
-    return mean, std
 
 
 def _try_out(model: Normalised, name: str, num_classes: int, in_channels: int, size: Size) -> None:
@@ -109,7 +89,4 @@ def _try_out(model: Normalised, name: str, num_classes: int, in_channels: int, s
             f"{name} cannot take {describe(size)} images: {first_line(error)}; change --image-size or --model"
         ) from error
     got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-    require(
-        got == (1, num_classes),
-        f"{name} is not an image classifier: it gives {got} instead of {(1, num_classes)}",
-    )
+    require(got == (1, num_classes), f"{name} is not an image classifier: it gives {got} instead of {(1, num_classes)}")

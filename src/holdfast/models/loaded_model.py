@@ -14,43 +14,39 @@ from torch import Tensor, nn
 
 from holdfast.errors import HoldfastError, first_line, require
 from holdfast.models.adapters import in_its_own_precision
-from holdfast.models.preprocessing import NONE, PreprocessedModel, Preprocessing, only_tensor, rows, uncropped
+from holdfast.models.preprocessing import PreprocessedModel, only_tensor, rows, uncropped
 from holdfast.models.resolution import find_source, source_of
-from holdfast.models.source_types import OpenRequest, SourceModel
+from holdfast.models.source_types import NONE, OpenRequest, Preprocessing, SourceModel
+from holdfast.models.weight_files import hash_tensors
 from holdfast.module_state import evaluating
 from holdfast.parts import MODEL_SOURCES
 
 
-@dataclass(frozen=True, eq=False)
-class LoadedModel:
-    """A model ready to be aligned with data.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LoadedModel(SourceModel):
+    """A model ready to be aligned with data: its source's network behind what its images need, and tried out.
 
     spec: as the user wrote it. source: which kind it is, such as "timm". model: from images (B, C, H, W) in [0, 1] at
-    the data's size to one row of outputs per image (logits or not: alignment finds out). stated: what the model's own
-    settings say, None where they do not and images go in without preprocessing. classes, aliases: names of each
-    output. size, channels: what the network takes; read_size: at which images should be read so that they are cropped
-    as in its published evaluation. gradients: whether they reach the input, as tried out; no_gradients: why not. hash:
-    SHA-256 of the weights, None where there are none to hash.
+    the data's size to one row of outputs per image (logits or not: alignment finds out). preprocessing: what the user
+    or the model's own settings state, None where neither does and images go in without any. read_size: at which images
+    should be read so that they are cropped as in its published evaluation. no_gradients: why none reach the input, as
+    tried out; None where they do. hash: None where there are no weights to hash.
     """
 
     spec: str
     source: str
     model: PreprocessedModel
-    stated: Preprocessing | None
-    classes: tuple[str, ...] | None
-    aliases: tuple[tuple[str, ...], ...]
-    size: tuple[int, int] | None
-    read_size: tuple[int, int] | None
     channels: int
-    gradients: bool
+    read_size: tuple[int, int] | None
     no_gradients: str | None
-    hash: str | None
-    notes: tuple[str, ...]
-    warnings: tuple[str, ...]
+
+    @property
+    def gradients(self) -> bool:
+        return self.no_gradients is None
 
 
 def open_model(
-    spec: str,
+    spec: str | Callable[..., Any],
     *,
     shape: tuple[int, int, int],
     device: torch.device | str = "cpu",
@@ -59,40 +55,53 @@ def open_model(
     pretrained: bool = True,
     preprocessing: Preprocessing | None = None,
     image_size: tuple[int, int] | None = None,
+    name: str = "model",
 ) -> LoadedModel:
-    """The model a specification names, ready for images (B, C, H, W) in [0, 1] of the data's shape (C, H, W).
+    """Any model, ready for images (B, C, H, W) in [0, 1] of the data's shape (C, H, W).
 
-    spec: a run folder; ``timm:NAME``, ``hf-hub:OWNER/NAME``, ``torchvision:NAME[:WEIGHTS]``; a .safetensors or .pth
-    file with ``model``; ``python:package.module:function`` (runs that code); a .torchscript, .pt2 or .onnx file.
+    spec: a specification (a run folder; ``timm:NAME``, ``hf-hub:OWNER/NAME``, ``torchvision:NAME[:WEIGHTS]``; a
+    .safetensors or .pth file with ``model``; ``python:package.module:function``, which runs that code; a
+    .torchscript, .pt2 or .onnx file; that of another package's source), or a module, or a callable from images to
+    outputs. Those may state ``classes``, ``mean`` and ``std`` (plain numbers), ``input_size`` as attributes.
     model: the architecture of a weight file, as ``build_model`` takes it. num_classes: of the data, where a file does
     not show its own. pretrained: without it, published architectures come with random weights and a warning.
-    preprocessing, image_size: what the user states; they win over the model's own settings.
+    preprocessing, image_size: what the user states; they win over the model's own settings. name: what to call a module
+    in messages.
     """
-    part, rest = find_source(spec)
-    request = OpenRequest(shape, torch.device(device), model, num_classes, pretrained, preprocessing, image_size)
-    return _tried(source_of(part).open(rest, request), spec, part.name, request)
-
-
-def open_module(
-    module: Callable[..., Any],
-    *,
-    shape: tuple[int, int, int],
-    device: torch.device | str = "cpu",
-    name: str = "model",
-    preprocessing: Preprocessing | None = None,
-    image_size: tuple[int, int] | None = None,
-) -> LoadedModel:
-    """The same for a module (or any callable from images to outputs) that is already there.
-
-    It may state ``classes``, ``mean`` and ``std`` (plain numbers), ``input_size`` as attributes.
-    """
-    request = OpenRequest(shape, torch.device(device), preprocessing=preprocessing, image_size=image_size)
-    part = MODEL_SOURCES["module"]
-    return _tried(source_of(part).open(module, request), name, part.name, request)
+    where = torch.device(device)
+    request = OpenRequest(shape, where, model, num_classes, pretrained, preprocessing, image_size)
+    part, rest = find_source(spec) if isinstance(spec, str) else (MODEL_SOURCES["module"], spec)
+    found, name = source_of(part).open(rest, request), spec if isinstance(spec, str) else name
+    stated = preprocessing or found.preprocessing
+    size, crop = (image_size, 1.0) if image_size else (found.size, found.crop)
+    channels = found.channels or shape[0]
+    net, cast = in_its_own_precision(found.net)
+    prepared = PreprocessedModel(net, stated or NONE, channels=channels, size=size, crop=crop).to(where)
+    images = sample_images(shape, where)
+    notes = [*found.notes, *cast, *fitting_notes(name, shape, channels, size, crop), *try_out(prepared, images, name)]
+    if no_gradients := probe_gradients(prepared, images):
+        notes.append(f"no gradients reach the images: {no_gradients}")
+    return LoadedModel(
+        spec=name,
+        source=part.name,
+        model=prepared,
+        net=found.net,
+        preprocessing=stated,
+        classes=found.classes,
+        aliases=found.aliases,
+        size=size,
+        crop=crop,
+        channels=channels,
+        read_size=None if size is None else uncropped(size, crop),
+        no_gradients=no_gradients,
+        hash=found.hash or hash_tensors(found.net.state_dict()),
+        notes=tuple(notes),
+        warnings=found.warnings,
+    )
 
 
 def prepared_module(module: nn.Module, shape: tuple[int, int, int], device: torch.device) -> PreprocessedModel:
-    """A module on the device as it is, for images of that shape in [0, 1], tried out; nothing it states is read."""
+    """A module on the device, for images of that shape in [0, 1], tried out; nothing it states is read."""
     require(
         isinstance(module, nn.Module),
         f"the model must be a torch module, got {type(module).__name__}; 'holdfast audit' opens models by name",
@@ -101,39 +110,6 @@ def prepared_module(module: nn.Module, shape: tuple[int, int, int], device: torc
     prepared = PreprocessedModel(net, NONE, channels=shape[0], size=None).to(device)
     try_out(prepared, sample_images(shape, device), type(module).__name__)
     return prepared
-
-
-def _tried(found: SourceModel, spec: str, kind: str, request: OpenRequest) -> LoadedModel:
-    """What images need put before the network, and both tried out together."""
-    shape, where = request.shape, request.device
-    stated = request.preprocessing or found.preprocessing
-    size = request.image_size or found.size
-    channels = found.channels or shape[0]
-    crop = 1.0 if request.image_size else found.crop
-    net, cast = in_its_own_precision(found.net)
-    prepared = PreprocessedModel(net, stated or NONE, channels=channels, size=size, crop=crop).to(where)
-    images = sample_images(shape, where)
-    notes = [*found.notes, *cast, *fitting_notes(spec, shape, channels, size, crop)]
-    notes += try_out(prepared, images, spec)
-    no_gradients = probe_gradients(prepared, images)
-    if no_gradients:
-        notes.append(f"no gradients reach the images: {no_gradients}")
-    return LoadedModel(
-        spec,
-        kind,
-        prepared,
-        stated,
-        found.classes,
-        found.aliases,
-        size,
-        None if size is None else uncropped(size, crop),
-        channels,
-        no_gradients is None,
-        no_gradients,
-        found.hash,
-        tuple(notes),
-        found.warnings,
-    )
 
 
 def fitting_notes(

@@ -6,11 +6,12 @@ A source is one file with one class that derives from :class:`ModelSource` and d
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import HoldfastError, first_line
+from holdfast.errors import HoldfastError, first_line, require
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,26 +19,83 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from holdfast.models.preprocessing import Preprocessing
-
 Size = int | tuple[int, int]
 """The side of square images, or (height, width)."""
 PICKLED = (".pth", ".pt", ".bin", ".ckpt", ".tar")
 """Ends of file names that torch.save is used with."""
 
 
+@dataclass(frozen=True)
+class Preprocessing:
+    """(x - mean) / std with one value per channel, red first; then, with bgr, the channels in reverse order.
+
+    One value speaks for every channel.
+
+    >>> Preprocessing((0.5,), (0.25,)).undone()
+    Preprocessing(mean=(-2.0,), std=(4.0,), bgr=False)
+    """
+
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+    bgr: bool = False
+
+    def __post_init__(self) -> None:
+        require(
+            len(self.mean) == len(self.std) > 0,
+            f"mean and std must be as long as each other, got {list(self.mean)} and {list(self.std)}",
+        )
+
+    def undone(self) -> Preprocessing:
+        """The inverse of the affine part: what to put before a network that normalises once too often."""
+        return Preprocessing(
+            tuple(-m / s for m, s in zip(self.mean, self.std, strict=True)), tuple(1 / s for s in self.std)
+        )
+
+    def for_channels(self, channels: int) -> Preprocessing:
+        """The same with exactly that many values.
+
+        >>> Preprocessing((0.5,), (0.25,)).for_channels(3).mean
+        (0.5, 0.5, 0.5)
+        """
+        if len(self.mean) == channels:
+            return self
+        if len(self.mean) == 1:
+            return Preprocessing(self.mean * channels, self.std * channels, self.bgr)
+        if channels == 1 and len(self.mean) == 3:  # a grey network behind colour settings: the average of them
+            return Preprocessing((sum(self.mean) / 3,), (sum(self.std) / 3,))
+        raise HoldfastError(f"mean and std must have {channels} values, one per channel, got {list(self.mean)}")
+
+    def __str__(self) -> str:
+        if self == Preprocessing(self.mean, self.std) and set(self.mean) == {0.0} and set(self.std) == {1.0}:
+            return "none"
+        mean, std = (", ".join(f"{v:.4g}" for v in values) for values in (self.mean, self.std))
+        return f"mean ({mean}), std ({std})" + (", blue first" if self.bgr else "")
+
+
+NONE = Preprocessing()
+IMAGENET = Preprocessing((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+HALF = Preprocessing((0.5,), (0.5,))
+
+
+def stated(mean: Sequence[float] | None, std: Sequence[float] | None) -> Preprocessing | None:
+    """What a model's settings say; None where they say nothing."""
+    require((mean is None) == (std is None), "mean and std go together; give both or neither")
+    if mean is None or std is None:
+        return None
+    return Preprocessing(tuple(map(float, mean)), tuple(map(float, std)))
+
+
 @dataclass(frozen=True, eq=False)
 class Architecture:
-    """A network that can be trained, before normalisation is put in front.
+    """A network that can be trained, without the normalisation before it.
 
-    channels: how many the network itself takes. mean, std: what its published weights were trained with; None
+    channels: how many the network itself takes. preprocessing: what its published weights were trained with; None
     where it has none. notes: what to tell the user.
     """
 
     net: nn.Module
     channels: int
-    mean: tuple[float, ...] | None = None
-    std: tuple[float, ...] | None = None
+    preprocessing: Preprocessing | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -67,7 +125,7 @@ class SourceModel:
     settings state, None where they do not. classes: the name behind each output; aliases: other names of each. size:
     (height, width) it was made for, None where any will do or it is not stated. crop: share of each side that its
     published evaluation keeps. channels: how many it takes, None where that is not stated. hash: SHA-256 of the
-    weights. notes: what to tell the user; warnings: what may be wrong.
+    weights, by default of ``net``'s. notes: what to tell the user; warnings: what may be wrong.
     """
 
     net: nn.Module
@@ -140,11 +198,11 @@ def describe(size: Size) -> str:
 
 
 def build_error(name: str, size: Size | None, pretrained: bool, error: Exception) -> HoldfastError:
-    """The error for an architecture that a library could not build."""
+    """The error for an architecture that a library could not build, or whose published weights it could not get."""
     if pretrained:
         return HoldfastError(
-            f"cannot get the published weights of {name}: {first_line(error)}; "
-            "without a network, bring the file along and give --weights FILE"
+            f"cannot get the published weights of {name}: {first_line(error)}; without a network, bring the file along "
+            f"and give --weights FILE to train, or audit it: FILE --model {name}"
         )
     images = f"{describe(size)} images" if size is not None else "its own image size"
     return HoldfastError(f"cannot build {name} for {images}: {first_line(error)}; change --image-size or --model")
@@ -157,3 +215,9 @@ def head_note(head: str, theirs: int, ours: int) -> str:
     'head fc: the weights have 1000 classes, this model 10; replaced'
     """
     return f"head {head}: the weights have {theirs} classes, this model {ours}; replaced"
+
+
+def hash_file(path: str) -> str:
+    """SHA-256 of a file's bytes: for formats that hold a program beside the weights."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

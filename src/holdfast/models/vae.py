@@ -79,7 +79,7 @@ def report_settings(shape: tuple[int, int, int] = (1, 32, 32), *, latent: int = 
 
 
 @dataclass(frozen=True, eq=False)
-class Terms:
+class ElboTerms:
     """What the bound of each image is made of.
 
     reconstruction: (B,) −log p(x|z), constant included. kl: (B,) KL(q ‖ p), analytic. mean, log_var: (B, K) of q(z|x).
@@ -136,13 +136,13 @@ class VAE(nn.Module):
         """q's mean (B, K): a description of each image, never a random draw of one."""
         return self.encode(x)[0]
 
-    def terms(self, x: Tensor, noise: Tensor | None = None) -> Terms:
+    def terms(self, x: Tensor, noise: Tensor | None = None) -> ElboTerms:
         """The bound's terms with z = mean + σ·noise (B, K); without noise z is the mean, and nothing is random."""
         mean, log_var = self.encode(x)
         z = mean if noise is None else reparameterise(mean, log_var, noise)
         decoded = self.decode(z).float()
         nll = gaussian_nll(x.float(), decoded, self.bounded_log_sigma)
-        return Terms(nll, kl_to_standard_normal(mean, log_var), mean, log_var, decoded)
+        return ElboTerms(nll, kl_to_standard_normal(mean, log_var), mean, log_var, decoded)
 
     def loss(self, x: Tensor, noise: Tensor) -> Tensor:
         """(B,) −log p(x|z) + β KL."""

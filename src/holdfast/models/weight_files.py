@@ -21,10 +21,6 @@ NESTS = ("state_dict", "model", "model_state", "model_state_dict")
 """Where training scripts keep the weights inside a checkpoint."""
 
 
-class PickledObjects(HoldfastError):
-    """A file that holds more than tensors: unpickling it could run any code."""
-
-
 def read_tensors(path: str | Path) -> dict[str, Tensor]:
     """The named tensors of a .safetensors file, or of a .pth file under torch's tensors-only unpickler."""
     path = Path(path)
@@ -70,10 +66,10 @@ def _unpickle(path: Path) -> Any:
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        raise PickledObjects(
-            f"weights {path} hold more than tensors (a whole pickled model?), or are damaged; loading them "
-            "could run any code. If you trust the file, save its tensors alone: "
-            "torch.save(model.state_dict(), 'weights.pth')"
+        raise HoldfastError(
+            f"weights {path} hold more than tensors, a whole pickled model perhaps, or are damaged; loading them could "
+            "run any code. If you trust the file, save its tensors alone with torch.save(model.state_dict(), "
+            "'weights.pth'); or, to audit it, give a function that loads and returns it: python:module:function"
         ) from error
     except Exception as error:  # damaged archives fail in many ways
         raise HoldfastError(
@@ -124,9 +120,3 @@ def hash_tensors(tensors: Mapping[str, Tensor]) -> str | None:
         digest.update(f"{name}/{value.dtype}/{tuple(value.shape)}/".encode())
         digest.update(value.reshape(-1).view(torch.uint8).numpy().tobytes() if value.numel() else b"")
     return digest.hexdigest()
-
-
-def hash_file(path: Path) -> str:
-    """SHA-256 of a file's bytes: for formats that hold a program beside the weights."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,7 +1,7 @@
 """Descent and ascent in weight space, around any torch optimiser."""
 
 from holdfast.module_state import frozen_statistics
-from holdfast.optim.build import build_optimizer, set_option, trained_parameters
+from holdfast.optim.descent import build_optimizer, set_option, trained_parameters
 from holdfast.optim.family import ASAM, FisherSAM, FriendlySAM
 from holdfast.optim.metrics import Adaptive, Euclidean, Fisher, Metric
 from holdfast.optim.sam import SAM

@@ -17,13 +17,22 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from holdfast.errors import require
-from holdfast.optim.average import Due, GradientAverage
+from holdfast.optim.average import Due, GradientAverage, with_averages, without_averages
 from holdfast.optim.descent import descend
-from holdfast.optim.dtensor import is_spread, own, own_parts, require_seen, spread_like
-from holdfast.optim.foreach import Tensors, add_any, dense_gradient, lies_like, norm_of
+from holdfast.optim.foreach import (
+    Tensors,
+    add_any,
+    dense_gradient,
+    is_spread,
+    lies_like,
+    norm_of,
+    own,
+    own_parts,
+    require_seen,
+    spread_like,
+)
 from holdfast.optim.metrics import Adaptive, Euclidean, Fisher, Metric
 from holdfast.optim.recording import Branch, Recordings
-from holdfast.optim.saving import with_averages, without_averages
 from holdfast.optim.validation import (
     OWN,
     require_capturable,

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from holdfast.errors import HoldfastError, require
-from holdfast.optim.dtensor import are_spread
+from holdfast.optim.foreach import are_spread
 
 OWN = ("rho", "sigma", "lmbda")
 """What a group holds beside the base optimiser's settings."""

@@ -9,10 +9,15 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
+from holdfast.reports.blocks import Cell
+from holdfast.reports.findings_file import measure_of
 from holdfast.reports.run_files import RunFiles
-from holdfast.reports.text import finite, setting
-from holdfast.types import Finding
+from holdfast.reports.svg import Bar
+from holdfast.reports.text import finite, number, percent, setting, unit
+from holdfast.types import Finding, Measure
 
+EMPTY = "empty"
+NOT_FINITE = "not finite"
 ALWAYS_NAMED = ("data", "model", "ascent")
 """Settings that a label names whenever they vary; others only where labels would be the same."""
 
@@ -21,7 +26,7 @@ ALWAYS_NAMED = ("data", "model", "ascent")
 class Spread:
     """One quantity over the seeds of an arm.
 
-    values: one number a seed; none where there was nothing to measure.
+    values: one number per seed; none where there was nothing to measure.
     n: the most samples that one of the numbers rests on.
     low, high: the finding's own interval for one seed, mean ± sample standard deviation for several.
     """
@@ -62,9 +67,28 @@ class Spread:
         return mean if self.low is None else self.low, mean if self.high is None else self.high
 
 
+def spread_cell(spread: Spread | None, best: float | None = None) -> Cell:
+    """A share over seeds in percent: mean ± sample standard deviation."""
+    if spread is None:
+        return Cell("")
+    if spread.mean is None:
+        return Cell(EMPTY if not spread.n else NOT_FINITE)
+    return Cell(share(spread), spread.mean, strong=spread.mean == best)
+
+
+def share(spread: Spread) -> str:
+    """Mean and, over several seeds, sample standard deviation, in percent without the sign.
+
+    >>> share(Spread((0.5, 0.7), n=100)), share(Spread((0.5,), n=100))
+    ('60.0 ± 14.1', '50.0')
+    """
+    mean = "" if spread.mean is None else percent(spread.mean)
+    return mean if spread.sd is None else f"{mean} ± {percent(spread.sd)}"
+
+
 @dataclass(frozen=True, slots=True)
-class Measure:
-    """Which finding: its name, its part of the data, its check. The title is for people."""
+class FindingKey:
+    """Which finding: its name, its part of the data, its check. The title is a short one for tables of methods."""
 
     name: str
     where: tuple[tuple[str, str], ...] = ()
@@ -73,11 +97,11 @@ class Measure:
 
 
 SEEN = "epoch chosen on the test set"
-"""What is said of runs with --select oracle-test: their numbers are no result."""
-AVERAGE = Measure("accuracy", title="average")
-ALIGNED = Measure("bias_aligned_accuracy", check="groups", title="aligned")
-CONFLICTING = Measure("bias_conflicting_accuracy", check="groups", title="conflicting")
-HARMONIC = Measure("harmonic_mean", check="groups", title="harmonic mean")
+"""What is said of runs with --select oracle-test: their numbers are not results."""
+AVERAGE = FindingKey("accuracy", title="clean accuracy")
+ALIGNED = FindingKey("bias_aligned_accuracy", check="groups", title="bias-aligned")
+CONFLICTING = FindingKey("bias_conflicting_accuracy", check="groups", title="bias-conflicting")
+HARMONIC = FindingKey("harmonic_mean", check="groups", title="harmonic mean")
 MEASURES = (AVERAGE, ALIGNED, CONFLICTING, HARMONIC)
 
 
@@ -91,7 +115,7 @@ class Arm:
 
     label: str
     runs: tuple[RunFiles, ...]
-    found: Mapping[Measure, tuple[Finding, ...]]
+    found: Mapping[FindingKey, tuple[Finding, ...]]
     number: int = 0
 
     @classmethod
@@ -106,18 +130,60 @@ class Arm:
         run = self.runs[0]
         return named(run.settings.get("data", run.data.get("name")))
 
-    def spread(self, measure: Measure) -> Spread | None:
-        """The measure over the seeds; None where no run has it."""
-        findings = self.found.get(measure, ())
+    def spread(self, key: FindingKey) -> Spread | None:
+        """The finding over the seeds; None where no run has it."""
+        findings = self.found.get(key, ())
         return Spread.of(findings) if findings else None
+
+    def measure(self, key: FindingKey) -> Measure:
+        """What the numbers of a finding are, as the first run that says so says."""
+        known = next((run.measures for run in self.runs if (key.check, key.name) in run.measures), {})
+        return measure_of(key.check, key.name, known)
 
     def parts(self, key: str) -> dict[str, Spread]:
         """Accuracy by the values of one key, such as each class, in the order of the findings."""
         return {
             measure.where[0][1]: Spread.of(findings)
             for measure, findings in self.found.items()
-            if measure == Measure("accuracy", measure.where) and [k for k, _ in measure.where] == [key]
+            if measure == FindingKey("accuracy", measure.where) and [k for k, _ in measure.where] == [key]
         }
+
+
+def share_bar(name: str, arm: Arm, spread: Spread | None) -> Bar:
+    """A share of one arm, with what a tooltip says of it."""
+    who = f"{name}, {arm.label}"
+    if spread is None or spread.mean is None:
+        text = "not measured" if spread is None else spread_cell(spread).text
+        return Bar(None, None, None, text, f"{who}: {text}", arm.number)
+    note = f"{who}: {share(spread)} %, n = {spread.n:,}"
+    if spread.sd is None and spread.low is not None and spread.high is not None:
+        note += f", 95 % interval {percent(spread.low)} to {percent(spread.high)}"
+    return Bar(spread.mean, spread.low, spread.high, percent(spread.mean), note, arm.number)
+
+
+def legend(arms: Sequence[Arm]) -> tuple[tuple[int, str], ...]:
+    """The colours of a chart's arms; a single one needs no name."""
+    return tuple((arm.number, arm.label) for arm in arms) if len(arms) > 1 else ()
+
+
+def figure_cell(measure: Measure, spread: Spread | None) -> Cell:
+    """A number without its unit, with its standard deviation over seeds or its interval."""
+    if spread is None or spread.mean is None:
+        return Cell("")
+    text = number(measure, spread.mean)
+    if spread.sd is not None:
+        text += f" ± {number(measure, spread.sd)}"
+    elif spread.low is not None and spread.high is not None:
+        text += f" ({number(measure, spread.low)} to {number(measure, spread.high)})"
+    return Cell(text, spread.mean)
+
+
+def measure_cell(measure: Measure, spread: Spread | None) -> Cell:
+    """A number with its unit and, over several seeds, its standard deviation."""
+    if spread is None or spread.mean is None:
+        return Cell("" if spread is None else EMPTY if not spread.n else NOT_FINITE)
+    sd = "" if spread.sd is None else f" ± {number(measure, spread.sd)}"
+    return Cell(f"{number(measure, spread.mean)}{sd} {unit(measure)}".rstrip(), spread.mean)
 
 
 def arms(runs: Sequence[RunFiles]) -> tuple[Arm, ...]:
@@ -170,13 +236,13 @@ def varying(mappings: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Any], list
     return {k: given[0][k] for k in keys if k not in differing}, differing
 
 
-def _index(runs: Iterable[RunFiles]) -> dict[Measure, tuple[Finding, ...]]:
-    """One finding a run for each measure: the first, so that one run never counts twice."""
-    found: dict[Measure, list[Finding]] = defaultdict(list)
+def _index(runs: Iterable[RunFiles]) -> dict[FindingKey, tuple[Finding, ...]]:
+    """One finding per run for each measure: the first, so that one run never counts twice."""
+    found: dict[FindingKey, list[Finding]] = defaultdict(list)
     for run in runs:
-        own: dict[Measure, Finding] = {}
+        own: dict[FindingKey, Finding] = {}
         for finding in run.findings:
-            own.setdefault(Measure(finding.name, tuple(sorted(finding.where.items())), finding.check), finding)
+            own.setdefault(FindingKey(finding.name, tuple(sorted(finding.where.items())), finding.check), finding)
         for measure, finding in own.items():
             found[measure].append(finding)
     return {measure: tuple(findings) for measure, findings in found.items()}

@@ -1,7 +1,8 @@
 """findings.json: what was measured, and all that a report is made from. Its schema: docs/reference/findings.md.
 
 Keys may be added within a version, and readers leave those alone that they do not know; the version changes when a key
-that is there changes its meaning. So files of older holdfasts stay readable.
+that is there changes its meaning. Titles, units and directions stand in the file, so that a report of a third party's
+check needs nothing of it installed.
 """
 
 from __future__ import annotations
@@ -9,16 +10,55 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from holdfast.errors import HoldfastError
 from holdfast.files import write_atomic
-from holdfast.types import Finding
+from holdfast.parts import CHECKS
+from holdfast.reports._undeclared import DECLARED as UNDECLARED
+from holdfast.types import Finding, Measure, Note, Unit
 
 FORMAT = "holdfast-findings"
-VERSION = 1
+VERSION = 2
+
+Measures = Mapping[tuple[str, str], Measure]
+"""Measures by check and name."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRecord:
+    """What became of one check.
+
+    state: "measured", "not applicable", "crashed" or "skipped". reason: why it is not measured. settings: what it was
+    set to beyond its defaults. seconds: how long it took. notes: what happened on the way.
+    """
+
+    name: str
+    state: str
+    reason: str = ""
+    title: str = ""
+    about: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    notes: tuple[Note, ...] = ()
+
+    @classmethod
+    def of(cls, values: CheckRecord | Mapping[str, Any]) -> CheckRecord:
+        """From plain values."""
+        if isinstance(values, CheckRecord):
+            return values
+        known = {f.name: values[f.name] for f in fields(cls) if f.name in values}
+        known["notes"] = tuple(as_note(note) for note in values.get("notes") or ())
+        return cls(**known)
+
+    def declared(self) -> CheckRecord:
+        """With title and about as the check declares them, where it is installed."""
+        if self.title or self.name not in CHECKS:
+            return self
+        return replace(self, title=CHECKS[self.name].title, about=CHECKS[self.name].about)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,28 +66,51 @@ class FindingsFile:
     """The content of a findings file. Of what training writes, run, checks and gates are empty.
 
     model: which, its hash, and how it was aligned. data: which, its hash and classes. run: command, versions, seed.
-    checks: name, state and reason of each. gates: what was demanded, and whether it holds.
+    checks: what became of each. measures: what the numbers are. gates: what must be reached, and whether it is.
     """
 
     findings: tuple[Finding, ...]
     model: Mapping[str, Any]
     data: Mapping[str, Any]
     run: Mapping[str, Any] = field(default_factory=dict)
-    checks: tuple[Mapping[str, Any], ...] = ()
+    checks: tuple[CheckRecord, ...] = ()
+    measures: Measures = field(default_factory=dict)
     gates: tuple[Mapping[str, Any], ...] = ()
 
-    def _repr_html_(self) -> str:
-        """In a notebook: the report, in a frame of its own, so that neither's style or script meets the other's."""
-        from markupsafe import escape
 
-        from holdfast.reports.html import render
-        from holdfast.reports.run_files import RunFiles
+@cache
+def declared_measures(check: str) -> Mapping[str, Measure]:
+    """The measures that an installed check of that name declares, by name."""
+    declared = CHECKS[check].measures if check in CHECKS else ()
+    return {measure.name: measure for measure in declared or UNDECLARED.get(check, ("", ()))[1]}
 
-        page = escape(render([RunFiles.of(self)]))
-        return (
-            f'<iframe title="holdfast report" sandbox="allow-scripts allow-downloads" srcdoc="{page}" '
-            'style="width: 100%; height: 40rem; border: 1px solid #8888; border-radius: 4px"></iframe>'
-        )
+
+def measure_of(check: str, name: str, measures: Measures) -> Measure:
+    """What a number is: as the file says; for bare findings as the check declares; else a number by its name."""
+    known = measures.get((check, name)) or declared_measures(check).get(name)
+    return known or Measure(name, name.replace("_", " "), Unit.NUMBER, "neither")
+
+
+def is_known(check: str, name: str, measures: Measures) -> bool:
+    """Whether a name is of a measure; other findings carry evidence alone."""
+    return (check, name) in measures or name in declared_measures(check)
+
+
+def all_measures(measures: Measures) -> Measures:
+    """The measures of a file; for bare findings, all that installed checks declare."""
+    return measures or _declared()
+
+
+@cache
+def _declared() -> Measures:
+    return {(check, m.name): m for check in [*CHECKS, *UNDECLARED] for m in declared_measures(check).values()}
+
+
+def as_note(value: Note | Mapping[str, Any] | str) -> Note:
+    """A note from its JSON."""
+    if isinstance(value, Note):
+        return value
+    return Note("note", value) if isinstance(value, str) else Note(**value)
 
 
 def write_findings(
@@ -57,15 +120,38 @@ def write_findings(
     model: Mapping[str, Any],
     data: Mapping[str, Any],
     run: Mapping[str, Any] | None = None,
-    checks: Sequence[Mapping[str, Any]] = (),
+    checks: Sequence[CheckRecord | Mapping[str, Any]] = (),
+    measures: Mapping[str, Iterable[Measure]] | None = None,
     gates: Sequence[Mapping[str, Any]] = (),
 ) -> None:
-    """Write the file whole or not at all. JSON has no NaN and no infinity: they become null."""
+    """Write the file whole or not at all. JSON has no NaN and no infinity: they become null.
+
+    measures: by the name of what declares them, for findings that are not of a declared check.
+    """
+    found, records = tuple(findings), [CheckRecord.of(record).declared() for record in checks]
+    names = dict.fromkeys([*(r.name for r in records), *(f.check for f in found)])
+    known = {(check, m.name): m for check in names for m in declared_measures(check).values()}
+    known |= {(check, m.name): m for check, given in (measures or {}).items() for m in given}
     content: dict[str, Any] = {"format": FORMAT, "version": VERSION, "model": model, "data": data}
-    extra = {"run": run or {}, "checks": list(checks), "gates": list(gates)}
+    extra = {
+        "run": run or {},
+        "checks": [asdict(record) for record in records],
+        "measures": [_measure_json(check, measure) for (check, _), measure in known.items()],
+        "gates": list(gates),
+    }
     content |= {key: value for key, value in extra.items() if value}
-    content["findings"] = [finding.to_json() for finding in findings]
+    content["findings"] = [finding.to_json() for finding in found]
     write_json(path, content)
+
+
+def _measure_json(check: str, measure: Measure) -> dict[str, Any]:
+    return {"check": check, **asdict(measure), "unit": measure.unit.name.lower()}
+
+
+def _measure(values: Mapping[str, Any]) -> Measure:
+    known = {f.name: values[f.name] for f in fields(Measure) if f.name in values}
+    unit = Unit.__members__.get(str(values["unit"]).upper(), Unit.NUMBER)
+    return Measure(**{**known, "unit": unit})
 
 
 def write_json(path: str | Path, content: Mapping[str, Any]) -> None:
@@ -88,11 +174,11 @@ def read_findings(path: str | Path) -> FindingsFile:
     except ValueError as error:
         raise HoldfastError(f"{path} is truncated or not JSON ({error}); {again}") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise HoldfastError(f'{path} is no findings file: it lacks \'"format": "{FORMAT}"\'; {again}')
+        raise HoldfastError(f'{path} is not a findings file: it lacks \'"format": "{FORMAT}"\'; {again}')
     if content.get("version") != VERSION:
         raise HoldfastError(
-            f"{path} has findings version {content.get('version')!r}, this holdfast reads {VERSION}; "
-            f"use the holdfast that wrote it, or {again}"
+            f"{path} has findings version {content.get('version')!r}, this holdfast reads version {VERSION}; {again}, "
+            "or use the holdfast that wrote it"
         )
     try:
         return FindingsFile(
@@ -100,8 +186,12 @@ def read_findings(path: str | Path) -> FindingsFile:
             model=_checked(content, "model", dict),
             data=_checked(content, "data", dict),
             run=_checked({"run": {}, **content}, "run", dict),
-            checks=_records(content, "checks", "state"),
-            gates=_records(content, "gates", "passed"),
+            checks=tuple(map(CheckRecord.of, _records(content, "checks", "name", "state"))),
+            measures={
+                (values["check"], values["name"]): _measure(values)
+                for values in _records(content, "measures", "check", "name", "unit")
+            },
+            gates=tuple(_records(content, "gates", "name", "passed")),
         )
     except (KeyError, TypeError) as error:
         raise HoldfastError(f"{path} is damaged ({error}); {again}") from None
@@ -119,13 +209,14 @@ def finding(values: Any) -> Finding:
     return Finding.from_json({**values, "where": {k: str(v) for k, v in values["where"].items()}})
 
 
-def _records(content: Mapping[str, Any], key: str, needed: str) -> tuple[Mapping[str, Any], ...]:
-    """A list of mappings with a name and one more key; none in files that are older than the key."""
-    found = _checked({key: [], **content}, key, list)
+def _records(content: Mapping[str, Any], key: str, *needed: str) -> list[Mapping[str, Any]]:
+    """A list of mappings that have these keys, the first of them text; none where the file has no such list."""
+    found: list[Mapping[str, Any]] = _checked({key: [], **content}, key, list)
     for record in found:
-        _checked(record, "name", str)
-        record[needed]
-    return tuple(found)
+        _checked(record, needed[0], str)
+        for name in needed:
+            record[name]
+    return found
 
 
 def _checked(values: Any, key: str, *kinds: type) -> Any:

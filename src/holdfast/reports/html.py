@@ -7,24 +7,30 @@ import hashlib
 import json
 import os
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from holdfast.errors import HoldfastError, require
 from holdfast.files import write_atomic
 from holdfast.printable import one_line
-from holdfast.reports import robustness_summary
 from holdfast.reports.arms import AVERAGE, Arm, arms, flat, varying
 from holdfast.reports.blocks import MOST_BYTES, Section, fitted
-from holdfast.reports.findings_file import without_nan
-from holdfast.reports.headline import sentence, verdict
+from holdfast.reports.findings_file import FindingsFile, Measures, without_nan
 from holdfast.reports.overview import states
 from holdfast.reports.report_tables import lead_sentence
+from holdfast.reports.robustness_summary import (
+    arm_sentence,
+    arms_verdict,
+    robustness,
+    summary_clauses,
+    summary_sentence,
+)
 from holdfast.reports.run_files import RunFiles, read_runs
 from holdfast.reports.sections import sections
 from holdfast.reports.sections.shortcuts import shortcuts, summary
@@ -73,16 +79,20 @@ def render(runs: Sequence[RunFiles], *, images: bool = True) -> str:
     )
 
 
-def write_shortcuts_page(findings: Sequence[Finding], path: str | Path, *, name: str) -> Path:
+def write_shortcuts_page(
+    findings: Sequence[Finding], path: str | Path, *, name: str, measures: Measures | None = None
+) -> Path:
     """Write shortcuts.html: a page of its own for what ``holdfast shortcuts`` found. Same findings, same bytes."""
     path = Path(path)
-    write_atomic(path, render_shortcuts_page(findings, name=name).encode("utf-8", "backslashreplace"))
+    write_atomic(
+        path, render_shortcuts_page(findings, name=name, measures=measures).encode("utf-8", "backslashreplace")
+    )
     return path
 
 
-def render_shortcuts_page(findings: Sequence[Finding], *, name: str) -> str:
-    """The page as text. name: the data set's."""
-    section = shortcuts([RunFiles(name, findings=tuple(findings))])
+def render_shortcuts_page(findings: Sequence[Finding], *, name: str, measures: Measures | None = None) -> str:
+    """The page as text. name: the data set's. measures: what the numbers are."""
+    section = shortcuts([RunFiles(name, findings=tuple(findings), measures=measures or {})])
     if section is None:
         raise HoldfastError("there are no findings on shortcuts to show; run 'holdfast shortcuts' first")
     settings = next((f.settings for f in findings if f.check == "shortcuts" and f.settings), {})
@@ -92,6 +102,15 @@ def render_shortcuts_page(findings: Sequence[Finding], *, name: str) -> str:
         facts=[*facts, f"the training set of {name}"],
         verdict=unbroken(summary(findings)),
         sections=[section],
+    )
+
+
+def notebook_frame(file: FindingsFile) -> str:
+    """The report in a frame of its own, so that neither its style nor its script meets the notebook's."""
+    page = escape(render([RunFiles.of(file)]))
+    return (
+        f'<iframe title="holdfast report" sandbox="allow-scripts allow-downloads" srcdoc="{page}" '
+        'style="width: 100%; height: 40rem; border: 1px solid #8888; border-radius: 4px"></iframe>'
     )
 
 
@@ -135,37 +154,38 @@ def _numbers(runs: Sequence[RunFiles]) -> Markup:
         own = [finding for finding in run.findings if finding.value is not None]
         room -= len(own)
         kept = [{key: getattr(f, key) for key in KEPT} for f in own] if room >= 0 else f"{len(own)} in findings.json"
-        given.append({"name": run.name, "checks": run.checks, "gates": run.gates, "findings": kept})
+        checks = [asdict(record) for record in run.checks]
+        given.append({"name": run.name, "checks": checks, "gates": run.gates, "findings": kept})
     text = json.dumps(without_nan(given), separators=(",", ":"))
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
 
 
 def _top(runs: Sequence[RunFiles], groups: Sequence[Arm]) -> dict[str, Any]:
     """What was found in one sentence, and the sentences below it."""
-    found = [(run, robustness_summary.stands(run.findings, run.gates)) for run in runs if run.checks]
+    found = [(run, robustness(run.findings, run.measures, run.gates)) for run in runs if run.checks]
     if len(found) == len(runs) and not any(arm.spread(AVERAGE) for arm in groups):
-        told = [(run.name, states(run.checks, run.gates)) for run in runs]
-        if len(told) == 1:
-            return {"verdict": f"{_on(runs[0].name, runs[0].data.get('name'))}: {told[0][1]}", "sentences": []}
-        return {"verdict": f"{len(told)} models; no accuracy was measured", "sentences": told[:MOST_SENTENCES]}
-    if len(found) < len(runs) or not all(robustness_summary.clauses(own) for _, own in found):
-        return {"verdict": unbroken(verdict(groups)), "sentences": _sentences(groups)}
+        said = [(run.name, states(run.checks, run.gates)) for run in runs]
+        if len(said) == 1:
+            return {"verdict": f"{_on(runs[0].name, runs[0].data.get('name'))}: {said[0][1]}", "sentences": []}
+        return {"verdict": f"{len(said)} models; no accuracy was measured", "sentences": said[:MOST_SENTENCES]}
+    if len(found) < len(runs) or not all(summary_clauses(own) for _, own in found):
+        return {"verdict": unbroken(arms_verdict(groups)), "sentences": _sentences(groups)}
     if len(runs) == 1:
         ((run, own),) = found
-        (word, text), *rest = robustness_summary.clauses(own)
-        first = f"{_on(run.name, run.data.get('name'))}: {percent(own[0].value)} % right; {word} {text}"
+        (word, text), *rest = summary_clauses(own)
+        first = f"{_on(run.name, run.data.get('name'))}: {percent(own[0].value)} % {own[0].title}; {word} {text}"
         return {"verdict": unbroken(first), "sentences": [(w.rstrip(":").capitalize(), unbroken(t)) for w, t in rest]}
     leads = [lead for run, _ in found if (lead := lead_sentence(run.findings, run.name))]
-    pairs = [(run.name, unbroken(robustness_summary.sentence(own))) for run, own in found[:MOST_SENTENCES]]
+    pairs = [(run.name, unbroken(summary_sentence(own))) for run, own in found[:MOST_SENTENCES]]
     pairs += [(f"{len(found) - MOST_SENTENCES} more", "in the tables below")] if len(found) > MOST_SENTENCES else []
-    return {"verdict": unbroken(leads[0] if leads else verdict(groups)), "sentences": pairs}
+    return {"verdict": unbroken(leads[0] if leads else arms_verdict(groups)), "sentences": pairs}
 
 
 def _sentences(groups: Sequence[Arm]) -> list[tuple[str, str]]:
     """Each arm's name and the rest of its sentence; a single arm's is the verdict already."""
     if len(groups) == 1:
         return []
-    pairs = [(arm.label, unbroken(sentence(arm).removeprefix(f"{arm.label}: "))) for arm in groups[:MOST_SENTENCES]]
+    pairs = [(arm.label, unbroken(arm_sentence(arm).removeprefix(f"{arm.label}: "))) for arm in groups[:MOST_SENTENCES]]
     if len(groups) > MOST_SENTENCES:
         pairs.append((f"{len(groups) - MOST_SENTENCES} more", "in the table below"))
     return pairs

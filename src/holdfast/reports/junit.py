@@ -1,6 +1,6 @@
 """An audit as JUnit XML, which pipelines show as tests; made from findings files alone.
 
-A gate is a test case, failed where it does not hold. A check is one too: an error where it crashed, skipped where it
+A gate is a test case that passes or fails. A check is one too: an error where it crashed, skipped where it
 was not measured. Its numbers are properties of its case.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from holdfast.printable import one_line
-from holdfast.reports.findings_file import FindingsFile
+from holdfast.reports.findings_file import CheckRecord, FindingsFile
 from holdfast.reports.overview import title
 from holdfast.reports.report_tables import shown
 from holdfast.reports.text import exact, finite, part
@@ -22,7 +22,7 @@ FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]
 
 
 def junit(files: Sequence[FindingsFile]) -> str:
-    """One suite a model."""
+    """One suite per model."""
     root = ElementTree.Element("testsuites", name="holdfast audit")
     for file in files:
         _suite(root, file)
@@ -32,8 +32,8 @@ def junit(files: Sequence[FindingsFile]) -> str:
 
 def _suite(root: ElementTree.Element, file: FindingsFile) -> None:
     name = clean(title(file))
-    crashed = [r for r in file.checks if r["state"] == "crashed"]
-    skipped = [r for r in file.checks if r["state"] in ("skipped", "not applicable")]
+    crashed = [r for r in file.checks if r.state == "crashed"]
+    skipped = [r for r in file.checks if r.state in ("skipped", "not applicable")]
     failed = [g for g in file.gates if not g["passed"]]
     counts = {
         "tests": len(file.checks) + len(file.gates),
@@ -51,22 +51,21 @@ def _suite(root: ElementTree.Element, file: FindingsFile) -> None:
         _check(suite, file, name, record)
 
 
-def _check(suite: ElementTree.Element, file: FindingsFile, name: str, record: Mapping[str, Any]) -> None:
-    check, reason = clean(str(record["name"])), clean(str(record.get("reason") or ""))
-    seconds = f"{float(record.get('seconds') or 0):.3f}"
+def _check(suite: ElementTree.Element, file: FindingsFile, name: str, record: CheckRecord) -> None:
+    check, reason, seconds = clean(record.name), clean(record.reason), f"{record.seconds:.3f}"
     case = ElementTree.SubElement(suite, "testcase", classname=f"{name}.checks", name=check, time=seconds)
-    own = [f for f in file.findings if f.check == record["name"] and f.value is not None]
+    own = [f for f in file.findings if f.check == record.name and f.value is not None]
     if own:
         properties = ElementTree.SubElement(case, "properties")
         for f in own:
-            value, span = shown(f)
+            value, span = shown(f, file.measures)
             text = value + (f" ({span})" if span else "") + f", n {f.n:,}"
             key = clean(f"{f.name}, {part(f.where)}")
             ElementTree.SubElement(properties, "property", name=key, value=text)
-    if record["state"] == "crashed":
+    if record.state == "crashed":
         ElementTree.SubElement(case, "error", message=reason)
-    elif record["state"] != "measured":
-        ElementTree.SubElement(case, "skipped", message=f"{record['state']}: {reason}")
+    elif record.state != "measured":
+        ElementTree.SubElement(case, "skipped", message=f"{record.state}: {reason}")
 
 
 def _gate_numbers(gate: Mapping[str, Any]) -> str:

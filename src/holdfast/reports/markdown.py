@@ -7,11 +7,10 @@ from collections.abc import Sequence
 
 from holdfast.printable import one_line
 from holdfast.reports.blocks import Table
-from holdfast.reports.findings_file import FindingsFile
+from holdfast.reports.findings_file import FindingsFile, as_note
 from holdfast.reports.overview import gates, overview, side_by_side, title, verdict
 from holdfast.reports.report_tables import findings_list, leads, paired
-from holdfast.reports.robustness_summary import clauses, stands
-from holdfast.reports.robustness_summary import table as drops
+from holdfast.reports.robustness_summary import drop_table, robustness, summary_clauses
 from holdfast.reports.text import setting
 
 MOST_ROWS = 200
@@ -23,7 +22,7 @@ INSTEAD = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;&#8203;", "://": "
 
 
 def markdown(files: Sequence[FindingsFile]) -> str:
-    """Models side by side where there are several; then a chapter a model: verdict, gates, checks, every number."""
+    """Models side by side where there are several; then a chapter per model: verdict, gates, checks, every number."""
     return "\n".join([*_together(files), *(line for file in files for line in _chapter(file))])
 
 
@@ -32,27 +31,29 @@ def _together(files: Sequence[FindingsFile]) -> list[str]:
         return []
     names = [str(file.model.get("name") or "model") for file in files]
     lines = ["## Side by side", "", *table(side_by_side(files, names)), ""]
-    pairs = paired([row for file, name in zip(files, names, strict=True) for row in leads(file.findings, name)])
+    pairs = paired(
+        [row for file, name in zip(files, names, strict=True) for row in leads(file.findings, file.measures, name)]
+    )
     return [*lines, *([f"### {escape(pairs.caption)}", "", *table(pairs), "", escape(pairs.note), ""] if pairs else [])]
 
 
 def _chapter(file: FindingsFile) -> list[str]:
     lines = [f"## {escape(title(file))}", "", escape(verdict(file)), ""]
-    shares = stands(file.findings, file.gates)
-    if clauses(shares):
-        lines += ["### What drops", "", *table(drops(shares, "")), ""]
+    shares = robustness(file.findings, file.measures, file.gates)
+    if summary_clauses(shares):
+        lines += ["### Drop from clean accuracy", "", *table(drop_table(shares, "")), ""]
     made = gates(file)
     if made is not None:
         lines += ["### Gates", "", *table(made), ""]
     lines += ["### Checks", "", *table(overview(file)), ""]
     warnings = file.model.get("warnings") or ()
     if warnings:
-        lines += ["### Warnings", "", *(f"- {escape(str(text))}" for text in warnings), ""]
+        lines += ["### Warnings", "", *(f"- {escape(str(as_note(text)))}" for text in warnings), ""]
     for check in dict.fromkeys(f.check for f in file.findings):
         found = [f for f in file.findings if f.check == check and f.value is not None]
         if not found:
             continue
-        rows = table(findings_list(found[:MOST_ROWS]))
+        rows = table(findings_list(found[:MOST_ROWS], file.measures))
         left = len(found) - MOST_ROWS
         more = [f"{left} more in findings.json."] if left > 0 else []
         lines += [

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from holdfast.reports.arms import AVERAGE, CONFLICTING, MEASURES, Arm, Measure, Spread
-from holdfast.reports.blocks import Cell, Column, Table
-from holdfast.reports.robustness_summary import with_interval
-from holdfast.reports.text import CHANCES, finite, interval, number, part, percent, quantity, setting
-from holdfast.types import Finding
+from holdfast.reports.arms import (
+    AVERAGE,
+    CONFLICTING,
+    EMPTY,
+    MEASURES,
+    NOT_FINITE,
+    Arm,
+    FindingKey,
+    measure_cell,
+    spread_cell,
+)
+from holdfast.reports.blocks import Cell, Column, Details, Table
+from holdfast.reports.findings_file import Measures, all_measures, is_known, measure_of
+from holdfast.reports.robustness_summary import headline_parts, with_interval, without_column
+from holdfast.reports.text import DIFFERENCE, P_VALUE, finite, interval, number, part, percent, quantity, setting
+from holdfast.types import Finding, Unit
 
-EMPTY = "empty"
-NOT_FINITE = "not finite"
+MOST_NUMBERS = 5000
+"""More findings than this are not listed one by one."""
 
 
 def method_table(arms: Sequence[Arm]) -> Table:
-    """One row an arm, one column a measure that some arm has; in percent."""
+    """One row per arm, one column per measure that some arm has; in percent."""
     measures = [m for m in MEASURES if any(arm.spread(m) for arm in arms)]
     comparable = len(arms) > 1 and len({arm.data for arm in arms}) == 1
     best = {m: max((s.mean for a in arms if (s := a.spread(m)) and s.mean is not None), default=None) for m in measures}
@@ -39,7 +50,7 @@ def method_table(arms: Sequence[Arm]) -> Table:
 
 
 def run_table(arms: Sequence[Arm]) -> Table:
-    """One row a run, with the numbers of :func:`method_table` before they are averaged."""
+    """One row per run, with the numbers of :func:`method_table` before they are averaged."""
     measures = [m for m in MEASURES if any(arm.spread(m) for arm in arms)]
     rows = []
     for arm in arms:
@@ -50,13 +61,13 @@ def run_table(arms: Sequence[Arm]) -> Table:
     return Table("Accuracy of each run", tuple(columns), tuple(rows))
 
 
-def findings_list(items: Iterable[Finding], *, caption: str = "Findings") -> Table:
-    """One row a finding: what, where, how much, how sure."""
+def findings_list(items: Iterable[Finding], measures: Measures, *, caption: str = "Findings") -> Table:
+    """One row per finding: what, where, how much, how sure."""
     rows = []
     for f in items:
-        if f.evidence.get("pictures") is not None:
-            continue
-        text, span = shown(f)
+        if f.value is None and not is_known(f.check, f.name, measures):
+            continue  # evidence alone, such as pictures
+        text, span = shown(f, measures)
         value, low = finite(f.value), finite(f.low)
         rows.append((Cell(f.name), Cell(part(f.where)), Cell(text, value), Cell(span, low), Cell(f"{f.n:,}", f.n)))
     columns = (
@@ -66,30 +77,63 @@ def findings_list(items: Iterable[Finding], *, caption: str = "Findings") -> Tab
     return Table(caption, columns, tuple(rows))
 
 
-def shown(finding: Finding) -> tuple[str, str]:
-    """(value, interval) of a finding as every rendering writes them."""
-    value = finite(finding.value)
-    text = EMPTY if not finding.n else NOT_FINITE if value is None else quantity(finding.name, value)
-    return text, interval(finding.name, finding.low, finding.high)
+def all_numbers(arms: Sequence[Arm], check: str, also: Sequence[FindingKey] = ()) -> Details:
+    """What a section of a check ends with: all findings of each run, but for runs that would make the page too long.
 
-
-def spread_cell(spread: Spread | None, best: float | None = None) -> Cell:
-    """A share over seeds in percent: mean ± sample standard deviation."""
-    if spread is None:
-        return Cell("")
-    if spread.mean is None:
-        return Cell(EMPTY if not spread.n else NOT_FINITE)
-    return Cell(share(spread), spread.mean, strong=spread.mean == best)
-
-
-def share(spread: Spread) -> str:
-    """Mean and, over several seeds, sample standard deviation, in percent without the sign.
-
-    >>> share(Spread((0.5, 0.7), n=100)), share(Spread((0.5,), n=100))
-    ('60.0 ± 14.1', '50.0')
+    also: findings of other checks that the section shows.
     """
-    mean = "" if spread.mean is None else percent(spread.mean)
-    return mean if spread.sd is None else f"{mean} ± {percent(spread.sd)}"
+    tables, left, most = [], [], MOST_NUMBERS
+    shown_too = {(key.check, key.name) for key in also}
+    runs = [(arm, run) for arm in arms for run in arm.runs]
+    for arm, run in runs:
+        name = f"{run.name} ({arm.label})" if len(runs) > 1 and run.name != arm.label else run.name
+        own = [f for f in run.findings if f.check == check or (f.check, f.name) in shown_too]
+        most -= len(own)
+        if own and most >= 0:
+            tables.append(findings_list(own, run.measures, caption=f"Findings of {name}"))
+        elif own:
+            left.append((Cell(name), Cell(f"{len(own):,}", len(own))))
+    if left:
+        columns = (Column("run"), Column("findings", numeric=True))
+        tables.append(Table("Runs whose numbers are in their findings.json only", columns, tuple(left)))
+    return Details("All numbers", tuple(tables))
+
+
+def measure_table(arms: Sequence[Arm], check: str, caption: str) -> Table | None:
+    """One row per measure of a check and part of the data, one column per arm; None where there is no number."""
+    keys = list(dict.fromkeys(key for arm in arms for key in arm.found if key.check == check))
+    known = {k for k in keys if any(is_known(check, k.name, run.measures) for arm in arms for run in arm.runs)}
+    keys = [k for k in keys if k in known or any(s.values for arm in arms if (s := arm.spread(k)))]
+    rows = tuple(
+        (
+            Cell(arms[0].measure(key).title),
+            Cell(part(dict(key.where))),
+            *(measure_cell(arm.measure(key), arm.spread(key)) for arm in arms),
+        )
+        for key in keys
+    )
+    columns = (Column("measure"), Column("part"), *(Column(arm.label, numeric=True) for arm in arms))
+    notes = ["Mean ± sample standard deviation over seeds."] if any(len(arm.runs) > 1 for arm in arms) else []
+    notes += [f"{arm.label}: {reason}." for arm in arms for reason in reasons(arm, check)]
+    return Table(caption, columns, rows, " ".join(notes)) if rows else None
+
+
+def reasons(arm: Arm, check: str) -> list[str]:
+    """Why findings of a check have no number, each reason once."""
+    found = [f for key, own in arm.found.items() if key.check == check for f in own]
+    return list(dict.fromkeys(str(f.evidence["reason"]) for f in found if "reason" in f.evidence))
+
+
+def why_empty(arms: Sequence[Arm], check: str) -> str:
+    """Why nothing of a check was measured."""
+    return next((reason for arm in arms for reason in reasons(arm, check)), "nothing was found")
+
+
+def shown(finding: Finding, measures: Measures) -> tuple[str, str]:
+    """(value, interval) of a finding as every rendering writes them."""
+    value, measure = finite(finding.value), measure_of(finding.check, finding.name, measures)
+    text = EMPTY if not finding.n else NOT_FINITE if value is None else quantity(measure, value)
+    return text, interval(measure, finding.low, finding.high)
 
 
 def _seeds(arm: Arm) -> Cell:
@@ -131,7 +175,7 @@ class Difference:
 
 
 def difference(values: Sequence[float], baseline: Sequence[float]) -> Difference:
-    """Paired numbers, one pair a seed.
+    """Paired numbers, one pair per seed.
 
     >>> found = difference([0.6, 0.7, 0.8], [0.5, 0.5, 0.5])
     >>> round(found.value, 3), round(found.low, 4), round(found.high, 4)
@@ -147,7 +191,7 @@ def difference(values: Sequence[float], baseline: Sequence[float]) -> Difference
     return Difference(mean, mean - half, mean + half, len(gaps))
 
 
-def against(arm: Arm, baseline: Arm, measure: Measure) -> Difference | None:
+def against(arm: Arm, baseline: Arm, measure: FindingKey) -> Difference | None:
     """A measure of one arm minus the baseline's, over the seeds of both; None where seeds or data are not shared."""
     if arm.data != baseline.data:
         return None
@@ -156,7 +200,7 @@ def against(arm: Arm, baseline: Arm, measure: Measure) -> Difference | None:
     return difference([own[s] for s in shared], [other[s] for s in shared]) if shared else None
 
 
-def by_seed(arm: Arm, measure: Measure) -> dict[str, float]:
+def by_seed(arm: Arm, measure: FindingKey) -> dict[str, float]:
     """The measure of each run, by its seed."""
     found: dict[str, float] = {}
     for run in arm.runs:
@@ -173,7 +217,7 @@ def baseline_of(arms: Sequence[Arm]) -> Arm | None:
 
 
 def paired_table(arms: Sequence[Arm], baseline: Arm, *, extra: Mapping[str, Sequence[Cell]] | None = None) -> Table:
-    """One row an arm: mean ± sample standard deviation, and the difference to the baseline with its interval.
+    """One row per arm: mean ± sample standard deviation, and the difference to the baseline with its interval.
 
     extra: more columns by title, a cell for each arm.
     """
@@ -208,65 +252,77 @@ def _signed(value: float) -> str:
     return f"{'-' if value < 0 else '+'}{percent(abs(value))}"
 
 
-CONFIDENCE = {"score": "msp"}
-PLACES = {
-    "bias_aligned_accuracy": "aligned",
-    "bias_conflicting_accuracy": "conflicting",
-    "mean_corruption_accuracy": "mean over corruptions",
-}
+AGAINST = "against"
+"""What findings that compare two models on the same samples stand under, in place of a check."""
 
 
-def leads(findings: Iterable[Finding], name: str, *, parts: bool = False) -> list[tuple[Cell, ...]]:
+def leads(findings: Sequence[Finding], measures: Measures, name: str, *, parts: bool = False) -> list[tuple[Cell, ...]]:
     """Rows of :func:`paired`: how far a model leads each other one on the same samples.
 
-    By default where checks stand in one number, as in the table of what drops; ``parts``: in all others, such as every
+    By default in the parts that stand for a check, as in the table of drops; ``parts``: in all others, such as every
     group and every corruption.
     """
-    found = [f for f in findings if f.check == "against" and _stands(f.where) != parts]
-    p = {tuple(f.where.items()): f for f in found if f.name in CHANCES}
+    found = [f for f in findings if f.check == AGAINST]
+    p = {
+        tuple(f.where.items()): f
+        for f in found
+        if measure_of(f.check, f.name, measures).unit is Unit.P_VALUE and finite(f.value) is not None
+    }
+    standing = {id(f) for f, _ in headline_leads(findings, measures)}
     rows = []
-    for f in found:
-        value = finite(f.value)
-        if f.name != "lead" or value is None:
+    for f, place in _leads(findings, measures):
+        if (id(f) in standing) == parts:
             continue
         chance = p.get(tuple(f.where.items()))
-        rest = {k: v for k, v in f.where.items() if k != "against"}
-        shown = None if chance is None else finite(chance.value)
+        value = None if chance is None else finite(chance.value)
         rows.append((
             Cell(f"{name} − {f.where.get('against', '?')}"),
-            Cell(_place(rest)),
-            with_interval("lead", value, f.low, f.high),
+            Cell(place),
+            with_interval(DIFFERENCE, f.value, f.low, f.high),
             *(_count(f.evidence.get(key)) for key in ("only_this", "only_other")),
-            Cell("" if chance is None or shown is None else number(chance.name, shown), shown),
+            Cell("" if value is None else number(P_VALUE, value), value),
             Cell(f"{f.n:,}", f.n),
         ))  # fmt: skip
     return rows
 
 
-def _place(where: Mapping[str, str]) -> str:
-    """The part in the words of the table of what drops; a lead in AUROC says so, since all others are in accuracy."""
-    measure = where.get("measure")
-    if measure == "mean_corruption_accuracy" and where.get("strength") == "1":
-        return "under corruptions"
-    if measure == "robust_accuracy":
-        return f"under attack, {where.get('radius')}"
-    if "score" in where:
-        return f"OOD images, AUROC of {where['score']}" + (f", {where['ood']}" if "ood" in where else "")
-    rest = {k: v for k, v in where.items() if k != "measure"}
-    return ", ".join(filter(None, (PLACES.get(str(measure)), part(rest) if rest else ""))) or "clean accuracy"
+def headline_leads(findings: Sequence[Finding], measures: Measures) -> list[tuple[Finding, str]]:
+    """The leads in the parts that stand for a check, each with its words."""
+    known = {name: m for (_, name), m in all_measures(measures).items()}
+    by_measure: dict[tuple[str, str], list[tuple[Finding, str]]] = {}
+    for f, place in _leads(findings, measures):
+        by_measure.setdefault((f.where.get("against", ""), f.where.get("measure", "")), []).append((f, place))
+    chosen = []
+    for (_, name), own in by_measure.items():
+        measure = known.get(name)
+        stands = headline_parts(measure, [_lead_part(f) for f, _ in own]) if measure and measure.headline else []
+        chosen += [
+            (f, place)
+            for f, place in own
+            if _lead_part(f) in stands or not without_column(_lead_part(f)) or "worst group of" in f.where
+        ]
+    order = {id(f): i for i, f in enumerate(findings)}
+    return sorted(chosen, key=lambda pair: order[id(pair[0])])
 
 
-def _stands(where: Mapping[str, str]) -> bool:
-    """Whether a part stands for a check: the whole test set, both sides of a shortcut, worst groups, means, radii."""
-    keys = set(where) - {"against", "column", "measure"}
-    alone = {k: where[k] for k in keys} in ({"strength": "1"}, CONFIDENCE)
-    return alone or not keys or bool(keys & {"worst group of", "radius"})
+def _leads(findings: Sequence[Finding], measures: Measures) -> Iterator[tuple[Finding, str]]:
+    """Every lead with its words: the measure it is in, and the part of the data."""
+    known = {name: m.title for (_, name), m in all_measures(measures).items()}
+    for f in findings:
+        if f.check == AGAINST and f.name == "lead" and finite(f.value) is not None:
+            name = f.where.get("measure", "")
+            rest = _lead_part(f)
+            yield f, ", ".join(filter(None, (known.get(name, name), part(rest) if rest else "")))
+
+
+def _lead_part(finding: Finding) -> dict[str, str]:
+    return {key: value for key, value in finding.where.items() if key not in ("against", "measure")}
 
 
 def paired(rows: Sequence[tuple[Cell, ...]], caption: str = "Paired differences") -> Table | None:
     """Models against each other on the same samples; a single pair is named in the caption."""
     columns: tuple[Column, ...] = (
-        Column("models"), Column("where"), Column("lead, points (95 %)", numeric=True),
+        Column("models"), Column("measure"), Column("lead, points (95 %)", numeric=True),
         Column("only the first right", numeric=True), Column("only the second", numeric=True),
         Column("p", numeric=True), Column("n", numeric=True),
     )  # fmt: skip
@@ -283,13 +339,14 @@ def paired(rows: Sequence[tuple[Cell, ...]], caption: str = "Paired differences"
 
 def lead_sentence(findings: Iterable[Finding], name: str) -> str:
     """The first comparison on the whole test set in words; empty where there is none."""
-    found = [f for f in findings if f.check == "against" and f.where.get("measure") == "accuracy"]
+    found = [f for f in findings if f.check == AGAINST and set(f.where) == {"against", "measure"}]
+    found = [f for f in found if f.where["measure"] == AVERAGE.name]
     lead = next((f for f in found if f.name == "lead" and finite(f.value) is not None), None)
     if lead is None or lead.value is None:
         return ""
     other = lead.where["against"]
     p = next((f.value for f in found if f.name == "mcnemar_p" and f.where == lead.where), None)
-    tail = f" on the same {lead.n:,} images" + ("" if p is None else f", McNemar's p {number('mcnemar_p', p)}")
+    tail = f" on the same {lead.n:,} images" + ("" if p is None else f", McNemar's p {number(P_VALUE, p)}")
     low, high = finite(lead.low), finite(lead.high)
     span = "" if low is None or high is None else f" ({percent(low)} to {percent(high)})"
     if low is not None and high is not None and low <= 0 <= high:

@@ -1,36 +1,65 @@
-"""What holds and what drops: each check of an audit in one share, against the clean accuracy and what was demanded.
+"""What an audit found, in a sentence and a table: the headline numbers, their drop from clean accuracy, and the gates.
 
-Every number is a finding's own, or the plain difference of two that stand beside it; intervals are never made here.
+Open it to change which numbers stand for a check, or the first sentence of a report. Which measures are headlines, and
+what they are called, comes from the findings file; every number is a finding's own, or the plain difference of two that
+stand beside it. Intervals are never made here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any
 
+from holdfast.reports.arms import ALIGNED, AVERAGE, CONFLICTING, Arm, FindingKey, Spread, share
 from holdfast.reports.blocks import Cell, Column, Table
-from holdfast.reports.text import finite, number, percent
-from holdfast.types import Finding
+from holdfast.reports.findings_file import Measures, all_measures
+from holdfast.reports.text import DIFFERENCE, finite, number, part, percent
+from holdfast.types import Finding, Measure, Unit
 
-ORDER = (
-    "accuracy", "bias_conflicting_accuracy", "worst_group_accuracy", "slice_accuracy", "mean_corruption_accuracy",
-    "robust_accuracy", "ood_auroc",
-)  # fmt: skip
-"""Names of shares without what follows an @, in reading order."""
-PAPER = {"strength": "1"}
-RADIUS = "8/255"
-"""The radius that stands for the attacks, where it was measured; the largest otherwise."""
+CLEAN = ("accuracy", "accuracy")
+"""Check and name of the measure that drops are counted from."""
+
+
+def without_column(where: Mapping[str, str]) -> dict[str, str]:
+    """A part without the column of groups it was taken from: gates and headlines are of every column."""
+    return {key: value for key, value in where.items() if key != "column"}
+
+
+def headline_parts(measure: Measure, parts: Iterable[Mapping[str, str]]) -> list[Mapping[str, str]]:
+    """The parts of the data that stand for a measure: what it declares, else those that say the least.
+
+    >>> auroc = Measure("ood_auroc", "AUROC", headline_where={"score": "msp"})
+    >>> headline_parts(auroc, [{"score": "msp"}, {"score": "knn"}, {"score": "msp", "ood": "noise"}])
+    [{'score': 'msp'}]
+    """
+    given = list(parts)
+    least = min((len(without_column(where)) for where in given), default=0)
+    short = [where for where in given if len(without_column(where)) == least]
+    return [where for where in short if where.items() >= measure.headline_where.items()] or short
+
+
+def headline_findings(findings: Sequence[Finding], measures: Measures) -> Iterator[tuple[Measure, list[Finding]]]:
+    """Each headline measure that was found, with the findings that stand for it; what is not confirmed does not."""
+    for (check, name), measure in all_measures(measures).items():
+        own = [f for f in findings if (f.check, f.name) == (check, name) and finite(f.value) is not None]
+        own = [f for f in own if f.evidence.get("confirmed") is not False]
+        if measure.headline and own:
+            chosen = headline_parts(measure, [f.where for f in own])
+            yield measure, [f for f in own if f.where in chosen]
 
 
 @dataclass(frozen=True, slots=True)
-class Stand:
+class RobustnessResult:
     """One share, the higher the better, with its interval.
 
-    name: as a gate calls it. title: where, for people. detail: where exactly.
+    name: of its measure; of a gate on another part, as the gate calls it. title, detail: what it is, and of which part.
+    gate_names: how gates may call it.
     drop: how far it is below the clean accuracy, or of a part below the rest, with an interval where the findings have
     one; None for other shares.
-    demanded, passed: the highest share that a gate asks for, and whether all gates on it hold.
+    threshold, passed: the highest share that a gate asks for, and whether all gates on it passed. bounded: whether they
+    judge the lower bound.
     """
 
     name: str
@@ -43,15 +72,17 @@ class Stand:
     drop: float | None = None
     drop_low: float | None = None
     drop_high: float | None = None
-    demanded: float | None = None
+    threshold: float | None = None
     passed: bool = True
+    bounded: bool = False
     detail: str = ""
+    gate_names: tuple[str, ...] = ()
 
     @property
     def where(self) -> str:
         return f"{self.title} ({self.detail})" if self.detail else self.title
 
-    def clear(self, clean: Stand) -> bool:
+    def clear(self, clean: RobustnessResult) -> bool:
         """Whether the drop is more than chance: its interval excludes zero, or the two intervals have a gap."""
         if self.drop is None or self.drop <= 0:
             return False
@@ -60,201 +91,239 @@ class Stand:
         return self.high is None or clean.low is None or self.high < clean.low
 
 
-def stands(findings: Sequence[Finding], gates: Sequence[Mapping[str, Any]] = ()) -> tuple[Stand, ...]:
-    """The clean accuracy first, then the checks in reading order, then what else was demanded."""
-    clean = _of(_one(findings, "accuracy", "accuracy", {}), "accuracy", "clean accuracy")
-    demands = [g for g in gates if g.get("kind") == "fail-under" and finite(g.get("threshold")) is not None]
-    failed = {g.get("measure"): g.get("column") for g in demands if not g["passed"]}
-    made = [
-        clean,
-        _against_shortcut(_in(failed.get("bias_conflicting_accuracy"), findings)),
-        _below(_worst(_in(failed.get("worst_group_accuracy"), findings)), clean),
-        _slice(findings),
-        _corrupted(findings),
-        _attacked(findings),
-        _of(_one(findings, "ood", "ood_auroc", {"score": "msp"}), "ood_auroc@msp", "OOD images, AUROC"),
-    ]
-    found = [stand for stand in made if stand is not None]
-    known = {stand.name for stand in found}
-    found += [stand for g in demands if g.get("measure") not in known and (stand := _demanded(g)) is not None]
-    return tuple(_judged(stand, demands) for stand in {s.name: s for s in found}.values())
+def robustness(
+    findings: Sequence[Finding], measures: Measures, gates: Sequence[Mapping[str, Any]] = ()
+) -> tuple[RobustnessResult, ...]:
+    """The clean accuracy first, then the headline shares in the order of the checks, then what else has a gate."""
+    required = [g for g in gates if g.get("kind") == "fail-under" and finite(g.get("threshold")) is not None]
+    failed = {str(g.get("measure")): g.get("column") for g in required if not g["passed"]}
+    found: list[RobustnessResult] = []
+    clean: RobustnessResult | None = None
+    for measure, own in headline_findings(findings, measures):
+        if measure.unit is not Unit.PERCENT or measure.better != "higher":
+            continue
+        columns = [failed[name] for name in _gate_names(measure, own[0]) if failed.get(name) is not None]
+        own = [f for f in own if f.where.get("column") in columns] or own
+        result = _worst(measure, own, findings, clean)
+        found.append(result)
+        clean = result if (own[0].check, measure.name) == CLEAN else clean
+    judged = [_judged(r, [g for g in required if g.get("measure") in r.gate_names]) for r in found]
+    known = {name for r in found for name in r.gate_names}
+    others = {str(g.get("measure")): g for g in required if str(g.get("measure")) not in known}
+    judged += [_judged(r, [g]) for g in others.values() if (r := _of_gate(g, measures)) is not None]
+    return tuple(sorted(judged, key=lambda r: (r.check, r.name) != CLEAN))
 
 
-def sentence(found: Sequence[Stand]) -> str:
-    """In words: the clean accuracy, what drops from it and by how much, what holds, and what is under the demand."""
-    rest = [f"{word} {text}" for word, text in clauses(found)]
-    return "; ".join([f"{percent(found[0].value)} % right on {found[0].n:,} images", *rest]) if rest else ""
+def _gate_names(measure: Measure, finding: Finding) -> tuple[str, ...]:
+    """How a gate may call a finding: by its measure where that part is its headline, and with the part behind an @."""
+    where = without_column(finding.where)
+    bare = (measure.name,) if where.items() >= measure.headline_where.items() else ()
+    return *bare, *(f"{measure.name}@{value}" for value in where.values())
 
 
-def clauses(found: Sequence[Stand]) -> list[tuple[str, str]]:
-    """The sentence in parts: what it is about, and what it says; none where no check but the clean one was measured."""
-    if not found or found[0].name != "accuracy":
+def _worst(
+    measure: Measure, own: Sequence[Finding], findings: Sequence[Finding], clean: RobustnessResult | None
+) -> RobustnessResult:
+    """Of several parts that stand for a measure, the one that drops the most, or else the lowest."""
+    drops = {(f.check, f.name, tuple(sorted(f.where.items()))): f for f in findings}
+    made = []
+    for f in own:
+        result = RobustnessResult(
+            measure.name, f.check, measure.title, f.value or 0.0, finite(f.low), finite(f.high), f.n,
+            detail=_detail(f), gate_names=_gate_names(measure, f),
+        )  # fmt: skip
+        by = drops.get((f.check, measure.drop, tuple(sorted(f.where.items()))))
+        if by is not None and finite(by.value) is not None:
+            result = replace(result, drop=by.value, drop_low=finite(by.low), drop_high=finite(by.high))
+        elif measure.drop and clean is not None:
+            result = replace(result, drop=clean.value - result.value)
+        made.append(result)
+    every = all(r.drop is not None for r in made)
+    return max(made, key=lambda r: r.drop or 0.0) if every else min(made, key=lambda r: r.value)
+
+
+def _detail(finding: Finding) -> str:
+    cell = finding.evidence.get("cell")
+    if isinstance(cell, Mapping):
+        return ", ".join(f"{key} {value}" for key, value in cell.items())
+    return part(finding.where) if finding.where else ""
+
+
+def _of_gate(gate: Mapping[str, Any], measures: Measures) -> RobustnessResult | None:
+    """What a gate judged that is not a headline."""
+    value, (name, _, detail) = finite(gate.get("value")), str(gate.get("measure")).partition("@")
+    if value is None:
+        return None
+    known = {key[1]: m for key, m in all_measures(measures).items()}
+    title = known[name].title if name in known else name
+    low, high = finite(gate.get("low")), finite(gate.get("high"))
+    check, n = str(gate.get("check") or ""), int(gate.get("n") or 0)
+    return RobustnessResult(str(gate.get("measure")), check, title, value, low, high, n, detail=detail)
+
+
+def _judged(result: RobustnessResult, gates: Sequence[Mapping[str, Any]]) -> RobustnessResult:
+    if not gates:
+        return result
+    threshold, bounded = max(float(g["threshold"]) for g in gates), any(g.get("fail_on") == "low" for g in gates)
+    return replace(result, threshold=threshold, passed=all(g["passed"] for g in gates), bounded=bounded)
+
+
+def summary_sentence(found: Sequence[RobustnessResult]) -> str:
+    """In words: the clean accuracy, what drops from it and by how much, what does not, and which gates failed."""
+    rest = [f"{word} {text}" for word, text in summary_clauses(found)]
+    return "; ".join([f"{percent(found[0].value)} % {found[0].title} on {found[0].n:,} images", *rest]) if rest else ""
+
+
+def summary_clauses(found: Sequence[RobustnessResult]) -> list[tuple[str, str]]:
+    """The sentence in parts: what it is about, and what it says; none where clean accuracy is all there is."""
+    if not found or (found[0].check, found[0].name) != CLEAN:
         return []
-    dropping = sorted((s for s in found if s.clear(found[0])), key=lambda s: -(s.drop or 0.0))
-    holding = [s for s in found if s.drop is not None and s not in dropping]
+    dropping = sorted((r for r in found if r.clear(found[0])), key=lambda r: -(r.drop or 0.0))
+    level = [r for r in found if r.drop is not None and r not in dropping]
     said = []
     if dropping:
         first, *others = dropping
-        rest = "".join(f", {percent(s.drop or 0.0)} {s.where}" for s in others)
-        said.append(("drops", f"{percent(first.drop or 0.0)} points {first.where}{rest}"))
-    if holding:
-        said.append(("no clear drop", _listed([s.where for s in holding])))
-    failed = [s for s in found if not s.passed and s.demanded is not None]
+        rest = "".join(f", {percent(r.drop or 0.0)} in {r.where}" for r in others)
+        said.append(("drops", f"{percent(first.drop or 0.0)} points in {first.where}{rest}"))
+    if level:
+        said.append(("no clear drop", f"in {_listed([r.where for r in level])}"))
+    failed = [_failed(r) for r in found if not r.passed and r.threshold is not None]
     if failed:
-        under = [f"{percent(s.value)} % {s.where}, {percent(s.demanded or 0.0)} % demanded" for s in failed]
-        said.append(("too low:", "; ".join(under)))
+        said.append(("gate failed:" if len(failed) == 1 else "gates failed:", "; ".join(failed)))
     return said
 
 
-def table(found: Sequence[Stand], caption: str) -> Table:
-    """One row a share: how much, how far below the clean accuracy, and what was demanded."""
-    gated = any(s.demanded is not None for s in found)
+def _failed(result: RobustnessResult) -> str:
+    """What a failed gate says, such as "clean accuracy 47.2 %, 95 % interval 42.9 to 51.5, must be at least 60.0"."""
+    words = f"{result.where} {percent(result.value)} %"
+    if result.low is not None and result.high is not None:
+        words += f", 95 % interval {percent(result.low)} to {percent(result.high)}"
+    bound = "lower bound " if result.bounded else ""
+    return f"{words}, {bound}must be at least {percent(result.threshold or 0.0)}"
+
+
+def drop_table(found: Sequence[RobustnessResult], caption: str) -> Table:
+    """One row per share: how much, how far below the clean accuracy, and what its gate asks for."""
+    gated = any(r.threshold is not None for r in found)
     rows = []
-    for s in found:
-        cells = [Cell(s.title), Cell(percent(s.value), s.value)]
-        cells.append(with_interval("drop", s.drop, s.drop_low, s.drop_high))
+    for r in found:
+        cells = [Cell(r.title), Cell(percent(r.value), r.value)]
+        cells.append(with_interval(DIFFERENCE, r.drop, r.drop_low, r.drop_high))
         if gated:
-            verdict = "" if s.demanded is None else "" if s.passed else " FAILED"
-            text = "" if s.demanded is None else percent(s.demanded) + verdict
-            cells.append(Cell(text, s.demanded, strong=bool(verdict)))
+            text = "" if r.threshold is None else percent(r.threshold) + ("" if r.passed else " FAILED")
+            cells.append(Cell(text, r.threshold, strong=not r.passed))
         rows.append(tuple(cells))
-    columns = [Column("where"), Column("share, %", numeric=True), Column("drop, points (95 %)", numeric=True)]
-    columns += [Column("demanded, %", numeric=True)] if gated else []
+    columns = [Column("measure"), Column("value, %", numeric=True), Column("drop, points (95 %)", numeric=True)]
+    columns += [Column("at least, %", numeric=True)] if gated else []
     return Table(caption, tuple(columns), tuple(rows))
 
 
-def _one(findings: Iterable[Finding], check: str, name: str, where: Mapping[str, str]) -> Finding | None:
-    """The finding; of several columns of groups the lowest."""
-    own = [
-        f
-        for f in findings
-        if (f.check, f.name) == (check, name)
-        and {k: v for k, v in f.where.items() if k != "column"} == dict(where)
-        and finite(f.value) is not None
-    ]
-    return min(own, key=lambda f: f.value or 0.0, default=None)
-
-
-def _in(column: str | None, findings: Sequence[Finding]) -> Sequence[Finding]:
-    """The findings of the column that a gate failed in, where it did: it need not be that of the lowest value."""
-    return findings if column is None else [f for f in findings if f.where.get("column") == column]
-
-
-def _same(findings: Iterable[Finding], check: str, name: str, where: Mapping[str, str]) -> Finding | None:
-    """The finding of exactly that part."""
-    own = (f for f in findings if (f.check, f.name) == (check, name) and f.where == where)
-    return next((f for f in own if finite(f.value) is not None), None)
-
-
-def _of(found: Finding | None, name: str, title: str) -> Stand | None:
-    if found is None or found.value is None:
-        return None
-    return Stand(name, found.check, title, found.value, finite(found.low), finite(found.high), found.n)
-
-
-def _below(stand: Stand | None, clean: Stand | None) -> Stand | None:
-    """With the plain difference where the findings have measured no drop, as older ones have not."""
-    if stand is None or clean is None or stand.drop is not None:
-        return stand
-    return replace(stand, drop=clean.value - stand.value)
-
-
-def _worst(findings: Sequence[Finding]) -> Stand | None:
-    found = _one(findings, "groups", "worst_group_accuracy", {})
-    if found is None:
-        return None
-    cell = found.evidence.get("cell")
-    which = ", ".join(f"{k} {v}" for k, v in cell.items()) if isinstance(cell, Mapping) else ""
-    stand = _dropped(
-        _of(found, "worst_group_accuracy", "in the worst group"),
-        _same(findings, "groups", "worst_group_drop", found.where),
-    )
-    return stand and replace(stand, detail=which)
-
-
-def _against_shortcut(findings: Sequence[Finding]) -> Stand | None:
-    """Samples that contradict the shortcut; they drop from those that follow it in the same column."""
-    found = _one(findings, "groups", "bias_conflicting_accuracy", {})
-    if found is None:
-        return None
-    column = {k: v for k, v in found.where.items() if k == "column"}
-    stand = _dropped(
-        _of(found, "bias_conflicting_accuracy", "against the shortcut"),
-        _same(findings, "groups", "bias_gap", column),
-    )
-    return stand and replace(stand, detail=column.get("column", ""))
-
-
-def _dropped(stand: Stand | None, by: Finding | None) -> Stand | None:
-    """A share with the drop that the findings have measured."""
-    if stand is None or by is None:
-        return stand
-    return replace(stand, drop=by.value, drop_low=finite(by.low), drop_high=finite(by.high))
-
-
-def _slice(findings: Sequence[Finding]) -> Stand | None:
-    """The confirmed weak part that is furthest below the rest."""
-    confirmed = {
-        f.where.get("slice"): f for f in findings if f.check == "slices" and f.evidence.get("confirmed") is True
-    }
-    gaps = [f for f in findings if (f.check, f.name) == ("slices", "slice_gap") and f.where.get("slice") in confirmed]
-    worst = max((f for f in gaps if finite(f.value) is not None), key=lambda f: f.value or 0.0, default=None)
-    if worst is None:
-        return None
-    name = str(worst.where["slice"])
-    stand = _dropped(_of(confirmed[name], "slice_accuracy", "in a weak slice"), worst)
-    return stand and replace(stand, detail=name)
-
-
-def _corrupted(findings: Sequence[Finding]) -> Stand | None:
-    stand = _of(
-        _one(findings, "corruptions", "mean_corruption_accuracy", PAPER),
-        "mean_corruption_accuracy",
-        "under corruptions",
-    )
-    return _dropped(stand, _one(findings, "corruptions", "mean_corruption_drop", PAPER))
-
-
-def _attacked(findings: Sequence[Finding]) -> Stand | None:
-    """Share of images that withstand every attack, against the same images left alone."""
-    own = [f for f in findings if (f.check, f.name) == ("attacks", "robust_accuracy") and finite(f.value) is not None]
-    if not own:
-        return None
-    at = next((f for f in own if f.where.get("radius") == RADIUS), None)
-    at = at or max(own, key=lambda f: finite(f.evidence.get("radius")) or 0.0)
-    radius = at.where.get("radius", "")
-    alone = _one(findings, "attacks", "attack_error", {"attack": "clean", "access": "none"})
-    stand = _of(at, f"robust_accuracy@{radius}", "under attack")
-    if stand is None:
-        return None
-    below = None if alone is None or alone.value is None else 1 - alone.value - stand.value
-    return _dropped(replace(stand, drop=below, detail=radius), _same(findings, "attacks", "attack_drop", at.where))
-
-
-def _demanded(gate: Mapping[str, Any]) -> Stand | None:
-    """What a gate judged that stands for no check."""
-    value, name = finite(gate.get("value")), str(gate.get("measure"))
-    if value is None:
-        return None
-    check = str(gate.get("check") or "")
-    return Stand(name, check, name, value, finite(gate.get("low")), finite(gate.get("high")), int(gate.get("n") or 0))
-
-
-def _judged(stand: Stand, gates: Sequence[Mapping[str, Any]]) -> Stand:
-    own = [g for g in gates if g.get("measure") == stand.name]
-    if not own:
-        return stand
-    return replace(stand, demanded=max(float(g["threshold"]) for g in own), passed=all(g["passed"] for g in own))
-
-
-def with_interval(name: str, value: float | None, low: float | None, high: float | None) -> Cell:
+def with_interval(measure: Measure, value: float | None, low: float | None, high: float | None) -> Cell:
     """A share in percent or points with its interval, without units."""
     value, low, high = finite(value), finite(low), finite(high)
     if value is None:
         return Cell("")
-    span = "" if low is None or high is None else f" ({number(name, low)} to {number(name, high)})"
-    return Cell(number(name, value) + span, value)
+    span = "" if low is None or high is None else f" ({number(measure, low)} to {number(measure, high)})"
+    return Cell(number(measure, value) + span, value)
 
 
 def _listed(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+CONFLICTING_SAMPLES = "on bias-conflicting samples"
+
+
+def arm_sentence(arm: Arm) -> str:
+    """One arm: its numbers, then what drops."""
+    average, aligned, conflicting = (_measured(arm, m) for m in (AVERAGE, ALIGNED, CONFLICTING))
+    if average is None:
+        return f"{arm.label}: {_detection(arm) or _map(arm) or _progress(arm)}"
+    numbers = [f"{share(average)} % clean accuracy"]
+    if aligned is None or conflicting is None:
+        weakest = _weakest(arm)
+        return f"{arm.label}: " + ", ".join(numbers) + (f"; {weakest}" if weakest else "")
+    numbers += [f"{share(aligned)} % bias-aligned", f"{share(conflicting)} % bias-conflicting"]
+    return f"{arm.label}: {', '.join(numbers)}: {_drop(aligned, conflicting)}"
+
+
+def arms_verdict(arms: Sequence[Arm]) -> str:
+    """All arms in one sentence: which is ahead on the hardest part, and by how much."""
+    if len(arms) == 1:
+        return arm_sentence(arms[0])
+    if len(sets := {arm.data for arm in arms}) > 1:
+        return f"{len(arms)} models on {len(sets)} data sets; numbers on different sets are not compared"
+    for measure, where in ((CONFLICTING, CONFLICTING_SAMPLES), (AVERAGE, "in clean accuracy")):
+        ranked = _ranked(arms, measure)
+        if len(ranked) < 2:
+            continue
+        (first, top), (second, next_) = ranked[:2]
+        lead = percent(_mean(top) - _mean(next_))
+        if top.overlaps(next_):
+            return (
+                f"{first.label} and {second.label} are level {where}: "
+                f"{share(top)} % and {share(next_)} %, {lead} points apart, intervals overlap"
+            )
+        return f"{first.label} is ahead {where}: {share(top)} %, {lead} points above {second.label}"
+    return "; ".join(arm_sentence(arm) for arm in arms)
+
+
+def _ranked(arms: Sequence[Arm], measure: FindingKey) -> list[tuple[Arm, Spread]]:
+    measured = [(arm, spread) for arm in arms if (spread := _measured(arm, measure)) is not None]
+    return sorted(measured, key=lambda pair: -_mean(pair[1]))
+
+
+def _measured(arm: Arm, measure: FindingKey) -> Spread | None:
+    spread = arm.spread(measure)
+    return spread if spread is not None and spread.values else None
+
+
+def _mean(spread: Spread) -> float:
+    return fmean(spread.values)
+
+
+def _drop(aligned: Spread, conflicting: Spread) -> str:
+    drop = _mean(aligned) - _mean(conflicting)
+    if aligned.overlaps(conflicting):
+        return f"no clear drop {CONFLICTING_SAMPLES}"
+    return f"{'drops' if drop > 0 else 'gains'} {percent(abs(drop))} points {CONFLICTING_SAMPLES}"
+
+
+def _weakest(arm: Arm) -> str:
+    for key in ("group", "class"):
+        parts = {name: s for name, s in arm.parts(key).items() if s.values}
+        if len(parts) > 1:
+            name, spread = min(parts.items(), key=lambda item: _mean(item[1]))
+            return f"weakest {key}: {name}, {share(spread)} %"
+    return ""
+
+
+def _detection(arm: Arm) -> str:
+    """What a detector finds and how many false alarms it gives."""
+    names = ("auroc", "recall", "false_alarm_rate")
+    auroc, recall, alarms = (_measured(arm, FindingKey(name, (("score", "fused"),), "detect")) for name in names)
+    if auroc is None:
+        return ""
+    words = f"tells anomalies from normal images with an AUROC of {share(auroc)} %"
+    if recall is None or alarms is None:
+        return words
+    return f"{words}; at its threshold it flags {share(recall)} % of them and {share(alarms)} % of the normal ones"
+
+
+def _map(arm: Arm) -> str:
+    """How far the classes of a described set lie apart."""
+    linear, near = (_measured(arm, FindingKey(name, (), "describe")) for name in ("linear", "knn"))
+    if linear is not None and near is not None:
+        return f"its code gives away the class of {share(linear)} % to a linear probe, of {share(near)} % to neighbours"
+    drawn = [f.n for m, found in arm.found.items() if (m.check, m.name) == ("describe", "map") for f in found]
+    return f"a map of {drawn[0]:,} images without labels" if drawn else ""
+
+
+def _progress(arm: Arm) -> str:
+    last = [run.metrics[-1] for run in arm.runs if run.metrics]
+    if not last:
+        return "nothing measured yet"
+    epochs = [str(record.get("epoch", "?")) for record in last]
+    text = f"nothing measured yet; trained to epoch {', '.join(epochs)}"
+    accuracy = finite(last[0].get("train_accuracy")) if len(last) == 1 else None
+    return text if accuracy is None else f"{text}, {percent(accuracy)} % on the training set"

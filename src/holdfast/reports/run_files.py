@@ -6,7 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,9 +14,9 @@ import yaml
 
 from holdfast.errors import HoldfastError
 from holdfast.files import reading
-from holdfast.reports.findings_file import FindingsFile, read_findings
-from holdfast.settings import BUILDING, READING
-from holdfast.types import Finding
+from holdfast.reports.findings_file import CheckRecord, FindingsFile, Measures, measure_of, read_findings
+from holdfast.settings import DATA_READING_KEYS, MODEL_BUILDING_KEYS
+from holdfast.types import Finding, Measure
 
 METRICS = "metrics.jsonl"
 COMPARISON = "comparison.json"
@@ -30,9 +30,10 @@ class RunFiles:
     name: the folder's name; of an audit, the model's.
     settings: run.yaml without its environment; what was handed over in Python under its own name.
     environment: versions, device and command; of an audit, what its findings say of them.
-    metrics: one mapping an epoch.
+    metrics: one mapping per epoch.
     model, data: what the findings say of the model and the data.
-    checks, gates: what an audit says of each check's state, and of what was demanded.
+    checks, gates: what became of each check of an audit, and what its gates judged.
+    measures: what the numbers are.
     """
 
     name: str
@@ -42,8 +43,13 @@ class RunFiles:
     findings: tuple[Finding, ...] = ()
     model: Mapping[str, Any] = field(default_factory=dict)
     data: Mapping[str, Any] = field(default_factory=dict)
-    checks: tuple[Mapping[str, Any], ...] = ()
+    checks: tuple[CheckRecord, ...] = ()
     gates: tuple[Mapping[str, Any], ...] = ()
+    measures: Measures = field(default_factory=dict)
+
+    def measure(self, finding: Finding) -> Measure:
+        """What the number of a finding is."""
+        return measure_of(finding.check, finding.name, self.measures)
 
     @classmethod
     def of(cls, file: FindingsFile) -> Self:
@@ -56,6 +62,7 @@ class RunFiles:
             data=file.data,
             checks=file.checks,
             gates=file.gates,
+            measures=file.measures,
         )
 
     @classmethod
@@ -65,7 +72,7 @@ class RunFiles:
         if not folder.is_dir():
             raise HoldfastError(f"no such run folder: {folder}")
         if not is_run(folder):
-            raise HoldfastError(f"{folder} is no run folder: it holds none of {', '.join(FILES)}")
+            raise HoldfastError(f"{folder} is not a run folder: it holds none of {', '.join(FILES)}")
         settings = _read_settings(folder / "run.yaml")
         environment = settings.pop("environment", None)
         if isinstance(environment, dict):
@@ -84,6 +91,7 @@ class RunFiles:
             data=found.data,
             checks=found.checks,
             gates=found.gates,
+            measures=found.measures,
         )
 
 
@@ -109,7 +117,7 @@ def read_runs(folders: Iterable[str | Path]) -> list[RunFiles]:
 
 
 def _visible(folder: Path, name: str) -> Iterator[Path]:
-    """Files of that name at any depth, but in no hidden folder: there waits what a training is about to replace."""
+    """Files of that name at any depth, but not in hidden folders, where what a training is about to replace waits."""
     return (f for f in folder.rglob(name) if not any(p.startswith(".") for p in f.relative_to(folder).parts))
 
 
@@ -142,7 +150,7 @@ def _as_handed_over(settings: dict[str, Any], environment: Mapping[str, Any]) ->
     >>> _as_handed_over({"data": "digits", "val": 0.1, "lr": 0.05}, {"own_data": "mine"})
     {'data': 'mine (in memory)', 'lr': 0.05}
     """
-    for kind, words, unused in (("data", "in memory", READING), ("model", "own module", BUILDING)):
+    for kind, words, unused in (("data", "in memory", DATA_READING_KEYS), ("model", "own module", MODEL_BUILDING_KEYS)):
         if own := environment.get(f"own_{kind}"):
             settings = {key: value for key, value in settings.items() if key not in unused}
             settings[kind] = f"{own} ({words})"
@@ -150,7 +158,7 @@ def _as_handed_over(settings: dict[str, Any], environment: Mapping[str, Any]) ->
 
 
 def read_metrics(path: Path) -> tuple[Mapping[str, Any], ...]:
-    """One mapping an epoch; none where there is no file."""
+    """One mapping per epoch; none where there is no file."""
     try:
         lines = path.read_bytes().split(b"\n")
     except FileNotFoundError:
@@ -165,7 +173,7 @@ def read_metrics(path: Path) -> tuple[Mapping[str, Any], ...]:
         if record is not None:
             records.append(record)
         elif number < len(lines):
-            raise HoldfastError(f"line {number} of {path} is no JSON object; remove that line")
+            raise HoldfastError(f"line {number} of {path} is not a JSON object; remove that line")
         # A last line without its end is what a killed process leaves behind.
     return tuple(records)
 
@@ -192,7 +200,7 @@ def redacted(run: RunFiles) -> RunFiles:
     """
     findings = tuple(replace(f, evidence=_hidden(f.evidence), settings=_hidden(f.settings)) for f in run.findings)
     plain = {key: _hidden(getattr(run, key)) for key in ("settings", "environment", "model", "data")}
-    checks = tuple(_hidden(record) for record in run.checks)
+    checks = tuple(CheckRecord.of(_hidden(asdict(record))) for record in run.checks)
     return replace(run, findings=findings, checks=checks, **plain)
 
 

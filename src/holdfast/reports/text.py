@@ -1,4 +1,4 @@
-"""Names and numbers as they appear in every rendering."""
+"""Numbers and names as they appear in every rendering. Open it to change how a unit is written."""
 
 from __future__ import annotations
 
@@ -6,49 +6,13 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-SHARES = frozenset(
-    {
-        "ap",
-        "attack_drop",
-        "attack_error",
-        "auroc",
-        "bias_gap",
-        "cell_gap",
-        "corruption_drop",
-        "corruption_error",
-        "drop",
-        "ece",
-        "ece_adaptive",
-        "f1",
-        "false_alarm_rate",
-        "fpr95",
-        "group_gap",
-        "harmonic_mean",
-        "lead",
-        "mce",
-        "mean_corruption_drop",
-        "precision",
-        "recall",
-        "saliency_half_area",
-        "slice_gap",
-        "worst_group_drop",
-        *(f"ood_{name}" for name in ("ap", "auroc", "f1", "false_alarm_rate", "fpr95", "precision", "recall")),
-        *(
-            f"{of}accuracy"
-            for of in (
-                "", "average_", "balanced_", "bias_aligned_", "bias_conflicting_", "corruption_", "group_",
-                "group_balanced_", "mean_corruption_", "robust_", "slice_", "top_5_", "worst_group_",
-            )
-        ),
-    }
-)  # fmt: skip
-"""Findings whose value is a share: shown in percent."""
-DIFFERENCES = frozenset({name for name in SHARES if name.endswith(("drop", "gap"))} | {"lead"})
-"""Shares that are the difference of two others: shown in points."""
-FIXED = frozenset({"brier", "nll", "saliency_agreement", "saliency_entropy"})
-"""Numbers of about the size of 1, with three digits after the point."""
-FLAGS = frozenset({"trust_check", "trusted"})
-CHANCES = frozenset({"delong_p", "mcnemar_p"})
+from holdfast.types import Measure, Unit
+
+SHARE = Measure("share", "share")
+DIFFERENCE = Measure("difference", "difference", Unit.POINTS)
+P_VALUE = Measure("p", "p", Unit.P_VALUE)
+PLAIN = Measure("number", "number", Unit.NUMBER)
+"""What a number is that has no measure of its own, such as an adjusted p-value in the evidence."""
 
 
 def finite(value: object) -> float | None:
@@ -68,19 +32,24 @@ def percent(value: float) -> str:
     return "0.0" if text == "-0.0" else text
 
 
-def number(name: str, value: float) -> str:
-    """The value of a finding as every rendering writes it, without its unit: one way a kind.
+def number(measure: Measure, value: float) -> str:
+    """A value as every rendering writes it, without its unit: one way per unit.
 
-    >>> number("accuracy", 0.712), number("nll", 0.83124), number("mcnemar_p", 0.00012345), number("trusted", 1.0)
-    ('71.2', '0.831', '0.00012', 'yes')
+    >>> number(SHARE, 0.712), number(PLAIN, 0.83124), number(P_VALUE, 0.00012345)
+    ('71.2', '0.8312', '0.00012')
+    >>> number(Measure("nll", "loss", Unit.NUMBER, digits=3), 0.83124), number(Measure("ok", "ok", Unit.FLAG), 1.0)
+    ('0.831', 'yes')
     """
-    if name in SHARES:
-        return percent(value)
-    if name in FIXED:
-        return f"{value:.3f}"
-    if name in FLAGS:
-        return "yes" if value else "no"
-    return f"{value:.2g}" if name in CHANCES else f"{value:.4g}"
+    match measure.unit:
+        case Unit.PERCENT | Unit.POINTS:
+            return percent(value)
+        case Unit.FLAG:
+            return "yes" if value else "no"
+        case Unit.P_VALUE:
+            return f"{value:.2g}"
+        case Unit.COUNT:
+            return f"{value:,.0f}"
+    return f"{value:.4g}" if measure.digits is None else f"{value:.{measure.digits}f}"
 
 
 def exact(share: float) -> str:
@@ -92,27 +61,37 @@ def exact(share: float) -> str:
     return f"{share:z.4f}"
 
 
-def unit(name: str) -> str:
-    return "points" if name in DIFFERENCES else "%" if name in SHARES else ""
+def unit(measure: Measure) -> str:
+    """The unit as it stands behind a number; empty where it has none."""
+    return {Unit.PERCENT: "%", Unit.POINTS: "points", Unit.SECONDS: "s"}.get(measure.unit, "")
 
 
-def quantity(name: str, value: float) -> str:
-    """The value of a finding with its unit.
+def titled(measure: Measure) -> str:
+    """A measure's title as the head of a column whose numbers stand without their unit.
 
-    >>> quantity("accuracy", 0.712), quantity("drop", -0.0712), quantity("top_eigenvalue", 11.93182)
+    >>> titled(Measure("ece", "calibration error")), titled(PLAIN)
+    ('calibration error, %', 'number')
+    """
+    return f"{measure.title}, {unit(measure)}" if unit(measure) else measure.title
+
+
+def quantity(measure: Measure, value: float) -> str:
+    """A value with its unit.
+
+    >>> quantity(SHARE, 0.712), quantity(DIFFERENCE, -0.0712), quantity(PLAIN, 11.93182)
     ('71.2 %', '-7.1 points', '11.93')
     """
-    return f"{number(name, value)} {unit(name)}".rstrip()
+    return f"{number(measure, value)} {unit(measure)}".rstrip()
 
 
-def interval(name: str, low: float | None, high: float | None) -> str:
-    """The interval of a finding; empty where it has none.
+def interval(measure: Measure, low: float | None, high: float | None) -> str:
+    """An interval; empty where there is none.
 
-    >>> interval("accuracy", 0.5, 0.75), interval("nll", 0.5, None)
+    >>> interval(SHARE, 0.5, 0.75), interval(PLAIN, 0.5, None)
     ('50.0 to 75.0 %', '')
     """
     low, high = finite(low), finite(high)
-    return "" if low is None or high is None else f"{number(name, low)} to {quantity(name, high)}"
+    return "" if low is None or high is None else f"{number(measure, low)} to {quantity(measure, high)}"
 
 
 def part(where: Mapping[str, str]) -> str:

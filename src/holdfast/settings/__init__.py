@@ -1,16 +1,13 @@
 """Every setting, as small frozen dataclasses that import nothing heavy.
 
-They stand apart from the code that reads them so that ``holdfast --help`` and every usage error
-answer without importing torch (docs/decisions/0002-settings-apart.md).
+``holdfast --help`` and every usage error answer without importing torch (docs/decisions/0002-settings-apart.md). The
+settings of a method are with its algorithm (docs/decisions/0003-methods-declare-themselves.md).
 """
 
-from holdfast.settings.ascents import AscentSettings
-from holdfast.settings.choice import Choice
-from holdfast.settings.loader import build, flatten
-from holdfast.settings.methods import MethodSettings
+from holdfast.settings.fields import AscentSettings, Choice, MethodSettings, Several, Unset, build, flatten
 from holdfast.settings.training import (
-    BUILDING,
-    READING,
+    DATA_READING_KEYS,
+    MODEL_BUILDING_KEYS,
     AugmentSettings,
     DataSettings,
     LoopSettings,
@@ -22,8 +19,8 @@ from holdfast.settings.training import (
 from holdfast.settings.yaml_files import layered, read_config, read_environment, read_yaml
 
 __all__ = [
-    "BUILDING",
-    "READING",
+    "DATA_READING_KEYS",
+    "MODEL_BUILDING_KEYS",
     "AscentSettings",
     "AugmentSettings",
     "Choice",
@@ -33,7 +30,9 @@ __all__ = [
     "ModelSettings",
     "OptimizerSettings",
     "ScheduleSettings",
+    "Several",
     "TrainSettings",
+    "Unset",
     "build",
     "flatten",
     "layered",

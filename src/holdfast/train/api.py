@@ -13,39 +13,37 @@ import torch
 from torch import nn
 
 from holdfast.data import Dataset, load
-from holdfast.data.few import few_labels
-from holdfast.data.hashing import hash_data
-from holdfast.data.load import check_source
-from holdfast.data.options import at_home
-from holdfast.data.statistics import channel_statistics
-from holdfast.data.validate import admitted
+from holdfast.data.load_data import check_source
+from holdfast.data.splits import channel_statistics, hash_data
+from holdfast.data.unlabelled_images import few_labels
+from holdfast.data.validation import admitted
 from holdfast.devices import resolve_device
 from holdfast.errors import require
-from holdfast.methods import Context, Method
+from holdfast.files import at_home
+from holdfast.methods import Context, State, method_of
 from holdfast.models import BuiltModel, ModelCard, save_model
 from holdfast.models.preprocessing import numbers
 from holdfast.models.saved_model import TENSORS, save_weights
 from holdfast.rng import derive
-from holdfast.settings import READING, MethodSettings, TrainSettings, build
+from holdfast.settings import DATA_READING_KEYS, MethodSettings, TrainSettings, build
 from holdfast.train.engine import Trainer
+from holdfast.train.few_labels import check_pretraining, pretrain
 from holdfast.train.folder import RunFolder, claim
 from holdfast.train.network import check_module, copier, model_factory
 from holdfast.train.progress import Progress, TensorBoardSink, make_progress
 
-Start = Callable[[nn.Module, Dataset, torch.device], None]
-"""Brings a fresh network to where its training starts."""
-
 
 @dataclass(frozen=True, eq=False)
 class FitResult:
-    """A finished training. history: one record an epoch, as in metrics.jsonl. method: with its auxiliary model."""
+    """A finished training. history: one record an epoch, as in metrics.jsonl. state: the method's, with its
+    auxiliary model."""
 
     model: nn.Module
     data: Dataset
     settings: TrainSettings
     history: tuple[Mapping[str, Any], ...]
     out: Path | None
-    method: Method
+    state: State
 
 
 def fit(
@@ -76,7 +74,7 @@ def fit(
     )
     named: dict[str, Any] = {"method": method, **settings}
     if isinstance(data, Dataset):
-        unused = ", ".join(f"{name} {settings[name]}" for name in READING if name in settings)
+        unused = ", ".join(f"{name} {settings[name]}" for name in DATA_READING_KEYS if name in settings)
         require(
             not unused, f"{unused}: not for a set in memory, which is taken as it is; give it to holdfast.data.load"
         )
@@ -108,12 +106,10 @@ def train(
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress | None = None,
-    start: Start | None = None,
 ) -> FitResult:
     """Train with resolved settings. Data and model may be given ready-made; else the settings name them.
 
-    out: the run folder; or one that the caller has claimed, to go on working in it.
-    start: where to begin from; not asked when a checkpoint is there to go on from.
+    out: the run folder; or one that the caller has claimed and uses afterwards.
     """
     progress = progress or Progress()
     loop = settings.loop
@@ -123,27 +119,23 @@ def train(
         f"capture on needs a CUDA device, and the device is {device}; use --capture auto",
     )
     settings = settings.resolved()
-    require(
-        settings.model.pretrain == "none" or start is not None,
-        f"pretrain {settings.model.pretrain} is what 'holdfast train' does before training",
-    )
     found = _beyond_settings(settings, data, model)
     with _claimed(out, resume=resume, overwrite=overwrite) as folder:
         data = data or load_data(settings)
-        for note in data.notes:
+        for note in map(str, data.notes):
             progress.note(note)
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             torch.manual_seed(derive(loop.seed, "weights"))
-            network, built, objective = prepare(settings, data, model=model, progress=progress)
+            network, built, state = prepare(settings, data, model=model, progress=progress)
             if folder is not None:
                 folder.open(settings, {"data_sha256": fingerprint(data), **found})
             sinks = (TensorBoardSink(folder.path),) if folder is not None and loop.tensorboard else ()
-            if start is not None and (folder is None or folder.checkpoints.newest is None):
+            if settings.model.pretrain != "none" and (folder is None or folder.checkpoints.newest is None):
                 progress.note(f"pretraining ({settings.model.pretrain}) on images without labels")
-                start(network, data, device)
+                pretrain(network, data, settings, device=device, note=progress.note)
             torch.manual_seed(derive(loop.seed, "model"))
             trainer = Trainer(
-                settings, data, network, objective, device=device, folder=folder, progress=progress, sinks=sinks
+                settings, data, network, state, device=device, folder=folder, progress=progress, sinks=sinks
             )
             with progress:
                 trainer.run()
@@ -162,7 +154,7 @@ def train(
             save_model(folder.path, network, card=card)
         elif folder is not None:
             progress.note(_save_own(folder.path, network))
-    return FitResult(network, data, settings, tuple(trainer.history), folder.path if folder else None, objective)
+    return FitResult(network, data, settings, tuple(trainer.history), folder.path if folder else None, state)
 
 
 def _save_own(folder: Path, network: nn.Module) -> str:
@@ -198,8 +190,8 @@ def _beyond_settings(settings: TrainSettings, data: Dataset | None, model: nn.Mo
 
 def prepare(
     settings: TrainSettings, data: Dataset, *, model: nn.Module | None = None, progress: Progress | None = None
-) -> tuple[nn.Module, BuiltModel | None, Method]:
-    """(network, how it was built unless it was given, method) of a training; refuses what this data cannot serve."""
+) -> tuple[nn.Module, BuiltModel | None, State]:
+    """(network, how it was built unless it was given, method's state); refuses what this data cannot serve."""
     loop = settings.loop
     require(
         not loop.select.startswith("val-") or data.val is not None,
@@ -210,14 +202,15 @@ def prepare(
         "select val-worst-group needs groups in the validation set, and it has none; use val-worst-class",
     )
     require(loop.select != "oracle-test" or data.test is not None, "select oracle-test needs a test set")
+    check_pretraining(settings, model)
     progress = progress or Progress()
     if model is not None:
         check_module(model, data, resolve_device(loop.device), precision=loop.precision)
-        return model, None, _make_method(settings.method, data, loop.epochs, copier(model, progress))
+        return model, None, _start_method(settings, data, copier(model, progress))
     mean, std = channel_statistics(data.train)
     make_model = model_factory(settings, data, mean, std, progress)
     built = make_model()
-    return built.model, built, _make_method(settings.method, data, loop.epochs, lambda: make_model().model)
+    return built.model, built, _start_method(settings, data, lambda: make_model().model)
 
 
 def fingerprint(data: Dataset) -> str:
@@ -244,14 +237,13 @@ def load_data(settings: TrainSettings) -> Dataset:
     return few_labels(data, s.labels, unlabeled=s.unlabeled, root=s.root, seed=s.data_seed)
 
 
-def _make_method(settings: MethodSettings, data: Dataset, epochs: int, make_model: Callable[[], nn.Module]) -> Method:
+def _start_method(settings: TrainSettings, data: Dataset, make_model: Callable[[], nn.Module]) -> State:
     context = Context(
         num_classes=data.num_classes,
         labels=data.train.labels,
         groups=data.train.groups,
-        epochs=epochs,
+        epochs=settings.loop.epochs,
         make_model=make_model,
         unlabeled=None if data.unlabeled is None else data.unlabeled.read(torch.arange(len(data.unlabeled))),
     )
-    method: Method = settings.load()(settings, context)
-    return method
+    return method_of(settings).start(context)

@@ -7,9 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from holdfast.module_state import frozen_statistics
-from holdfast.optim import SAM, trained_parameters
-from holdfast.train.ascent_directions import inner
+from holdfast.optim import SAM
+from holdfast.optim.foreach import inner
 from holdfast.train.step import Step
 from holdfast.types import Batch
 
@@ -23,9 +22,9 @@ def diagnose(step: Step, batch: Batch) -> dict[str, float]:
     generators = step.rng.state_dict()
     devices = [batch.x.device] if batch.x.is_cuda else []
     with torch.random.fork_rng(devices):  # dropout draws from torch's own generators
-        with frozen_statistics(step.model), frozen_statistics(step.method):
+        with step.without_trace():
             step.gradients(step.draw(batch, augment=False))
-        params = [p for p in trained_parameters(step.optimizer) if p.grad is not None]
+        params = [p for p in step.trained() if p.grad is not None]
         scale = float(step.scaler.get_scale())
         own = [p.grad / scale for p in params if p.grad is not None]
         step.full_gradient()

@@ -5,27 +5,26 @@ from __future__ import annotations
 import math
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from holdfast.ascents import ascent_of
 from holdfast.augment.basic import Augment
 from holdfast.data.loaders import Loader, make_loader
-from holdfast.data.splits import Dataset, Split
-from holdfast.data.statistics import channel_statistics
-from holdfast.devices import own_stream
+from holdfast.data.splits import Dataset, Split, channel_statistics
+from holdfast.devices import kernels, own_stream
 from holdfast.errors import Interrupted
-from holdfast.methods import Method, Stage
+from holdfast.methods import Stage, State, method_of
 from holdfast.rng import Generators
 from holdfast.settings import TrainSettings
 from holdfast.train.diagnose import diagnose
 from holdfast.train.evaluate import Predictions, predict, selection_score
 from holdfast.train.folder import RunFolder
 from holdfast.train.meters import Diverged, Meters, all_finite
-from holdfast.train.precision import kernels
 from holdfast.train.processes import deferred_signals
 from holdfast.train.progress import Progress, Sink
 from holdfast.train.stage import StageRun
@@ -46,29 +45,40 @@ class Position:
 
 
 class Trainer:
-    """One training from its first step to its last, whatever interrupts it."""
+    """One training from its first step to its last, whatever interrupts it.
+
+    The loss is the method's (``settings.method``), whose state is given. rng: what it draws from, if not from the seed
+    of the settings. order: positions of the training images that an epoch shows, if not all of them shuffled by that
+    seed. measure: what else to record after an epoch, of its number and the network. fused: as of ``build_optimizer``.
+    """
 
     def __init__(
         self,
         settings: TrainSettings,
         data: Dataset,
         model: nn.Module,
-        method: Method,
+        state: State,
         *,
         device: torch.device,
         folder: RunFolder | None,
         progress: Progress,
         sinks: tuple[Sink, ...] = (),
+        rng: Generators | None = None,
+        order: Callable[[int], Tensor] | None = None,
+        measure: Callable[[int, nn.Module], Mapping[str, float]] | None = None,
+        fused: bool = True,
     ) -> None:
         loop = settings.loop
         self.settings, self.data, self.device = settings, data, device
         self.folder, self.progress, self.sinks = folder, progress, sinks
         self.memory_format = torch.channels_last if loop.channels_last else torch.contiguous_format
         self.model = model.to(device, memory_format=self.memory_format)  # type: ignore[call-overload]
-        self.method = method.to(device, memory_format=self.memory_format)  # type: ignore[call-overload]
-        self.rng = Generators(loop.seed, device)
-        self.meters = Meters(device)
-        mean = torch.tensor(channel_statistics(data.train)[0], device=device)
+        self.method, self.state = method_of(settings), state.to(device, memory_format=self.memory_format)  # type: ignore[call-overload]
+        self.rng = rng or Generators(loop.seed, device)
+        self.own_order, self.measure, self.fused = order, measure, fused
+        self.meters = Meters(device, self.method.measures)
+        fill = channel_statistics(data.train)[0] if settings.augment.cutout else [0.0] * data.shape[0]
+        mean = torch.tensor(fill, device=device)
         self.augment = Augment(settings.augment, data.shape, mean)
         self.at = Position()
         self.history: list[dict[str, Any]] = []
@@ -81,12 +91,12 @@ class Trainer:
         resumed = self._load_checkpoint()
         numbers = kernels(loop.precision, deterministic=loop.deterministic)
         with numbers, own_stream(self.device), deferred_signals() as self.stop:
-            stages = self.method.stages()
+            stages = self.method.stages(self.state)
             while self.at.stage < len(stages):
                 stage = stages[self.at.stage]
                 self.now = self._enter(stage, resumed)
                 resumed = None
-                with self.method.attached(self.now.trainee):
+                with self.method.attached(self.state, self.now.trainee):
                     while self.at.epoch < stage.epochs:
                         seconds, images = self._train_epoch()
                         self._end_epoch(seconds, images, final=self.at.stage + 1 == len(stages))
@@ -96,13 +106,14 @@ class Trainer:
     def _enter(self, stage: Stage, resumed: dict[str, Any] | None) -> StageRun:
         """Begin a stage, or go on in the middle of it."""
         if resumed is None:
-            remark = self.method.begin(stage, lambda model: self._predict(model, self.data.train).logits)
+            self.state.stage = stage
+            remark = self.method.begin(self.state, lambda model: self._predict(model, self.data.train).logits)
             if remark is not None:
                 self.progress.note(remark)
         now = StageRun(
             stage,
             self.settings,
-            self.method,
+            self.state,
             self.model,
             count=len(self.data.train),
             loader=self._loader(self.data.train),
@@ -111,6 +122,8 @@ class Trainer:
             meters=self.meters,
             device=self.device,
             note=self.progress.note,
+            order=self.own_order,
+            fused=self.fused,
         )
         if resumed is not None:
             assert self.folder is not None
@@ -128,7 +141,7 @@ class Trainer:
             self.meters.reset()
         first = self.meters.seen
         now.trainee.train()
-        self.method.train()
+        self.state.train()
         for batches in self._epoch_batches():
             now.follow_schedule(self.at.epoch * now.steps_per_epoch + self.at.batch)
             now.step(*batches)
@@ -146,7 +159,7 @@ class Trainer:
     def _epoch_batches(self) -> Iterator[tuple[Batch, ...]]:
         """Batches of the present epoch from the present one on, each with as many others as the ascent climbs."""
         at, now, loader = self.at, self.now, self._loader(self.data.train)
-        others = [f"other-order{n if n > 1 else ''}" for n in range(1, self.settings.ascent.others + 1)]
+        others = [f"other-order{n if n > 1 else ''}" for n in range(1, ascent_of(self.settings).other_batches + 1)]
         orders = [now.order(at.stage, at.epoch, purpose=purpose) for purpose in ("order", *others)]
         return zip(*(loader.batches(order, start=at.batch) for order in orders), strict=True)
 
@@ -163,12 +176,14 @@ class Trainer:
             "step": self.at.step,
             "lr": now.rate(self.at.epoch * now.steps_per_epoch - 1),
             "train_loss": reading.loss,
-            "train_accuracy": reading.accuracy,
+            **{f"train_{name}": value for name, value in reading.measures.items()},
             "seconds": seconds,
             "images_per_second": images / seconds,
         }
         if last or (loop.eval_every and self.at.epoch % loop.eval_every == 0):
             record |= self._evaluate(select=final)
+        if self.measure is not None:
+            record |= self.measure(self.at.epoch, now.evaluated)
         if loop.diagnose and (last or self.at.epoch % loop.diagnose == 0):
             record |= diagnose(now.plain_step, next(iter(self._loader(self.data.train).batches(now.order(0, 0)))))
         self.history.append(record)
@@ -238,7 +253,7 @@ class Trainer:
 
     def _require_finite_weights(self) -> None:
         """A loss is measured before its step: what the last step did shows in the weights alone."""
-        if not all_finite((self.now.trainee, self.now.evaluated, self.method)):
+        if not all_finite((self.now.trainee, self.now.evaluated, self.state)):
             raise self._diverged(f"the weights are not finite after step {self.at.step}")
 
     def _diverged(self, what: str) -> Diverged:
@@ -267,7 +282,7 @@ class Trainer:
             {
                 "position": vars(self.at),
                 "model": self.model.state_dict(),
-                "method": self.method.state_dict(),
+                "method": self.state.state_dict(),
                 "stage": self.now.state_dict(),
                 "generators": self.rng.state_dict(),
                 "global_rng": {"cpu": torch.get_rng_state(), **cuda},
@@ -286,7 +301,7 @@ class Trainer:
             self.at = Position(**state["position"])
             self.history, self.best = state["history"], state["best"]
             self.model.load_state_dict(state["model"])
-            self.method.load_state_dict(state["method"])
+            self.state.load_state_dict(state["method"])
             self.meters.load_state_dict(state["meters"])
         self.folder.rewrite_metrics(self.history)
         self.progress.note(f"continuing at step {self.at.step}")

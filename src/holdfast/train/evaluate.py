@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from holdfast.augment.basic import to_float
 from holdfast.data.loaders import Loader
 from holdfast.data.splits import Split
+from holdfast.devices import autocast
 from holdfast.losses import cross_entropy
 from holdfast.metrics import worst
 from holdfast.module_state import evaluating
-from holdfast.train.precision import autocast
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,19 +13,20 @@ from holdfast.errors import HoldfastError
 
 
 @dataclass(frozen=True)
-class Reading:
+class MeterReading:
     """Averages since the last reset. bad_step: the first step with a non-finite loss, counted from 1, or 0."""
 
     loss: float
-    accuracy: float
+    measures: dict[str, float]
     bad_step: int
 
 
 class Meters:
-    """Sums of loss and hits, the number of steps, and where the loss first was not finite."""
+    """Sums of the loss and of what else a method measures, the number of steps, and the first loss not finite."""
 
-    def __init__(self, device: torch.device) -> None:
-        self.sums = torch.zeros(2, dtype=torch.float64, device=device)
+    def __init__(self, device: torch.device, measures: Sequence[str] = ("accuracy",)) -> None:
+        self.measures = measures
+        self.sums = torch.zeros(1 + len(measures), dtype=torch.float64, device=device)
         self.steps = torch.zeros(2, dtype=torch.int64, device=device)  # done, first bad one
         self.seen = 0
 
@@ -33,19 +34,20 @@ class Meters:
         self.sums.zero_()
         self.seen = 0
 
-    def update(self, loss: Tensor, logits: Tensor, y: Tensor) -> None:
-        """Count one step; on the device alone, so it can be part of a CUDA graph."""
+    def update(self, loss: Tensor, sums: Sequence[Tensor], count: int) -> None:
+        """Count one step; on the device alone, so it can be part of a CUDA graph.
+
+        loss: mean over the batch. sums: over the batch, one per measure. count: images in the batch.
+        """
         done, bad = self.steps[0], self.steps[1]
         done += 1
         bad.copy_(torch.where(loss.isfinite() | (bad > 0), bad, done))
-        hits = (logits.argmax(1) == y).sum()
-        self.sums += torch.stack((loss.detach() * len(y), hits))
+        self.sums += torch.stack((loss.detach() * count, *sums))
 
-    def read(self) -> Reading:
+    def read(self) -> MeterReading:
         """Wait for the device and look."""
-        loss, hits = self.sums.tolist()
-        n = max(1, self.seen)
-        return Reading(loss=loss / n, accuracy=hits / n, bad_step=int(self.steps[1]))
+        loss, *sums = (value / max(1, self.seen) for value in self.sums.tolist())
+        return MeterReading(loss, dict(zip(self.measures, sums, strict=True)), bad_step=int(self.steps[1]))
 
     def state_dict(self) -> dict[str, object]:
         return {"sums": self.sums, "steps": self.steps, "seen": self.seen}

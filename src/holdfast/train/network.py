@@ -1,4 +1,5 @@
-"""The network that is trained: built by name, or brought along."""
+"""The network that is trained: built by name, or a module of the caller's. Open this file to change what is refused
+before training starts."""
 
 from __future__ import annotations
 
@@ -10,18 +11,18 @@ from torch import Tensor, nn
 
 from holdfast.augment.basic import to_float
 from holdfast.data import Dataset
+from holdfast.devices import autocast
 from holdfast.errors import HoldfastError, require
 from holdfast.models import BuiltModel, build_model
 from holdfast.module_state import evaluating
 from holdfast.settings import TrainSettings
-from holdfast.train.precision import autocast
 from holdfast.train.progress import Progress
 
 
 def model_factory(
     settings: TrainSettings, data: Dataset, mean: Sequence[float], std: Sequence[float], progress: Progress
 ) -> Callable[[], BuiltModel]:
-    """What makes the network and, for methods that need one, an auxiliary network like it."""
+    """A function that makes the network and, for methods that need one, an auxiliary network like it."""
     channels, height, width = data.shape
     said: set[str] = set()
 
@@ -46,7 +47,7 @@ def model_factory(
 
 
 def copier(model: nn.Module, progress: Progress) -> Callable[[], nn.Module]:
-    """What makes an auxiliary network like a module of the caller's, which nobody else can build: a copy as it is."""
+    """A function that makes an auxiliary network like a module of the caller's, which nobody else can build: a copy."""
     name = type(model).__name__
 
     def make() -> nn.Module:
@@ -54,7 +55,7 @@ def copier(model: nn.Module, progress: Progress) -> Callable[[], nn.Module]:
             made = deepcopy(model)
         except Exception as error:  # whatever the caller's parts raise
             raise HoldfastError(
-                f"this method needs a second network, and this {name} cannot be copied: {error}; mend that, or use a "
+                f"this method needs a second network, and this {name} cannot be copied: {error}; fix that, or use a "
                 "method without one, such as erm"
             ) from error
         progress.note(f"the auxiliary network is a copy of this {name}, with the weights that it came with")
@@ -64,12 +65,12 @@ def copier(model: nn.Module, progress: Progress) -> Callable[[], nn.Module]:
 
 
 def _tensor_in(outputs: object) -> str | None:
-    """The part of an answer that is likely meant, where an answer has parts."""
+    """The part of a model's outputs that is probably meant, where they have parts."""
     return next((name for name in ("logits", "out") if isinstance(getattr(outputs, name, None), Tensor)), None)
 
 
 def check_module(model: nn.Module, data: Dataset, device: torch.device, *, precision: str) -> None:
-    """Bring a module of the caller's to the device, and refuse one that gives no logits of the data's classes."""
+    """Bring a module of the caller's to the device, and refuse one that does not give logits of the data's classes."""
     images = to_float(data.train.read(torch.arange(min(2, len(data.train)))).to(device))
     try:
         with torch.no_grad(), evaluating(model.to(device)), autocast(precision, device):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -11,27 +10,28 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from holdfast.ascents import ascent_of
 from holdfast.augment.basic import Augment
 from holdfast.data.loaders import Loader
-from holdfast.methods import Method, Stage
+from holdfast.devices import autocast
+from holdfast.methods import Stage, State, method_of
 from holdfast.optim import build_optimizer, set_option
+from holdfast.parts import ASCENTS
 from holdfast.rng import Generators, derive
 from holdfast.settings import TrainSettings
-from holdfast.settings.ascents import Sam
 from holdfast.train.meters import Meters
-from holdfast.train.precision import autocast
 from holdfast.train.schedule import WeightAverage, rate_factor
 from holdfast.train.step import Step, captured
 
 
 class StageRun:
-    """A stage under way. Made anew when a stage begins or goes on; ``state_dict`` carries it over a restart."""
+    """A stage under way. Made anew when a stage begins or resumes; ``state_dict`` carries it over a restart."""
 
     def __init__(
         self,
         stage: Stage,
         settings: TrainSettings,
-        method: Method,
+        state: State,
         model: nn.Module,
         *,
         count: int,
@@ -41,32 +41,39 @@ class StageRun:
         meters: Meters,
         device: torch.device,
         note: Callable[[str], None],
+        order: Callable[[int], Tensor] | None = None,
+        fused: bool = True,
     ) -> None:
         loop = settings.loop
+        method, self.ascent = method_of(settings), ascent_of(settings)
         self.stage, self.settings = stage, settings
-        self.trainee = method.trainee(stage, model)
+        state.stage = stage
+        self.trainee = method.trainee(state, model)
         self.average = WeightAverage(self.trainee, loop.ema) if loop.ema else None
         self.scaler = torch.amp.GradScaler(device.type, enabled=loop.precision == "fp16")
         self.optimizer = build_optimizer(
             settings.optimizer,
             self.trainee.parameters(),
-            settings.ascent,
+            self.ascent.optimizer,
             skip_nonfinite=loop.precision == "fp16",  # elsewhere a step that is not finite ends the training
+            fused=fused,
         )
         trained = {id(p) for p in self.trainee.parameters()}
-        own = [p for p in method.parameters() if p.requires_grad and id(p) not in trained]
-        self.auxiliary_optimizer = build_optimizer(settings.optimizer, own) if own else None
-        repeats = method.repeats(stage)
+        own = [p for p in state.parameters() if p.requires_grad and id(p) not in trained]
+        self.auxiliary_optimizer = build_optimizer(settings.optimizer, own, fused=fused) if own else None
+        repeats = method.repeats(state)
         times = torch.ones(count, dtype=torch.int64) if repeats is None else repeats.cpu()
         self.positions = torch.arange(count).repeat_interleave(times)
-        self.steps_per_epoch = batches(len(self.positions), loop.batch_size)
+        self.own_order = order
+        self.steps_per_epoch = batches(len(self.positions if order is None else order(0)), loop.batch_size)
         whole = min(count, batches(count, loop.batch_size) * loop.batch_size)
         network = _compiled(self.trainee) if loop.compile else self.trainee
-        for auxiliary in method.children() if loop.compile else ():
+        for auxiliary in state.children() if loop.compile else ():
             auxiliary.compile(dynamic=False)
         self.plain_step = Step(
             model=network,
             method=method,
+            state=state,
             optimizer=self.optimizer,
             auxiliary_optimizer=self.auxiliary_optimizer,
             augment=augment,
@@ -76,26 +83,21 @@ class StageRun:
             scaler=self.scaler,
             whole=lambda: loader.batches(torch.arange(whole)),
             whole_size=whole,
-            direction=settings.ascent.direction,
+            ascent=self.ascent,
             clip=settings.optimizer.clip,
             accumulate=loop.accumulate,
             memory_format=torch.channels_last if loop.channels_last else torch.contiguous_format,
             average=self.average,
         )
-        captures = (
-            loop.capture != "off"
-            and device.type == "cuda"
-            and method.capturable
-            and settings.ascent.direction not in ("full", "noise")
-        )
+        captures = loop.capture != "off" and device.type == "cuda" and method.capturable
         self.step: Callable[..., None] = self.plain_step
-        if captures:
+        if captures and not self.ascent.reads_whole_set:
             self.step = captured(self.plain_step, device, note=note if loop.capture == "auto" else None)
-        if settings.ascent.direction in ("full", "noise"):
-            cost = self.steps_per_epoch + (1 if settings.ascent.direction == "full" else 2)
+        if self.ascent.reads_whole_set:
+            cost = self.steps_per_epoch + ASCENTS[self.ascent.name].passes
             note(
-                f"{settings.ascent.name} takes the gradient of all {count} training images at each of "
-                f"{self.steps_per_epoch} steps an epoch: an epoch costs about {cost} plain ones"
+                f"{self.ascent.name} takes the gradient of all {count} training images at each of "
+                f"{self.steps_per_epoch} steps an epoch: an epoch costs about {cost:g} plain ones"
             )
 
     @property
@@ -104,7 +106,9 @@ class StageRun:
         return self.trainee if self.average is None else self.average.model
 
     def order(self, stage: int, epoch: int, *, purpose: str = "order") -> Tensor:
-        """What an epoch shows, shuffled by seed, stage and epoch alone."""
+        """What an epoch shows, shuffled by seed, stage and epoch alone unless the training has an order of its own."""
+        if self.own_order is not None:
+            return self.own_order(epoch)
         seed = derive(self.settings.loop.seed, f"{purpose}/{stage}/{epoch}")
         shuffled = torch.randperm(len(self.positions), generator=torch.Generator().manual_seed(seed))
         return self.positions[shuffled][: self.steps_per_epoch * self.settings.loop.batch_size]
@@ -122,11 +126,9 @@ class StageRun:
         for optimizer in (self.optimizer, self.auxiliary_optimizer):
             if optimizer is not None:
                 set_option(optimizer, "lr", rate)
-        ascent = self.settings.ascent
-        if isinstance(ascent, Sam) and ascent.rho_schedule != "constant":
-            done = step / (self.stage.epochs * self.steps_per_epoch)
-            left = 1 - done if ascent.rho_schedule == "linear" else 0.5 * (1 + math.cos(math.pi * done))
-            set_option(self.optimizer, "rho", ascent.rho * left)
+        radius = self.ascent.radius(step / (self.stage.epochs * self.steps_per_epoch))
+        if radius is not None:
+            set_option(self.optimizer, "rho", radius)
 
     def state_dict(self) -> dict[str, Any]:
         return {name: part.state_dict() for name, part in self._parts().items()}

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from holdfast.ascents import Ascent, Evaluated, NoAscent
 from holdfast.augment.basic import Augment, to_float
 from holdfast.devices import CaptureAfterWarmUp, ahead
-from holdfast.methods import Method
+from holdfast.methods import Method, State
 from holdfast.module_state import frozen_statistics
 from holdfast.optim import SAM, trained_parameters
 from holdfast.rng import Generators
-from holdfast.train.ascent_directions import DIRECTIONS
 from holdfast.train.meters import Meters
 from holdfast.train.schedule import WeightAverage
 from holdfast.types import Batch, Views
@@ -31,6 +31,7 @@ class Step:
 
     model: nn.Module
     method: Method
+    state: State
     optimizer: Optimizer
     auxiliary_optimizer: Optimizer | None
     augment: Augment
@@ -40,7 +41,7 @@ class Step:
     scaler: torch.amp.GradScaler
     whole: Callable[[], Iterable[Batch]]
     whole_size: int
-    direction: str = "batch"
+    ascent: Ascent = field(default_factory=NoAscent)
     clip: float | None = None
     accumulate: int = 1
     memory_format: torch.memory_format = torch.contiguous_format
@@ -49,72 +50,101 @@ class Step:
     def __call__(self, raw: Batch, *others: Batch) -> None:
         """Train on a batch; ``others`` are for ascents that climb along more than it."""
         if self._may_part(raw.x.device):
-            drawn, (loss, logits) = ahead(
+            _, found = ahead(
                 lambda: self.draw(raw, augment=True), self._train_auxiliary, self._train_main, raw.x.device
             )
         else:
             drawn = self.draw(raw, augment=True)
             self._train_auxiliary(drawn)
-            loss, logits = self._train_main(drawn, others)
+            found = self._train_main(drawn, others)
         self.scaler.update()
         if self.average is not None:
             self.average.update()
-        self.meters.update(loss, logits, raw.y)
+        self.meters.update(found.loss, self.method.measured(found.logits, raw.y), len(raw))
 
     def _may_part(self, device: torch.device) -> bool:
         """Whether both networks can be trained at once: nothing the main one does asks for the other again."""
         return (
             device.type == "cuda"
             and self.auxiliary_optimizer is not None
-            and self.direction == "batch"
+            and not (self.ascent.reads_whole_set or self.ascent.other_batches)
             and not self.scaler.is_enabled()
         )
 
-    def _train_main(self, drawn: Drawn, others: Sequence[Batch] = ()) -> tuple[Tensor, Tensor]:
-        seen = self._ascend(drawn, others) if isinstance(self.optimizer, SAM) else self.gradients(drawn)
+    def _train_main(self, drawn: Drawn, others: Sequence[Batch] = ()) -> Evaluated:
+        found = self._ascend(drawn, others) if isinstance(self.optimizer, SAM) else self.gradients(drawn)
         self._descend(self.optimizer)
-        return seen
+        return found
 
     def draw(self, raw: Batch, *, augment: bool) -> Drawn:
-        """The method's neighbours of a batch: once a step, however often their loss is evaluated."""
+        """The method's neighbours of a batch: once per step, however often their loss is evaluated."""
         x = self.augment(raw.x, self.rng["augment"]) if augment else to_float(raw.x)
         parts = raw.with_images(x.contiguous(memory_format=self.memory_format)).split(self.accumulate)
         with self.autocast():
-            views = [self.method.views(part, model=self.model, rng=self.rng) for part in parts]
+            views = [self.method.views(part, model=self.model, state=self.state, rng=self.rng) for part in parts]
         return [(own, len(part) / len(raw)) for own, part in zip(views, parts, strict=True)]
 
-    def gradients(self, drawn: Drawn) -> tuple[Tensor, Tensor]:
-        """Leave the gradient of the whole batch in the parameters; return its loss and logits."""
+    def gradients(self, drawn: Drawn) -> Evaluated:
+        """Leave the gradient of the whole batch in the parameters."""
         self.optimizer.zero_grad(set_to_none=True)
         return self.add_gradients(drawn)
 
     def full_gradient(self) -> None:
         """Leave the gradient of the whole training set, not augmented, in the parameters."""
         self.optimizer.zero_grad(set_to_none=True)
-        with frozen_statistics(self.model), frozen_statistics(self.method):
+        with self.without_trace():
             for batch in self.whole():
                 share = len(batch) / self.whole_size
                 self.add_gradients(self.draw(batch, augment=False), weight=share)
 
-    def add_gradients(self, drawn: Drawn, *, weight: float = 1.0) -> tuple[Tensor, Tensor]:
-        """Add a batch's gradient, so many times, to what is in the parameters; return its loss and logits."""
-        losses, logits = [], []
+    def add_gradients(self, drawn: Drawn, *, weight: float = 1.0) -> Evaluated:
+        """Add a batch's gradient, so many times, to what is in the parameters.
+
+        Views that have yet to be weighed are so here, from the forward pass that the gradient needs anyway.
+        """
+        losses, logits, weighed = [], [], []
         for views, share in drawn:
             with self.autocast():
-                loss, out = self.method.loss(self.model, views)
+                outputs = self.method.forward(self.model, views, state=self.state)
+                if views.weigh is not None:
+                    views = views.weigh(outputs[0].detach())
+                loss = self.method.loss(outputs, views)
             self._backward(loss * (share * weight))
             losses.append(loss.detach() * share)
-            logits.append(out.detach())
-        return torch.stack(losses).sum(), torch.cat(logits)
+            logits.append(outputs[0].detach())
+            weighed.append((views, share))
+        return Evaluated(torch.stack(losses).sum(), torch.cat(logits), weighed)
 
-    def _ascend(self, drawn: Drawn, others: Sequence[Batch]) -> tuple[Tensor, Tensor]:
+    def trained(self) -> list[Tensor]:
+        """Every parameter that the main optimiser moves."""
+        return list(trained_parameters(self.optimizer))
+
+    @contextmanager
+    def without_trace(self) -> Iterator[None]:
+        """Passes inside leave running statistics and what the method remembers as they are."""
+        with frozen_statistics(self.model), frozen_statistics(self.state):
+            yield
+
+    def _ascend(self, drawn: Drawn, others: Sequence[Batch]) -> Evaluated:
         """Leave the gradient at the moved weights in the parameters; running statistics see the batch once."""
         assert isinstance(self.optimizer, SAM)
-        seen = DIRECTIONS[self.direction](self, drawn, others)
+        before = self.ascent.direction(self, drawn, others)
+        drawn = self._weighed(drawn) if before is None else before.drawn
         self.optimizer.first_step(zero_grad=True, scaler=self.scaler)
-        with nullcontext() if seen is None else frozen_statistics(self.model):
+        with nullcontext() if before is None else frozen_statistics(self.model):
             moved = self.gradients(drawn)
-        return moved if seen is None else seen
+        return moved if before is None else before
+
+    @torch.no_grad()
+    def _weighed(self, drawn: Drawn) -> Drawn:
+        """Views weighed at the unmoved weights, by a forward pass of their own: for an ascent that makes none there."""
+        weighed = []
+        for views, share in drawn:
+            if views.weigh is not None:
+                with self.autocast(), frozen_statistics(self.model):
+                    views = views.weigh(self.method.forward(self.model, views, state=self.state)[0])
+            weighed.append((views, share))
+        return weighed
 
     def _train_auxiliary(self, drawn: Drawn) -> None:
         losses = [(views.auxiliary_loss, share) for views, share in drawn if views.auxiliary_loss is not None]

@@ -18,7 +18,7 @@ from holdfast.audits.alignment.align import Aligned, align
 from holdfast.audits.subject import Subject
 from holdfast.data import ArraySplit, Dataset, load
 from holdfast.errors import HoldfastError
-from holdfast.models import HALF, IMAGENET, Normalised, Preprocessing, open_module
+from holdfast.models import HALF, IMAGENET, Normalised, Preprocessing, open_model
 from tests.audits.checks.run_checks import accuracy as clean
 from tests.models.sources.small import Small, digits, trained
 
@@ -43,7 +43,7 @@ def run(
     **options: Any,
 ) -> Aligned:
     data = data or digits()
-    opened = open_module(model, shape=data.shape, preprocessing=stated)
+    opened = open_model(model, shape=data.shape, preprocessing=stated)
     return align(replace(opened, classes=classes), data, **options)
 
 

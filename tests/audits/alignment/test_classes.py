@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from holdfast.audits.alignment.classes import ClassMatch, match_classes, read_class_map
-from holdfast.data.printable import printable
 from holdfast.errors import HoldfastError
+from holdfast.printable import printable
 
 DATA = ("cat", "dog", "sea lion")
 

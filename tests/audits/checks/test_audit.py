@@ -47,7 +47,7 @@ def test_the_rest_of_an_audit_goes_on_after_a_crash(monkeypatch: pytest.MonkeyPa
     given = subject()
     with pytest.warns(RuntimeWarning, match="check groups crashed: RuntimeError: on purpose"):
         found = audit(given.model, given.data, checks=["groups", "accuracy"], device="cpu")
-    state = {record["name"]: record["state"] for record in found.checks}
+    state = {record.name: record.state for record in found.checks}
     assert (state["groups"], state["accuracy"], found.exit_code, found.passed) == ("crashed", "measured", 3, False)
     assert not [f for f in found if f.check == "groups"]
     assert any(f.check == "accuracy" and f.value is not None for f in found)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from holdfast.audits.checks.ood import SCORES
+from holdfast.audits.checks.ood import usual_scores
 from holdfast.audits.checks.ood.ood_images import ood_images
 from holdfast.audits.subject import Subject
 from holdfast.data import ArraySplit, Dataset
@@ -21,6 +21,8 @@ from holdfast.reports.sections.ood import ood as section
 from holdfast.types import Finding
 from tests.audits.checks.run_checks import ood as unknown
 from tests.conftest import make_data, make_split, same_weights
+
+SCORES = usual_scores()
 
 
 class Rows(nn.Module):

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.data.anomalies import AnomalySet, make_fashion_anomalies
+from holdfast.data.anomalies import AnomalySet
+from holdfast.data.anomaly_making import make_fashion_anomalies
 
 SMALL: dict[str, Any] = {"unlabeled": 60, "labeled": 20, "normal": 15, "anomalous": 8}
 

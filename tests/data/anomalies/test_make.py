@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from holdfast.data.anomalies import AnomalySet, make_fashion_anomalies
-from holdfast.data.anomalies.make import CLASSES, KINDS
+from holdfast.data.anomalies import AnomalySet
+from holdfast.data.anomaly_making import CLASSES, KINDS, make_fashion_anomalies
 from holdfast.errors import HoldfastError
 
 from .conftest import SMALL
@@ -59,7 +59,7 @@ def test_bad_settings_are_refused(root: Path) -> None:
         ({"shares": {"digits": 0.0}}, "shares must be finite, >= 0 and not all 0"),
         ({"shares": {"digits": float("inf")}}, "shares must be finite"),
         ({"severity": 0.0}, "severity must be in"),
-        ({"unlabeled": 26_000}, "26050 normal images are asked for and 125 are there"),
+        ({"unlabeled": 26_000}, "26050 normal images are needed and there are 125"),
     ):
         with pytest.raises(HoldfastError, match=message):
             make_fashion_anomalies(root=root, **{**SMALL, **changes})  # type: ignore[arg-type]

@@ -34,8 +34,8 @@ def test_a_timm_model_keeps_its_head_and_states_its_settings(monkeypatch: pytest
     assert asked == [("test_resnet.r160_in1k", True)]
     assert found.model(torch.rand(1, 3, 32, 32)).shape == (1, 1000)
     assert found.size == (160, 160)
-    assert found.stated is not None
-    assert found.stated.mean == (0.5, 0.5, 0.5)
+    assert found.preprocessing is not None
+    assert found.preprocessing.mean == (0.5, 0.5, 0.5)
     assert found.classes is not None
     assert (found.classes[0], found.aliases[0]) == ("n01440764", ("tench", "Tinca tinca"))
     assert not found.warnings
@@ -55,7 +55,7 @@ def test_torchvision_weights_bring_size_names_and_normalisation(monkeypatch: pyt
     build: Callable[..., nn.Module] = zoo.get_model
     monkeypatch.setattr(zoo, "get_model", lambda name, weights: build(name, weights=None))
     found = opened("torchvision:mnasnet0_5", shape=(1, 32, 32))
-    assert (found.stated, found.size, found.read_size) == (IMAGENET, (224, 224), (256, 256))
+    assert (found.preprocessing, found.size, found.read_size) == (IMAGENET, (224, 224), (256, 256))
     assert found.classes is not None
     assert found.classes[207] == "golden retriever"
     assert "n02099601" in found.aliases[207]

@@ -48,8 +48,8 @@ def test_a_run_folder(tmp_path: Path) -> None:
     found = opened(tmp_path / "run")
     assert torch.allclose(found.model(X), model(X), atol=1e-6)
     assert (found.source, found.classes, found.size, found.gradients) == ("run", CLASSES, (16, 16), True)
-    assert found.stated is not None
-    assert found.stated.mean == pytest.approx((0.1, 0.2, 0.3))
+    assert found.preprocessing is not None
+    assert found.preprocessing.mean == pytest.approx((0.1, 0.2, 0.3))
     assert found.hash == hash_tensors(model.state_dict())
     with pytest.raises(HoldfastError, match=f"no model in {tmp_path}, but in {tmp_path / 'run'}"):
         opened(tmp_path)
@@ -67,7 +67,7 @@ def test_a_weight_file_with_its_architecture(tmp_path: Path, prefix: str, kind: 
     torch.save(tensors, path) if kind == "pth" else save_file(tensors, path)
     found = opened(path, model="convnet", num_classes=7)  # the file's own head counts, not the data's
     assert torch.allclose(found.model(X), model.net(X), atol=1e-6)
-    assert found.stated is None  # such a file does not say
+    assert found.preprocessing is None  # such a file does not say
     assert any("no normalisation in the weights" in note for note in found.notes)
     assert any("stripped" in note for note in found.notes) == bool(prefix)
 
@@ -77,8 +77,8 @@ def test_normalisation_beside_the_weights_is_what_the_model_states(tmp_path: Pat
     torch.save(model.state_dict(), tmp_path / "w.pth")
     found = opened(tmp_path / "w.pth", model="convnet")
     assert torch.allclose(found.model(X), model(X), atol=1e-6)
-    assert found.stated is not None
-    assert found.stated.std == pytest.approx((0.5, 0.6, 0.7))
+    assert found.preprocessing is not None
+    assert found.preprocessing.std == pytest.approx((0.5, 0.6, 0.7))
 
 
 def test_an_architecture_brings_its_librarys_normalisation(tmp_path: Path) -> None:
@@ -86,8 +86,8 @@ def test_an_architecture_brings_its_librarys_normalisation(tmp_path: Path) -> No
     torch.save({"state_dict": net.state_dict()}, tmp_path / "w.pth")
     found = opened(tmp_path / "w.pth", model="timm:test_resnet", shape=(3, 32, 32))
     assert found.model(torch.rand(1, 3, 32, 32)).shape == (1, 4)
-    assert found.stated is not None
-    assert found.stated.mean == pytest.approx((0.5, 0.5, 0.5))  # timm's settings of test_resnet
+    assert found.preprocessing is not None
+    assert found.preprocessing.mean == pytest.approx((0.5, 0.5, 0.5))  # timm's settings of test_resnet
 
 
 def test_an_architecture_of_one_size_has_images_brought_to_it(tmp_path: Path) -> None:
@@ -175,8 +175,8 @@ def test_a_plain_callable_has_no_gradients_and_no_hash(here: Path) -> None:
 def test_a_timm_network_states_its_own_settings(here: Path) -> None:
     (here / "hub.py").write_text("import timm\ndef make():\n    return timm.create_model('test_resnet')\n")
     found = opened("python:hub:make", shape=(1, 20, 20))
-    assert found.stated is not None
-    assert found.stated.mean == pytest.approx((0.5, 0.5, 0.5))
+    assert found.preprocessing is not None
+    assert found.preprocessing.mean == pytest.approx((0.5, 0.5, 0.5))
     assert (found.size, found.channels) == ((160, 160), 3)
     assert "images are resized from 20x20 to 160x160 for python:hub:make" in found.notes
     assert "python:hub:make takes colour: it sees grey images three times over" in found.notes
@@ -215,7 +215,7 @@ def test_torchscript(tmp_path: Path) -> None:
         torch.jit.save(torch.jit.script(net), tmp_path / "m.pt")  # type: ignore[no-untyped-call]
     found = opened(tmp_path / "m.pt")
     assert torch.allclose(found.model(X), net(X), atol=1e-6)
-    assert (found.source, found.gradients, found.channels, found.stated) == ("torchscript", True, 3, None)
+    assert (found.source, found.gradients, found.channels, found.preprocessing) == ("torchscript", True, 3, None)
     (tmp_path / "bad.torchscript").write_bytes(b"nothing")
     with pytest.raises(HoldfastError, match="cannot read .*bad.torchscript as TorchScript"):
         opened(tmp_path / "bad.torchscript")
@@ -237,7 +237,7 @@ def test_what_a_model_returns_is_said_or_refused(here: Path) -> None:
 def test_the_user_may_state_preprocessing_and_size(here: Path) -> None:
     (here / "my_models.py").write_text("from torch import nn\ndef make():\n    return nn.Flatten()\n")
     found = opened("python:my_models:make", preprocessing=IMAGENET, image_size=(2, 2))
-    assert found.stated == IMAGENET
+    assert found.preprocessing == IMAGENET
     assert found.model(X).shape == (5, 12)
 
 

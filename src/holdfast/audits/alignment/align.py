@@ -154,7 +154,7 @@ def align(
         rivals = judge(right, rights, tried)
     notes += [note for note in (kind_warning(outputs, kind),) if note]
     notes += [rival.warning(float(right.double().mean())) for rival in rivals[:1] if rival.better]
-    notes.append(preprocessing_note(name, used, stated=opened.stated))
+    notes.append(preprocessing_note(name, used, stated=opened.preprocessing))
     notes += class_notes(match, split)
     if match.kind == ORDER:
         notes += order_notes(outputs, labels, match)
@@ -196,7 +196,7 @@ def _choose(opened: LoadedModel, asked: str | Preprocessing, statistics: Preproc
     """(name, value) of the preprocessing to use."""
     if isinstance(asked, Preprocessing):
         return "given", asked
-    own = opened.stated or NONE
+    own = opened.preprocessing or NONE
     if asked == STATED:
         return STATED, own
     known = named(own, channels=opened.channels, data=statistics)

@@ -11,10 +11,10 @@ from torch import Tensor
 from holdfast.audits.alignment.aligned_data import set_aside
 from holdfast.audits.alignment.classes import ClassMatch
 from holdfast.audits.alignment.preprocessing_probe import LEAST_LEAD, LEVEL, STATED
-from holdfast.data.printable import printable
 from holdfast.data.splits import Split
 from holdfast.metrics import Paired, paired_difference
 from holdfast.models import Preprocessing
+from holdfast.printable import printable
 from holdfast.types import Note
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.data.printable import printable
 from holdfast.errors import HoldfastError, require, unknown
+from holdfast.printable import printable
 
 ORDER: Final = "order"
 """The class map that says: output 0 is the data's first class, and so on."""

@@ -14,16 +14,17 @@ from torch import Tensor
 
 from holdfast.audits.alignment.classes import ORDER, ClassMap, ClassMatch, match_classes, simple, targets
 from holdfast.audits.alignment.outputs import TOLERANCE, decide_kind, kind_warning, to_logits
-from holdfast.data.printable import printable
 from holdfast.data.tables import TABLES, TableCells, name_order, read_table
+from holdfast.detect.scoring import PREDICTION_COLUMNS
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.files import exists
+from holdfast.printable import printable
 from holdfast.types import Note
 
 WORDS: Final = ("id", "path", "position", "label", "prediction", "group")
 """Columns that say something of a row; known in any case."""
 IGNORED: Final = ("split", "confidence", "correct")
-PREDICT: Final = {"picture": "path", "label": "prediction", "confidence": "", "unknown": "", "reason": ""}
+PREDICT: Final = dict.fromkeys(PREDICTION_COLUMNS, "") | {"image": "path", "label": "prediction"}
 """Columns of a file of ``holdfast predict``, and what each is here: its label is an answer, not the truth. Only all of
 them together are taken so: in files of others ``label`` keeps its meaning."""
 

@@ -14,10 +14,10 @@ from torch import Tensor
 from holdfast.audits.alignment.classes import ClassMap
 from holdfast.audits.alignment.outputs import KINDS
 from holdfast.audits.alignment.prediction_scores import class_indices, classes_of_file, read_cells, read_scores
-from holdfast.data.printable import printable
 from holdfast.data.splits import Dataset, Split
 from holdfast.data.tables import TableCells, name_order
 from holdfast.errors import HoldfastError, require, unknown
+from holdfast.printable import printable
 from holdfast.train.evaluate import Predictions
 from holdfast.types import Note
 

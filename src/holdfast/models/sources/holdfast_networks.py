@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.errors import HoldfastError
-from holdfast.models.source_types import Architecture, ModelSource, Size
+from holdfast.models.source_types import NONE, Architecture, ModelSource, Size
 from holdfast.parts import source
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class HoldfastNetworks(ModelSource):
             from holdfast.models.vae import latent_classifier
 
             net = latent_classifier(num_classes, channels, image_size, frozen=ENCODERS[name])
-            return Architecture(net, channels, (0.0,) * channels, (1.0,) * channels)
+            return Architecture(net, channels, NONE)
         return Architecture(network(name)(num_classes, channels), channels)
 
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from holdfast.models.source_types import ModelSource, OpenRequest, SourceModel, both_sides
+from holdfast.models.source_types import ModelSource, OpenRequest, Preprocessing, SourceModel, both_sides, stated
 from holdfast.models.sources.timm import class_names, input_size, settings_of
 from holdfast.parts import source
-
-if TYPE_CHECKING:
-    from holdfast.models.preprocessing import Preprocessing
 
 
 @source("module", about="An nn.Module, or any callable from images to outputs; in Python only.", order=90)
@@ -24,8 +21,6 @@ class Modules(ModelSource):
         from torch import nn
 
         from holdfast.models.adapters import CallableModule
-        from holdfast.models.preprocessing import stated
-        from holdfast.models.weight_files import hash_tensors
 
         net = made.eval().to(request.device) if isinstance(made, nn.Module) else CallableModule(made)
         settings = settings_of(made)
@@ -41,7 +36,6 @@ class Modules(ModelSource):
             aliases=aliases,
             size=_size(size) if isinstance(size, int | list | tuple) else input_size(settings),
             channels=None if convolution is None else convolution.in_channels,
-            hash=hash_tensors(net.state_dict()),
         )
 
 
@@ -58,7 +52,6 @@ def own_classes(made: Any) -> tuple[str, ...] | None:
 
 def stated_by(made: Any) -> Preprocessing | None:
     """``mean`` and ``std`` as plain numbers on the model. Tensors are not read: they belong to layers."""
-    from holdfast.models.preprocessing import stated
 
     mean, std = getattr(made, "mean", None), getattr(made, "std", None)
     plain = all(isinstance(v, list | tuple) and all(isinstance(n, int | float) for n in v) for v in (mean, std))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import HoldfastError, first_line, require
-from holdfast.models.source_types import ModelSource, OpenRequest, SourceModel
+from holdfast.models.source_types import ModelSource, OpenRequest, SourceModel, hash_file
 from holdfast.parts import source
 
 if TYPE_CHECKING:
@@ -23,7 +22,6 @@ TYPES = {"tensor(float)": "float32", "tensor(float16)": "float16", "tensor(doubl
 class OnnxFiles(ModelSource):
     def open(self, name: str, request: OpenRequest) -> SourceModel:
         from holdfast.models.adapters import FixedBatch, OnnxModule
-        from holdfast.models.weight_files import hash_file
 
         session = open_session(name, request.device)
         taken = read_input(session.get_inputs(), name)
@@ -34,9 +32,7 @@ class OnnxFiles(ModelSource):
         if taken.batch is not None:
             net = FixedBatch(net, taken.batch)
             notes.append(f"takes batches of exactly {taken.batch}: they are cut and padded; a dynamic batch is faster")
-        return SourceModel(
-            net, channels=taken.channels, size=taken.size, hash=hash_file(Path(name)), notes=tuple(notes)
-        )
+        return SourceModel(net, channels=taken.channels, size=taken.size, hash=hash_file(name), notes=tuple(notes))
 
 
 def open_session(path: str, device: torch.device) -> Any:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from difflib import get_close_matches
 from importlib import import_module
@@ -40,8 +39,12 @@ class PythonFunctions(ModelSource):
             f"python:{name} is a path; give the module's name and start in its folder: "
             f"python:{Path(module_name).stem}:{function}",
         )
-        with working_folder_importable():
+        here = os.getcwd()
+        sys.path.insert(0, here)
+        try:
             made = call(load(module_name), function, f"python:{name}")
+        finally:
+            sys.path.remove(here)
         file = getattr(sys.modules[module_name], "__file__", None) or module_name
         notes = [f"python:{name} ran code of yours, from {file}"]
         if not isinstance(made, nn.Module):
@@ -63,16 +66,6 @@ def load(name: str) -> ModuleType:
         raise HoldfastError(f"no Python module {name!r}; {hint}") from error
     except Exception as error:  # the user's code may fail in any way
         raise HoldfastError(f"importing {name} failed: {type(error).__name__}: {first_line(error)}") from error
-
-
-@contextmanager
-def working_folder_importable() -> Iterator[None]:
-    here = os.getcwd()
-    sys.path.insert(0, here)
-    try:
-        yield
-    finally:
-        sys.path.remove(here)
 
 
 def call(module: ModuleType, name: str, spec: str) -> Callable[..., Any]:

@@ -6,14 +6,13 @@ from pathlib import Path
 
 from holdfast.errors import require
 from holdfast.files import exists
-from holdfast.models.source_types import ModelSource, OpenRequest, SourceModel, both_sides
+from holdfast.models.source_types import ModelSource, OpenRequest, Preprocessing, SourceModel, both_sides
 from holdfast.parts import source
 
 
 @source("run", about="The folder of a training run.", syntax="a run folder", folders=True, order=1)
 class RunFolders(ModelSource):
     def open(self, name: str, request: OpenRequest) -> SourceModel:
-        from holdfast.models.preprocessing import Preprocessing
         from holdfast.models.saved_model import CARD, load_model
         from holdfast.models.weight_files import hash_tensors
 

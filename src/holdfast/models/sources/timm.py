@@ -13,17 +13,18 @@ from holdfast.models.source_types import (
     Architecture,
     ModelSource,
     OpenRequest,
+    Preprocessing,
     Size,
     SourceModel,
     build_error,
     head_note,
+    stated,
 )
 from holdfast.parts import source
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from holdfast.models.preprocessing import Preprocessing
 
 RANDOM = "random weights: {} was built without its published weights, so its answers mean nothing"
 HUB = "hf-hub:"
@@ -85,16 +86,14 @@ class TimmModels(ModelSource):
         if published["num_classes"] != num_classes:
             notes.append(head_note(find_head(net)[0], published["num_classes"], num_classes))
         mean, std = (tuple(islice(cycle(published[key]), channels)) for key in ("mean", "std"))
-        return Architecture(net, channels, mean, std, tuple(notes))
+        return Architecture(net, channels, stated(mean, std), tuple(notes))
 
     def open(self, name: str, request: OpenRequest) -> SourceModel:
-        from holdfast.models.preprocessing import stated
-        from holdfast.models.weight_files import hash_tensors
-
-        if not name.startswith(HUB) and not self.has(name):
-            raise unknown("model", f"timm:{name}", [f"timm:{known}" for known in self.names()])
-        full = name if name.startswith(HUB) else f"timm:{name}"
-        net = create(name, full, pretrained=request.pretrained)
+        hub = name.startswith(HUB)
+        full = name if hub else f"timm:{name}"
+        if not hub and not self.has(name):
+            raise unknown("model", full, [f"timm:{known}" for known in self.names()])
+        net = self._create(name, full, hub, request.pretrained)
         settings = settings_of(net)
         classes, aliases = class_names(settings)
         origin = ".".join(str(settings[key]) for key in ("architecture", "tag") if settings.get(key))
@@ -106,45 +105,40 @@ class TimmModels(ModelSource):
             size=input_size(settings),
             crop=float(settings.get("crop_pct") or 1),
             channels=settings["input_size"][0] if settings.get("input_size") else None,
-            hash=hash_tensors(net.state_dict()),
             notes=(f"weights: timm's {origin}",) if request.pretrained and origin else (),
             warnings=() if request.pretrained else (RANDOM.format(full),),
         )
 
+    def _create(self, name: str, full: str, hub: bool, pretrained: bool) -> nn.Module:
+        """timm's network with its own head; every way in which it cannot be had says what to do."""
+        import timm
+
+        from holdfast.models.hub import cache_alone_if_unreachable
+
+        require(
+            not pretrained or hub or timm.is_model_pretrained(name),
+            f"timm publishes no weights for {name}; bring a file along: FILE --model {full}",
+        )
+        try:
+            with cache_alone_if_unreachable() if pretrained or hub else nullcontext():  # a hub's settings are there too
+                net: nn.Module = timm.create_model(name, pretrained=pretrained)
+                return net
+        except Exception as error:  # downloads, and settings of other people's repositories, fail in many ways
+            if not hub:
+                raise build_error(full, None, pretrained, error) from error
+            raise HoldfastError(
+                f"cannot get the published weights of {full}: {first_line(error)}; check the name (OWNER/NAME of a "
+                "repository in timm's format) and the network"
+            ) from error
+
     def expected_input(self, name: str) -> tuple[Preprocessing | None, tuple[int, int] | None]:
         from timm.models import get_pretrained_cfg
-
-        from holdfast.models.preprocessing import stated
 
         settings = get_pretrained_cfg(name, allow_unregistered=True)
         if settings is None:
             return None, None
-        size = (int(settings.input_size[1]), int(settings.input_size[2])) if settings.fixed_input_size else None
+        size = input_size({"input_size": settings.input_size}) if settings.fixed_input_size else None
         return stated(settings.mean, settings.std), size
-
-
-def create(name: str, full: str, *, pretrained: bool) -> nn.Module:
-    """timm's network; every way in which it cannot be had says what to do."""
-    import timm
-
-    from holdfast.models.hub import cache_alone_if_unreachable
-
-    downloads = pretrained or name.startswith(HUB)  # a hub model's settings are there too
-    require(
-        not pretrained or name.startswith(HUB) or timm.is_model_pretrained(name),
-        f"timm publishes no weights for {name}; bring a file along: FILE --model {full}",
-    )
-    try:
-        with cache_alone_if_unreachable() if downloads else nullcontext():
-            net: nn.Module = timm.create_model(name, pretrained=pretrained)
-            return net
-    except Exception as error:  # downloads, and settings of other people's repositories, fail in many ways
-        hint = (
-            "check the name (OWNER/NAME of a repository in timm's format) and the network"
-            if name.startswith(HUB)
-            else f"without a network, bring the file along: FILE --model {full}"
-        )
-        raise HoldfastError(f"cannot get the published weights of {full}: {first_line(error)}; {hint}") from error
 
 
 def settings_of(net: Any) -> Mapping[str, Any]:

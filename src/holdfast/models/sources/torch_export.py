@@ -6,11 +6,10 @@ import io
 import json
 import warnings
 import zipfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import HoldfastError, first_line, require
-from holdfast.models.source_types import ModelSource, OpenRequest, SourceModel
+from holdfast.models.source_types import ModelSource, OpenRequest, SourceModel, hash_file
 from holdfast.parts import source
 
 if TYPE_CHECKING:
@@ -20,19 +19,12 @@ OBJECTS = ("custom_obj", "opaque_obj")
 """How torch names members that hold pickled objects."""
 
 
-@source(
-    "exported",
-    about="A graph written by torch.export.save.",
-    syntax="a .pt2 file",
-    suffixes=(".pt2",),
-    order=70,
-)
+@source("exported", about="A graph written by torch.export.save.", syntax="a .pt2 file", suffixes=(".pt2",), order=70)
 class ExportedPrograms(ModelSource):
     def open(self, name: str, request: OpenRequest) -> SourceModel:
         import torch
 
         from holdfast.models.adapters import FixedBatch
-        from holdfast.models.weight_files import hash_file
 
         check_no_code(name)
         try:
@@ -56,7 +48,7 @@ class ExportedPrograms(ModelSource):
             module,
             channels=channels,
             size=None if height is None or width is None else (height, width),
-            hash=hash_file(Path(name)),
+            hash=hash_file(name),
             notes=tuple(notes),
         )
 

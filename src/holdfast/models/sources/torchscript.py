@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.errors import HoldfastError, first_line
-from holdfast.models.source_types import PICKLED, ModelSource, OpenRequest, SourceModel
+from holdfast.models.source_types import PICKLED, ModelSource, OpenRequest, SourceModel, hash_file
 from holdfast.parts import source
 
 if TYPE_CHECKING:
@@ -35,8 +35,6 @@ class TorchScriptFiles(ModelSource):
     def open(self, name: str, request: OpenRequest) -> SourceModel:
         import torch
 
-        from holdfast.models.weight_files import hash_file
-
         try:
             with warnings.catch_warnings():
                 for kind in (FutureWarning, DeprecationWarning):
@@ -46,7 +44,7 @@ class TorchScriptFiles(ModelSource):
             raise HoldfastError(
                 f"cannot read {name} as TorchScript: {first_line(error)}; write it again with torch.jit.save"
             ) from error
-        return SourceModel(net.eval(), channels=_channels(net), hash=hash_file(Path(name)))
+        return SourceModel(net.eval(), channels=_channels(net), hash=hash_file(name))
 
 
 def _channels(net: nn.Module) -> int | None:

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import HoldfastError, first_line, require, unknown
+from holdfast.errors import HoldfastError, require, unknown
 from holdfast.models.source_types import (
+    HALF,
+    IMAGENET,
     Architecture,
     ModelSource,
     OpenRequest,
+    Preprocessing,
     Size,
     SourceModel,
     both_sides,
     build_error,
     head_note,
+    stated,
 )
 from holdfast.models.sources.timm import IMAGENET_CLASSES, RANDOM, imagenet_names
 from holdfast.parts import source
@@ -22,7 +26,6 @@ from holdfast.parts import source
 if TYPE_CHECKING:
     from torch import nn
 
-    from holdfast.models.preprocessing import Preprocessing
 
 INPUT_SIZE = {"vit": "image_size", "maxvit": "input_size"}
 """Families built for one image size, and what they call it."""
@@ -62,8 +65,7 @@ class TorchvisionModels(ModelSource):
         from holdfast.models.heads import find_head, replace_head, width
 
         require(
-            channels in (1, 3),
-            f"torchvision:{name} takes grey or colour images, got {channels} channels; use timm",
+            channels in (1, 3), f"torchvision:{name} takes grey or colour images, got {channels} channels; use timm"
         )
         weights = zoo.get_model_weights(name).DEFAULT if pretrained else None
         options = {} if pretrained else _options(name, num_classes, image_size)
@@ -73,20 +75,17 @@ class TorchvisionModels(ModelSource):
             raise build_error(f"torchvision:{name}", image_size, pretrained, error) from error
         if weights is None:
             return Architecture(_plain(net), channels=3)
-        mean, std = tuple(weights.transforms().mean), tuple(weights.transforms().std)
-        if getattr(net, "transform_input", False):
-            mean = std = (0.5, 0.5, 0.5)  # what transform_input turns the usual normalisation into
+        # transform_input, which is dropped, turns the usual normalisation into this
+        preprocessing = HALF if getattr(net, "transform_input", False) else settings_of(weights)[0]
         notes = [f"weights: torchvision's {weights}"]
         theirs = width(find_head(net)[1])
         if theirs != num_classes:
             notes.append(head_note(replace_head(net, num_classes), theirs, num_classes))
-        return Architecture(_plain(net), 3, mean, std, tuple(notes))
+        return Architecture(_plain(net), 3, preprocessing, tuple(notes))
 
     def open(self, name: str, request: OpenRequest) -> SourceModel:
         """NAME alone takes the library's default weights; NAME:none takes random ones and warns."""
         import torchvision.models as zoo
-
-        from holdfast.models.weight_files import hash_tensors
 
         name, _, wanted = name.partition(":")
         if not self.has(name):
@@ -95,10 +94,7 @@ class TorchvisionModels(ModelSource):
         try:
             net = zoo.get_model(name, weights=weights)
         except Exception as error:  # downloads fail in many ways
-            raise HoldfastError(
-                f"cannot get the published weights of torchvision:{name}: {first_line(error)}; "
-                f"without a network, bring the file along: FILE --model torchvision:{name}"
-            ) from error
+            raise build_error(f"torchvision:{name}", None, True, error) from error
         random = (RANDOM.format(f"torchvision:{name}"),)
         preprocessing, size, crop = settings_of(weights)
         classes = None if weights is None else tuple(weights.meta["categories"])
@@ -110,13 +106,11 @@ class TorchvisionModels(ModelSource):
             size=size,
             crop=crop,
             channels=3,
-            hash=hash_tensors(net.state_dict()),
             notes=() if weights is None else (f"weights: torchvision's {weights}",),
             warnings=random if weights is None else (),
         )
 
     def expected_input(self, name: str) -> tuple[Preprocessing | None, tuple[int, int] | None]:
-        from holdfast.models.preprocessing import IMAGENET
 
         return IMAGENET, (224, 224) if name.split("_")[0] in INPUT_SIZE else None
 
@@ -139,7 +133,6 @@ def choose(published: Any, name: str, wanted: str) -> Any | None:
 
 def settings_of(weights: Any | None) -> tuple[Preprocessing | None, tuple[int, int] | None, float]:
     """(preprocessing, input size, crop) that published weights state; ImageNet's for none, as all its recipes have."""
-    from holdfast.models.preprocessing import IMAGENET, stated
 
     if weights is None:
         return IMAGENET, None, 1.0

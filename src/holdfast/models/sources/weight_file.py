@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.errors import HoldfastError, require
+from holdfast.errors import require
 from holdfast.models.resolution import resolve, source_of, unambiguous
-from holdfast.models.source_types import PICKLED, ModelSource, OpenRequest, SourceModel
+from holdfast.models.source_types import PICKLED, ModelSource, OpenRequest, Preprocessing, SourceModel
 from holdfast.parts import source
 
 if TYPE_CHECKING:
@@ -27,11 +27,11 @@ class WeightFiles(ModelSource):
         import torch
 
         from holdfast.models.built_model import build_model
-        from holdfast.models.preprocessing import Preprocessing, numbers
+        from holdfast.models.preprocessing import numbers
         from holdfast.models.state_dicts import load_tensors
-        from holdfast.models.weight_files import hash_tensors, takes_colour
+        from holdfast.models.weight_files import hash_tensors, read_tensors, takes_colour
 
-        tensors = read(name)
+        tensors = read_tensors(name)
         require(
             request.model is not None,
             f"{name} holds weights alone; name the architecture they belong to with --model, "
@@ -70,20 +70,6 @@ class WeightFiles(ModelSource):
             hash=hash_tensors(model.state_dict()),
             notes=loaded.notes,
         )
-
-
-def read(path: str) -> dict[str, Tensor]:
-    """The tensors of a file; a whole pickled model is refused with the way round."""
-    from holdfast.models.weight_files import PickledObjects, read_tensors
-
-    try:
-        return read_tensors(path)
-    except PickledObjects as error:
-        raise HoldfastError(
-            f"{path} holds more than tensors, a whole pickled model perhaps, or is damaged; unpickling it could run "
-            "any code. If you trust it, write a function that loads and returns it, and give python:module:function; "
-            "or save its tensors alone: torch.save(model.state_dict(), 'weights.pth')"
-        ) from error
 
 
 def head_size(name: str, tensors: Mapping[str, Tensor]) -> int | None:

@@ -10,8 +10,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from holdfast.parts import Part, Registry
-from holdfast.reports.blocks import Section
+from holdfast.reports.arms import Arm, FindingKey, arms, legend, share_bar
+from holdfast.reports.blocks import Block, Chart, Section, Side
+from holdfast.reports.report_tables import all_numbers, measure_table
 from holdfast.reports.run_files import RunFiles
+from holdfast.reports.svg import BarRow, bar_chart
+from holdfast.reports.text import part
+from holdfast.types import Unit
+
+MOST_BARS = 20
+"""Shares in the chart of a check without a section of its own; its table has them all."""
 
 MakeSection = Callable[[Sequence[RunFiles]], Section | None]
 """Looks at the runs and returns None where it has nothing to show."""
@@ -42,7 +50,7 @@ def sections(runs: Sequence[RunFiles]) -> list[Section]:
     """Every section that has something to show, in reading order."""
     parts = [SECTIONS[name] for name in SECTIONS]
     checks = dict.fromkeys(
-        [str(record["name"]) for run in runs for record in run.checks] + [f.check for run in runs for f in run.findings]
+        [record.name for run in runs for record in run.checks] + [f.check for run in runs for f in run.findings]
     )
     makers = [part.made for part in parts if part.order < 0]
     makers += [SECTIONS[check].made if check in SECTIONS else _generic(check) for check in checks]
@@ -51,4 +59,30 @@ def sections(runs: Sequence[RunFiles]) -> list[Section]:
 
 
 def _generic(check: str) -> MakeSection:
-    return lambda runs: None
+    return lambda runs: from_measures(check, runs)
+
+
+def from_measures(check: str, runs: Sequence[RunFiles]) -> Section | None:
+    """The section of a check that has none of its own: its measures in a table and, shares that are, in a chart."""
+    groups = [arm for arm in arms(runs) if any(key.check == check for key in arm.found)]
+    record = next((r for run in runs for r in run.checks if r.name == check), None)
+    title = record.title if record and record.title else check.replace("_", " ").capitalize()
+    table = measure_table(groups, check, title) if groups else None
+    if table is None:
+        return None
+    blocks: list[Block] = [table]
+    keys = list(dict.fromkeys(key for arm in groups for key in arm.found if key.check == check))
+    shares = [k for k in keys if groups[0].measure(k).unit is Unit.PERCENT and any(arm.spread(k) for arm in groups)]
+    shares = shares[:MOST_BARS]
+    if shares:
+        names = {key: _words(groups[0], key) for key in shares}
+        bars = [BarRow(names[key], tuple(share_bar(names[key], a, a.spread(key)) for a in groups)) for key in shares]
+        svg = bar_chart(bars, id=f"{check}-measures", title=title, longest=26)
+        blocks.append(Side((Chart(f"{title}, %", svg, legend(groups)),)))
+    blocks.append(all_numbers(groups, check))
+    return Section(check, title, record.about if record else "", tuple(blocks))
+
+
+def _words(arm: Arm, key: FindingKey) -> str:
+    title = arm.measure(key).title
+    return f"{title}, {part(dict(key.where))}" if key.where else title

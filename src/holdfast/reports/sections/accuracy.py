@@ -1,29 +1,34 @@
-"""Accuracy on the test set as it is: overall, by class and group; calibration, and what is taken for what."""
+"""Clean accuracy: overall, by class and group; calibration, and the confusion matrix."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from holdfast.reports.arms import ALIGNED, AVERAGE, CONFLICTING, HARMONIC, Arm, Measure, Spread, arms
-from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Section, Side, Table
-from holdfast.reports.report_tables import findings_list, share, spread_cell
+from holdfast.reports.arms import (
+    ALIGNED,
+    AVERAGE,
+    CONFLICTING,
+    HARMONIC,
+    Arm,
+    FindingKey,
+    Spread,
+    arms,
+    figure_cell,
+    legend,
+    share_bar,
+)
+from holdfast.reports.blocks import Block, Cell, Chart, Column, Section, Side, Table
+from holdfast.reports.report_tables import all_numbers
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
-from holdfast.reports.svg import Bar, BarRow, Line, bar_chart, line_chart
+from holdfast.reports.svg import BarRow, Line, bar_chart, line_chart
 from holdfast.reports.svg.bars import Heat, heat_map
-from holdfast.reports.text import finite, number, percent
+from holdfast.reports.text import finite, percent, titled
 
-CHARTED = {(m.check, m.name) for m in (ALIGNED, CONFLICTING, HARMONIC)}
-"""Of the check ``groups``, shown beside the average."""
 MOST_ROWS = 20
 """A chart of more parts shows the weakest; the table below it has them all."""
 
-MOST_NUMBERS = 5000
-"""More findings than this are not listed one by one."""
-
-MORE = (("top_5_accuracy", "top-5, %"), ("nll", "NLL"), ("brier", "Brier score"), ("ece", "ECE, %"))
-"""What the probabilities are worth: figures of the whole test set, and their titles."""
 MOST_SIDE = 20
 """A larger confusion matrix is shown by its largest pairs."""
 MOST_MAPS = 4
@@ -44,46 +49,33 @@ def accuracy(runs: Sequence[RunFiles]) -> Section | None:
     charts += [_calibration(groups), *(block for block in confusions if isinstance(block, Chart))]
     blocks: list[Block] = [Side(tuple(chart for chart in charts if chart is not None))]
     blocks += [block for block in (_probabilities(groups), *confusions) if isinstance(block, Table)]
-    blocks.append(Details("All numbers", tuple(_numbers(groups))))
-    return Section(
-        "accuracy", "Clean accuracy", f"Test set as it is, nothing added. {_whiskers(groups)}", tuple(blocks)
-    )
+    blocks.append(all_numbers(groups, "accuracy", also=(ALIGNED, CONFLICTING, HARMONIC)))
+    lead = f"On the unmodified test set. {_whiskers(groups)}"
+    return Section("accuracy", "Clean accuracy", lead, tuple(blocks))
 
 
 def _probabilities(groups: Sequence[Arm]) -> Table | None:
-    """One row an arm: top-5, likelihood, Brier score, calibration error and what of it chance explains."""
-    rows = []
-    chances = [_evidence(arm, "ece", "chance_high") for arm in groups]
-    for arm, chance in zip(groups, chances, strict=True):
-        cells = [_figure(name, arm.spread(Measure(name))) for name, _ in MORE]
-        known = finite(float(chance)) if isinstance(chance, (int, float)) else None
-        rows.append((Cell(arm.label), *cells, Cell("" if known is None else percent(known), known)))
-    titles = [*(title for _, title in MORE), "ECE by chance, up to, %"]
-    kept = [i for i in range(len(titles)) if any(row[i + 1].text for row in rows)]
-    if len(kept) < 2:
+    """One row per arm: the other measures of the whole test set, and how much calibration error chance explains."""
+    keys = list(dict.fromkeys(k for arm in groups for k in arm.found if k == FindingKey(k.name) and k != AVERAGE))
+    keys = [k for k in keys if any(s.values for arm in groups if (s := arm.spread(k)))]
+    if not keys:
         return None
-    columns = (Column("method"), *(Column(titles[i], numeric=True) for i in kept))
-    note = (
-        "ECE is the mean distance between confidence and accuracy in 15 bins of confidence. By chance alone, a "
-        "perfectly calibrated model would show up to the last number."
-    )
-    return Table("Probabilities", columns, tuple((row[0], *(row[i + 1] for i in kept)) for row in rows), note)
-
-
-def _figure(name: str, spread: Spread | None) -> Cell:
-    if spread is None or spread.mean is None:
-        return Cell("")
-    text = number(name, spread.mean)
-    if spread.sd is not None:
-        text += f" ± {number(name, spread.sd)}"
-    elif spread.low is not None and spread.high is not None:
-        text += f" ({number(name, spread.low)} to {number(name, spread.high)})"
-    return Cell(text, spread.mean)
+    rows = []
+    for arm in groups:
+        chance = finite(_evidence(arm, "ece", "chance_high"))
+        cells = [figure_cell(arm.measure(key), arm.spread(key)) for key in keys]
+        rows.append((Cell(arm.label), *cells, Cell("" if chance is None else percent(chance), chance)))
+    columns = (Column("method"), *(Column(titled(groups[0].measure(key)), numeric=True) for key in keys))
+    note = "The calibration error (ECE) is the mean distance between confidence and accuracy in 15 bins of confidence."
+    if not any(row[-1].text for row in rows):
+        return Table("Probabilities", columns, tuple(row[:-1] for row in rows), note)
+    note += " By chance alone, a perfectly calibrated model would show up to the last number."
+    return Table("Probabilities", (*columns, Column("ECE by chance, up to, %", numeric=True)), tuple(rows), note)
 
 
 def _evidence(arm: Arm, name: str, key: str) -> Any:
     """A piece of evidence of the first run that has it."""
-    return next((f.evidence[key] for f in arm.found.get(Measure(name), ()) if key in f.evidence), None)
+    return next((f.evidence[key] for f in arm.found.get(FindingKey(name), ()) if key in f.evidence), None)
 
 
 def _calibration(groups: Sequence[Arm]) -> Chart | None:
@@ -181,23 +173,6 @@ def _whiskers(groups: Sequence[Arm]) -> str:
     return f"Whiskers are {several}; for single runs, {alone}."
 
 
-def _numbers(groups: Sequence[Arm]) -> Iterator[Table]:
-    """The findings of each run, and the names of the runs that would make the page too long."""
-    room = MOST_NUMBERS
-    left_out = []
-    runs = [(f"{run.name} ({arm.label})", run) for arm in groups for run in arm.runs if run.findings]
-    for name, run in runs:
-        own = [f for f in run.findings if f.check == "accuracy" or (f.check, f.name) in CHARTED]
-        room -= len(own)
-        if room >= 0:
-            yield findings_list(own, caption=f"Findings of {name if len(runs) > 1 else run.name}")
-        else:
-            left_out.append((Cell(name), Cell(f"{len(own):,}", len(own))))
-    if left_out:
-        columns = (Column("run"), Column("findings", numeric=True))
-        yield Table("Runs whose numbers are in their findings.json only", columns, tuple(left_out))
-
-
 def _by_part(groups: Sequence[Arm], key: str) -> Chart | None:
     by_arm = [arm.parts(key) for arm in groups]
     names = list(dict.fromkeys(name for parts in by_arm for name in parts))
@@ -219,17 +194,4 @@ def _chart(
         BarRow(name, tuple(share_bar(name, arm, s) for arm, s in zip(groups, spreads, strict=True)))
         for name, spreads in rows.items()
     ]
-    legend = tuple((arm.number, arm.label) for arm in groups) if len(groups) > 1 else ()
-    return Chart(title, bar_chart(bars, id=f"accuracy-{id}", title=f"Accuracy, {title.lower()}"), legend, note)
-
-
-def share_bar(name: str, arm: Arm, spread: Spread | None) -> Bar:
-    """A share of one arm, with what a tooltip says of it."""
-    who = f"{name}, {arm.label}"
-    if spread is None or spread.mean is None:
-        text = "not measured" if spread is None else spread_cell(spread).text
-        return Bar(None, None, None, text, f"{who}: {text}", arm.number)
-    note = f"{who}: {share(spread)} %, n = {spread.n:,}"
-    if spread.sd is None and spread.low is not None and spread.high is not None:
-        note += f", 95 % interval {percent(spread.low)} to {percent(spread.high)}"
-    return Bar(spread.mean, spread.low, spread.high, percent(spread.mean), note, arm.number)
+    return Chart(title, bar_chart(bars, id=f"accuracy-{id}", title=f"Accuracy, {title.lower()}"), legend(groups), note)

@@ -1,4 +1,4 @@
-"""Curvature: how sharply the training loss bends around the weights."""
+"""Curvature: how sharply the training loss curves around the weights."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from statistics import fmean, stdev
 
 from markupsafe import Markup
 
-from holdfast.reports.arms import Arm, Measure, Spread, arms
+from holdfast.reports.arms import Arm, FindingKey, Spread, arms, legend
 from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Section, Side, Table
+from holdfast.reports.report_tables import reasons
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
 from holdfast.reports.svg import Line, Point, line_chart
 from holdfast.reports.svg.elements import WIDTH, figure, linear_ticks, scale, series, tag, text_width, tick_text
-from holdfast.reports.text import finite, number
+from holdfast.reports.text import PLAIN, finite, number
 from holdfast.types import Finding
 
-LARGEST = Measure("top_eigenvalue", check="curvature", title="λ1")
-FIFTH = Measure("fifth_eigenvalue", check="curvature", title="λ5")
-RATIO = Measure("eigenvalue_ratio", check="curvature", title="λ1/λ5")
+LARGEST = FindingKey("top_eigenvalue", check="curvature", title="λ1")
+FIFTH = FindingKey("fifth_eigenvalue", check="curvature", title="λ5")
+RATIO = FindingKey("eigenvalue_ratio", check="curvature", title="λ1/λ5")
 MEASURES = (LARGEST, FIFTH, RATIO)
 GRID = 300
 """Points of a density; all methods are drawn on the same ones."""
@@ -65,15 +66,8 @@ def _table(groups: Sequence[Arm]) -> Table:
     notes = ["Mean ± sample standard deviation over seeds."] if any(len(arm.runs) > 1 for arm in groups) else []
     if len({n for arm in groups for n in _images(arm)}) > 1:
         notes.append("Eigenvalues from fewer images come out larger: compare rows with the same number only.")
-    return Table("Curvature by method", columns, tuple(rows), " ".join([*notes, *_reasons(groups)]))
-
-
-def _reasons(groups: Sequence[Arm]) -> Iterator[str]:
-    """Why something was not measured, once for each method."""
-    for arm in groups:
-        said = [str(f.evidence["reason"]) for m in MEASURES for f in arm.found.get(m, ()) if "reason" in f.evidence]
-        for reason in dict.fromkeys(said):
-            yield f"{arm.label}: {reason}."
+    notes += [f"{arm.label}: {reason}." for arm in groups for reason in reasons(arm, LARGEST.check)]
+    return Table("Curvature by method", columns, tuple(rows), " ".join(notes))
 
 
 def _images(arm: Arm) -> list[int]:
@@ -95,7 +89,7 @@ def _amount(spread: Spread) -> str:
     if spread.mean is None:
         return "not measured"
     if not spread.sd:
-        return number(LARGEST.name, spread.mean) + (" ± 0" if spread.sd == 0 else "")
+        return number(PLAIN, spread.mean) + (" ± 0" if spread.sd == 0 else "")
     digits = min(9, max(0, 1 - math.floor(math.log10(spread.sd))))
     return f"{spread.mean:.{digits}f} ± {spread.sd:.{digits}f}"
 
@@ -121,17 +115,13 @@ def _eigenvalues(groups: Sequence[Arm]) -> Chart | None:
             whisker = stdev(values) if several else found[0][rank][1]
             note = f"λ{rank + 1}, {arm.label}: {_amount(Spread(tuple(values), 1))}"
             note += "" if several else f", residual {whisker:.1g}"
-            bar = Eigenvalue(fmean(values), whisker, number(LARGEST.name, fmean(values)), note, arm.number)
+            bar = Eigenvalue(fmean(values), whisker, number(PLAIN, fmean(values)), note, arm.number)
             bars.setdefault(rank, []).append(bar)
     if not bars:
         return None
     several = any(len(arm.runs) > 1 for arm in groups)
     note = "Whiskers are the standard deviation over seeds." if several else "Whiskers are the residuals ‖Hv − λv‖."
-    return Chart("Largest eigenvalues", _bars([bars[rank] for rank in sorted(bars)]), _legend(groups), note)
-
-
-def _legend(groups: Sequence[Arm]) -> tuple[tuple[int, str], ...]:
-    return tuple((arm.number, arm.label) for arm in groups) if len(groups) > 1 else ()
+    return Chart("Largest eigenvalues", _bars([bars[rank] for rank in sorted(bars)]), legend(groups), note)
 
 
 def _pairs(finding: Finding) -> list[tuple[float, float]]:
@@ -209,7 +199,7 @@ def _density(groups: Sequence[Arm]) -> Chart | None:
         lines, id="curvature-density", title=title, x_label=x_label, y_range=(floor, peak), log=True, direct=False
     )
     note = "Share of all eigenvalues at each value, smoothed. Most are near zero."
-    return Chart(f"{title}, logarithmic", picture, _legend(groups), note)
+    return Chart(f"{title}, logarithmic", picture, legend(groups), note)
 
 
 def _curve(finding: Finding) -> Curve:
@@ -274,7 +264,7 @@ def _numbers(groups: Sequence[Arm]) -> Iterator[Table]:
                 flags = finding.evidence.get("converged")
                 flags = flags if isinstance(flags, (list, tuple)) else ()
                 rows = tuple(
-                    (Cell(f"λ{i + 1}"), Cell(number(LARGEST.name, v), v), Cell(f"{r:.1g}", r), Cell(_yes(flags, i)))
+                    (Cell(f"λ{i + 1}"), Cell(number(PLAIN, v), v), Cell(f"{r:.1g}", r), Cell(_yes(flags, i)))
                     for i, (v, r) in enumerate(_pairs(finding))
                 )
                 name = run.name if len(groups) == 1 else f"{run.name} ({arm.label})"

@@ -1,18 +1,18 @@
-"""An audit at a glance: what holds and what drops, the state of every check, and the gates."""
+"""An audit at a glance: accuracy and its drops, the state of every check, and the gates."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.reports import overview, robustness_summary
 from holdfast.reports.blocks import Block, Chart, Details, Section, Side, Table
 from holdfast.reports.findings_file import FindingsFile
-from holdfast.reports.report_tables import leads, paired
-from holdfast.reports.robustness_summary import Stand
+from holdfast.reports.overview import gates, overview, side_by_side, states
+from holdfast.reports.report_tables import AGAINST, leads, paired
+from holdfast.reports.robustness_summary import RobustnessResult, drop_table, robustness
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
 from holdfast.reports.svg import Bar, BarRow, bar_chart
-from holdfast.reports.text import interval, percent
+from holdfast.reports.text import SHARE, interval, percent
 
 MOST_MODELS = 8
 """More are not drawn in one chart."""
@@ -20,84 +20,78 @@ MOST_MODELS = 8
 
 @section("glance", order=-3)
 def glance(runs: Sequence[RunFiles]) -> Section | None:
+    """Headline numbers with their drops, paired differences, gates and the state of every check."""
     audited = [(i, run) for i, run in enumerate(runs) if run.checks]
     if not audited:
         return None
     several = len(audited) > 1
     files = {run.name: _file(run) for _, run in audited}
-    told = {name: overview.states(file.checks, file.gates) for name, file in files.items()}
-    words = [f"{name}: {text}." if several else f"{text}." for name, text in told.items()]
-    found = [
-        (i, run.name, stands) for i, run in audited if (stands := robustness_summary.stands(run.findings, run.gates))
-    ]
+    said = {run.name: states(run.checks, run.gates) for _, run in audited}
+    words = [f"{name}: {text}." if several else f"{text}." for name, text in said.items()]
+    found = [(i, run, own) for i, run in audited if (own := robustness(run.findings, run.measures, run.gates))]
     blocks: list[Block] = []
     if found:
-        tables = [
-            robustness_summary.table(own, f"What drops: {name}" if several else "What drops") for _, name, own in found
-        ]
+        caption = "Drop from clean accuracy"
+        tables = [drop_table(own, f"{caption}: {run.name}" if several else caption) for _, run, own in found]
         blocks.append(Side((_chart(found[:MOST_MODELS]), *tables)))
-    pairs = paired([row for run in runs for row in leads(run.findings, run.name)])
+    pairs = paired([row for run in runs for row in leads(run.findings, run.measures, run.name)])
     blocks += [pairs] if pairs is not None else []
-    rest = [row for run in runs for row in leads(run.findings, run.name, parts=True)]
+    rest = [row for run in runs for row in leads(run.findings, run.measures, run.name, parts=True)]
     if (more := paired(rest, "Paired differences by part")) is not None:
-        blocks.append(
-            Details(
-                "Paired differences in every group, under every corruption and in every score of OOD images",
-                (more,),
-            )
-        )
-    blocks += [gates for file in files.values() if (gates := _gates(file, several)) is not None]
-    blocks.append(
-        overview.side_by_side(list(files.values()), list(files)) if several else overview.overview(*files.values())
-    )
+        blocks.append(Details("Paired differences in every group, corruption and score", (more,)))
+    blocks += [made for file in files.values() if (made := _gates(file, several)) is not None]
+    blocks.append(side_by_side(list(files.values()), list(files)) if several else overview(*files.values()))
     lead = " ".join(words) + " What was not measured says why."
     return Section("glance", "At a glance", lead, tuple(blocks))
 
 
+@section(AGAINST)
+def against(runs: Sequence[RunFiles]) -> Section | None:
+    """Nothing of its own: comparisons with other models are in the section at the top."""
+    return None
+
+
 def _file(run: RunFiles) -> FindingsFile:
     """A run as the other renderings see it."""
-    return FindingsFile(run.findings, {**run.model, "name": run.name}, run.data, checks=run.checks, gates=run.gates)
+    model = {**run.model, "name": run.name}
+    return FindingsFile(run.findings, model, run.data, checks=run.checks, measures=run.measures, gates=run.gates)
 
 
 def _gates(file: FindingsFile, several: bool) -> Table | None:
-    made = overview.gates(file)
+    made = gates(file)
     if made is None or not several:
         return made
     return Table(f"{made.caption} of {file.model['name']}", made.columns, made.rows)
 
 
-def _chart(found: Sequence[tuple[int, str, Sequence[Stand]]]) -> Chart:
-    """A bar a share and model; titles of one measure may differ between models, its name does not."""
-    titles: dict[str, str] = {}
+def _chart(found: Sequence[tuple[int, RunFiles, Sequence[RobustnessResult]]]) -> Chart:
+    """One bar per share and model."""
+    titles: dict[str, tuple[str, str]] = {}
     for _, _, own in found:
-        for s in own:
-            titles.setdefault(s.name, s.title)
+        for r in own:
+            titles.setdefault(r.name, (r.title, r.check))
     rows = []
-    for name, title in sorted(titles.items(), key=lambda item: _place(item[0])):
+    for name, (title, check) in titles.items():
         bars = []
-        for colour, model, own in found:
-            stand = next((s for s in own if s.name == name), None)
-            bars.append(_bar(stand, name, model, title, colour))
+        for colour, run, own in found:
+            result = next((r for r in own if r.name == name), None)
+            bars.append(_bar(result, check, run, title, colour))
         rows.append(BarRow(title, tuple(bars)))
-    demanded = any(s.demanded is not None for _, _, own in found for s in own)
-    note = "Whiskers are 95 % intervals." + (" A thick mark is what was demanded." if demanded else "")
-    legend = tuple((colour, model) for colour, model, _ in found) if len(found) > 1 else ()
-    svg = bar_chart(rows, id="glance-holds", title="What holds", longest=26)
-    return Chart("What robustness_summary, %", svg, legend, note)
+    gated = any(r.threshold is not None for _, _, own in found for r in own)
+    note = "Whiskers are 95 % intervals." + (" A thick mark is what a gate asks for." if gated else "")
+    legend = tuple((colour, run.name) for colour, run, _ in found) if len(found) > 1 else ()
+    svg = bar_chart(rows, id="glance-shares", title="Headline numbers", longest=26)
+    return Chart("Headline numbers, %", svg, legend, note)
 
 
-def _place(name: str) -> int:
-    first = name.partition("@")[0]
-    return robustness_summary.ORDER.index(first) if first in robustness_summary.ORDER else len(robustness_summary.ORDER)
-
-
-def _bar(stand: Stand | None, name: str, model: str, title: str, colour: int) -> Bar:
-    if stand is None:
-        text = "none found" if name == "slices" else "not measured"
-        return Bar(None, None, None, text, f"{title}, {model}: {text}", colour)
-    note = f"{stand.where}, {model}: {percent(stand.value)} %, n = {stand.n:,}"
-    span = interval("accuracy", stand.low, stand.high)
+def _bar(result: RobustnessResult | None, check: str, run: RunFiles, title: str, colour: int) -> Bar:
+    if result is None:
+        measured = any(record.name == check and record.state == "measured" for record in run.checks)
+        text = "none found" if measured else "not measured"
+        return Bar(None, None, None, text, f"{title}, {run.name}: {text}", colour)
+    note = f"{result.where}, {run.name}: {percent(result.value)} %, n = {result.n:,}"
+    span = interval(SHARE, result.low, result.high)
     note += f", 95 % interval {span}" if span else ""
-    if stand.demanded is not None:
-        note += f"; demanded {percent(stand.demanded)} %, {'holds' if stand.passed else 'FAILED'}"
-    return Bar(stand.value, stand.low, stand.high, percent(stand.value), note, colour, stand.demanded)
+    if result.threshold is not None:
+        note += f"; gate at {percent(result.threshold)} % {'passed' if result.passed else 'FAILED'}"
+    return Bar(result.value, result.low, result.high, percent(result.value), note, colour, result.threshold)

@@ -1,31 +1,26 @@
-"""Groups: where in the table of classes and groups the model is weak, and how it does on both sides of a shortcut."""
+"""Groups: where in the table of classes and groups the model is weak, on bias-aligned and bias-conflicting samples."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from holdfast.reports.arms import Arm, Measure, arms
-from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Section, Side, Table
-from holdfast.reports.report_tables import findings_list, spread_cell
+from holdfast.reports.arms import Arm, FindingKey, Spread, arms, legend, share_bar, spread_cell
+from holdfast.reports.blocks import Block, Cell, Chart, Column, Section, Side, Table
+from holdfast.reports.report_tables import all_numbers, why_empty
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
-from holdfast.reports.sections.accuracy import share_bar
 from holdfast.reports.svg import BarRow, bar_chart
 from holdfast.reports.svg.bars import Heat, heat_map
-from holdfast.reports.text import percent
+from holdfast.reports.text import percent, titled
+from holdfast.types import Unit
 
 CHECK = "groups"
-COLUMNS: tuple[tuple[str, str], ...] = (
-    ("average", "average_accuracy"),
-    ("group-balanced", "group_balanced_accuracy"),
-    ("aligned", "bias_aligned_accuracy"),
-    ("conflicting", "bias_conflicting_accuracy"),
-    ("harmonic mean", "harmonic_mean"),
-    ("gap of both sides", "bias_gap"),
-    ("worst group", "worst_group_accuracy"),
-    ("gap of groups", "group_gap"),
-)
+COLUMNS = (
+    "average_accuracy", "group_balanced_accuracy", "bias_aligned_accuracy", "bias_conflicting_accuracy",
+    "harmonic_mean", "bias_gap", "worst_group_accuracy", "group_gap",
+)  # fmt: skip
+"""The measures of the table, in its order."""
 MOST_SIDE = 24
 """A map of more rows or columns is not drawn; its numbers are in the findings."""
 MOST_MAPS = 4
@@ -38,19 +33,14 @@ def groups(runs: Sequence[RunFiles]) -> Section | None:
         return None
     measured = [arm for arm in found if _names(arm)]
     if not measured:
-        return Section(CHECK, "Groups", f"Not measured: {_reason(found)}.", ())
+        return Section(CHECK, "Groups", f"Not measured: {why_empty(found, CHECK)}.", ())
     lead = (
         "A cell is one group of one class; the worst group is the lowest cell, and its interval allows for having "
-        "picked it. Aligned samples are in the group that is usual for their class in training, conflicting ones are "
-        "not. The stronger the colour the worse; an empty cell has no samples."
+        "picked it. Bias-aligned samples are in the group that is usual for their class in training, bias-conflicting "
+        "ones are not. The stronger the colour the worse; an empty cell has no samples."
     )
     blocks: list[Block] = [_table(measured), Side((*_bars(measured), *_maps(measured)))]
-    numbers = tuple(
-        findings_list([f for f in run.findings if f.check == CHECK], caption=f"Findings of {run.name}")
-        for arm in measured
-        for run in arm.runs
-    )
-    return Section(CHECK, "Groups", lead, (*blocks, Details("All numbers", numbers)))
+    return Section(CHECK, "Groups", lead, (*blocks, all_numbers(measured, CHECK)))
 
 
 def _names(arm: Arm) -> list[str]:
@@ -59,51 +49,48 @@ def _names(arm: Arm) -> list[str]:
     return [name for name, findings in worst if any(f.n for f in findings)]
 
 
-def _is(measure: Measure, name: str) -> bool:
+def _is(measure: FindingKey, name: str) -> bool:
     return (measure.check, measure.name) == (CHECK, name)
 
 
-def _reason(found: Sequence[Arm]) -> str:
-    reasons = [
-        str(f.evidence["reason"]) for arm in found for fs in arm.found.values() for f in fs if "reason" in f.evidence
-    ]
-    return reasons[0] if reasons else "nothing was found"
+def _key(name: str, column: str) -> FindingKey:
+    return FindingKey(name, (("column", column),) if column else (), CHECK)
+
+
+def _spread(arm: Arm, name: str, column: str) -> Spread | None:
+    """A measure of a column; the average is the same in all of them, and has none."""
+    return arm.spread(_key(name, column)) or arm.spread(_key(name, ""))
 
 
 def _table(measured: Sequence[Arm]) -> Table:
-    """One row an arm and column of groups; only figures that some row has."""
+    """One row per arm and column of groups; only measures that some row has."""
     rows = []
     for arm in measured:
-        for name in _names(arm):
-            cells = []
-            for title, figure in COLUMNS:
-                part = {"column": name} if name and title != "average" else {}
-                cells.append(spread_cell(arm.spread(Measure(figure, tuple(sorted(part.items())), CHECK))))
-            rows.append((Cell(f"{arm.label}, {name}" if name else arm.label), *cells))
+        for column in _names(arm):
+            cells = [spread_cell(_spread(arm, name, column)) for name in COLUMNS]
+            rows.append((Cell(f"{arm.label}, {column}" if column else arm.label), *cells))
     kept = [i for i in range(len(COLUMNS)) if any(row[i + 1].text for row in rows)]
-    columns = (Column("method"), *(Column(f"{COLUMNS[i][0]}, %", numeric=True) for i in kept))
+    titles = [titled(measured[0].measure(_key(COLUMNS[i], ""))) for i in kept]
+    columns = (Column("method"), *(Column(title, numeric=True) for title in titles))
     several = any(len(arm.runs) > 1 for arm in measured)
     note = "Mean ± sample standard deviation over seeds. " if several else ""
-    note += "“Group-balanced” is the mean over cells that have samples: what an unbiased test set would show."
+    note += "Group-balanced accuracy is the mean over cells that have samples: what an unbiased test set would show."
     note += "".join(f" Worst group of {arm.label}: {cell}." for arm in measured if (cell := _worst(arm)))
-    return Table(
-        "Accuracy by side and worst group", columns, tuple((row[0], *(row[i + 1] for i in kept)) for row in rows), note
-    )
+    return Table("Accuracy by group", columns, tuple((row[0], *(row[i + 1] for i in kept)) for row in rows), note)
 
 
 def _bars(measured: Sequence[Arm]) -> Iterator[Chart]:
-    """The shares of the table with their intervals, one chart a column of groups."""
-    for number, name in enumerate(dict.fromkeys(name for arm in measured for name in _names(arm))):
+    """The shares of the table with their intervals, one chart per column of groups."""
+    for number, column in enumerate(dict.fromkeys(name for arm in measured for name in _names(arm))):
         rows = []
-        for title, figure in COLUMNS:
-            part = (("column", name),) if name and title != "average" else ()
-            spreads = [arm.spread(Measure(figure, part, CHECK)) for arm in measured]
-            if not figure.endswith("gap") and any(spreads):
-                bars = tuple(share_bar(title, arm, s) for arm, s in zip(measured, spreads, strict=True))
-                rows.append(BarRow(title, bars))
-        legend = tuple((arm.number, arm.label) for arm in measured) if len(measured) > 1 else ()
-        title = "Both sides and the worst group" + (f", {name}" if name else "")
-        yield Chart(title, bar_chart(rows, id=f"groups-bars-{number}", title=title), legend)
+        for name in COLUMNS:
+            measure = measured[0].measure(_key(name, ""))
+            spreads = [_spread(arm, name, column) for arm in measured]
+            if measure.unit is Unit.PERCENT and any(spreads):
+                bars = tuple(share_bar(measure.title, arm, s) for arm, s in zip(measured, spreads, strict=True))
+                rows.append(BarRow(measure.title, bars))
+        title = "Accuracy by group" + (f", {column}" if column else "")
+        yield Chart(title, bar_chart(rows, id=f"groups-bars-{number}", title=title, longest=26), legend(measured))
 
 
 def _maps(measured: Sequence[Arm]) -> Iterator[Chart]:
@@ -174,6 +161,6 @@ def _heat(name: str, hits: int, n: int) -> Heat:
 
 def _worst(arm: Arm) -> str:
     """Which cell is the worst, for a single run; over seeds it may be another each time."""
-    found = arm.found.get(Measure("worst_group_accuracy", (), CHECK), ()) if len(arm.runs) == 1 else ()
+    found = arm.found.get(FindingKey("worst_group_accuracy", (), CHECK), ()) if len(arm.runs) == 1 else ()
     cell = found[0].evidence.get("cell") if found else None
     return ", ".join(f"{key} {value}" for key, value in cell.items()) if isinstance(cell, Mapping) else ""

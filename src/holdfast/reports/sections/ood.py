@@ -7,14 +7,24 @@ from typing import Any
 
 from markupsafe import Markup
 
-from holdfast.reports.arms import Arm, Measure, Spread, arms
-from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Gallery, Picture, Section, Side, Table
-from holdfast.reports.report_tables import findings_list, share
+from holdfast.reports.arms import Arm, FindingKey, Spread, arms, legend, share
+from holdfast.reports.blocks import (
+    Block,
+    Cell,
+    Chart,
+    Column,
+    Details,
+    Gallery,
+    Section,
+    Side,
+    Table,
+    png_picture,
+)
+from holdfast.reports.report_tables import all_numbers
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
-from holdfast.reports.sections.runs import is_png
 from holdfast.reports.svg import LONGEST_LABEL, Bar, BarRow, Line, bar_chart, line_chart
-from holdfast.reports.text import finite, number, percent
+from holdfast.reports.text import PLAIN, finite, number, percent
 from holdfast.types import Finding
 
 COLUMNS = (
@@ -68,12 +78,7 @@ def _section(runs: Sequence[RunFiles], check: str, title: str, lead: str) -> Sec
     if own:
         blocks.append(Details("Curves of each", (Side(own),)))
     blocks += [g for arm in groups for g in _misses(arm, check)]
-    numbers = tuple(
-        findings_list([f for f in run.findings if f.check == check and f.name != "misses"], caption=run.name)
-        for arm in groups
-        for run in arm.runs
-    )
-    return Section(check, title, lead, (*blocks, Details("All numbers", numbers)))
+    return Section(check, title, lead, (*blocks, all_numbers(groups, check)))
 
 
 def _scores(arm: Arm, check: str) -> list[str]:
@@ -88,7 +93,7 @@ def _name(check: str, name: str) -> str:
 
 
 def _spread(arm: Arm, check: str, name: str, score: str) -> Spread | None:
-    return arm.spread(Measure(_name(check, name), (("score", score),), check))
+    return arm.spread(FindingKey(_name(check, name), (("score", score),), check))
 
 
 def _table(arm: Arm, check: str, groups: Sequence[Arm]) -> Table:
@@ -103,7 +108,7 @@ def _table(arm: Arm, check: str, groups: Sequence[Arm]) -> Table:
             text = "" if spread is None or spread.mean is None else share(spread)
             cells.append(Cell(text, spread.mean if spread else None, strong=strong))
         rows.append((Cell(score), *cells))
-        for finding in arm.found.get(Measure(_name(check, "auroc"), (("score", score),), check), ()):
+        for finding in arm.found.get(FindingKey(_name(check, "auroc"), (("score", score),), check), ()):
             if "reason" in finding.evidence:
                 notes.append(f"{score}: {finding.evidence['reason']}.")
     columns = (Column("score"), *(Column(f"{title}, %", numeric=True) for _, title in COLUMNS))
@@ -113,7 +118,7 @@ def _table(arm: Arm, check: str, groups: Sequence[Arm]) -> Table:
 
 def _confusion(arm: Arm, check: str) -> Iterator[Table]:
     """What a detector's threshold makes of each kind; of several seeds, the first's."""
-    for finding in arm.found.get(Measure(_name(check, "auroc"), (("score", JOINED),), check), ())[:1]:
+    for finding in arm.found.get(FindingKey(_name(check, "auroc"), (("score", JOINED),), check), ())[:1]:
         counts: Any = finding.evidence.get("confusion")
         threshold = finite(finding.evidence.get("threshold"))
         names = ("true_negative", "false_positive", "false_negative", "true_positive")
@@ -126,7 +131,7 @@ def _confusion(arm: Arm, check: str) -> Iterator[Table]:
         cells = [Cell(f"{counts[name]:,}", counts[name]) for name in names]
         columns = (Column("truth"), Column("passed", numeric=True), Column("flagged", numeric=True))
         rows = ((Cell("normal"), *cells[:2]), (Cell("anomalous"), *cells[2:]))
-        yield Table(f"At the threshold, {number('score', threshold)} of {JOINED}", columns, rows)
+        yield Table(f"At the threshold, {number(PLAIN, threshold)} of {JOINED}", columns, rows)
 
 
 def _bars(groups: Sequence[Arm], check: str) -> Chart | None:
@@ -134,8 +139,7 @@ def _bars(groups: Sequence[Arm], check: str) -> Chart | None:
     if not names:
         return None
     rows = [BarRow(name, tuple(_bar(arm, check, name) for arm in groups)) for name in names]
-    legend = tuple((arm.number, arm.label) for arm in groups) if len(groups) > 1 else ()
-    return Chart("AUROC", bar_chart(rows, id=f"{check}-auroc", title="AUROC by score"), legend)
+    return Chart("AUROC", bar_chart(rows, id=f"{check}-auroc", title="AUROC by score"), legend(groups))
 
 
 def _bar(arm: Arm, check: str, score: str) -> Bar:
@@ -150,7 +154,7 @@ def _ranked(arm: Arm, check: str) -> list[tuple[str, Finding]]:
     """Scores that have curves, best first, with their finding; of several seeds, the first's."""
     found = []
     for score in _scores(arm, check):
-        findings = arm.found.get(Measure(_name(check, "auroc"), (("score", score),), check), ())
+        findings = arm.found.get(FindingKey(_name(check, "auroc"), (("score", score),), check), ())
         found += [(score, f) for f in findings[:1] if finite(f.value) is not None and "curves" in f.evidence]
     return sorted(found, key=lambda row: -(row[1].value or 0.0))
 
@@ -224,23 +228,22 @@ def _histogram(finding: Finding, score: str, id: str) -> Chart | None:
     note = f"{len(lines[0].points)} bins."
     threshold = finite(finding.evidence.get("threshold"))
     if threshold is not None:
-        note += f" Above {number('score', threshold)} an image is flagged."
+        note += f" Above {number(PLAIN, threshold)} an image is flagged."
     return Chart(f"Where {score} lies", svg, note=note)
 
 
 def _misses(arm: Arm, check: str) -> Iterator[Gallery]:
     """OOD images that were taken for known ones with the most confidence; of several seeds, the first's."""
-    for finding in arm.found.get(Measure("misses", (), check), ())[:1]:
+    for finding in arm.found.get(FindingKey("misses", (), check), ())[:1]:
         pictures = []
         for values in finding.evidence.get("misses") or ():
-            if not isinstance(values, Mapping) or not is_png(str(values.get("png", ""))):
+            if not isinstance(values, Mapping):
                 continue
             label, detail = str(values.get("label", "")), _detail(values)
             title = f"{label} → {values['prediction']}" if values.get("prediction") is not None else label
-            source = f"data:image/png;base64,{values['png']}"
-            pictures.append(Picture(source, f"{title}; {detail}", title, detail, wrong=True))
-        if pictures:
-            yield Gallery(f"Worst misses, {arm.label}", tuple(pictures))
+            pictures.append(png_picture(values.get("png"), f"{title}; {detail}", title, detail, wrong=True))
+        if readable := tuple(picture for picture in pictures if picture is not None):
+            yield Gallery(f"Worst misses, {arm.label}", readable)
 
 
 def _detail(values: Mapping[str, Any]) -> str:

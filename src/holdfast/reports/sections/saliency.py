@@ -5,25 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from holdfast.reports.arms import Arm, Measure, Spread, arms
-from holdfast.reports.blocks import Block, Cell, Column, Details, Gallery, Picture, Section, Side, Table
-from holdfast.reports.report_tables import EMPTY, findings_list
+from holdfast.reports.arms import Arm, arms
+from holdfast.reports.blocks import Block, Gallery, Picture, Section, Side, png_picture
+from holdfast.reports.report_tables import all_numbers, measure_table
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
-from holdfast.reports.sections.runs import is_png
-from holdfast.reports.text import finite, number, part, percent, unit
+from holdfast.reports.text import finite, percent
 
 MOST_MODELS = 8
-NAMES = {
-    "saliency_half_area": "area that holds half of the map",
-    "saliency_entropy": "entropy",
-    "saliency_agreement": "agreement",
-}
+CHECK = "saliency"
 
 
-@section("saliency")
+@section(CHECK)
 def saliency(runs: Sequence[RunFiles]) -> Section | None:
-    groups = [arm for arm in arms(runs) if any(m.check == "saliency" for m in arm.found)]
+    groups = [arm for arm in arms(runs) if any(m.check == CHECK for m in arm.found)]
     if not groups:
         return None
     lead = (
@@ -31,46 +26,12 @@ def saliency(runs: Sequence[RunFiles]) -> Section | None:
         "on the background or a mark instead of the object is a shortcut at work. Half of a map that is the same "
         "everywhere takes 50 % of the picture."
     )
-    table = _numbers(groups)
+    table = measure_table(groups, CHECK, "Maps in numbers")
     blocks: list[Block] = [table] if table is not None else []
     columns = [column for arm in groups[:MOST_MODELS] for column in _columns(arm, several=len(groups) > 1)]
     if galleries := tuple(_grid(columns)):
         blocks.append(Side(galleries))
-    numbers = tuple(
-        findings_list([f for f in run.findings if f.check == "saliency" and f.name != "maps"], caption=run.name)
-        for arm in groups
-        for run in arm.runs
-    )
-    return Section("saliency", "Saliency", lead, (*blocks, Details("All numbers", numbers)))
-
-
-def _numbers(groups: Sequence[Arm]) -> Table | None:
-    """A row a measure and part, a column an arm."""
-    measures = list(dict.fromkeys(m for arm in groups for m in arm.found if m.check == "saliency" and m.name in NAMES))
-    if not measures:
-        return None
-    rows = []
-    for measure in measures:
-        cells = [_cell(measure, arm.spread(measure)) for arm in groups]
-        rows.append((Cell(NAMES[measure.name]), Cell(part(dict(measure.where))), *cells))
-    columns = (Column("measure"), Column("part"), *(Column(arm.label, numeric=True) for arm in groups))
-    reasons = [
-        f"{arm.label}: {finding.evidence['reason']}."
-        for arm in groups
-        for found in arm.found.values()
-        for finding in found
-        if finding.check == "saliency" and "reason" in finding.evidence
-    ]
-    several = any(len(arm.runs) > 1 for arm in groups)
-    note = "Mean ± sample standard deviation over seeds. " if several else ""
-    return Table("Maps in numbers", columns, tuple(rows), (note + " ".join(dict.fromkeys(reasons))).strip())
-
-
-def _cell(measure: Measure, spread: Spread | None) -> Cell:
-    if spread is None or spread.mean is None:
-        return Cell("" if spread is None else EMPTY)
-    sd = "" if spread.sd is None else f" ± {number(measure.name, spread.sd)}"
-    return Cell(f"{number(measure.name, spread.mean)}{sd} {unit(measure.name)}".rstrip(), spread.mean)
+    return Section(CHECK, "Saliency", lead, (*blocks, all_numbers(groups, CHECK)))
 
 
 Column_ = tuple[str, Mapping[int, tuple[Mapping[str, Any], Mapping[str, Any]]]]
@@ -81,7 +42,7 @@ def _columns(arm: Arm, *, several: bool) -> Iterator[Column_]:
     """The models that an arm's first run with maps has shown."""
     for run in arm.runs:
         for finding in run.findings:
-            if finding.check != "saliency" or finding.name != "maps":
+            if finding.check != CHECK or finding.name != "maps":
                 continue
             rows = [row for row in finding.evidence.get("maps") or () if isinstance(row, Mapping)]
             for i, name in enumerate(finding.evidence.get("models") or [""]):
@@ -100,33 +61,30 @@ def _has(values: object, number: int) -> bool:
 
 
 def _grid(columns: Sequence[Column_]) -> Iterator[Gallery]:
-    """A gallery a picture: the picture itself, then a map a model. What all models were shown comes first."""
+    """One gallery per picture: the picture itself, then one map per model. What all models were shown comes first."""
     rows: dict[int, Mapping[str, Any]] = {}
     for _, pairs in columns:
         for position, (row, _) in pairs.items():
             rows.setdefault(position, row)
     order = sorted(rows, key=lambda i: not rows[i].get("shared"))
     for position in order:
-        row, png = rows[position], str(rows[position].get("png", ""))
+        row, png = rows[position], rows[position].get("png")
         label = str(row.get("label", "?"))
         group = f", group {row['group']}" if row.get("group") is not None else ""
         where = str(row.get("source") or f"sample {position}")
-        found = [_picture(png, f"{label}{group}; {where}", "image", "", wrong=False)]
+        found = [png_picture(png, f"{label}{group}; {where}", "image")]
         for name, pairs in columns:
             if position in pairs:
-                found.append(_look(name, label, pairs[position][1]))
+                found.append(look_picture(name, label, pairs[position][1]))
         pictures = tuple(p for p in found if p is not None)
         if len(pictures) > 1:
             yield Gallery(f"{label}{group}", pictures)
 
 
-def _look(name: str, label: str, look: Mapping[str, Any]) -> Picture | None:
+def look_picture(name: str, label: str, look: Mapping[str, Any]) -> Picture | None:
+    """Where a model looks, with what it predicts."""
     said = str(look.get("prediction", "?"))
     sure = finite(look["confidence"]) if isinstance(look.get("confidence"), (int, float)) else None
     detail = said if sure is None else f"{said}, {percent(sure)} %"
     alt = f"where {name} looks, which takes this {label} for {detail}"
-    return _picture(str(look.get("overlay", "")), alt, name, detail, wrong=said != label)
-
-
-def _picture(png: str, alt: str, title: str, detail: str, *, wrong: bool) -> Picture | None:
-    return Picture(f"data:image/png;base64,{png}", alt, title, detail, wrong) if is_png(png) else None
+    return png_picture(look.get("overlay"), alt, name, detail, wrong=said != label)

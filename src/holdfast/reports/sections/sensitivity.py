@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.reports.arms import Arm, Measure, Spread, arms, flat, varying
+from holdfast.reports.arms import Arm, FindingKey, Spread, arms, flat, share, varying
 from holdfast.reports.blocks import Block, Chart, Section, Side
-from holdfast.reports.report_tables import COMPARED, baseline_of, paired_table, share
+from holdfast.reports.report_tables import COMPARED, baseline_of, paired_table
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
 from holdfast.reports.svg.lines import Level, Series, Spot, point_chart
@@ -45,14 +45,14 @@ def sensitivity(runs: Sequence[RunFiles]) -> Section | None:
         lead += " Points are means over seeds, whiskers one sample standard deviation; the values stand equally spaced."
     if charts and baseline is not None:
         lead += f" Dashed: {baseline.label}, the baseline."
-    lead += " The best of many cells on the test set is no fair estimate of itself: choose on held-out data."
+    lead += " The best of many cells on the test set is not a fair estimate of itself: choose on held-out data."
     return Section("sensitivity", "Sensitivity", lead, tuple(blocks))
 
 
 def sweeps(groups: Sequence[Arm]) -> list[tuple[Sweep, ...]]:
     """Every setting that was varied, by method: sweeps with the same key, one for each value of the others.
 
-    Varying one setting at a time gives one sweep a setting; a grid gives several.
+    Varying one setting at a time gives one sweep per setting; a grid gives several.
     """
     families: dict[tuple[str, str], list[Sweep]] = {}
     by_method: dict[str, list[tuple[Arm, dict[str, Any]]]] = defaultdict(list)
@@ -78,7 +78,7 @@ def _lines(key: str, keys: Sequence[str], members: Sequence[tuple[Arm, dict[str,
     for arm, own in members:
         alike[json.dumps([own.get(k) for k in rest], default=str)].append((arm, own))
     kept = [group for group in alike.values() if len({setting(own.get(key)) for _, own in group}) > 1]
-    told = varying({k: group[0][1].get(k) for k in rest} for group in kept)[1] if len(kept) > 1 else []
+    named = varying({k: group[0][1].get(k) for k in rest} for group in kept)[1] if len(kept) > 1 else []
     lines = []
     for group in kept:
         points: dict[str, tuple[Any, Arm]] = {}
@@ -86,13 +86,13 @@ def _lines(key: str, keys: Sequence[str], members: Sequence[tuple[Arm, dict[str,
             points.setdefault(setting(own.get(key)), (own.get(key), arm))
         numeric = _ordered([value for value, _ in points.values()])
         ordered = sorted(points.values(), key=lambda point: float(point[0])) if numeric else list(points.values())
-        lines.append((tuple(ordered), tuple((k, group[0][1].get(k)) for k in told)))
+        lines.append((tuple(ordered), tuple((k, group[0][1].get(k)) for k in named)))
     orderly = _ordered([value for _, fixed in lines for _, value in fixed])
     return sorted(lines, key=lambda line: [float(value) for _, value in line[1]]) if orderly else lines
 
 
-def _charts(family: Sequence[Sweep], measures: Sequence[Measure], baseline: Arm | None, id: str) -> list[Chart]:
-    """One chart with all measures for one sweep; one chart a measure for those of a grid."""
+def _charts(family: Sequence[Sweep], measures: Sequence[FindingKey], baseline: Arm | None, id: str) -> list[Chart]:
+    """One chart with all measures for one sweep; one chart per measure for those of a grid."""
     if len(family) == 1:
         lines = [(m.title, m, family[0], i) for i, m in enumerate(measures)]
         return [_chart("", lines, baseline, id)] if any(_spots(s, m, [], "") for _, m, s, _ in lines) else []
@@ -104,7 +104,7 @@ def _charts(family: Sequence[Sweep], measures: Sequence[Measure], baseline: Arm 
     return charts
 
 
-def _chart(kind: str, lines: Sequence[tuple[str, Measure, Sweep, int]], baseline: Arm | None, id: str) -> Chart:
+def _chart(kind: str, lines: Sequence[tuple[str, FindingKey, Sweep, int]], baseline: Arm | None, id: str) -> Chart:
     first = lines[0][2]
     values = {setting(v): v for _, _, sweep, _ in lines for v, _ in sweep.points}
     joined = _ordered(list(values.values()))
@@ -118,9 +118,9 @@ def _chart(kind: str, lines: Sequence[tuple[str, Measure, Sweep, int]], baseline
     return Chart(f"{title}, %", drawn, tuple((colour, label) for label, _, _, colour in lines))
 
 
-def _levels(lines: Sequence[tuple[str, Measure, Sweep, int]], baseline: Arm | None) -> list[Level]:
-    """The baseline once a measure: in the colour of the measure, or in grey where colours tell other things."""
-    levels: dict[Measure, Level] = {}
+def _levels(lines: Sequence[tuple[str, FindingKey, Sweep, int]], baseline: Arm | None) -> list[Level]:
+    """The baseline once per measure: in the colour of the measure, or in grey where colours tell other things."""
+    levels: dict[FindingKey, Level] = {}
     several = len({measure for _, measure, _, _ in lines}) == len(lines)
     for _, measure, sweep, colour in lines:
         if baseline is None or any(arm.data != baseline.data for _, arm in sweep.points):
@@ -132,7 +132,7 @@ def _levels(lines: Sequence[tuple[str, Measure, Sweep, int]], baseline: Arm | No
     return list(levels.values())
 
 
-def _spots(sweep: Sweep, measure: Measure, places: Sequence[str], label: str) -> tuple[Spot, ...]:
+def _spots(sweep: Sweep, measure: FindingKey, places: Sequence[str], label: str) -> tuple[Spot, ...]:
     spots = []
     for value, arm in sweep.points:
         spread = _known(arm, measure)
@@ -145,7 +145,7 @@ def _spots(sweep: Sweep, measure: Measure, places: Sequence[str], label: str) ->
     return tuple(spots)
 
 
-def _known(arm: Arm, measure: Measure) -> Spread | None:
+def _known(arm: Arm, measure: FindingKey) -> Spread | None:
     spread = arm.spread(measure)
     return spread if spread is not None and spread.values else None
 

@@ -1,14 +1,14 @@
-"""Shortcuts: how many training samples contradict what is easy to learn, which kinds there are, and how they look."""
+"""Shortcuts: how many training samples are bias-conflicting, their clusters, and pictures of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from holdfast.reports.blocks import Block, Cell, Chart, Column, Gallery, Picture, Section, Table
+from holdfast.reports.blocks import Block, Cell, Chart, Column, Gallery, Picture, Section, Table, png_picture
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
-from holdfast.reports.sections.saliency import _look, _picture
+from holdfast.reports.sections.saliency import look_picture
 from holdfast.reports.svg import Line, line_chart
 from holdfast.reports.text import finite, percent
 from holdfast.types import Finding
@@ -25,14 +25,14 @@ def shortcuts(runs: Sequence[RunFiles]) -> Section | None:
         found = [f for f in run.findings if f.check == "shortcuts"]
         if found:
             several = f" ({run.name})" if len(runs) > 1 else ""
-            blocks += _blocks(found, several, number)
+            blocks += _blocks(found, run, several, number)
             notes += [str(n) for f in found for n in f.evidence.get("notes") or ()]
     if not blocks:
         return None
     lead = (
-        "Biased models learn what is easy. The score of a training sample is how little they believe its label, over "
-        "epochs and seeds: high for samples that contradict the shortcut, but also for wrong labels and odd pictures. "
-        "Each picture is followed by where the models look: a biased one looks at the shortcut."
+        "Biased models learn the shortcut. The score of a training sample is 1 minus the probability they give its "
+        "label, over epochs and seeds: high for bias-conflicting samples, but also for wrong labels and odd pictures. "
+        "Each picture is followed by the saliency of the models: a biased one looks at the shortcut."
     )
     warning = "".join(f"Caution: {note}. " for note in dict.fromkeys(notes))
     return Section("shortcuts", "Shortcuts", warning + lead, tuple(blocks))
@@ -41,19 +41,19 @@ def shortcuts(runs: Sequence[RunFiles]) -> Section | None:
 def summary(findings: Sequence[Finding]) -> str:
     """The outcome in one sentence."""
     value = {f.name: f for f in findings if f.check == "shortcuts" and not f.where}
-    share = value.get("conflicting-share")
+    share = value.get("conflicting_share")
     if share is None or (size := finite(share.value)) is None:
         return "Nothing was measured"
-    text = f"About {percent(size)} % of {share.n:,} training samples contradict what is easy to learn"
+    text = f"About {percent(size)} % of {share.n:,} training samples are bias-conflicting"
     low, high = finite(share.low), finite(share.high)
     if low is not None and high is not None:
         text += f" ({percent(low)} to {percent(high)} %)"
     return text
 
 
-def _blocks(found: Sequence[Finding], several: str, number: int) -> Iterator[Block]:
-    yield _numbers(found, several)
-    clusters = [f for f in found if f.name == "cluster-size"]
+def _blocks(found: Sequence[Finding], run: RunFiles, several: str, number: int) -> Iterator[Block]:
+    yield _numbers(found, run, several)
+    clusters = [f for f in found if f.name == "cluster_size"]
     if clusters:
         yield _clusters(clusters, several)
     for finding in found:
@@ -63,9 +63,9 @@ def _blocks(found: Sequence[Finding], several: str, number: int) -> Iterator[Blo
     room = MOST_BYTES
     galleries = [(_title(f), f.evidence.get("rows")) for f in clusters]
     for finding in found:
-        if finding.name == "ends":
+        if finding.name == "examples":
             galleries.append(("Highest scores of all", finding.evidence.get("top")))
-            galleries.append(("Lowest scores: what follows the shortcut", finding.evidence.get("bottom")))
+            galleries.append(("Lowest scores: bias-aligned samples", finding.evidence.get("bottom")))
     for title, rows in galleries:
         gallery = _gallery(f"{title}{several}", rows)
         room -= sum(len(p.source) for p in gallery.pictures)
@@ -73,21 +73,16 @@ def _blocks(found: Sequence[Finding], several: str, number: int) -> Iterator[Blo
             yield gallery
 
 
-def _numbers(found: Sequence[Finding], several: str) -> Table:
+def _numbers(found: Sequence[Finding], run: RunFiles, several: str) -> Table:
     rows = []
     for f in found:
         value, low, high = finite(f.value), finite(f.low), finite(f.high)
         if f.where or value is None:
             continue
         interval = "" if low is None or high is None else f"{percent(low)} to {percent(high)} %"
-        words = {
-            "conflicting-share": "samples that contradict the shortcut (estimated)",
-            "base-rate": "samples that contradict it by their group labels",
-            "average-precision": "average precision of the ranking against the group labels",
-        }.get(f.name, f.name)
         lift = finite(f.evidence.get("lift")) if isinstance(f.evidence.get("lift"), (int, float)) else None
         text = f"{percent(value)} %" + (f", {lift:.1f} times the base rate" if lift is not None else "")
-        rows.append((Cell(words), Cell(text, value), Cell(interval, low), Cell(f"{f.n:,}", f.n)))
+        rows.append((Cell(run.measure(f).title), Cell(text, value), Cell(interval, low), Cell(f"{f.n:,}", f.n)))
     columns = (
         Column("measure"), Column("value", numeric=True),
         Column("95 % interval", numeric=True), Column("n", numeric=True),
@@ -99,23 +94,23 @@ def _clusters(clusters: Sequence[Finding], several: str) -> Table:
     grouped = any(f.evidence.get("group") for f in clusters)
     rows = []
     for f in clusters:
-        parts = [_named(f.evidence.get(key)) for key in ("label", "taken_for", *(["group"] if grouped else []))]
+        parts = [_named(f.evidence.get(key)) for key in ("label", "biased_prediction", *(["group"] if grouped else []))]
         rows.append((Cell(f.where.get("cluster", "?")), Cell(f"{f.n:,}", f.n), *(Cell(text) for text in parts)))
     columns = [
-        Column("kind"), Column("samples", numeric=True), Column("mostly of class"), Column("mostly taken for"),
+        Column("cluster"), Column("samples", numeric=True), Column("mostly of class"), Column("mostly predicted as"),
         *([Column("mostly in group")] if grouped else []),
     ]  # fmt: skip
-    note = "Suspected samples, sorted by k-means on what the biased model's last layer is given."
-    return Table(f"Kinds of contradicting samples{several}", tuple(columns), tuple(rows), note)
+    note = "Suspected samples, clustered by k-means on the biased model's features."
+    return Table(f"Clusters of bias-conflicting samples{several}", tuple(columns), tuple(rows), note)
 
 
 def _title(finding: Finding) -> str:
-    label, taken = (finding.evidence.get(key) for key in ("label", "taken_for"))
+    label, predicted = (finding.evidence.get(key) for key in ("label", "biased_prediction"))
     one = (
         isinstance(label, (list, tuple)) and len(label) == 2 and isinstance(label[1], (int, float)) and label[1] >= 0.5
     )
     of = f"class {_named(label)}" if one else "several classes"
-    return f"Kind {finding.where.get('cluster', '?')}: {of}, taken for {_named(taken)}"
+    return f"Cluster {finding.where.get('cluster', '?')}: {of}, predicted as {_named(predicted)}"
 
 
 def _named(value: object) -> str:
@@ -127,7 +122,7 @@ def _named(value: object) -> str:
 
 def _histogram(finding: Finding, several: str, number: int) -> Chart | None:
     values: Any = finding.evidence.get("histogram")
-    if finding.name != "conflicting-share" or not isinstance(values, Mapping):
+    if finding.name != "conflicting_share" or not isinstance(values, Mapping):
         return None
     lines, top = [], 0.0
     for colour, (name, counts) in enumerate(values.items()):
@@ -135,7 +130,7 @@ def _histogram(finding: Finding, several: str, number: int) -> Chart | None:
         if total:
             points = tuple((100 * (i + 0.5) / len(counts), c / total) for i, c in enumerate(counts))
             top = max(top, *(y for _, y in points))
-            lines.append(Line(str(name), (points,), colour))
+            lines.append(Line(f"bias-{name}" if name in ("aligned", "conflicting") else str(name), (points,), colour))
     if not lines:
         return None
     svg = line_chart(
@@ -146,7 +141,7 @@ def _histogram(finding: Finding, several: str, number: int) -> Chart | None:
 
 
 def _gallery(title: str, rows: object) -> Gallery:
-    """Each picture, then where each model looks; one of which a part cannot be shown is left out."""
+    """Each picture, then each model's saliency; one of which a part cannot be shown is left out."""
     samples: list[list[Picture]] = []
     for row in rows if isinstance(rows, list) else ():
         if not isinstance(row, Mapping):
@@ -157,10 +152,10 @@ def _gallery(title: str, rows: object) -> Gallery:
         detail = ", ".join(filter(None, [group, "" if score is None else f"score {score:.2f}"]))
         where = str(row.get("source") or f"sample {row.get('position', '?')}")
         looks = row.get("looks")
-        found = [_picture(str(row.get("png", "")), f"{label}; {detail}; {where}", label, detail, wrong=False)]
+        found = [png_picture(row.get("png"), f"{label}; {detail}; {where}", label, detail)]
         for name, look in looks.items() if isinstance(looks, Mapping) else ():
             if isinstance(look, Mapping):
-                found.append(_look(str(name), label, look))
+                found.append(look_picture(str(name), label, look))
         samples.append([p for p in found if p is not None])
     together = max(map(len, samples), default=1)
     return Gallery(title, tuple(p for own in samples if len(own) == together for p in own), together=together)

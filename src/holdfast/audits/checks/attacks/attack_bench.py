@@ -18,12 +18,12 @@ from holdfast.audits.checks.attacks import BUDGETS, RADII, AttackBudget, Attacks
 from holdfast.audits.checks.attacks.attack_findings import findings
 from holdfast.audits.checks.attacks.trust import BLACK, NONE, WHITE, Key, TrustCheck, comparisons
 from holdfast.audits.subject import Subject
-from holdfast.data.statistics import channel_statistics
+from holdfast.data.splits import channel_statistics
+from holdfast.devices import autocast, exact, kernels
 from holdfast.errors import require
 from holdfast.module_state import evaluating
 from holdfast.rng import derive
 from holdfast.train.api import fit
-from holdfast.train.precision import autocast, exact, kernels
 from holdfast.types import Finding
 
 

@@ -50,6 +50,7 @@ class Corruptions:
 
     images: how many test images, drawn with the seed; None is at most 10,000 on a GPU and 1,000 on a CPU.
     imagenet_c: also the nineteen corruptions of CIFAR-10-C and ImageNet-C at ``severities``, with their mean error.
+    kinds: further corruptions by name, as ``holdfast list corruptions`` shows them, at ``severities`` or ``strengths``.
     official: a folder of CIFAR-10-C, CIFAR-100-C or ImageNet-C, read as published.
     baseline: another model's mean error under each corruption, such as ALEXNET; errors are then also relative to it.
     frost_folder: photographs for the corruption frost; by default textures are grown from noise.
@@ -57,6 +58,7 @@ class Corruptions:
 
     images: int | None = None
     strengths: tuple[float, ...] = STRENGTHS
+    kinds: tuple[str, ...] = ()
     imagenet_c: bool = False
     severities: tuple[int, ...] = SEVERITIES
     official: str | None = None
@@ -72,6 +74,12 @@ class Corruptions:
         for severity in self.severities:
             if severity not in SEVERITIES:
                 raise unknown("corruptions.severities", str(severity), map(str, SEVERITIES))
+
+        if self.kinds:
+            from holdfast.corruptions import find_corruption
+
+            for name in self.kinds:
+                find_corruption(name)
 
     def gate_parts(self) -> tuple[str, ...]:
         return tuple(f"{strength:g}" for strength in self.strengths)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,16 +21,16 @@ from holdfast.audits.per_image import ANSWERS, RIGHT, WRONG, encode, pack
 from holdfast.audits.subject import Subject
 from holdfast.augment.basic import to_float
 from holdfast.corruptions import corrupt, corruption_names, example_grid, find_corruption, to_bytes
-from holdfast.data.layouts.corruption_sets import open_corrupted
+from holdfast.data.corruption_sets import open_corrupted
 from holdfast.data.loaders import make_loader
 from holdfast.data.splits import Split
+from holdfast.devices import autocast, kernels
 from holdfast.errors import HoldfastError, require
 from holdfast.metrics import bounded_mean, mcnemar
 from holdfast.module_state import evaluating
 from holdfast.parts import CORRUPTIONS
 from holdfast.png import png
 from holdfast.rng import derive
-from holdfast.train.precision import autocast, kernels
 from holdfast.types import Finding
 
 EIGHT: Final = tuple(CORRUPTIONS[name].short for name in corruption_names("imgaug"))
@@ -61,6 +62,7 @@ def corrupted_accuracy(subject: Subject, told: Corruptions) -> tuple[Finding, ..
             for s in sorted(set(told.severities))
         }
         found += by_severity(bench.measure(many), bench.settings, family=GENERATED, baseline=told.baseline)
+    found += list(_further(bench, told))
     if told.official is not None:
         found += official_set(subject, told.official, baseline=told.baseline)
     evidence = {
@@ -80,6 +82,21 @@ def _by_strength(name: str, strength: float) -> Corruption:
 
 def _by_severity(name: str, severity: int, frost_folder: str | Path | None) -> Corruption:
     return lambda x, generator: corrupt(x, name, severity=severity, generator=generator, frost_folder=frost_folder)
+
+
+def _further(bench: _Bench, told: Corruptions) -> Iterator[Finding]:
+    """Accuracy under the corruptions that were named, by severity or strength as each declares."""
+    for part in map(find_corruption, told.kinds):
+        levels = told.strengths if part.scale == "strength" else sorted(set(told.severities))
+        changes: dict[Key, Corruption] = {
+            (part.name, f"{level:g}"): partial(_at_level, part.name, part.scale, level) for level in levels
+        }
+        for (name, level), right in bench.measure(changes).items():
+            yield share(right, {"corruption": name, part.scale: level}, bench.settings)
+
+
+def _at_level(name: str, scale: str, level: float, x: Tensor, generator: torch.Generator) -> Tensor:
+    return corrupt(x, name, generator=generator, **{scale: level})  # type: ignore[arg-type]
 
 
 class _Bench:

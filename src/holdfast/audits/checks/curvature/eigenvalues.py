@@ -17,12 +17,12 @@ from holdfast.curvature import Loss, NoSpectrum, Spectrum, hessian_operator, lan
 from holdfast.curvature.derivatives import many_derivatives
 from holdfast.data.loaders import make_loader
 from holdfast.data.splits import Split
+from holdfast.devices import exact
 from holdfast.errors import HoldfastError, first_line, require
 from holdfast.losses import cross_entropy
 from holdfast.metrics import mean_interval
 from holdfast.module_state import evaluating
 from holdfast.rng import derive
-from holdfast.train.precision import exact
 from holdfast.types import Finding
 
 TOP = 5

@@ -12,8 +12,7 @@ from torch import Tensor
 from holdfast.audits.checks.accuracy.clean_accuracy import accuracy, estimate
 from holdfast.audits.per_image import encode
 from holdfast.audits.subject import GroupColumn, Subject
-from holdfast.data.splits import aligned_groups
-from holdfast.data.splits import sides as sides_of
+from holdfast.data.splits import aligned_groups, bias_alignment
 from holdfast.errors import require
 from holdfast.metrics import Estimate, combined, harmonic_mean, lowest, proportion, widest_gap, wilson_interval
 from holdfast.types import Finding
@@ -43,7 +42,7 @@ class Groups:
 
     def sides(self, labels: Tensor) -> dict[str, Tensor]:
         """(N,) which samples follow the shortcut of the training set and which contradict it; empty where unknown."""
-        return {} if self.usual is None else sides_of(labels, self.ids, self.usual)
+        return {} if self.usual is None else bias_alignment(labels, self.ids, self.usual)
 
 
 def check_columns(names: Iterable[str]) -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import require, unknown
-from holdfast.parts import PYTHON_ONLY, check
+from holdfast.parts import DETECTORS, PYTHON_ONLY, check
 from holdfast.types import Finding, Measure, Needs
 
 if TYPE_CHECKING:
     from holdfast.audits.subject import Subject
 
-SCORES: Final = ("msp", "max-logit", "energy", "knn", "mahalanobis", "relative-mahalanobis", "vim")
+
+def usual_scores() -> tuple[str, ...]:
+    """The detectors that a classifier alone can be asked for."""
+    return tuple(name for name, part in DETECTORS.items() if set(part.reads) <= {"features", "logits"})
 
 
 @check(
@@ -41,27 +44,25 @@ class OutOfDistribution:
 
     images: how many test images, drawn with the seed; None is all. Training and OOD images are cut in the same
     proportion, so that time is too. data: sets of OOD images, by name; by default noise and, unless they are what the
-    model knows, the embedded digits. sets: the same, as data sets or images. scores: detectors that need no training
-    of their own. A program that hides its layers has logits alone, and the scores of those. Distances are to training
-    images; thresholds come from the other half of the test images, so that nothing is set on what it is judged on.
+    model knows, the embedded digits. sets: the same, as data sets or images. scores: detectors by name;
+    by default all that read nothing but features and logits. A program that hides its layers has logits alone, and the
+    scores of those. Distances are to training images; thresholds come from the other half of the test images, so that
+    nothing is set on what it is judged on.
     """
 
     images: int | None = None
     data: dict[str, str] | None = None
-    scores: tuple[str, ...] = SCORES
+    scores: tuple[str, ...] | None = None
     sets: Mapping[str, Any] | None = field(default=None, metadata=PYTHON_ONLY)
 
     def __post_init__(self) -> None:
         require(self.images is None or self.images >= 1, f"ood.images must be >= 1, got {self.images}")
-        if set(self.scores) - set(SCORES):
-            from holdfast.detect.detectors import DETECTORS
-
-            for name in self.scores:
-                if name not in DETECTORS:
-                    raise unknown("ood.scores", name, DETECTORS)
+        for name in self.scores or ():
+            if name not in usual_scores():
+                raise unknown("ood.scores", name, usual_scores())
 
     def gate_parts(self) -> tuple[str, ...]:
-        return self.scores
+        return usual_scores() if self.scores is None else self.scores
 
     def passes(self, device: str) -> float:
         return 2.0

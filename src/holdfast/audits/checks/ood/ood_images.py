@@ -14,11 +14,11 @@ from torch import Tensor
 from holdfast.audits.alignment.classes import simple
 from holdfast.audits.subject import Subject
 from holdfast.data import load
-from holdfast.data.resize import resize
+from holdfast.data.images import resize
+from holdfast.data.loaders import Images
 from holdfast.data.splits import Dataset, Split
-from holdfast.detect.features import Images
+from holdfast.parts import named_data
 from holdfast.rng import derive
-from holdfast.settings.names import DATA_NAMES
 
 NOISE: Final = "noise"
 """Drawn in the size of the data's images, unlike those that are read: in another size it is other images."""
@@ -50,7 +50,7 @@ def knows_digits(data: Dataset) -> bool:
     Classes without names are numbered: ten of them may be digits, and what a model knows is not out of distribution.
     """
     named = simple(Path(data.name).stem)
-    for known in sorted(DATA_NAMES, key=len, reverse=True):  # fashion-mnist before mnist
+    for known in sorted(named_data(), key=len, reverse=True):  # fashion-mnist before mnist
         if re.search(rf"\b{re.escape(simple(known))}\b", named):
             return known in OF_DIGITS
     words = {word for name in data.classes for word in simple(name).split()}

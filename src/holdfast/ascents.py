@@ -1,0 +1,295 @@
+"""Where a step takes its gradient: at the weights, or where an ascent moved them to. Open this file to write an ascent.
+
+An ascent is a frozen dataclass of its settings with ``@ascent`` on top (holdfast.parts). It says which optimiser climbs
+and descends, with which metric T, and along whose gradient (F-SAM supplement, A5). Nothing here imports torch as it is
+imported, since ``holdfast train --help`` reads it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+
+from holdfast.errors import require
+from holdfast.parts import ascent
+from holdfast.settings import AscentSettings, TrainSettings
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from torch import Tensor
+    from torch.optim import Optimizer
+
+    from holdfast.optim import Metric
+    from holdfast.types import Batch, Views
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A batch's loss and its gradient, which is in the parameters. logits: (B, K) of the first view.
+
+    drawn: the views of each part of the batch, weighed, with the part's share of the whole.
+    """
+
+    loss: Tensor
+    logits: Tensor
+    drawn: list[tuple[Views, float]]
+
+
+class Gradients(Protocol):
+    """The part of a training step that an ascent uses to leave its direction in the gradients of the parameters."""
+
+    def gradients(self, drawn: list[tuple[Views, float]]) -> Evaluated:
+        """Leave the gradient of a batch there, at the present weights."""
+
+    def add_gradients(self, drawn: list[tuple[Views, float]]) -> Evaluated:
+        """Add it to what is there."""
+
+    def full_gradient(self) -> None:
+        """Leave the gradient of the whole training set, not augmented, there."""
+
+    def draw(self, raw: Batch, *, augment: bool) -> list[tuple[Views, float]]:
+        """The method's views of a batch."""
+
+    def without_trace(self) -> AbstractContextManager[None]:
+        """Passes inside leave running statistics and what the method remembers as they are."""
+
+    def trained(self) -> list[Tensor]:
+        """Every parameter that is trained."""
+
+
+@dataclass(frozen=True)
+class Ascent(AscentSettings):
+    """One of the ascents in weight space. No function must be overridden: the defaults take the gradient in place."""
+
+    reads_whole_set: ClassVar[bool] = False
+    """Whether every step passes over the whole training set. Such a step cannot be captured as a CUDA graph."""
+
+    @property
+    def other_batches(self) -> int:
+        """How many batches are climbed along beside the one that is trained on."""
+        return 0
+
+    def optimizer(
+        self,
+        params: Sequence[Tensor],
+        base: type[Optimizer],
+        *,
+        scheduled: Callable[[float], float | Tensor],
+        skip_nonfinite: bool,
+        **options: Any,
+    ) -> Optimizer:
+        """The optimiser that descends: ``base`` with its options, inside ``holdfast.optim.SAM`` where there is a climb.
+
+        scheduled: puts a number that changes in training where a CUDA graph can read it.
+        """
+        return base(params, **options)
+
+    def direction(self, step: Gradients, drawn: list[tuple[Views, float]], others: Sequence[Batch]) -> Evaluated | None:
+        """Leave the direction to climb along in the gradients of the parameters.
+
+        Returns what it found of the batch itself at the unmoved weights, or None where it did not evaluate it.
+        """
+        return step.gradients(drawn)
+
+    def radius(self, done: float) -> float | None:
+        """The radius when this share of a stage is done; None where it does not change."""
+        return None
+
+
+def ascent_of(settings: TrainSettings) -> Ascent:
+    """The ascent that settings name, with what it does."""
+    assert isinstance(settings.ascent, Ascent), f"{type(settings.ascent)} must be a subclass of Ascent"
+    return settings.ascent
+
+
+@ascent("none", about="Take the gradient at the weights themselves.", passes=1, order=0)
+@dataclass(frozen=True)
+class NoAscent(Ascent):
+    pass
+
+
+@ascent("sam", about="SAM: the steepest point within a ball around the weights.", order=10)
+@dataclass(frozen=True)
+class Sam(Ascent):
+    rho: float = 0.05
+    """Radius of the ascent."""
+    rho_schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """How the radius moves over the training, from rho to 0."""
+
+    def __post_init__(self) -> None:
+        for name in ("rho", "eta", "sigma"):  # whichever of them the ascent has
+            value = getattr(self, name, 0.0)
+            require(value >= 0, f"{name} must be >= 0, got {value}")
+        lmbda = getattr(self, "lmbda", 0.0)
+        require(0 <= lmbda < 1, f"lmbda must be in [0, 1), got {lmbda}")
+
+    def optimizer(
+        self,
+        params: Sequence[Tensor],
+        base: type[Optimizer],
+        *,
+        scheduled: Callable[[float], float | Tensor],
+        skip_nonfinite: bool,
+        **options: Any,
+    ) -> Optimizer:
+        from holdfast.optim import SAM
+
+        own = {"rho": scheduled(self.rho), "metric": self.metric(), **self.friendliness()}
+        return SAM(params, base, skip_nonfinite=skip_nonfinite, **own, **options)
+
+    def metric(self) -> Metric:
+        """T: how far each weight may move."""
+        from holdfast.optim import Euclidean
+
+        return Euclidean()
+
+    def friendliness(self) -> dict[str, Any]:
+        """What is taken out of the direction: nothing."""
+        return {}
+
+    def radius(self, done: float) -> float | None:
+        if self.rho_schedule == "constant":
+            return None
+        return self.rho * (1 - done if self.rho_schedule == "linear" else 0.5 * (1 + math.cos(math.pi * done)))
+
+
+@ascent("asam", about="ASAM: a ball that scales with each weight.", order=11)
+@dataclass(frozen=True)
+class Asam(Sam):
+    measure: ClassVar[str] = "relative"
+    rho: float = 0.5
+    eta: float = 0.01
+    """Added to the size of each weight."""
+
+    def metric(self) -> Metric:
+        from holdfast.optim import Adaptive
+
+        return Adaptive(self.eta, vectors=False)
+
+
+@ascent("fisher-sam", about="Fisher SAM: a ball in the geometry of the gradient's own size.", order=12)
+@dataclass(frozen=True)
+class FisherSam(Sam):
+    eta: float = 1.0
+    """Weight of the squared gradient."""
+
+    def metric(self) -> Metric:
+        from holdfast.optim import Fisher
+
+        return Fisher(self.eta)
+
+
+@dataclass(frozen=True)
+class Friendly(Sam):
+    """Friendly SAM's direction: without its part along the full gradient, of which a running mean is kept."""
+
+    sigma: float = 1.0
+    """How much of the running mean gradient is taken away."""
+    lmbda: float = 0.9
+    """Memory of the running mean."""
+
+    def friendliness(self) -> dict[str, Any]:
+        return {"friendly": True, "sigma": self.sigma, "lmbda": self.lmbda}
+
+
+@ascent("fsam", about="Friendly SAM: SAM without the full-gradient part of its direction.", order=13)
+@dataclass(frozen=True)
+class Fsam(Friendly):
+    pass
+
+
+@ascent("fasam", about="Friendly ASAM.", order=14)
+@dataclass(frozen=True)
+class Fasam(Friendly, Asam):
+    rho: float = 0.5
+
+
+@ascent("fisher-fsam", about="Friendly Fisher SAM.", order=15)
+@dataclass(frozen=True)
+class FisherFsam(Friendly, FisherSam):
+    pass
+
+
+@ascent(
+    "sam-full",
+    about="SAM along the gradient of the whole training set; a study tool, as slow as it sounds.",
+    passes=1,
+    order=20,
+)
+@dataclass(frozen=True)
+class SamFull(Sam):
+    reads_whole_set: ClassVar[bool] = True
+
+    def direction(self, step: Gradients, drawn: list[tuple[Views, float]], others: Sequence[Batch]) -> None:
+        step.full_gradient()
+
+
+@ascent("sam-db", about="SAM along the gradient of another random batch.", order=21)
+@dataclass(frozen=True)
+class SamDb(Sam):
+    @property
+    def other_batches(self) -> int:
+        return 1
+
+    def direction(self, step: Gradients, drawn: list[tuple[Views, float]], others: Sequence[Batch]) -> None:
+        (other,) = others
+        with step.without_trace():
+            step.gradients(step.draw(other, augment=True))
+
+
+@ascent(
+    "sam-large",
+    about="SAM along the gradient of a larger batch: the one that is trained on and others.",
+    passes=5,
+    order=22,
+)
+@dataclass(frozen=True)
+class SamLarge(Sam):
+    batches: int = 4
+    """How many batches together; 1 is SAM."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.batches >= 1, f"batches must be >= 1, got {self.batches}")
+
+    @property
+    def other_batches(self) -> int:
+        return self.batches - 1
+
+    def direction(self, step: Gradients, drawn: list[tuple[Views, float]], others: Sequence[Batch]) -> Evaluated:
+        """The mean over the batch and others, as large as it (figure A1)."""
+        own = step.gradients(drawn)
+        with step.without_trace():
+            for other in others:
+                step.add_gradients(step.draw(other, augment=True))
+        for p in step.trained():
+            if p.grad is not None:
+                p.grad /= 1 + len(others)
+        return own
+
+
+@ascent(
+    "sam-noise",
+    about="SAM along the batch gradient without its part along the full gradient; as slow as sam-full.",
+    order=23,
+)
+@dataclass(frozen=True)
+class SamNoise(Sam):
+    reads_whole_set: ClassVar[bool] = True
+
+    def direction(self, step: Gradients, drawn: list[tuple[Views, float]], others: Sequence[Batch]) -> Evaluated:
+        import torch
+
+        from holdfast.optim.foreach import without_projection
+
+        own = step.gradients(drawn)
+        params = [p for p in step.trained() if p.grad is not None]
+        gradient = [p.grad for p in params if p.grad is not None]
+        step.full_gradient()
+        full = [torch.zeros_like(p) if p.grad is None else p.grad for p in params]
+        for p, direction in zip(params, without_projection(gradient, full), strict=True):
+            p.grad = direction
+        return own

@@ -1,0 +1,95 @@
+"""Bias-conflicting neighbours (BiasAdv): images that a biased model gets wrong and the debiased one does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from holdfast.attacks.norms import Ball, Norm, Space, make_ball
+from holdfast.attacks.objectives import Classifier, Mode, borrowed
+from holdfast.devices import side_by_side
+from holdfast.errors import require
+from holdfast.module_state import frozen_parameters
+
+
+def bias_adversarial(
+    x: Tensor,
+    y: Tensor,
+    model: Classifier,
+    biased: Classifier,
+    *,
+    radius: float,
+    lam: float,
+    steps: int = 5,
+    norm: Norm = "l2",
+    step_size: float | None = None,
+    space: Space = "pixel",
+    scale: Tensor | Sequence[float] | None = None,
+    random_start: bool = False,
+    bounds: tuple[float, float] = (0.0, 1.0),
+    mode: Mode = "eval",
+    compile: bool = False,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Images within the radius at which L(biased) − λ·L(model) is as large as PGD finds it (BiasAdv, eq. 3).
+
+    x: images (B, C, H, W) in [0, 1]. y: (B,) classes. radius: in pixels, or in units of ``scale`` with
+    ``space="normalised"``. step_size: 2.5 · radius / steps unless given.
+    mode: "eval" runs both in evaluation mode; "as-is" in the modes they are in, with their statistics restored.
+    compile: pass the arithmetic between two gradients through torch.compile; the caller compiles the models.
+    The result is detached, both models are left unchanged, and nothing synchronises with the device.
+    """
+    require(steps >= 1, f"steps must be >= 1, got {steps}")
+    require(lam >= 0, f"lam must be >= 0, got {lam}")
+    ball = make_ball(x, radius=radius, norm=norm, space=space, scale=scale, bounds=bounds)
+    if radius == 0:
+        return x.detach().clone()
+    length = min(radius, 2.5 * radius / steps) if step_size is None else step_size
+    modules = [m for m in (model, biased) if isinstance(m, torch.nn.Module)]
+    with borrowed(model, mode), borrowed(biased, mode), frozen_parameters(*modules), torch.no_grad():
+        position = ball.random(generator) if random_start else ball.start
+        move = _compiled_move() if compile else _move
+        for _ in range(steps):
+            away, own = _slopes(ball.point(position), y, model, biased, lam)
+            position = move(ball, position, away, own, lam, length)
+        return ball.point(position)
+
+
+def objective(x: Tensor, y: Tensor, model: Classifier, biased: Classifier, *, lam: float) -> Tensor:
+    """(B,) L(biased) − λ·L(model): what :func:`bias_adversarial` maximises."""
+    value = _loss(biased(x), y)
+    return value - lam * _loss(model(x), y) if lam else value
+
+
+def _slopes(x: Tensor, y: Tensor, model: Classifier, biased: Classifier, lam: float) -> tuple[Tensor, Tensor | None]:
+    """Gradients of both losses; the models are independent, so the two run side by side."""
+    if not lam:
+        return _gradient(x, y, biased), None
+    return side_by_side(lambda: _gradient(x, y, biased), lambda: _gradient(x, y, model), x.device)
+
+
+def _move(ball: Ball, position: Tensor, away: Tensor, own: Tensor | None, lam: float, length: float) -> Tensor:
+    """A step along the gradient, projected into the ball."""
+    slope = away if own is None else away - lam * own
+    return ball.project(position + length * ball.ascent(slope))
+
+
+@cache
+def _compiled_move() -> Callable[..., Tensor]:
+    """Fuses some forty small kernels of rounding and projection into a few."""
+    return torch.compile(_move, dynamic=False)
+
+
+def _gradient(x: Tensor, y: Tensor, model: Classifier) -> Tensor:
+    with torch.enable_grad():
+        x = x.detach().requires_grad_()
+        (gradient,) = torch.autograd.grad(_loss(model(x), y).sum(), x)
+    return gradient
+
+
+def _loss(logits: Tensor, y: Tensor) -> Tensor:
+    return F.cross_entropy(logits.to(torch.promote_types(logits.dtype, torch.float32)), y, reduction="none")

@@ -1,0 +1,186 @@
+"""What a comparison trains: methods, and settings varied one at a time or in grids, as cells of resolved settings."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from itertools import product
+from typing import Any
+
+import yaml
+
+from holdfast.errors import HoldfastError, require, unknown
+from holdfast.parts import METHODS
+from holdfast.settings.fields import LISTED_BY, Choice, build, flatten
+from holdfast.settings.training import TrainSettings
+
+Axes = Mapping[str, Sequence[Any]]
+"""Settings and the values that each takes: ``{"method.lam": [0.25, 0.5], "lr": [0.01, 0.1]}``."""
+
+
+@dataclass(frozen=True)
+class GridCell:
+    """One combination of settings, trained over several seeds. label: what tells it from the others."""
+
+    label: str
+    settings: TrainSettings
+
+
+@dataclass(frozen=True)
+class ComparisonPlan:
+    """All cells of a comparison, the baseline first."""
+
+    cells: tuple[GridCell, ...]
+
+    @property
+    def baseline(self) -> GridCell:
+        return self.cells[0]
+
+
+def make_plan(
+    base: TrainSettings,
+    *,
+    methods: Sequence[str] = (),
+    recipes: Mapping[str, TrainSettings] | None = None,
+    vary: Axes | None = None,
+    grid: Axes | None = None,
+    baseline: str | None = None,
+) -> ComparisonPlan:
+    """The cells of a comparison around base settings.
+
+    methods: trained as they are; the base's own where none is named. recipes: whole settings by label, instead of a
+    base and methods. vary: one setting at a time, from each of the methods that has it. grid: all combinations instead.
+    baseline: a method or a cell's label; where it is not given, the first of several methods or recipes, else what the
+    method extends ("lff" of "lff+biasadv"), else the base settings.
+
+    >>> plan = make_plan(TrainSettings(), methods=["lff", "lff+biasadv"], vary={"method.lam": [0, 1]})
+    >>> [cell.label for cell in plan.cells]
+    ['lff', 'lff+biasadv', 'lff+biasadv lam=0', 'lff+biasadv lam=1']
+    """
+    vary, grid = vary or {}, grid or {}
+    for key, values in [*vary.items(), *grid.items()]:
+        require(len(values) > 0, f"{key} has no values; write {key}=VALUE,VALUE")
+        require(key != "seed", "seed is not a setting to vary; say how many with --seeds")
+    twice = [name for name, count in Counter(methods).items() if count > 1]
+    require(not twice, f"{', '.join(twice)} is given twice among the methods; more trainings of one come with --seeds")
+    require(not (methods and recipes), "a recipe has its own method; give methods or recipes, not both")
+    wanted = recipes or {
+        name: replace(base, method=base.method.switched(name)) for name in methods or [base.method.name]
+    }
+    starts = [GridCell(label, settings) for label, settings in wanted.items()]
+    _require_known(starts, [*vary, *grid])
+    cells: list[GridCell] = []
+    for start in starts:
+        alone = [{key: value} for key, values in vary.items() if _has(start, key) for value in values]
+        keys = [key for key in grid if _has(start, key)]
+        together = [dict(zip(keys, values, strict=True)) for values in product(*(grid[k] for k in keys)) if keys]
+        if alone or not together:
+            cells.append(start)
+        cells += [_changed(start, way) for way in [*alone, *together]]
+    first = _baseline(None if recipes else base, cells, starts, baseline)
+    return ComparisonPlan(_distinct([first, *cells]))
+
+
+def parse_axes(texts: Iterable[str]) -> dict[str, list[Any]]:
+    """Settings and their values as they are written on the command line.
+
+    >>> parse_axes(["method.lam=0.25,1", "milestones=[1,2],[3]"])
+    {'method.lam': [0.25, 1], 'milestones': [[1, 2], [3]]}
+    """
+    axes: dict[str, list[Any]] = {}
+    for text in texts:
+        key, equals, values = (part.strip() for part in text.partition("="))
+        require(bool(key and equals and values), f"{text!r} names no values; write SETTING=VALUE,VALUE")
+        require(key not in axes, f"{key} is given twice; put all its values into one list")
+        try:
+            axes[key] = yaml.safe_load(f"[{values}]")
+        except (yaml.YAMLError, ValueError, RecursionError):
+            raise HoldfastError(f"cannot read the values of {text!r}; write SETTING=VALUE,VALUE") from None
+    return axes
+
+
+def changed(settings: TrainSettings, key: str, value: Any) -> TrainSettings:
+    """Settings with one of them changed: a flat key, or ``method.NAME`` and ``ascent.NAME`` for those of a choice.
+
+    >>> changed(TrainSettings(), "lr", 0.3).optimizer.lr
+    0.3
+    >>> changed(TrainSettings(), "method.lam", 0.3)
+    Traceback (most recent call last):
+    holdfast.errors.HoldfastError: unknown setting 'method.lam'; method erm has none
+    """
+    kind, dot, inner = key.partition(".")
+    flat = flatten(settings)
+    choice = getattr(settings, kind, None)
+    if not dot and isinstance(choice, Choice) and isinstance(value, (str, Mapping)):
+        given = {"name": value} if isinstance(value, str) else {"name": choice.name, **value}
+        value = {**flatten(choice.switched(given["name"])), **given}
+    if not dot:
+        return build(TrainSettings, flat | {key: value})
+    if not isinstance(choice, Choice):
+        raise unknown("setting", key, _keys(settings), listed_by=LISTED_BY)
+    own = [f"{kind}.{f.name}" for f in fields(choice)]
+    if not own:
+        raise HoldfastError(f"unknown setting {key!r}; {kind} {choice.name} has none")
+    if key not in own:
+        raise unknown("setting", key, own)
+    return build(TrainSettings, flat | {kind: {"name": choice.name, **flatten(choice), inner: value}})
+
+
+def _baseline(
+    base: TrainSettings | None, cells: Sequence[GridCell], starts: Sequence[GridCell], name: str | None
+) -> GridCell:
+    if name is not None:
+        for cell in cells:
+            if cell.label == name:
+                return cell
+        if base is None or name not in METHODS:
+            other = [] if base is None else METHODS
+            raise unknown("baseline", name, [*other, *(cell.label for cell in cells)])
+        return GridCell(name, replace(base, method=base.method.switched(name)))
+    stem, plus, _ = starts[0].settings.method.name.partition("+")
+    if base is not None and len(starts) == 1 and plus and stem in METHODS:
+        return GridCell(stem, replace(base, method=base.method.switched(stem)))
+    return starts[0]
+
+
+def _changed(start: GridCell, way: Mapping[str, Any]) -> GridCell:
+    settings = start.settings
+    for key, value in way.items():
+        settings = changed(settings, key, value)
+    words = [f"{key.removeprefix('method.')}={_text(value)}" for key, value in way.items()]
+    return GridCell(" ".join([start.label, *words]), settings)
+
+
+def _distinct(cells: Iterable[GridCell]) -> tuple[GridCell, ...]:
+    """Each combination of settings once: a value that is the base's own does not make another cell."""
+    kept: list[GridCell] = []
+    for cell in cells:
+        if all(cell.settings.resolved() != other.settings.resolved() for other in kept):
+            kept.append(cell)
+    return tuple(kept)
+
+
+def _require_known(starts: Sequence[GridCell], keys: Iterable[str]) -> None:
+    """Every key must be a setting of at least one of the methods."""
+    for key in keys:
+        if any(_has(start, key) for start in starts):
+            continue
+        if len(starts) == 1:
+            changed(starts[0].settings, key, None)  # says what is wrong, with a hint
+        keys = dict.fromkeys(k for start in starts for k in _keys(start.settings))
+        raise unknown("setting", key, keys, listed_by=LISTED_BY)
+
+
+def _has(cell: GridCell, key: str) -> bool:
+    return key in _keys(cell.settings)
+
+
+def _keys(settings: TrainSettings) -> list[str]:
+    inner = [f"{f.name}.{i.name}" for f in fields(settings) if is_dataclass(choice := getattr(settings, f.name))
+             and isinstance(choice, Choice) for i in fields(choice)]  # fmt: skip
+    return [key for key in flatten(settings) if key != "seed"] + inner
+
+
+def _text(value: Any) -> str:
+    return yaml.safe_dump(value, default_flow_style=True, width=1000).removesuffix("\n").removesuffix("\n...")

@@ -1,0 +1,253 @@
+"""Sets with anomalies among normal images: the report's nested dictionary of arrays, read and written.
+
+It is written without pickle, and read without running what it holds. Such sets are made in ``anomaly_making``.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from holdfast.data.images import Array, resize, to_images
+from holdfast.data.splits import ArraySplit, Dataset
+from holdfast.errors import HoldfastError, require
+from holdfast.files import at_home, exists, write_atomic
+from holdfast.printable import printable
+from holdfast.types import Note
+
+SETS: Final = ("representative_set_1", "representative_set_2")
+"""Names of the test sets, as the report's file has them."""
+FILE = "fashion-anomalies.npz"
+"""What a made set is called in its folder."""
+
+
+@dataclass(frozen=True, eq=False)
+class AnomalySet:
+    """Normal images without and with labels, and test sets with anomalies among them.
+
+    classes: names of the normal ones; in the test sets the label after the last of them is an anomaly.
+    unlabeled: its labels are all -1. sets: the group is the kind of anomaly, -1 for normal images and where unknown.
+    manifest: how the set was made; empty for one that was read.
+    """
+
+    classes: tuple[str, ...]
+    unlabeled: ArraySplit
+    labeled: ArraySplit
+    sets: tuple[ArraySplit, ...]
+    kinds: tuple[str, ...] = ()
+    manifest: Mapping[str, Any] = field(default_factory=dict)
+
+    def anomalous(self, split: ArraySplit) -> Tensor:
+        """(N,) whether each image of a test set is an anomaly."""
+        return split.labels == len(self.classes)
+
+    def pooled(self) -> ArraySplit:
+        """All test sets as one."""
+        return ArraySplit(
+            torch.cat([s.images for s in self.sets]),
+            torch.cat([s.labels for s in self.sets]),
+            torch.cat([s.groups for s in self.sets]),
+            "pooled",
+        )
+
+    def to_train_on(self, name: str, *, image_size: int | None = None) -> Dataset:
+        """The set for a classifier: labelled images to train on, what is normal in the test sets to test on."""
+        pooled = self.pooled()
+        test = pooled.subset((~self.anomalous(pooled)).nonzero().flatten())
+        parts = [self.labeled, test, self.unlabeled]
+        if image_size is not None:
+            parts = [ArraySplit(resize(s.images, image_size), s.labels, s.groups, s.origin) for s in parts]
+        train, test, unlabeled = parts
+        text = (
+            f"{len(train)} labelled images to train on, {len(unlabeled)} without label; {len(test)} normal ones to test"
+        )
+        note = Note("anomaly-splits", text)
+        return Dataset(name, self.classes, train, test=test, notes=(note,), unlabeled=unlabeled)
+
+
+def save_anomalies(made: AnomalySet, folder: str | Path) -> Path:
+    """The set in the report's layout, as plain arrays (no pickle), with a manifest beside it."""
+    folder = Path(folder)
+    width = len(made.classes)
+    arrays: dict[str, Array] = {
+        "unlabeled_data": made.unlabeled.images[:, 0].numpy(),
+        "labeled_data/data": made.labeled.images[:, 0].numpy(),
+        "labeled_data/labels": F.one_hot(made.labeled.labels, width).float().numpy(),
+        "classes": np.array(made.classes),
+        "kinds": np.array(made.kinds),
+    }
+    for name, split in zip(SETS, made.sets, strict=True):
+        arrays[f"{name}/data"] = split.images[:, 0].numpy()
+        arrays[f"{name}/labels"] = F.one_hot(split.labels, width + 1).float().numpy()
+        arrays[f"{name}/kinds"] = split.groups.numpy()
+    file = io.BytesIO()
+    np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+    path = folder / FILE
+    write_atomic(path, file.getvalue())
+    write_atomic(folder / "manifest.json", (json.dumps(made.manifest, indent=2) + "\n").encode())
+    return path
+
+
+def holds_anomalies(path: str | Path) -> bool:
+    """Whether a file looks like one of :func:`read_anomalies`, without reading any of its arrays.
+
+    An .npy file is taken for one: no other data comes in it.
+    """
+    path = at_home(path)
+    if path.suffix.lower() == ".npy":
+        return path.is_file()
+    if path.suffix.lower() != ".npz" or not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        names = [name.removesuffix(".npy") for name in archive.namelist()]
+    return "unlabeled_data" in names or (len(names) == 1 and not names[0].startswith(("x_", "y_")))
+
+
+def read_anomalies(path: str | Path) -> AnomalySet:
+    """The report's nested dictionary from .npy or .npz, or what :func:`save_anomalies` wrote.
+
+    The dictionary is a pickle. It is read by an unpickler that can rebuild numpy arrays and nothing else, so a file
+    that holds anything more is refused before it can do anything.
+    """
+    path = at_home(path)
+    require(exists(path), f"no such file: {printable(path)}; correct the path of the data")
+    require(path.is_file(), f"{printable(path)} is a folder; give the file with the set, such as {FILE} in it")
+    content = _nested(_content(path))
+    shown = printable(path)
+    for name in ("unlabeled_data", "labeled_data", *SETS):
+        require(name in content, f"{shown} has no {name}; it has: {', '.join(map(printable, content)) or 'nothing'}")
+    labeled, width = _labelled(content["labeled_data"], f"{shown}: labeled_data", None)
+    sets = tuple(_labelled(content[name], f"{shown}: {name}", width + 1)[0] for name in SETS)
+    images = to_images(_array(content["unlabeled_data"], f"{shown}: unlabeled_data"), f"{shown}: unlabeled_data")
+    none = torch.full((len(images),), -1)
+    shapes = {s.shape for s in (labeled, *sets)} | {tuple(images.shape[1:])}
+    require(len(shapes) == 1, f"{shown}: images differ in shape (C, H, W): {sorted(shapes)}; make them equal")
+    names, kinds = content.get("classes"), content.get("kinds")
+    return AnomalySet(
+        classes=tuple(map(str, range(width))) if names is None else tuple(map(str, names)),
+        unlabeled=ArraySplit(images, none, none, f"{shown}:unlabeled_data"),
+        labeled=labeled,
+        sets=sets,
+        kinds=() if kinds is None else tuple(map(str, kinds)),
+    )
+
+
+def _labelled(part: Any, what: str, width: int | None) -> tuple[ArraySplit, int]:
+    """Images with one-hot labels, and how many classes there are."""
+    require(isinstance(part, Mapping), f"{what} must hold data and labels, got {type(part).__name__}")
+    for name in ("data", "labels"):
+        require(name in part, f"{what} has no {name}; it has: {', '.join(map(str, part)) or 'nothing'}")
+    images = to_images(_array(part["data"], f"{what}.data"), f"{what}.data")
+    one_hot = _array(part["labels"], f"{what}.labels")
+    ok = one_hot.ndim == 2 and one_hot.dtype.kind in "fiub" and len(one_hot) == len(images)
+    ok = ok and bool((np.isin(one_hot, (0, 1)) & (one_hot.sum(1, keepdims=True) == 1)).all())
+    require(
+        ok and (width is None or one_hot.shape[1] == width),
+        f"{what}.labels must be one-hot rows, one for each of {len(images)} images"
+        + ("" if width is None else f", {width} wide")
+        + f"; got shape {one_hot.shape}",
+    )
+    labels = torch.from_numpy(one_hot.argmax(1).astype(np.int64))
+    groups = torch.full_like(labels, -1) if "kinds" not in part else torch.from_numpy(np.asarray(part["kinds"]))
+    return ArraySplit(images, labels, groups.long(), what), one_hot.shape[1]
+
+
+def _array(value: Any, what: str) -> Array:
+    require(isinstance(value, np.ndarray), f"{what} must be an array, got {type(value).__name__}")
+    array: Array = value
+    require(array.dtype != object, f"{what} is an array of Python objects; save it as numbers")
+    return array
+
+
+def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """``a/b`` as ``a`` that holds ``b``."""
+    nested: dict[str, Any] = {}
+    for name, value in flat.items():
+        head, _, tail = name.partition("/")
+        if tail:
+            nested.setdefault(head, {})[tail] = value
+        else:
+            nested[head] = value
+    return nested
+
+
+def _content(path: Path) -> dict[str, Any]:
+    try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                members = {i.filename.removesuffix(".npy"): archive.read(i) for i in archive.infolist()}
+        else:
+            members = {"": path.read_bytes()}
+        values = {name: _read_npy(io.BytesIO(data)) for name, data in members.items()}
+    except (OSError, ValueError, EOFError, MemoryError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
+        remedy = "" if "; " in str(error) else "; it is damaged or not a numpy file: copy it again"
+        raise HoldfastError(f"cannot read {printable(path)}: {error}{remedy}") from error
+    if len(values) == 1 and isinstance(next(iter(values.values())), dict):
+        return dict(next(iter(values.values())))
+    require(
+        "" not in values,
+        f"{printable(path)} holds one {_kind(values.get(''))}, not the dictionary of unlabeled_data, labeled_data and "
+        f"{' and '.join(SETS)}; images alone can be given as .npz with x_train and y_train, or as a folder",
+    )
+    return values
+
+
+def _kind(value: Any) -> str:
+    return f"array of shape {value.shape}" if isinstance(value, np.ndarray) else type(value).__name__
+
+
+def _read_npy(file: io.BytesIO) -> Any:
+    version = np.lib.format.read_magic(file)
+    header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    dtype = header(file)[2]
+    if not dtype.hasobject:
+        file.seek(0)
+        return np.load(file, allow_pickle=False)
+    try:
+        value = _ArraysOnly(file).load()
+    except pickle.UnpicklingError:
+        raise
+    except Exception as error:  # a damaged pickle fails in nearly any way
+        raise pickle.UnpicklingError(f"a damaged pickle ({type(error).__name__})") from error
+    return value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
+
+
+class _ArraysOnly(pickle.Unpickler):
+    """Rebuilds numpy arrays, dictionaries, lists, text and numbers. Asked for any other name, it refuses."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
+            return np.zeros(0).__reduce__()[0]
+        if module in ("numpy.core.numeric", "numpy._core.numeric") and name == "_frombuffer":
+            return _frombuffer
+        if (module, name) in (("numpy", "ndarray"), ("numpy", "dtype")):
+            return getattr(np, name)
+        if (module, name) == ("_codecs", "encode"):
+            return _latin1
+        raise pickle.UnpicklingError(
+            f"it holds more than arrays ({printable(module)}.{printable(name)}), which could run code and is "
+            "never unpickled; save it as plain arrays: numpy.savez(file, **{'labeled_data/data': ..., ...})"
+        )
+
+
+def _frombuffer(buffer: Any, dtype: Any, shape: Any, order: Any, axis_order: Any = None) -> Array:
+    array: Array = np.frombuffer(buffer, dtype=np.dtype(dtype)).reshape(shape, order=order)
+    return array if axis_order is None else array.transpose(axis_order)
+
+
+def _latin1(text: str, encoding: str) -> bytes:
+    """How old pickles write bytes; no other encoding has a place in an array."""
+    if encoding != "latin1":
+        raise pickle.UnpicklingError(f"it encodes text as {encoding!r}, which no array does")
+    return text.encode("latin1")

@@ -1,0 +1,136 @@
+"""The published corrupted test sets: CIFAR-10-C and CIFAR-100-C (arrays), ImageNet-C (folders).
+
+CIFAR-10-C/<corruption>.npy (50,000 x 32 x 32 x 3, severity 1 first), CIFAR-10-C/labels.npy
+ImageNet-C/[<family>/]<corruption>/<severity>/<class>/<image>.JPEG, 224 pixels, cut already
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from holdfast.data.images import Array, peek, to_images, to_whole
+from holdfast.data.listing import Paths, images_under
+from holdfast.data.splits import ArraySplit, FileSplit, Split
+from holdfast.errors import HoldfastError, require, unknown
+from holdfast.printable import printable
+
+LABELS = "labels.npy"
+SEVERITIES = ("1", "2", "3", "4", "5")
+
+
+@dataclass(frozen=True, eq=False)
+class CorruptedTest:
+    """A test set under several corruptions. A split is opened when it is first used.
+
+    where: the file or folder of every corruption, by its published name.
+    classes: names of ImageNet-C's folders; empty for CIFAR, whose labels are CIFAR's own.
+    """
+
+    name: str
+    where: Mapping[str, Path]
+    severities: tuple[int, ...]
+    classes: tuple[str, ...] = ()
+    labels: Array | None = field(default=None, repr=False)
+
+    @property
+    def corruptions(self) -> tuple[str, ...]:
+        return tuple(self.where)
+
+    def split(self, corruption: str, severity: int) -> Split:
+        """The images of one corruption at one severity, never resized."""
+        known = corruption.replace("-", "_")
+        if known not in self.where:
+            raise unknown(f"corruption of {self.name}", corruption, self.where)
+        require(severity in self.severities, f"severity must be one of {self.severities}, got {severity}")
+        path = self.where[known]
+        if self.labels is not None:
+            return _rows(path, self.labels, severity)
+        return _folder(path / str(severity), self.classes)
+
+
+def recognised(folder: Path) -> bool:
+    return (folder / LABELS).is_file() or bool(_corruption_folders(folder))
+
+
+def open_corrupted(folder: str | Path, *, classes: Sequence[str] = ()) -> CorruptedTest:
+    """CIFAR-10-C, CIFAR-100-C or ImageNet-C by what is in the folder.
+
+    classes: folder names in the order of the model's outputs, for ImageNet-C; by default sorted, as its 1,000 are.
+    """
+    folder = Path(folder)
+    if (folder / LABELS).is_file():
+        return _open_arrays(folder)
+    where = _corruption_folders(folder)
+    if not where:
+        raise HoldfastError(
+            f"{printable(folder)} is not a corrupted test set: expected {LABELS} beside <corruption>.npy (CIFAR-10-C), "
+            "or <corruption>/1..5/<class>/ with images (ImageNet-C)"
+        )
+    severities = sorted({int(s) for path in where.values() for s in os.listdir(path) if s in SEVERITIES})
+    first = next(iter(where.values())) / str(severities[0])
+    names = tuple(classes) or tuple(sorted(entry.name for entry in os.scandir(first) if entry.is_dir()))
+    return CorruptedTest(printable(folder.name), where, tuple(severities), names)
+
+
+def _open_arrays(folder: Path) -> CorruptedTest:
+    labels = _load(folder / LABELS)
+    where = {path.stem: path for path in sorted(folder.glob("*.npy")) if path.name != LABELS}
+    require(bool(where), f"{printable(folder)} has {LABELS} but no <corruption>.npy; unpack the archive again")
+    require(
+        labels.ndim == 1 and len(labels) > 0 and len(labels) % 5 == 0,
+        f"{printable(folder / LABELS)} has shape {labels.shape}; five severities of one test set were expected",
+    )
+    return CorruptedTest(printable(folder.name), where, (1, 2, 3, 4, 5), labels=labels)
+
+
+def _rows(path: Path, labels: Array, severity: int) -> ArraySplit:
+    images = _load(path)
+    require(
+        len(images) == len(labels),
+        f"{printable(path)} has {len(images)} images and {LABELS} {len(labels)} values; unpack the archive again",
+    )
+    count = len(labels) // 5
+    part = slice((severity - 1) * count, severity * count)
+    own = to_whole(labels[part], f"{printable(path.parent)}: {LABELS}", least=0)
+    groups = torch.full((count,), -1)
+    return ArraySplit(to_images(images[part], printable(path)), own, groups, origin=f"{printable(path)}:{severity}")
+
+
+def _folder(folder: Path, classes: Sequence[str]) -> FileSplit:
+    require(folder.is_dir(), f"{printable(folder)} is not there; unpack that severity too")
+    paths: list[str] = []
+    labels: list[int] = []
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        if not entry.is_dir():
+            continue
+        if entry.name not in classes:
+            raise HoldfastError(f"class folder {printable(entry.path)} is not among the {len(classes)} classes known")
+        found = images_under(Path(entry.path))
+        paths += found
+        labels += [list(classes).index(entry.name)] * len(found)
+    require(bool(paths), f"{printable(folder)} holds no images; unpack the archive again")
+    size, _ = peek(Path(paths[0]))
+    return FileSplit(Paths(paths), torch.tensor(labels), torch.full((len(paths),), -1), size=size)
+
+
+def _corruption_folders(folder: Path) -> dict[str, Path]:
+    """Folders that hold severities, in the folder or one below (ImageNet-C's families)."""
+    if not folder.is_dir():
+        return {}
+    inner = sorted((Path(e.path) for e in os.scandir(folder) if e.is_dir()), key=lambda path: path.name)
+    deeper = [Path(e.path) for sub in inner for e in os.scandir(sub) if e.is_dir()]
+    return {path.name: path for path in sorted(inner + deeper) if (path / "1").is_dir() or (path / "5").is_dir()}
+
+
+def _load(path: Path) -> Array:
+    try:
+        array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise HoldfastError(f"cannot read {printable(path)}: {error}; unpack the archive again") from error
+    return array

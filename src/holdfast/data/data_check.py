@@ -1,0 +1,203 @@
+"""``holdfast data check``: read every image of a set, and report what is there and what cannot be used."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+
+from torch import Tensor
+
+from holdfast.data.images import decode, peek, reason
+from holdfast.data.listing import Listing, ReadOptions, images_in
+from holdfast.data.load_data import find_reader
+from holdfast.data.splits import Dataset, Split
+from holdfast.data.validation import label_problems
+from holdfast.errors import HoldfastError
+from holdfast.files import at_home
+from holdfast.parts import named_data
+from holdfast.printable import printable
+from holdfast.types import Note
+
+CHUNK = 128
+"""Files handed to the pool at a time: a set of any size takes the same memory, and an interrupt is noticed soon."""
+SHOWN_SIZES = 20
+
+Counts = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A file that cannot be decoded, and why. The path is the one on disk: not safe to print."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class DataReport:
+    """What a set holds.
+
+    splits, groups: samples of each class and of each group, by split.
+    sizes: images of each (height, width). modes: images of each Pillow mode, such as L, RGB, RGBA, I;16.
+    problems: why the set cannot be loaded. notes: what the reader left out or decided.
+    """
+
+    name: str
+    splits: Mapping[str, Counts]
+    groups: Mapping[str, Counts]
+    sizes: Mapping[tuple[int, int], int]
+    modes: Counts
+    unreadable: tuple[Unreadable, ...] = ()
+    problems: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
+
+    @property
+    def sound(self) -> bool:
+        """Whether every image can be read and the set can be loaded."""
+        return not self.unreadable and not self.problems
+
+    def to_text(self) -> str:
+        """The report as plain lines, with nothing in them that a terminal would obey."""
+        lines = [self.name]
+        lines += _table("class", self.splits)
+        if any(self.groups.values()):
+            lines += _table("group", self.groups)
+        if self.sizes:
+            ranked = sorted(self.sizes.items(), key=lambda item: (-item[1], item[0]))
+            shown = [f"{w}x{h}: {n}" for (h, w), n in ranked[:SHOWN_SIZES]]
+            more = [f"{len(ranked) - SHOWN_SIZES} more"] if len(ranked) > SHOWN_SIZES else []
+            lines += ["", "sizes (width x height): " + ", ".join(shown + more)]
+            lines += ["channels: " + ", ".join(f"{mode}: {n}" for mode, n in sorted(self.modes.items()))]
+        for title, entries in (
+            ("notes", self.notes),
+            ("problems", self.problems),
+            ("unreadable", [f"{printable(bad.path)}: {bad.reason}" for bad in self.unreadable]),
+        ):
+            if entries:
+                lines += ["", f"{title} ({len(entries)}):", *(f"  {entry}" for entry in entries)]
+        if self.sound:
+            lines += ["", "every image was read; no problem was found"]
+        return "\n".join(lines)
+
+
+def check_data(
+    name_or_path: str | Path,
+    *,
+    root: str | Path | None = None,
+    image_size: int | None = None,
+    names: str | None = None,
+    label: str | None = None,
+    group: str | None = None,
+) -> DataReport:
+    """Decode every image of a set and report on it. Arguments as for ``load``.
+
+    Raises for a name or path that does not exist; whatever else is wrong is in the report.
+    """
+    home = None if root is None else at_home(root)
+    options = ReadOptions(root=home, image_size=image_size, names=names, label=label, group=group)
+    read = find_reader(name_or_path, options)
+    loose: list[str] = []
+    try:
+        loose = _loose(name_or_path)
+        found = read(options)
+    except HoldfastError as error:
+        sizes, modes, unreadable = _read_all(map(Path, loose))
+        return DataReport(printable(name_or_path), {}, {}, sizes, modes, unreadable, problems=(str(error),))
+    return _of_files(found, loose) if isinstance(found, Listing) else _of_arrays(found)
+
+
+def _loose(data: str | Path) -> list[str]:
+    """Images directly in a folder: they belong to no class, but are read where no class is needed."""
+    path = at_home(data)
+    return images_in(path) if data not in named_data() and os.path.isdir(path) else []
+
+
+def _of_files(listing: Listing, loose: Sequence[str]) -> DataReport:
+    listed = [files.paths for files in listing.splits.values()]
+    known = {str(path) for path in chain(*listed)} if loose else set()
+    sizes, modes, unreadable = _read_all(chain(*listed, (Path(path) for path in loose if path not in known)))
+    return DataReport(
+        name=listing.name,
+        splits={s: _count(listing.classes, files.labels) for s, files in listing.splits.items()},
+        groups={s: _count_groups(listing.group_names, files.groups) for s, files in listing.splits.items()},
+        sizes=sizes,
+        modes=modes,
+        unreadable=unreadable,
+        problems=tuple(listing.all_problems()),
+        notes=listing.notes,
+    )
+
+
+def _read_all(paths: Iterator[Path]) -> tuple[Mapping[tuple[int, int], int], Counts, tuple[Unreadable, ...]]:
+    """(sizes, modes, unreadable) of a report."""
+    sizes: Counter[tuple[int, int]] = Counter()
+    modes: Counter[str] = Counter()
+    unreadable = []
+    for result in _decode_all(paths):
+        if isinstance(result, Unreadable):
+            unreadable.append(result)
+        else:
+            size, mode = result
+            sizes[size] += 1
+            modes[mode] += 1
+    return sizes, modes, tuple(unreadable)
+
+
+def _of_arrays(data: Dataset) -> DataReport:
+    parts: dict[str, Split | None] = {"train": data.train, "val": data.val, "test": data.test}
+    splits = {name: split for name, split in parts.items() if split is not None}
+    channels, height, width = data.shape
+    total = sum(len(split) for split in splits.values())
+    return DataReport(
+        name=data.name,
+        splits={name: _count(data.classes, split.labels) for name, split in splits.items()},
+        groups={name: _count_groups(data.group_names, split.groups) for name, split in splits.items()},
+        sizes={(height, width): total},
+        modes={"L" if channels == 1 else "RGB": total},
+        problems=tuple(label_problems(data)),
+        notes=data.notes,
+    )
+
+
+def _decode_all(paths: Iterator[Path]) -> Iterator[tuple[tuple[int, int], str] | Unreadable]:
+    """What decoding each file showed, in order. Threads do: Pillow's decoders run beside each other."""
+    with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
+        while chunk := list(islice(paths, CHUNK)):
+            yield from pool.map(_read, chunk)
+
+
+def _read(path: Path) -> tuple[tuple[int, int], str] | Unreadable:
+    try:
+        image = decode(path, channels=3)
+        return (image.height, image.width), peek(path)[1]
+    except Exception as error:  # whatever it is, it is what the report is for
+        return Unreadable(str(path), reason(error))
+
+
+def _count(names: Sequence[str], values: Tensor) -> dict[str, int]:
+    """How often each name's position occurs in the values (N,)."""
+    return {name: int((values == k).sum()) for k, name in enumerate(names)}
+
+
+def _count_groups(names: Sequence[str], groups: Tensor) -> dict[str, int]:
+    """As above, with those that are not known where some are; nothing where the set has no groups."""
+    counts = _count(names, groups)
+    unknown = int((groups < 0).sum())
+    return counts | {"(unknown)": unknown} if names and unknown else counts
+
+
+def _table(title: str, counts: Mapping[str, Counts]) -> list[str]:
+    """Lines of a table: one row per name, one column per split."""
+    names = list(dict.fromkeys(name for own in counts.values() for name in own))
+    if not names:
+        return []
+    width = max(len(title), *map(len, names))
+    head = ["", f"{title:<{width}}" + "".join(f"{split:>10}" for split in counts)]
+    body = [f"{name:<{width}}" + "".join(f"{own.get(name, 0):>10}" for own in counts.values()) for name in names]
+    total = f"{'total':<{width}}" + "".join(f"{sum(own.values()):>10}" for own in counts.values())
+    return [*head, *body, total]

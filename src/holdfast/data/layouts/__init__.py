@@ -1,1 +1,0 @@
-"""Sets of the literature in the folders they are published in."""

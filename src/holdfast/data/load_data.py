@@ -1,0 +1,196 @@
+"""From a name or a path to a data set: finds the reader, opens its files, holds splits out."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from holdfast.data.images import GREY_MODES, peek
+from holdfast.data.listing import Listing, Paths, ReadOptions, refuse
+from holdfast.data.splits import Dataset, FileSplit, hold_out
+from holdfast.data.validation import label_problems
+from holdfast.errors import HoldfastError, require, unknown
+from holdfast.files import at_home, exists, reading
+from holdfast.parts import READERS, data_syntax, named_data
+from holdfast.printable import printable
+from holdfast.rng import derive
+from holdfast.settings.training import CONFLICT, check_conflict
+from holdfast.types import Note
+
+TEST_SHARE = 0.2
+"""Share of training held out as test where a set brings no test split."""
+SAMPLED = 256
+"""Headers read to learn the size and channels of a set."""
+FALLBACK_SIZE = 224
+"""Side of the images of a set whose own sizes differ: what most pretrained networks take."""
+SIZES_DIFFER = "images-differ-in-size"
+"""Code of the note that says what they are resized to."""
+
+
+def check_source(data: object) -> None:
+    """Refuse what is neither a name nor a path."""
+    require(
+        isinstance(data, (str, os.PathLike)),
+        f"data must be a name or a path, got {type(data).__name__}; arrays become a set for holdfast.fit and "
+        "holdfast.audit by holdfast.data.Dataset('mine', ('cat', 'dog'), train=ArraySplit(images, labels), test=...)",
+    )
+
+
+def load(
+    name_or_path: str | Path,
+    *,
+    root: str | Path | None = None,
+    image_size: int | None = None,
+    val: float = 0.0,
+    conflict: float | None = None,
+    data_seed: int = 0,
+    names: str | None = None,
+    label: str | None = None,
+    group: str | None = None,
+    least_classes: int = 2,
+    training: bool = True,
+) -> Dataset:
+    """A set by name (``holdfast list data``), an .npz file, a CSV or Parquet table, or a folder of images.
+
+    root: where sets with a name are or are downloaded to (default: $HOLDFAST_ROOT, or ./data); for a table, the
+    folder its paths are relative to.
+    image_size: side in pixels that images are resized to; their own by default.
+    val: share of training held out for validation, by class; 0 keeps the set's own validation split, if any.
+    conflict: sets made with a shortcut (coloured-digits, corrupted-cifar10-...): share of bias-conflicting training
+    samples, 0.05 by default. For other data a value is refused.
+    data_seed: of held-out splits and generated sets.
+    names: pattern of file names, such as "{age}_{gender}_{race}_", for folders whose labels are in the names.
+    label, group: rules on the parts of such names, such as "age>=40" or "gender"; for CelebA, attributes.
+    least_classes: a classifier needs two, a detector one.
+    training: whether something will be trained on it. If not, a folder or table may have a test or validation part
+    alone, and classes without an image.
+
+    >>> data = load("coloured-digits", val=0.1)
+    >>> data.shape, len(data.train), len(data.val), len(data.test)
+    ((3, 16, 16), 1078, 120, 599)
+    """
+    check_source(name_or_path)
+    require(isinstance(val, (int, float)) and 0 <= val < 1, f"val must be in [0, 1), got {val!r}")
+    check_conflict(name_or_path, conflict)
+    options = ReadOptions(
+        root=None if root is None else at_home(root),
+        image_size=image_size,
+        conflict=CONFLICT if conflict is None else conflict,
+        seed=data_seed,
+        names=names,
+        label=label,
+        group=group,
+    )
+    with reading():
+        found = find_reader(name_or_path, options)(options)
+        data = open_files(found, image_size, training=training) if isinstance(found, Listing) else found
+    refuse(label_problems(data, least=least_classes, training=training), data.name)
+    return _with_val(_with_test(data, data_seed), val, data_seed)
+
+
+def find_reader(source: str | Path, options: ReadOptions) -> Callable[[ReadOptions], Dataset | Listing]:
+    """What reads a named set, a file or a folder. A name wins over a folder of that name (write ./name)."""
+    named = named_data()
+    if isinstance(source, str) and source in named:
+        _refuse_rules(source, options.rules - {*named[source].takes})
+        return partial(named[source].made, source)
+    path = at_home(source)
+    require(source != "", f"no data was given; give {data_syntax()}")
+    if exists(path):
+        found = [part for part in READERS.values() if part.reads(path)]
+        for part in found:
+            if options.rules <= {*part.takes}:
+                return partial(part.made, path)
+            # a reader that takes some of the rules knows better than a more general one that takes all
+            _refuse_rules(source, options.rules - {*part.takes} if options.rules & {*part.takes} else set())
+        _refuse_rules(source, options.rules if found else set())
+        raise HoldfastError(f"cannot tell what {printable(path)} holds; give {data_syntax()}")
+    known = any(path.suffix.lower() in part.suffixes for part in READERS.values())
+    if isinstance(source, Path) or known or os.sep in source:
+        raise HoldfastError(f"no such file or folder: {printable(path)}; correct the path of the data")
+    raise HoldfastError(f"{unknown('data set', source, named)} (nor is there a file or folder of that name)")
+
+
+def _refuse_rules(source: str | Path, unused: set[str]) -> None:
+    require(
+        not unused,
+        f"{', '.join(sorted(unused))} cannot be used for {printable(str(source))}; names, label and group are for "
+        "folders of images and for celeba (label and group): leave them out",
+    )
+
+
+def open_files(listing: Listing, image_size: int | None, *, training: bool = True) -> Dataset:
+    """The data set behind a listing without problems. Reads a few headers, no pixels."""
+    refuse(listing.all_problems(training=training), listing.name)
+    shown = next(files.paths for files in listing.splits.values() if len(files.paths))
+    size, channels, notes = common_shape(shown, image_size)
+    made = {
+        split: FileSplit(files.paths, files.labels, files.groups, size=size, channels=channels, rows=files.rows)
+        for split, files in listing.splits.items()
+    }
+    return Dataset(
+        name=listing.name,
+        classes=listing.classes,
+        train=made["train"],
+        val=made.get("val"),
+        test=made.get("test"),
+        group_names=listing.group_names,
+        notes=(*listing.notes, *notes),
+    )
+
+
+def common_shape(paths: Paths, image_size: int | None) -> tuple[tuple[int, int], int, list[Note]]:
+    """((H, W), C, notes) to bring all images to, judged by evenly spaced samples."""
+    count = min(SAMPLED, len(paths))
+    heads = [peek(paths[i * len(paths) // count]) for i in range(count)]
+    channels = 1 if all(mode in GREY_MODES for _, mode in heads) else 3
+    sizes = Counter(size for size, _ in heads)
+    if image_size is not None:
+        return (image_size, image_size), channels, []
+    if len(sizes) == 1:
+        return next(iter(sizes)), channels, []
+    (low_h, low_w), (high_h, high_w) = min(sizes), max(sizes)
+    text = (
+        f"images differ in size (from {low_w}x{low_h} to {high_w}x{high_h} among {count} sampled); all are resized to "
+        f"{FALLBACK_SIZE}x{FALLBACK_SIZE}"
+    )
+    return (FALLBACK_SIZE, FALLBACK_SIZE), channels, [Note(SIZES_DIFFER, text, "choose another size with image_size")]
+
+
+def _with_test(data: Dataset, seed: int) -> Dataset:
+    if data.test is not None:
+        return data
+    if len(data.train) == 0 and data.val is not None:
+        text = "there is neither a training nor a test split; the validation split is taken for the test split"
+        return replace(data, val=None, test=data.val, notes=(*data.notes, Note("val-is-test", text)))
+    train, test = hold_out(data.train, TEST_SHARE, derive(seed, "hold-out/test"))
+    require(
+        len(test) > 0,
+        f"{data.name}: there is no test split, and {len(data.train)} training samples of {data.num_classes} "
+        "classes are too few to hold some out; add a test split or more samples",
+    )
+    text = (
+        f"there is no test split; {len(test)} of {len(data.train)} training samples (20 % of every class, "
+        f"data_seed {seed}) were held out as test"
+    )
+    return replace(data, train=train, test=test, notes=(*data.notes, Note("test-held-out", text)))
+
+
+def _with_val(data: Dataset, share: float, seed: int) -> Dataset:
+    if share == 0:
+        return data
+    train, val = hold_out(data.train, share, derive(seed, "hold-out/val"))
+    require(
+        len(val) > 0,
+        f"{data.name}: val {share} holds out none of {len(data.train)} training samples of "
+        f"{data.num_classes} classes; give a larger share",
+    )
+    notes = data.notes
+    if data.val is not None:
+        text = f"the set's own validation split ({len(data.val)} samples) is not used: val {share} was given"
+        notes = (*notes, Note("own-val-unused", text))
+    return replace(data, train=train, val=val, notes=notes)

@@ -1,0 +1,1 @@
+"""One file per reader of data. Each declares with ``@reader`` what it reads; nothing else knows its name."""

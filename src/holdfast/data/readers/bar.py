@@ -1,0 +1,113 @@
+"""BAR, biased action recognition (Nam et al., 2020): ``train/`` and ``test/`` flat, the class before the last "_".
+
+All training images are bias-aligned and all test images bias-conflicting; nothing else is known of the bias. The
+splits with 1 % and 5 % conflicting images move test images into training. Their authors' choice was not published
+as a rule; ours is drawn by a seed.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from holdfast.data.listing import Listing, ReadOptions, images_under, list_files
+from holdfast.errors import HoldfastError, require
+from holdfast.parts import reader
+from holdfast.printable import printable
+from holdfast.types import Note
+
+MOVED = {"1pct": 17, "5pct": 94}
+"""Test images that join training (BiasAdv D.1)."""
+GROUPS = ("aligned", "conflicting")
+ACTIONS = frozenset({"climbing", "diving", "fishing", "pole vaulting", "racing", "throwing"})
+
+
+def unmistakable(folder: Path) -> bool:
+    """Whether the layout is BAR's and so are the classes; other flat folders have underscores in names too."""
+    if not recognised(folder):
+        return False
+    names = {Path(path).stem.rpartition("_")[0].lower().replace("-", " ") for path in images_under(folder / "train")}
+    return bool(names) and names <= ACTIONS
+
+
+def recognised(folder: Path) -> bool:
+    """Whether train/ and test/ hold images named <class>_<number> and no folders."""
+    for part in ("train", "test"):
+        if not (folder / part).is_dir():
+            return False
+        entries = [entry for entry in os.scandir(folder / part) if not entry.name.startswith(".")]
+        if not entries or any(entry.is_dir() or "_" not in entry.name for entry in entries):
+            return False
+    return True
+
+
+@reader(
+    "bar",
+    about="BAR, biased action recognition.",
+    names={
+        "bar": "BAR: six actions, each at its usual place in training; all test images are bias-conflicting.",
+        "bar-1pct": "BAR with 1 % bias-conflicting training images.",
+        "bar-5pct": "BAR with 5 % bias-conflicting training images.",
+    },
+    recognises=unmistakable,
+    order=50,
+)
+def read_bar(source: str | Path, options: ReadOptions) -> Listing:
+    """A folder, or the set below the root folder (BAR/ or bar/), or the root folder itself."""
+    if isinstance(source, Path):
+        return scan(source, seed=options.seed)
+    root = options.folder()
+    for folder in (root, root / "BAR", root / "bar"):
+        if recognised(folder):
+            return scan(folder, share=source.partition("-")[2] or None, seed=options.seed)
+    raise HoldfastError(
+        f"no BAR in {printable(root)}: expected BAR/train/ and BAR/test/ with images such as climbing_0.jpg; unpack it "
+        "there, or name another folder with root or $HOLDFAST_ROOT"
+    )
+
+
+def scan(folder: Path, *, share: str | None = None, seed: int = 0) -> Listing:
+    """share: None for the published set, or a key of MOVED. The group says whether an image follows the bias."""
+    parts = {part: images_under(folder / part) for part in ("train", "test")}
+    name_of = {path: Path(path).stem.rpartition("_")[0] for paths in parts.values() for path in paths}
+    problems = [
+        f"{printable(path)} is not named <class>_<number>; rename or remove it"
+        for path, name in name_of.items()
+        if not name
+    ]
+    classes = sorted({name_of[path] for path in parts["train"] if name_of[path]})
+    extra = sorted({name_of[path] for path in parts["test"] if name_of[path]} - set(classes))
+    problems += [f"class {printable(name)!r} of test/ has no image in train/; remove it there" for name in extra]
+    known = {part: [path for path in paths if name_of[path] in classes] for part, paths in parts.items()}
+    notes: list[Note] = []
+    moved: list[str] = []
+    if share is not None:
+        moved = _chosen(known["test"], MOVED[share], seed, f"bar/{share}")
+        left = set(known["test"]) - set(moved)
+        known["test"] = [path for path in known["test"] if path in left]
+        text = f"{len(moved)} test images were moved into training (data_seed {seed})"
+        notes.append(Note("test-images-moved", text))
+
+    training = [*known["train"], *moved]
+    rows = {
+        "train": [(path, name_of[path], "conflicting" if path in moved else "aligned") for path in training],
+        "test": [(path, name_of[path], "conflicting") for path in known["test"]],
+    }
+    name = "bar" if share is None else f"bar-{share}"
+    return list_files(name, rows, classes=classes, groups=GROUPS, notes=notes, problems=problems)
+
+
+def _chosen(paths: list[str], count: int, seed: int, purpose: str) -> list[str]:
+    import torch
+
+    from holdfast.rng import derive
+
+    require(
+        len(paths) > count,
+        f"BAR's test folder has {len(paths)} images, of which {count} should move into training; it is incomplete: "
+        "unpack it again",
+    )
+    # by name, so that neither the place of the folder nor the order of a listing matters
+    ordered = sorted(paths, key=lambda path: Path(path).name)
+    order = torch.randperm(len(ordered), generator=torch.Generator().manual_seed(derive(seed, purpose)))
+    return [ordered[i] for i in sorted(order[:count].tolist())]

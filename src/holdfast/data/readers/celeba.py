@@ -1,0 +1,124 @@
+"""CelebA (Liu et al., 2015): list_attr_celeba, a table of 40 attributes, with images in img_align_celeba.
+
+The published .txt (a count, the names, then rows of 1 and -1) or the .csv of its mirrors.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast.data.listing import Listing, ReadOptions, Row, list_files
+from holdfast.errors import HoldfastError, unknown
+from holdfast.parts import reader
+from holdfast.printable import printable
+
+TABLE = "list_attr_celeba"
+PARTITION = "list_eval_partition"
+SPLITS = ("train", "val", "test")
+IMAGES = ("img_align_celeba/img_align_celeba", "img_align_celeba", "Img/img_align_celeba")
+PLACES = ("", "Anno", "Eval")
+"""Folders of the tables: flat, or as its authors sort them."""
+LABEL, GROUP = "Blond_Hair", "Male"
+"""The attributes that studies of group robustness take."""
+
+
+def recognised(folder: Path) -> bool:
+    return _table(folder, TABLE) is not None
+
+
+@reader(
+    "celeba",
+    about="CelebA: faces with 40 attributes; blond hair by default, with gender as the group.",
+    names=("celeba",),
+    recognises=recognised,
+    takes=("label", "group"),
+    order=54,
+)
+def read_celeba(source: str | Path, options: ReadOptions) -> Listing:
+    if not isinstance(source, Path):
+        source = options.published("celeba", ("celeba", "CelebA", "celebA", ""), recognised)
+    return scan(source, label=options.label, group=options.group)
+
+
+def scan(folder: Path, *, label: str | None = None, group: str | None = None) -> Listing:
+    """Two classes, without and with an attribute, and two groups, by another. All names are the table's own."""
+    path = _table(folder, TABLE)
+    if path is None:
+        raise HoldfastError(f"{printable(folder)} has no {TABLE}.txt; put CelebA's attribute file there")
+    names, rows = _attributes(path)
+    wanted = []
+    for attribute in (label or LABEL, group or GROUP):
+        if attribute not in names:
+            raise unknown("attribute of CelebA", attribute, names)
+        wanted.append(names.index(attribute))
+    images = next((folder / name for name in IMAGES if (folder / name).is_dir()), None)
+    if images is None:
+        raise HoldfastError(f"{printable(folder)} has no folder img_align_celeba; unpack the images there")
+    there = {entry.name for entry in os.scandir(images)}
+    lost = [name for name, _ in rows if name not in there]
+    problems = []
+    if lost:
+        problems.append(
+            f"{len(lost)} images of {path.name} are not in {images.name}, the first is {printable(lost[0])}"
+        )
+    splits = _partition(folder, [name for name, _ in rows])
+    classes, groups = ((f"not {names[k]}", names[k]) for k in wanted)
+    found: dict[str, list[Row]] = {}
+    for (name, values), number in zip(rows, splits, strict=True):
+        label, group = (own[values[k] > 0] for own, k in zip((classes, groups), wanted, strict=True))
+        found.setdefault(SPLITS[number], []).append((str(images / name), label, group))
+    ordered = {split: found[split] for split in SPLITS if split in found}
+    return list_files("celeba", ordered, classes=classes, groups=groups, problems=problems)
+
+
+def _table(folder: Path, stem: str) -> Path | None:
+    places = (folder / place / (stem + end) for place in PLACES for end in (".txt", ".csv"))
+    return next((path for path in places if path.is_file()), None)
+
+
+def _attributes(path: Path) -> tuple[list[str], list[tuple[str, bytes]]]:
+    """(names of the attributes, [(image, a byte per attribute, 1 where it has it)])."""
+    lines = _lines(path)
+    if path.suffix == ".csv":
+        header, body = (lines or [""])[0].split(",")[1:], [line.split(",") for line in lines[1:]]
+    else:
+        header, body = (lines[1].split() if len(lines) > 1 else []), [line.split() for line in lines[2:]]
+    header = [name.strip() for name in header]
+    rows = []
+    for number, cells in enumerate(body, start=len(lines) - len(body) + 1):
+        if len(cells) != len(header) + 1 or not set(cells[1:]) <= {"1", "-1"}:
+            raise HoldfastError(
+                f"line {number} of {printable(path)} is not an image and {len(header)} values of 1 or -1; take the "
+                "published file"
+            )
+        rows.append((cells[0], bytes(cell == "1" for cell in cells[1:])))
+    if not header or not rows:
+        raise HoldfastError(f"{printable(path)} holds no attributes or no images; take the published file")
+    return header, rows
+
+
+def _partition(folder: Path, images: Sequence[str]) -> list[int]:
+    """0 train, 1 val, 2 test of every image; all training where there is no table."""
+    path = _table(folder, PARTITION)
+    if path is None:
+        return [0] * len(images)
+    split_of = {}
+    for number, line in enumerate(_lines(path), start=1):
+        cells = line.replace(",", " ").split()
+        if len(cells) == 2 and cells[1] in ("0", "1", "2"):
+            split_of[cells[0]] = int(cells[1])
+        elif not (number == 1 and path.suffix == ".csv"):
+            raise HoldfastError(f"line {number} of {printable(path)} is not an image and 0, 1 or 2; fix it")
+    lost = [name for name in images if name not in split_of]
+    if lost:
+        raise HoldfastError(f"{printable(path)} lacks {len(lost)} images, such as {printable(lost[0])}; fix it")
+    return [split_of[name] for name in images]
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise HoldfastError(f"cannot read {printable(path)}: {error}; take the published file") from error

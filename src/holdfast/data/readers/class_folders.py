@@ -1,0 +1,90 @@
+"""Folders of images: ``train/<class>/**`` with optional test and val beside it, or ``<class>/**`` alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast.data.listing import (
+    SPLIT_FOLDERS,
+    Listing,
+    ReadOptions,
+    Row,
+    images_in,
+    images_under,
+    list_files,
+    subfolders,
+)
+from holdfast.errors import HoldfastError, require
+from holdfast.parts import reader
+from holdfast.printable import printable
+from holdfast.types import Note
+
+
+@reader(
+    "class-folders",
+    about="Folders of images: <class>/ or train/<class>/, with val/ and test/ where there are some.",
+    recognises=Path.is_dir,
+    order=900,  # after every layout that can be recognised
+)
+def read_class_folders(folder: Path, options: ReadOptions) -> Listing:
+    """Classes are the sorted folder names of the training part, or of what there is instead."""
+    require(
+        not (folder / "labels.npy").is_file(),
+        f"{printable(folder)} is a corrupted test set without training images; open it with "
+        "holdfast.data.corruption_sets.open_corrupted",
+    )
+    parts, problems, notes = _parts(folder)
+    untrainable = []
+    if "train" not in parts:
+        names = ", ".join(printable(part.name) for part in parts.values())
+        untrainable.append(
+            f"{printable(folder)} has {names} but no train folder; add train/<class>/ with the training images"
+        )
+    classes = [c.name for c in subfolders(parts["train"])] if "train" in parts else []
+    classes = classes or sorted({c.name for part in parts.values() for c in subfolders(part)})
+    rows: dict[str, list[Row]] = {}
+    for split, part in parts.items():
+        rows[split] = []
+        for own in subfolders(part):
+            if own.name not in classes:
+                untrainable.append(
+                    f"class folder {printable(own)} has no counterpart in {printable(parts['train'])}; "
+                    "remove it, or add training images of that class"
+                )
+                classes.append(own.name)
+            rows[split] += ((path, own.name, "") for path in images_under(own))
+        if loose := len(images_in(part)):
+            text = f"{loose} images directly in {printable(part)} belong to no class and are left out"
+            notes.append(Note("images-without-class", text))
+        if not rows[split] and split != "train":
+            problems.append(f"{printable(part)} holds no images; add some or remove the folder")
+    name = folder.resolve().name
+    return list_files(name, rows, classes=classes, notes=notes, problems=problems, untrainable=untrainable)
+
+
+def _parts(folder: Path) -> tuple[dict[str, Path], list[str], list[Note]]:
+    """({split: its folder}, problems, notes); without any such folder the whole is the training part."""
+    inner = subfolders(folder)
+    parts: dict[str, Path] = {}
+    problems = []
+    others = []
+    for sub in inner:
+        split = SPLIT_FOLDERS.get(sub.name.lower())
+        if split is None:
+            others.append(sub)
+        elif split in parts:
+            problems.append(f"{printable(parts[split])} and {printable(sub)} are the same split; keep one of them")
+        else:
+            parts[split] = sub
+    if "train" in parts:
+        names = ", ".join(printable(sub.name) for sub in others)
+        notes = [Note("folders-left-out", f"folders beside train/ are left out: {names}")] if others else []
+        return {"train": parts["train"], **parts}, problems, notes
+    if parts and not others:
+        return parts, problems, []
+    if not inner:
+        raise HoldfastError(
+            f"{printable(folder)} has no folders in it; expected <class>/ or train/<class>/ with images, or "
+            'labels in the file names: --names "{age}_{gender}_" --label "age>=40"'
+        )
+    return {"train": folder}, [], []

@@ -1,0 +1,89 @@
+"""Real digits that come with scikit-learn, plain or with colour as a shortcut to the class."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.data.listing import ReadOptions
+from holdfast.parts import reader
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from holdfast.data.splits import ArraySplit, Dataset
+
+SIDE = 16
+"""Default side: twice the stored 8, so that convolutions and saliency maps have something to work on."""
+TEST_SHARE = 1 / 3
+
+
+@reader("digits", about="1,797 grey handwritten digits; no download.", names=("digits",), order=10)
+def read_digits(source: str | Path, options: ReadOptions) -> Dataset:
+    """1797 digits, grey, 10 classes, about 2/3 for training."""
+    from holdfast.data.splits import Dataset, hold_out
+    from holdfast.rng import derive
+
+    train, test = hold_out(_all_digits(options), TEST_SHARE, derive(options.seed, "digits/test"))
+    return Dataset("digits", tuple(map(str, range(10))), train=train, test=test)
+
+
+@reader(
+    "coloured-digits",
+    about="The same digits with their colour as a shortcut to the class; no download.",
+    names=("coloured-digits",),
+    takes=("conflict",),
+    order=11,
+)
+def read_coloured_digits(source: str | Path, options: ReadOptions) -> Dataset:
+    """The same digits, each drawn in one colour on black; the group is the colour.
+
+    In training a digit has its class's own colour, but for a share ``conflict`` of every class, which has one of the
+    nine others. In the test set colours are balanced within every class: they say nothing about it.
+    """
+    from holdfast.data.biased import COLOURS, balanced_groups, biased_groups
+    from holdfast.data.splits import ArraySplit, Dataset
+
+    plain = read_digits(source, options)
+    assert isinstance(plain.train, ArraySplit)
+    assert isinstance(plain.test, ArraySplit)
+    train = biased_groups(plain.train.labels, len(COLOURS), options.conflict, options.seed, purpose="colours")
+    test = balanced_groups(plain.test.labels, len(COLOURS), options.seed, purpose="colours")
+    return Dataset(
+        "coloured-digits",
+        plain.classes,
+        train=_paint(plain.train, train),
+        test=_paint(plain.test, test),
+        group_names=tuple(COLOURS),
+    )
+
+
+@cache
+def _stored() -> tuple[Tensor, Tensor]:
+    """(images (1797, 1, 8, 8) with values 0..16, labels (1797,)); kept, as their text takes a while to parse."""
+    import torch
+    from sklearn.datasets import load_digits  # slow to import, needed for these sets only
+
+    pixels, labels = load_digits(return_X_y=True)
+    return torch.from_numpy(pixels).view(-1, 1, 8, 8), torch.from_numpy(labels).long()
+
+
+def _all_digits(options: ReadOptions) -> ArraySplit:
+    from holdfast.data.images import resize
+    from holdfast.data.splits import ArraySplit
+
+    stored, labels = _stored()
+    images = stored * (255 / 16)
+    return ArraySplit(resize(images, options.image_size or SIDE), labels, origin="digits")
+
+
+def _paint(split: ArraySplit, colours: Tensor) -> ArraySplit:
+    import torch
+
+    from holdfast.data.biased import COLOURS
+    from holdfast.data.splits import ArraySplit
+
+    palette = torch.tensor(list(COLOURS.values()))[colours]
+    images = (split.images.float() * (palette[:, :, None, None] / 255)).round().to(torch.uint8)
+    return ArraySplit(images, split.labels, colours, "coloured-digits", split.positions)

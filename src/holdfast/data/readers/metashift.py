@@ -1,0 +1,126 @@
+"""MetaShift, cat against dog (Liang and Zou, 2022): ``train/`` and ``val_out_of_domain/`` with cat/ and dog/, and a
+table of the contexts that every image belongs to, such as ``cat(sofa)``.
+
+The published table is a pickle. It is read by an unpickler that knows lists, dicts, sets, text and numbers and
+refuses everything else, so no code in it can run; a JSON file of the same content is taken instead where there is one.
+Image to contexts, or a context to its images: both are in use.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import re
+from collections import OrderedDict, defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from holdfast.data.listing import Listing, ReadOptions, images_under, list_files
+from holdfast.errors import HoldfastError
+from holdfast.parts import reader
+from holdfast.printable import printable
+from holdfast.types import Note
+
+TEST = "val_out_of_domain"
+TABLE = "imageID_to_group"
+CLASSES = ("cat", "dog")
+CONTEXT = re.compile(r"\w+\((.+)\)")
+
+
+CONTAINERS: Mapping[str, type] = {
+    "collections.defaultdict": defaultdict,
+    "collections.OrderedDict": OrderedDict,
+    "builtins.set": set,
+    "builtins.list": list,
+    "__builtin__.set": set,
+    "__builtin__.list": list,
+}
+"""All that a pickle may name: to make one of these does nothing else."""
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Plain values and containers only: nothing else can be named, and so nothing else be called."""
+
+    def find_class(self, module: str, name: str) -> type:
+        if f"{module}.{name}" not in CONTAINERS:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+        return CONTAINERS[f"{module}.{name}"]
+
+    def persistent_load(self, pid: Any) -> NoReturn:
+        raise pickle.UnpicklingError("it asks for an outside object")
+
+
+def recognised(folder: Path) -> bool:
+    return all((folder / part / name).is_dir() for part in ("train", TEST) for name in CLASSES)
+
+
+@reader(
+    "metashift",
+    about="MetaShift, cat against dog; groups are contexts such as sofa or bench.",
+    names=("metashift",),
+    recognises=recognised,
+    order=52,
+)
+def read_metashift(source: str | Path, options: ReadOptions) -> Listing:
+    if isinstance(source, Path):
+        return scan(source)
+    return scan(options.published("metashift", ("metashift", "MetaShift", ""), recognised))
+
+
+def scan(folder: Path) -> Listing:
+    """Groups are contexts; an image in several is in the first, one in none has no group."""
+    contexts, notes = _contexts(folder)
+    rows = {
+        split: [
+            (path, name, contexts.get(Path(path).stem, ""))
+            for name in CLASSES
+            for path in images_under(folder / part / name)
+        ]
+        for split, part in (("train", "train"), ("test", TEST))
+    }
+    names = sorted({context for own in rows.values() for _, _, context in own} - {""})
+    return list_files("metashift", rows, classes=CLASSES, groups=names, notes=notes)
+
+
+def _contexts(folder: Path) -> tuple[dict[str, str], list[Note]]:
+    """({image: its context}, notes)."""
+    for where in (folder, folder.parent):
+        for path in (where / f"{TABLE}.json", where / f"{TABLE}.pkl"):
+            if path.is_file():
+                return _parse(path), []
+    text = f"no {TABLE}.json or .pkl in {printable(folder)}: the groups of its images are not known"
+    return {}, [Note("groups-unknown", text)]
+
+
+def _parse(path: Path) -> dict[str, str]:
+    try:
+        content = path.read_bytes()
+        table = json.loads(content) if path.suffix == ".json" else _PlainUnpickler(io.BytesIO(content)).load()
+    except OSError as error:
+        raise HoldfastError(f"cannot read {printable(path)}: {error.strerror}; make it readable") from error
+    except Exception as error:  # a damaged pickle raises nearly anything
+        raise HoldfastError(
+            f"{printable(path)} is refused ({printable(str(error))}): only plain dicts, lists and text are read; write "
+            f"it as {TABLE}.json"
+        ) from error
+    if not isinstance(table, Mapping):
+        raise HoldfastError(f"{printable(path)} does not hold a dict of image to groups; take the published file")
+    if table and all(CONTEXT.fullmatch(str(key)) for key in table):
+        return {str(image): _first_context(str(key)) for key, images in table.items() for image in _texts(images)}
+    return {str(image): _first_context(groups) for image, groups in table.items()}
+
+
+def _first_context(groups: object) -> str:
+    for name in _texts(groups):
+        match = CONTEXT.fullmatch(name)
+        return match[1] if match else name
+    return ""
+
+
+def _texts(values: object) -> list[str]:
+    """One text or several; those of a set sorted, as it has no order of its own."""
+    if isinstance(values, list | tuple | set):
+        return sorted(map(str, values)) if isinstance(values, set) else [str(value) for value in values]
+    return [str(values)]

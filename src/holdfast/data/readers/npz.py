@@ -1,0 +1,180 @@
+"""Arrays in an .npz file, by their names, as a data set; and files of a set with anomalies (.npz or .npy)."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.data.listing import ReadOptions
+from holdfast.errors import HoldfastError, require
+from holdfast.parts import reader
+from holdfast.printable import printable
+from holdfast.types import Note
+
+if TYPE_CHECKING:
+    from holdfast.data.images import Array
+    from holdfast.data.splits import ArraySplit, Dataset
+
+SPLITS = ("train", "val", "test")
+KNOWN = (*(f"{k}_{s}" for s in SPLITS for k in ("x", "y", "group")), "classes", "group_names")
+
+
+@reader(
+    "npz",
+    about="NumPy arrays: x_train, y_train, x_test, y_test, ... in an .npz file, or a set with anomalies (.npz, .npy).",
+    suffixes=(".npz", ".npy"),
+    order=800,
+)
+def read_npz(path: Path, options: ReadOptions) -> Dataset:
+    """An .npz with x_train, y_train and, optionally, x_test, y_test, x_val, y_val, group_train, group_val,
+    group_test, classes and group_names (arrays of text). Nothing is unpickled.
+    """
+    from holdfast.data.anomalies import holds_anomalies, read_anomalies
+
+    if holds_anomalies(path):
+        return read_anomalies(path).to_train_on(printable(path.name), image_size=options.image_size)
+    arrays, ignored = unpack(path)
+    return assemble(
+        arrays,
+        name=printable(path.name),
+        origin=printable(path),
+        image_size=options.image_size,
+        others=map(printable, ignored),
+    )
+
+
+def read_unlabelled(path: Path) -> dict[str, ArraySplit]:
+    """The parts of such a file that have images; their labels are -1 where it has none."""
+    arrays, _ = unpack(path)
+    found = [split for split in SPLITS if f"x_{split}" in arrays]
+    origin = printable(path)
+    require(bool(found), f"{origin} has no images; call its arrays x_train, x_val or x_test")
+    return {split: _split(arrays, split, origin) for split in found}
+
+
+def unpack(path: Path) -> tuple[dict[str, Array], list[str]]:
+    """(the arrays that have a meaning here, names of the others, which are not read)."""
+    import numpy as np
+
+    shown = printable(path)
+    if not zipfile.is_zipfile(path):
+        raise HoldfastError(f"{shown} is not an .npz file, or is damaged; write it with numpy.savez")
+    name = ""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {}
+            for name in archive.files:
+                if name in KNOWN:
+                    arrays[name] = archive[name]
+                    if not isinstance(arrays[name], np.ndarray):  # numpy hands out the bytes of any other member
+                        raise ValueError("it is not an array")
+            return arrays, [other for other in archive.files if other not in KNOWN]
+    except (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
+        if "allow_pickle" in str(error):
+            raise HoldfastError(
+                f"{shown}: {name} holds Python objects, which are never unpickled; "
+                f"save it as numbers, such as {name}.astype('int64'), or as plain text for names"
+            ) from error
+        raise HoldfastError(f"cannot read {name} of {shown}: {error}; write the file again") from error
+
+
+def assemble(
+    arrays: Mapping[str, Array],
+    *,
+    name: str,
+    origin: str,
+    classes: Sequence[str] | None = None,
+    image_size: int | None = None,
+    others: Iterable[str] = (),
+) -> Dataset:
+    """A data set from arrays named as in :func:`read`.
+
+    classes: names for a file that brings none of its own. others: names of arrays that were not read.
+    """
+    from holdfast.data.images import resize
+    from holdfast.data.splits import ArraySplit, Dataset
+    from holdfast.data.validation import consistent
+
+    unread = ", ".join(others)
+    note = Note(
+        "arrays-not-read", f"arrays beyond images, labels and groups: {unread}", "an audit takes them with --group"
+    )
+    there = ", ".join(filter(None, (*arrays, unread))) or "none"
+    made: dict[str, ArraySplit] = {}
+    for split in SPLITS:
+        keys = (f"x_{split}", f"y_{split}")
+        absent = [key for key in keys if key not in arrays]
+        if absent and (split == "train" or len(absent) == 1 or f"group_{split}" in arrays):
+            raise HoldfastError(
+                f"{origin} has no array {' and no '.join(absent)}; it has: {there}. Call images x_train, x_val, x_test "
+                "and labels y_train, y_val, y_test"
+            )
+        if not absent:
+            made[split] = _split(arrays, split, origin)
+    if image_size is not None:
+        made = {s: ArraySplit(resize(o.images, image_size), o.labels, o.groups, o.origin) for s, o in made.items()}
+    named = _names(arrays["group_names"], f"{origin}: group_names") if "group_names" in arrays else ()
+    data = Dataset(
+        name=name,
+        classes=_class_names(arrays, made, origin, classes),
+        train=made["train"],
+        val=made.get("val"),
+        test=made.get("test"),
+        group_names=named,
+        notes=(note,) if unread else (),
+    )
+    return consistent(data)
+
+
+def _split(arrays: Mapping[str, Array], split: str, origin: str) -> ArraySplit:
+    from holdfast.data.images import to_images, to_whole
+    from holdfast.data.splits import ArraySplit
+
+    images = to_images(arrays[f"x_{split}"], f"{origin}: x_{split}")
+    labels = groups = None
+    if f"y_{split}" in arrays:
+        labels = to_whole(arrays[f"y_{split}"], f"{origin}: y_{split}", least=0)
+    if f"group_{split}" in arrays:
+        groups = to_whole(arrays[f"group_{split}"], f"{origin}: group_{split}", least=-1)
+    return ArraySplit(images, labels, groups, origin=f"{origin}:{split}")
+
+
+def _class_names(
+    arrays: Mapping[str, Array], made: Mapping[str, ArraySplit], origin: str, given: Sequence[str] | None
+) -> tuple[str, ...]:
+    import torch
+
+    present = torch.tensor(sorted(set(made["train"].labels.tolist())))
+    for split, own in made.items():
+        extra = own.labels[~torch.isin(own.labels, present)]
+        require(
+            not len(extra),
+            f"{origin}: y_{split} has label {int(extra[0]) if len(extra) else ''}, which y_train lacks; "
+            "remove these samples, or add training samples of that class",
+        )
+    if "classes" in arrays:
+        return _names(arrays["classes"], f"{origin}: classes")
+    if given is not None:
+        return tuple(given)
+    gaps = (present != torch.arange(len(present))).nonzero()
+    if len(gaps):
+        raise HoldfastError(
+            f"{origin}: class {int(gaps[0])} has no training sample, though y_train goes up to "
+            f"{int(present[-1])}; number the classes 0..{len(present) - 1}"
+        )
+    return tuple(str(label) for label in range(len(present)))
+
+
+def _names(values: Array, what: str) -> tuple[str, ...]:
+    from holdfast.data.validation import check_once
+
+    require(
+        values.ndim == 1 and values.dtype.kind in "US",
+        f"{what} has shape {values.shape} and type {values.dtype}; give a one-dimensional array of text",
+    )
+    names = tuple(printable(str(name)) for name in values.astype(str))
+    check_once(names, what)
+    return names

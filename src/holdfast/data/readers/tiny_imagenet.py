@@ -1,0 +1,68 @@
+"""Tiny ImageNet in the layout it is published in; its validation part, which has labels, serves as test."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from holdfast.data.listing import Listing, ReadOptions, Row, images_under, list_files
+from holdfast.errors import HoldfastError
+from holdfast.parts import reader
+from holdfast.printable import printable
+
+FOLDER = "tiny-imagenet-200"
+MARK = "wnids.txt"
+"""The file that tells this layout from a folder of class folders."""
+
+
+def recognised(folder: Path) -> bool:
+    return (folder / MARK).is_file()
+
+
+@reader(
+    "tiny-imagenet",
+    about="Tiny ImageNet: 200 classes, 64x64 pixels.",
+    names=("tiny-imagenet",),
+    recognises=recognised,
+    order=30,
+)
+def read_tiny_imagenet(source: str | Path, options: ReadOptions) -> Listing:
+    """A folder, or the set below the root folder, which may be the set itself."""
+    if isinstance(source, Path):
+        return scan(source)
+    root = options.folder()
+    return scan(root if recognised(root) else root / FOLDER)
+
+
+def scan(folder: Path) -> Listing:
+    """Classes are the sorted WordNet ids, as readers of class folders order them; names from words.txt."""
+    ids = sorted(set(_lines(folder, MARK)))
+    words = dict(line.partition("\t")[::2] for line in _lines(folder, "words.txt"))
+    names = [printable(words.get(wnid, wnid)) for wnid in ids]
+    names = [f"{name} ({wnid})" if names.count(name) > 1 else name for name, wnid in zip(names, ids, strict=True)]
+    rows: dict[str, list[Row]] = {"train": [], "test": []}
+    for wnid in ids:
+        own = folder / "train" / wnid
+        rows["train"] += ((path, wnid, "") for path in (images_under(own) if own.is_dir() else ()))
+    problems = []
+    for number, line in enumerate(_lines(folder, "val/val_annotations.txt"), start=1):
+        name, wnid = [*line.split("\t"), ""][:2]
+        if wnid in ids:
+            rows["test"].append((str(folder / "val" / "images" / name), wnid, ""))
+        else:
+            problems.append(
+                f"line {number} of val/val_annotations.txt names the class {printable(wnid)!r}, which {MARK} "
+                "lacks; unpack the archive again"
+            )
+    return replace(list_files("tiny-imagenet", rows, classes=ids, problems=problems), classes=tuple(names))
+
+
+def _lines(folder: Path, name: str) -> list[str]:
+    try:
+        return [line for line in (folder / name).read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise HoldfastError(
+            f"cannot read {printable(folder / name)} of tiny-imagenet ({error.__class__.__name__}); get "
+            f"http://cs231n.stanford.edu/tiny-imagenet-200.zip and unpack it so that {FOLDER} is "
+            f"in {printable(folder.parent)}, or name another folder with root or $HOLDFAST_ROOT"
+        ) from error

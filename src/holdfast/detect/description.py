@@ -1,0 +1,260 @@
+"""Describe a set of images in few dimensions: a map, how well its classes separate, and what a VAE draws.
+
+``describe`` is what ``holdfast describe`` calls; ``describe_images`` takes a VAE and images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from holdfast.data.loaders import Images, float_batches
+from holdfast.data.splits import Dataset
+from holdfast.data.unlabelled_images import open_unlabelled
+from holdfast.detect.fitted_detector import FittedDetector, load_fitted
+from holdfast.detect.outputs import FINDINGS, PAGE, ImageSource, claim_folder
+from holdfast.devices import resolve_device
+from holdfast.errors import HoldfastError, require, unknown
+from holdfast.models.vae import VAE, VAESettings
+from holdfast.module_state import evaluating
+from holdfast.png import png
+from holdfast.reports import report, write_findings
+from holdfast.rng import derive
+from holdfast.train.unlabelled import MinimiseSettings, train_vae
+from holdfast.types import Finding
+
+PROJECTIONS: Final = ("auto", "latent", "pca", "tsne", "umap")
+NEIGHBOURS: Final = 5
+MOST_SILHOUETTE: Final = 2000
+"""Silhouette compares every pair: a sample of so many stands for a larger set."""
+LEAST: Final = 3
+"""Samples of a class that a probe can learn from, and be tried on."""
+MOST_POINTS: Final = 2000
+"""Points of a map that a report draws."""
+LONGEST: Final = 640
+"""Largest width, in pixels, of a strip of images."""
+
+
+def probe(z: Tensor, labels: Tensor, *, seed: int = 0) -> dict[str, float]:
+    """How well classes lie apart in z (N, K).
+
+    silhouette: in [-1, 1]. linear, knn: accuracy of a linear and a k-NN classifier on a held-out third.
+    """
+    return {name: value for name, (value, _) in _probe(z, labels, seed).items()}
+
+
+def _probe(z: Tensor, labels: Tensor, seed: int) -> dict[str, tuple[float, int]]:
+    """The same, each with the number of samples that it rests on."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import silhouette_score
+    from sklearn.model_selection import train_test_split
+    from sklearn.neighbors import KNeighborsClassifier
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    each = torch.bincount(labels)
+    require(int((each > 0).sum()) >= 2, "a probe needs labels of at least two classes")
+    fewest = int(each[each > 0].min())
+    require(fewest >= LEAST, f"a probe needs at least {LEAST} samples of every class, one has {fewest}; leave it out")
+    points, truth = z.double().numpy(), labels.numpy()
+    state = derive(seed, "describe/probe") % 2**32
+    x, x_test, y, y_test = train_test_split(points, truth, test_size=1 / 3, random_state=state, stratify=truth)
+    linear = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000)).fit(x, y)
+    neighbours = make_pipeline(StandardScaler(), KNeighborsClassifier(min(NEIGHBOURS, len(x)))).fit(x, y)
+    compared = min(MOST_SILHOUETTE, len(points))
+    return {
+        "silhouette": (float(silhouette_score(points, truth, sample_size=compared, random_state=state)), compared),
+        "linear": (float(linear.score(x_test, y_test)), len(y_test)),
+        "knn": (float(neighbours.score(x_test, y_test)), len(y_test)),
+    }
+
+
+def check_projection(how: str) -> None:
+    """Refuse what :func:`project` could not do; worth asking before a model is trained for it."""
+    if how not in PROJECTIONS:
+        raise unknown("projection", how, PROJECTIONS)
+    if how == "umap" and find_spec("umap") is None:
+        raise HoldfastError("umap is not installed; pip install umap-learn, or use pca or tsne")
+
+
+def project(z: Tensor, *, how: str = "auto", seed: int = 0) -> Tensor:
+    """(N, 2) a map of z (N, K): z itself where it has two dimensions, else PCA, t-SNE or UMAP of it."""
+    check_projection(how)
+    if how == "auto":
+        how = "latent" if z.shape[1] == 2 else "pca"
+    if how == "latent":
+        require(z.shape[1] == 2, f"the latent itself is a map only with 2 dimensions, it has {z.shape[1]}; use pca")
+        return z
+    require(len(z) >= 3, f"a projection needs at least 3 images, got {len(z)}")
+    if how == "pca":
+        if z.shape[1] == 1:
+            return torch.cat([z, torch.zeros_like(z)], 1)
+        centred = (z - z.mean(0)).double()
+        u, s, _ = torch.linalg.svd(centred, full_matrices=False)
+        flat: Tensor = u[:, :2] * s[:2]
+        return (flat * flat.gather(0, flat.abs().argmax(0, keepdim=True)).sign()).float()  # a sign that is repeatable
+    state = derive(seed, "describe/project") % 2**32
+    if how == "tsne":
+        from sklearn.manifold import TSNE
+
+        perplexity = min(30.0, (len(z) - 1) / 3)
+        made = TSNE(2, perplexity=perplexity, init="pca", random_state=state).fit_transform(z.numpy())
+        return torch.from_numpy(np.ascontiguousarray(made)).float()
+    from umap import UMAP  # type: ignore[import-not-found]
+
+    return torch.from_numpy(UMAP(random_state=state).fit_transform(z.numpy())).float()
+
+
+@dataclass(frozen=True, eq=False)
+class Description:
+    """map: (N, 2). z: (N, K) mean of q(z|x). galleries: uint8 (rows, columns, C, H, W) of each kind.
+
+    figures: of :func:`probe`, each with the number of images that it rests on, all of them among the ``probed`` ones of
+    classes that have enough; none where there are not two such.
+    """
+
+    z: Tensor
+    map: Tensor
+    galleries: dict[str, Tensor]
+    figures: dict[str, tuple[float, int]]
+    probed: int
+
+
+def describe_images(
+    vae: VAE, images: Images, *, labels: Tensor | None = None, projection: str = "auto", seed: int = 0, steps: int = 9
+) -> Description:
+    """Where a VAE puts images, and what it draws: reconstructions, a walk along each dimension, one between images."""
+    parts, first = [], None
+    with evaluating(vae), torch.no_grad():
+        for x in float_batches(images, next(vae.parameters()).device):
+            first = x if first is None else first
+            parts.append(vae(x).cpu())
+        require(bool(parts), "there is no image to describe; give at least one")
+        assert first is not None
+        z = torch.cat(parts)
+        galleries = {
+            "reconstructions": torch.stack([first[:steps], vae.decode(vae(first[:steps]))]).cpu(),
+            "traversals": _walks(vae, z, steps),
+            "interpolations": _between(vae, z, labels, steps),
+        }
+    if labels is None and not isinstance(images, Tensor) and bool((images.labels >= 0).all()):
+        labels = images.labels
+    probed = torch.zeros(len(z), dtype=torch.bool) if labels is None else torch.bincount(labels)[labels] >= LEAST
+    figures: dict[str, tuple[float, int]] = {}
+    if labels is not None and len(torch.unique(labels[probed])) > 1:
+        figures = _probe(z[probed], labels[probed], seed)
+    as_bytes = {k: v.clamp(0, 1).mul(255).round().to(torch.uint8) for k, v in galleries.items()}
+    return Description(z, project(z, how=projection, seed=seed), as_bytes, figures, int(probed.sum()))
+
+
+def _walks(vae: VAE, z: Tensor, steps: int, most: int = 6) -> Tensor:
+    """Each dimension from its 2.5th to its 97.5th percentile, the others at their mean; the widest ones first."""
+    device = next(vae.parameters()).device
+    wide = z.std(0, unbiased=False).argsort(descending=True)[:most]
+    low, high = z.quantile(0.025, 0), z.quantile(0.975, 0)
+    rows = []
+    for k in wide.tolist():
+        row = z.mean(0).repeat(steps, 1)
+        row[:, k] = torch.linspace(float(low[k]), float(high[k]), steps)
+        rows.append(vae.decode(row.to(device)).cpu())
+    return torch.stack(rows)
+
+
+def _between(vae: VAE, z: Tensor, labels: Tensor | None, steps: int, most: int = 4) -> Tensor:
+    """Straight lines between images, of different classes where they are known."""
+    device = next(vae.parameters()).device
+    ends = torch.arange(len(z)) if labels is None else torch.stack([
+        (labels == label).nonzero()[0, 0] for label in torch.unique(labels)
+    ])  # fmt: skip
+    chosen = z[ends[: most + 1]] if len(ends) > 1 else z[[0, 0]]
+    share = torch.linspace(0, 1, steps)[:, None]
+    rows = [vae.decode(torch.lerp(a, b, share).to(device)).cpu() for a, b in pairwise(chosen)]
+    return torch.stack(rows)
+
+
+def describe_findings(made: Description, labels: Tensor | None, classes: tuple[str, ...]) -> tuple[Finding, ...]:
+    """The description as findings: the probes as numbers, the map and the galleries as evidence."""
+    n = len(made.z)
+    kept = torch.unique(torch.linspace(0, n - 1, min(n, MOST_POINTS)).round().long())
+    points: dict[str, Any] = {"points": [[round(v, 4) for v in row] for row in made.map[kept].tolist()]}
+    if labels is not None:
+        points |= {"labels": labels[kept].tolist(), "classes": list(classes)}
+    rows = {name: [strip(row) for row in grid] for name, grid in made.galleries.items()}
+    settings: dict[str, Any] = {"latent": made.z.shape[1]}
+    if labels is not None and made.probed < n:
+        small = [number for number, count in enumerate(torch.bincount(labels).tolist()) if 0 < count < LEAST]
+        settings["too_few_to_probe"] = [classes[number] for number in small]
+    return (
+        Finding("describe", "map", None, n, settings=settings, evidence={**points, "strips": rows}),
+        *(
+            Finding("describe", name, value, rests_on, settings=settings)
+            for name, (value, rests_on) in made.figures.items()
+        ),
+    )
+
+
+def strip(images: Tensor) -> str:
+    """uint8 images (N, C, H, W) side by side, as a base64 PNG."""
+    n, channels, height, width = images.shape
+    return png(images.permute(1, 2, 0, 3).reshape(channels, height, n * width), longest=LONGEST)
+
+
+def describe(
+    data: ImageSource,
+    *,
+    out: str | Path | None = None,
+    detector: str | Path | FittedDetector | None = None,
+    root: str | Path | None = None,
+    split: str | None = None,
+    image_size: int | None = None,
+    latent: int = 2,
+    network: str = "strided",
+    projection: str = "auto",
+    epochs: int = 30,
+    batch_size: int = 128,
+    lr: float = 1e-3,
+    seed: int = 0,
+    device: str = "auto",
+    note: Callable[[str], None] | None = None,
+) -> tuple[Finding, ...]:
+    """A low-dimensional map of a set, reconstructions, and how well its classes separate.
+
+    out: a folder for findings.json and report.html. detector: fitted, or the folder of one, to use its VAE; without
+    one, a VAE with ``latent`` dimensions is trained on the set.
+    """
+    check_projection(projection)
+    place = None if out is None else claim_folder(out, check="describe")
+    where = resolve_device(device)
+    if detector is not None:
+        vae = load_fitted(detector, device=device).vae
+        require(vae is not None, f"the detector in {detector} has no VAE; fit it with a score of one, such as elbo")
+        assert vae is not None
+        images = open_unlabelled(data, root=root, split=split, shape=vae.settings.shape)
+    else:
+        images = open_unlabelled(data, root=root, split=split, image_size=image_size)
+        channels, height, width = images.shape
+        settings = VAESettings((channels, height, width), network, latent)
+        if note is not None:
+            note(f"training a {network} VAE with {latent} latent dimensions on {len(images)} images")
+        vae = train_vae(images, settings, MinimiseSettings(epochs, batch_size, lr, seed=seed), device=where).model
+    labels = images.labels if bool((images.labels >= 0).all()) else None
+    made = describe_images(vae, images, labels=labels, projection=projection, seed=seed)
+    classes = data.classes if isinstance(data, Dataset) else _class_names(labels)
+    found = describe_findings(made, labels, classes)
+    name = data.name if isinstance(data, Dataset) else str(data) if isinstance(data, (str, Path)) else "images"
+    if place is not None:
+        write_findings(place / FINDINGS, found, model={"latent": vae.settings.latent}, data={"name": name})
+        report(found, place / PAGE, name=Path(name).name)
+    return found
+
+
+def _class_names(labels: Tensor | None) -> tuple[str, ...]:
+    return () if labels is None else tuple(map(str, range(int(labels.max()) + 1)))

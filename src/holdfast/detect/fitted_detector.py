@@ -1,0 +1,217 @@
+"""A fitted detector with its threshold, its models and the images it is for; saved to a folder and loaded again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import torch
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from holdfast import __version__
+from holdfast.data.loaders import Images, check_images, float_batches
+from holdfast.detect.features import (
+    ClassifierExtractor,
+    FeatureExtractor,
+    Features,
+    JointExtractor,
+    RotationExtractor,
+    VAEExtractor,
+)
+from holdfast.detect.fused import Fused
+from holdfast.detect.threshold import Threshold
+from holdfast.devices import resolve_device
+from holdfast.errors import HoldfastError, require
+from holdfast.files import filling, write_atomic
+from holdfast.models import ModelCard, load_model, save_model
+from holdfast.models.vae import VAE, VAESettings
+from holdfast.models.weight_files import read_tensors
+
+CARD: Final = "detector.json"
+STATE: Final = "detector.safetensors"
+VAE_WEIGHTS: Final = "vae.safetensors"
+ENCODER: Final = "encoder"
+DETECTOR_FOLDER: Final = "detector"
+"""The folder in a run that holds the detector of its classifier."""
+FORMAT: Final = 1
+KINDS: Final = ("rotation", "classifier")
+"""What an encoder was taught."""
+REGRET_STEPS: Final = 20
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreReport:
+    """One row per image: its score, whether it is above the threshold, and which scores made it so."""
+
+    scores: Tensor
+    flags: Tensor
+    reasons: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    @property
+    def flagged(self) -> int:
+        """How many images are above the threshold."""
+        return int(self.flags.sum())
+
+    @classmethod
+    def cat(cls, parts: Sequence[ScoreReport]) -> ScoreReport:
+        reasons = tuple(reason for part in parts for reason in part.reasons)
+        return cls(torch.cat([part.scores for part in parts]), torch.cat([part.flags for part in parts]), reasons)
+
+
+@dataclass(frozen=True, eq=False)
+class FittedDetector:
+    """Says of images of one shape how anomalous they are, and which are above the threshold.
+
+    shape: (C, H, W). kind: ``rotation`` or ``classifier``, where there is an encoder. classes: the classifier's.
+    """
+
+    shape: tuple[int, int, int]
+    detector: Fused
+    threshold: Threshold
+    vae: VAE | None = None
+    encoder: nn.Module | None = None
+    kind: str = "rotation"
+    card: ModelCard | None = None
+
+    @property
+    def extractor(self) -> FeatureExtractor:
+        return make_extractor(self.vae, self.encoder, self.kind, reads=self.detector.reads)
+
+    def score(self, images: Images) -> Tensor:
+        """(N,) scores: z-scores of held-out normal data, so 0 is ordinary."""
+        return self.report(images).scores
+
+    def report(self, images: Images, *, batch_size: int = 256, workers: int = 0) -> ScoreReport:
+        """Score, flag and reason of each image."""
+        parts = list(self.stream(images, batch_size=batch_size, workers=workers))
+        require(bool(parts), "there is no image to score; give at least one")
+        return ScoreReport.cat(parts)
+
+    def stream(self, images: Images, *, batch_size: int = 256, workers: int = 0) -> Iterator[ScoreReport]:
+        """Reports batch by batch: memory does not grow with the number of images."""
+        check_images(images)
+        if not isinstance(images, Tensor):
+            self.check(images.shape)
+        extractor = self.extractor
+        for x in float_batches(images, extractor.device, batch_size=batch_size, workers=workers):
+            self.check(tuple(x.shape[1:]))
+            yield self.report_features(extractor.extract(x).to("cpu"))
+
+    def report_features(self, features: Features) -> ScoreReport:
+        """The report of features that were extracted before."""
+        z = self.detector.z_scores(features)
+        scores = self.detector.score_features(features)
+        flags = self.threshold.flag(scores)
+        names = [member.name for member in self.detector.members]
+        return ScoreReport(scores, flags, tuple(_reason(row, names, bool(f)) for row, f in zip(z, flags, strict=True)))
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Refuse images that the detector was not made for."""
+        own, other = self.shape, shape
+        words = {1: "grey", 3: "colour"}
+        if len(other) == 3 and own[0] != other[0]:
+            raise HoldfastError(
+                f"this detector is for {words.get(own[0], own[0])} images, and these are "
+                f"{words.get(other[0], other[0])}; convert them, or fit a detector on such images"
+            )
+        require(
+            own == tuple(other),
+            f"this detector is for images of {own[1]}x{own[2]} pixels, and these have "
+            f"{'x'.join(map(str, other[1:]))}; bring them to that size",
+        )
+
+    def save(self, folder: str | Path) -> None:
+        """Write the folder, whole or not at all."""
+        require(
+            self.encoder is None or self.card is not None, "only encoders from build_model can be saved with a detector"
+        )
+        content = {
+            "format": FORMAT,
+            "holdfast": __version__,
+            "shape": list(self.shape),
+            "detector": self.detector.settings,
+            "threshold": self.threshold.to_json(),
+            "vae": None if self.vae is None else self.vae.settings.to_json(),
+            "encoder": None if self.encoder is None else self.kind,
+        }
+        state = {name: value.contiguous().clone() for name, value in self.detector.all_state().items()}
+        with filling(Path(folder)) as place:
+            write_atomic(place / CARD, (json.dumps(content, indent=2) + "\n").encode())
+            write_atomic(place / STATE, save(state))
+            if self.vae is not None:
+                weights = {n: v.detach().cpu().clone(memory_format=torch.contiguous_format)
+                           for n, v in self.vae.state_dict().items()}  # fmt: skip
+                write_atomic(place / VAE_WEIGHTS, save(weights))
+            if self.encoder is not None:
+                assert self.card is not None
+                save_model(place / ENCODER, self.encoder, card=self.card)
+
+    @classmethod
+    def load(cls, folder: str | Path, *, device: str | torch.device = "cpu") -> FittedDetector:
+        """A detector from its folder."""
+        folder = Path(folder)
+        require((folder / CARD).is_file(), f"no detector in {folder}: {CARD} is missing; fit one first")
+        try:
+            content = json.loads((folder / CARD).read_bytes())
+            require(
+                content.get("format") == FORMAT,
+                f"{folder / CARD} has format {content.get('format')}; this version reads {FORMAT}",
+            )
+            channels, height, width = content["shape"]
+            detector = Fused.from_settings(content["detector"]).load_state(read_tensors(folder / STATE))
+            vae = None
+            if content["vae"] is not None:
+                vae = VAE(VAESettings.from_json(content["vae"]))
+                vae.load_state_dict(read_tensors(folder / VAE_WEIGHTS))
+                vae = vae.to(device).eval()
+            threshold, kind = Threshold.from_json(content["threshold"]), content["encoder"]
+            require(kind in (None, *KINDS), f"{folder / CARD} has encoder {kind!r}; known: {', '.join(KINDS)}")
+            encoder, card = load_model(folder / ENCODER) if kind else (None, None)
+            encoder = None if encoder is None else encoder.to(device)
+            found = cls((channels, height, width), detector, threshold, vae, encoder, kind or KINDS[0], card)
+            found.report(torch.zeros(1, channels, height, width))  # what does not fit together shows here
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, MemoryError) as error:
+            raise HoldfastError(f"cannot read the detector in {folder}: {error!r}; fit it again") from error
+        return found
+
+
+def load_fitted(detector: str | Path | FittedDetector, *, device: str) -> FittedDetector:
+    """A detector as it is, or from its folder onto a device, which may be ``auto``."""
+    return (
+        detector
+        if isinstance(detector, FittedDetector)
+        else FittedDetector.load(detector, device=resolve_device(device))
+    )
+
+
+def make_extractor(
+    vae: VAE | None, encoder: nn.Module | None, kind: str, *, reads: Collection[str]
+) -> FeatureExtractor:
+    """The given models side by side. Beside an encoder's features, a VAE gives its terms only.
+
+    reads: fields of :class:`Features` that will be needed; turning images and fitting codes cost several passes.
+    """
+    parts: list[FeatureExtractor] = []
+    if encoder is not None:
+        turned = kind == "rotation" and "rotation" in reads
+        parts.append(RotationExtractor(encoder) if turned else ClassifierExtractor(encoder))
+    if vae is not None:
+        parts.append(VAEExtractor(vae, features=encoder is None, regret=REGRET_STEPS if "regret" in reads else 0))
+    require(bool(parts), "a detector needs a VAE or an encoder to extract features with")
+    return parts[0] if len(parts) == 1 else JointExtractor(tuple(parts))
+
+
+def _reason(z: Tensor, names: Sequence[str], flagged: bool) -> str:
+    """Which scores stand out, the worst first."""
+    order = z.argsort(descending=True).tolist()
+    shown = [f"{names[i]} {float(z[i]):+.1f} sd" for i in order if z[i] > 2] if flagged else []
+    if flagged and not shown:
+        shown = [f"{names[order[0]]} {float(z[order[0]]):+.1f} sd"]
+    return "; ".join(shown)

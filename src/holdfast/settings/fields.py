@@ -1,0 +1,244 @@
+"""How settings are declared and filled: optional fields, families of parts, mappings to settings and back.
+
+Open this file when a value from YAML, a recipe or a keyword argument is read wrongly, or its error does not help.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar, get_args
+
+from tyro.conf import arg
+
+from holdfast.errors import HoldfastError, unknown
+from holdfast.parts import ASCENTS, METHODS, AscentPart, MethodPart, Registry
+
+T = TypeVar("T")
+
+LISTED_BY = "holdfast train --print-config"
+"""What shows every setting by its name."""
+
+
+def default_hint(label: str) -> str:
+    """What help says of a default; where it is None or empty, the words of the setting say what happens.
+
+    >>> default_hint("0.1"), default_hint("None")
+    ('(default: 0.1)', '')
+    """
+    return "" if label in ("None", "") else f"(default: {label})"
+
+
+if TYPE_CHECKING:
+    Unset = Annotated[T | None, None]
+    """``Unset[int]`` is an int or None."""
+else:
+
+    class Unset:
+        """``Unset[int]`` is an int or None; help shows it as INT, for None is what leaving it out is for."""
+
+        def __class_getitem__(cls, kind: Any) -> Any:
+            choices = get_args(kind)
+            metavar = f"{{{','.join(choices)}}}" if choices else kind.__name__.upper()
+            return Annotated[kind | None, arg(help_behavior_hint=default_hint, metavar=metavar)]
+
+
+Several = Annotated[tuple[T, ...], arg(help_behavior_hint=default_hint)]
+"""``Several[str]`` is any number of strings, also none."""
+
+
+def build(
+    settings: type[T], values: Mapping[str, Any], *, base: T | None = None, where: str = "settings", group: str = "name"
+) -> T:
+    """Settings of the given type from flat values; what is not named comes from ``base`` or the defaults.
+
+    group: what people call the field ``name``, which for them is the group's own name ("data: digits").
+
+    >>> from holdfast.settings.training import TrainSettings
+    >>> build(TrainSettings, {"optimizer": "adam", "lr": "1e-3"}).optimizer.lr
+    0.001
+    >>> build(TrainSettings, {"epoch": 3})
+    Traceback (most recent call last):
+    holdfast.errors.HoldfastError: unknown settings key 'epoch'; did you mean 'epochs'?
+    """
+    hints = typing.get_type_hints(settings)
+    leaves = _leaves(settings)
+    for key in values:
+        if key not in leaves:
+            raise unknown(f"{where} key", key, leaves, listed_by=LISTED_BY)
+    made: dict[str, Any] = {}
+    for f in fields(settings):  # type: ignore[arg-type]
+        kind = hints[f.name]
+        if (choose := _chooser(kind)) is not None:
+            if f.name in values:
+                made[f.name] = choose(values[f.name])
+        elif is_dataclass(kind):
+            own = {inner: values[outer] for outer, (group, inner) in leaves.items()
+                   if group == f.name and outer in values}  # fmt: skip
+            old = getattr(base, f.name) if base is not None else None
+            made[f.name] = build(kind, own, base=old, where=where, group=f.name)  # type: ignore[arg-type]
+        elif f.name in values:
+            made[f.name] = convert(values[f.name], kind, group if f.name == "name" else f.name)
+        if f.name not in made and base is not None:
+            made[f.name] = getattr(base, f.name)
+    return settings(**made)
+
+
+def flatten(settings: Any) -> dict[str, Any]:
+    """Settings as plain flat values, such that ``build(type(settings), flatten(settings)) == settings``."""
+    flat: dict[str, Any] = {}
+    for f in fields(settings):
+        value = getattr(settings, f.name)
+        if not is_dataclass(value):
+            flat[f.name] = list(value) if isinstance(value, tuple) else value
+        elif _chooser(type(value)) is not None:
+            own = flatten(value)
+            name: str = getattr(value, "name")  # noqa: B009  (a class variable the dataclass type does not show)
+            flat[f.name] = {"name": name, **own} if own else name
+        else:
+            flat |= {f.name if name == "name" else name: v for name, v in flatten(value).items()}
+    return flat
+
+
+def convert(value: Any, kind: Any, name: str) -> Any:
+    """A plain value as the annotated type, or an error that names both.
+
+    >>> convert("1e-3", float, "lr"), convert([1, 2], tuple[int, ...], "milestones")
+    (0.001, (1, 2))
+    >>> convert(2.5, int, "epochs")
+    Traceback (most recent call last):
+    holdfast.errors.HoldfastError: epochs must be a whole number, got 2.5
+    """
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        if value is None and type(None) in args:
+            return None
+        return convert(value, next(a for a in args if a is not type(None)), name)
+    if origin is typing.Literal:
+        if value not in args:
+            raise unknown(name, value, args)
+        return value
+    if origin is tuple:
+        if not isinstance(value, (list, tuple)):
+            raise HoldfastError(f"{name} must be a list, got {value!r}")
+        kinds = [args[0]] * len(value) if args[-1] is Ellipsis else list(args)
+        if len(kinds) != len(value):
+            raise HoldfastError(f"{name} must have {len(kinds)} values, got {value!r}")
+        return tuple(convert(v, k, name) for v, k in zip(value, kinds, strict=True))
+    if origin is dict:
+        if not isinstance(value, Mapping):
+            raise HoldfastError(f"{name} must be a mapping such as {{NAME: VALUE}}, got {value!r}")
+        return {convert(k, args[0], name): convert(v, args[1], f"{name}.{k}") for k, v in value.items()}
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+    fits = {
+        int: isinstance(value, int) and not isinstance(value, bool),
+        bool: isinstance(value, bool),
+        str: isinstance(value, str),
+    }
+    if kind is float and not isinstance(value, bool):
+        try:  # YAML reads 1e-3 as text
+            return float(value)
+        except (TypeError, ValueError):
+            pass
+    elif fits.get(kind, False):
+        return value
+    raise HoldfastError(f"{name} must be {words[kind]}, got {value!r}")
+
+
+def _leaves(settings: Any) -> dict[str, tuple[str, str]]:
+    """Flat key -> (group field or "", field inside it)."""
+    hints = typing.get_type_hints(settings)
+    leaves: dict[str, tuple[str, str]] = {}
+    for f in fields(settings):
+        kind = hints[f.name]
+        if is_dataclass(kind) and _chooser(kind) is None:
+            for inner in fields(kind):
+                leaves[f.name if inner.name == "name" else inner.name] = (f.name, inner.name)
+        else:
+            leaves[f.name] = ("", f.name)
+    return leaves
+
+
+def _chooser(kind: Any) -> Any:
+    """The function that picks among registered settings, for a field that holds one of several classes."""
+    return getattr(kind, "choose", None) if isinstance(kind, type) else None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Base of a family of settings. A family sets its ``registry``; the decorator of a part sets its ``name``."""
+
+    registry: ClassVar[Registry[Any]]
+    name: ClassVar[str]
+
+    @classmethod
+    def choose(cls, value: str | Mapping[str, Any] | Self) -> Self:
+        """The settings behind a name, a mapping with a ``name`` key, or settings themselves."""
+        kind, known = cls.registry.kind, cls.registry
+        if isinstance(value, cls):
+            return value
+        if not isinstance(value, (str, Mapping)):
+            raise HoldfastError(f"{kind} must be a name or a mapping with a name, got {value!r}")
+        values = {"name": value} if isinstance(value, str) else dict(value)
+        if "name" not in values:
+            raise HoldfastError(f"{kind} {values!r} has no name; add one of: {', '.join(known)}")
+        name = values.pop("name")
+        if not isinstance(name, str):
+            raise HoldfastError(f"the name of {kind} must be text, got {name!r}")
+        made: type[Self] = known[name].made
+        return build(made, values, where=f"{kind} {name}")
+
+    def switched(self, name: str) -> Self:
+        """Another of the family, with its defaults; settings that both have are kept where they mean the same."""
+        if name == self.name:
+            return self
+        fresh = type(self).choose(name)
+        if not self.compatible_with(fresh):
+            return fresh
+        shared = {f.name for f in fields(fresh)} & {f.name for f in fields(self)}
+        return replace(fresh, **{field: getattr(self, field) for field in shared})
+
+    def compatible_with(self, other: Choice) -> bool:
+        """Whether settings of the same name mean the same in both."""
+        return False
+
+
+@dataclass(frozen=True)
+class MethodSettings(Choice):
+    """The settings of a training method, whichever it is; its algorithm is in holdfast.methods.
+
+    >>> MethodSettings.choose("erm")
+    Erm()
+    >>> MethodSettings.choose("ermm")
+    Traceback (most recent call last):
+    holdfast.errors.HoldfastError: unknown method 'ermm'; did you mean 'erm'?
+    """
+
+    registry: ClassVar[Registry[MethodPart]] = METHODS
+
+    def compatible_with(self, other: Choice) -> bool:
+        """One extends the other, as jtt+biasadv jtt: so a baseline differs from it in nothing but the extension."""
+        return other.name.partition("+")[0] == self.name.partition("+")[0]
+
+    @property
+    def learns_unlabeled(self) -> bool:
+        return self.registry[self.name].learns_unlabeled
+
+
+@dataclass(frozen=True)
+class AscentSettings(Choice):
+    """The settings of an ascent in weight space, whichever it is; what it does is in holdfast.ascents.
+
+    >>> AscentSettings.choose({"name": "fsam", "rho": 0.1}).rho
+    0.1
+    """
+
+    registry: ClassVar[Registry[AscentPart]] = ASCENTS
+    measure: ClassVar[str] = "absolute"
+    """What the radius is a distance in: absolute, or relative to the size of each weight."""
+
+    def compatible_with(self, other: Choice) -> bool:
+        """A radius means the same in both."""
+        return isinstance(other, AscentSettings) and other.measure == self.measure

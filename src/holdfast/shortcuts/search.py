@@ -1,0 +1,244 @@
+"""``holdfast.find_shortcuts``: open the data or the run, train biased models on it, rank its training samples."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from holdfast.data import Dataset, load
+from holdfast.devices import kernels, resolve_device
+from holdfast.errors import HoldfastError, require
+from holdfast.files import writable_folder
+from holdfast.models import load_model
+from holdfast.settings import TrainSettings, build, read_environment
+from holdfast.shortcuts.biased_models import BiasedModel, score_biased_model, train_biased_model
+from holdfast.shortcuts.conflicting_samples import Shortcuts, clusters_of, rank
+from holdfast.shortcuts.shortcut_files import CSV, JSON, PAGE, findings_of, write
+from holdfast.train.api import load_data
+from holdfast.train.folder import RunFolder, read_settings
+from holdfast.train.progress import Progress
+
+
+def find_shortcuts(
+    source: str | Path | Dataset,
+    *,
+    out: str | Path | None = None,
+    data: str | Path | Dataset | None = None,
+    model: str | nn.Module | None = None,
+    reuse: bool = False,
+    epochs: int = 10,
+    seeds: int = 2,
+    seed: int = 0,
+    batch_size: int | None = None,
+    lr: float = 1e-3,
+    clusters: int | None = None,
+    root: str | None = None,
+    image_size: int | None = None,
+    conflict: float | None = None,
+    names: str | None = None,
+    label: str | None = None,
+    group: str | None = None,
+    data_seed: int = 0,
+    device: str = "auto",
+    precision: str = "fp32",
+    channels_last: bool = False,
+    compile: bool = False,
+    resamples: int = 200,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Shortcuts:
+    """Rank the training samples by how likely they are bias-conflicting; no group label is used for it.
+
+    Biased models (LfF's, with generalised cross-entropy) learn the shortcut; a sample that they keep getting wrong,
+    over epochs and seeds, conflicts with it. out: a folder for shortcuts.csv, shortcuts.json and shortcuts.html;
+    without one nothing is written.
+
+    source: a data set, what ``holdfast.data.load`` takes, or the folder of a run: its data and kind of network are used
+    then, and its own model is shown beside the others. data: instead of the data that the run names, or that it had in
+    memory. model: the network's name ("convnet" by default), or a biased model that is trained already, which is used
+    instead of training any. reuse: use the biased model that a run of lff or jtt kept in its checkpoint. batch_size: 64
+    by default for fewer than 10,000 samples, else 128. clusters: of the suspected samples; one per class by default,
+    ten at most. root, image_size, conflict, names, label, group, data_seed: as for ``load``.
+
+    >>> found = find_shortcuts("coloured-digits", epochs=1, seeds=1, device="cpu", resamples=2)
+    >>> found.order[:20].shape, found.share.low <= found.share.value <= found.share.high
+    (torch.Size([20]), True)
+    """
+    for name, value in {"epochs": epochs, "seeds": seeds, "resamples": resamples}.items():
+        require(value >= 1, f"{name} must be >= 1, got {value}")
+    for name, number in {"clusters": clusters, "batch_size": batch_size}.items():
+        require(number is None or number >= 1, f"{name} must be >= 1, got {number}")
+    folder = None if out is None else writable_folder(out)
+    if folder is not None and not overwrite:
+        there = ", ".join(name for name in (CSV, JSON, PAGE) if (folder / name).exists())
+        require(not there, f"{folder} already holds {there}; replace with --overwrite or choose another --out")
+    progress, where = progress or Progress(), resolve_device(device)
+    run = None if isinstance(source, Dataset) else _run_folder(source)
+    require(run is not None or not reuse, f"reuse needs the folder of a run, and {source} is not one")
+    require(not (reuse and isinstance(model, nn.Module)), "reuse and a model of your own exclude each other; give one")
+    options: dict[str, Any] = {"root": root, "image_size": image_size, "conflict": conflict, "data_seed": data_seed}
+    options |= {"names": names, "label": label, "group": group}
+    base, dataset, own = _open(source, run, data, options, model=model)
+    settings = build(
+        TrainSettings,
+        {
+            "model": model if isinstance(model, str) else base.model.name,
+            "pretrained": base.model.pretrained,
+            "weights": base.model.weights,
+            "method": "lff",
+            "optimizer": "adam",
+            "lr": lr,
+            "weight_decay": 0.0,
+            "schedule": "constant",
+            "epochs": epochs,
+            "batch_size": batch_size or (64 if len(dataset.train) < 10_000 else 128),
+            "eval_every": 0,
+            "device": device,
+            "precision": precision,
+            "channels_last": channels_last,
+            "compile": compile,
+            "seed": seed,
+            "workers": base.data.workers,
+            "loader": base.data.loader,
+        },
+    )
+    given = model if isinstance(model, nn.Module) else _kept_model(run) if reuse and run else None
+    models = _biased_models(settings, dataset, given, seeds=seeds, device=where, progress=progress)
+    found = rank(settings, dataset, models, resamples=resamples, seed=seed)
+    with kernels(precision, deterministic=False):
+        found = replace(found, clusters=clusters_of(found, clusters, device=where))
+        shown = {"biased": models[0].biased}
+        if models[0].debiased is not None:
+            shown["debiased"] = models[0].debiased
+        if own is not None:
+            shown["the run's own"] = own.to(where)
+        found = replace(found, findings=findings_of(found, shown))
+    for note in found.notes:
+        progress.note(str(note))
+    if folder is not None:
+        write(found, folder)
+    return found
+
+
+def _biased_models(
+    settings: TrainSettings,
+    data: Dataset,
+    given: nn.Module | None,
+    *,
+    seeds: int,
+    device: torch.device,
+    progress: Progress,
+) -> tuple[BiasedModel, ...]:
+    if given is not None:
+        return (score_biased_model(given, settings, data, device=device),)
+    made = []
+    for i in range(seeds):
+        if seeds > 1:
+            progress.note(f"biased model {i + 1} of {seeds}")
+        seeded = replace(settings, loop=replace(settings.loop, seed=settings.loop.seed + i))
+        made.append(train_biased_model(seeded, data, device=device, progress=progress))
+    return tuple(made)
+
+
+def _run_folder(source: str | Path) -> Path | None:
+    """The folder of a run, or None for anything else; unlike Path.is_file, also for names no file could have."""
+    return Path(source) if os.path.isfile(os.path.join(source, "run.yaml")) else None
+
+
+def _open(
+    source: str | Path | Dataset,
+    run: Path | None,
+    data: str | Path | Dataset | None,
+    options: Mapping[str, Any],
+    *,
+    model: str | nn.Module | None,
+) -> tuple[TrainSettings, Dataset, nn.Module | None]:
+    """The settings to start from, the data, and the trained model of a run that is finished.
+
+    data, model: instead of those that a run names. options: how to load the data.
+    """
+    require(run is not None or data is None, "data goes with a run; without one, the source is the data")
+    if isinstance(data or source, Dataset) or (run is not None and data is None):
+        _require_defaults(options, source)
+    if run is not None:
+        _require_named(run, data=data, model=model)
+        settings, dataset, own = _open_run(run, data, options)
+    else:
+        settings, own = TrainSettings(), None
+        dataset = source if isinstance(source, Dataset) else load(source, **options)
+    n, classes = len(dataset.train), len(set(dataset.train.labels.tolist()))
+    require(n >= 2, f"{dataset.name} has {n} training samples; a shortcut shows in the training split: give one")
+    require(
+        classes >= 2, f"{dataset.name} has {classes} class in training; a shortcut is between classes: give two or more"
+    )
+    return settings, dataset, own
+
+
+def _require_defaults(options: Mapping[str, Any], source: object) -> None:
+    """Refuse options that would be ignored: data in memory is loaded already, and a run recorded what it loaded."""
+    usual = {"root": options["root"], "data_seed": 0}
+    given = next((f"{name} {value}" for name, value in options.items() if value != usual.get(name)), None)
+    whose = "this data is in memory already" if isinstance(source, Dataset) else f"{source} has settings of its own"
+    require(
+        given is None, f"{given} is for data that is loaded here, and {whose}; leave it out or name a set with data"
+    )
+
+
+def _require_named(run: Path, **given: object) -> None:
+    """Refuse to use other data, or another network, instead of what was handed to a run in Python."""
+    recorded = read_environment(run)
+    own = {kind: recorded.get(f"own_{kind}") for kind, value in given.items() if value is None}
+    require(own.get("data") is None, f"{run} was trained on a set in memory, {own.get('data')}; give it with --data")
+    require(
+        own.get("model") is None,
+        f"{run} was trained with a module of its own, {own.get('model')}, which its folder does not hold; name a "
+        "network with --model",
+    )
+
+
+def _open_run(
+    run: Path, data: str | Path | Dataset | None, options: Mapping[str, Any]
+) -> tuple[TrainSettings, Dataset, nn.Module | None]:
+    """A run's settings, its data, and its trained model where it is finished."""
+    settings = read_settings(run / "run.yaml")
+    own, card = load_model(run) if (run / "model.json").is_file() else (None, None)
+    if isinstance(data, Dataset):
+        dataset = data
+    elif data is not None:
+        dataset = load(data, **options)
+    else:
+        root = settings.data.root if options["root"] is None else options["root"]
+        try:
+            dataset = load_data(replace(settings, data=replace(settings.data, root=root)))
+        except HoldfastError as error:
+            raise HoldfastError(f"the data of {run} is not there: {error}; name its place with --data") from error
+    require(
+        card is None or card.classes == dataset.classes,
+        f"the model of {run} was not trained on {dataset.name}: the classes differ; give its data with --data",
+    )
+    return settings, dataset, own
+
+
+def _kept_model(run: Path) -> nn.Module:
+    """The biased model in the checkpoint of a run."""
+    own = read_environment(run).get("own_model")
+    require(
+        own is None,
+        f"{run} was trained with a module of its own, {own}, and so was its biased model, which only Python can build; "
+        "drop --reuse",
+    )
+    require((run / "model.json").is_file(), f"{run} is not finished; train it to its end, or drop --reuse")
+    state = RunFolder(run).checkpoints.load()
+    kept = {} if state is None else state["method"]
+    inner = {k.removeprefix("biased."): v for k, v in kept.items() if k.startswith("biased.")}
+    method = read_settings(run / "run.yaml").method.name
+    require(bool(inner), f"{run} kept no biased model (its method is {method}); drop --reuse, and some are trained")
+    model, _ = load_model(run)
+    model.load_state_dict(inner)
+    return model

@@ -1,0 +1,199 @@
+"""An encoder without labels, taught to tell by how many quarter turns an image is rotated (Gidaris et al., 2018).
+
+It may also learn to recognise changes of images, so that damage as such becomes visible to it. None of these is among
+the damages that sets with anomalies are made with: a detector must not train on what it is judged by.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from holdfast.augment.basic import crop_and_flip
+from holdfast.data.loaders import Images
+from holdfast.errors import require
+from holdfast.losses import cross_entropy
+from holdfast.methods import Method, State
+from holdfast.models import BuiltModel, ModelCard, Normalised, build_model
+from holdfast.models.heads import find_head, width
+from holdfast.models.preprocessing import numbers
+from holdfast.rng import Generators, derive
+from holdfast.train.unlabelled import MinimiseSettings, OnEpoch, minimise, resident
+from holdfast.types import Batch, View, Views
+
+TURNS: Final = 4
+"""Quarter turns that an encoder learns to tell apart."""
+
+
+@dataclass(frozen=True)
+class RotationObjective(Method):
+    """Every image of a batch is shown in all four turns, shifted a little; with ``changes``, also changed."""
+
+    name: ClassVar[str] = "rotation"
+    measures: ClassVar[tuple[str, ...]] = ("accuracy",)
+    shift: int = 2
+    changes: bool = False
+
+    def views(self, batch: Batch, *, model: nn.Module, state: State, rng: Generators) -> Views:
+        draw = rng["method"]
+        x = crop_and_flip(batch.x, pad=min(self.shift, batch.x.shape[2] // 4), flip=False, generator=draw)
+        turned = torch.cat([x.rot90(turns, (2, 3)) for turns in range(TURNS)])
+        truth = torch.arange(TURNS, device=x.device).repeat_interleave(len(x))
+        if self.changes:
+            with torch.autocast(x.device.type, enabled=False):  # a grid of pixels needs all digits
+                changed, which = change_each(x, draw)
+            turned, truth = torch.cat([turned, changed]), torch.cat([truth, TURNS + which])
+        return Views((View(turned, truth),))
+
+    def forward(self, model: nn.Module, views: Views, *, state: State) -> tuple[Tensor, ...]:
+        """(which images are recognised, logits)."""
+        (view,) = views.items
+        logits = model(view.x)
+        return logits.argmax(1) == view.label, logits
+
+    def loss(self, logits: tuple[Tensor, ...], views: Views) -> Tensor:
+        return cross_entropy(logits[1], views.items[0].label).mean()
+
+    def measured(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        return (outputs.float().mean() * len(y),)
+
+
+def train_rotation(
+    images: Images,
+    loop: MinimiseSettings | None = None,
+    *,
+    model: str = "convnet",
+    shift: int = 2,
+    changes: bool = False,
+    device: str | torch.device = "cpu",
+    on_epoch: OnEpoch | None = None,
+    note: Callable[[str], None] | None = None,
+) -> BuiltModel:
+    """A network with a head of four, one per quarter turn.
+
+    changes: images are also shown changed, and the head must tell how. A turned image that looks changed is then no
+    longer recognised, so that damage shows in the score ``rotation`` too.
+    """
+    loop = loop or MinimiseSettings(schedule="cosine")
+    device = torch.device(device)
+    x = resident(images, device)
+    channels, height, width = x.shape[1:]
+    require(height == width, f"quarter turns need square images, got {height}x{width}; crop or pad them")
+    mean, std = pixel_statistics(x)
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(derive(loop.seed, "rotation/weights"))
+        built = build_model(
+            model,
+            num_classes=TURNS + (len(CHANGES) if changes else 0),
+            in_channels=channels,
+            image_size=(height, width),
+            mean=mean,
+            std=std,
+        )
+    rng = Generators(loop.seed, device, purposes={"method": "rotation/augment"})
+    objective = RotationObjective(shift, changes)
+    minimise(objective, built.model, x, loop, rng=rng, device=device, on_epoch=on_epoch, note=note)
+    return built
+
+
+def pixel_statistics(x: Tensor) -> tuple[list[float], list[float]]:
+    """(mean, standard deviation) of each channel of uint8 images, in [0, 1]."""
+    values = x.double() / 255
+    mean, std = values.mean((0, 2, 3)), values.std((0, 2, 3), unbiased=False)
+    return mean.tolist(), std.clamp(min=1 / 255).tolist()
+
+
+def rotation_card(built: BuiltModel, shape: tuple[int, int, int]) -> ModelCard:
+    """What a saved encoder is: its classes are the turns and, where it learned them, the changes."""
+    model: Normalised = built.model
+    turns = ("0°", "90°", "180°", "270°")
+    names = (*turns, *CHANGES)[: width(find_head(model)[1])]
+    return ModelCard(
+        name=built.name,
+        num_classes=len(names),
+        classes=names,
+        in_channels=shape[0],
+        image_size=(shape[1], shape[2]),
+        mean=numbers(model.mean),
+        std=numbers(model.std),
+    )
+
+
+Change = Callable[[Tensor, torch.Generator], Tensor]
+
+
+def blurred(x: Tensor, generator: torch.Generator) -> Tensor:
+    """Each pixel partly the mean of its 5×5 neighbours."""
+    smooth = F.avg_pool2d(x, 5, 1, 2, count_include_pad=False)
+    return x.lerp(smooth, _uniform(x, 0.6, 1.0, generator))
+
+
+def flattened(x: Tensor, generator: torch.Generator) -> Tensor:
+    """Contrast lost, or brightness gained: no pixel keeps its value."""
+    factor, level = _uniform(x, 0.3, 0.7, generator), _uniform(x, 0.0, 0.5, generator)
+    return (factor * x + (1 - factor) * level).clamp(0, 1)
+
+
+def pasted(x: Tensor, generator: torch.Generator) -> Tensor:
+    """A rectangle of another image, upside down, over a quarter to a half of each side (CutPaste, Li et al., 2021)."""
+    height, width = x.shape[2:]
+    inside = torch.ones_like(x[:, :1], dtype=torch.bool)
+    for length, axis in ((height, 2), (width, 3)):
+        side = _uniform(x, 0.25, 0.5, generator) * length
+        start = torch.rand(len(x), 1, 1, 1, device=x.device, generator=generator) * (length - side)
+        shape = [1, 1, 1, 1]
+        shape[axis] = length
+        place = torch.arange(length, device=x.device).view(shape)
+        inside = inside & (place >= start) & (place < start + side)
+    return torch.where(inside, _others(x, generator).flip(2), x)
+
+
+def mixed(x: Tensor, generator: torch.Generator) -> Tensor:
+    """Two images over each other."""
+    return x.lerp(_others(x, generator), _uniform(x, 0.3, 0.5, generator))
+
+
+def warped(x: Tensor, generator: torch.Generator) -> Tensor:
+    """Rows and columns moved along a wave."""
+    n, _, height, width = x.shape
+    size = [n, 1, height, width]
+    still = F.affine_grid(torch.eye(2, 3, device=x.device).expand(n, 2, 3), size, align_corners=False)
+    amplitude, phase = (_uniform(x, *ends, generator) for ends in ((0.12, 0.25), (0.0, 2 * math.pi)))
+    waves = torch.sin(2.5 * math.pi * still.flip(3) + phase)
+    return F.grid_sample(x, still.to(x.dtype) + amplitude * waves, align_corners=False)
+
+
+CHANGES: Final[dict[str, Change]] = {
+    "blurred": blurred,
+    "flattened": flattened,
+    "pasted": pasted,
+    "mixed": mixed,
+    "warped": warped,
+}
+
+
+def change_each(x: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """(images, (B,) which change): image i is changed by change number i modulo their count."""
+    which = torch.arange(len(x), device=x.device) % len(CHANGES)
+    made = torch.empty_like(x)
+    for number, change in enumerate(CHANGES.values()):
+        if number < len(x):
+            made[number :: len(CHANGES)] = change(x[number :: len(CHANGES)], generator)
+    return made, which
+
+
+def _others(x: Tensor, generator: torch.Generator) -> Tensor:
+    """For each image another one of the batch: a neighbour at a random distance."""
+    n = len(x)
+    step = 1 + torch.randint(max(n - 1, 1), (n,), device=x.device, generator=generator)
+    return x[(torch.arange(n, device=x.device) + step) % n]
+
+
+def _uniform(x: Tensor, low: float, high: float, generator: torch.Generator) -> Tensor:
+    return low + (high - low) * torch.rand(len(x), 1, 1, 1, device=x.device, dtype=x.dtype, generator=generator)

@@ -1,0 +1,257 @@
+"""Trainings without labels, by the loop of every other training: a VAE, and what such trainings share.
+
+Open this file to train on images alone: an objective is a method whose loss asks for no label.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.data.loaders import Images, check_images
+from holdfast.data.splits import ArraySplit, Dataset
+from holdfast.errors import require
+from holdfast.methods import Context, Method, State
+from holdfast.models.vae import VAE, VAESettings
+from holdfast.rng import Generators, derive
+from holdfast.settings import LoopSettings, OptimizerSettings, ScheduleSettings, TrainSettings
+from holdfast.train.engine import Trainer
+from holdfast.train.meters import Diverged
+from holdfast.train.progress import Progress
+from holdfast.types import Batch, View, Views
+
+BOUNDS = ("elbo", "iwae", "reconstruction", "kl")
+OPTIMIZERS = {"adam": "adamw", "sgd": "sgd"}
+"""What a name stands for here: ``adam`` is AdamW, which without weight decay is Adam."""
+
+OnEpoch = Callable[[int, dict[str, float]], None]
+"""Hears the number of each epoch, from 1, and what was measured in it."""
+
+
+@dataclass(frozen=True)
+class MinimiseSettings:
+    """How to minimise an objective.
+
+    schedule: ``constant`` or ``cosine`` to 0. precision: ``fp32``, ``tf32`` or ``bf16``. seed: of order and draws.
+    capture: on a GPU, make a step one CUDA graph. optimizer: ``adam``, or ``sgd`` with a momentum of 0.9.
+    """
+
+    epochs: int = 20
+    batch_size: int = 128
+    lr: float = 1e-3
+    weight_decay: float = 0.0
+    schedule: str = "constant"
+    precision: str = "fp32"
+    seed: int = 0
+    capture: bool = True
+    optimizer: str = "adam"
+
+    def __post_init__(self) -> None:
+        require(self.epochs >= 1, f"epochs must be >= 1, got {self.epochs}")
+        require(self.batch_size >= 1, f"batch_size must be >= 1, got {self.batch_size}")
+        require(math.isfinite(self.lr) and self.lr > 0, f"lr must be > 0, got {self.lr}")
+        require(self.optimizer in OPTIMIZERS, f"optimizer must be adam or sgd, got {self.optimizer!r}")
+        require(self.schedule in ("constant", "cosine"), f"schedule must be constant or cosine, got {self.schedule!r}")
+        require(
+            self.precision in ("fp32", "tf32", "bf16"), f"precision must be fp32, tf32 or bf16, got {self.precision!r}"
+        )
+
+
+def minimise(
+    objective: Method,
+    network: nn.Module,
+    images: Tensor,
+    settings: MinimiseSettings,
+    *,
+    rng: Generators,
+    device: torch.device,
+    labels: Tensor | None = None,
+    state: State | None = None,
+    ema: float | None = None,
+    measure: Callable[[int, nn.Module], Mapping[str, float]] | None = None,
+    on_epoch: OnEpoch | None = None,
+    note: Callable[[str], None] | None = None,
+) -> tuple[dict[str, float], ...]:
+    """Train a network on uint8 images (N, C, H, W) and return what was measured in each epoch.
+
+    rng: what the objective draws from. ema: decay of an average of the weights that the network ends with. measure:
+    what else to measure after an epoch, of that network. note: hears why a step cannot be captured on a GPU and runs
+    eagerly then; without, that is an error.
+    """
+    size = min(settings.batch_size, len(images))
+    capture = "off" if not settings.capture else "on" if note is None else "auto"
+    values: dict[str, Any] = {"precision": settings.precision, "capture": capture}
+    resolved = TrainSettings(
+        method=objective,
+        optimizer=OptimizerSettings(OPTIMIZERS[settings.optimizer], settings.lr, weight_decay=settings.weight_decay),  # type: ignore[arg-type]
+        schedule=ScheduleSettings(settings.schedule),  # type: ignore[arg-type]
+        loop=LoopSettings(settings.epochs, size, channels_last=device.type == "cuda", ema=ema, **values),
+    )
+    split = ArraySplit(images, labels)
+    trainer = Trainer(
+        resolved,
+        Dataset("images", (), split),
+        network,
+        objective.start(context_of(split, settings)) if state is None else state,
+        device=device,
+        folder=None,
+        progress=_Listener(on_epoch, note),
+        rng=rng,
+        order=_order_of_full_batches(len(images), size, settings.seed),
+        measure=measure,
+        fused=False,
+    )
+    try:
+        trainer.run()
+    except Diverged as error:
+        raise Diverged(f"training diverged in epoch {trainer.at.epoch + 1}: lower lr {settings.lr:g}") from error
+    network.eval()
+    for parameter in network.parameters():
+        parameter.grad = None
+    return tuple(map(_measured, trainer.history))
+
+
+def context_of(
+    split: ArraySplit, settings: MinimiseSettings, *, num_classes: int = 0, unlabeled: Tensor | None = None
+) -> Context:
+    """What an objective may know of its training."""
+    return Context(num_classes, split.labels, split.groups, settings.epochs, nn.Identity, unlabeled)
+
+
+def _order_of_full_batches(count: int, batch_size: int, seed: int) -> Callable[[int], Tensor]:
+    """What an epoch shows: all images shuffled, by one generator for all epochs, less those that fill no batch."""
+    generator, drawn = torch.Generator(), -1
+    order = torch.empty(0, dtype=torch.int64)
+
+    def show(epoch: int) -> Tensor:
+        nonlocal drawn, order
+        if epoch < drawn or drawn < 0:
+            generator.manual_seed(derive(seed, "order"))
+            drawn = -1
+        while drawn < epoch:
+            order = torch.randperm(count, generator=generator)[: count // batch_size * batch_size]
+            drawn += 1
+        return order
+
+    return show
+
+
+class _Listener(Progress):
+    def __init__(self, on_epoch: OnEpoch | None, note: Callable[[str], None] | None) -> None:
+        self.on_epoch, self.on_note = on_epoch, note
+
+    def epoch(self, record: Mapping[str, Any], epochs: int) -> None:
+        if self.on_epoch is not None:
+            self.on_epoch(record["epoch"], _measured(record))
+
+    def note(self, text: str) -> None:
+        if self.on_note is not None:
+            self.on_note(text)
+
+
+def _measured(record: Mapping[str, Any]) -> dict[str, float]:
+    """What an epoch measured, of all that the loop records."""
+    return {k.removeprefix("train_"): v for k, v in record.items() if k.startswith(("train_", "validation_"))}
+
+
+def resident(images: Images, device: torch.device) -> Tensor:
+    """All images on the device, uint8 (N, C, H, W)."""
+    check_images(images)
+    if not isinstance(images, Tensor):
+        images = images.read(torch.arange(len(images)))
+    require(images.ndim == 4, f"images must be (N, C, H, W), got {tuple(images.shape)}")
+    require(len(images) > 0, "there is no image to train on; give at least one")
+    if images.dtype != torch.uint8:
+        require(bool(torch.isfinite(images).all()), "images have NaN or infinite pixels; repair or remove them")
+        low, high = float(images.min()), float(images.max())
+        require(low >= 0 and high <= 1, f"images have values from {low:g} to {high:g}; scale them to [0, 1]")
+        images = images.mul(255).round().to(torch.uint8)
+    return images.to(device)
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedVAE:
+    """history: the mean loss, reconstruction and KL of each epoch."""
+
+    model: VAE
+    history: tuple[dict[str, float], ...]
+
+
+@dataclass(frozen=True)
+class VAEObjective(Method):
+    """Minus a lower bound of log p(x), or one half of it."""
+
+    name: ClassVar[str] = "vae"
+    settings: VAESettings
+    bound: str = "elbo"
+    samples: int = 5
+
+    @property
+    def measures(self) -> tuple[str, ...]:  # type: ignore[override]
+        return () if self.bound == "iwae" else ("reconstruction", "kl")
+
+    def views(self, batch: Batch, *, model: nn.Module, state: State, rng: Generators) -> Views:
+        shape = [self.samples] * (self.bound == "iwae") + [len(batch), self.settings.latent]
+        noise = torch.randn(shape, device=batch.x.device, generator=rng["method"])
+        return Views((View(batch.x, batch.y),), extra={"noise": noise})
+
+    def forward(self, model: nn.Module, views: Views, *, state: State) -> tuple[Tensor, ...]:
+        """(what is measured of each image, terms of the loss)."""
+        assert isinstance(model, VAE)
+        x, noise = views.items[0].x, views.extra["noise"]
+        if self.bound == "iwae":
+            bound = model.importance_weighted(x, noise)
+            return bound.detach(), bound
+        terms = model.terms(x, noise)
+        return torch.stack([terms.reconstruction, terms.kl], 1).detach(), terms.reconstruction, terms.kl
+
+    def loss(self, logits: tuple[Tensor, ...], views: Views) -> Tensor:
+        means = [term.mean() for term in logits[1:]]
+        if self.bound == "iwae":
+            return -means[0]
+        reconstruction, kl = means
+        return {"elbo": reconstruction + self.settings.beta * kl, "reconstruction": reconstruction, "kl": kl}[
+            self.bound
+        ]
+
+    def measured(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        return tuple(outputs.float().sum(0)) if self.measures else ()
+
+
+def train_vae(
+    images: Images,
+    settings: VAESettings,
+    loop: MinimiseSettings | None = None,
+    *,
+    bound: str = "elbo",
+    samples: int = 5,
+    device: str | torch.device = "cpu",
+    on_epoch: OnEpoch | None = None,
+    note: Callable[[str], None] | None = None,
+) -> TrainedVAE:
+    """A VAE for these images.
+
+    bound: what is maximised: ``elbo``, or ``iwae``, the importance-weighted bound with so many ``samples``; or, to
+    see what each half of the ELBO does alone, ``reconstruction`` or ``kl``.
+    """
+    loop = loop or MinimiseSettings()
+    device = torch.device(device)
+    require(bound in BOUNDS, f"bound must be one of {', '.join(BOUNDS)}, got {bound!r}")
+    require(samples >= 1, f"samples must be >= 1, got {samples}")
+    x = resident(images, device)
+    require(
+        tuple(x.shape[1:]) == settings.shape,
+        f"the VAE is for images of shape (C, H, W) {settings.shape}, these are {tuple(x.shape[1:])}",
+    )
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(derive(loop.seed, "vae/weights"))
+        model = VAE(settings).to(device)
+    rng = Generators(loop.seed, device, purposes={"method": "vae/noise"})
+    objective = VAEObjective(settings, bound, samples)
+    history = minimise(objective, model, x, loop, rng=rng, device=device, on_epoch=on_epoch, note=note)
+    return TrainedVAE(model, history)

@@ -1,0 +1,57 @@
+"""How biased models score the training samples."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from holdfast.data import ArraySplit, Dataset
+from holdfast.settings import TrainSettings
+from holdfast.shortcuts.biased_models import EpochScorer, relative_difficulty
+from holdfast.train.progress import Progress
+
+
+def test_relative_difficulty_is_lffs_weight() -> None:
+    """The formula of the authors' code, sample by sample."""
+    biased, main = torch.tensor([1.0, 4.0, 0.5, 0.25]), torch.tensor([2.0, 1.0, 0.125, 0.5])
+    labels = torch.tensor([0, 0, 1, 1])
+    expected = []
+    for i in range(4):
+        own = labels == labels[i]
+        b, d = biased[i] / biased[own].max(), main[i] / main[own].max()
+        expected.append(b / (b + d + 1e-8))
+    torch.testing.assert_close(relative_difficulty(biased, main, labels), torch.stack(expected))
+    unseen = torch.tensor([1.0, torch.nan, 0.5, 0.25])
+    assert relative_difficulty(unseen, main, labels)[1] == 0.5
+
+
+class Sure(nn.Module):
+    """Says class 0 of every image, as surely as it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.p = 0.5
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tensor([self.p, 1 - self.p]).log().expand(len(x), 2)
+
+
+@pytest.mark.parametrize(
+    ("said", "score", "wrong"),
+    [((0.9,), (0.1, 0.9), (0, 1)), ((0.1, 0.9), (0.1, 0.9), (0, 1)), ((0.9, 0.8, 0.4), (0.4, 0.6), (0.5, 0.5))],
+)
+def test_every_epoch_but_the_first_counts_the_same(
+    said: tuple[float, ...], score: tuple[float, float], wrong: tuple[float, float]
+) -> None:
+    """1 - p of either label, the mean over the epochs after the first; a single one counts."""
+    images, labels = torch.zeros(2, 1, 4, 4, dtype=torch.uint8), torch.tensor([0, 1])
+    data = Dataset("two", ("a", "b"), ArraySplit(images, labels, torch.full((2,), -1)))
+    model = Sure()
+    scorer = EpochScorer(TrainSettings(), data, model, device=torch.device("cpu"), progress=Progress())
+    for model.p in said:
+        scorer.score_epoch()
+    seen = scorer.result()
+    torch.testing.assert_close(seen.score, torch.tensor(score))
+    torch.testing.assert_close(seen.wrong, torch.tensor(wrong).float())
+    torch.testing.assert_close(seen.probabilities, torch.tensor([[said[-1], 1 - said[-1]]] * 2))
