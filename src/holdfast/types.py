@@ -95,8 +95,6 @@ class Needs(Flag):
     """The input of the model's last layer."""
     UNLABELLED = auto()
     """Images without labels."""
-    SCORES = auto()
-    """A score for every class, not only the predicted class."""
 
 
 class Unit(Enum):
@@ -122,8 +120,8 @@ class Measure:
     ``--fail-under`` and ``--max-drop`` take it. headline: whether it is among the few numbers that stand for its check
     in a report's overview, and headline_where what their part must say, such as {"strength": "1"}. digits: after the
     point, for a plain number; four that count where it is None. part: the key of ``where`` that a gate names after an
-    @, as in robust_accuracy@8/255, and usual_part what it is where a gate names none. needs: beyond what its check
-    needs. drop: the measure that says how far this one is below the clean accuracy, or a part below the rest.
+    @, as in robust_accuracy@8/255, and usual_part what it is where a gate names none. drop: the
+    measure that says how far this one is below the clean accuracy, or a part below the rest.
     """
 
     name: str
@@ -136,7 +134,6 @@ class Measure:
     digits: int | None = None
     part: str = ""
     usual_part: str = ""
-    needs: Needs = Needs.NOTHING
     drop: str = ""
 
 

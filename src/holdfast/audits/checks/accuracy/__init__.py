@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.parts import check
-from holdfast.types import Finding, Measure, Needs, Unit
+from holdfast.types import Finding, Measure, Unit
 
 if TYPE_CHECKING:
     from holdfast.audits.subject import Subject
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
         Measure("accuracy", "clean accuracy", gate=True, headline=True),
         Measure("top_5_accuracy", "top-5 accuracy", gate=True),
         Measure("balanced_accuracy", "balanced accuracy", gate=True),
-        Measure("nll", "negative log-likelihood", Unit.NUMBER, "lower", headline=True, digits=3, needs=Needs.SCORES),
-        Measure("brier", "Brier score", Unit.NUMBER, "lower", digits=3, needs=Needs.SCORES),
-        Measure("ece", "expected calibration error", better="lower", headline=True, needs=Needs.SCORES),
-        Measure("ece_adaptive", "calibration error, adaptive bins", better="lower", needs=Needs.SCORES),
+        Measure("nll", "negative log-likelihood", Unit.NUMBER, "lower", headline=True, digits=3),
+        Measure("brier", "Brier score", Unit.NUMBER, "lower", digits=3),
+        Measure("ece", "expected calibration error", better="lower", headline=True),
+        Measure("ece_adaptive", "calibration error, adaptive bins", better="lower"),
     ),
     order=10,
 )

@@ -7,15 +7,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from holdfast.attacks import PRESETS, apgd, fgsm, noise, pgd, square, unbounded
 from holdfast.attacks.norms import Norm
-from holdfast.audits.checks.attacks import BUDGETS, RADII, AttackBudget, Attacks, trust
+from holdfast.audits.checks.attacks import trust
 from holdfast.audits.checks.attacks.attack_findings import findings
+from holdfast.audits.checks.attacks.attack_plans import BUDGETS, RADII, AttackBudget
 from holdfast.audits.checks.attacks.trust import BLACK, NONE, WHITE, Key, TrustCheck, comparisons
 from holdfast.audits.subject import Subject
 from holdfast.data.splits import channel_statistics
@@ -25,6 +26,9 @@ from holdfast.module_state import evaluating
 from holdfast.rng import derive
 from holdfast.train.api import fit
 from holdfast.types import Finding
+
+if TYPE_CHECKING:
+    from holdfast.audits.checks.attacks import Attacks
 
 
 def attack_all(subject: Subject, told: Attacks) -> tuple[Finding, ...]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from holdfast.attacks import PRESETS
 from holdfast.attacks.norms import Norm
-from holdfast.audits.checks.attacks import radius_text
+from holdfast.audits.checks.attacks.attack_plans import radius_text
 from holdfast.audits.checks.attacks.trust import NONE, WARNING, WHITE, Key, TrustCheck, any_of
 from holdfast.audits.per_image import FALLS, WRONG, encode
 from holdfast.metrics import paired_difference, wilson_interval

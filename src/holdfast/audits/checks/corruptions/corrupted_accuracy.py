@@ -10,13 +10,12 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor
 
 from holdfast.audits.checks.accuracy.clean_accuracy import accuracy
-from holdfast.audits.checks.corruptions import STRENGTHS, Corruptions
 from holdfast.audits.per_image import ANSWERS, RIGHT, WRONG, encode, pack
 from holdfast.audits.subject import Subject
 from holdfast.augment.basic import to_float
@@ -33,7 +32,12 @@ from holdfast.png import png
 from holdfast.rng import derive
 from holdfast.types import Finding
 
+if TYPE_CHECKING:
+    from holdfast.audits.checks.corruptions import Corruptions
+
 EIGHT: Final = tuple(CORRUPTIONS[name].short for name in corruption_names("imgaug"))
+SHOWN: Final = (1.0, 2.0)
+"""Strengths of the example pictures."""
 ALEXNET: Final[Mapping[str, float]] = {
     "gaussian-noise": 0.886428, "shot-noise": 0.894468, "impulse-noise": 0.922640, "defocus-blur": 0.819880,
     "glass-blur": 0.826268, "motion-blur": 0.785948, "zoom-blur": 0.798360, "snow": 0.866816, "frost": 0.826572,
@@ -198,7 +202,7 @@ def examples(subject: Subject, index: Tensor) -> list[dict[str, Any]]:
     x = to_float(subject.split.read(torch.tensor([position]))).to(device)
     generator = torch.Generator(device).manual_seed(derive(subject.seed, "corruptions/examples"))
     with exact(device):
-        grid = example_grid(x[0], generator=generator, strengths=STRENGTHS)
+        grid = example_grid(x[0], generator=generator, strengths=SHOWN)
     pictures = torch.cat([x, grid.images.flatten(0, 1)])
     with evaluating(subject.model), autocast(subject.precision, device):
         confidence, prediction = subject.model(pictures).float().softmax(1).max(1)

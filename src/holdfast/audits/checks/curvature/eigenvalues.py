@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from holdfast.audits.checks.curvature import Curvature
 from holdfast.audits.subject import Subject
 from holdfast.augment.basic import to_float
 from holdfast.curvature import Loss, NoSpectrum, Spectrum, hessian_operator, lanczos, smoothed
@@ -24,6 +23,9 @@ from holdfast.metrics import mean_interval
 from holdfast.module_state import evaluating
 from holdfast.rng import derive
 from holdfast.types import Finding
+
+if TYPE_CHECKING:
+    from holdfast.audits.checks.curvature import Curvature
 
 TOP = 5
 TOLERANCE = 1e-3

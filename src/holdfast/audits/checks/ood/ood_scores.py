@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor
 
-from holdfast.audits.checks.ood import OutOfDistribution
 from holdfast.audits.checks.ood.ood_images import NOISE, cut, few, ood_images, sample
 from holdfast.audits.per_image import RANKS, Looked
 from holdfast.audits.subject import Subject
@@ -23,6 +22,9 @@ from holdfast.models.heads import find_head
 from holdfast.png import png
 from holdfast.rng import derive
 from holdfast.types import Finding
+
+if TYPE_CHECKING:
+    from holdfast.audits.checks.ood import OutOfDistribution
 
 MOST_TRAIN: Final = 5000
 """Training images that distances are measured to."""
