@@ -294,7 +294,7 @@ def corruption(name: str, *, about: str, short: str = "", **declared: Any) -> Ca
 
 @dataclass(frozen=True)
 class ReaderPart(Part):
-    """A reader of data. made: ``f(source, options)`` from a name or path and ``holdfast.data.listing.ReadOptions`` to
+    """A reader of data. made: ``f(source, options)`` from a name or path and ``holdfast.data.listing.ReaderOptions`` to
     a ``Dataset`` of arrays or a ``Listing`` of image files.
 
     names: sets that it reads by name, each with a line about it. suffixes: ends of file names that it reads.
@@ -382,6 +382,14 @@ class SourcePart(Part):
 
 
 MODEL_SOURCES: Registry[SourcePart] = Registry("model source", "holdfast.models.sources")
+
+
+def model_syntax(*, training: bool = False) -> str:
+    """How a model is given, for help and messages. training: of those that can be trained, else audited."""
+    if not training:
+        return ", ".join(part.syntax for part in MODEL_SOURCES.values() if part.syntax)
+    prefixes = [part.prefix for part in MODEL_SOURCES.values() if part.prefix and part.made.trains()]
+    return f"a name that 'holdfast list models' shows: convnet, ..., {', '.join(f'{p}NAME' for p in prefixes)}"
 
 
 def source(

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.cli import main
 from holdfast.data import ArraySplit, Dataset, load
-from holdfast.data.listing import ReadOptions
+from holdfast.data.listing import ReaderOptions
 from holdfast.errors import HoldfastError
 from holdfast.parts import READERS, named_data, reader
 
@@ -28,7 +28,7 @@ def blocks() -> Iterator[None]:
     """A reader of a set by name and of files that end in .blocks."""
 
     @reader("blocks", about="Black and white blocks.", names=("blocks",), suffixes=(".blocks",))
-    def read(source: str | Path, options: ReadOptions) -> Dataset:
+    def read(source: str | Path, options: ReaderOptions) -> Dataset:
         count = 40 if isinstance(source, str) else int(source.read_text())
         labels = np.arange(count) % 2
         images = np.broadcast_to(255 * labels.astype(np.uint8)[:, None, None, None], (count, 8, 8, 1))

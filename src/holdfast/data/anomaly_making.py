@@ -21,7 +21,7 @@ from holdfast.corruptions import to_bytes
 from holdfast.corruptions.imgaug import gaussian, salt_and_pepper
 from holdfast.data.anomalies import SETS, AnomalySet
 from holdfast.data.biased import apportion
-from holdfast.data.listing import ReadOptions
+from holdfast.data.listing import ReaderOptions
 from holdfast.data.readers.digits import read_digits
 from holdfast.data.readers.torchvision_sets import read_torchvision
 from holdfast.data.splits import ArraySplit
@@ -64,7 +64,7 @@ def make_fashion_anomalies(
         0 < total < math.inf and min(shares.values()) >= 0, f"shares must be finite, >= 0 and not all 0, got {shares}"
     )
     require(0 < severity <= 1, f"severity must be in (0, 1], got {severity}")
-    options = ReadOptions(root=None if root is None else at_home(root))
+    options = ReaderOptions(root=None if root is None else at_home(root))
     fashion = read_torchvision("fashion-mnist", options)
     assert isinstance(fashion.train, ArraySplit)
     assert isinstance(fashion.test, ArraySplit)
@@ -107,7 +107,7 @@ def make_fashion_anomalies(
         "seed": seed,
         "severity": severity,
         "shares": {k: v / total for k, v in shares.items()},
-        "anomalies_a_set": counts,
+        "anomalies_per_set": counts,
         "sizes": {"unlabeled": unlabeled, "labeled": labeled, "normal": normal, "anomalous": anomalous},
         "fashion_classes": list(CLASSES),
         "sha256": {s.origin: digest(s.images) for s in (made.unlabeled, made.labeled, *made.sets)},
@@ -117,7 +117,7 @@ def make_fashion_anomalies(
 
 def make_digits_anomalies(*, severity: float = 0.5, seed: int = 0) -> AnomalySet:
     """The same with the embedded digits, to try everything in seconds: 0 to 4 are normal, 5 to 9 anomalies."""
-    digits = read_digits("digits", ReadOptions())
+    digits = read_digits("digits", ReaderOptions())
     assert isinstance(digits.train, ArraySplit)
     assert isinstance(digits.test, ArraySplit)
     images = torch.cat([digits.train.images, digits.test.images])
@@ -162,7 +162,7 @@ class _AnomalySource:
     """Hands out anomalies, no image twice."""
 
     fashion: ArraySplit
-    options: ReadOptions
+    options: ReaderOptions
     severity: float
     generator: torch.Generator
     _left: dict[str, Tensor] = field(default_factory=dict)

@@ -10,9 +10,8 @@ from functools import partial
 from pathlib import Path
 
 from holdfast.data.images import GREY_MODES, peek
-from holdfast.data.listing import Listing, Paths, ReadOptions, refuse
-from holdfast.data.splits import Dataset, FileSplit, hold_out
-from holdfast.data.validation import label_problems
+from holdfast.data.listing import Listing, Paths, ReaderOptions, refuse
+from holdfast.data.splits import Dataset, FileSplit, hold_out, label_problems
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.files import at_home, exists, reading
 from holdfast.parts import READERS, data_syntax, named_data
@@ -76,7 +75,7 @@ def load(
     check_source(name_or_path)
     require(isinstance(val, (int, float)) and 0 <= val < 1, f"val must be in [0, 1), got {val!r}")
     check_conflict(name_or_path, conflict)
-    options = ReadOptions(
+    options = ReaderOptions(
         root=None if root is None else at_home(root),
         image_size=image_size,
         conflict=CONFLICT if conflict is None else conflict,
@@ -92,7 +91,7 @@ def load(
     return _with_val(_with_test(data, data_seed), val, data_seed)
 
 
-def find_reader(source: str | Path, options: ReadOptions) -> Callable[[ReadOptions], Dataset | Listing]:
+def find_reader(source: str | Path, options: ReaderOptions) -> Callable[[ReaderOptions], Dataset | Listing]:
     """What reads a named set, a file or a folder. A name wins over a folder of that name (write ./name)."""
     named = named_data()
     if isinstance(source, str) and source in named:

@@ -115,7 +115,7 @@ class ModelSettings:
     """The network."""
 
     name: Annotated[str, arg(name="model")] = "convnet"
-    """convnet, a cifar-* net, vae-head or vae-classifier, or any timm or torchvision name (timm:NAME, ...)."""
+    """A name that 'holdfast list models' shows."""
     pretrained: bool = False
     """Start from the weights the library publishes."""
     weights: Unset[str] = None

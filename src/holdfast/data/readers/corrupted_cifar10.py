@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from holdfast.data.listing import ReadOptions
+from holdfast.data.listing import ReaderOptions
 from holdfast.data.readers.torchvision_sets import read_torchvision
 from holdfast.errors import require, unknown
 from holdfast.parts import reader
@@ -55,7 +55,7 @@ PREFIX = "corrupted-cifar10-"
     takes=("conflict",),
     order=40,
 )
-def read_corrupted_cifar10(source: str | Path, options: ReadOptions) -> Dataset:
+def read_corrupted_cifar10(source: str | Path, options: ReaderOptions) -> Dataset:
     """Made anew; ``holdfast data make corrupted-cifar10`` keeps it in a file."""
     cifar10 = read_torchvision("cifar10", options)
     kind = str(source).removeprefix(PREFIX)
