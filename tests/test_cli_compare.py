@@ -26,7 +26,7 @@ def test_compares_and_says_so(
     text = capsys.readouterr().out
     assert "erm (baseline)" in text
     assert "erm lr=0.001" in text
-    assert "Δ conflicting, points" in text
+    assert "Δ bias-conflicting, points" in text
     assert "val-worst-class, %" in text
     assert "by val-worst-class on held-out data" in " ".join(text.split())
     names = {"erm-seed0", "erm-lr0.001-seed0", "comparison.json", "report.html"}

@@ -132,7 +132,7 @@ def test_scores_of_foreign_images_are_compared_image_by_image(folder: Path) -> N
     assert (gate["value"], gate["high"]) == pytest.approx((-paired.value, -paired.low))  # type: ignore[operator]
     for rendering in ("out/report.html", "out/summary.md"):
         said = Path(rendering).read_text(encoding="utf-8")
-        assert "OOD images, AUROC of msp" in said, rendering
+        assert "AUROC on OOD images, score msp" in said, rendering
 
 
 def test_foreign_images_count_where_both_models_saw_them() -> None:

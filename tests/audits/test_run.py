@@ -98,7 +98,7 @@ def test_every_rendering_has_the_same_digits(folder: Path, capsys: pytest.Captur
     page = Rows(Path("out/report.html").read_text(encoding="utf-8"))
     rows = [[cell.text.strip() for cell in row] for row in page.every]
     for f in numbers:
-        value, interval = shown(f)
+        value, interval = shown(f, {})
         percent, loss = f"{100 * f.value:.1f}", f"{f.value:.3f}"  # type: ignore[operator]
         unit = "points" if f.name.endswith(("gap", "drop")) else "%"
         assert value == (loss if f.name in ("nll", "brier") else f"{percent} {unit}")
@@ -108,14 +108,14 @@ def test_every_rendering_has_the_same_digits(folder: Path, capsys: pytest.Captur
         assert properties[f.check, f"{f.name}, {part(f.where)}"] == f"{value}{spread}, n {f.n:,}"
     full = {cell.value for row in page.every for cell in row}
     for f in numbers:
-        value, interval = shown(f)
+        value, interval = shown(f, {})
         if (f.check, f.name) == ("accuracy", "accuracy"):
             assert [f.name, part(f.where), value, interval, f"{f.n:,}"] in rows, f
         elif f.name != "ece_adaptive":  # the page draws it, as a curve
             assert f.value in full, f
     for name in ("accuracy", "worst_group_accuracy", "group_balanced_accuracy"):
         f = next(f for f in numbers if f.name == name)
-        value, interval = shown(f)
+        value, interval = shown(f, {})
         told = [line for line in console if line.startswith(f"{f.check} measured")]
         assert any(line.endswith(f" {value} {interval} {f.n:,}") for line in told), name
 

@@ -24,7 +24,6 @@ from holdfast.reports.blocks import Table
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections.describe import describe as describe_section
 from holdfast.reports.sections.ood import detect as detect_section
-from holdfast.reports.sections.ood import ood as unknown_section
 from holdfast.train import fit
 
 
@@ -124,16 +123,13 @@ def test_a_set_with_anomalies_brings_both_kinds(tmp_path: Path) -> None:
         open_unlabelled(path, split="val")
 
 
-def test_the_page_takes_the_sections(
-    detector: Path, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_takes_the_sections(detector: Path, pictures: Path, tmp_path: Path) -> None:
     """Every block of the three sections is one that the page can draw."""
     found = detect_evaluate(detector, pictures / "known", pictures / "new", device="cpu", workers=0, resamples=20)
     mapped = describe(pictures / "known", tmp_path / "b", detector=detector, device="cpu")
-    foreign = [replace(f, check="unknown") for f in found]
-    monkeypatch.setattr(html, "SECTIONS", (detect_section, unknown_section, describe_section))
-    text = html.render([RunFiles("model", findings=(*found, *foreign, *mapped))])
-    for anchor in ('id="detect"', 'id="unknown"', 'id="describe"', "data:image/png;base64"):
+    ood = [replace(f, check="ood", name=f"ood_{f.name}") for f in found]
+    text = html.render([RunFiles("model", findings=(*found, *ood, *mapped))])
+    for anchor in ('id="detect"', 'id="ood"', 'id="describe"', "data:image/png;base64"):
         assert anchor in text
 
 

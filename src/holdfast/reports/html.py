@@ -21,7 +21,7 @@ from holdfast.files import write_atomic
 from holdfast.printable import one_line
 from holdfast.reports.arms import AVERAGE, Arm, arms, flat, varying
 from holdfast.reports.blocks import MOST_BYTES, Section, fitted
-from holdfast.reports.findings_file import FindingsFile, without_nan
+from holdfast.reports.findings_file import FindingsFile, Measures, without_nan
 from holdfast.reports.overview import states
 from holdfast.reports.report_tables import lead_sentence
 from holdfast.reports.robustness_summary import (
@@ -79,16 +79,20 @@ def render(runs: Sequence[RunFiles], *, images: bool = True) -> str:
     )
 
 
-def write_shortcuts_page(findings: Sequence[Finding], path: str | Path, *, name: str) -> Path:
+def write_shortcuts_page(
+    findings: Sequence[Finding], path: str | Path, *, name: str, measures: Measures | None = None
+) -> Path:
     """Write shortcuts.html: a page of its own for what ``holdfast shortcuts`` found. Same findings, same bytes."""
     path = Path(path)
-    write_atomic(path, render_shortcuts_page(findings, name=name).encode("utf-8", "backslashreplace"))
+    write_atomic(
+        path, render_shortcuts_page(findings, name=name, measures=measures).encode("utf-8", "backslashreplace")
+    )
     return path
 
 
-def render_shortcuts_page(findings: Sequence[Finding], *, name: str) -> str:
-    """The page as text. name: the data set's."""
-    section = shortcuts([RunFiles(name, findings=tuple(findings))])
+def render_shortcuts_page(findings: Sequence[Finding], *, name: str, measures: Measures | None = None) -> str:
+    """The page as text. name: the data set's. measures: what the numbers are."""
+    section = shortcuts([RunFiles(name, findings=tuple(findings), measures=measures or {})])
     if section is None:
         raise HoldfastError("there are no findings on shortcuts to show; run 'holdfast shortcuts' first")
     settings = next((f.settings for f in findings if f.check == "shortcuts" and f.settings), {})

@@ -83,8 +83,9 @@ def write(found: Shortcuts, out: Path) -> None:
     """shortcuts.csv, shortcuts.json and shortcuts.html; each whole or not at all."""
     write_rows(found, out / CSV)
     data = {"name": found.data.name, "split": "train", "n": len(found.score), "classes": list(found.data.classes)}
-    write_findings(out / JSON, found.findings, model={"name": found.settings.model.name}, data=data)
-    write_shortcuts_page(found.findings, out / PAGE, name=found.data.name)
+    model, declared = {"name": found.settings.model.name}, {(CHECK, measure.name): measure for measure in MEASURES}
+    write_findings(out / JSON, found.findings, model=model, data=data, measures={CHECK: MEASURES})
+    write_shortcuts_page(found.findings, out / PAGE, name=found.data.name, measures=declared)
 
 
 def write_rows(found: Shortcuts, path: Path) -> None:

@@ -25,7 +25,7 @@ def shortcuts(runs: Sequence[RunFiles]) -> Section | None:
         found = [f for f in run.findings if f.check == "shortcuts"]
         if found:
             several = f" ({run.name})" if len(runs) > 1 else ""
-            blocks += _blocks(found, several, number)
+            blocks += _blocks(found, run, several, number)
             notes += [str(n) for f in found for n in f.evidence.get("notes") or ()]
     if not blocks:
         return None
@@ -51,8 +51,8 @@ def summary(findings: Sequence[Finding]) -> str:
     return text
 
 
-def _blocks(found: Sequence[Finding], several: str, number: int) -> Iterator[Block]:
-    yield _numbers(found, several)
+def _blocks(found: Sequence[Finding], run: RunFiles, several: str, number: int) -> Iterator[Block]:
+    yield _numbers(found, run, several)
     clusters = [f for f in found if f.name == "cluster_size"]
     if clusters:
         yield _clusters(clusters, several)
@@ -73,21 +73,16 @@ def _blocks(found: Sequence[Finding], several: str, number: int) -> Iterator[Blo
             yield gallery
 
 
-def _numbers(found: Sequence[Finding], several: str) -> Table:
+def _numbers(found: Sequence[Finding], run: RunFiles, several: str) -> Table:
     rows = []
     for f in found:
         value, low, high = finite(f.value), finite(f.low), finite(f.high)
         if f.where or value is None:
             continue
         interval = "" if low is None or high is None else f"{percent(low)} to {percent(high)} %"
-        words = {
-            "conflicting_share": "bias-conflicting samples (estimated)",
-            "base_rate": "bias-conflicting samples by group labels",
-            "average_precision": "average precision of the ranking against the group labels",
-        }.get(f.name, f.name)
         lift = finite(f.evidence.get("lift")) if isinstance(f.evidence.get("lift"), (int, float)) else None
         text = f"{percent(value)} %" + (f", {lift:.1f} times the base rate" if lift is not None else "")
-        rows.append((Cell(words), Cell(text, value), Cell(interval, low), Cell(f"{f.n:,}", f.n)))
+        rows.append((Cell(run.measure(f).title), Cell(text, value), Cell(interval, low), Cell(f"{f.n:,}", f.n)))
     columns = (
         Column("measure"), Column("value", numeric=True),
         Column("95 % interval", numeric=True), Column("n", numeric=True),
@@ -135,7 +130,7 @@ def _histogram(finding: Finding, several: str, number: int) -> Chart | None:
         if total:
             points = tuple((100 * (i + 0.5) / len(counts), c / total) for i, c in enumerate(counts))
             top = max(top, *(y for _, y in points))
-            lines.append(Line(str(name), (points,), colour))
+            lines.append(Line(f"bias-{name}" if name in ("aligned", "conflicting") else str(name), (points,), colour))
     if not lines:
         return None
     svg = line_chart(
