@@ -215,3 +215,4 @@ def test_a_part_that_fails_to_import_is_named_and_the_rest_works(place: Path, tm
     assert "erm" in done.stdout
     assert "the parts of broken-parts were not loaded" in done.stderr
     assert "no luck" in done.stderr
+    assert "RuntimeWarning" not in done.stderr
