@@ -21,7 +21,17 @@ from record import write_result
 from sklearn.neighbors import NearestNeighbors
 
 from holdfast.data import load
-from holdfast.detect import KNN, ClassifierSight, Energy, Mahalanobis, MaxLogit, MinimiseSettings, Seen, ViM, train_vae
+from holdfast.detect import (
+    KNN,
+    ClassifierExtractor,
+    Energy,
+    Features,
+    Mahalanobis,
+    MaxLogit,
+    MinimiseSettings,
+    ViM,
+    train_vae,
+)
 from holdfast.detect.scores import CELLS, Bank, neighbour_distances
 from holdfast.models import build_model
 from holdfast.models.vae import VAESettings
@@ -66,20 +76,20 @@ def neighbours(bank: torch.Tensor, x: torch.Tensor, k: int, rounds: int) -> dict
 def overhead(rounds: int, *, bank: int, batch: int = 64) -> dict[str, float]:
     """Share that looking, and then each detector, adds to a ResNet-18's forward pass of so many 32×32 images."""
     built = build_model("cifar-resnet18", num_classes=10, in_channels=3)
-    sight, x = ClassifierSight(built.model), torch.rand(batch, 3, 32, 32)
+    extractor, x = ClassifierExtractor(built.model), torch.rand(batch, 3, 32, 32)
 
     def forward() -> torch.Tensor:
         with evaluating(built.model), torch.no_grad():
             return built.model(x)
 
-    seen, draw = sight.look(x), torch.Generator().manual_seed(0)
-    given = Seen(
+    seen, draw = extractor.extract(x), torch.Generator().manual_seed(0)
+    given = Features(
         features=torch.randn(bank, 512, generator=draw),
         logits=torch.randn(bank, 10, generator=draw),
         labels=torch.arange(bank) % 10,
     )
-    calls: dict[str, Callable[[], Any]] = {"forward": forward, "look": lambda: sight.look(x)}
-    for detector in (MaxLogit(), Energy(), KNN(), Mahalanobis(), ViM(sight)):
+    calls: dict[str, Callable[[], Any]] = {"forward": forward, "look": lambda: extractor.extract(x)}
+    for detector in (MaxLogit(), Energy(), KNN(), Mahalanobis(), ViM(extractor)):
         detector.fit_features(given)
         calls[detector.name] = lambda d=detector: d.score_features(seen)
     spent = alternating(calls, rounds)

@@ -24,7 +24,7 @@ from record import write_result
 from holdfast.data import Dataset, load
 from holdfast.data.biased import background, coloured, watermark
 from holdfast.data.splits import aligned_groups
-from holdfast.detect.evaluation import evaluate
+from holdfast.detect.evaluation import evaluate_scores
 from holdfast.shortcuts import Shortcuts, find_shortcuts
 
 EMBEDDED: dict[str, Callable[[int], Dataset]] = {
@@ -53,7 +53,7 @@ def judged(found: Shortcuts) -> dict[str, float]:
     }
     if found.difficulty is not None:
         scores["LfF's weight"] = found.difficulty
-    return {name: evaluate(s, conflicting, resamples=1).ranking["ap"].value for name, s in scores.items()}
+    return {name: evaluate_scores(s, conflicting, resamples=1).ranking["ap"].value for name, s in scores.items()}
 
 
 def measure(data: Dataset, **settings: Any) -> dict[str, Any]:

@@ -131,7 +131,7 @@ def test_a_threshold_of_too_little_data(tmp_path: Path, capsys: pytest.CaptureFi
 def test_words_that_are_wrong(detector: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = str(tmp_path / "d")
     refused(["detect", "fit", "--data", "digits", "--out", out, "--scores", "elbow"], "did you mean 'elbo'", capsys)
-    refused(["detect", "fit", "--data", "digits"], "where shall the detector go", capsys)
+    refused(["detect", "fit", "--data", "digits"], "no place for the detector", capsys)
     refused(["detect", "evaluate", str(detector), "--normal", "digits"], "brings no anomalies of its own", capsys)
     words = ["detect", "evaluate", str(detector), "--normal", "digits", "--anomalous", "digits", "--resamples", "0"]
     refused(words, "resamples must be >= 1", capsys)
@@ -200,12 +200,12 @@ def test_a_run_without_a_detector_says_that_nothing_was_checked(
     words = ["predict", str(run), "--data", str(few), "--out", str(tmp_path / "p.csv"), "--device", "cpu"]
     assert main([*words, "--workers", "0"]) == 0
     told = capsys.readouterr()
-    assert "30 pictures, none looked at for being unknown" in told.out
+    assert "30 images, not checked for out-of-distribution inputs" in told.out
     assert f"holdfast detect fit --run '{run}' --data NORMAL" in told.err.replace("\n", "")
     made = ["detect", "fit", "--data", str(few), "--run", str(run), "--scores", "energy", "--device", "cpu"]
     assert main([*made, "--false-alarm-rate", "0.3", "--held-out", "0.5"]) == 0
     assert main([*words, "--workers", "0"]) == 0
-    assert "of them unknown" in capsys.readouterr().out
+    assert "flagged as ood" in capsys.readouterr().out
     assert all(line.split(",")[3] in ("0", "1") for line in (tmp_path / "p.csv").read_text().splitlines()[1:])
 
 
@@ -283,7 +283,7 @@ def test_a_table_replaces_nothing_but_its_like(
         words = commands(detector, run, place)[name]
         refused([*words, "--data", str(table)], f"{place} is there and holds something else", capsys)
         assert place.read_bytes() == before
-    refused(commands(detector, run, tmp_path)[name], "is no file; name a CSV file", capsys)
+    refused(commands(detector, run, tmp_path)[name], "is not a file; name a CSV file", capsys)
     words = [*commands(detector, run, tmp_path / "own.csv")[name], "--data", str(table)]
     assert main(words) == 0
     assert main(words) == 0, "its own old table is replaced"

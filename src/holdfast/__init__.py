@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from holdfast import train as train
     from holdfast.audits.checking import audit as audit
     from holdfast.comparisons.running import compare as compare
+    from holdfast.detect import predict as predict
     from holdfast.errors import HoldfastError as HoldfastError
     from holdfast.models import load_model as load_model
     from holdfast.reports import report as report
@@ -44,6 +45,7 @@ _NAMES = {
     "find_shortcuts": "holdfast.shortcuts",
     "fit": "holdfast.train",
     "load_model": "holdfast.models",
+    "predict": "holdfast.detect",
     "report": "holdfast.reports",
 }
 _MODULES = (

@@ -217,9 +217,27 @@ def ascent(name: str, *, about: str, passes: float = 2.0, order: int = 100) -> C
 
 @dataclass(frozen=True)
 class DetectorPart(Part):
-    """A score of how anomalous an image is. made: the detector's class. reads: the features it needs, by name."""
+    """A score of how anomalous an image is. made: a subclass of ``holdfast.detect.Detector``.
 
-    reads: tuple[str, ...] = field(default=(), kw_only=True)
+    reads: the fields of ``holdfast.detect.Features`` that it is computed from; the first is what a bare tensor means.
+    """
+
+    reads: tuple[str, ...] = field(kw_only=True)
+
+
+DETECTORS: Registry[DetectorPart] = Registry("detector", "holdfast.detect.detectors")
+
+
+def detector(name: str, *, about: str, reads: tuple[str, ...], order: int = 100) -> Callable[[Made], Made]:
+    """Declare a detector; its class gets the attributes ``name`` and ``reads`` from here."""
+
+    def declare(made: Made) -> Made:
+        DETECTORS.add(DetectorPart(name, about, made, reads=reads, order=order))
+        vars_of: Any = made
+        vars_of.name, vars_of.reads = name, reads
+        return made
+
+    return declare
 
 
 @dataclass(frozen=True)
@@ -245,38 +263,11 @@ class CorruptionPart(Part):
 CORRUPTIONS: Registry[CorruptionPart] = Registry("corruption", "holdfast.corruptions")
 
 
-def corruption(
-    name: str,
-    *,
-    about: str,
-    family: str = "",
-    short: str = "",
-    aliases: tuple[str, ...] = (),
-    scale: Literal["severity", "strength"] = "severity",
-    random: bool = True,
-    extra: bool = False,
-    cpu_only: bool = False,
-    files: str = "",
-    order: int = 100,
-) -> Callable[[Made], Made]:
-    """Declare a corruption of image batches."""
+def corruption(name: str, *, about: str, short: str = "", **declared: Any) -> Callable[[Made], Made]:
+    """Declare a corruption of image batches. declared: further fields of :class:`CorruptionPart`."""
 
     def declare(made: Made) -> Made:
-        part = CorruptionPart(
-            name,
-            about,
-            made,
-            family=family,
-            short=short or name,
-            aliases=aliases,
-            scale=scale,
-            random=random,
-            extra=extra,
-            cpu_only=cpu_only,
-            files=files,
-            order=order,
-        )
-        CORRUPTIONS.add(part)
+        CORRUPTIONS.add(CorruptionPart(name, about, made, short=short or name, **declared))
         return made
 
     return declare
@@ -284,7 +275,7 @@ def corruption(
 
 @dataclass(frozen=True)
 class ReaderPart(Part):
-    """A reader of data. made: ``f(source, options)`` from a name or path and ``holdfast.data.listing.ReadOptions`` to
+    """A reader of data. made: ``f(source, options)`` from a name or path and ``holdfast.data.listing.ReaderOptions`` to
     a ``Dataset`` of arrays or a ``Listing`` of image files.
 
     names: sets that it reads by name, each with a line about it. suffixes: ends of file names that it reads.
@@ -343,6 +334,18 @@ def named_data() -> dict[str, ReaderPart]:
     return found
 
 
+def described_data() -> dict[str, str]:
+    """Every set that has a name and every kind of file and folder that is read, with a line about each."""
+    named = {name: part.names[name] for name, part in named_data().items()}
+    return named | {" ".join(part.suffixes) or part.name: part.about for part in READERS.values() if not part.names}
+
+
+def data_syntax() -> str:
+    """How data is given, for help and messages."""
+    suffixes = dict.fromkeys(suffix for part in READERS.values() for suffix in part.suffixes)
+    return f"a name (holdfast list data), a folder of images, or a file that ends in {', '.join(suffixes)}"
+
+
 @dataclass(frozen=True)
 class SourcePart(Part):
     """A source of models. made: a subclass of ``holdfast.models.source_types.ModelSource``.
@@ -360,6 +363,14 @@ class SourcePart(Part):
 
 
 MODEL_SOURCES: Registry[SourcePart] = Registry("model source", "holdfast.models.sources")
+
+
+def model_syntax(*, training: bool = False) -> str:
+    """How a model is given, for help and messages. training: of those that can be trained, else audited."""
+    if not training:
+        return ", ".join(part.syntax for part in MODEL_SOURCES.values() if part.syntax)
+    prefixes = [part.prefix for part in MODEL_SOURCES.values() if part.prefix and part.made.trains()]
+    return f"a name that 'holdfast list models' shows: convnet, ..., {', '.join(f'{p}NAME' for p in prefixes)}"
 
 
 def source(

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from holdfast.comparisons.plans import GridCell, make_plan
 from holdfast.comparisons.running import Comparison, carry_out, compare, folder_name
 from holdfast.errors import HoldfastError
 from holdfast.models.saved_model import load_model
@@ -21,7 +22,6 @@ from holdfast.reports.arms import AVERAGE, CONFLICTING
 from holdfast.reports.html import render
 from holdfast.reports.sections.sensitivity import sensitivity
 from holdfast.settings import TrainSettings, build
-from holdfast.settings.study import Cell, make_plan
 from holdfast.train import Interrupted
 from holdfast.train.api import load_data
 from holdfast.train.engine import Trainer
@@ -196,7 +196,7 @@ def test_a_cell_that_fails_is_not_stood_in_for_by_its_predecessor(
 
 def test_folder_names_are_safe_and_never_shared() -> None:
     settings = TrainSettings()
-    names = {folder_name(Cell(f"erm data={d}", settings), settings) for d in ("a/b", "a_b", "a b", "../a")}
+    names = {folder_name(GridCell(f"erm data={d}", settings), settings) for d in ("a/b", "a_b", "a b", "../a")}
     assert len(names) == 4
     assert all("/" not in name and " " not in name for name in names)
 

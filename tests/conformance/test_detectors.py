@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from holdfast.detect import DETECTORS, Fused, Seen, auroc, make_detector
-from holdfast.detect.detectors import Detector, ViM
+from holdfast.detect import DETECTORS, Detector, Features, Fused, ViM, auroc, make_detector
 from holdfast.errors import HoldfastError
 
 NAMES = sorted(DETECTORS)
@@ -22,18 +21,18 @@ HEAD = (draw(CLASSES, WIDTH, seed=50) / 3, torch.zeros(CLASSES))
 CENTRES = 3 * torch.linalg.qr(draw(WIDTH, CLASSES, seed=51)).Q.T
 
 
-def seen(n: int, *, strange: bool = False, seed: int = 0) -> Seen:
+def seen(n: int, *, anomalous: bool = False, seed: int = 0) -> Features:
     """Three clusters, each with logits that know it; or a fourth, elsewhere, that the logits are unsure of."""
     labels = torch.arange(n) % CLASSES
     noise = 0.5 * draw(n, WIDTH, seed=seed)
     elsewhere = -CENTRES.sum(0)
-    features = noise + (elsewhere if strange else CENTRES[labels])
+    features = noise + (elsewhere if anomalous else CENTRES[labels])
     logits = features @ CENTRES.T + 0.1 * draw(n, CLASSES, seed=seed + 1)
-    level = 2.0 if strange else 0.0
+    level = 2.0 if anomalous else 0.0
     single = {
         k: level + draw(n, seed=seed + 2 + i) for i, k in enumerate(("reconstruction", "kl", "regret", "rotation"))
     }
-    return Seen(features=features, logits=logits, labels=labels, **single)
+    return Features(features=features, logits=logits, labels=labels, **single)
 
 
 def make(name: str) -> Detector:
@@ -44,13 +43,13 @@ def make(name: str) -> Detector:
 class TestDetector:
     def test_higher_is_more_anomalous_and_better_than_chance(self, name: str) -> None:
         detector = make(name).fit_features(seen(300))
-        normal, strange = (
+        normal, anomalous = (
             detector.score_features(seen(99, seed=20)),
-            detector.score_features(seen(99, strange=True, seed=30)),
+            detector.score_features(seen(99, anomalous=True, seed=30)),
         )
         truth = torch.arange(198) >= 99
-        assert auroc(torch.cat([normal, strange]), truth) > 0.8
-        assert strange.mean() > normal.mean()
+        assert auroc(torch.cat([normal, anomalous]), truth) > 0.8
+        assert anomalous.mean() > normal.mean()
         assert normal.std() > 0
 
     def test_a_score_does_not_depend_on_its_neighbours(self, name: str) -> None:
@@ -80,7 +79,7 @@ class TestDetector:
     def test_refuses_nan(self, name: str) -> None:
         detector = make(name).fit_features(seen(60))
         bad = seen(10)
-        for value in (getattr(bad, need) for need in detector.needs):
+        for value in (getattr(bad, need) for need in detector.reads):
             value[3] = float("nan")
         with pytest.raises(HoldfastError, match="of sample 3 are NaN or infinite"):
             detector.score_features(bad)
@@ -91,20 +90,20 @@ class TestDetector:
         detector = make(name)
         with pytest.raises(HoldfastError, match=f"{name} needs normal data to fit on, got none"):
             detector.fit_features(seen(0))
-        with pytest.raises(HoldfastError, match=f"{name} needs {detector.needs[0]}, which was not computed"):
-            detector.fit_features(Seen(labels=torch.zeros(4)))
+        with pytest.raises(HoldfastError, match=f"{name} needs {detector.reads[0]}, which was not computed"):
+            detector.fit_features(Features(labels=torch.zeros(4)))
         with pytest.raises(HoldfastError, match="made without a model"):
             detector.score(torch.zeros(2, 1, 8, 8))
 
     def test_refuses_another_width(self, name: str) -> None:
         detector = make(name).fit_features(seen(60))
-        if detector.learns and detector.needs == ("features",):
+        if detector.learns and detector.reads == ("features",):
             with pytest.raises(HoldfastError, match=f"fitted on features of width {WIDTH}, got 5"):
                 detector.score_features(torch.zeros(3, 5))
 
     def test_fewer_samples_than_features_and_one_class(self, name: str) -> None:
         few = seen(8)
-        alone = Seen(**{**dict(few.items()), "labels": torch.zeros(8, dtype=torch.int64)})
+        alone = Features(**{**dict(few.items()), "labels": torch.zeros(8, dtype=torch.int64)})
         for given in (few, alone):
             if name == "relative-mahalanobis" and given is alone:
                 with pytest.raises(HoldfastError, match="at least two classes"):
@@ -113,14 +112,14 @@ class TestDetector:
                 assert torch.isfinite(make(name).fit_features(given).score_features(seen(20, seed=20))).all()
 
     def test_constant_data_gives_finite_scores(self, name: str) -> None:
-        same = Seen(**{k: v[:1].expand_as(v).clone() for k, v in seen(40).items() if k != "labels"})
-        same = same.beside(Seen(labels=torch.arange(40) % 2))
-        assert torch.isfinite(make(name).fit_features(same).score_features(seen(10, strange=True))).all()
+        same = Features(**{k: v[:1].expand_as(v).clone() for k, v in seen(40).items() if k != "labels"})
+        same = same.beside(Features(labels=torch.arange(40) % 2))
+        assert torch.isfinite(make(name).fit_features(same).score_features(seen(10, anomalous=True))).all()
 
 
 def test_a_bare_tensor_is_what_the_detector_needs() -> None:
     logits = draw(5, 3, seed=1)
-    assert torch.equal(make("energy").score_features(logits), make("energy").score_features(Seen(logits=logits)))
+    assert torch.equal(make("energy").score_features(logits), make("energy").score_features(Features(logits=logits)))
     with pytest.raises(HoldfastError, match="vim needs features and logits"):
         make("vim").fit_features(logits)
 

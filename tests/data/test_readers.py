@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.cli import main
 from holdfast.data import ArraySplit, Dataset, load
-from holdfast.data.listing import ReadOptions
+from holdfast.data.listing import ReaderOptions
 from holdfast.errors import HoldfastError
 from holdfast.parts import READERS, named_data, reader
 
@@ -28,7 +28,7 @@ def blocks() -> Iterator[None]:
     """A reader of a set by name and of files that end in .blocks."""
 
     @reader("blocks", about="Black and white blocks.", names=("blocks",), suffixes=(".blocks",))
-    def read(source: str | Path, options: ReadOptions) -> Dataset:
+    def read(source: str | Path, options: ReaderOptions) -> Dataset:
         count = 40 if isinstance(source, str) else int(source.read_text())
         labels = np.arange(count) % 2
         images = np.broadcast_to(255 * labels.astype(np.uint8)[:, None, None, None], (count, 8, 8, 1))
@@ -44,7 +44,7 @@ def test_the_names_are_listed_in_order_with_a_line_about_each(capsys: pytest.Cap
     assert tuple(named_data()) == NAMES
     assert main(["list", "data"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == list(NAMES)
+    assert [line.split()[0] for line in lines] == [*NAMES, ".npz", ".csv", "class-folders", "file-names"]
     assert all(len(line.split()) > 3 and line.endswith(".") for line in lines)
 
 
@@ -64,6 +64,11 @@ def test_a_reader_of_somebody_else_is_trained_on_audited_and_checked(
     assert load(data).classes == ("black", "white")
     assert main(["data", "check", data]) == 0
     assert "white" in capsys.readouterr().out
+    assert main(["list", "data"]) == 0
+    assert "blocks                   Black and white blocks." in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["data", "check", "--help"])
+    assert ".blocks" in capsys.readouterr().out
     run = str(tmp_path / "run")
     assert main(["train", "--data", data, "--epochs", "1", "--device", "cpu", "--quiet", "--out", run]) == 0
     words = ["--only", "accuracy", "--device", "cpu", "--quiet", "--out", str(tmp_path / "audit")]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from holdfast.data import ArraySplit, load
-from holdfast.detect import MinimiseSettings, Monitor, fit_monitor
+from holdfast.detect import FittedDetector, MinimiseSettings, fit_detector
 
 QUICK = {
     "vae_loop": MinimiseSettings(epochs=6, lr=3e-3, batch_size=50),
@@ -32,8 +32,8 @@ def fresh() -> ArraySplit:
 
 
 @pytest.fixture(scope="session")
-def monitor(normal: Tensor) -> Monitor:
-    return fit_monitor(normal, false_alarm_rate=0.1, **QUICK)
+def fitted(normal: Tensor) -> FittedDetector:
+    return fit_detector(normal, false_alarm_rate=0.1, **QUICK)
 
 
 @pytest.fixture(scope="session")

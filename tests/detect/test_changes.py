@@ -8,7 +8,7 @@ from torch import Tensor
 
 from holdfast.data.anomaly_making import DAMAGES, make_digits_anomalies
 from holdfast.detect import MinimiseSettings, train_rotation
-from holdfast.detect.features import RotationSight
+from holdfast.detect.features import RotationExtractor
 from holdfast.train.rotation import CHANGES, TURNS, blurred, change_each, flattened, mixed, pasted, rotation_card
 
 
@@ -64,7 +64,7 @@ def test_an_encoder_that_knows_changes_sees_damage_that_it_was_not_shown() -> No
     with torch.no_grad():
         told = built.model(changed).argmax(1) - TURNS
     assert float((told == which).float().mean()) > 0.5
-    scores = RotationSight(built.model).look(pooled.images.float() / 255).rotation
+    scores = RotationExtractor(built.model).extract(pooled.images.float() / 255).rotation
     assert scores is not None
     damaged, normal = scores[pooled.groups == 0], scores[pooled.groups < 0]
     assert float((damaged[:, None] > normal).float().mean()) > 0.7

@@ -9,7 +9,7 @@ from scipy import stats
 from sklearn import metrics
 from torch import Tensor
 
-from holdfast.detect import Threshold, auroc, evaluate
+from holdfast.detect import Threshold, auroc, evaluate_scores
 from holdfast.detect.evaluation import curves
 from holdfast.errors import HoldfastError
 
@@ -24,7 +24,7 @@ def sample(n: int = 400, share: float = 0.1, *, seed: int = 0, digits: int | Non
 @pytest.mark.parametrize("digits", [None, 1, 0])
 def test_numbers_are_those_of_scikit_learn(digits: int | None) -> None:
     scores, truth = sample(digits=digits)
-    found = evaluate(scores, truth, threshold=Threshold(1.25), resamples=1)
+    found = evaluate_scores(scores, truth, threshold=Threshold(1.25), resamples=1)
     flags = scores.numpy() > 1.25
     false_alarms, recall, _ = metrics.roc_curve(truth, scores.double(), drop_intermediate=False)
     expected = {
@@ -43,13 +43,13 @@ def test_numbers_are_those_of_scikit_learn(digits: int | None) -> None:
 
 def test_intervals_are_those_of_a_plain_bootstrap() -> None:
     scores, truth = sample(200, 0.2)
-    found = evaluate(scores, truth, resamples=2000).ranking
+    found = evaluate_scores(scores, truth, resamples=2000).ranking
     rng = np.random.default_rng(0)
-    normal, strange = scores[~truth].double().numpy(), scores[truth].double().numpy()
+    normal, anomalous = scores[~truth].double().numpy(), scores[truth].double().numpy()
     areas, precisions = [], []
     for _ in range(400):
-        s = np.concatenate([rng.choice(normal, len(normal)), rng.choice(strange, len(strange))])
-        y = np.r_[np.zeros(len(normal)), np.ones(len(strange))]
+        s = np.concatenate([rng.choice(normal, len(normal)), rng.choice(anomalous, len(anomalous))])
+        y = np.r_[np.zeros(len(normal)), np.ones(len(anomalous))]
         areas.append(metrics.roc_auc_score(y, s))
         precisions.append(metrics.average_precision_score(y, s))
     for name, values in (("auroc", areas), ("ap", precisions)):
@@ -62,13 +62,13 @@ def test_what_resampling_lifts_is_taken_back() -> None:
     """A sample drawn twice ties with itself: resamplings of a small set have the higher average precision."""
     generator = torch.Generator().manual_seed(0)
     scores, truth = torch.randn(80, generator=generator), torch.arange(80) < 8
-    found = evaluate(scores, truth, resamples=2000).ranking["ap"]
+    found = evaluate_scores(scores, truth, resamples=2000).ranking["ap"]
     rng = np.random.default_rng(0)
-    normal, strange = scores[~truth].double().numpy(), scores[truth].double().numpy()
-    y = np.r_[np.zeros(len(normal)), np.ones(len(strange))]
+    normal, anomalous = scores[~truth].double().numpy(), scores[truth].double().numpy()
+    y = np.r_[np.zeros(len(normal)), np.ones(len(anomalous))]
     drawn = [
         metrics.average_precision_score(
-            y, np.concatenate([rng.choice(normal, len(normal)), rng.choice(strange, len(strange))])
+            y, np.concatenate([rng.choice(normal, len(normal)), rng.choice(anomalous, len(anomalous))])
         )
         for _ in range(1000)
     ]
@@ -82,9 +82,9 @@ def test_nineteen_of_twenty_are_95_percent() -> None:
     truth = torch.arange(60) < 20
     scores = torch.where(truth, 2.0, 1.0)
     scores[19] = 0.0
-    assert evaluate(scores, truth, resamples=1).ranking["fpr95"].value == 0
+    assert evaluate_scores(scores, truth, resamples=1).ranking["fpr95"].value == 0
     scores[18] = 0.0
-    assert evaluate(scores, truth, resamples=1).ranking["fpr95"].value == 1
+    assert evaluate_scores(scores, truth, resamples=1).ranking["fpr95"].value == 1
 
 
 def test_with_52_anomalies_the_area_is_uncertain_by_the_figure_the_report_left_out() -> None:
@@ -92,7 +92,7 @@ def test_with_52_anomalies_the_area_is_uncertain_by_the_figure_the_report_left_o
     generator = torch.Generator().manual_seed(3)
     truth = torch.arange(1052) < 52
     scores = torch.randn(1052, generator=generator) + 1.99 * truth  # Φ(1.99/√2) = 0.92
-    found = evaluate(scores, truth).ranking["auroc"]
+    found = evaluate_scores(scores, truth).ranking["auroc"]
     assert found.low is not None
     assert found.high is not None
     assert (found.high - found.low) / 3.92 == pytest.approx(0.02, abs=0.01)
@@ -101,7 +101,11 @@ def test_with_52_anomalies_the_area_is_uncertain_by_the_figure_the_report_left_o
 def test_sign_and_seeds() -> None:
     scores, truth = sample()
     assert auroc(scores, truth) > 0.8 > 0.2 > auroc(-scores, truth)
-    assert evaluate(scores, truth, seed=1) == evaluate(scores, truth, seed=1) != evaluate(scores, truth, seed=2)
+    assert (
+        evaluate_scores(scores, truth, seed=1)
+        == evaluate_scores(scores, truth, seed=1)
+        != evaluate_scores(scores, truth, seed=2)
+    )
 
 
 def test_curves_end_where_they_must() -> None:
@@ -124,13 +128,13 @@ def test_curves_end_where_they_must() -> None:
 )
 def test_bad_input_is_refused(scores: Tensor, truth: Tensor, message: str) -> None:
     with pytest.raises(HoldfastError, match=message):
-        evaluate(scores, truth)
+        evaluate_scores(scores, truth)
 
 
 def test_an_interval_holds_its_own_value_where_resampling_lifts_it() -> None:
     scores = torch.cat([torch.arange(40.0) + 1000, torch.arange(160.0)])
     truth = torch.arange(200) >= 40  # every anomaly scores below every normal sample
-    found = evaluate(scores, truth, resamples=500).ranking["ap"]
+    found = evaluate_scores(scores, truth, resamples=500).ranking["ap"]
     assert found.low is not None
     assert found.high is not None
     assert found.low <= found.value <= found.high
@@ -140,7 +144,7 @@ def test_a_perfect_ranking_is_not_certain() -> None:
     """Bounds for 0 of 30 and 0 of 200, from scipy's interval of a proportion."""
     truth = torch.arange(230) < 30
     scores = truth.double() + torch.rand(230, generator=torch.Generator().manual_seed(0), dtype=torch.float64) / 2
-    found = evaluate(scores, truth, threshold=Threshold(0.75))
+    found = evaluate_scores(scores, truth, threshold=Threshold(0.75))
     few, many = (stats.binomtest(0, n).proportion_ci(method="wilson").high for n in (30, 200))
     for name in ("auroc", "ap", "precision", "recall", "f1"):
         estimate = found.estimates[name]
@@ -148,7 +152,7 @@ def test_a_perfect_ranking_is_not_certain() -> None:
     for name in ("fpr95", "false_alarm_rate"):
         estimate = found.estimates[name]
         assert (estimate.value, estimate.low, estimate.high) == pytest.approx((0, 0, many)), name
-    worst = evaluate(-scores, truth).ranking["auroc"]
+    worst = evaluate_scores(-scores, truth).ranking["auroc"]
     assert (worst.value, worst.low, worst.high) == pytest.approx((0, 0, few))
 
 
@@ -159,7 +163,7 @@ def test_a_share_has_one_interval_however_many_are_missed(missed: int) -> None:
     scores = truth.double()
     scores[:missed] = 0.0
     scores[200 : 200 + missed] = 1.0
-    found = evaluate(scores, truth, threshold=Threshold(0.5), resamples=50).decision
+    found = evaluate_scores(scores, truth, threshold=Threshold(0.5), resamples=50).decision
     caught = 30 - missed
     counts = {"recall": (caught, 30), "precision": (caught, 30), "false_alarm_rate": (missed, 200)}
     for name, (hits, of) in counts.items():
@@ -169,7 +173,7 @@ def test_a_share_has_one_interval_however_many_are_missed(missed: int) -> None:
 
 def test_what_is_never_flagged_has_no_known_precision() -> None:
     scores, truth = sample()
-    found = evaluate(scores, truth, threshold=Threshold(100.0), resamples=50).decision["precision"]
+    found = evaluate_scores(scores, truth, threshold=Threshold(100.0), resamples=50).decision["precision"]
     assert (found.value, found.low, found.high) == (0, 0, 1)
 
 
@@ -180,7 +184,7 @@ def test_fpr95_is_at_least_as_uncertain_as_a_share() -> None:
     for above in (0, 1, 2):
         scores = truth.double() + torch.arange(230) / 1000
         scores[30 : 30 + above] = 5.0
-        found = evaluate(scores, truth, resamples=300).ranking["fpr95"]
+        found = evaluate_scores(scores, truth, resamples=300).ranking["fpr95"]
         expected = stats.binomtest(above, 200).proportion_ci(method="wilson")
         assert found.value == pytest.approx(above / 200)
         assert found.low <= expected.low + 1e-12

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from holdfast.detect import Fused, Mahalanobis, Seen, auroc, make_detector
+from holdfast.detect import Features, Fused, Mahalanobis, auroc, make_detector
 from holdfast.errors import HoldfastError
 from tests.conformance.test_detectors import seen
 
@@ -16,7 +16,7 @@ def fused(*names: str, combine: str = "mean") -> Fused:
 
 @pytest.mark.parametrize("combine", ["mean", "max"])
 def test_the_scores_are_z_scores_of_held_out_data(combine: str) -> None:
-    train, held, new = seen(120), seen(60, seed=20), seen(30, seed=40, strange=True)
+    train, held, new = seen(120), seen(60, seed=20), seen(30, seed=40, anomalous=True)
     found = fused("reconstruction", "knn", combine=combine).fit_features(train, held_out=held).score_features(new)
     z = []
     for name in ("reconstruction", "knn"):
@@ -46,8 +46,8 @@ def test_data_it_learned_from_would_have_made_the_scale_too_small() -> None:
 
 def test_together_they_find_both_kinds() -> None:
     normal, n = seen(90, seed=20), 90
-    damaged = Seen(**{**dict(normal.items()), "reconstruction": normal.reconstruction + 6})  # type: ignore[operator]
-    foreign = Seen(**{**dict(seen(n, seed=60, strange=True).items()), "reconstruction": normal.reconstruction})
+    damaged = Features(**{**dict(normal.items()), "reconstruction": normal.reconstruction + 6})  # type: ignore[operator]
+    foreign = Features(**{**dict(seen(n, seed=60, anomalous=True).items()), "reconstruction": normal.reconstruction})
     truth = torch.arange(3 * n) >= n
     detector = fused("reconstruction", "knn").fit_features(seen(300))
     found = {}
@@ -58,10 +58,10 @@ def test_together_they_find_both_kinds() -> None:
 
 def test_bad_input_is_refused() -> None:
     with pytest.raises(HoldfastError, match="kl gives every held-out normal sample the same score"):
-        fused("kl").fit_features(Seen(kl=torch.ones(50)))
+        fused("kl").fit_features(Features(kl=torch.ones(50)))
     with pytest.raises(HoldfastError, match="a member twice"):
         fused("kl", "kl")
     with pytest.raises(HoldfastError, match="at least 10 normal samples"):
-        fused("kl").fit_features(Seen(kl=torch.rand(5)))
+        fused("kl").fit_features(Features(kl=torch.rand(5)))
     with pytest.raises(HoldfastError, match="combine must be one of mean, max"):
         fused("kl", combine="sum")

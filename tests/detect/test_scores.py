@@ -12,8 +12,8 @@ from sklearn.covariance import LedoitWolf
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor, nn
 
-from holdfast.detect import DETECTORS, KNN, LocalReconstruction, Mahalanobis, RelativeMahalanobis, Seen, ViM, scores
-from holdfast.detect.covariance import shrunk_covariance, whitening
+from holdfast.detect import DETECTORS, KNN, Features, LocalReconstruction, Mahalanobis, RelativeMahalanobis, ViM, scores
+from holdfast.detect.scores import shrunk_covariance, whitening
 from holdfast.errors import HoldfastError
 
 
@@ -85,8 +85,8 @@ def test_knn_is_the_distance_to_the_kth_neighbour_on_the_sphere() -> None:
 def test_local_reconstruction_is_a_z_score_among_neighbours() -> None:
     x, bank = draw(9, 5), draw(60, 5, seed=1)
     own, known = draw(9, seed=2), draw(60, seed=3) * (1 + bank[:, 0].abs())
-    detector = LocalReconstruction(k=7, normalise=False).fit_features(Seen(features=bank, reconstruction=known))
-    found = detector.score_features(Seen(features=x, reconstruction=own))
+    detector = LocalReconstruction(k=7, normalise=False).fit_features(Features(features=bank, reconstruction=known))
+    found = detector.score_features(Features(features=x, reconstruction=own))
     near = known.numpy()[np.argsort(cdist(x.numpy(), bank.numpy()), axis=1)[:, :7]]
     truth = (own.numpy() - near.mean(1)) / near.std(1, ddof=1)
     np.testing.assert_allclose(found.numpy(), truth, rtol=1e-4)
@@ -97,11 +97,11 @@ def test_local_reconstruction_is_a_z_score_among_neighbours() -> None:
 def test_what_is_hard_to_draw_everywhere_nearby_is_no_anomaly() -> None:
     features = torch.cat([draw(100, 4) + 10, draw(100, 4, seed=1) - 10])
     reconstruction = torch.cat([100 + draw(100, seed=2), draw(100, seed=3)])
-    detector = LocalReconstruction(k=20).fit_features(Seen(features=features, reconstruction=reconstruction))
-    new = Seen(features=torch.tensor([[10.0] * 4, [-10.0] * 4]), reconstruction=torch.tensor([100.0, 50.0]))
-    hard, strange = detector.score_features(new).tolist()
+    detector = LocalReconstruction(k=20).fit_features(Features(features=features, reconstruction=reconstruction))
+    new = Features(features=torch.tensor([[10.0] * 4, [-10.0] * 4]), reconstruction=torch.tensor([100.0, 50.0]))
+    hard, anomalous = detector.score_features(new).tolist()
     assert abs(hard) < 1
-    assert strange > 20
+    assert anomalous > 20
 
 
 def test_mahalanobis_by_hand_with_the_plain_covariance() -> None:
@@ -124,7 +124,7 @@ def test_mahalanobis_by_hand_with_the_plain_covariance() -> None:
 def test_vim_by_hand() -> None:
     x, test = draw(200, 6) @ draw(6, 6, seed=1), draw(15, 6, seed=2) * 3
     weight, bias = draw(3, 6, seed=3), draw(3, seed=4)
-    seen, other = (Seen(features=f, logits=f @ weight.T + bias) for f in (x, test))
+    seen, other = (Features(features=f, logits=f @ weight.T + bias) for f in (x, test))
     found = ViM(head=(weight, bias), dimension=4).fit_features(seen).score_features(other)
     origin = -np.linalg.pinv(weight.numpy()) @ bias.numpy()
     v = np.linalg.svd(x.numpy() - origin, full_matrices=False)[2]
@@ -177,7 +177,7 @@ class TestPytorchOod:
         weight, bias = draw(3, 8, seed=3), draw(3, seed=4)
         theirs = detector.ViM(nn.Identity(), d=4, w=weight, b=bias)
         theirs.fit_features(x, torch.zeros(300, dtype=torch.int64))
-        seen, other = (Seen(features=f, logits=f @ weight.T + bias) for f in (x, test))
+        seen, other = (Features(features=f, logits=f @ weight.T + bias) for f in (x, test))
         ours = ViM(head=(weight, bias), dimension=4).fit_features(seen).score_features(other)
         both = torch.stack([ours, torch.as_tensor(theirs.predict_features(test)).float()])
         assert float(torch.corrcoef(both)[0, 1]) > 0.99

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.data import ArraySplit
-from holdfast.detect import LikelihoodRegret, MinimiseSettings, VAESight, auroc, look_at, train_rotation, train_vae
-from holdfast.detect.features import RotationSight
-from holdfast.detect.monitor import Monitor
+from holdfast.detect import LikelihoodRegret, MinimiseSettings, VAEExtractor, auroc, extract, train_rotation, train_vae
+from holdfast.detect.features import RotationExtractor
+from holdfast.detect.fitted_detector import FittedDetector
 from holdfast.errors import HoldfastError
 from holdfast.losses import squared_error
 from holdfast.methods import Method, State
@@ -131,10 +131,10 @@ def test_what_else_is_measured_is_in_the_history_and_heard() -> None:
     assert heard == list(enumerate(history, 1))
 
 
-def test_turns_are_learned_and_foreign_digits_confuse(monitor: Monitor, fresh: ArraySplit) -> None:
-    model = monitor.encoder
+def test_turns_are_learned_and_foreign_digits_confuse(fitted: FittedDetector, fresh: ArraySplit) -> None:
+    model = fitted.encoder
     assert model is not None
-    seen = look_at(RotationSight(model), fresh.images)
+    seen = extract(RotationExtractor(model), fresh.images)
     assert seen.rotation is not None
     assert seen.features is not None
     assert auroc(seen.rotation, fresh.labels >= 5) > 0.65
@@ -148,7 +148,7 @@ def test_turns_are_learned_and_foreign_digits_confuse(monitor: Monitor, fresh: A
 
 def test_likelihood_regret_is_never_negative_and_larger_for_the_unseen(normal: Tensor, fresh: ArraySplit) -> None:
     trained = train_vae(normal, VAESettings(SHAPE, latent=8), MinimiseSettings(epochs=6, lr=3e-3, batch_size=50)).model
-    scores = LikelihoodRegret(VAESight(trained, regret=10)).score(fresh.images)
+    scores = LikelihoodRegret(VAEExtractor(trained, regret=10)).score(fresh.images)
     assert (scores >= 0).all()
     assert auroc(scores, fresh.labels >= 5) > 0.65
     assert all(p.grad is None for p in trained.parameters())

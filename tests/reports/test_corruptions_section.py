@@ -150,7 +150,7 @@ def test_examples_say_what_the_model_says() -> None:
     section = made(run(findings=[*eight(), finding]))
     (gallery,) = [block for block in section.blocks if isinstance(block, Gallery)]
     assert [(p.title, p.detail, p.wrong) for p in gallery.pictures] == [
-        ("as it is", "7, 81.0 % sure", False), ("rotation, 2", "1, 81.0 % sure", True),
+        ("clean", "7, 81.0 % sure", False), ("rotation, 2", "1, 81.0 % sure", True),
     ]  # fmt: skip
     (details,) = [block for block in section.blocks if isinstance(block, Details)]
     (numbers,) = details.blocks

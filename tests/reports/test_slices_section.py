@@ -59,7 +59,7 @@ def test_confirmed_parts_stand_out() -> None:
         ["contrast above 0.3", "90.0", "40", "0.0 (-10.0 to 10.0)", "0.6", "not confirmed"],
     ]
     assert [row[0].strong for row in table.rows] == [True, False]
-    assert table.note == "1 confirmed at level 0.05, on 200 samples. Looked at: brightness, contrast."
+    assert table.note == "1 confirmed at level 0.05, on 200 samples. Attributes: brightness, contrast."
 
 
 def test_nothing_confirmed_is_said() -> None:
@@ -67,7 +67,7 @@ def test_nothing_confirmed_is_said() -> None:
     table = made(run(findings=[nothing])).blocks[0]
     assert isinstance(table, Table)
     assert table.rows == ()
-    assert table.note == "No weak part is confirmed at level 0.01, on 80 samples. Looked at: nothing that varies."
+    assert table.note == "No weak part is confirmed at level 0.01, on 80 samples. Attributes: nothing that varies."
 
 
 def test_profile_is_drawn_where_it_can_be() -> None:

@@ -9,11 +9,11 @@ import pytest
 import yaml
 
 from holdfast.cli import parse_train
+from holdfast.comparisons.plans import make_plan
 from holdfast.errors import HoldfastError
 from holdfast.parts import named_data
 from holdfast.settings import TrainSettings, build, flatten, read_yaml
-from holdfast.settings.conflict import CONFLICT, takes_conflict
-from holdfast.settings.study import make_plan
+from holdfast.settings.training import CONFLICT, takes_conflict
 from holdfast.train.folder import claim, read_settings
 
 MADE_WITH_A_SHORTCUT = tuple(name for name in named_data() if takes_conflict(name))

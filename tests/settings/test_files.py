@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli import main
+from holdfast.comparisons.plans import parse_axes
 from holdfast.errors import HoldfastError
 from holdfast.settings import TrainSettings, build, read_yaml
-from holdfast.settings.study import parse_axes
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ from holdfast.settings.study import parse_axes
         (b"method:\n  name: lff\n  q: 1\n  q: 2\n", "mine.yaml, line 4 is not valid YAML: 'q' is given twice"),
         (b"epochs: 3\nmethod:\n\tname: lff\n", "line 3 is not valid YAML"),
         (b"epochs: 3\nmethod:\n\tname: lff\n", "indent with spaces, not tabs"),
-        ("data: Gemälde\n".encode("latin-1"), "cannot read settings from mine.yaml: it is no UTF-8 text"),
+        ("data: Gemälde\n".encode("latin-1"), "cannot read settings from mine.yaml: it is not UTF-8 text"),
         (b"epochs: 3\n---\nepochs: 4\n", "expected a single document in the stream but found another document"),
         (b"name: 2020-13-45\n", "mine.yaml is not valid YAML: month must be in 1..12"),
         (b"epochs: 1" + b"0" * 5000, "mine.yaml is not valid YAML: Exceeds the limit"),

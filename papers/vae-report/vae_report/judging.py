@@ -10,8 +10,8 @@ from torch import Tensor
 
 from holdfast.data.anomalies import AnomalySet
 from holdfast.data.splits import ArraySplit
-from holdfast.detect.evaluation import auroc, evaluate
-from holdfast.detect.pictures import strip
+from holdfast.detect.description import strip
+from holdfast.detect.evaluation import auroc, evaluate_scores
 from holdfast.detect.threshold import Threshold
 from holdfast.models.vae import VAE
 
@@ -32,7 +32,7 @@ def test_sets(data: AnomalySet) -> Iterator[tuple[str, ArraySplit]]:
 
 
 def judged(scores: Tensor, truth: Tensor, split: ArraySplit, data: AnomalySet, threshold: Threshold) -> Record:
-    found = evaluate(scores, truth, threshold=threshold)
+    found = evaluate_scores(scores, truth, threshold=threshold)
     by_kind = {}
     for number, kind in enumerate(data.kinds):
         own = split.groups == number

@@ -9,13 +9,20 @@ from typing import Final
 from torch import Tensor, nn
 
 from holdfast.detect.detectors import make_detector
-from holdfast.detect.features import ClassifierSight, JointSight, RotationSight, Sight, VAESight, look_at
+from holdfast.detect.features import (
+    ClassifierExtractor,
+    FeatureExtractor,
+    JointExtractor,
+    RotationExtractor,
+    VAEExtractor,
+    extract,
+)
 from holdfast.detect.fitting import FUSED
 from holdfast.detect.fused import Fused
 from holdfast.detect.threshold import Threshold
 from holdfast.methods.fixmatch import FixMatch
-from holdfast.train.few_labels import accuracy, train_few_labels
 from vae_report.bench import Bench
+from vae_report.few_labels import accuracy, train_few_labels
 from vae_report.judging import DRAWN, SHOWN, Record, judged, reconstructions, test_sets, values
 
 ALONE: Mapping[str, tuple[str, ...]] = {
@@ -49,15 +56,17 @@ def our_job(bench: Bench, *, changes: bool = False, members: Mapping[str, tuple[
     vae, encoder = bench.vae(), bench.encoder(changes=changes)
     record: Record = {"train_seconds": time.perf_counter() - begun, "sigma": vae.sigma}
     record["reconstructions"] = reconstructions(vae, bench.parts[1][:SHOWN])
-    return record | _scored(JointSight((RotationSight(encoder), VAESight(vae, features=False))), members, bench)
+    return record | _scored(
+        JointExtractor((RotationExtractor(encoder), VAEExtractor(vae, features=False))), members, bench
+    )
 
 
 def labelled_job(bench: Bench) -> Record:
     """The same beside a classifier that FixMatch made of the 2,000 labelled images."""
     labelled = bench.data.labeled
-    parts = (RotationSight(bench.encoder()), VAESight(bench.vae(), features=False))
+    parts = (RotationExtractor(bench.encoder()), VAEExtractor(bench.vae(), features=False))
     classifier = _few("fixmatch", labelled.images, labelled.labels, bench, unlabeled=bench.parts[0])
-    return _scored(JointSight((*parts, ClassifierSight(classifier))), WITH_LABELS, bench)
+    return _scored(JointExtractor((*parts, ClassifierExtractor(classifier))), WITH_LABELS, bench)
 
 
 def few_labels_job(bench: Bench, way: str, *, started: bool = False) -> Record:
@@ -72,12 +81,12 @@ def few_labels_job(bench: Bench, way: str, *, started: bool = False) -> Record:
     return {"labels": len(labels), "accuracy": {name: hits}, "loss": {name: loss}}
 
 
-def _scored(sight: Sight, members: Mapping[str, tuple[str, ...]], bench: Bench) -> Record:
+def _scored(extractor: FeatureExtractor, members: Mapping[str, tuple[str, ...]], bench: Bench) -> Record:
     """Each choice of scores fitted on the training images, scaled and given its threshold on held-out ones, judged."""
     data, (train, held) = bench.data, bench.parts
-    seen, kept = look_at(sight, train), look_at(sight, held)
+    seen, kept = extract(extractor, train), extract(extractor, held)
     scale, level = kept[: len(kept) // 2], kept[len(kept) // 2 :]
-    views = [(split, images, look_at(sight, images)) for split, images in test_sets(data)]
+    views = [(split, images, extract(extractor, images)) for split, images in test_sets(data)]
     found: Record = {"scores": {}, "values": {}}
     for name, own in members.items():
         combine = "max" if name.endswith(LARGEST) else "mean"

@@ -6,15 +6,15 @@ import time
 
 import torch
 
-from holdfast.detect.describe import probe
+from holdfast.detect.description import probe
 from holdfast.detect.detectors import make_detector
-from holdfast.detect.features import VAESight, look_at
+from holdfast.detect.features import VAEExtractor, extract
 from holdfast.detect.threshold import Threshold
 from holdfast.models.vae import VAE, VAESettings, report_settings
 from holdfast.rng import derive
-from holdfast.train.few_labels import Mistakes, accuracy, train_few_labels
 from holdfast.train.unlabelled import train_vae
 from vae_report.bench import Bench
+from vae_report.few_labels import Mistakes, accuracy, train_few_labels
 from vae_report.judging import SHOWN, Record, judged, reconstructions, report_cut, rounded, test_sets, values
 
 
@@ -30,8 +30,8 @@ def report_job(
     begun = time.perf_counter()
     trained = train_vae(train, vae_settings, loop, device=s.device)
     seconds = time.perf_counter() - begun
-    sight = VAESight(trained.model)
-    normal = look_at(sight, held)
+    extractor = VAEExtractor(trained.model)
+    normal = extract(extractor, held)
     record: Record = {
         "settings": {**vae_settings.to_json(), "optimizer": optimizer, "lr": lr, "epochs": s.epochs},
         "train_seconds": seconds,
@@ -43,7 +43,7 @@ def report_job(
         "reconstructions": reconstructions(trained.model, held[:SHOWN]),
     }
     for split, images in test_sets(data):
-        seen, truth = look_at(sight, images), data.anomalous(images)
+        seen, truth = extract(extractor, images), data.anomalous(images)
         for name in ("elbo", "reconstruction", "kl"):
             detector = make_detector(name)
             found, level = detector.score_features(seen), Threshold.from_normal(detector.score_features(normal))

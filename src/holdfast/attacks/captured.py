@@ -1,21 +1,28 @@
-"""An attack as one CUDA graph: one launch per batch instead of hundreds per step."""
+"""Attacks at the speed of the GPU: one CUDA graph per batch, and PGD over a whole data set as a queue.
+
+Launching hundreds of kernels per step from the host, and shrinking batches when images are done, both cost more than
+the computation; a :class:`CapturedAttack` avoids the first, :class:`QueuedPgd` both.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from holdfast.attacks.objectives import Classifier
-from holdfast.attacks.pgd import pgd
+from holdfast.attacks.norms import Ball, Norm, Space, make_ball
+from holdfast.attacks.objectives import Best, Classifier, Goal, GoalGradient, LossName, Mode, borrowed, per_image
+from holdfast.attacks.pgd import default_step, pgd
 from holdfast.devices import CapturedCall, capture
 from holdfast.errors import require
 from holdfast.module_state import frozen_parameters
 
 REHEARSALS = 2
-"""Runs before an attack is captured, whose results nobody sees."""
+"""Runs or steps before one is captured, whose results are dropped."""
+CHECK_EVERY = 4
+"""Steps of a queue between two checks of how many images are done."""
 
 
 class CapturedAttack:
@@ -70,21 +77,15 @@ class CapturedAttack:
         return replay()[: len(x)].clone()
 
     def _run(self, x: Tensor, y: Tensor) -> Tensor:
-        # entered inside the capture, so that each replay casts the current weights
-        with torch.autocast(
-            x.device.type,
-            dtype=self.autocast or torch.bfloat16,
-            enabled=self.autocast is not None,
-            cache_enabled=False,
-        ):
+        with _autocast(self.autocast, x.device):
             return self.attack(self._called, x, y, **self.settings)
 
     def _capture(self, x: Tensor, y: Tensor) -> CapturedCall[Tensor]:
         if self.settings.get("scale") is not None:  # a graph cannot fetch it from the host
             self.settings["scale"] = torch.as_tensor(self.settings["scale"], device=x.device)
         generator = self.settings.get("generator")
-        modules = [self.model] if isinstance(self.model, nn.Module) else []
-        with frozen_parameters(*modules):  # a compiled backward pass would compute all their gradients otherwise
+        # a compiled backward pass would compute the gradients of all parameters otherwise
+        with frozen_parameters(*_modules(self.model)):
             self._replay = capture(
                 self._run,
                 x.detach().clone(memory_format=self.layout),
@@ -94,3 +95,155 @@ class CapturedAttack:
                 rehearsals=REHEARSALS,
             )
         return self._replay
+
+
+class QueuedPgd:
+    """Untargeted PGD from the image itself, with early stop at the speed of full batches.
+
+    Early stop drops images once they are misclassified, which saves most steps on an undefended model; but the batch
+    shrinks, and each time it does the host waits for the device. Here the batch keeps its size: every slot
+    counts its own steps, and takes the next image on the device when its own is done. One step is one CUDA graph; on
+    a CPU it just runs. An image passes through the same points as under ``pgd(early_stop=True)``.
+
+    model: a module or callable. batch: how many images at a time. beyond: how far (in logits) the label has to be
+    passed before an image counts as misclassified; above 0, rounding in bf16 does not decide. autocast, compile,
+    channels_last: as of ``CapturedAttack``; the others as of ``pgd``.
+
+    >>> brightness = lambda x: torch.stack([x.mean((1, 2, 3)) - 0.4, torch.zeros(len(x))], 1)
+    >>> attack = QueuedPgd(brightness, radius=0.25, step_size=0.125, steps=2, batch=2)
+    >>> attack(torch.tensor([0.3, 0.5, 0.9]).view(3, 1, 1, 1), torch.tensor([0, 0, 0])).flatten()
+    tensor([0.3000, 0.3750, 0.6500])
+    """
+
+    def __init__(
+        self,
+        model: Classifier,
+        *,
+        radius: float,
+        step_size: float | None = None,
+        steps: int = 10,
+        norm: Norm = "linf",
+        loss: LossName = "ce",
+        space: Space = "pixel",
+        scale: Tensor | Sequence[float] | None = None,
+        bounds: tuple[float, float] = (0.0, 1.0),
+        mode: Mode = "eval",
+        batch: int = 1000,
+        beyond: float = 0.0,
+        autocast: torch.dtype | None = None,
+        compile: bool = False,
+        channels_last: bool = False,
+    ) -> None:
+        require(steps >= 1, f"steps must be >= 1, got {steps}")
+        require(batch >= 1, f"batch must be >= 1, got {batch}")
+        require(beyond >= 0, f"beyond must be >= 0, got {beyond}")
+        require(radius >= 0, f"radius must be >= 0, got {radius}")
+        self.model, self.mode, self.loss, self.beyond = model, mode, loss, beyond
+        self.radius, self.norm, self.space, self.scale, self.bounds = radius, norm, space, scale, bounds
+        self.length = default_step(radius, steps) if step_size is None else step_size
+        self.steps, self.batch, self.autocast = steps, batch, autocast
+        self.layout = torch.channels_last if channels_last else torch.contiguous_format
+        self._called: Classifier = torch.compile(model, dynamic=False) if compile else model
+        self._queue: _Queue | None = None
+
+    def __call__(self, x: Tensor, y: Tensor) -> Tensor:
+        """Attacked images, like x."""
+        require(len(x) == len(y), f"there must be one label per image, got {len(y)} for {len(x)}")
+        if len(x) == 0 or self.radius == 0:
+            return x.detach().clone()
+        with borrowed(self.model, self.mode), frozen_parameters(*_modules(self.model)), torch.no_grad():
+            if self._queue is None or not self._queue.fits(x):
+                self._queue = _Queue(self, x, y)
+            return self._queue.run(x, y)
+
+
+class _Queue:
+    """The tensors of one size of set, and the graph of a step over them.
+
+    There is one more row than there are images: slots that have none left work on it, and the result is never read.
+    """
+
+    def __init__(self, attack: QueuedPgd, x: Tensor, y: Tensor) -> None:
+        self.attack, self.count = attack, len(x)
+        width = min(attack.batch, self.count)
+        self.balls, self.y = self._balls(x), _one_more(y)
+        self.out = self.balls.centre.clone()
+        self.slot, self.age = (torch.empty(width, dtype=torch.long, device=x.device) for _ in range(2))
+        self.next, self.done = (torch.empty((), dtype=torch.long, device=x.device) for _ in range(2))
+        self.position = self.balls.start[:width].clone(memory_format=attack.layout)
+        self.best = Best.empty(self.balls.centre[:width])
+        self.replay: CapturedCall[None] | None = None
+
+    def fits(self, x: Tensor) -> bool:
+        centre = self.balls.centre
+        return len(x) == self.count and x[0].shape == centre[0].shape and x.dtype == centre.dtype
+
+    def run(self, x: Tensor, y: Tensor) -> Tensor:
+        fresh = self._balls(x)
+        for name in ("centre", "low", "high"):
+            getattr(self.balls, name).copy_(getattr(fresh, name))
+        self.y.copy_(_one_more(y))
+        step: Callable[[], None] = self._step
+        if x.device.type == "cuda":
+            if self.replay is None:
+                self._begin()
+                self.replay = capture(self._step, device=x.device, rehearsals=REHEARSALS)
+            step = self.replay
+        self._begin()
+        while int(self.done) < self.count:
+            for _ in range(CHECK_EVERY):
+                step()
+        return self.out[:-1].clone()
+
+    def _balls(self, x: Tensor) -> Ball:
+        a = self.attack
+        return make_ball(_one_more(x), radius=a.radius, norm=a.norm, space=a.space, scale=a.scale, bounds=a.bounds)
+
+    def _begin(self) -> None:
+        """The first images in the slots, the rest waiting."""
+        self.slot.copy_(torch.arange(len(self.slot), device=self.slot.device))
+        self.age.zero_()
+        self.next.fill_(len(self.slot))
+        self.done.zero_()
+        self.position.copy_(self.balls.start[: len(self.slot)])
+        self._put_best(Best.empty(self.balls.centre[: len(self.slot)]))
+
+    def _step(self) -> None:
+        """One step of every slot; what is done goes out, and the next comes in."""
+        attack = self.attack
+        ball, goal = self.balls.take(self.slot), Goal(self.y[self.slot], attack.loss, beyond=attack.beyond)
+        point = ball.point(self.position)
+        with _autocast(attack.autocast, point.device):
+            value, reached, gradient = GoalGradient(attack._called)(point, goal)
+        best = Best(self.best.point, self.best.value, self.best.reached)
+        best.update(point, value, reached)
+        moved = ball.project(self.position + attack.length * ball.ascent(gradient))
+
+        over = reached | (self.age >= attack.steps)
+        self.out.index_copy_(0, torch.where(over, self.slot, self.count), best.point)
+        self.done += (over & (self.slot < self.count)).sum()
+        following = (self.next + over.cumsum(0) - 1).clamp(max=self.count)
+        self.next += over.sum()
+        self.slot.copy_(torch.where(over, following, self.slot))
+        self.age.copy_(torch.where(over, 0, self.age + 1))
+        self.position.copy_(torch.where(per_image(over), self.balls.start[self.slot], moved))
+        best.value = torch.where(over, -torch.inf, best.value)
+        best.reached = best.reached & ~over
+        self._put_best(best)
+
+    def _put_best(self, best: Best) -> None:
+        for own, given in zip(vars(self.best).values(), vars(best).values(), strict=True):
+            own.copy_(given)
+
+
+def _autocast(dtype: torch.dtype | None, device: torch.device) -> torch.autocast:
+    """To be entered inside a capture, so that each replay casts the current weights."""
+    return torch.autocast(device.type, dtype=dtype or torch.bfloat16, enabled=dtype is not None, cache_enabled=False)
+
+
+def _modules(model: Classifier) -> list[nn.Module]:
+    return [model] if isinstance(model, nn.Module) else []
+
+
+def _one_more(rows: Tensor) -> Tensor:
+    return torch.cat([rows, rows[:1]])

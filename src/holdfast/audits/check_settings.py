@@ -12,7 +12,7 @@ from holdfast.attacks import PRESETS
 from holdfast.audits.checking import CHECKS
 from holdfast.audits.checks.ood import SCORES
 from holdfast.errors import HoldfastError, require, unknown
-from holdfast.settings.loader import convert
+from holdfast.settings.fields import convert
 
 SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
     "slices": {"level": float},

@@ -25,7 +25,7 @@ from holdfast.audits.checks.saliency import saliency
 from holdfast.audits.checks.slices import slices
 from holdfast.audits.subject import Subject, check_measuring
 from holdfast.data import Dataset, load
-from holdfast.data.validation import admitted
+from holdfast.data.splits import admitted
 from holdfast.devices import resolve_device
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.models.loaded_model import prepared_module

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import asdict, replace
 
 import torch
 
@@ -13,41 +11,17 @@ from holdfast.audits.request import Note, Plan
 from holdfast.data import Dataset, load
 from holdfast.data.splits import ArraySplit, Split
 from holdfast.errors import HoldfastError
-from holdfast.files import at_home
-from holdfast.settings import read_environment
-from holdfast.train.folder import read_settings
+from holdfast.train.run_data import DataTerms, is_own_data, terms_of_run
 
-
-@dataclass(frozen=True)
-class Terms:
-    """What decides which images are training and which are test, and their labels; see :func:`holdfast.data.load`."""
-
-    data_seed: int = 0
-    val: float = 0.0
-    conflict: float | None = None
-    names: str | None = None
-    label: str | None = None
-    group: str | None = None
-
-    def record(self) -> dict[str, str | int | float]:
-        """Plain values for findings.json, without what nobody said."""
-        return {key: value for key, value in asdict(self).items() if value or key == "data_seed"}
-
-    def words(self, other: Terms) -> str:
-        """Where these differ from others: ``data_seed 5``."""
-        mine, theirs = asdict(self), asdict(other)
-        return ", ".join(f"{key} {value}" for key, value in mine.items() if value != theirs[key])
-
-
-Sets = Callable[[int | None, Terms], Dataset]
+Sets = Callable[[int | None, DataTerms], Dataset]
 """The data at an image size, loaded once for all models that share it."""
 
 
 def opener(plan: Plan) -> Sets:
     """Sets as they are asked for."""
-    sets: dict[tuple[int | None, Terms], Dataset] = {}
+    sets: dict[tuple[int | None, DataTerms], Dataset] = {}
 
-    def open_set(size: int | None, terms: Terms) -> Dataset:
+    def open_set(size: int | None, terms: DataTerms) -> Dataset:
         if (size, terms) not in sets:
             sets[size, terms] = load_as(terms, plan, size)
         return sets[size, terms]
@@ -55,16 +29,16 @@ def opener(plan: Plan) -> Sets:
     return open_set
 
 
-def load_as(terms: Terms, plan: Plan, size: int | None) -> Dataset:
+def load_as(terms: DataTerms, plan: Plan, size: int | None) -> Dataset:
     return load(str(plan.data), root=plan.root, image_size=size, training=False, **asdict(terms))
 
 
-def asked(plan: Plan) -> Terms:
+def asked(plan: Plan) -> DataTerms:
     """What the command says, for models that were not trained here."""
-    return Terms(plan.data_seed or 0, names=plan.names, label=plan.label)
+    return DataTerms(plan.data_seed or 0, names=plan.names, label=plan.label)
 
 
-def terms_of_all(specs: Sequence[str], plan: Plan, open_set: Sets, note: Note) -> list[Terms]:
+def terms_of_all(specs: Sequence[str], plan: Plan, open_set: Sets, note: Note) -> list[DataTerms]:
     """The terms of every model: a run's are its own, those of other models the first run's, or what the command says.
 
     Where the test images would not be the same, one model would be measured on what another, or it itself, was trained
@@ -81,39 +55,16 @@ def terms_of_all(specs: Sequence[str], plan: Plan, open_set: Sets, note: Note) -
     return [runs.get(spec, usual) for spec in specs]
 
 
-def _of_run(spec: str, plan: Plan) -> Terms | None:
+def _of_run(spec: str, plan: Plan) -> DataTerms | None:
     own = terms_of_run(spec, str(plan.data))
     if own is None:
         return None
-    if not _is_own(spec, str(plan.data)):
+    if not is_own_data(spec, str(plan.data)):
         return replace(asked(plan), data_seed=own.data_seed if plan.data_seed is None else plan.data_seed)
     return replace(own, names=plan.names or own.names, label=plan.label or own.label)
 
 
-def terms_of_run(run: str | Path, data: str | Path) -> Terms | None:
-    """How a run loaded its data; of other data only the seed, which does no harm: the same images may lie elsewhere."""
-    path = Path(run, "run.yaml")
-    if not os.path.isfile(path):  # unlike Path.is_file, false for a name longer than the system allows
-        return None
-    own = read_settings(path).data
-    if not _is_own(run, data):
-        return Terms(own.data_seed)
-    return Terms(own.data_seed, own.val, own.conflict, own.names, own.label, own.group)
-
-
-def _is_own(run: str | Path, data: str | Path) -> bool:
-    name, recorded = read_settings(Path(run, "run.yaml")).data.name, read_environment(Path(run))
-    if "own_data" in recorded:  # it was in memory, and settings do not tell how it came there
-        return False
-    return _same(name, str(data)) or _same(recorded.get("data_path", name), str(data))
-
-
-def _same(first: str, second: str) -> bool:
-    paths = at_home(first), at_home(second)
-    return first == second or (all(map(os.path.exists, paths)) and os.path.samefile(*paths))
-
-
-def _require_one_test(terms: Mapping[str, Terms], plan: Plan, open_set: Sets) -> None:
+def _require_one_test(terms: Mapping[str, DataTerms], plan: Plan, open_set: Sets) -> None:
     (first, usual), *others = terms.items()
     for other, own in others:
         if own == usual or _same_images(open_set(plan.image_size, usual).test, open_set(plan.image_size, own).test):

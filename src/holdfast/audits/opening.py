@@ -20,7 +20,7 @@ from holdfast.audits.checks.accuracy import accuracy
 from holdfast.audits.checks.groups import check_columns
 from holdfast.audits.from_predictions import told_subject
 from holdfast.audits.group_columns import FILES, OWN, Columns, columns_of
-from holdfast.audits.loading import Sets, Terms, asked, load_as, opener, terms_of_all
+from holdfast.audits.loading import Sets, asked, load_as, opener, terms_of_all
 from holdfast.audits.request import Note, Plan
 from holdfast.audits.subject import Subject
 from holdfast.data import Dataset
@@ -29,6 +29,7 @@ from holdfast.data.splits import FileSplit, hash_data
 from holdfast.data.unlabelled_images import resized
 from holdfast.errors import require
 from holdfast.models import LoadedModel, open_model
+from holdfast.train.run_data import DataTerms
 from holdfast.types import Finding
 
 GRADIENTS: Final = ("attacks", "curvature", "saliency")
@@ -83,7 +84,9 @@ def open_all(specs: Sequence[str], plan: Plan, device: torch.device, note: Note)
     ]
 
 
-def _open(spec: str, name: str, terms: Terms, plan: Plan, device: torch.device, open_set: Sets, note: Note) -> Model:
+def _open(
+    spec: str, name: str, terms: DataTerms, plan: Plan, device: torch.device, open_set: Sets, note: Note
+) -> Model:
     by_name = plan.group != plan.group[:1] or plan.group in ((), (OWN,)) or Path(str(plan.data)).suffix.lower() in FILES
     if by_name:
         check_columns(plan.group)

@@ -12,7 +12,7 @@ from holdfast.cli.common import at_home, narrate, plain_warnings, refuse_empty
 from holdfast.cli.compare import compare
 from holdfast.cli.data import data_check, data_make
 from holdfast.cli.demo import demo
-from holdfast.cli.detect import describe, detect_evaluate, detect_fit, detect_score, predict
+from holdfast.cli.detect import describe_, detect_evaluate, detect_fit, detect_score, predict_
 from holdfast.cli.listing import list_
 from holdfast.cli.report import report
 from holdfast.cli.shortcuts import shortcuts
@@ -122,8 +122,8 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "detect fit": detect_fit,
     "detect score": detect_score,
     "detect evaluate": detect_evaluate,
-    "predict": predict,
-    "describe": describe,
+    "predict": predict_,
+    "describe": describe_,
     "shortcuts": shortcuts,
     "list": list_,
 }

@@ -15,7 +15,7 @@ from tyro.conf import Positional, UseAppendAction, arg
 
 from holdfast.cli.common import console, narrate, parse, require_data, say
 from holdfast.errors import HoldfastError, require
-from holdfast.settings.hints import Several, Unset, default_hint
+from holdfast.settings.fields import Several, Unset, default_hint
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tyro.conf import UseAppendAction
 
@@ -14,8 +14,10 @@ from holdfast.cli.common import console, narrate, parse, peek, require_data, say
 from holdfast.cli.train import parse_train
 from holdfast.errors import require
 from holdfast.settings import TrainSettings
-from holdfast.settings.hints import Several, Unset
-from holdfast.settings.study import Plan, make_plan, parse_axes
+from holdfast.settings.fields import Several, Unset
+
+if TYPE_CHECKING:
+    from holdfast.comparisons.plans import ComparisonPlan
 
 
 @dataclass(frozen=True)
@@ -86,8 +88,10 @@ def compare(words: list[str]) -> int:
     return 0
 
 
-def plan_comparison(words: list[str]) -> tuple[Plan, CompareOptions, int]:
+def plan_comparison(words: list[str]) -> tuple[ComparisonPlan, CompareOptions, int]:
     """Flags to cells, all values checked; nothing heavy is imported for it."""
+    from holdfast.comparisons.plans import make_plan, parse_axes
+
     about = f"{compare.__doc__} Every flag of 'holdfast train' is taken too, and sets what all trainings share."
     options, rest = parse(CompareOptions, words, "compare", about, return_unknown_args=True)
     rest = [*rest, "--out", options.out]

@@ -9,7 +9,8 @@ from tyro.conf import Positional, arg
 
 from holdfast.cli.common import narrate, parse, require_data, say
 from holdfast.errors import HoldfastError, unknown
-from holdfast.settings.hints import Several, Unset
+from holdfast.parts import data_syntax
+from holdfast.settings.fields import Several, Unset
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class CheckOptions:
     """What to check."""
 
     data: Annotated[Positional[str], arg(metavar="DATA")]
-    """Name (see: holdfast list data), folder of images, .npz file, or CSV/Parquet table."""
+    """The set to check."""
     root: Unset[str] = None
     """Folder of sets that have a name (default: $HOLDFAST_ROOT, or ./data)."""
     names: Unset[str] = None
@@ -30,7 +31,8 @@ class CheckOptions:
 
 def data_check(words: list[str]) -> int:
     """List classes, groups, sizes, channels, and every file that cannot be read."""
-    options: CheckOptions = parse(CheckOptions, words, "data check", data_check.__doc__)
+    about = f"{data_check.__doc__}\n\nDATA is {data_syntax()}."
+    options: CheckOptions = parse(CheckOptions, words, "data check", about)
     require_data(options.data)
     from holdfast.data.data_check import check_data
 

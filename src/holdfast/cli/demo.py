@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.cli.common import console, parse, say
-from holdfast.settings.hints import Unset
+from holdfast.settings.fields import Unset
 
 
 @dataclass(frozen=True)

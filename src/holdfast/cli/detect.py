@@ -1,4 +1,4 @@
-"""``holdfast detect``, ``predict`` and ``describe``: what lies outside, what lies inside, and a map of it."""
+"""``holdfast detect``, ``predict`` and ``describe``: options, and the calls of ``holdfast.detect`` that they become."""
 
 from __future__ import annotations
 
@@ -10,34 +10,42 @@ from typing import Annotated, Any, Literal
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from holdfast.cli.common import narrate, parse, say
-from holdfast.settings.hints import Unset
+from holdfast.errors import HoldfastError
+from holdfast.settings.fields import Unset
 
 Split = Literal["train", "val", "test", "labeled"]
 """``labeled``: of a set with anomalies, its labelled part."""
 
 
+def _scores_hint(default: str) -> str:
+    """What ``--scores`` takes, read from the declarations when help is asked for."""
+    from holdfast.parts import DETECTORS
+
+    return f"(default: {default}; or any of {', '.join(DETECTORS)})"
+
+
 @dataclass(frozen=True)
 class ReadOptions:
-    """How pictures are read."""
+    """How images are read."""
 
     root: Unset[str] = None
     """Where built-in sets lie (default: $HOLDFAST_ROOT, or ./data)."""
     batch_size: int = 256
-    """Pictures a pass."""
+    """Images per pass."""
     workers: int = 4
-    """Processes that decode picture files; 0 decodes in this process."""
+    """Processes that decode image files; 0 decodes in this process."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:1, ..."""
 
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """How a VAE is trained on pictures."""
+    """How a VAE is trained on images."""
 
     root: Unset[str] = None
     """Where built-in sets lie (default: $HOLDFAST_ROOT, or ./data)."""
     image_size: Unset[int] = None
-    """Side in pixels that images are brought to (default: their own)."""
+    """Side in pixels that images are resized to (default: their own)."""
     network: Literal["strided", "report"] = "strided"
     """The VAE: ours, or that of the report this follows."""
     latent: int = 16
@@ -45,11 +53,11 @@ class TrainOptions:
     epochs: int = 20
     """Epochs of the VAE."""
     batch_size: int = 128
-    """Pictures a step."""
+    """Batch size."""
     lr: float = 1e-3
     """Learning rate."""
     seed: int = 0
-    """Seed of weights, of the order and of what is held out."""
+    """Seed of the weights, the order and the held-out images."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:1, ..."""
 
@@ -68,13 +76,13 @@ class FitOptions:
     """What is normal, and how to learn it."""
 
     data: str
-    """Normal pictures: a built-in set, an .npz file, a folder of images, or a CSV/Parquet table."""
+    """Normal images: a built-in set, an .npz file, a folder of images, or a CSV/Parquet table."""
     out: Unset[str] = None
     """The detector's folder (default: inside --run)."""
     run: Unset[str] = None
     """A trained run whose classifier is to be watched; its features are scored then."""
-    scores: tuple[str, ...] = ("fused",)
-    """What to score by: fused, or any of elbo, reconstruction, local-reconstruction, kl, knn, mahalanobis, vim, ..."""
+    scores: Annotated[tuple[str, ...], arg(metavar="NAME [NAME ...]", help_behavior_hint=_scores_hint)] = ("fused",)
+    """Detectors to score with, several of them joined; fused is the default choice."""
     beta: float = 1.0
     """Weight of the VAE's divergence term."""
     sigma: Unset[float] = None
@@ -82,29 +90,34 @@ class FitOptions:
     encoder: str = "convnet"
     """Network that learns features by predicting rotations."""
     changes: bool = False
-    """It also learns to tell changes (blurred, pasted, ...), so that damage shows in its features."""
+    """It also learns to recognise changes (blurred, pasted, ...), so that damage shows in its features."""
     combine: Literal["mean", "max"] = "mean"
-    """How several scores become one."""
+    """How several scores are joined."""
     encoder_epochs: int = 10
     """Epochs of that network."""
     held_out: float = 0.2
-    """Share of the pictures that nothing is trained on: they give the scores their scale, and the threshold."""
+    """Share of the images that is held out: it gives the scores their scale, and the threshold."""
     false_alarm_rate: float = 0.05
-    """Share of normal pictures that may be flagged."""
+    """Share of normal images that may be flagged."""
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
     """Of the arithmetic."""
     training: OmitArgPrefixes[TrainOptions] = TrainOptions()
 
 
 def detect_fit(words: list[str]) -> int:
-    """Learn what normal pictures look like, and from where on to raise an alarm."""
+    """Fit an out-of-distribution detector on normal images, and set its threshold."""
     options: FitOptions = parse(FitOptions, words, "detect fit", detect_fit.__doc__)
-    from holdfast.detect import tasks
+    from holdfast.detect.detectors import check_scores
+
+    check_scores(options.scores)
+    if options.out is None and options.run is None:
+        raise HoldfastError("no place for the detector; give --out, or the --run it belongs to")
+    from holdfast.detect import fit
 
     values = values_of(options)
-    monitor = tasks.detect_fit(values.pop("data"), values.pop("out"), **values, note=narrate)
-    where = options.out or f"{options.run}/{tasks.DETECTOR}"
-    say(f"{where}: alarm above {monitor.threshold.value:.4g} ({options.false_alarm_rate:.1%} of held-out pictures)")
+    fitted = fit(values.pop("data"), **values, note=narrate)
+    where = options.out or f"{options.run}/detector"
+    say(f"{where}: flags scores above {fitted.threshold.value:.4g} ({options.false_alarm_rate:.1%} of held-out images)")
     return 0
 
 
@@ -115,35 +128,35 @@ class ScoreOptions:
     detector: Annotated[Positional[str], arg(metavar="DETECTOR")]
     """The detector's folder."""
     data: str
-    """The pictures: a set, a file, or a folder of any size, with or without classes."""
+    """The images: a set, a file, or a folder of any size, with or without classes."""
     out: str
-    """The CSV to write: a score, a flag and a reason a picture."""
+    """The CSV file to write: one row per image, with score, flag and reason."""
     split: Unset[Split] = None
     """Which part of data that has parts (default: train); a folder, and a file without parts, is taken whole."""
     reading: OmitArgPrefixes[ReadOptions] = ReadOptions()
 
 
 def detect_score(words: list[str]) -> int:
-    """Score pictures: how strange each is, whether that is an alarm, and why."""
+    """Score images: how anomalous each is, whether it is flagged, and why."""
     options: ScoreOptions = parse(ScoreOptions, words, "detect score", detect_score.__doc__)
-    from holdfast.detect import tasks
+    from holdfast.detect import score
 
     values = values_of(options)
-    made = tasks.detect_score(values.pop("detector"), values.pop("data"), values.pop("out"), **values, note=narrate)
-    say(f"{made.out}: {made.flagged} of {made.pictures} pictures flagged")
+    found = score(values.pop("detector"), values.pop("data"), **values, note=narrate)
+    say(f"{options.out}: {found.flagged} of {len(found)} images flagged")
     return 0
 
 
 @dataclass(frozen=True)
 class EvaluateOptions:
-    """Pictures whose truth is known."""
+    """Images that are known to be normal or anomalous."""
 
     detector: Annotated[Positional[str], arg(metavar="DETECTOR")]
     """The detector's folder."""
     normal: str
-    """Normal pictures; or, alone, a set made by 'holdfast data make fashion-anomalies'."""
+    """Normal images; or, alone, a set made by 'holdfast data make fashion-anomalies'."""
     anomalous: Unset[str] = None
-    """Pictures that should be flagged."""
+    """Images that should be flagged."""
     out: Unset[str] = None
     """A folder for findings.json and report.html."""
     split: Unset[Split] = None
@@ -156,15 +169,14 @@ class EvaluateOptions:
 
 
 def detect_evaluate(words: list[str]) -> int:
-    """Judge a detector: AUROC, AP, FPR95, precision and recall at its threshold, with intervals."""
+    """Evaluate a detector: AUROC, AP, FPR95, precision and recall at its threshold, with intervals."""
     options: EvaluateOptions = parse(EvaluateOptions, words, "detect evaluate", detect_evaluate.__doc__)
-    from holdfast.detect import tasks
+    from holdfast.detect import evaluate
+    from holdfast.detect.scoring import summary_text
 
     values = values_of(options)
-    found = tasks.detect_evaluate(
-        values.pop("detector"), values.pop("normal"), values.pop("anomalous"), values.pop("out"), **values
-    )
-    say(tasks.summary_text(found))
+    found = evaluate(values.pop("detector"), values.pop("normal"), values.pop("anomalous"), **values)
+    say(summary_text(found))
     if options.out:
         say(f"report: {Path(options.out) / 'report.html'}")
     return 0
@@ -172,14 +184,14 @@ def detect_evaluate(words: list[str]) -> int:
 
 @dataclass(frozen=True)
 class PredictOptions:
-    """What to judge, with which run."""
+    """What to classify, with which run."""
 
     run: Annotated[Positional[str], arg(metavar="RUN")]
     """The run folder of a trained classifier."""
     data: str
-    """The pictures: a set, a file, or a folder of any size, with or without classes."""
+    """The images: a set, a file, or a folder of any size, with or without classes."""
     out: str
-    """The CSV to write: label, confidence and, where the run carries a detector, an 'unknown' flag a picture."""
+    """The CSV file to write: one row per image, with label, confidence and, where there is a detector, the flag ood."""
     detector: Unset[str] = None
     """A detector's folder (default: the one in the run, if any)."""
     split: Unset[Split] = None
@@ -187,18 +199,20 @@ class PredictOptions:
     reading: OmitArgPrefixes[ReadOptions] = ReadOptions()
 
 
-def predict(words: list[str]) -> int:
-    """Classify pictures, and flag those the model should not judge."""
-    options: PredictOptions = parse(PredictOptions, words, "predict", predict.__doc__)
-    from holdfast.detect import tasks
+def predict_(words: list[str]) -> int:
+    """Classify images, and flag those that are out-of-distribution."""
+    options: PredictOptions = parse(PredictOptions, words, "predict", predict_.__doc__)
+    from holdfast.detect import predict
 
     values = values_of(options)
-    made = tasks.predict(values.pop("run"), values.pop("data"), values.pop("out"), **values, note=narrate)
-    unknown = f"{made.flagged} of them unknown" if made.watched else "none looked at for being unknown"
-    say(f"{made.out}: {made.pictures} pictures, {unknown}")
-    if not made.watched:
+    found = predict(values.pop("run"), values.pop("data"), **values, note=narrate)
+    flagged = (
+        "not checked for out-of-distribution inputs" if found.ood is None else f"{found.ood.flagged} flagged as ood"
+    )
+    say(f"{options.out}: {len(found)} images, {flagged}")
+    if found.ood is None:
         narrate(
-            f"{options.run} carries no detector; give it one: "
+            f"{options.run} has no detector; fit one: "
             f"holdfast detect fit --run {shlex.quote(options.run)} --data NORMAL"
         )
     return 0
@@ -221,13 +235,13 @@ class DescribeOptions:
     training: OmitArgPrefixes[TrainOptions] = TrainOptions(latent=2, epochs=30)
 
 
-def describe(words: list[str]) -> int:
+def describe_(words: list[str]) -> int:
     """Draw a low-dimensional map of a data set, with reconstructions and how well its classes separate."""
-    options: DescribeOptions = parse(DescribeOptions, words, "describe", describe.__doc__)
-    from holdfast.detect import tasks
+    options: DescribeOptions = parse(DescribeOptions, words, "describe", describe_.__doc__)
+    from holdfast.detect import describe
 
     values = values_of(options)
-    found = tasks.describe(values.pop("data"), values.pop("out"), **values, note=narrate)
+    found = describe(values.pop("data"), **values, note=narrate)
     for finding in found:
         if finding.value is not None:
             say(f"{finding.name:<18}{finding.value:.3f}")

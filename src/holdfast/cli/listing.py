@@ -26,7 +26,7 @@ def list_(words: list[str]) -> int:
     options: ListOptions = parse(ListOptions, words, "list", list_.__doc__)
     from holdfast.comparisons.recipes import recipe_names
     from holdfast.comparisons.studies import study_names
-    from holdfast.parts import named_data
+    from holdfast.parts import described_data
 
     def described(registry: Mapping[str, Part]) -> list[str]:
         return [f"{part.name:<20} {part.about}" for part in registry.values()]
@@ -41,7 +41,7 @@ def list_(words: list[str]) -> int:
         "methods": lambda: described(METHODS),
         "ascents": lambda: described(ASCENTS),
         "corruptions": lambda: described(CORRUPTIONS),
-        "data": lambda: [f"{name:<24} {part.names[name]}" for name, part in named_data().items()],
+        "data": lambda: [f"{name:<24} {about}" for name, about in described_data().items()],
         "recipes": recipe_names,
         "studies": study_names,
         "models": models,

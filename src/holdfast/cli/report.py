@@ -1,4 +1,4 @@
-"""``holdfast report``."""
+"""``holdfast report``: the HTML report of runs and audits, made anew from their files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tyro.conf import Positional, arg
 
 from holdfast.cli.common import parse, say
 from holdfast.errors import HoldfastError
-from holdfast.settings.hints import Several, Unset
+from holdfast.settings.fields import Several, Unset
 
 
 @dataclass(frozen=True)
@@ -18,13 +18,13 @@ class ReportOptions:
     """The report."""
 
     folders: Annotated[Positional[Several[str]], arg(metavar="FOLDER ...")]
-    """Folders of runs and audits, or folders that hold some."""
+    """Run or audit folders, or folders with several of them inside."""
     out: Unset[str] = None
-    """The file to write (default: report.html in the run folder, or here for several)."""
+    """The file to write (default: report.html in the run folder; in the current folder for several)."""
     no_images: bool = False
-    """No pictures."""
+    """Leave out all pictures."""
     redact_paths: bool = False
-    """No folders: the names of files stay, where they lie does not."""
+    """Leave out folder names: files are shown by their name only."""
 
 
 def report(words: list[str]) -> int:

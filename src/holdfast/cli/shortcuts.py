@@ -10,8 +10,8 @@ from tyro.conf import Positional, arg
 
 from holdfast.cli.common import narrate, parse, require_data, say
 from holdfast.errors import HoldfastError
-from holdfast.settings.conflict import check_conflict
-from holdfast.settings.hints import Unset
+from holdfast.settings.fields import Unset
+from holdfast.settings.training import check_conflict
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from tyro.conf import OmitArgPrefixes, arg
 from holdfast.cli.common import console, narrate, parse, peek, require_data, say
 from holdfast.errors import require
 from holdfast.files import exists
+from holdfast.parts import model_syntax
 from holdfast.settings import (
     Choice,
     TrainSettings,
@@ -20,7 +21,7 @@ from holdfast.settings import (
     read_config,
     read_yaml,
 )
-from holdfast.settings.hints import Unset
+from holdfast.settings.fields import Unset
 from holdfast.types import Finding
 
 
@@ -124,7 +125,8 @@ def parse_train(words: list[str], *, called: str = "train") -> tuple[TrainSettin
         ],
         frozen=True,
     )
-    parsed = parse(command, words, called, train.__doc__, negatable=True)
+    about = f"{train.__doc__}\n\nMODEL is {model_syntax(training=True)}."
+    parsed = parse(command, words, called, about, negatable=True)
     groups = {f.name: getattr(parsed, f.name) for f in _groups()}
     return replace(base, method=parsed.method, ascent=parsed.ascent, **groups), parsed.run
 

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import torch
 
+from holdfast.comparisons.plans import Axes, ComparisonPlan, GridCell, make_plan
 from holdfast.comparisons.recipes import read_recipe
 from holdfast.comparisons.single_run import run
 from holdfast.comparisons.studies import read_study
@@ -31,7 +32,6 @@ from holdfast.reports.arms import Arm
 from holdfast.reports.report_tables import BASELINE, COMPARED, ROLE, against
 from holdfast.reports.run_files import COMPARISON, is_run
 from holdfast.settings import DataSettings, TrainSettings, build, layered, read_config, read_environment
-from holdfast.settings.study import Axes, Cell, Plan, make_plan
 from holdfast.train.api import fingerprint, load_data, prepare
 from holdfast.train.evaluate import predict, selection_score
 from holdfast.train.folder import RunFolder, changed_settings
@@ -87,7 +87,7 @@ def compare(
     progress: bool | None = None,
     **settings: Any,
 ) -> Comparison:
-    """Train cells of settings over seeds and compare them; see ``holdfast.settings.study.make_plan`` for the cells.
+    """Train cells of settings over seeds and compare them; see ``holdfast.comparisons.plans.make_plan`` for the cells.
 
     The base settings are keyword arguments with the names of ``holdfast train``'s flags, over the file ``config``,
     over ``recipe``. What is not given is taken from ``study``.
@@ -114,7 +114,7 @@ def compare(
 
 
 def carry_out(
-    plan: Plan,
+    plan: ComparisonPlan,
     out: Path,
     *,
     seeds: int = 3,
@@ -161,13 +161,13 @@ def carry_out(
     return done
 
 
-Job = tuple[Cell, TrainSettings, Path]
+Job = tuple[GridCell, TrainSettings, Path]
 
 
-def folder_name(cell: Cell, settings: TrainSettings) -> str:
+def folder_name(cell: GridCell, settings: TrainSettings) -> str:
     """A run's folder: the label and the seed.
 
-    >>> folder_name(Cell("lff+biasadv lam=0.25", TrainSettings()), TrainSettings())
+    >>> folder_name(GridCell("lff+biasadv lam=0.25", TrainSettings()), TrainSettings())
     'lff+biasadv-lam0.25-seed0'
     """
     plain = cell.label.replace(" ", "-").replace("=", "")
@@ -196,7 +196,7 @@ def _require_same(folder: Path, settings: TrainSettings) -> None:
     )
 
 
-def _require_trainable(cells: Iterable[Cell]) -> dict[DataSettings, Dataset]:
+def _require_trainable(cells: Iterable[GridCell]) -> dict[DataSettings, Dataset]:
     """Refuse, before anything runs, what cannot be trained on its data, such as a method that needs groups."""
     loaded: dict[DataSettings, Dataset] = {}
     asked: set[object] = set()
@@ -248,7 +248,7 @@ def _arms(jobs: Sequence[Job]) -> tuple[Arm, ...]:
     return tuple(Arm.of(label, members, i) for i, (label, members) in enumerate(runs.items()))
 
 
-def _choose(plan: Plan, jobs: Sequence[Job], rule: Rule) -> tuple[Chosen | None, str]:
+def _choose(plan: ComparisonPlan, jobs: Sequence[Job], rule: Rule) -> tuple[Chosen | None, str]:
     """The cell with the highest mean score on held-out data over its seeds; cells with a missing seed are out."""
     if len({cell.settings.data for cell in plan.cells}) > 1:
         return None, "no cell is chosen: they differ in their data"

@@ -34,7 +34,6 @@ SeverityTable = Literal["auto", "cifar", "imagenet"]
 """auto: ImageNet-C's from 64 pixels on."""
 LARGE = 64
 SEVERITIES = (1, 2, 3, 4, 5)
-FAMILY = "imagenet-c"
 
 Settings = Mapping[str, Any]
 Function = TypeVar("Function", bound=Callable[..., Tensor])
@@ -57,19 +56,16 @@ def rows(names: str, *values: Sequence[Any] | float) -> tuple[Settings, ...]:
 def imagenet_c(
     name: str,
     *,
-    about: str,
-    order: int,
     cifar: tuple[Settings, ...],
     imagenet: tuple[Settings, ...],
     coloured: bool = False,
-    extra: bool = False,
-    aliases: tuple[str, ...] = (),
-    files: str = "",
+    **declared: Any,
 ) -> Callable[[Function], Function]:
     """Declare a corruption of ImageNet-C: a function of images and of the settings that its tables give by severity.
 
-    The function may also ask for generator, codec, frost_folder and large (whether ImageNet-C's settings are used).
+    The function may also take generator, codec, frost_folder and large (whether ImageNet-C's settings are used).
     coloured: needs three channels; grey images are coloured first, and the luminance of the result is kept.
+    declared: fields of :class:`holdfast.parts.CorruptionPart`.
     """
 
     def declare(function: Function) -> Function:
@@ -85,39 +81,19 @@ def imagenet_c(
             frost_folder: str | Path | None = None,
             codec: Codec = "auto",
         ) -> Tensor:
-            side = min(x.shape[-2:])
-            large = table == "imagenet" or (table == "auto" and side >= LARGE)
+            large = table == "imagenet" or (table == "auto" and min(x.shape[-2:]) >= LARGE)
             offered = {"generator": generator, "codec": codec, "frost_folder": frost_folder, "large": large}
             wanted = {key: value for key, value in offered.items() if key in takes}
-            settings = settings_of(name, int(severity), side=side, table=table)
+            settings = (imagenet if large else cifar)[int(severity) - 1]
             if coloured and x.shape[1] == 1:
                 return luminance(function(x.expand(-1, 3, -1, -1), **settings, **wanted))
             return function(x, **settings, **wanted)
 
         by_severity.__module__, by_severity.__qualname__ = function.__module__, function.__qualname__
-        corruption(
-            name,
-            about=about,
-            family=FAMILY,
-            aliases=aliases,
-            random="generator" in takes,
-            extra=extra,
-            files=files,
-            order=order,
-        )(by_severity)
+        corruption(name, family="imagenet-c", random="generator" in takes, **declared)(by_severity)
         return function
 
     return declare
-
-
-def settings_of(name: str, severity: int, *, side: int, table: SeverityTable = "auto") -> Settings:
-    """The settings of one corruption for images whose shorter side is given.
-
-    >>> settings_of("contrast", 5, side=32), settings_of("contrast", 5, side=224)
-    ({'factor': 0.15}, {'factor': 0.05})
-    """
-    large = table == "imagenet" or (table == "auto" and side >= LARGE)
-    return TABLES[name]["imagenet" if large else "cifar"][severity - 1]
 
 
 @imagenet_c(

@@ -20,7 +20,8 @@ from torch import Tensor
 from holdfast.corruptions import to_bytes
 from holdfast.corruptions.imgaug import gaussian, salt_and_pepper
 from holdfast.data.anomalies import SETS, AnomalySet
-from holdfast.data.listing import ReadOptions
+from holdfast.data.biased import apportion
+from holdfast.data.listing import ReaderOptions
 from holdfast.data.readers.digits import read_digits
 from holdfast.data.readers.torchvision_sets import read_torchvision
 from holdfast.data.splits import ArraySplit
@@ -63,7 +64,7 @@ def make_fashion_anomalies(
         0 < total < math.inf and min(shares.values()) >= 0, f"shares must be finite, >= 0 and not all 0, got {shares}"
     )
     require(0 < severity <= 1, f"severity must be in (0, 1], got {severity}")
-    options = ReadOptions(root=None if root is None else at_home(root))
+    options = ReaderOptions(root=None if root is None else at_home(root))
     fashion = read_torchvision("fashion-mnist", options)
     assert isinstance(fashion.train, ArraySplit)
     assert isinstance(fashion.test, ArraySplit)
@@ -79,7 +80,8 @@ def make_fashion_anomalies(
     number[torch.tensor(CLASSES)] = torch.arange(len(CLASSES))
     parts = torch.split(mine[: sum(sizes)], sizes)
     images, labels = fashion.train.images, number[fashion.train.labels]
-    counts = _counts({k: v / total for k, v in shares.items()}, anomalous)
+    exact = [share / total * anomalous for share in shares.values()]
+    counts = dict(zip(shares, apportion(exact, anomalous), strict=True))
     draws = torch.Generator().manual_seed(derive(seed, "anomalies/draw"))
     source = _AnomalySource(fashion.test, options, severity, draws)
     sets = []
@@ -115,7 +117,7 @@ def make_fashion_anomalies(
 
 def make_digits_anomalies(*, severity: float = 0.5, seed: int = 0) -> AnomalySet:
     """The same with the embedded digits, to try everything in seconds: 0 to 4 are normal, 5 to 9 anomalies."""
-    digits = read_digits("digits", ReadOptions())
+    digits = read_digits("digits", ReaderOptions())
     assert isinstance(digits.train, ArraySplit)
     assert isinstance(digits.test, ArraySplit)
     images = torch.cat([digits.train.images, digits.test.images])
@@ -160,7 +162,7 @@ class _AnomalySource:
     """Hands out anomalies, no image twice."""
 
     fashion: ArraySplit
-    options: ReadOptions
+    options: ReaderOptions
     severity: float
     generator: torch.Generator
     _left: dict[str, Tensor] = field(default_factory=dict)
@@ -185,17 +187,6 @@ class _AnomalySource:
             return padded(mnist.images)
         mine = torch.isin(self.fashion.labels, torch.tensor(CLASSES))
         return padded(self.fashion.images[mine if kind == "corrupted" else ~mine])
-
-
-def _counts(shares: Mapping[str, float], total: int) -> dict[str, int]:
-    """Whole numbers in these shares that sum to the total: the largest remainders are rounded up.
-
-    >>> _counts({"a": 0.5, "b": 0.25, "c": 0.25}, 5)
-    {'a': 3, 'b': 1, 'c': 1}
-    """
-    counts = {name: int(share * total) for name, share in shares.items()}
-    short = sorted(shares, key=lambda name: counts[name] - shares[name] * total)[: total - sum(counts.values())]
-    return {name: count + (name in short) for name, count in counts.items()}
 
 
 def damage(image: Tensor, name: str, *, severity: float, generator: torch.Generator) -> Tensor:

@@ -10,8 +10,9 @@ import colorsys
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,8 @@ def biased_groups(labels: Tensor, groups: int, conflict: float, seed: int, *, pu
     order = torch.randperm(len(labels), generator=generator)
     offset = torch.randint(1, groups, (len(labels),), generator=generator)
     assigned = labels.clone()
-    for label, count in enumerate(apportion(conflict, torch.bincount(labels))):
+    shares = [conflict * size for size in torch.bincount(labels).tolist()]
+    for label, count in enumerate(apportion(shares, round(conflict * len(labels)))):
         chosen = order[labels[order] == label][:count]
         assigned[chosen] = (labels[chosen] + offset[chosen]) % groups
     return assigned
@@ -87,16 +89,14 @@ def balanced_groups(labels: Tensor, groups: int, seed: int, *, purpose: str = "b
     return assigned
 
 
-def apportion(share: float, sizes: Tensor) -> list[int]:
-    """share of each size, rounded so that the sum is right: the largest remainders are rounded up.
+def apportion(exact: Sequence[float], total: int) -> list[int]:
+    """Whole numbers close to these that sum to the total: the largest remainders are rounded up.
 
-    >>> apportion(0.5, torch.tensor([3, 3, 2]))
+    >>> apportion([1.5, 1.5, 1.0], 4)
     [2, 1, 1]
     """
-    exact = [share * int(size) for size in sizes]
     counts = [int(value) for value in exact]
-    missing = round(share * int(sizes.sum())) - sum(counts)
-    for k in sorted(range(len(exact)), key=lambda k: counts[k] - exact[k])[:missing]:
+    for k in sorted(range(len(exact)), key=lambda k: counts[k] - exact[k])[: total - sum(counts)]:
         counts[k] += 1
     return counts
 
@@ -108,21 +108,22 @@ def coloured(data: Dataset, *, conflict: float = 0.05, seed: int = 0, tint: floa
     require(tint is None or 0 < tint <= 1, f"tint must be in (0, 1], got {tint}")
     amount = tint if tint is not None else (1.0 if data.shape[0] == 1 else 0.5)
     colours = palette(data.num_classes)
-    painter = Tinted(torch.tensor(list(colours.values())) / 255, amount)
+    painter = partial(_tint, colours=torch.tensor(list(colours.values())) / 255, amount=amount)
     return _variant(data, "coloured", tuple(colours), painter, 3, conflict, seed)
 
 
 def watermark(data: Dataset, *, conflict: float = 0.05, seed: int = 0) -> Dataset:
     """A mark of 4x4 black and white cells in the lower right corner, a twentieth of the side each."""
     names = tuple(f"mark {k}" for k in range(data.num_classes))
-    return _variant(data, "watermark", names, Marked(marks(data.num_classes)), data.shape[0], conflict, seed)
+    painter = partial(_mark, patterns=marks(data.num_classes))
+    return _variant(data, "watermark", names, painter, data.shape[0], conflict, seed)
 
 
 def background(data: Dataset, *, conflict: float = 0.05, seed: int = 0, keep: float = 0.75) -> Dataset:
     """The image, shrunk to a share ``keep`` of its side, on stripes whose colour and direction are the group's."""
     require(0 < keep < 1, f"keep must be in (0, 1), got {keep}")
     colours = palette(data.num_classes)
-    painter = Framed(torch.tensor(list(colours.values())) / 255, keep)
+    painter = partial(_frame, colours=torch.tensor(list(colours.values())) / 255, keep=keep)
     return _variant(data, "background", tuple(f"{name} stripes" for name in colours), painter, 3, conflict, seed)
 
 
@@ -133,55 +134,35 @@ VARIANTS: Mapping[str, Callable[..., Dataset]] = {
 }
 
 
-class Tinted:
-    """Brightness times a colour (G, 3), mixed with the image. Painters are objects so that workers can be sent them."""
-
-    def __init__(self, colours: Tensor, amount: float) -> None:
-        self.colours, self.amount = colours, amount
-
-    def __call__(self, images: Tensor, groups: Tensor) -> Tensor:
-        grey = images.float().mean(1, keepdim=True) if images.shape[1] == 3 else images.float()
-        painted = grey * self.colours[groups][:, :, None, None]
-        return (images * (1 - self.amount) + painted * self.amount).round().to(torch.uint8)
+def _tint(images: Tensor, groups: Tensor, *, colours: Tensor, amount: float) -> Tensor:
+    """Brightness times a colour (G, 3), mixed with the image."""
+    grey = images.float().mean(1, keepdim=True) if images.shape[1] == 3 else images.float()
+    painted = grey * colours[groups][:, :, None, None]
+    return (images * (1 - amount) + painted * amount).round().to(torch.uint8)
 
 
-class Marked:
+def _mark(images: Tensor, groups: Tensor, *, patterns: Tensor) -> Tensor:
     """A pattern (G, 4, 4) in the corner."""
-
-    def __init__(self, patterns: Tensor) -> None:
-        self.patterns = patterns
-
-    def __call__(self, images: Tensor, groups: Tensor) -> Tensor:
-        cell = max(1, min(images.shape[-2:]) // 20)
-        mark = self.patterns[groups].repeat_interleave(cell, 1).repeat_interleave(cell, 2)
-        painted = images.clone()
-        painted[..., -mark.shape[1] :, -mark.shape[2] :] = (mark * 255).to(torch.uint8)[:, None]
-        return painted
+    cell = max(1, min(images.shape[-2:]) // 20)
+    mark = patterns[groups].repeat_interleave(cell, 1).repeat_interleave(cell, 2)
+    painted = images.clone()
+    painted[..., -mark.shape[1] :, -mark.shape[2] :] = (mark * 255).to(torch.uint8)[:, None]
+    return painted
 
 
-class Framed:
-    """Stripes of a colour (G, 3) around the image."""
-
-    def __init__(self, colours: Tensor, keep: float) -> None:
-        self.colours, self.keep = colours, keep
-
-    def __call__(self, images: Tensor, groups: Tensor) -> Tensor:
-        height, width = images.shape[-2:]
-        inner = (max(1, round(height * self.keep)), max(1, round(width * self.keep)))
-        top, left = (height - inner[0]) // 2, (width - inner[1]) // 2
-        painted = self._stripes(height, width)[groups]
-        small = interpolate(images.float(), size=inner, mode="bilinear", antialias=True).round()
-        painted[..., top : top + inner[0], left : left + inner[1]] = small.clamp(0, 255).to(torch.uint8)
-        return painted
-
-    def _stripes(self, height: int, width: int) -> Tensor:
-        count = len(self.colours)
-        angle = torch.arange(count) * (math.pi / count)
-        row, column = torch.arange(height)[:, None], torch.arange(width)
-        along = angle.cos()[:, None, None] * column + angle.sin()[:, None, None] * row
-        bright = (along / max(2, min(height, width) / 10)).floor() % 2
-        shade = 0.55 + 0.45 * bright
-        return (shade[:, None] * self.colours[:, :, None, None] * 255).round().to(torch.uint8)
+def _frame(images: Tensor, groups: Tensor, *, colours: Tensor, keep: float) -> Tensor:
+    """Stripes of a colour (G, 3), in a direction of the group's own, around the image."""
+    height, width = images.shape[-2:]
+    inner = (max(1, round(height * keep)), max(1, round(width * keep)))
+    top, left = (height - inner[0]) // 2, (width - inner[1]) // 2
+    angle = torch.arange(len(colours)) * (math.pi / len(colours))
+    row, column = torch.arange(height)[:, None], torch.arange(width)
+    along = angle.cos()[:, None, None] * column + angle.sin()[:, None, None] * row
+    shade = 0.55 + 0.45 * ((along / max(2, min(height, width) / 10)).floor() % 2)
+    painted = (shade[:, None] * colours[:, :, None, None] * 255).round().to(torch.uint8)[groups]
+    small = interpolate(images.float(), size=inner, mode="bilinear", antialias=True).round()
+    painted[..., top : top + inner[0], left : left + inner[1]] = small.clamp(0, 255).to(torch.uint8)
+    return painted
 
 
 def palette(count: int) -> dict[str, tuple[int, int, int]]:

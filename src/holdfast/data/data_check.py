@@ -13,10 +13,9 @@ from pathlib import Path
 from torch import Tensor
 
 from holdfast.data.images import decode, peek, reason
-from holdfast.data.listing import Listing, ReadOptions, images_in
+from holdfast.data.listing import Listing, ReaderOptions, images_in
 from holdfast.data.load_data import find_reader
-from holdfast.data.splits import Dataset, Split
-from holdfast.data.validation import label_problems
+from holdfast.data.splits import Dataset, Split, label_problems
 from holdfast.errors import HoldfastError
 from holdfast.files import at_home
 from holdfast.parts import named_data
@@ -99,7 +98,7 @@ def check_data(
     Raises for a name or path that does not exist; whatever else is wrong is in the report.
     """
     home = None if root is None else at_home(root)
-    options = ReadOptions(root=home, image_size=image_size, names=names, label=label, group=group)
+    options = ReaderOptions(root=home, image_size=image_size, names=names, label=label, group=group)
     read = find_reader(name_or_path, options)
     loose: list[str] = []
     try:

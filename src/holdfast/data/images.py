@@ -17,7 +17,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from holdfast.errors import HoldfastError, require
+from holdfast.errors import HoldfastError, first_line, require
 from holdfast.printable import printable
 
 Array = npt.NDArray[Any]
@@ -99,7 +99,7 @@ def reason(error: Exception) -> str:
         return "empty, or not a known image format"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return printable(str(error)) or type(error).__name__
+    return printable(first_line(error))
 
 
 def to_images(given: Given, what: str) -> Tensor:

@@ -17,7 +17,7 @@ from holdfast.data.tables import name_order
 from holdfast.errors import HoldfastError, require
 from holdfast.files import at_home
 from holdfast.printable import printable
-from holdfast.settings.conflict import CONFLICT
+from holdfast.settings.training import CONFLICT
 from holdfast.types import Note
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ Row = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
-class ReadOptions:
+class ReaderOptions:
     """What every reader is given.
 
     root: where sets with a name are, and what a table's paths are relative to.
@@ -75,15 +75,17 @@ class ReadOptions:
         """Where sets with a name are looked for: root, else $HOLDFAST_ROOT, else ./data."""
         return self.root or at_home(os.environ.get("HOLDFAST_ROOT") or "data")
 
-    def published(self, name: str, inner: Sequence[str], recognises: Callable[[Path], bool]) -> Path:
-        """The folder of a published set, under one of its usual names below the root folder; "" is the root itself."""
+    def published(self, source: str | Path, inner: Sequence[str], recognises: Callable[[Path], bool]) -> Path:
+        """The folder of a published set: a path, or one of ``inner`` below the root folder ("": the root)."""
+        if isinstance(source, Path):
+            return source
         root = self.folder()
         for folder in (root / usual for usual in inner):
             if recognises(folder):
                 return folder
         raise HoldfastError(
-            f"no {name} in {printable(root)}, nor in {printable(root / inner[0])}; put the set there in its published "
-            "layout, or name another folder with root or $HOLDFAST_ROOT"
+            f"no {source} in {printable(root)}, nor in {printable(root / inner[0])}; put the set there in its "
+            "published layout, or name another folder with root or $HOLDFAST_ROOT"
         )
 
 

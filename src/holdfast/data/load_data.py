@@ -10,15 +10,14 @@ from functools import partial
 from pathlib import Path
 
 from holdfast.data.images import GREY_MODES, peek
-from holdfast.data.listing import Listing, Paths, ReadOptions, refuse
-from holdfast.data.splits import Dataset, FileSplit, hold_out
-from holdfast.data.validation import label_problems
+from holdfast.data.listing import Listing, Paths, ReaderOptions, refuse
+from holdfast.data.splits import Dataset, FileSplit, hold_out, label_problems
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.files import at_home, exists, reading
-from holdfast.parts import READERS, named_data
+from holdfast.parts import READERS, data_syntax, named_data
 from holdfast.printable import printable
 from holdfast.rng import derive
-from holdfast.settings.conflict import CONFLICT, check_conflict
+from holdfast.settings.training import CONFLICT, check_conflict
 from holdfast.types import Note
 
 TEST_SHARE = 0.2
@@ -76,7 +75,7 @@ def load(
     check_source(name_or_path)
     require(isinstance(val, (int, float)) and 0 <= val < 1, f"val must be in [0, 1), got {val!r}")
     check_conflict(name_or_path, conflict)
-    options = ReadOptions(
+    options = ReaderOptions(
         root=None if root is None else at_home(root),
         image_size=image_size,
         conflict=CONFLICT if conflict is None else conflict,
@@ -92,15 +91,14 @@ def load(
     return _with_val(_with_test(data, data_seed), val, data_seed)
 
 
-def find_reader(source: str | Path, options: ReadOptions) -> Callable[[ReadOptions], Dataset | Listing]:
+def find_reader(source: str | Path, options: ReaderOptions) -> Callable[[ReaderOptions], Dataset | Listing]:
     """What reads a named set, a file or a folder. A name wins over a folder of that name (write ./name)."""
     named = named_data()
     if isinstance(source, str) and source in named:
         _refuse_rules(source, options.rules - {*named[source].takes})
         return partial(named[source].made, source)
     path = at_home(source)
-    require(source != "", f"no data named: give a set ({', '.join(named)}), a file or a folder")
-    suffixes = [suffix for part in READERS.values() for suffix in part.suffixes]
+    require(source != "", f"no data was given; give {data_syntax()}")
     if exists(path):
         found = [part for part in READERS.values() if part.reads(path)]
         for part in found:
@@ -109,11 +107,9 @@ def find_reader(source: str | Path, options: ReadOptions) -> Callable[[ReadOptio
             # a reader that takes some of the rules knows better than a more general one that takes all
             _refuse_rules(source, options.rules - {*part.takes} if options.rules & {*part.takes} else set())
         _refuse_rules(source, options.rules if found else set())
-        raise HoldfastError(
-            f"cannot tell what {printable(path)} holds; give a folder, or a file that ends in "
-            + ", ".join(dict.fromkeys(suffixes))
-        )
-    if isinstance(source, Path) or path.suffix.lower() in suffixes or os.sep in source:
+        raise HoldfastError(f"cannot tell what {printable(path)} holds; give {data_syntax()}")
+    known = any(path.suffix.lower() in part.suffixes for part in READERS.values())
+    if isinstance(source, Path) or known or os.sep in source:
         raise HoldfastError(f"no such file or folder: {printable(path)}; correct the path of the data")
     raise HoldfastError(f"{unknown('data set', source, named)} (nor is there a file or folder of that name)")
 

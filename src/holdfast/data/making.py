@@ -12,7 +12,7 @@ from holdfast.data.load_data import load
 from holdfast.data.readers.corrupted_cifar10 import KINDS, make_corrupted_cifar10
 from holdfast.devices import resolve_device
 from holdfast.errors import require
-from holdfast.settings.conflict import CONFLICT
+from holdfast.settings.training import CONFLICT
 
 USES = {
     "corrupted-cifar10": ("kind", "conflict", "severity", "frost", "device"),

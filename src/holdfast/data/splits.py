@@ -1,4 +1,4 @@
-"""Data sets and their splits: arrays in memory or files on disk behind one interface, and what is computed of them."""
+"""Data sets and their splits, in memory or on disk: what they are, what must hold of them, statistics and hashes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from holdfast.data.images import Given, read_image, to_images, to_whole
-from holdfast.data.listing import Paths
+from holdfast.data.listing import Paths, find_problems, refuse
 from holdfast.errors import HoldfastError, require
 from holdfast.printable import printable
 from holdfast.types import Note
@@ -89,7 +89,8 @@ class ArraySplit:
                 len(own) == len(pixels),
                 f"{origin}: there are {len(pixels)} images and {len(own)} {name}; make them equal",
             )
-        self.__dict__.update(images=pixels, **numbers, origin=origin, positions=positions)
+        for name, value in {"images": pixels, **numbers, "origin": origin, "positions": positions}.items():
+            object.__setattr__(self, name, value)  # the class is frozen, and made of more types than it holds
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -279,3 +280,63 @@ def _hash_files(paths: Iterable[Path], digest: Any) -> str:
             f"cannot read {error.filename}: {error.strerror}; check the data with 'holdfast data check'"
         ) from error
     return "files" if whole else "names and sizes of files"
+
+
+def admitted(data: Dataset, *, training: bool) -> Dataset:
+    """A set made in memory, checked as a loaded one is.
+
+    training: see :func:`find_problems`.
+    """
+    for what, names in (("classes", data.classes), ("group_names", data.group_names)):
+        words = isinstance(names, (tuple, list)) and all(isinstance(name, str) for name in names)
+        require(words, f"{data.name}: {what} must be names such as ('cat', 'dog'), got {names!r}")
+        check_once(names, f"{data.name}: {what}")
+    for name, split in _splits(data).items():
+        require(
+            hasattr(split, "read"),
+            f"{data.name}: {name} is a {type(split).__name__}; give a split: ArraySplit(images, labels)",
+        )
+    data = consistent(replace(data, classes=tuple(data.classes), group_names=tuple(data.group_names)))
+    refuse(label_problems(data, training=training), data.name, listed=False)
+    return data
+
+
+def consistent(data: Dataset) -> Dataset:
+    """A set whose splits go together; groups that have no names go by their numbers."""
+    parts = _splits(data)
+    for name, split in parts.items():
+        require(
+            split.shape == data.shape,
+            f"{data.name}: images (C, H, W) of the {name} split are {split.shape}, those of the train split "
+            f"{data.shape}; make them equal",
+        )
+    highest = max(int(split.groups.max()) if len(split) else -1 for split in parts.values())
+    if data.group_names:
+        require(
+            highest < len(data.group_names),
+            f"{data.name}: group {highest} has no name; group_names has {len(data.group_names)}: add to them",
+        )
+        return data
+    samples = sum(map(len, parts.values()))
+    require(
+        highest < max(samples, 1),
+        f"{data.name}: group {highest} is more than {samples} samples can need; number the groups 0, 1, 2, ...",
+    )
+    return replace(data, group_names=tuple(map(str, range(highest + 1))))
+
+
+def check_once(names: Sequence[str], what: str) -> None:
+    """Refuse a name that several have."""
+    twice = [name for name in names if names.count(name) > 1]
+    require(not twice, f"{what} has {twice[0] if twice else ''!r} more than once; give each a name of its own")
+
+
+def label_problems(data: Dataset, *, least: int = 2, training: bool = True) -> list[str]:
+    """:func:`find_problems` of a set."""
+    labels = {name: split.labels for name, split in _splits(data).items() if name != "unlabeled"}
+    return find_problems(data.classes, labels, least=least, training=training)
+
+
+def _splits(data: Dataset) -> dict[str, Split]:
+    parts = {"train": data.train, "val": data.val, "test": data.test, "unlabeled": data.unlabeled}
+    return {name: split for name, split in parts.items() if split is not None}

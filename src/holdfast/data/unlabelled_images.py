@@ -15,7 +15,7 @@ from torch import Tensor
 
 from holdfast.data.anomalies import AnomalySet, holds_anomalies, read_anomalies
 from holdfast.data.images import GREY_MODES, peek, resize
-from holdfast.data.listing import Files, Paths, ReadOptions, images_under, refuse
+from holdfast.data.listing import Files, Paths, ReaderOptions, images_under, refuse
 from holdfast.data.load_data import common_shape, load
 from holdfast.data.readers.image_tables import scan_unlabelled
 from holdfast.data.readers.npz import read_unlabelled
@@ -68,7 +68,7 @@ def open_unlabelled(
         return _of_anomalies(read_anomalies(path), split or usual)
     if shape is not None:
         image_size = shape[1] if shape[1] == shape[2] else None
-    options = ReadOptions(None if root is None else at_home(root), image_size)
+    options = ReaderOptions(None if root is None else at_home(root), image_size)
     if path.is_dir():
         images = _of_folder(path, options)
     elif path.suffix.lower() in WITH_PARTS and path.is_file():
@@ -88,11 +88,11 @@ def _shown(data: object) -> str:
     return f"the folder {printable(data)}" if isinstance(data, (str, Path)) else "a split in memory"
 
 
-def _of_set(data: str | Path, options: ReadOptions, split: str, terms: Mapping[str, Any]) -> Split:
+def _of_set(data: str | Path, options: ReaderOptions, split: str, terms: Mapping[str, Any]) -> Split:
     return _part(load(data, root=options.root, image_size=options.image_size, least_classes=1, **terms), split)
 
 
-def _of_folder(folder: Path, options: ReadOptions) -> Split:
+def _of_folder(folder: Path, options: ReaderOptions) -> Split:
     found = images_under(folder)
     require(bool(found), f"{printable(folder)} holds no images; give a folder with some")
     none = torch.full((len(found),), -1)
@@ -101,7 +101,7 @@ def _of_folder(folder: Path, options: ReadOptions) -> Split:
 
 def _of_file(
     path: Path,
-    options: ReadOptions,
+    options: ReaderOptions,
     split: str | None,
     usual: str,
     terms: Mapping[str, Any],

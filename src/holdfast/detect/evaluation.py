@@ -1,4 +1,4 @@
-"""How well scores tell anomalies from normal data, with intervals. Anomalies are the positive class."""
+"""How well scores separate anomalies (the positive class) from normal data, with intervals. Pure functions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Evaluation:
         return {**self.ranking, **self.decision}
 
 
-def evaluate(
+def evaluate_scores(
     scores: Tensor,
     anomalous: Tensor,
     *,

@@ -1,4 +1,7 @@
-"""What a model saw in images: computed once, shared by every score."""
+"""What models compute of images, once for every score: features, logits, terms of a VAE's bound.
+
+Open this file to see what a detector can read, or to connect another kind of model.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,8 @@ from holdfast.train.rotation import TURNS
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
-    """One row an image; what was not computed is None.
+class Features:
+    """What was computed of images, one row per image; None where it was not.
 
     features: (N, D). logits: (N, K). labels: (N,) int64. reconstruction, kl: (N,) terms of a VAE's bound.
     regret: (N,) likelihood regret. rotation: (N,) how badly the turns of the image are recognised.
@@ -44,35 +47,35 @@ class Seen:
     def __len__(self) -> int:
         return next((len(value) for _, value in self.items()), 0)
 
-    def __getitem__(self, index: Tensor | slice) -> Seen:
-        return Seen(**{name: value[index] for name, value in self.items()})
+    def __getitem__(self, index: Tensor | slice) -> Features:
+        return Features(**{name: value[index] for name, value in self.items()})
 
-    def to(self, device: torch.device | str) -> Seen:
-        return Seen(**{name: value.to(device) for name, value in self.items()})
+    def to(self, device: torch.device | str) -> Features:
+        return Features(**{name: value.to(device) for name, value in self.items()})
 
-    def beside(self, other: Seen) -> Seen:
+    def beside(self, other: Features) -> Features:
         """Both, side by side; features that both have are joined."""
         own = dict(self.items())
         for name, value in other.items():
             own[name] = torch.cat([own[name], value], 1) if name == "features" and name in own else value
-        return Seen(**own)
+        return Features(**own)
 
     @classmethod
-    def cat(cls, parts: Sequence[Seen]) -> Seen:
-        require(bool(parts), "there is no image to look at; give at least one")
+    def cat(cls, parts: Sequence[Features]) -> Features:
+        require(bool(parts), "there are no images to extract features from; give at least one")
         return cls(**{name: torch.cat([getattr(p, name) for p in parts]) for name, _ in parts[0].items()})
 
 
-class Sight(Protocol):
-    """Looks at float images (B, C, H, W) on its device."""
+class FeatureExtractor(Protocol):
+    """Computes features of float images (B, C, H, W) on its device."""
 
     @property
     def device(self) -> torch.device: ...
-    def look(self, x: Tensor) -> Seen: ...
+    def extract(self, x: Tensor) -> Features: ...
 
 
 @dataclass(frozen=True, eq=False)
-class ClassifierSight:
+class ClassifierExtractor:
     """Features before the head and logits of any classifier, in one pass."""
 
     model: nn.Module
@@ -83,10 +86,10 @@ class ClassifierSight:
         return _device_of(self.model)
 
     @torch.no_grad()
-    def look(self, x: Tensor) -> Seen:
+    def extract(self, x: Tensor) -> Features:
         with evaluating(self.model), autocast(self.precision, x.device), penultimate(self.model) as inner:
             logits = self.model(x).float()
-        return Seen(features=inner.features.float(), logits=logits)
+        return Features(features=inner.features.float(), logits=logits)
 
     @property
     def head(self) -> tuple[Tensor, Tensor]:
@@ -97,7 +100,21 @@ class ClassifierSight:
 
 
 @dataclass(frozen=True, eq=False)
-class RotationSight:
+class LogitExtractor:
+    """Logits alone, of a program whose features cannot be reached: TorchScript, .pt2, ONNX."""
+
+    model: nn.Module
+    device: torch.device
+    precision: str = "fp32"
+
+    @torch.no_grad()
+    def extract(self, x: Tensor) -> Features:
+        with evaluating(self.model), autocast(self.precision, x.device):
+            return Features(logits=self.model(x).float())
+
+
+@dataclass(frozen=True, eq=False)
+class RotationExtractor:
     """Features of an encoder that was taught to tell by how much an image is turned, and how well it does."""
 
     model: nn.Module
@@ -108,18 +125,18 @@ class RotationSight:
         return _device_of(self.model)
 
     @torch.no_grad()
-    def look(self, x: Tensor) -> Seen:
+    def extract(self, x: Tensor) -> Features:
         surprises, features = [], None
         with evaluating(self.model), autocast(self.precision, x.device), penultimate(self.model) as inner:
             for turns in range(TURNS):
                 logits = self.model(x.rot90(turns, (2, 3))).float()
                 features = inner.features.float() if features is None else features
                 surprises.append(cross_entropy(logits, torch.full((len(x),), turns, device=x.device)))
-        return Seen(features=features, rotation=torch.stack(surprises).mean(0))
+        return Features(features=features, rotation=torch.stack(surprises).mean(0))
 
 
 @dataclass(frozen=True, eq=False)
-class VAESight:
+class VAEExtractor:
     """The terms of a VAE's bound at z = μ, and μ itself as the features. Nothing is drawn at random.
 
     features: whether to give μ; not where a classifier's features stand beside it.
@@ -134,10 +151,10 @@ class VAESight:
     def device(self) -> torch.device:
         return _device_of(self.model)
 
-    def look(self, x: Tensor) -> Seen:
+    def extract(self, x: Tensor) -> Features:
         with evaluating(self.model), torch.no_grad():
             terms = self.model.terms(x)
-        return Seen(
+        return Features(
             features=terms.mean if self.features else None,
             reconstruction=terms.reconstruction,
             kl=terms.kl,
@@ -146,20 +163,20 @@ class VAESight:
 
 
 @dataclass(frozen=True, eq=False)
-class JointSight:
-    """Several sights side by side."""
+class JointExtractor:
+    """Several extractors side by side."""
 
-    parts: tuple[Sight, ...]
+    parts: tuple[FeatureExtractor, ...]
 
     @property
     def device(self) -> torch.device:
         return self.parts[0].device
 
-    def look(self, x: Tensor) -> Seen:
-        seen = self.parts[0].look(x)
+    def extract(self, x: Tensor) -> Features:
+        found = self.parts[0].extract(x)
         for part in self.parts[1:]:
-            seen = seen.beside(part.look(x))
-        return seen
+            found = found.beside(part.extract(x))
+        return found
 
 
 def likelihood_regret(model: VAE, x: Tensor, *, steps: int = 20, lr: float = 0.1) -> Tensor:
@@ -190,13 +207,14 @@ def _bound(model: VAE, x: Tensor, mean: Tensor, log_var: Tensor) -> Tensor:
     return -(nll + kl_to_standard_normal(mean, log_var))
 
 
-def look_at(sight: Sight, images: Images, *, batch_size: int = 256, workers: int = 0) -> Seen:
-    """Everything a sight sees in images, on the CPU, with the labels of a split."""
+def extract(extractor: FeatureExtractor, images: Images, *, batch_size: int = 256, workers: int = 0) -> Features:
+    """Everything an extractor computes in images, on the CPU, with the labels of a split."""
     parts = [
-        sight.look(x).to("cpu") for x in float_batches(images, sight.device, batch_size=batch_size, workers=workers)
+        extractor.extract(x).to("cpu")
+        for x in float_batches(images, extractor.device, batch_size=batch_size, workers=workers)
     ]
-    seen = Seen.cat(parts)
-    return seen if isinstance(images, Tensor) else seen.beside(Seen(labels=images.labels))
+    found = Features.cat(parts)
+    return found if isinstance(images, Tensor) else found.beside(Features(labels=images.labels))
 
 
 def _device_of(model: nn.Module) -> torch.device:

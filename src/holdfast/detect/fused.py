@@ -1,4 +1,4 @@
-"""Several scores as one: each z-scored on held-out normal data, then joined."""
+"""Several scores as one: each z-scored on held-out normal data, then joined. Every fitted detector is one of these."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from holdfast.data.loaders import Images
-from holdfast.detect.detectors import DETECTORS, Detector, make_detector
-from holdfast.detect.features import Seen, Sight, look_at
+from holdfast.detect.detectors import FUSED, make_detector
+from holdfast.detect.detectors.detector import Detector
+from holdfast.detect.features import FeatureExtractor, Features
 from holdfast.errors import require
 
 COMBINE = ("mean", "max")
@@ -19,43 +20,48 @@ COMBINE = ("mean", "max")
 class Fused(Detector):
     """The mean (or the largest) of its members' z-scores.
 
-    Corrupted pixels and foreign meaning show in different scores; a z-score makes their units the same. Members learn
-    from one part of the normal data, centre and scale come from the other: a distance to data that one was fitted on
-    is too small to be typical.
+    Corrupted pixels and images of other classes show in different scores; a z-score makes their units the same.
+    Members learn from one part of the normal data, centre and scale come from the other: a distance to data that one
+    was fitted on is too small to be typical.
     """
 
-    name = "fused"
+    name = FUSED
 
-    def __init__(self, members: Sequence[Detector], sight: Sight | None = None, *, combine: str = "mean") -> None:
-        super().__init__(sight)
+    def __init__(
+        self, members: Sequence[Detector], extractor: FeatureExtractor | None = None, *, combine: str = "mean"
+    ) -> None:
+        super().__init__(extractor)
         require(len(members) >= 1, "fused needs at least one member")
         names = [member.name for member in members]
         require(len(set(names)) == len(names), f"fused has a member twice: {', '.join(names)}")
         require(combine in COMBINE, f"combine must be one of {', '.join(COMBINE)}, got {combine!r}")
         self.members, self.combine = tuple(members), combine
-        self.needs = tuple(dict.fromkeys(need for member in members for need in member.needs))
+        self.reads = tuple(dict.fromkeys(field for member in members for field in member.reads))
 
     @property
     def settings(self) -> dict[str, Any]:
         return {"combine": self.combine, "members": {m.name: m.settings for m in self.members}}
 
     def fit(self, images: Images, *, labels: Tensor | None = None, held_out: Images | None = None) -> Self:
-        seen = look_at(self._sight, images)
-        kept = None if held_out is None else look_at(self._sight, held_out)
-        return self.fit_features(seen, labels=labels, held_out=kept)
+        kept = None if held_out is None else self._extract(held_out)
+        return self.fit_features(self._extract(images), labels=labels, held_out=kept)
 
-    def fit_features(self, seen: Seen | Tensor, *, labels: Tensor | None = None, held_out: Seen | None = None) -> Self:
+    def fit_features(
+        self, features: Features | Tensor, *, labels: Tensor | None = None, held_out: Features | None = None
+    ) -> Self:
         """Learn from normal data. held_out: normal data for centre and scale; by default every fifth sample."""
-        seen = self._given(seen)
+        features = self._checked(features)
         if labels is not None:
-            seen = seen.beside(Seen(labels=labels))
+            features = features.beside(Features(labels=labels))
         if held_out is None:
-            require(len(seen) >= 10, f"fused needs at least 10 normal samples to hold some out, got {len(seen)}")
-            kept = torch.arange(len(seen)) % 5 == 4
-            seen, held_out = seen[~kept], seen[kept]
+            require(
+                len(features) >= 10, f"fused needs at least 10 normal samples to hold some out, got {len(features)}"
+            )
+            kept = torch.arange(len(features)) % 5 == 4
+            features, held_out = features[~kept], features[kept]
         require(len(held_out) >= 2, f"fused needs at least 2 held-out normal samples, got {len(held_out)}")
         for member in self.members:
-            member.fit_features(seen)
+            member.fit_features(features)
         values = self.member_scores(held_out).double()
         centre, scale = values.mean(0), values.std(0)
         for member, deviation in zip(self.members, scale.tolist(), strict=True):
@@ -67,17 +73,17 @@ class Fused(Detector):
         self.state = {"centre": centre, "scale": scale}
         return self
 
-    def member_scores(self, seen: Seen) -> Tensor:
+    def member_scores(self, features: Features) -> Tensor:
         """(N, M) the raw score of each member."""
-        return torch.stack([member.score_features(seen) for member in self.members], 1)
+        return torch.stack([member.score_features(features) for member in self.members], 1)
 
-    def z_scores(self, seen: Seen) -> Tensor:
+    def z_scores(self, features: Features) -> Tensor:
         """(N, M) how many standard deviations each score lies above what is normal."""
         require(bool(self.state), "fused has not been fitted; call fit first")
-        return (self.member_scores(seen).double() - self.state["centre"]) / self.state["scale"]
+        return (self.member_scores(features).double() - self.state["centre"]) / self.state["scale"]
 
-    def _score(self, seen: Seen) -> Tensor:
-        z = self.z_scores(seen)
+    def compute(self, features: Features) -> Tensor:
+        z = self.z_scores(features)
         return z.mean(1) if self.combine == "mean" else z.amax(1)
 
     def all_state(self) -> dict[str, Tensor]:
@@ -93,9 +99,6 @@ class Fused(Detector):
         return self
 
     @classmethod
-    def from_settings(cls, settings: dict[str, Any], sight: Sight | None = None) -> Fused:
-        members = [make_detector(name, sight, **own) for name, own in settings["members"].items()]
-        return cls(members, sight, combine=settings["combine"])
-
-
-NAMES = (*DETECTORS, Fused.name)
+    def from_settings(cls, settings: dict[str, Any], extractor: FeatureExtractor | None = None) -> Fused:
+        members = [make_detector(name, extractor, **own) for name, own in settings["members"].items()]
+        return cls(members, extractor, combine=settings["combine"])

@@ -1,7 +1,9 @@
 """Metrics of predictions, their confidence intervals and significance tests, as pure functions."""
 
+from statistics import harmonic_mean
+
 from holdfast.metrics.calibration import CalibrationError, Reliability, bin_edges, brier, ece, nll, reliability, top_k
-from holdfast.metrics.group_metrics import combined, harmonic_mean, lowest, widest_gap, worst
+from holdfast.metrics.group_metrics import combined, lowest, widest_gap, worst
 from holdfast.metrics.intervals import (
     RESAMPLES,
     Estimate,

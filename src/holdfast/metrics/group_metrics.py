@@ -28,15 +28,6 @@ def worst(correct: Tensor, cells: Tensor) -> float | None:
     return float((hits[seen] / counts[seen]).min())
 
 
-def harmonic_mean(values: Sequence[float]) -> float:
-    """One number that is high only when all are; 0 where one is 0.
-
-    >>> harmonic_mean([1.0, 0.5]), harmonic_mean([1.0, 0.0])
-    (0.6666666666666666, 0.0)
-    """
-    return 0.0 if min(values) <= 0 else len(values) / sum(1 / v for v in values)
-
-
 def combined(function: Callable[[Sequence[float]], float], parts: Sequence[Estimate]) -> Estimate:
     """A function of independent estimates, such as their difference, with an interval made of theirs.
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from holdfast.models.heads import find_head, penultimate
     from holdfast.models.loaded_model import LoadedModel, open_model
     from holdfast.models.preprocessing import Normalised, PreprocessedModel
-    from holdfast.models.resolution import model_names, model_syntax
+    from holdfast.models.resolution import model_names
     from holdfast.models.saved_model import ModelCard, load_model, save_model
     from holdfast.models.source_types import HALF, IMAGENET, NONE, Preprocessing
     from holdfast.models.state_dicts import load_weights
@@ -21,7 +21,7 @@ _HOMES = {
     "heads": ("find_head", "penultimate"),
     "loaded_model": ("LoadedModel", "open_model"),
     "preprocessing": ("Normalised", "PreprocessedModel"),
-    "resolution": ("model_names", "model_syntax"),
+    "resolution": ("model_names",),
     "saved_model": ("ModelCard", "load_model", "save_model"),
     "source_types": ("HALF", "IMAGENET", "NONE", "Preprocessing"),
     "state_dicts": ("load_weights",),
@@ -42,7 +42,6 @@ __all__ = [
     "load_model",
     "load_weights",
     "model_names",
-    "model_syntax",
     "open_model",
     "penultimate",
     "save_model",

@@ -15,7 +15,7 @@ from pathlib import Path
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.files import exists
 from holdfast.models.source_types import ModelSource
-from holdfast.parts import MODEL_SOURCES, SourcePart
+from holdfast.parts import MODEL_SOURCES, SourcePart, model_syntax
 
 
 def source_of(part: SourcePart) -> ModelSource:
@@ -26,11 +26,6 @@ def source_of(part: SourcePart) -> ModelSource:
 def model_names() -> dict[str, list[str]]:
     """Every architecture that can be trained, by source: holdfast's own, timm's, torchvision's, other packages'."""
     return {part.name: list(source_of(part).names()) for part in _trainable()}
-
-
-def model_syntax() -> str:
-    """How a model is specified, one form per source: for messages and ``--help``."""
-    return ", ".join(part.syntax for part in MODEL_SOURCES.values() if part.syntax)
 
 
 def resolve(name: str) -> tuple[SourcePart, str]:

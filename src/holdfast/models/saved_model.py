@@ -21,7 +21,7 @@ from holdfast.models.source_types import Size
 from holdfast.models.state_dicts import copy
 from holdfast.models.weight_files import read_tensors
 from holdfast.settings import read_environment
-from holdfast.settings.loader import convert
+from holdfast.settings.fields import convert
 
 TENSORS = "model.safetensors"
 CARD = "model.json"

@@ -26,7 +26,7 @@ ALWAYS_NAMED = ("data", "model", "ascent")
 class Spread:
     """One quantity over the seeds of an arm.
 
-    values: one number a seed; none where there was nothing to measure.
+    values: one number per seed; none where there was nothing to measure.
     n: the most samples that one of the numbers rests on.
     low, high: the finding's own interval for one seed, mean ± sample standard deviation for several.
     """
@@ -161,6 +161,11 @@ def share_bar(name: str, arm: Arm, spread: Spread | None) -> Bar:
     return Bar(spread.mean, spread.low, spread.high, percent(spread.mean), note, arm.number)
 
 
+def legend(arms: Sequence[Arm]) -> tuple[tuple[int, str], ...]:
+    """The colours of a chart's arms; a single one needs no name."""
+    return tuple((arm.number, arm.label) for arm in arms) if len(arms) > 1 else ()
+
+
 def figure_cell(measure: Measure, spread: Spread | None) -> Cell:
     """A number without its unit, with its standard deviation over seeds or its interval."""
     if spread is None or spread.mean is None:
@@ -232,7 +237,7 @@ def varying(mappings: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Any], list
 
 
 def _index(runs: Iterable[RunFiles]) -> dict[FindingKey, tuple[Finding, ...]]:
-    """One finding a run for each measure: the first, so that one run never counts twice."""
+    """One finding per run for each measure: the first, so that one run never counts twice."""
     found: dict[FindingKey, list[Finding]] = defaultdict(list)
     for run in runs:
         own: dict[FindingKey, Finding] = {}

@@ -5,11 +5,15 @@ Blocks are data: each rendering knows how to draw them. Open this file to add a 
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from markupsafe import Markup
+
+PNG = b"\x89PNG\r\n\x1a\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,15 @@ class Picture:
     title: str
     detail: str
     wrong: bool
+
+
+def png_picture(png: object, alt: str, title: str, detail: str = "", *, wrong: bool = False) -> Picture | None:
+    """A picture from base64 text; None where that is not a PNG file. wrong: the model was, and the page marks it."""
+    try:
+        known = isinstance(png, str) and base64.b64decode(png, validate=True).startswith(PNG)
+    except (binascii.Error, ValueError):
+        return None
+    return Picture(f"data:image/png;base64,{png}", alt, title, detail, wrong) if known else None
 
 
 @dataclass(frozen=True, slots=True)

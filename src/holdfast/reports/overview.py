@@ -102,8 +102,8 @@ def title(file: FindingsFile) -> str:
 def verdict(file: FindingsFile) -> str:
     """What drops, then the states of the checks and the gates; one line."""
     words = summary_sentence(robustness(file.findings, file.measures, file.gates))
-    told = states(file.checks, file.gates)
-    return one_line(f"{words}. {told}" if words else told)
+    said = states(file.checks, file.gates)
+    return one_line(f"{words}. {said}" if words else said)
 
 
 def states(checks: Sequence[CheckRecord], gates: Sequence[Mapping[str, Any]]) -> str:

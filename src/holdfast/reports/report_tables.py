@@ -124,6 +124,11 @@ def reasons(arm: Arm, check: str) -> list[str]:
     return list(dict.fromkeys(str(f.evidence["reason"]) for f in found if "reason" in f.evidence))
 
 
+def why_empty(arms: Sequence[Arm], check: str) -> str:
+    """Why nothing of a check was measured."""
+    return next((reason for arm in arms for reason in reasons(arm, check)), "nothing was found")
+
+
 def shown(finding: Finding, measures: Measures) -> tuple[str, str]:
     """(value, interval) of a finding as every rendering writes them."""
     value, measure = finite(finding.value), measure_of(finding.check, finding.name, measures)

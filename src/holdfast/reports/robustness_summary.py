@@ -95,8 +95,8 @@ def robustness(
     findings: Sequence[Finding], measures: Measures, gates: Sequence[Mapping[str, Any]] = ()
 ) -> tuple[RobustnessResult, ...]:
     """The clean accuracy first, then the headline shares in the order of the checks, then what else has a gate."""
-    demands = [g for g in gates if g.get("kind") == "fail-under" and finite(g.get("threshold")) is not None]
-    failed = {str(g.get("measure")): g.get("column") for g in demands if not g["passed"]}
+    required = [g for g in gates if g.get("kind") == "fail-under" and finite(g.get("threshold")) is not None]
+    failed = {str(g.get("measure")): g.get("column") for g in required if not g["passed"]}
     found: list[RobustnessResult] = []
     clean: RobustnessResult | None = None
     for measure, own in headline_findings(findings, measures):
@@ -107,9 +107,9 @@ def robustness(
         result = _worst(measure, own, findings, clean)
         found.append(result)
         clean = result if (own[0].check, measure.name) == CLEAN else clean
-    judged = [_judged(r, [g for g in demands if g.get("measure") in r.gate_names]) for r in found]
+    judged = [_judged(r, [g for g in required if g.get("measure") in r.gate_names]) for r in found]
     known = {name for r in found for name in r.gate_names}
-    others = {str(g.get("measure")): g for g in demands if str(g.get("measure")) not in known}
+    others = {str(g.get("measure")): g for g in required if str(g.get("measure")) not in known}
     judged += [_judged(r, [g]) for g in others.values() if (r := _of_gate(g, measures)) is not None]
     return tuple(sorted(judged, key=lambda r: (r.check, r.name) != CLEAN))
 

@@ -15,7 +15,7 @@ import yaml
 from holdfast.errors import HoldfastError
 from holdfast.files import reading
 from holdfast.reports.findings_file import CheckRecord, FindingsFile, Measures, measure_of, read_findings
-from holdfast.settings import BUILDING, READING
+from holdfast.settings import DATA_READING_KEYS, MODEL_BUILDING_KEYS
 from holdfast.types import Finding, Measure
 
 METRICS = "metrics.jsonl"
@@ -117,7 +117,7 @@ def read_runs(folders: Iterable[str | Path]) -> list[RunFiles]:
 
 
 def _visible(folder: Path, name: str) -> Iterator[Path]:
-    """Files of that name at any depth, but in no hidden folder: there waits what a training is about to replace."""
+    """Files of that name at any depth, but not in hidden folders, where what a training is about to replace waits."""
     return (f for f in folder.rglob(name) if not any(p.startswith(".") for p in f.relative_to(folder).parts))
 
 
@@ -150,7 +150,7 @@ def _as_handed_over(settings: dict[str, Any], environment: Mapping[str, Any]) ->
     >>> _as_handed_over({"data": "digits", "val": 0.1, "lr": 0.05}, {"own_data": "mine"})
     {'data': 'mine (in memory)', 'lr': 0.05}
     """
-    for kind, words, unused in (("data", "in memory", READING), ("model", "own module", BUILDING)):
+    for kind, words, unused in (("data", "in memory", DATA_READING_KEYS), ("model", "own module", MODEL_BUILDING_KEYS)):
         if own := environment.get(f"own_{kind}"):
             settings = {key: value for key, value in settings.items() if key not in unused}
             settings[kind] = f"{own} ({words})"

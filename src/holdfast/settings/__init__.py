@@ -4,12 +4,10 @@
 settings of a method are with its algorithm (docs/decisions/0003-methods-declare-themselves.md).
 """
 
-from holdfast.settings.choice import AscentSettings, Choice, MethodSettings
-from holdfast.settings.hints import Several, Unset
-from holdfast.settings.loader import build, flatten
+from holdfast.settings.fields import AscentSettings, Choice, MethodSettings, Several, Unset, build, flatten
 from holdfast.settings.training import (
-    BUILDING,
-    READING,
+    DATA_READING_KEYS,
+    MODEL_BUILDING_KEYS,
     AugmentSettings,
     DataSettings,
     LoopSettings,
@@ -21,8 +19,8 @@ from holdfast.settings.training import (
 from holdfast.settings.yaml_files import layered, read_config, read_environment, read_yaml
 
 __all__ = [
-    "BUILDING",
-    "READING",
+    "DATA_READING_KEYS",
+    "MODEL_BUILDING_KEYS",
     "AscentSettings",
     "AugmentSettings",
     "Choice",

@@ -12,19 +12,43 @@ from typing import Annotated, Literal
 from tyro.conf import OmitArgPrefixes, Suppress, arg
 
 from holdfast.errors import require
-from holdfast.settings.choice import AscentSettings, MethodSettings
-from holdfast.settings.conflict import CONFLICT, check_conflict, takes_conflict
-from holdfast.settings.hints import Several, Unset
-from holdfast.settings.loader import flatten
+from holdfast.parts import named_data
+from holdfast.settings.fields import AscentSettings, MethodSettings, Several, Unset, flatten
 
 DEFAULT_LR = {"sgd": 0.05, "adam": 1e-3, "adamw": 1e-3}
 """The learning rate an optimiser gets when none is given."""
 
+DATA_READING_KEYS = (
+    "root", "image_size", "val", "conflict", "names", "label", "group", "data_seed", "labels", "unlabeled",
+)  # fmt: skip
+"""Settings that say how data is read; not for a data set in memory."""
+MODEL_BUILDING_KEYS = ("pretrained", "weights", "pretrain", "pretrain_for")
+"""Settings that say how a network is built; not for a module of the caller's own."""
 
-READING = ("root", "image_size", "val", "conflict", "names", "label", "group", "data_seed", "labels", "unlabeled")
-"""Settings that say how data is read; a set in memory is taken as it is."""
-BUILDING = ("pretrained", "weights", "pretrain", "pretrain_for")
-"""Settings that say how a network is built; a module of the caller's is taken as it is."""
+CONFLICT = 0.05
+"""The share of bias-conflicting training samples where none is given. Only sets that are made as they are loaded take
+one; their readers say so."""
+
+
+def takes_conflict(name: object) -> bool:
+    """Whether the share of conflicting samples of this data can be chosen."""
+    part = named_data().get(name) if isinstance(name, str) else None
+    return part is not None and "conflict" in part.takes
+
+
+def check_conflict(name: object, conflict: float | None) -> None:
+    """Refuse a value that is not a share, or that the data of that name would silently ignore."""
+    if conflict is None:
+        return
+    number = isinstance(conflict, (int, float))
+    require(number and 0 <= conflict <= 1, f"conflict must be in [0, 1], got {conflict!r}")
+    made = [name for name in named_data() if takes_conflict(name)]
+    require(
+        takes_conflict(name),
+        f"conflict {conflict} is for data made with a shortcut ({', '.join(made)}), not for {name}; leave it out, take "
+        "a split published with its share (bar-1pct, bar-5pct, cifar10c-5pct, ...), or put a shortcut into the set: "
+        "holdfast data make",
+    )
 
 
 @dataclass(frozen=True)
@@ -91,7 +115,7 @@ class ModelSettings:
     """The network."""
 
     name: Annotated[str, arg(name="model")] = "convnet"
-    """convnet, a cifar-* net, vae-head or vae-classifier, or any timm or torchvision name (timm:NAME, ...)."""
+    """A name that 'holdfast list models' shows."""
     pretrained: bool = False
     """Start from the weights the library publishes."""
     weights: Unset[str] = None

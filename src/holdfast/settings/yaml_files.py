@@ -9,8 +9,7 @@ from typing import Any
 import yaml
 
 from holdfast.errors import HoldfastError, require
-from holdfast.settings.conflict import CONFLICT, takes_conflict
-from holdfast.settings.training import DataSettings
+from holdfast.settings.training import CONFLICT, DataSettings, takes_conflict
 
 
 class _Loader(yaml.SafeLoader):
@@ -53,7 +52,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     except OSError as error:
         raise HoldfastError(f"cannot read settings from {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise HoldfastError(f"cannot read settings from {path}: it is no UTF-8 text ({error.reason})") from error
+        raise HoldfastError(f"cannot read settings from {path}: it is not UTF-8 text ({error.reason})") from error
     except yaml.MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark is not None else ""
         tab = "; indent with spaces, not tabs" if "'\\t'" in str(error.problem) else ""
@@ -66,8 +65,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         raise HoldfastError(f"{path} must hold settings as 'key: value' lines, got {got}")
     environment = values.pop("environment", None)
     # Earlier versions wrote a conflict of 0.05, or what was given, for data that cannot use it.
-    untold = environment is not None or values.get("conflict") == CONFLICT
-    if untold and not takes_conflict(values.get("data", DataSettings.name)):
+    implied = environment is not None or values.get("conflict") == CONFLICT
+    if implied and not takes_conflict(values.get("data", DataSettings.name)):
         values.pop("conflict", None)
     return values, environment if isinstance(environment, dict) else {}
 

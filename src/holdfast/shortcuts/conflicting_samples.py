@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from holdfast.augment.basic import to_float
 from holdfast.data import Dataset
 from holdfast.data.splits import Split, aligned_groups, bias_alignment
-from holdfast.detect.evaluation import evaluate
+from holdfast.detect.evaluation import evaluate_scores
 from holdfast.errors import require
 from holdfast.metrics import Estimate
 from holdfast.models import penultimate
@@ -100,7 +100,7 @@ def rank(
     conflicting = bias_alignment(labels, groups, aligned_groups(labels, groups, data.num_classes))["conflicting"]
     if bool(conflicting.any()) and not bool(conflicting[known].all()):
         drawn = derive(seed, "shortcuts/precision")
-        precision = evaluate(score[known], conflicting[known], resamples=resamples, seed=drawn).ranking["ap"]
+        precision = evaluate_scores(score[known], conflicting[known], resamples=resamples, seed=drawn).ranking["ap"]
         base_rate = float(conflicting[known].double().mean())
     return Shortcuts(
         data=data,

@@ -81,15 +81,15 @@ def test_a_file_alone_needs_labels(tmp_path: Path) -> None:
 
 
 def test_a_file_of_predict_is_known_by_all_its_columns(tmp_path: Path) -> None:
-    columns = ["picture", "label", "confidence", "ood", "reason"]
+    columns = ["image", "label", "confidence", "ood", "reason"]
     images = [dataset().test.describe(i) for i in (2, 0)]
     rows = [[images[0], "owl", 0.9, 1, "far off"], [images[1], "dog", 0.8, 0, ""]]
     found = read_predictions(write(tmp_path / "p.csv", columns, rows), data=dataset(), groups=["ood"])
     assert found.positions.tolist() == [2, 0]
     assert found.predictions.logits.argmax(1).tolist() == [CLASSES.index("owl"), CLASSES.index("dog")]
     assert found.columns["ood"] == ("1", "0")
-    # a column of one's own called picture leaves label what it is everywhere else
-    other = write(tmp_path / "o.csv", ["picture", "label", "prediction"], [["a", "cat", "dog"], ["b", "owl", "owl"]])
+    # a column of one's own called image leaves label what it is everywhere else
+    other = write(tmp_path / "o.csv", ["image", "label", "prediction"], [["a", "cat", "dog"], ["b", "owl", "owl"]])
     assert read_predictions(other).predictions.correct.tolist() == [False, True]
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import HoldfastError
-from holdfast.models import model_names, model_syntax
+from holdfast.models import model_names
 from holdfast.models.resolution import find_source, full_name, resolve, source_of
 from holdfast.models.source_types import ModelSource
-from holdfast.parts import MODEL_SOURCES
+from holdfast.parts import MODEL_SOURCES, model_syntax
 
 TRAINABLE = [name for name, part in MODEL_SOURCES.items() if part.made.trains()]
 

@@ -9,8 +9,8 @@ import torch
 
 from holdfast.cli import main
 from holdfast.errors import HoldfastError
-from holdfast.models import build_model, model_names, model_syntax, open_model
-from holdfast.parts import MODEL_SOURCES
+from holdfast.models import build_model, model_names, open_model
+from holdfast.parts import MODEL_SOURCES, model_syntax
 
 SOURCE = """
 from __future__ import annotations
@@ -47,6 +47,7 @@ def mine(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_is_listed_built_and_opened(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert model_names()["mine"] == ["small"]
     assert "mine:NAME" in model_syntax()
+    assert "mine:NAME" in model_syntax(training=True)
     assert main(["list", "models"]) == 0
     assert "mine:small" in capsys.readouterr().out.splitlines()
     assert build_model("small", num_classes=3, in_channels=1).name == "mine:small"

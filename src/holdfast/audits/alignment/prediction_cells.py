@@ -12,6 +12,7 @@ from torch import Tensor
 
 from holdfast.audits.alignment.classes import ClassMap, simple, targets
 from holdfast.data.tables import TABLES, TableCells, read_table
+from holdfast.detect.scoring import PREDICTION_COLUMNS
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.files import exists
 from holdfast.printable import printable
@@ -19,7 +20,7 @@ from holdfast.printable import printable
 WORDS: Final = ("id", "path", "position", "label", "prediction", "group")
 """Columns that say something of a row; known in any case."""
 IGNORED: Final = ("split", "confidence", "correct")
-PREDICT: Final = {"picture": "path", "label": "prediction", "confidence": "", "unknown": "", "reason": ""}
+PREDICT: Final = dict.fromkeys(PREDICTION_COLUMNS, "") | {"image": "path", "label": "prediction"}
 """Columns of a file of ``holdfast predict``, and what each is here: its label is an answer, not the truth. Only all of
 them together are taken so: in files of others ``label`` keeps its meaning."""
 

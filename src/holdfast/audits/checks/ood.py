@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from holdfast.audits.checks.ood_data import NOISE, cut, few, ood_images, sample
 from holdfast.audits.checks.ranks import RANKS, Looked
 from holdfast.audits.subject import Subject
 from holdfast.data.loaders import Images
 from holdfast.data.splits import Dataset
-from holdfast.detect.detectors import Detector, make_detector
-from holdfast.detect.evaluation import Evaluation, curves, evaluate, findings_of
-from holdfast.detect.features import ClassifierSight, Seen, look_at
+from holdfast.detect.detectors import detectors_reading, make_detector
+from holdfast.detect.detectors.detector import Detector
+from holdfast.detect.evaluation import Evaluation, curves, evaluate_scores, findings_of
+from holdfast.detect.features import ClassifierExtractor, Features, LogitExtractor, extract
 from holdfast.detect.threshold import Threshold
-from holdfast.devices import autocast
 from holdfast.errors import HoldfastError, require
 from holdfast.models.heads import find_head
-from holdfast.module_state import evaluating
 from holdfast.png import png
 from holdfast.rng import derive
 from holdfast.types import Finding
 
-SCORES: Final = ("msp", "max-logit", "energy", "knn", "mahalanobis", "relative-mahalanobis", "vim")
+SCORES: Final = detectors_reading({"features", "logits"})
+"""What a classifier alone can be asked for."""
 MOST_TRAIN: Final = 5000
 """Training images that distances are measured to."""
 FALSE_ALARMS: Final = 0.05
@@ -51,7 +51,7 @@ def ood(
     nothing is set on what it is judged on.
     """
     seed = subject.seed
-    sight = sight_of(subject)
+    extractor = extractor_of(subject)
     require(images is None or images >= 1, f"images must be >= 1, got {images}")
     share = 1.0 if images is None else min(1.0, images / max(1, len(subject.split)))
     known = min(MOST_TRAIN, len(subject.data.train))
@@ -59,9 +59,9 @@ def ood(
     try:
         of_train = sample(subject.data.train, cut(known, share), seed)
         shown = subject.data.train.subset(of_train)
-        train = look_at(sight, shown, workers=subject.workers) if len(shown) else None
+        train = extract(extractor, shown, workers=subject.workers) if len(shown) else None
         of_test = sample(subject.split, images or len(subject.split), seed)
-        test = look_at(sight, subject.split.subset(of_test), workers=subject.workers)
+        test = extract(extractor, subject.split.subset(of_test), workers=subject.workers)
     except HoldfastError as error:
         return (Finding("ood", "ood_auroc", None, 0, settings=settings, evidence={"reason": str(error)}),)
     kept = torch.randperm(len(test), generator=torch.Generator().manual_seed(derive(seed, "unknown/halves")))
@@ -76,10 +76,10 @@ def ood(
         {NOISE: "x".join(map(str, subject.data.shape))} if data is None else {},
     )
     sets = {name: own[of_ood[name]] for name, own in every.items()}
-    seen = {name: look_at(sight, images) for name, images in sets.items()}
+    seen = {name: extract(extractor, images) for name, images in sets.items()}
     found: list[Finding] = []
     for score in scores:
-        detector, reason = _fitted(score, sight, train)
+        detector, reason = _fitted(score, extractor, train)
         if detector is None:
             nothing = {"score": score}
             found.append(Finding("ood", "ood_auroc", None, 0, where=nothing, settings=settings, evidence=reason))
@@ -99,27 +99,13 @@ def ood(
     return tuple(found)
 
 
-@dataclass(frozen=True, eq=False)
-class LogitSight:
-    """Logits alone, of a program whose features cannot be reached: TorchScript, .pt2, ONNX."""
-
-    model: nn.Module
-    device: torch.device
-    precision: str = "fp32"
-
-    @torch.no_grad()
-    def look(self, x: Tensor) -> Seen:
-        with evaluating(self.model), autocast(self.precision, x.device):
-            return Seen(logits=self.model(x).float())
-
-
-def sight_of(subject: Subject) -> ClassifierSight | LogitSight:
+def extractor_of(subject: Subject) -> ClassifierExtractor | LogitExtractor:
     """All of what the model sees, or what it says where its last layer is not to be found."""
     try:
         find_head(subject.model)
     except HoldfastError:
-        return LogitSight(subject.model, subject.device, subject.precision)
-    return ClassifierSight(subject.model, subject.precision)
+        return LogitExtractor(subject.model, subject.device, subject.precision)
+    return ClassifierExtractor(subject.model, subject.precision)
 
 
 class Judged:
@@ -131,7 +117,7 @@ class Judged:
         self.normal, self.ood, self.threshold = normal, ood, threshold
 
     def evaluation(self, seed: int) -> Evaluation:
-        return evaluate(self.scores, self.truth, threshold=self.threshold, seed=seed)
+        return evaluate_scores(self.scores, self.truth, threshold=self.threshold, seed=seed)
 
     def evidence(self) -> dict[str, Any]:
         low, high = float(self.scores.min()), float(self.scores.max())
@@ -153,12 +139,12 @@ def _findings(
 
 
 def _fitted(
-    name: str, sight: ClassifierSight | LogitSight, train: Seen | None
+    name: str, extractor: ClassifierExtractor | LogitExtractor, train: Features | None
 ) -> tuple[Detector | None, dict[str, Any]]:
     """The detector, or why it cannot be: too few classes or features, or nothing to learn from."""
     try:
         settings = {"k": min(5, len(train))} if name == "knn" and train else {}
-        detector = make_detector(name, sight, **settings)
+        detector = make_detector(name, extractor, **settings)
         if train is None:
             require(not detector.learns, f"{name} learns from training images, and there are none")
             return detector, {}
@@ -176,7 +162,7 @@ def _threshold(scores: Tensor) -> Threshold | None:
 
 
 def _misses(
-    seen: Mapping[str, Seen], sets: Mapping[str, Tensor], subject: Subject, settings: dict[str, Any]
+    seen: Mapping[str, Features], sets: Mapping[str, Tensor], subject: Subject, settings: dict[str, Any]
 ) -> Finding:
     """The OOD images that the model is surest of."""
     rows = []

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from holdfast.data.listing import Listing, ReadOptions, images_under, list_files
+from holdfast.data.listing import Listing, ReaderOptions, images_under, list_files
 from holdfast.errors import HoldfastError, require
 from holdfast.parts import reader
 from holdfast.printable import printable
@@ -52,7 +52,7 @@ def recognised(folder: Path) -> bool:
     recognises=unmistakable,
     order=50,
 )
-def read_bar(source: str | Path, options: ReadOptions) -> Listing:
+def read_bar(source: str | Path, options: ReaderOptions) -> Listing:
     """A folder, or the set below the root folder (BAR/ or bar/), or the root folder itself."""
     if isinstance(source, Path):
         return scan(source, seed=options.seed)

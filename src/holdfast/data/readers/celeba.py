@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.data.listing import Listing, ReadOptions, Row, list_files
+from holdfast.data.listing import Listing, ReaderOptions, Row, list_files
 from holdfast.errors import HoldfastError, unknown
 from holdfast.parts import reader
 from holdfast.printable import printable
@@ -36,20 +36,14 @@ def recognised(folder: Path) -> bool:
     takes=("label", "group"),
     order=54,
 )
-def read_celeba(source: str | Path, options: ReadOptions) -> Listing:
-    if not isinstance(source, Path):
-        source = options.published("celeba", ("celeba", "CelebA", "celebA", ""), recognised)
-    return scan(source, label=options.label, group=options.group)
-
-
-def scan(folder: Path, *, label: str | None = None, group: str | None = None) -> Listing:
+def read_celeba(source: str | Path, options: ReaderOptions) -> Listing:
     """Two classes, without and with an attribute, and two groups, by another. All names are the table's own."""
+    folder = options.published(source, ("celeba", "CelebA", "celebA", ""), recognised)
     path = _table(folder, TABLE)
-    if path is None:
-        raise HoldfastError(f"{printable(folder)} has no {TABLE}.txt; put CelebA's attribute file there")
+    assert path is not None  # or it were not recognised
     names, rows = _attributes(path)
     wanted = []
-    for attribute in (label or LABEL, group or GROUP):
+    for attribute in (options.label or LABEL, options.group or GROUP):
         if attribute not in names:
             raise unknown("attribute of CelebA", attribute, names)
         wanted.append(names.index(attribute))

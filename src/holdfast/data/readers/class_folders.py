@@ -7,7 +7,7 @@ from pathlib import Path
 from holdfast.data.listing import (
     SPLIT_FOLDERS,
     Listing,
-    ReadOptions,
+    ReaderOptions,
     Row,
     images_in,
     images_under,
@@ -26,7 +26,7 @@ from holdfast.types import Note
     recognises=Path.is_dir,
     order=900,  # after every layout that can be recognised
 )
-def read_class_folders(folder: Path, options: ReadOptions) -> Listing:
+def read_class_folders(folder: Path, options: ReaderOptions) -> Listing:
     """Classes are the sorted folder names of the training part, or of what there is instead."""
     require(
         not (folder / "labels.npy").is_file(),

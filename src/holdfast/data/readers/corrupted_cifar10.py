@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from holdfast.data.listing import ReadOptions
+from holdfast.data.listing import ReaderOptions
 from holdfast.data.readers.torchvision_sets import read_torchvision
 from holdfast.errors import require, unknown
 from holdfast.parts import reader
@@ -55,7 +55,7 @@ PREFIX = "corrupted-cifar10-"
     takes=("conflict",),
     order=40,
 )
-def read_corrupted_cifar10(source: str | Path, options: ReadOptions) -> Dataset:
+def read_corrupted_cifar10(source: str | Path, options: ReaderOptions) -> Dataset:
     """Made anew; ``holdfast data make corrupted-cifar10`` keeps it in a file."""
     cifar10 = read_torchvision("cifar10", options)
     kind = str(source).removeprefix(PREFIX)
@@ -81,6 +81,7 @@ def corrupted_cifar10(
     """
     import torch
 
+    from holdfast.corruptions import corrupt, to_bytes
     from holdfast.data.biased import balanced_groups, biased_groups
     from holdfast.data.splits import ArraySplit, Dataset
     from holdfast.rng import derive
@@ -95,36 +96,46 @@ def corrupted_cifar10(
     require(source.shape[0] == 3, f"{source.name} is grey; corrupted CIFAR-10 is made of coloured images")
     require(severity is None or severity in (1, 2, 3, 4, 5), f"severity must be 1, 2, 3, 4 or 5, got {severity}")
     level = SEVERITY[kind] if severity is None else severity
-    splits = {"train": source.train} | ({} if source.test is None else {"test": source.test})
-    count = _Count(sum(len(split) for split in splits.values()), progress)
-    made: dict[str, ArraySplit] = {}
-    for part, split in splits.items():
-        groups = (
-            biased_groups(split.labels, len(names), conflict, seed)
-            if part == "train"
-            else balanced_groups(split.labels, len(names), seed)
+    total, done, lock = len(source.train) + len(source.test or ()), 0, Lock()
+
+    def count(more: int) -> None:
+        nonlocal done
+        with lock:  # several threads count
+            done += more
+            if progress is not None:
+                progress(done, total)
+
+    def corrupted(x: Tensor, name: str, generator: torch.Generator) -> Tensor:
+        if name == ORIGINAL:
+            return x
+        x = x.to(device).to(torch.float64) / 255
+        made = corrupt(
+            x, name, severity=level, generator=generator, table="cifar", frost_folder=frost_folder, codec="pillow"
         )
+        return to_bytes(made).cpu()
+
+    def make(part: str, split: Split, groups: Tensor) -> ArraySplit:
         images = torch.empty(len(split), *split.shape, dtype=torch.uint8)
 
-        def fill(
-            group: int, part: str = part, split: Split = split, groups: Tensor = groups, images: Tensor = images
-        ) -> None:
+        def fill(group: int) -> None:
             name = names[group]
             generator = torch.Generator().manual_seed(derive(seed, f"corrupted-cifar10/{part}/{name}"))
             own = (groups == group).nonzero().flatten()
             for index in (own[start : start + CHUNK] for start in range(0, len(own), CHUNK)):
-                images[index] = _corrupted(split, index, name, level, generator, device, frost_folder)
-                count.add(len(index))
+                images[index] = corrupted(split.read(index), name, generator)
+                count(len(index))
 
         with ThreadPoolExecutor(_threads(torch.device(device))) as pool:
             for _ in pool.map(fill, range(len(names))):
                 pass
-        made[part] = ArraySplit(images, split.labels, groups, origin=f"corrupted-{source.name}:{part}")
+        return ArraySplit(images, split.labels, groups, origin=f"corrupted-{source.name}:{part}")
+
+    train, test = source.train, source.test
     return Dataset(
-        name=f"corrupted-{source.name}",
-        classes=source.classes,
-        train=made["train"],
-        test=made.get("test"),
+        f"corrupted-{source.name}",
+        source.classes,
+        make("train", train, biased_groups(train.labels, len(names), conflict, seed)),
+        test=None if test is None else make("test", test, balanced_groups(test.labels, len(names), seed)),
         group_names=names,
     )
 
@@ -167,40 +178,3 @@ def make_corrupted_cifar10(
 def _threads(device: torch.device) -> int:
     """Beside a GPU the host is the slow part: it draws, and each corruption draws from a generator of its own."""
     return 1 if device.type == "cpu" else 10
-
-
-class _Count:
-    """Images done, counted from several threads."""
-
-    def __init__(self, total: int, progress: Progress | None) -> None:
-        self.done, self.total, self.progress = 0, total, progress
-        self._lock = Lock()
-
-    def add(self, more: int) -> None:
-        with self._lock:
-            self.done += more
-            if self.progress is not None:
-                self.progress(self.done, self.total)
-
-
-def _corrupted(
-    split: Split,
-    index: Tensor,
-    name: str,
-    severity: int,
-    generator: torch.Generator,
-    device: str | torch.device,
-    frost_folder: str | Path | None,
-) -> Tensor:
-    import torch
-
-    from holdfast.corruptions import corrupt, to_bytes
-
-    clean = split.read(index)
-    if name == ORIGINAL:
-        return clean
-    x = clean.to(device).to(torch.float64) / 255
-    made = corrupt(
-        x, name, severity=severity, generator=generator, table="cifar", frost_folder=frost_folder, codec="pillow"
-    )
-    return to_bytes(made).cpu()

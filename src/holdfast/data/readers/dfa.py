@@ -10,7 +10,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from holdfast.data.listing import Listing, ReadOptions, Row, images_under, list_files
+from holdfast.data.listing import Listing, ReaderOptions, Row, images_under, list_files
 from holdfast.data.readers.torchvision_sets import CIFAR10
 from holdfast.errors import HoldfastError
 from holdfast.parts import reader
@@ -49,13 +49,13 @@ def shares(folder: Path) -> list[Path]:
     recognises=lambda folder: recognised(folder) or bool(shares(folder)),
     order=51,
 )
-def read_dfa(source: str | Path, options: ReadOptions) -> Listing:
+def read_dfa(source: str | Path, options: ReaderOptions) -> Listing:
     """A folder of one share or of a set, or the share below the root folder."""
     if isinstance(source, Path):
         return scan(source) if recognised(source) else scan_set(source)
     name, _, share = source.partition("-")
     share = share or "0.5pct"
-    return scan(options.published(name, (f"{name}/{share}", share), recognised))
+    return scan(options.published(source, (f"{name}/{share}", share), recognised))
 
 
 def scan_set(folder: Path) -> Listing:

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.data.listing import ReadOptions
+from holdfast.data.listing import ReaderOptions
 from holdfast.parts import reader
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ TEST_SHARE = 1 / 3
 
 
 @reader("digits", about="1,797 grey handwritten digits; no download.", names=("digits",), order=10)
-def read_digits(source: str | Path, options: ReadOptions) -> Dataset:
+def read_digits(source: str | Path, options: ReaderOptions) -> Dataset:
     """1797 digits, grey, 10 classes, about 2/3 for training."""
     from holdfast.data.splits import Dataset, hold_out
     from holdfast.rng import derive
@@ -36,7 +36,7 @@ def read_digits(source: str | Path, options: ReadOptions) -> Dataset:
     takes=("conflict",),
     order=11,
 )
-def read_coloured_digits(source: str | Path, options: ReadOptions) -> Dataset:
+def read_coloured_digits(source: str | Path, options: ReaderOptions) -> Dataset:
     """The same digits, each drawn in one colour on black; the group is the colour.
 
     In training a digit has its class's own colour, but for a share ``conflict`` of every class, which has one of the
@@ -69,7 +69,7 @@ def _stored() -> tuple[Tensor, Tensor]:
     return torch.from_numpy(pixels).view(-1, 1, 8, 8), torch.from_numpy(labels).long()
 
 
-def _all_digits(options: ReadOptions) -> ArraySplit:
+def _all_digits(options: ReaderOptions) -> ArraySplit:
     from holdfast.data.images import resize
     from holdfast.data.splits import ArraySplit
 

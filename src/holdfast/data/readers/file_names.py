@@ -14,7 +14,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
-from holdfast.data.listing import SPLIT_FOLDERS, Listing, ReadOptions, Row, images_under, list_files
+from holdfast.data.listing import SPLIT_FOLDERS, Listing, ReaderOptions, Row, images_under, list_files
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.parts import reader
 from holdfast.printable import printable
@@ -40,7 +40,7 @@ OPPOSITE = {">=": "<", "<=": ">", ">": "<=", "<": ">=", "==": "!=", "!=": "=="}
     takes=("names", "label", "group"),
     order=910,  # every folder could be one: only where rules are given
 )
-def read_file_names(folder: Path, options: ReadOptions) -> Listing:
+def read_file_names(folder: Path, options: ReaderOptions) -> Listing:
     """Images below a folder, or below its train, val and test folders; names that do not fit are left out, and
     counted in a note.
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from holdfast.data.listing import SPLIT_FOLDERS, Listing, ReadOptions, list_files
+from holdfast.data.listing import SPLIT_FOLDERS, Listing, ReaderOptions, list_files
 from holdfast.data.tables import TABLES, TableCells, lower_case_header, name_order, read_table
 from holdfast.errors import unknown
 from holdfast.parts import reader
@@ -26,7 +26,7 @@ SHOWN = 3
     suffixes=TABLES,
     order=810,
 )
-def read_image_table(path: Path, options: ReadOptions) -> Listing:
+def read_image_table(path: Path, options: ReaderOptions) -> Listing:
     """Paths are relative to root, else to the table's folder."""
     return _scan(path, options.root, _read(path, NEEDED))
 

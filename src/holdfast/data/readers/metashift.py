@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from holdfast.data.listing import Listing, ReadOptions, images_under, list_files
+from holdfast.data.listing import Listing, ReaderOptions, images_under, list_files
 from holdfast.errors import HoldfastError
 from holdfast.parts import reader
 from holdfast.printable import printable
@@ -63,14 +63,9 @@ def recognised(folder: Path) -> bool:
     recognises=recognised,
     order=52,
 )
-def read_metashift(source: str | Path, options: ReadOptions) -> Listing:
-    if isinstance(source, Path):
-        return scan(source)
-    return scan(options.published("metashift", ("metashift", "MetaShift", ""), recognised))
-
-
-def scan(folder: Path) -> Listing:
+def read_metashift(source: str | Path, options: ReaderOptions) -> Listing:
     """Groups are contexts; an image in several is in the first, one in none has no group."""
+    folder = options.published(source, ("metashift", "MetaShift", ""), recognised)
     contexts, notes = _contexts(folder)
     rows = {
         split: [

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.data.listing import ReadOptions
+from holdfast.data.listing import ReaderOptions
 from holdfast.errors import HoldfastError, require
 from holdfast.parts import reader
 from holdfast.printable import printable
@@ -28,7 +28,7 @@ KNOWN = (*(f"{k}_{s}" for s in SPLITS for k in ("x", "y", "group")), "classes", 
     suffixes=(".npz", ".npy"),
     order=800,
 )
-def read_npz(path: Path, options: ReadOptions) -> Dataset:
+def read_npz(path: Path, options: ReaderOptions) -> Dataset:
     """An .npz with x_train, y_train and, optionally, x_test, y_test, x_val, y_val, group_train, group_val,
     group_test, classes and group_names (arrays of text). Nothing is unpickled.
     """
@@ -95,8 +95,7 @@ def assemble(
     classes: names for a file that brings none of its own. others: names of arrays that were not read.
     """
     from holdfast.data.images import resize
-    from holdfast.data.splits import ArraySplit, Dataset
-    from holdfast.data.validation import consistent
+    from holdfast.data.splits import ArraySplit, Dataset, consistent
 
     unread = ", ".join(others)
     note = Note(
@@ -169,7 +168,7 @@ def _class_names(
 
 
 def _names(values: Array, what: str) -> tuple[str, ...]:
-    from holdfast.data.validation import check_once
+    from holdfast.data.splits import check_once
 
     require(
         values.ndim == 1 and values.dtype.kind in "US",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from holdfast.data.listing import Listing, ReadOptions, Row, images_under, list_files
+from holdfast.data.listing import Listing, ReaderOptions, Row, images_under, list_files
 from holdfast.errors import HoldfastError
 from holdfast.parts import reader
 from holdfast.printable import printable
@@ -26,7 +26,7 @@ def recognised(folder: Path) -> bool:
     recognises=recognised,
     order=30,
 )
-def read_tiny_imagenet(source: str | Path, options: ReadOptions) -> Listing:
+def read_tiny_imagenet(source: str | Path, options: ReaderOptions) -> Listing:
     """A folder, or the set below the root folder, which may be the set itself."""
     if isinstance(source, Path):
         return scan(source)
@@ -44,10 +44,10 @@ def scan(folder: Path) -> Listing:
     for wnid in ids:
         own = folder / "train" / wnid
         rows["train"] += ((path, wnid, "") for path in (images_under(own) if own.is_dir() else ()))
-    problems = []
+    problems, known = [], {*ids}
     for number, line in enumerate(_lines(folder, "val/val_annotations.txt"), start=1):
         name, wnid = [*line.split("\t"), ""][:2]
-        if wnid in ids:
+        if wnid in known:
             rows["test"].append((str(folder / "val" / "images" / name), wnid, ""))
         else:
             problems.append(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.data.listing import ReadOptions
+from holdfast.data.listing import ReaderOptions
 from holdfast.data.readers.npz import assemble, unpack
 from holdfast.errors import HoldfastError
 from holdfast.parts import reader
@@ -58,7 +58,7 @@ class TorchvisionSet:
     classes: tuple[str, ...] = ()
     split_by_name: bool = False
 
-    def __call__(self, options: ReadOptions) -> Dataset:
+    def __call__(self, options: ReaderOptions) -> Dataset:
         """Read the set, or download it where it is not there."""
         root = options.folder()
         origin, content = self._npz(root) or self._torchvision(root)
@@ -138,7 +138,7 @@ SETS = (
     },
     order=20,
 )
-def read_torchvision(source: str | Path, options: ReadOptions) -> Dataset:
+def read_torchvision(source: str | Path, options: ReaderOptions) -> Dataset:
     """Read the set, or download it where it is not there."""
     return next(own for own in SETS if own.name == source)(options)
 

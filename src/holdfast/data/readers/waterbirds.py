@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from holdfast.data.listing import Listing, ReadOptions, Row, list_files
+from holdfast.data.listing import Listing, ReaderOptions, Row, list_files
 from holdfast.data.tables import read_table
 from holdfast.errors import HoldfastError
 from holdfast.parts import reader
@@ -37,15 +37,8 @@ def recognised(folder: Path) -> bool:
     recognises=recognised,
     order=53,
 )
-def read_waterbirds(source: str | Path, options: ReadOptions) -> Listing:
-    if isinstance(source, Path):
-        return scan(source)
-    inner = ("waterbirds", "waterbird_complete95_forest2water2", "")
-    return scan(options.published("waterbirds", inner, recognised))
-
-
-def scan(folder: Path) -> Listing:
-    """Groups are places."""
+def read_waterbirds(source: str | Path, options: ReaderOptions) -> Listing:
+    folder = options.published(source, ("waterbirds", "waterbird_complete95_forest2water2", ""), recognised)
     table = read_table(folder / TABLE, header=partial(_header, folder / TABLE), text=NEEDED)
     rows: dict[str, list[Row]] = {split: [] for split in SPLITS}
     problems = list(table.problems)

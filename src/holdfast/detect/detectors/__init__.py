@@ -1,48 +1,46 @@
-"""Detectors: fit on normal data, then score. Higher is more anomalous, for every one of them."""
+"""The detectors, one score each: fit on normal data, then score. Higher is more anomalous, for every one of them.
+
+Add one by declaring it with ``@detector`` in a file here, or in a package of your own (entry-point group ``holdfast``).
+These files import torch inside functions only, so that ``holdfast detect fit --help`` can list the detectors fast.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
 
-from holdfast.detect.detectors.base import Detector
-from holdfast.detect.detectors.features import KNN, LocalReconstruction, Mahalanobis, RelativeMahalanobis, ViM
-from holdfast.detect.detectors.generative import KL, Elbo, LikelihoodRegret, Reconstruction, Rotation
-from holdfast.detect.detectors.logits import MSP, Energy, MaxLogit
-from holdfast.detect.features import Sight
-from holdfast.errors import unknown
+from holdfast.errors import require, unknown
+from holdfast.parts import DETECTORS
 
-DETECTORS: dict[str, type[Detector]] = {
-    kind.name: kind
-    for kind in (
-        MSP, MaxLogit, Energy, KNN, Mahalanobis, RelativeMahalanobis, ViM,
-        Elbo, Reconstruction, KL, LikelihoodRegret, Rotation, LocalReconstruction,
-    )
-}  # fmt: skip
-"""Every single score by name; ``fused`` joins several of them."""
+if TYPE_CHECKING:
+    from holdfast.detect.detectors.detector import Detector
+    from holdfast.detect.features import FeatureExtractor
 
 
-def make_detector(name: str, sight: Sight | None = None, **settings: Any) -> Detector:
+FUSED = "fused"
+"""The name of the default choice: not a score of its own, but several joined."""
+
+
+def check_scores(names: Collection[str]) -> None:
+    """Refuse names that are neither ``fused``, alone, nor declared detectors."""
+    known = (FUSED, *DETECTORS)
+    require(bool(names), f"no score named; give one of {', '.join(known)}")
+    for name in names:
+        if name not in known:
+            raise unknown("score", name, known)
+    require(FUSED not in names or len(names) == 1, "fused is a choice of its own; name either it or single scores")
+
+
+def make_detector(name: str, extractor: FeatureExtractor | None = None, **settings: Any) -> Detector:
     """A detector by name."""
-    if name not in DETECTORS:
-        raise unknown("detector", name, DETECTORS)
-    return DETECTORS[name](sight, **settings)
+    made: Detector = DETECTORS[name].made(extractor, **settings)
+    return made
 
 
-__all__ = [
-    "DETECTORS",
-    "KL",
-    "KNN",
-    "MSP",
-    "Detector",
-    "Elbo",
-    "Energy",
-    "LikelihoodRegret",
-    "LocalReconstruction",
-    "Mahalanobis",
-    "MaxLogit",
-    "Reconstruction",
-    "RelativeMahalanobis",
-    "Rotation",
-    "ViM",
-    "make_detector",
-]
+def detectors_reading(fields: Collection[str]) -> tuple[str, ...]:
+    """Names of the detectors that need no other fields of ``Features`` than these.
+
+    >>> detectors_reading({"logits"})
+    ('msp', 'max-logit', 'energy')
+    """
+    return tuple(name for name, part in DETECTORS.items() if set(part.reads) <= set(fields))

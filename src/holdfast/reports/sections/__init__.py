@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from holdfast.parts import Part, Registry
-from holdfast.reports.arms import Arm, FindingKey, arms, share_bar
+from holdfast.reports.arms import Arm, FindingKey, arms, legend, share_bar
 from holdfast.reports.blocks import Block, Chart, Section, Side
 from holdfast.reports.report_tables import all_numbers, measure_table
 from holdfast.reports.run_files import RunFiles
@@ -77,10 +77,8 @@ def from_measures(check: str, runs: Sequence[RunFiles]) -> Section | None:
     if shares:
         names = {key: _words(groups[0], key) for key in shares}
         bars = [BarRow(names[key], tuple(share_bar(names[key], a, a.spread(key)) for a in groups)) for key in shares]
-        legend = tuple((arm.number, arm.label) for arm in groups) if len(groups) > 1 else ()
-        blocks.append(
-            Side((Chart(f"{title}, %", bar_chart(bars, id=f"{check}-measures", title=title, longest=26), legend),))
-        )
+        svg = bar_chart(bars, id=f"{check}-measures", title=title, longest=26)
+        blocks.append(Side((Chart(f"{title}, %", svg, legend(groups)),)))
     blocks.append(all_numbers(groups, check))
     return Section(check, title, record.about if record else "", tuple(blocks))
 

@@ -15,6 +15,7 @@ from holdfast.reports.arms import (
     Spread,
     arms,
     figure_cell,
+    legend,
     share_bar,
 )
 from holdfast.reports.blocks import Block, Cell, Chart, Column, Section, Side, Table
@@ -193,5 +194,4 @@ def _chart(
         BarRow(name, tuple(share_bar(name, arm, s) for arm, s in zip(groups, spreads, strict=True)))
         for name, spreads in rows.items()
     ]
-    legend = tuple((arm.number, arm.label) for arm in groups) if len(groups) > 1 else ()
-    return Chart(title, bar_chart(bars, id=f"accuracy-{id}", title=f"Accuracy, {title.lower()}"), legend, note)
+    return Chart(title, bar_chart(bars, id=f"accuracy-{id}", title=f"Accuracy, {title.lower()}"), legend(groups), note)

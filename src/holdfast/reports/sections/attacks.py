@@ -1,4 +1,4 @@
-"""Attacks: how many images go wrong when they are nudged on purpose, and whether the numbers can be believed."""
+"""Attacks: error on adversarial examples, and whether the numbers can be trusted."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def attacks(runs: Sequence[RunFiles]) -> Section | None:
         return None
     doubtful = [run.name for arm in groups for run in arm.runs if _doubtful(run.findings)]
     lead = (
-        "Error on test images moved by at most the radius, in the direction that hurts most. White-box attacks use the "
-        "model's own gradients, black-box ones those of another model. The strongest of all counts an image as wrong "
-        "if any attack gets it wrong: quote this one."
+        "Error on adversarial examples: test images moved by at most the radius, in the direction that hurts most. "
+        "White-box attacks use the model's own gradients, black-box ones those of another model. The strongest of all "
+        "counts an image as wrong if any attack gets it wrong: quote this one."
     )
     blocks: list[Block] = []
     if doubtful:
@@ -60,7 +60,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _errors(arm: Arm, *, alone: bool) -> Table | None:
-    """One row an attack, one column a radius."""
+    """One row per attack, one column per radius."""
     cells = _spreads(arm)
     if not cells:
         return None
@@ -109,7 +109,7 @@ def _norm(arm: Arm) -> str:
 
 
 def _presets(groups: Sequence[Arm]) -> Table | None:
-    """Attacks settled by name: one row an arm, one column a name."""
+    """Attacks with settings by name: one row per arm, one column per name."""
     found = [
         {_preset_name(dict(m.where)): Spread.of(fs) for m, fs in arm.found.items() if "preset" in dict(m.where)}
         for arm in groups

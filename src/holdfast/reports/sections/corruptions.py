@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
 from holdfast.reports.arms import Arm, FindingKey, Spread, arms, share, spread_cell
-from holdfast.reports.blocks import Block, Cell, Chart, Column, Gallery, Picture, Section, Side, Table
-from holdfast.reports.report_tables import all_numbers
+from holdfast.reports.blocks import Block, Cell, Chart, Column, Gallery, Section, Side, Table, png_picture
+from holdfast.reports.report_tables import all_numbers, why_empty
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
-from holdfast.reports.sections.runs import is_png
 from holdfast.reports.svg import Line, line_chart
 from holdfast.reports.svg.elements import COLOURS
 from holdfast.reports.text import finite, percent
@@ -31,7 +30,7 @@ def corruptions(runs: Sequence[RunFiles]) -> Section | None:
         arm for arm in found if any(m.check == CHECK and m.name == "corruption_accuracy" and m.where for m in arm.found)
     ]
     if not measured:
-        return Section(CHECK, "Corruptions", f"Not measured: {_reason(found)}.", ())
+        return Section(CHECK, "Corruptions", f"Not measured: {why_empty(found, CHECK)}.", ())
     lead = (
         "The same test images, corrupted. The eight are those of BiasAdv's robustness table; strength 1 is its "
         "setting. The drop is against the same images left alone, pair by pair."
@@ -45,11 +44,6 @@ def corruptions(runs: Sequence[RunFiles]) -> Section | None:
     blocks += [g for arm in measured[:1] for g in _examples(arm)]
     blocks.append(all_numbers(measured, CHECK))
     return Section(CHECK, "Corruptions", lead, tuple(blocks))
-
-
-def _reason(found: Sequence[Arm]) -> str:
-    reasons = [f.evidence["reason"] for arm in found for fs in arm.found.values() for f in fs if "reason" in f.evidence]
-    return str(reasons[0]) if reasons else "nothing was found"
 
 
 def _spread(arm: Arm, name: str, **where: str) -> Spread | None:
@@ -70,7 +64,7 @@ def _values(arm: Arm, key: str, **fixed: str) -> list[str]:
 
 
 def _eight(arm: Arm, *, alone: bool) -> Table | None:
-    """One row a corruption, one column a strength, and the drop at the paper's strength."""
+    """One row per corruption, one column per strength, and the drop at the paper's strength."""
     strengths = _values(arm, "strength")
     if not strengths:
         return None
@@ -165,7 +159,7 @@ def _severities(measured: Sequence[Arm], family: str, number: int) -> Chart | No
 
 
 def _errors(measured: Sequence[Arm], family: str) -> Table | None:
-    """Error over the severities, by corruption, and its means; one column an arm."""
+    """Error over the severities, by corruption, and its means; one column per arm."""
     names = list(dict.fromkeys(n for arm in measured for n in _values(arm, "corruption", family=family)))
     if not names:
         return None
@@ -193,18 +187,17 @@ def _examples(arm: Arm) -> Iterator[Gallery]:
         pictures = []
         examples = finding.evidence.get("examples")
         for values in examples if isinstance(examples, list) else ():
-            png = str(values.get("png", "")) if isinstance(values, Mapping) else ""
-            if not is_png(png):
+            if not isinstance(values, Mapping):
                 continue
             name, strength = str(values.get("corruption", "")), str(values.get("strength", ""))
-            title = "as it is" if name == NONE else f"{name}, {strength}"
+            title = "clean" if name == NONE else f"{name}, {strength}"
             said, sure = str(values.get("prediction", "?")), values.get("confidence")
             detail = f"{said}, {percent(float(sure))} % sure" if isinstance(sure, (int, float)) else said
             wrong = values.get("label") != values.get("prediction")
             alt = f"{values.get('label', '?')}, {title}; taken for {detail}"
-            pictures.append(Picture(f"data:image/png;base64,{png}", alt, title, detail, wrong))
-        if pictures:
-            yield Gallery("One image under each corruption, and what the model says", tuple(pictures))
+            pictures.append(png_picture(values.get("png"), alt, title, detail, wrong=wrong))
+        if readable := tuple(picture for picture in pictures if picture is not None):
+            yield Gallery("One image under each corruption, and what the model says", readable)
 
 
 def _number(text: str) -> float | None:

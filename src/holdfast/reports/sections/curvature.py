@@ -1,4 +1,4 @@
-"""Curvature: how sharply the training loss bends around the weights."""
+"""Curvature: how sharply the training loss curves around the weights."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from statistics import fmean, stdev
 
 from markupsafe import Markup
 
-from holdfast.reports.arms import Arm, FindingKey, Spread, arms
+from holdfast.reports.arms import Arm, FindingKey, Spread, arms, legend
 from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Section, Side, Table
+from holdfast.reports.report_tables import reasons
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
 from holdfast.reports.svg import Line, Point, line_chart
@@ -65,15 +66,8 @@ def _table(groups: Sequence[Arm]) -> Table:
     notes = ["Mean ± sample standard deviation over seeds."] if any(len(arm.runs) > 1 for arm in groups) else []
     if len({n for arm in groups for n in _images(arm)}) > 1:
         notes.append("Eigenvalues from fewer images come out larger: compare rows with the same number only.")
-    return Table("Curvature by method", columns, tuple(rows), " ".join([*notes, *_reasons(groups)]))
-
-
-def _reasons(groups: Sequence[Arm]) -> Iterator[str]:
-    """Why something was not measured, once for each method."""
-    for arm in groups:
-        said = [str(f.evidence["reason"]) for m in MEASURES for f in arm.found.get(m, ()) if "reason" in f.evidence]
-        for reason in dict.fromkeys(said):
-            yield f"{arm.label}: {reason}."
+    notes += [f"{arm.label}: {reason}." for arm in groups for reason in reasons(arm, LARGEST.check)]
+    return Table("Curvature by method", columns, tuple(rows), " ".join(notes))
 
 
 def _images(arm: Arm) -> list[int]:
@@ -127,11 +121,7 @@ def _eigenvalues(groups: Sequence[Arm]) -> Chart | None:
         return None
     several = any(len(arm.runs) > 1 for arm in groups)
     note = "Whiskers are the standard deviation over seeds." if several else "Whiskers are the residuals ‖Hv − λv‖."
-    return Chart("Largest eigenvalues", _bars([bars[rank] for rank in sorted(bars)]), _legend(groups), note)
-
-
-def _legend(groups: Sequence[Arm]) -> tuple[tuple[int, str], ...]:
-    return tuple((arm.number, arm.label) for arm in groups) if len(groups) > 1 else ()
+    return Chart("Largest eigenvalues", _bars([bars[rank] for rank in sorted(bars)]), legend(groups), note)
 
 
 def _pairs(finding: Finding) -> list[tuple[float, float]]:
@@ -209,7 +199,7 @@ def _density(groups: Sequence[Arm]) -> Chart | None:
         lines, id="curvature-density", title=title, x_label=x_label, y_range=(floor, peak), log=True, direct=False
     )
     note = "Share of all eigenvalues at each value, smoothed. Most are near zero."
-    return Chart(f"{title}, logarithmic", picture, _legend(groups), note)
+    return Chart(f"{title}, logarithmic", picture, legend(groups), note)
 
 
 def _curve(finding: Finding) -> Curve:

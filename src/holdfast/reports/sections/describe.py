@@ -8,11 +8,10 @@ from typing import Any
 
 from markupsafe import Markup
 
-from holdfast.reports.blocks import Block, Chart, Gallery, Picture, Section
+from holdfast.reports.blocks import Block, Chart, Gallery, Section, png_picture
 from holdfast.reports.report_tables import findings_list
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
-from holdfast.reports.sections.runs import is_png
 from holdfast.reports.svg.elements import WIDTH, figure, scale, series, shorten, tag
 from holdfast.reports.text import finite
 from holdfast.types import Finding
@@ -77,11 +76,9 @@ def _map(finding: Finding, number: int) -> Iterator[Chart]:
 def _strips(finding: Finding) -> Iterator[Gallery]:
     strips: Any = finding.evidence.get("strips")
     for name, rows in strips.items() if isinstance(strips, Mapping) else ():
-        pictures = tuple(
-            Picture(f"data:image/png;base64,{png}", f"{name}, row {i + 1}", "", "", wrong=False)
-            for i, png in enumerate(rows if isinstance(rows, list) else ())
-            if isinstance(png, str) and is_png(png)
-        )
+        listed = enumerate(rows if isinstance(rows, list) else ())
+        given = [png_picture(png, f"{name}, row {i + 1}", "") for i, png in listed]
+        pictures = tuple(picture for picture in given if picture is not None)
         if pictures:
             yield Gallery(TITLES.get(name, str(name)), pictures, wide=True)
 

@@ -26,8 +26,8 @@ def glance(runs: Sequence[RunFiles]) -> Section | None:
         return None
     several = len(audited) > 1
     files = {run.name: _file(run) for _, run in audited}
-    told = {run.name: states(run.checks, run.gates) for _, run in audited}
-    words = [f"{name}: {text}." if several else f"{text}." for name, text in told.items()]
+    said = {run.name: states(run.checks, run.gates) for _, run in audited}
+    words = [f"{name}: {text}." if several else f"{text}." for name, text in said.items()]
     found = [(i, run, own) for i, run in audited if (own := robustness(run.findings, run.measures, run.gates))]
     blocks: list[Block] = []
     if found:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from holdfast.reports.arms import Arm, FindingKey, Spread, arms, share_bar, spread_cell
+from holdfast.reports.arms import Arm, FindingKey, Spread, arms, legend, share_bar, spread_cell
 from holdfast.reports.blocks import Block, Cell, Chart, Column, Section, Side, Table
-from holdfast.reports.report_tables import all_numbers
+from holdfast.reports.report_tables import all_numbers, why_empty
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
 from holdfast.reports.svg import BarRow, bar_chart
@@ -33,7 +33,7 @@ def groups(runs: Sequence[RunFiles]) -> Section | None:
         return None
     measured = [arm for arm in found if _names(arm)]
     if not measured:
-        return Section(CHECK, "Groups", f"Not measured: {_reason(found)}.", ())
+        return Section(CHECK, "Groups", f"Not measured: {why_empty(found, CHECK)}.", ())
     lead = (
         "A cell is one group of one class; the worst group is the lowest cell, and its interval allows for having "
         "picked it. Bias-aligned samples are in the group that is usual for their class in training, bias-conflicting "
@@ -51,13 +51,6 @@ def _names(arm: Arm) -> list[str]:
 
 def _is(measure: FindingKey, name: str) -> bool:
     return (measure.check, measure.name) == (CHECK, name)
-
-
-def _reason(found: Sequence[Arm]) -> str:
-    reasons = [
-        str(f.evidence["reason"]) for arm in found for fs in arm.found.values() for f in fs if "reason" in f.evidence
-    ]
-    return reasons[0] if reasons else "nothing was found"
 
 
 def _key(name: str, column: str) -> FindingKey:
@@ -96,9 +89,8 @@ def _bars(measured: Sequence[Arm]) -> Iterator[Chart]:
             if measure.unit is Unit.PERCENT and any(spreads):
                 bars = tuple(share_bar(measure.title, arm, s) for arm, s in zip(measured, spreads, strict=True))
                 rows.append(BarRow(measure.title, bars))
-        legend = tuple((arm.number, arm.label) for arm in measured) if len(measured) > 1 else ()
         title = "Accuracy by group" + (f", {column}" if column else "")
-        yield Chart(title, bar_chart(rows, id=f"groups-bars-{number}", title=title, longest=26), legend)
+        yield Chart(title, bar_chart(rows, id=f"groups-bars-{number}", title=title, longest=26), legend(measured))
 
 
 def _maps(measured: Sequence[Arm]) -> Iterator[Chart]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.reports.arms import ALIGNED, Arm, arms, flat, varying
-from holdfast.reports.blocks import Block, Cell, Column, Details, Gallery, Picture, Section, Table
+from holdfast.reports.blocks import Block, Cell, Column, Details, Gallery, Picture, Section, Table, png_picture
 from holdfast.reports.report_tables import method_table, run_table
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
@@ -26,14 +24,13 @@ def comparison(runs: Sequence[RunFiles]) -> Section | None:
     lead = "Runs that differ only in their seed are one row."
     if any(arm.spread(ALIGNED) for arm in groups):
         lead += (
-            " Aligned samples carry the shortcut that goes with their class in training, conflicting ones"
-            " do not: a model that uses the shortcut is good on the first and poor on the second."
+            " Bias-aligned samples follow the spurious correlation of the training set, bias-conflicting ones"
+            " contradict it: a model that uses the shortcut is good on the first and poor on the second."
         )
     return Section("comparison", "Comparison", lead, tuple(blocks))
 
 
-MOST_AN_ARM = 24
-PNG = b"\x89PNG\r\n\x1a\n"
+MOST_PER_ARM = 24
 
 
 @section("samples", order=4)
@@ -60,18 +57,18 @@ def _gallery(arm: Arm, run: RunFiles, found: Sequence[Mapping[str, Any]]) -> Gal
     pictures: list[Picture] = []
     unreadable = 0
     for values in found:
-        png = str(values.get("png", ""))
-        if not is_png(png):
+        picture = _picture(values)
+        if picture is None:
             unreadable += 1
-        elif len(pictures) < MOST_AN_ARM:
-            pictures.append(_picture(values, png))
+        elif len(pictures) < MOST_PER_ARM:
+            pictures.append(picture)
     left_out = len(found) - len(pictures) - unreadable
     notes = [f"{left_out} more in findings.json of {run.name}."] if left_out else []
     notes += [f"{unreadable} could not be read."] if unreadable else []
     return Gallery(arm.label, tuple(pictures), " ".join(notes))
 
 
-def _picture(values: Mapping[str, Any], png: str) -> Picture:
+def _picture(values: Mapping[str, Any]) -> Picture | None:
     label, prediction = str(values.get("label", "?")), str(values.get("prediction", "?"))
     wrong = label != prediction
     confidence = values.get("confidence")
@@ -83,14 +80,7 @@ def _picture(values: Mapping[str, Any], png: str) -> Picture:
     where = values.get("source") or (f"sample {values['position']}" if "position" in values else "")
     words = f"{label}, taken for {prediction}" if wrong else f"{label}, recognised"
     alt = "; ".join(filter(None, [words, *details, str(where)]))
-    return Picture(f"data:image/png;base64,{png}", alt, title, ", ".join(details), wrong)
-
-
-def is_png(text: str) -> bool:
-    try:
-        return base64.b64decode(text, validate=True).startswith(PNG)
-    except (binascii.Error, ValueError):
-        return False
+    return png_picture(values.get("png"), alt, title, ", ".join(details), wrong=wrong)
 
 
 MOST_TEXT = 400

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.reports.arms import Arm, arms
-from holdfast.reports.blocks import Block, Gallery, Picture, Section, Side
+from holdfast.reports.blocks import Block, Gallery, Picture, Section, Side, png_picture
 from holdfast.reports.report_tables import all_numbers, measure_table
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
-from holdfast.reports.sections.runs import is_png
 from holdfast.reports.text import finite, percent
 
 MOST_MODELS = 8
@@ -62,33 +61,30 @@ def _has(values: object, number: int) -> bool:
 
 
 def _grid(columns: Sequence[Column_]) -> Iterator[Gallery]:
-    """A gallery a picture: the picture itself, then a map a model. What all models were shown comes first."""
+    """One gallery per picture: the picture itself, then one map per model. What all models were shown comes first."""
     rows: dict[int, Mapping[str, Any]] = {}
     for _, pairs in columns:
         for position, (row, _) in pairs.items():
             rows.setdefault(position, row)
     order = sorted(rows, key=lambda i: not rows[i].get("shared"))
     for position in order:
-        row, png = rows[position], str(rows[position].get("png", ""))
+        row, png = rows[position], rows[position].get("png")
         label = str(row.get("label", "?"))
         group = f", group {row['group']}" if row.get("group") is not None else ""
         where = str(row.get("source") or f"sample {position}")
-        found = [_picture(png, f"{label}{group}; {where}", "image", "", wrong=False)]
+        found = [png_picture(png, f"{label}{group}; {where}", "image")]
         for name, pairs in columns:
             if position in pairs:
-                found.append(_look(name, label, pairs[position][1]))
+                found.append(look_picture(name, label, pairs[position][1]))
         pictures = tuple(p for p in found if p is not None)
         if len(pictures) > 1:
             yield Gallery(f"{label}{group}", pictures)
 
 
-def _look(name: str, label: str, look: Mapping[str, Any]) -> Picture | None:
+def look_picture(name: str, label: str, look: Mapping[str, Any]) -> Picture | None:
+    """Where a model looks, with what it predicts."""
     said = str(look.get("prediction", "?"))
     sure = finite(look["confidence"]) if isinstance(look.get("confidence"), (int, float)) else None
     detail = said if sure is None else f"{said}, {percent(sure)} %"
     alt = f"where {name} looks, which takes this {label} for {detail}"
-    return _picture(str(look.get("overlay", "")), alt, name, detail, wrong=said != label)
-
-
-def _picture(png: str, alt: str, title: str, detail: str, *, wrong: bool) -> Picture | None:
-    return Picture(f"data:image/png;base64,{png}", alt, title, detail, wrong) if is_png(png) else None
+    return png_picture(look.get("overlay"), alt, name, detail, wrong=said != label)

@@ -45,14 +45,14 @@ def sensitivity(runs: Sequence[RunFiles]) -> Section | None:
         lead += " Points are means over seeds, whiskers one sample standard deviation; the values stand equally spaced."
     if charts and baseline is not None:
         lead += f" Dashed: {baseline.label}, the baseline."
-    lead += " The best of many cells on the test set is no fair estimate of itself: choose on held-out data."
+    lead += " The best of many cells on the test set is not a fair estimate of itself: choose on held-out data."
     return Section("sensitivity", "Sensitivity", lead, tuple(blocks))
 
 
 def sweeps(groups: Sequence[Arm]) -> list[tuple[Sweep, ...]]:
     """Every setting that was varied, by method: sweeps with the same key, one for each value of the others.
 
-    Varying one setting at a time gives one sweep a setting; a grid gives several.
+    Varying one setting at a time gives one sweep per setting; a grid gives several.
     """
     families: dict[tuple[str, str], list[Sweep]] = {}
     by_method: dict[str, list[tuple[Arm, dict[str, Any]]]] = defaultdict(list)
@@ -78,7 +78,7 @@ def _lines(key: str, keys: Sequence[str], members: Sequence[tuple[Arm, dict[str,
     for arm, own in members:
         alike[json.dumps([own.get(k) for k in rest], default=str)].append((arm, own))
     kept = [group for group in alike.values() if len({setting(own.get(key)) for _, own in group}) > 1]
-    told = varying({k: group[0][1].get(k) for k in rest} for group in kept)[1] if len(kept) > 1 else []
+    named = varying({k: group[0][1].get(k) for k in rest} for group in kept)[1] if len(kept) > 1 else []
     lines = []
     for group in kept:
         points: dict[str, tuple[Any, Arm]] = {}
@@ -86,13 +86,13 @@ def _lines(key: str, keys: Sequence[str], members: Sequence[tuple[Arm, dict[str,
             points.setdefault(setting(own.get(key)), (own.get(key), arm))
         numeric = _ordered([value for value, _ in points.values()])
         ordered = sorted(points.values(), key=lambda point: float(point[0])) if numeric else list(points.values())
-        lines.append((tuple(ordered), tuple((k, group[0][1].get(k)) for k in told)))
+        lines.append((tuple(ordered), tuple((k, group[0][1].get(k)) for k in named)))
     orderly = _ordered([value for _, fixed in lines for _, value in fixed])
     return sorted(lines, key=lambda line: [float(value) for _, value in line[1]]) if orderly else lines
 
 
 def _charts(family: Sequence[Sweep], measures: Sequence[FindingKey], baseline: Arm | None, id: str) -> list[Chart]:
-    """One chart with all measures for one sweep; one chart a measure for those of a grid."""
+    """One chart with all measures for one sweep; one chart per measure for those of a grid."""
     if len(family) == 1:
         lines = [(m.title, m, family[0], i) for i, m in enumerate(measures)]
         return [_chart("", lines, baseline, id)] if any(_spots(s, m, [], "") for _, m, s, _ in lines) else []
@@ -119,7 +119,7 @@ def _chart(kind: str, lines: Sequence[tuple[str, FindingKey, Sweep, int]], basel
 
 
 def _levels(lines: Sequence[tuple[str, FindingKey, Sweep, int]], baseline: Arm | None) -> list[Level]:
-    """The baseline once a measure: in the colour of the measure, or in grey where colours tell other things."""
+    """The baseline once per measure: in the colour of the measure, or in grey where colours tell other things."""
     levels: dict[FindingKey, Level] = {}
     several = len({measure for _, measure, _, _ in lines}) == len(lines)
     for _, measure, sweep, colour in lines:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from holdfast.reports.blocks import Block, Cell, Chart, Column, Gallery, Picture, Section, Table
+from holdfast.reports.blocks import Block, Cell, Chart, Column, Gallery, Picture, Section, Table, png_picture
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
-from holdfast.reports.sections.saliency import _look, _picture
+from holdfast.reports.sections.saliency import look_picture
 from holdfast.reports.svg import Line, line_chart
 from holdfast.reports.text import finite, percent
 from holdfast.types import Finding
@@ -152,10 +152,10 @@ def _gallery(title: str, rows: object) -> Gallery:
         detail = ", ".join(filter(None, [group, "" if score is None else f"score {score:.2f}"]))
         where = str(row.get("source") or f"sample {row.get('position', '?')}")
         looks = row.get("looks")
-        found = [_picture(str(row.get("png", "")), f"{label}; {detail}; {where}", label, detail, wrong=False)]
+        found = [png_picture(row.get("png"), f"{label}; {detail}; {where}", label, detail)]
         for name, look in looks.items() if isinstance(looks, Mapping) else ():
             if isinstance(look, Mapping):
-                found.append(_look(str(name), label, look))
+                found.append(look_picture(str(name), label, look))
         samples.append([p for p in found if p is not None])
     together = max(map(len, samples), default=1)
     return Gallery(title, tuple(p for own in samples if len(own) == together for p in own), together=together)

@@ -1,4 +1,4 @@
-"""Slices: parts of the data, told by how images look, on which the model is weaker than on the rest."""
+"""Slices: parts of the data, described by how images look, on which the model is weaker than on the rest."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.reports.arms import arms
-from holdfast.reports.blocks import Block, Cell, Chart, Column, Gallery, Picture, Section, Side, Table
+from holdfast.reports.blocks import Block, Cell, Chart, Column, Gallery, Picture, Section, Side, Table, png_picture
 from holdfast.reports.report_tables import all_numbers
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
-from holdfast.reports.sections.runs import is_png
 from holdfast.reports.svg import Line, line_chart
 from holdfast.reports.text import P_VALUE, finite, number, percent
 from holdfast.types import Finding
@@ -67,12 +66,12 @@ def _table(own: Sequence[Finding], name: str) -> Table:
 def _note(own: Sequence[Finding]) -> str:
     for f in own:
         if f.name == "confirmed_slices":
-            looked, level = f.evidence.get("attributes"), _number(f.settings.get("level"))
-            names = ", ".join(map(str, looked)) if isinstance(looked, list) and looked else "nothing that varies"
+            attributes, level = f.evidence.get("attributes"), _number(f.settings.get("level"))
+            names = ", ".join(map(str, attributes if isinstance(attributes, list) else ())) or "nothing that varies"
             count = int(finite(f.value) or 0)
             said = f"{count} confirmed" if count else "No weak part is confirmed"
             at = "" if level is None else f" at level {level:g}"
-            return f"{said}{at}, on {f.n:,} samples. Looked at: {names}."
+            return f"{said}{at}, on {f.n:,} samples. Attributes: {names}."
     return ""
 
 
@@ -114,22 +113,16 @@ def _profile(own: Sequence[Finding], name: str, id: str) -> Chart | None:
 
 def _galleries(own: Sequence[Finding], name: str) -> Iterator[Gallery]:
     for f in own:
-        pictures = []
         examples = f.evidence.get("examples")
-        for values in examples if isinstance(examples, list) else ():
-            png = str(values.get("png", "")) if isinstance(values, Mapping) else ""
-            if not is_png(png):
-                continue
-            pictures.append(_picture(values, png))
-        if pictures:
+        given = [_picture(v) for v in (examples if isinstance(examples, list) else ()) if isinstance(v, Mapping)]
+        if pictures := tuple(picture for picture in given if picture is not None):
             title = f"Mistakes where {f.where.get('slice', '')}"
-            yield Gallery(f"{title}, {name}" if name else title, tuple(pictures))
+            yield Gallery(f"{title}, {name}" if name else title, pictures)
 
 
-def _picture(values: Mapping[str, Any], png: str) -> Picture:
+def _picture(values: Mapping[str, Any]) -> Picture | None:
     title = f"{values.get('label', '?')} → {values.get('prediction', '?')}"
-    source = str(values.get("source", ""))
-    return Picture(f"data:image/png;base64,{png}", f"{title}; {source}", title, "", wrong=True)
+    return png_picture(values.get("png"), f"{title}; {values.get('source', '')}", title, wrong=True)
 
 
 def _number(value: object) -> float | None:

@@ -67,7 +67,7 @@ def _places(run: RunFiles) -> list[Place]:
 
 
 def _charts(groups: Sequence[Arm], quantity: str) -> list[Chart]:
-    """One chart a split for several arms; all splits in one chart for a single arm."""
+    """One chart per split for several arms; all splits in one chart for a single arm."""
     series: dict[str, list[Line]] = {}
     for split, words in SPLITS.items():
         for arm in groups:
@@ -146,7 +146,7 @@ def _cost(groups: Sequence[Arm]) -> Table | None:
             Cell(f"{time:,.1f}", time),
             Cell("" if rate is None else f"{rate:,.0f}", rate),
         ))  # fmt: skip
-    titles = ("epochs", "seconds a run", "images a second")
+    titles = ("epochs", "seconds per run", "images per second")
     columns = (Column("method"), *(Column(title, numeric=True) for title in titles))
     note = "Means over the runs of a method." if any(len(arm.runs) > 1 for arm in groups) else ""
     return Table("Cost of training", columns, tuple(rows), note) if rows else None

@@ -25,7 +25,7 @@ from holdfast.reports.svg.elements import (
 class Bar:
     """A share in [0, 1] with its interval. Without a value, its text is written in its place.
 
-    mark: a share that was demanded.
+    mark: what a gate asks for.
     """
 
     value: float | None
@@ -130,7 +130,7 @@ def heat_map(
     y_label: str,
     colour: int = 1,
 ) -> Markup:
-    """Rows from top to bottom, one cell a column. What does not fit in a cell is in its tooltip."""
+    """Rows from top to bottom, one cell per column. What does not fit in a cell is in its tooltip."""
     names, heads = [shorten(r, 14) for r in rows], [shorten(c, 14) for c in columns]
     left = 30 + max(map(text_width, names), default=0)
     width = (WIDTH - left - 4) / max(len(heads), 1)

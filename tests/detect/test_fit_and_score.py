@@ -1,4 +1,4 @@
-"""The commands around detectors, on pictures as people have them: folders."""
+"""The functions behind the commands around detectors, on images as people have them: folders."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from holdfast.data import ArraySplit, load
 from holdfast.data.anomalies import save_anomalies
 from holdfast.data.anomaly_making import make_digits_anomalies
 from holdfast.data.unlabelled_images import open_unlabelled
-from holdfast.detect.tasks import describe, detect_evaluate, detect_fit, detect_score, predict, summary_text
+from holdfast.detect import FittedDetector, describe, evaluate, predict, score
+from holdfast.detect import fit as fit_detector
+from holdfast.detect.scoring import summary_text
 from holdfast.errors import HoldfastError
 from holdfast.reports import html
 from holdfast.reports.blocks import Table
@@ -52,8 +54,9 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def detector(pictures: Path) -> Path:
     out = pictures / "detector"
-    detect_fit(pictures / "normal", out, scores=("reconstruction", "mahalanobis"), epochs=12, encoder_epochs=4, lr=3e-3,
-               batch_size=50, false_alarm_rate=0.1, device="cpu")  # fmt: skip
+    sizes = {"epochs": 12, "encoder_epochs": 4, "lr": 3e-3, "batch_size": 50}
+    scores = ("reconstruction", "mahalanobis")
+    fit_detector(pictures / "normal", out=out, scores=scores, false_alarm_rate=0.1, device="cpu", **sizes)  # type: ignore[arg-type]
     return out
 
 
@@ -62,27 +65,29 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_a_score_a_flag_and_a_reason_a_picture(detector: Path, pictures: Path, tmp_path: Path) -> None:
+def test_a_score_a_flag_and_a_reason_per_image(detector: Path, pictures: Path, tmp_path: Path) -> None:
     found = {}
     for name in ("known", "new"):
         seen: list[tuple[int, int]] = []
-        summary = detect_score(
-            detector, pictures / name, tmp_path / f"{name}.csv", device="cpu", batch_size=16, workers=0,
+        out = tmp_path / f"{name}.csv"
+        summary = score(
+            detector, pictures / name, out=out, device="cpu", batch_size=16, workers=0,
             progress=lambda done, total, seen=seen: seen.append((done, total)),
         )  # fmt: skip
-        own = rows(summary.out)
-        assert list(own[0]) == ["picture", "score", "flag", "reason"]
-        assert [Path(r["picture"]).name for r in own] == [f"{i:04d}.png" for i in range(len(own))]
-        assert seen[-1] == (len(own), summary.pictures)
+        own = rows(out)
+        assert list(own[0]) == ["image", "score", "flag", "reason"]
+        assert [Path(r["image"]).name for r in own] == [f"{i:04d}.png" for i in range(len(own))]
+        assert seen[-1] == (len(own), len(summary))
         assert summary.flagged == sum(int(r["flag"]) for r in own)
         assert all(bool(r["reason"]) == (r["flag"] == "1") for r in own)
+        assert [float(r["score"]) for r in own] == pytest.approx(summary.scores.tolist(), rel=1e-5)
         found[name] = np.mean([float(r["score"]) for r in own])
     assert found["new"] > found["known"] + 0.5
     assert not [p for p in tmp_path.iterdir() if p.suffix != ".csv"]
 
 
 def test_an_evaluation_with_its_report(detector: Path, pictures: Path, tmp_path: Path) -> None:
-    found = detect_evaluate(detector, pictures / "known", pictures / "new", tmp_path / "out", device="cpu", workers=0)
+    found = evaluate(detector, pictures / "known", pictures / "new", out=tmp_path / "out", device="cpu", workers=0)
     values = {f.name: f for f in found if f.where == {"score": "fused"}}
     assert set(values) == {"auroc", "ap", "fpr95", "precision", "recall", "f1", "false_alarm_rate"}
     assert values["auroc"].value > 0.75  # type: ignore[operator]
@@ -112,29 +117,29 @@ def test_a_set_with_anomalies_brings_both_kinds(tmp_path: Path) -> None:
     assert torch.equal(open_unlabelled(path).read(torch.arange(500)), made.unlabeled.images)
     assert len(open_unlabelled(path, split="labeled")) == 100
     assert len(open_unlabelled(path, split="test")) == 200
-    detect_fit(path, tmp_path / "d", scores=("reconstruction",), epochs=3, lr=3e-3, batch_size=50, device="cpu")
-    found = detect_evaluate(tmp_path / "d", path, device="cpu", workers=0)
+    fit_detector(path, out=tmp_path / "d", scores=("reconstruction",), epochs=3, lr=3e-3, batch_size=50, device="cpu")
+    found = evaluate(tmp_path / "d", path, device="cpu", workers=0)
     confusion = next(f for f in found if f.name == "auroc").evidence["confusion"]
     assert sum(confusion.values()) == 280
     assert confusion["true_positive"] + confusion["false_negative"] == 80
     with pytest.raises(HoldfastError, match="brings no anomalies of its own"):
-        detect_evaluate(tmp_path / "d", tmp_path, device="cpu")
+        evaluate(tmp_path / "d", tmp_path, device="cpu")
     with pytest.raises(HoldfastError, match="has no split 'val'; choose train, labeled or test"):
         open_unlabelled(path, split="val")
 
 
 def test_the_page_takes_the_sections(detector: Path, pictures: Path, tmp_path: Path) -> None:
     """Every block of the three sections is one that the page can draw."""
-    found = detect_evaluate(detector, pictures / "known", pictures / "new", device="cpu", workers=0, resamples=20)
-    mapped = describe(pictures / "known", tmp_path / "b", detector=detector, device="cpu")
-    ood = [replace(f, check="ood", name=f"ood_{f.name}") for f in found]
-    text = html.render([RunFiles("model", findings=(*found, *ood, *mapped))])
+    found = evaluate(detector, pictures / "known", pictures / "new", device="cpu", workers=0, resamples=20)
+    mapped = describe(pictures / "known", out=tmp_path / "b", detector=detector, device="cpu")
+    of_ood = [replace(f, check="ood", name=f"ood_{f.name}") for f in found]
+    text = html.render([RunFiles("model", findings=(*found, *of_ood, *mapped))])
     for anchor in ('id="detect"', 'id="ood"', 'id="describe"', "data:image/png;base64"):
         assert anchor in text
 
 
 def test_the_map_of_a_set(detector: Path, pictures: Path, tmp_path: Path) -> None:
-    found = describe("digits", tmp_path / "a", epochs=6, lr=3e-3, latent=4, device="cpu")
+    found = describe("digits", out=tmp_path / "a", epochs=6, lr=3e-3, latent=4, device="cpu")
     values = {f.name: f.value for f in found}
     assert values["linear"] > 0.4  # type: ignore[operator]
     assert -1 <= values["silhouette"] <= 1  # type: ignore[operator]
@@ -146,20 +151,20 @@ def test_the_map_of_a_set(detector: Path, pictures: Path, tmp_path: Path) -> Non
     section = describe_section([RunFiles("map", findings=found)])
     assert section is not None
     assert str(section).count("<circle") == 1198
-    plain = describe(pictures / "known", tmp_path / "b", detector=detector, device="cpu", projection="tsne")
+    plain = describe(pictures / "known", out=tmp_path / "b", detector=detector, device="cpu", projection="tsne")
     assert [f.name for f in plain] == ["map"]
 
 
 class TestBadInput:
     def test_colour_to_a_grey_detector(self, detector: Path, pictures: Path, tmp_path: Path) -> None:
         with pytest.raises(HoldfastError, match=r"0000\.png is in colour, and grey images are needed"):
-            detect_score(detector, pictures / "colour", tmp_path / "x.csv", device="cpu", workers=0)
+            score(detector, pictures / "colour", out=tmp_path / "x.csv", device="cpu", workers=0)
         assert not list(tmp_path.iterdir())
 
     def test_an_empty_folder(self, detector: Path, pictures: Path, tmp_path: Path) -> None:
         for call in (
-            lambda: detect_score(detector, pictures / "empty", tmp_path / "x.csv", device="cpu"),
-            lambda: detect_fit(pictures / "empty", tmp_path / "d", device="cpu"),
+            lambda: score(detector, pictures / "empty", out=tmp_path / "x.csv", device="cpu"),
+            lambda: fit_detector(pictures / "empty", out=tmp_path / "d", device="cpu"),
         ):
             with pytest.raises(HoldfastError, match="empty holds no images"):
                 call()
@@ -168,16 +173,16 @@ class TestBadInput:
         folder = write(tmp_path / "broken", load("digits").train.read(torch.arange(3)))
         (folder / "0001.png").write_bytes((folder / "0001.png").read_bytes()[:60])
         with pytest.raises(HoldfastError, match="0001.png"):
-            detect_score(detector, folder, tmp_path / "x.csv", device="cpu", workers=0)
+            score(detector, folder, out=tmp_path / "x.csv", device="cpu", workers=0)
         assert not (tmp_path / "x.csv").exists()
 
     def test_no_detector(self, pictures: Path, tmp_path: Path) -> None:
         with pytest.raises(HoldfastError, match="no detector in"):
-            detect_score(tmp_path, pictures / "new", tmp_path / "x.csv", device="cpu")
+            score(tmp_path, pictures / "new", out=tmp_path / "x.csv", device="cpu")
 
     def test_a_detector_is_not_written_over(self, detector: Path, pictures: Path) -> None:
         with pytest.raises(HoldfastError, match="holds a detector already"):
-            detect_fit(pictures / "normal", detector, device="cpu")
+            fit_detector(pictures / "normal", out=detector, device="cpu")
 
 
 def test_a_run_carries_its_detector(pictures: Path, tmp_path: Path) -> None:
@@ -185,12 +190,12 @@ def test_a_run_carries_its_detector(pictures: Path, tmp_path: Path) -> None:
     data = load("digits")
     run = tmp_path / "run"
     result = fit(data, epochs=4, lr=0.05, batch_size=50, device="cpu", out=run)
-    predict(run, pictures / "known", tmp_path / "plain.csv", device="cpu", workers=0)
-    assert {r["unknown"] for r in rows(tmp_path / "plain.csv")} == {""}
-    detect_fit(pictures / "normal", run=run, scores=("energy", "mahalanobis"), device="cpu", false_alarm_rate=0.1)
-    summary = predict(run, pictures / "known", tmp_path / "known.csv", device="cpu", workers=0)
+    predict(run, pictures / "known", out=tmp_path / "plain.csv", device="cpu", workers=0)
+    assert {r["ood"] for r in rows(tmp_path / "plain.csv")} == {""}
+    fit_detector(pictures / "normal", run=run, scores=("energy", "mahalanobis"), device="cpu", false_alarm_rate=0.1)
+    summary = predict(run, pictures / "known", out=tmp_path / "known.csv", device="cpu", workers=0)
     own = rows(tmp_path / "known.csv")
-    assert summary.pictures == len(own) == 60
+    assert len(summary) == len(own) == 60
     images = torch.stack([
         torch.from_numpy(np.array(Image.open(pictures / "known" / f"{i:04d}.png"))) for i in range(60)
     ])[:, None].float() / 255  # fmt: skip
@@ -200,13 +205,13 @@ def test_a_run_carries_its_detector(pictures: Path, tmp_path: Path) -> None:
     assert [float(r["confidence"]) for r in own] == pytest.approx(confidence.tolist(), rel=1e-4)
     noise = tmp_path / "noise"
     write(noise, torch.randint(0, 256, (20, 1, 16, 16), generator=torch.Generator().manual_seed(0)).to(torch.uint8))
-    strange = predict(run, noise, tmp_path / "noise.csv", device="cpu", workers=0)
-    assert strange.flagged / 20 > summary.flagged / 60
-    assert all(bool(r["reason"]) == (r["unknown"] == "1") for r in rows(tmp_path / "noise.csv"))
+    anomalous = predict(run, noise, out=tmp_path / "noise.csv", device="cpu", workers=0)
+    assert anomalous.ood is not None
+    assert summary.ood is not None
+    assert anomalous.ood.flagged / 20 > summary.ood.flagged / 60
+    assert all(bool(r["reason"]) == (r["ood"] == "1") for r in rows(tmp_path / "noise.csv"))
     with pytest.raises(HoldfastError, match="no detector in"):
-        predict(run, noise, tmp_path / "x.csv", detector=tmp_path / "none", device="cpu")
-    with pytest.raises(HoldfastError, match="where shall the detector go"):
-        detect_fit(pictures / "normal", device="cpu")
+        predict(run, noise, out=tmp_path / "x.csv", detector=tmp_path / "none", device="cpu")
 
 
 def test_a_colour_model_answers_for_grey_pictures(tmp_path: Path) -> None:
@@ -219,13 +224,13 @@ def test_a_colour_model_answers_for_grey_pictures(tmp_path: Path) -> None:
     with torch.no_grad():
         confidence = result.model(test.images[:20].expand(-1, 3, -1, -1).float() / 255).softmax(1).max(1).values
     for data in (tmp_path / "grey", tmp_path / "grey.npz"):
-        predict(tmp_path / "run", data, tmp_path / "answers.csv", device="cpu", workers=0)
+        predict(tmp_path / "run", data, out=tmp_path / "answers.csv", device="cpu", workers=0)
         told = [float(r["confidence"]) for r in rows(tmp_path / "answers.csv")]
         assert told == pytest.approx(confidence.tolist(), rel=1e-4)
 
 
 def test_pages_say_what_was_found(detector: Path, pictures: Path, tmp_path: Path) -> None:
-    found = detect_evaluate(detector, pictures / "known", pictures / "new", tmp_path / "e", device="cpu", workers=0,
+    found = evaluate(detector, pictures / "known", pictures / "new", out=tmp_path / "e", device="cpu", workers=0,
                             resamples=20)  # fmt: skip
     page = (tmp_path / "e" / "report.html").read_text(encoding="utf-8")
     values = {f.name: f for f in found if f.where == {"score": "fused"}}
@@ -240,11 +245,11 @@ def test_pages_say_what_was_found(detector: Path, pictures: Path, tmp_path: Path
         ["anomalous", str(confusion["false_negative"]), str(confusion["true_positive"])],
     ]
     assert "Where fused lies" in str(section)
-    describe("digits", tmp_path / "m", epochs=1, device="cpu")
+    describe("digits", out=tmp_path / "m", epochs=1, device="cpu")
     page = (tmp_path / "m" / "report.html").read_text(encoding="utf-8")
     assert "digits: its code gives away the class of" in page
     assert page.count('class="gallery wide"') == 3
-    describe(pictures / "known", tmp_path / "n", detector=detector, device="cpu")
+    describe(pictures / "known", out=tmp_path / "n", detector=detector, device="cpu")
     assert "known: a map of 60 images without labels" in (tmp_path / "n" / "report.html").read_text(encoding="utf-8")
 
 
@@ -254,32 +259,55 @@ def test_normal_data_may_be_of_one_class(tmp_path: Path) -> None:
     ones = split.images[split.labels == 1].numpy()
     np.savez(tmp_path / "ones.npz", x_train=ones, y_train=np.zeros(len(ones), int))
     path = tmp_path / "ones.npz"
-    monitor = detect_fit(path, tmp_path / "d", scores=("mahalanobis",), encoder_epochs=1, held_out=0.4, device="cpu")
-    assert monitor.threshold.n > 0
+    fitted = fit_detector(
+        path, out=tmp_path / "d", scores=("mahalanobis",), encoder_epochs=1, held_out=0.4, device="cpu"
+    )
+    assert fitted.threshold.n > 0
     with pytest.raises(HoldfastError, match="a classifier needs at least two classes"):
         load(path)
 
 
-def test_sets_of_another_size_are_resized_the_detectors(detector: Path, tmp_path: Path) -> None:
-    """A set is treated as a folder is: its pictures are resized, never recoloured."""
+def test_sets_of_another_size_are_brought_to_the_detectors(detector: Path, tmp_path: Path) -> None:
+    """A set is treated as a folder is: its images are resized, never recoloured."""
     big = np.zeros((4, 40, 40), np.uint8)
     np.savez(tmp_path / "big.npz", x_train=big, y_train=np.arange(4) % 2, x_test=big, y_test=np.arange(4) % 2)
-    assert detect_score(detector, tmp_path / "big.npz", tmp_path / "x.csv", device="cpu", workers=0).pictures == 4
+    assert len(score(detector, tmp_path / "big.npz", out=tmp_path / "x.csv", device="cpu", workers=0)) == 4
     colour = np.zeros((4, 3, 40, 40), np.uint8)
     np.savez(tmp_path / "c.npz", x_train=colour, y_train=np.arange(4) % 2, x_test=colour, y_test=np.arange(4) % 2)
     with pytest.raises(HoldfastError, match="is for grey images, and these are colour"):
-        detect_score(detector, tmp_path / "c.npz", tmp_path / "y.csv", device="cpu", workers=0)
+        score(detector, tmp_path / "c.npz", out=tmp_path / "y.csv", device="cpu", workers=0)
 
 
 def test_a_set_in_memory_is_called_by_its_name(tmp_path: Path) -> None:
     data = load("digits")
     few = replace(data, name="tens", train=data.train.subset(torch.arange(100)))
-    describe(few, tmp_path / "m", epochs=1, projection="pca", device="cpu")
+    describe(few, out=tmp_path / "m", epochs=1, projection="pca", device="cpu")
     assert json.loads((tmp_path / "m" / "findings.json").read_text())["data"] == {"name": "tens"}
 
 
 def test_a_projection_that_cannot_be_is_refused_before_training(tmp_path: Path) -> None:
     said: list[str] = []
     with pytest.raises(HoldfastError, match="unknown projection 'map'"):
-        describe("digits", tmp_path / "m", projection="map", device="cpu", note=said.append)
+        describe("digits", out=tmp_path / "m", projection="map", device="cpu", note=said.append)
     assert said == []
+
+
+def test_results_come_back_without_a_file(detector: Path, pictures: Path, tmp_path: Path) -> None:
+    """What the commands write to files, a Python user gets as objects; nothing is written unasked."""
+    before = sorted(pictures.rglob("*"))
+    images = open_unlabelled(pictures / "normal").read(torch.arange(300))
+    fitted = fit_detector(images, scores="reconstruction", epochs=1, device="cpu")
+    assert len(score(fitted, pictures / "known", device="cpu", workers=0)) == 60
+    kept = FittedDetector.load(detector)
+    found = score(kept, pictures / "known", device="cpu", workers=0)
+    score(detector, pictures / "known", out=tmp_path / "x.csv", device="cpu", workers=0)
+    assert [r["reason"] for r in rows(tmp_path / "x.csv")] == list(found.reasons)
+    assert describe(pictures / "known", detector=kept, device="cpu")[0].name == "map"
+    run = tmp_path / "run"
+    fit(load("digits"), epochs=1, device="cpu", out=run)
+    plain = predict(run, pictures / "known", device="cpu", workers=0)
+    assert (len(plain), len(plain.classes), plain.ood) == (60, 10, None)
+    watched = predict(run, pictures / "known", detector=kept, device="cpu", workers=0)
+    assert watched.ood is not None
+    assert torch.equal(watched.ood.flags, found.flags)
+    assert sorted(pictures.rglob("*")) == before

@@ -8,7 +8,7 @@ import torch
 from sklearn.decomposition import PCA
 from torch import Tensor
 
-from holdfast.detect.describe import describe_images, findings, probe, project
+from holdfast.detect.description import describe_findings, describe_images, probe, project
 from holdfast.errors import HoldfastError
 from holdfast.models.vae import VAE, VAESettings
 
@@ -47,14 +47,14 @@ def test_pictures_are_what_the_decoder_draws() -> None:
     made = describe_images(vae, images, labels=torch.arange(30) % 3, steps=5)
     assert made.z.shape == (30, 3)
     assert torch.equal(made.z, describe_images(vae, images).z)  # the mean: nothing is drawn at random
-    shapes = {name: tuple(grid.shape) for name, grid in made.pictures.items()}
+    shapes = {name: tuple(grid.shape) for name, grid in made.galleries.items()}
     assert shapes == {
         "reconstructions": (2, 5, 1, 8, 8), "traversals": (3, 5, 1, 8, 8), "interpolations": (2, 5, 1, 8, 8)
     }  # fmt: skip
-    assert torch.equal(made.pictures["reconstructions"][0], (images[:5] * 255).round().to(torch.uint8))
+    assert torch.equal(made.galleries["reconstructions"][0], (images[:5] * 255).round().to(torch.uint8))
     with torch.no_grad():
         end = vae.decode(made.z[:1])
-    torch.testing.assert_close(made.pictures["interpolations"][0, 0].float(), (end[0] * 255).round(), atol=1, rtol=0)
+    torch.testing.assert_close(made.galleries["interpolations"][0, 0].float(), (end[0] * 255).round(), atol=1, rtol=0)
 
 
 def test_a_class_of_two_images_is_on_the_map_and_left_out_of_the_numbers() -> None:
@@ -63,7 +63,7 @@ def test_a_class_of_two_images_is_on_the_map_and_left_out_of_the_numbers() -> No
     labels = torch.tensor([0, 1] * 15 + [2, 2])
     made = describe_images(vae, images, labels=labels)
     assert {name: value for name, (value, _) in made.figures.items()} == probe(made.z[:30], labels[:30])
-    found = {f.name: f for f in findings(made, labels, ("cat", "dog", "eel"))}
+    found = {f.name: f for f in describe_findings(made, labels, ("cat", "dog", "eel"))}
     assert found["map"].n == 32
     assert found["silhouette"].n == 30
     assert found["linear"].n == found["knn"].n == 10, "a third is held out to try the probes on"
@@ -71,7 +71,7 @@ def test_a_class_of_two_images_is_on_the_map_and_left_out_of_the_numbers() -> No
     assert found["silhouette"].settings["too_few_to_probe"] == ["eel"]
     alone = describe_images(vae, images[-17:], labels=labels[-17:] // 2 * 2)  # fifteen of one class, two of another
     assert alone.figures == {}
-    assert "too_few_to_probe" not in findings(describe_images(vae, images), None, ())[0].settings
+    assert "too_few_to_probe" not in describe_findings(describe_images(vae, images), None, ())[0].settings
 
 
 def test_bad_input_is_refused() -> None:

@@ -12,8 +12,7 @@ import yaml
 
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.parts import METHODS
-from holdfast.settings.choice import Choice
-from holdfast.settings.loader import LISTED_BY, build, flatten
+from holdfast.settings.fields import LISTED_BY, Choice, build, flatten
 from holdfast.settings.training import TrainSettings
 
 Axes = Mapping[str, Sequence[Any]]
@@ -21,7 +20,7 @@ Axes = Mapping[str, Sequence[Any]]
 
 
 @dataclass(frozen=True)
-class Cell:
+class GridCell:
     """One combination of settings, trained over several seeds. label: what tells it from the others."""
 
     label: str
@@ -29,13 +28,13 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ComparisonPlan:
     """All cells of a comparison, the baseline first."""
 
-    cells: tuple[Cell, ...]
+    cells: tuple[GridCell, ...]
 
     @property
-    def baseline(self) -> Cell:
+    def baseline(self) -> GridCell:
         return self.cells[0]
 
 
@@ -47,7 +46,7 @@ def make_plan(
     vary: Axes | None = None,
     grid: Axes | None = None,
     baseline: str | None = None,
-) -> Plan:
+) -> ComparisonPlan:
     """The cells of a comparison around base settings.
 
     methods: trained as they are; the base's own where none is named. recipes: whole settings by label, instead of a
@@ -69,9 +68,9 @@ def make_plan(
     wanted = recipes or {
         name: replace(base, method=base.method.switched(name)) for name in methods or [base.method.name]
     }
-    starts = [Cell(label, settings) for label, settings in wanted.items()]
+    starts = [GridCell(label, settings) for label, settings in wanted.items()]
     _require_known(starts, [*vary, *grid])
-    cells: list[Cell] = []
+    cells: list[GridCell] = []
     for start in starts:
         alone = [{key: value} for key, values in vary.items() if _has(start, key) for value in values]
         keys = [key for key in grid if _has(start, key)]
@@ -80,7 +79,7 @@ def make_plan(
             cells.append(start)
         cells += [_changed(start, way) for way in [*alone, *together]]
     first = _baseline(None if recipes else base, cells, starts, baseline)
-    return Plan(_distinct([first, *cells]))
+    return ComparisonPlan(_distinct([first, *cells]))
 
 
 def parse_axes(texts: Iterable[str]) -> dict[str, list[Any]]:
@@ -128,7 +127,9 @@ def changed(settings: TrainSettings, key: str, value: Any) -> TrainSettings:
     return build(TrainSettings, flat | {kind: {"name": choice.name, **flatten(choice), inner: value}})
 
 
-def _baseline(base: TrainSettings | None, cells: Sequence[Cell], starts: Sequence[Cell], name: str | None) -> Cell:
+def _baseline(
+    base: TrainSettings | None, cells: Sequence[GridCell], starts: Sequence[GridCell], name: str | None
+) -> GridCell:
     if name is not None:
         for cell in cells:
             if cell.label == name:
@@ -136,31 +137,31 @@ def _baseline(base: TrainSettings | None, cells: Sequence[Cell], starts: Sequenc
         if base is None or name not in METHODS:
             other = [] if base is None else METHODS
             raise unknown("baseline", name, [*other, *(cell.label for cell in cells)])
-        return Cell(name, replace(base, method=base.method.switched(name)))
+        return GridCell(name, replace(base, method=base.method.switched(name)))
     stem, plus, _ = starts[0].settings.method.name.partition("+")
     if base is not None and len(starts) == 1 and plus and stem in METHODS:
-        return Cell(stem, replace(base, method=base.method.switched(stem)))
+        return GridCell(stem, replace(base, method=base.method.switched(stem)))
     return starts[0]
 
 
-def _changed(start: Cell, way: Mapping[str, Any]) -> Cell:
+def _changed(start: GridCell, way: Mapping[str, Any]) -> GridCell:
     settings = start.settings
     for key, value in way.items():
         settings = changed(settings, key, value)
     words = [f"{key.removeprefix('method.')}={_text(value)}" for key, value in way.items()]
-    return Cell(" ".join([start.label, *words]), settings)
+    return GridCell(" ".join([start.label, *words]), settings)
 
 
-def _distinct(cells: Iterable[Cell]) -> tuple[Cell, ...]:
-    """Each combination of settings once: a value that is the base's own is no cell of its own."""
-    kept: list[Cell] = []
+def _distinct(cells: Iterable[GridCell]) -> tuple[GridCell, ...]:
+    """Each combination of settings once: a value that is the base's own does not make another cell."""
+    kept: list[GridCell] = []
     for cell in cells:
         if all(cell.settings.resolved() != other.settings.resolved() for other in kept):
             kept.append(cell)
     return tuple(kept)
 
 
-def _require_known(starts: Sequence[Cell], keys: Iterable[str]) -> None:
+def _require_known(starts: Sequence[GridCell], keys: Iterable[str]) -> None:
     """Every key must be a setting of at least one of the methods."""
     for key in keys:
         if any(_has(start, key) for start in starts):
@@ -171,7 +172,7 @@ def _require_known(starts: Sequence[Cell], keys: Iterable[str]) -> None:
         raise unknown("setting", key, keys, listed_by=LISTED_BY)
 
 
-def _has(cell: Cell, key: str) -> bool:
+def _has(cell: GridCell, key: str) -> bool:
     return key in _keys(cell.settings)
 
 

@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
+from holdfast.comparisons.plans import ComparisonPlan, changed, make_plan, parse_axes
 from holdfast.comparisons.recipes import read_recipe
 from holdfast.comparisons.studies import read_study
 from holdfast.errors import HoldfastError
 from holdfast.methods.biasadv import LffBiasAdv
 from holdfast.methods.jtt import Jtt
 from holdfast.settings import TrainSettings, build, flatten
-from holdfast.settings.study import Plan, changed, make_plan, parse_axes
 
 BIASADV = build(TrainSettings, {"method": {"name": "lff+biasadv", "lam": 0.5, "radius": 0.3, "ema": 0.9}})
 
 
-def labels(plan: Plan) -> list[str]:
+def labels(plan: ComparisonPlan) -> list[str]:
     return [cell.label for cell in plan.cells]
 
 

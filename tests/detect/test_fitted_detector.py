@@ -15,107 +15,107 @@ import torch
 from torch import Tensor
 
 from holdfast.data import ArraySplit
-from holdfast.detect import Monitor, auroc, fit_monitor, train_vae
+from holdfast.detect import FittedDetector, auroc, fit_detector, train_vae
 from holdfast.errors import HoldfastError
 from holdfast.models.vae import VAESettings
 
 
-def test_finds_unknown_digits_and_damaged_ones(monitor: Monitor, fresh: ArraySplit, damaged: Tensor) -> None:
-    known = monitor.score(fresh.images[fresh.labels < 5])
-    foreign, noisy = monitor.score(fresh.images[fresh.labels >= 5]), monitor.score(damaged)
-    for strange in (foreign, noisy):
-        assert auroc(torch.cat([known, strange]), torch.arange(len(known) + len(strange)) >= len(known)) > 0.8
-    assert monitor.threshold.flag(known).float().mean() < 0.25
-    assert monitor.threshold.flag(noisy).float().mean() > 0.8
+def test_finds_unknown_digits_and_damaged_ones(fitted: FittedDetector, fresh: ArraySplit, damaged: Tensor) -> None:
+    known = fitted.score(fresh.images[fresh.labels < 5])
+    foreign, noisy = fitted.score(fresh.images[fresh.labels >= 5]), fitted.score(damaged)
+    for anomalous in (foreign, noisy):
+        assert auroc(torch.cat([known, anomalous]), torch.arange(len(known) + len(anomalous)) >= len(known)) > 0.8
+    assert fitted.threshold.flag(known).float().mean() < 0.25
+    assert fitted.threshold.flag(noisy).float().mean() > 0.8
 
 
-def test_reasons_name_what_stood_out(monitor: Monitor, damaged: Tensor, fresh: ArraySplit) -> None:
-    report = monitor.report(damaged)
+def test_reasons_name_what_stood_out(fitted: FittedDetector, damaged: Tensor, fresh: ArraySplit) -> None:
+    report = fitted.report(damaged)
     assert all(bool(reason) == bool(flag) for reason, flag in zip(report.reasons, report.flags, strict=True))
     assert sum("reconstruction" in reason for reason in report.reasons) > 0.8 * len(damaged)
-    z = monitor.detector.z_scores(monitor.sight.look(damaged[:1].float() / 255))
-    names = [m.name for m in monitor.detector.members]
+    z = fitted.detector.z_scores(fitted.extractor.extract(damaged[:1].float() / 255))
+    names = [m.name for m in fitted.detector.members]
     worst = names[int(z[0].argmax())]
     assert report.reasons[0].startswith(f"{worst} {float(z.max()):+.1f} sd")
 
 
-def test_streaming_gives_the_same_as_all_at_once(monitor: Monitor, fresh: ArraySplit) -> None:
-    whole = monitor.score(fresh.images)
-    parts = torch.cat([part.scores for part in monitor.stream(fresh, batch_size=37)])
+def test_streaming_gives_the_same_as_all_at_once(fitted: FittedDetector, fresh: ArraySplit) -> None:
+    whole = fitted.score(fresh.images)
+    parts = torch.cat([part.scores for part in fitted.stream(fresh, batch_size=37)])
     torch.testing.assert_close(parts, whole, rtol=1e-4, atol=1e-4)
-    assert torch.equal(monitor.score(fresh), whole)
+    assert torch.equal(fitted.score(fresh), whole)
 
 
-def test_survives_the_disk_to_the_bit(monitor: Monitor, fresh: ArraySplit, tmp_path: Path) -> None:
-    monitor.save(tmp_path)
-    again = Monitor.load(tmp_path)
-    assert torch.equal(again.score(fresh.images), monitor.score(fresh.images))
-    assert again.threshold == monitor.threshold
+def test_survives_the_disk_to_the_bit(fitted: FittedDetector, fresh: ArraySplit, tmp_path: Path) -> None:
+    fitted.save(tmp_path)
+    again = FittedDetector.load(tmp_path)
+    assert torch.equal(again.score(fresh.images), fitted.score(fresh.images))
+    assert again.threshold == fitted.threshold
     names = {p.name for p in tmp_path.rglob("*") if p.is_file()}
     assert names == {"detector.json", "detector.safetensors", "vae.safetensors", "model.json", "model.safetensors"}
 
 
-def test_on_a_full_disk_nothing_is_left(monitor: Monitor, tmp_path: Path) -> None:
-    monitor.save(tmp_path / "whole")
+def test_on_a_full_disk_nothing_is_left(fitted: FittedDetector, tmp_path: Path) -> None:
+    fitted.save(tmp_path / "whole")
     sizes = sorted({path.stat().st_size for path in (tmp_path / "whole").rglob("*") if path.is_file()})
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     for size in sizes:
         resource.setrlimit(resource.RLIMIT_FSIZE, (size - 1, before[1]))
         try:
             with pytest.raises(HoldfastError, match="cannot write .*File too large"):
-                monitor.save(tmp_path / "new")
+                fitted.save(tmp_path / "new")
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
         assert [path.name for path in tmp_path.iterdir()] == ["whole"]
 
 
 class TestBadInput:
-    def test_colour_to_a_grey_detector(self, monitor: Monitor) -> None:
+    def test_colour_to_a_grey_detector(self, fitted: FittedDetector) -> None:
         with pytest.raises(HoldfastError, match="is for grey images, and these are colour; convert them"):
-            monitor.score(torch.zeros(2, 3, 16, 16, dtype=torch.uint8))
+            fitted.score(torch.zeros(2, 3, 16, 16, dtype=torch.uint8))
 
-    def test_another_size(self, monitor: Monitor) -> None:
+    def test_another_size(self, fitted: FittedDetector) -> None:
         with pytest.raises(HoldfastError, match="images of 16x16 pixels, and these have 8x8"):
-            monitor.score(torch.zeros(2, 1, 8, 8, dtype=torch.uint8))
+            fitted.score(torch.zeros(2, 1, 8, 8, dtype=torch.uint8))
 
-    def test_no_channels(self, monitor: Monitor) -> None:
+    def test_no_channels(self, fitted: FittedDetector) -> None:
         with pytest.raises(HoldfastError, match="must be .N, C, H, W."):
-            monitor.score(torch.zeros(2, 16, 16))
+            fitted.score(torch.zeros(2, 16, 16))
 
-    def test_nan(self, monitor: Monitor) -> None:
+    def test_nan(self, fitted: FittedDetector) -> None:
         images = torch.zeros(3, 1, 16, 16)
         images[1, 0, 0, 0] = float("nan")
         with pytest.raises(HoldfastError, match="image 1 has NaN or infinite pixels"):
-            monitor.score(images)
+            fitted.score(images)
 
-    def test_values_beyond_one(self, monitor: Monitor) -> None:
+    def test_values_beyond_one(self, fitted: FittedDetector) -> None:
         with pytest.raises(HoldfastError, match="from 0 to 255; scale them"):
-            monitor.score(torch.tensor([0.0, 255.0]).repeat(128).view(1, 1, 16, 16))
+            fitted.score(torch.tensor([0.0, 255.0]).repeat(128).view(1, 1, 16, 16))
 
-    def test_constant_images_are_scored(self, monitor: Monitor) -> None:
+    def test_constant_images_are_scored(self, fitted: FittedDetector) -> None:
         images = torch.stack([torch.full((1, 16, 16), v) for v in (0, 128, 255)]).to(torch.uint8)
-        scores = monitor.score(images)
+        scores = fitted.score(images)
         assert torch.isfinite(scores).all()
-        assert monitor.threshold.flag(scores)[1:].all()
+        assert fitted.threshold.flag(scores)[1:].all()
 
-    def test_nothing_to_score(self, monitor: Monitor) -> None:
+    def test_nothing_to_score(self, fitted: FittedDetector) -> None:
         with pytest.raises(HoldfastError, match="there is no image to score"):
-            monitor.report(torch.zeros(0, 1, 16, 16, dtype=torch.uint8))
+            fitted.report(torch.zeros(0, 1, 16, 16, dtype=torch.uint8))
 
-    def test_folders_that_hold_no_detector(self, monitor: Monitor, tmp_path: Path) -> None:
+    def test_folders_that_hold_no_detector(self, fitted: FittedDetector, tmp_path: Path) -> None:
         with pytest.raises(HoldfastError, match="no detector in"):
-            Monitor.load(tmp_path)
-        monitor.save(tmp_path)
+            FittedDetector.load(tmp_path)
+        fitted.save(tmp_path)
         card = json.loads((tmp_path / "detector.json").read_text())
         (tmp_path / "detector.json").write_text(json.dumps({**card, "format": 9}))
         with pytest.raises(HoldfastError, match="has format 9"):
-            Monitor.load(tmp_path)
+            FittedDetector.load(tmp_path)
         (tmp_path / "detector.json").write_text("{")
         with pytest.raises(HoldfastError, match="cannot read the detector"):
-            Monitor.load(tmp_path)
+            FittedDetector.load(tmp_path)
 
-    def test_a_damaged_card(self, monitor: Monitor, tmp_path: Path) -> None:
-        monitor.save(tmp_path)
+    def test_a_damaged_card(self, fitted: FittedDetector, tmp_path: Path) -> None:
+        fitted.save(tmp_path)
         card = tmp_path / "detector.json"
         good = json.loads(card.read_text())
         changes: list[Callable[[dict[str, Any]], object]] = [
@@ -132,12 +132,12 @@ class TestBadInput:
             change(content)
             card.write_text(json.dumps(content))
             with pytest.raises(HoldfastError):
-                Monitor.load(tmp_path)
+                FittedDetector.load(tmp_path)
         card.write_text(json.dumps(good))
-        Monitor.load(tmp_path)
+        FittedDetector.load(tmp_path)
 
-    def test_an_array_of_numpy_s(self, monitor: Monitor) -> None:
+    def test_an_array_of_numpy_s(self, fitted: FittedDetector) -> None:
         images = np.zeros((60, 1, 16, 16), np.uint8)
-        for call in (fit_monitor, monitor.score, lambda x: train_vae(x, VAESettings((1, 16, 16)))):
+        for call in (fit_detector, fitted.score, lambda x: train_vae(x, VAESettings((1, 16, 16)))):
             with pytest.raises(HoldfastError, match=r"must be a tensor or a split .*, got ndarray; torch.from_numpy"):
                 call(images)  # type: ignore[operator]

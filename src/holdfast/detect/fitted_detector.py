@@ -1,4 +1,4 @@
-"""A fitted detector that can be kept: its models, its scores, its threshold, and the images it is for."""
+"""A fitted detector with its threshold, its models and the images it is for; saved to a folder and loaded again."""
 
 from __future__ import annotations
 
@@ -14,9 +14,17 @@ from torch import Tensor, nn
 
 from holdfast import __version__
 from holdfast.data.loaders import Images, check_images, float_batches
-from holdfast.detect.features import ClassifierSight, JointSight, RotationSight, Seen, Sight, VAESight
+from holdfast.detect.features import (
+    ClassifierExtractor,
+    FeatureExtractor,
+    Features,
+    JointExtractor,
+    RotationExtractor,
+    VAEExtractor,
+)
 from holdfast.detect.fused import Fused
 from holdfast.detect.threshold import Threshold
+from holdfast.devices import resolve_device
 from holdfast.errors import HoldfastError, require
 from holdfast.files import filling, write_atomic
 from holdfast.models import ModelCard, load_model, save_model
@@ -27,6 +35,8 @@ CARD: Final = "detector.json"
 STATE: Final = "detector.safetensors"
 VAE_WEIGHTS: Final = "vae.safetensors"
 ENCODER: Final = "encoder"
+DETECTOR_FOLDER: Final = "detector"
+"""The folder in a run that holds the detector of its classifier."""
 FORMAT: Final = 1
 KINDS: Final = ("rotation", "classifier")
 """What an encoder was taught."""
@@ -34,17 +44,30 @@ REGRET_STEPS: Final = 20
 
 
 @dataclass(frozen=True, eq=False)
-class Report:
-    """One row an image: score, whether it is above the threshold, and which scores made it so."""
+class ScoreReport:
+    """One row per image: its score, whether it is above the threshold, and which scores made it so."""
 
     scores: Tensor
     flags: Tensor
     reasons: tuple[str, ...]
 
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    @property
+    def flagged(self) -> int:
+        """How many images are above the threshold."""
+        return int(self.flags.sum())
+
+    @classmethod
+    def cat(cls, parts: Sequence[ScoreReport]) -> ScoreReport:
+        reasons = tuple(reason for part in parts for reason in part.reasons)
+        return cls(torch.cat([part.scores for part in parts]), torch.cat([part.flags for part in parts]), reasons)
+
 
 @dataclass(frozen=True, eq=False)
-class Monitor:
-    """Looks at images of one shape and says how anomalous they are.
+class FittedDetector:
+    """Says of images of one shape how anomalous they are, and which are above the threshold.
 
     shape: (C, H, W). kind: ``rotation`` or ``classifier``, where there is an encoder. classes: the classifier's.
     """
@@ -58,40 +81,36 @@ class Monitor:
     card: ModelCard | None = None
 
     @property
-    def sight(self) -> Sight:
-        return make_sight(self.vae, self.encoder, self.kind, needs=self.detector.needs)
+    def extractor(self) -> FeatureExtractor:
+        return make_extractor(self.vae, self.encoder, self.kind, reads=self.detector.reads)
 
     def score(self, images: Images) -> Tensor:
         """(N,) scores: z-scores of held-out normal data, so 0 is ordinary."""
         return self.report(images).scores
 
-    def report(self, images: Images, *, batch_size: int = 256, workers: int = 0) -> Report:
+    def report(self, images: Images, *, batch_size: int = 256, workers: int = 0) -> ScoreReport:
         """Score, flag and reason of each image."""
         parts = list(self.stream(images, batch_size=batch_size, workers=workers))
         require(bool(parts), "there is no image to score; give at least one")
-        return Report(
-            torch.cat([part.scores for part in parts]),
-            torch.cat([part.flags for part in parts]),
-            tuple(reason for part in parts for reason in part.reasons),
-        )
+        return ScoreReport.cat(parts)
 
-    def stream(self, images: Images, *, batch_size: int = 256, workers: int = 0) -> Iterator[Report]:
+    def stream(self, images: Images, *, batch_size: int = 256, workers: int = 0) -> Iterator[ScoreReport]:
         """Reports batch by batch: memory does not grow with the number of images."""
         check_images(images)
         if not isinstance(images, Tensor):
             self.check(images.shape)
-        sight = self.sight
-        for x in float_batches(images, sight.device, batch_size=batch_size, workers=workers):
+        extractor = self.extractor
+        for x in float_batches(images, extractor.device, batch_size=batch_size, workers=workers):
             self.check(tuple(x.shape[1:]))
-            yield self.judge(sight.look(x).to("cpu"))
+            yield self.report_features(extractor.extract(x).to("cpu"))
 
-    def judge(self, seen: Seen) -> Report:
-        """What was seen, judged without looking again."""
-        z = self.detector.z_scores(seen)
-        scores = self.detector.score_features(seen)
+    def report_features(self, features: Features) -> ScoreReport:
+        """The report of features that were extracted before."""
+        z = self.detector.z_scores(features)
+        scores = self.detector.score_features(features)
         flags = self.threshold.flag(scores)
         names = [member.name for member in self.detector.members]
-        return Report(scores, flags, tuple(_reason(row, names, bool(f)) for row, f in zip(z, flags, strict=True)))
+        return ScoreReport(scores, flags, tuple(_reason(row, names, bool(f)) for row, f in zip(z, flags, strict=True)))
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Refuse images that the detector was not made for."""
@@ -135,7 +154,7 @@ class Monitor:
                 save_model(place / ENCODER, self.encoder, card=self.card)
 
     @classmethod
-    def load(cls, folder: str | Path, *, device: str | torch.device = "cpu") -> Monitor:
+    def load(cls, folder: str | Path, *, device: str | torch.device = "cpu") -> FittedDetector:
         """A detector from its folder."""
         folder = Path(folder)
         require((folder / CARD).is_file(), f"no detector in {folder}: {CARD} is missing; fit one first")
@@ -163,19 +182,30 @@ class Monitor:
         return found
 
 
-def make_sight(vae: VAE | None, encoder: nn.Module | None, kind: str, *, needs: Collection[str]) -> Sight:
-    """What the given models see together. Beside an encoder's features, a VAE gives its terms only.
+def load_fitted(detector: str | Path | FittedDetector, *, device: str) -> FittedDetector:
+    """A detector as it is, or from its folder onto a device, which may be ``auto``."""
+    return (
+        detector
+        if isinstance(detector, FittedDetector)
+        else FittedDetector.load(detector, device=resolve_device(device))
+    )
 
-    needs: fields of :class:`Seen` that will be asked for; turning images and fitting codes cost several passes.
+
+def make_extractor(
+    vae: VAE | None, encoder: nn.Module | None, kind: str, *, reads: Collection[str]
+) -> FeatureExtractor:
+    """The given models side by side. Beside an encoder's features, a VAE gives its terms only.
+
+    reads: fields of :class:`Features` that will be needed; turning images and fitting codes cost several passes.
     """
-    parts: list[Sight] = []
+    parts: list[FeatureExtractor] = []
     if encoder is not None:
-        turned = kind == "rotation" and "rotation" in needs
-        parts.append(RotationSight(encoder) if turned else ClassifierSight(encoder))
+        turned = kind == "rotation" and "rotation" in reads
+        parts.append(RotationExtractor(encoder) if turned else ClassifierExtractor(encoder))
     if vae is not None:
-        parts.append(VAESight(vae, features=encoder is None, regret=REGRET_STEPS if "regret" in needs else 0))
-    require(bool(parts), "a detector needs a VAE or an encoder to look with")
-    return parts[0] if len(parts) == 1 else JointSight(tuple(parts))
+        parts.append(VAEExtractor(vae, features=encoder is None, regret=REGRET_STEPS if "regret" in reads else 0))
+    require(bool(parts), "a detector needs a VAE or an encoder to extract features with")
+    return parts[0] if len(parts) == 1 else JointExtractor(tuple(parts))
 
 
 def _reason(z: Tensor, names: Sequence[str], flagged: bool) -> str:

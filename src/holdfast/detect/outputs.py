@@ -1,15 +1,27 @@
-"""Where results may go: what another command wrote, or a person, is never replaced."""
+"""What the functions around detectors take as data, and where they may write: no file of anything else is replaced."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
+from holdfast.data.splits import Dataset, Split
 from holdfast.errors import HoldfastError, require
 from holdfast.files import writable_folder
+from holdfast.models import ModelCard
 from holdfast.reports import read_findings
 
+ImageSource = str | Path | Split | Dataset
+"""Images by name or path, or loaded."""
 FINDINGS, PAGE = "findings.json", "report.html"
+
+
+def shape_for(card: ModelCard | None) -> tuple[int, int, int] | None:
+    """(C, H, W) that a classifier takes; None where it takes any size."""
+    if card is None or card.image_size is None:
+        return None
+    size = card.image_size
+    return (card.in_channels, size, size) if isinstance(size, int) else (card.in_channels, *size)
 
 
 def claim_folder(out: str | Path, *, check: str) -> Path:
@@ -28,7 +40,7 @@ def claim_table(out: str | Path, columns: Sequence[str]) -> Path:
     """A CSV file to write, checked before any work; an old one with these columns may be there."""
     require(out != "", "out is empty; name a CSV file")
     path = Path(out)
-    require(path.is_file() or not path.exists(), f"{path} is no file; name a CSV file to write with --out")
+    require(path.is_file() or not path.exists(), f"{path} is not a file; name a CSV file to write with --out")
     writable_folder(path.parent)
     if path.exists():
         with path.open("rb") as file:

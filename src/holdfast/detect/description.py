@@ -1,10 +1,15 @@
-"""A set in few dimensions: where its images lie, how well its classes lie apart, what lies between them."""
+"""Describe a set of images in few dimensions: a map, how well its classes separate, and what a VAE draws.
+
+``describe`` is what ``holdfast describe`` calls; ``describe_images`` takes a VAE and images.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -12,11 +17,18 @@ import torch
 from torch import Tensor
 
 from holdfast.data.loaders import Images, float_batches
-from holdfast.detect.pictures import strip
+from holdfast.data.splits import Dataset
+from holdfast.data.unlabelled_images import open_unlabelled
+from holdfast.detect.fitted_detector import FittedDetector, load_fitted
+from holdfast.detect.outputs import FINDINGS, PAGE, ImageSource, claim_folder
+from holdfast.devices import resolve_device
 from holdfast.errors import HoldfastError, require, unknown
-from holdfast.models.vae import VAE
+from holdfast.models.vae import VAE, VAESettings
 from holdfast.module_state import evaluating
+from holdfast.png import png
+from holdfast.reports import report, write_findings
 from holdfast.rng import derive
+from holdfast.train.unlabelled import MinimiseSettings, train_vae
 from holdfast.types import Finding
 
 PROJECTIONS: Final = ("auto", "latent", "pca", "tsne", "umap")
@@ -27,6 +39,8 @@ LEAST: Final = 3
 """Samples of a class that a probe can learn from, and be tried on."""
 MOST_POINTS: Final = 2000
 """Points of a map that a report draws."""
+LONGEST: Final = 640
+"""Largest width, in pixels, of a strip of images."""
 
 
 def probe(z: Tensor, labels: Tensor, *, seed: int = 0) -> dict[str, float]:
@@ -101,7 +115,7 @@ def project(z: Tensor, *, how: str = "auto", seed: int = 0) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Description:
-    """map: (N, 2). z: (N, K) mean of q(z|x). pictures: uint8 (rows, columns, C, H, W) of each kind.
+    """map: (N, 2). z: (N, K) mean of q(z|x). galleries: uint8 (rows, columns, C, H, W) of each kind.
 
     figures: of :func:`probe`, each with the number of images that it rests on, all of them among the ``probed`` ones of
     classes that have enough; none where there are not two such.
@@ -109,7 +123,7 @@ class Description:
 
     z: Tensor
     map: Tensor
-    pictures: dict[str, Tensor]
+    galleries: dict[str, Tensor]
     figures: dict[str, tuple[float, int]]
     probed: int
 
@@ -126,7 +140,7 @@ def describe_images(
         require(bool(parts), "there is no image to describe; give at least one")
         assert first is not None
         z = torch.cat(parts)
-        pictures = {
+        galleries = {
             "reconstructions": torch.stack([first[:steps], vae.decode(vae(first[:steps]))]).cpu(),
             "traversals": _walks(vae, z, steps),
             "interpolations": _between(vae, z, labels, steps),
@@ -137,7 +151,7 @@ def describe_images(
     figures: dict[str, tuple[float, int]] = {}
     if labels is not None and len(torch.unique(labels[probed])) > 1:
         figures = _probe(z[probed], labels[probed], seed)
-    as_bytes = {k: v.clamp(0, 1).mul(255).round().to(torch.uint8) for k, v in pictures.items()}
+    as_bytes = {k: v.clamp(0, 1).mul(255).round().to(torch.uint8) for k, v in galleries.items()}
     return Description(z, project(z, how=projection, seed=seed), as_bytes, figures, int(probed.sum()))
 
 
@@ -166,14 +180,14 @@ def _between(vae: VAE, z: Tensor, labels: Tensor | None, steps: int, most: int =
     return torch.stack(rows)
 
 
-def findings(made: Description, labels: Tensor | None, classes: tuple[str, ...]) -> tuple[Finding, ...]:
-    """The description as findings: the probes as numbers, the map and the pictures as evidence."""
+def describe_findings(made: Description, labels: Tensor | None, classes: tuple[str, ...]) -> tuple[Finding, ...]:
+    """The description as findings: the probes as numbers, the map and the galleries as evidence."""
     n = len(made.z)
     kept = torch.unique(torch.linspace(0, n - 1, min(n, MOST_POINTS)).round().long())
     points: dict[str, Any] = {"points": [[round(v, 4) for v in row] for row in made.map[kept].tolist()]}
     if labels is not None:
         points |= {"labels": labels[kept].tolist(), "classes": list(classes)}
-    rows = {name: [strip(row) for row in grid] for name, grid in made.pictures.items()}
+    rows = {name: [strip(row) for row in grid] for name, grid in made.galleries.items()}
     settings: dict[str, Any] = {"latent": made.z.shape[1]}
     if labels is not None and made.probed < n:
         small = [number for number, count in enumerate(torch.bincount(labels).tolist()) if 0 < count < LEAST]
@@ -185,3 +199,62 @@ def findings(made: Description, labels: Tensor | None, classes: tuple[str, ...])
             for name, (value, rests_on) in made.figures.items()
         ),
     )
+
+
+def strip(images: Tensor) -> str:
+    """uint8 images (N, C, H, W) side by side, as a base64 PNG."""
+    n, channels, height, width = images.shape
+    return png(images.permute(1, 2, 0, 3).reshape(channels, height, n * width), longest=LONGEST)
+
+
+def describe(
+    data: ImageSource,
+    *,
+    out: str | Path | None = None,
+    detector: str | Path | FittedDetector | None = None,
+    root: str | Path | None = None,
+    split: str | None = None,
+    image_size: int | None = None,
+    latent: int = 2,
+    network: str = "strided",
+    projection: str = "auto",
+    epochs: int = 30,
+    batch_size: int = 128,
+    lr: float = 1e-3,
+    seed: int = 0,
+    device: str = "auto",
+    note: Callable[[str], None] | None = None,
+) -> tuple[Finding, ...]:
+    """A low-dimensional map of a set, reconstructions, and how well its classes separate.
+
+    out: a folder for findings.json and report.html. detector: fitted, or the folder of one, to use its VAE; without
+    one, a VAE with ``latent`` dimensions is trained on the set.
+    """
+    check_projection(projection)
+    place = None if out is None else claim_folder(out, check="describe")
+    where = resolve_device(device)
+    if detector is not None:
+        vae = load_fitted(detector, device=device).vae
+        require(vae is not None, f"the detector in {detector} has no VAE; fit it with a score of one, such as elbo")
+        assert vae is not None
+        images = open_unlabelled(data, root=root, split=split, shape=vae.settings.shape)
+    else:
+        images = open_unlabelled(data, root=root, split=split, image_size=image_size)
+        channels, height, width = images.shape
+        settings = VAESettings((channels, height, width), network, latent)
+        if note is not None:
+            note(f"training a {network} VAE with {latent} latent dimensions on {len(images)} images")
+        vae = train_vae(images, settings, MinimiseSettings(epochs, batch_size, lr, seed=seed), device=where).model
+    labels = images.labels if bool((images.labels >= 0).all()) else None
+    made = describe_images(vae, images, labels=labels, projection=projection, seed=seed)
+    classes = data.classes if isinstance(data, Dataset) else _class_names(labels)
+    found = describe_findings(made, labels, classes)
+    name = data.name if isinstance(data, Dataset) else str(data) if isinstance(data, (str, Path)) else "images"
+    if place is not None:
+        write_findings(place / FINDINGS, found, model={"latent": vae.settings.latent}, data={"name": name})
+        report(found, place / PAGE, name=Path(name).name)
+    return found
+
+
+def _class_names(labels: Tensor | None) -> tuple[str, ...]:
+    return () if labels is None else tuple(map(str, range(int(labels.max()) + 1)))

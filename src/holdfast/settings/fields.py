@@ -1,19 +1,52 @@
-"""Mappings (YAML, recipes, keyword arguments) to frozen settings and back, with errors that help."""
+"""How settings are declared and filled: optional fields, families of parts, mappings to settings and back.
+
+Open this file when a value from YAML, a recipe or a keyword argument is read wrongly, or its error does not help.
+"""
 
 from __future__ import annotations
 
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar, get_args
+
+from tyro.conf import arg
 
 from holdfast.errors import HoldfastError, unknown
+from holdfast.parts import ASCENTS, METHODS, AscentPart, MethodPart, Registry
 
 T = TypeVar("T")
 
 LISTED_BY = "holdfast train --print-config"
 """What shows every setting by its name."""
+
+
+def default_hint(label: str) -> str:
+    """What help says of a default; where it is None or empty, the words of the setting say what happens.
+
+    >>> default_hint("0.1"), default_hint("None")
+    ('(default: 0.1)', '')
+    """
+    return "" if label in ("None", "") else f"(default: {label})"
+
+
+if TYPE_CHECKING:
+    Unset = Annotated[T | None, None]
+    """``Unset[int]`` is an int or None."""
+else:
+
+    class Unset:
+        """``Unset[int]`` is an int or None; help shows it as INT, for None is what leaving it out is for."""
+
+        def __class_getitem__(cls, kind: Any) -> Any:
+            choices = get_args(kind)
+            metavar = f"{{{','.join(choices)}}}" if choices else kind.__name__.upper()
+            return Annotated[kind | None, arg(help_behavior_hint=default_hint, metavar=metavar)]
+
+
+Several = Annotated[tuple[T, ...], arg(help_behavior_hint=default_hint)]
+"""``Several[str]`` is any number of strings, also none."""
 
 
 def build(
@@ -131,3 +164,81 @@ def _leaves(settings: Any) -> dict[str, tuple[str, str]]:
 def _chooser(kind: Any) -> Any:
     """The function that picks among registered settings, for a field that holds one of several classes."""
     return getattr(kind, "choose", None) if isinstance(kind, type) else None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Base of a family of settings. A family sets its ``registry``; the decorator of a part sets its ``name``."""
+
+    registry: ClassVar[Registry[Any]]
+    name: ClassVar[str]
+
+    @classmethod
+    def choose(cls, value: str | Mapping[str, Any] | Self) -> Self:
+        """The settings behind a name, a mapping with a ``name`` key, or settings themselves."""
+        kind, known = cls.registry.kind, cls.registry
+        if isinstance(value, cls):
+            return value
+        if not isinstance(value, (str, Mapping)):
+            raise HoldfastError(f"{kind} must be a name or a mapping with a name, got {value!r}")
+        values = {"name": value} if isinstance(value, str) else dict(value)
+        if "name" not in values:
+            raise HoldfastError(f"{kind} {values!r} has no name; add one of: {', '.join(known)}")
+        name = values.pop("name")
+        if not isinstance(name, str):
+            raise HoldfastError(f"the name of {kind} must be text, got {name!r}")
+        made: type[Self] = known[name].made
+        return build(made, values, where=f"{kind} {name}")
+
+    def switched(self, name: str) -> Self:
+        """Another of the family, with its defaults; settings that both have are kept where they mean the same."""
+        if name == self.name:
+            return self
+        fresh = type(self).choose(name)
+        if not self.compatible_with(fresh):
+            return fresh
+        shared = {f.name for f in fields(fresh)} & {f.name for f in fields(self)}
+        return replace(fresh, **{field: getattr(self, field) for field in shared})
+
+    def compatible_with(self, other: Choice) -> bool:
+        """Whether settings of the same name mean the same in both."""
+        return False
+
+
+@dataclass(frozen=True)
+class MethodSettings(Choice):
+    """The settings of a training method, whichever it is; its algorithm is in holdfast.methods.
+
+    >>> MethodSettings.choose("erm")
+    Erm()
+    >>> MethodSettings.choose("ermm")
+    Traceback (most recent call last):
+    holdfast.errors.HoldfastError: unknown method 'ermm'; did you mean 'erm'?
+    """
+
+    registry: ClassVar[Registry[MethodPart]] = METHODS
+
+    def compatible_with(self, other: Choice) -> bool:
+        """One extends the other, as jtt+biasadv jtt: so a baseline differs from it in nothing but the extension."""
+        return other.name.partition("+")[0] == self.name.partition("+")[0]
+
+    @property
+    def learns_unlabeled(self) -> bool:
+        return self.registry[self.name].learns_unlabeled
+
+
+@dataclass(frozen=True)
+class AscentSettings(Choice):
+    """The settings of an ascent in weight space, whichever it is; what it does is in holdfast.ascents.
+
+    >>> AscentSettings.choose({"name": "fsam", "rho": 0.1}).rho
+    0.1
+    """
+
+    registry: ClassVar[Registry[AscentPart]] = ASCENTS
+    measure: ClassVar[str] = "absolute"
+    """What the radius is a distance in: absolute, or relative to the size of each weight."""
+
+    def compatible_with(self, other: Choice) -> bool:
+        """A radius means the same in both."""
+        return isinstance(other, AscentSettings) and other.measure == self.measure

@@ -1,42 +1,38 @@
-"""Detectors that measure how far features lie from what is normal."""
+"""Detectors that measure how far an image's features are from those of normal images: k-NN, Mahalanobis, ViM."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-
-from holdfast.detect import scores
-from holdfast.detect.covariance import shrunk_covariance, whitening
-from holdfast.detect.detectors.base import Detector, classes_of, head_of, there
-from holdfast.detect.features import Seen, Sight
+from holdfast.detect.detectors.detector import Detector, there
 from holdfast.errors import require
+from holdfast.parts import detector
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from holdfast.detect.features import FeatureExtractor, Features
 
 LEAST_SPREAD = 0.01
 """Least local standard deviation that counts, as a share of the whole one: a few equal neighbours say nothing."""
 
 
+@detector("knn", about="distance to the k-th nearest normal sample", reads=("features",), order=4)
 class KNN(Detector):
     """Distance to the k-th nearest normal sample (Sun et al., 2022).
 
     normalise: put features on the unit sphere first, as the paper does.
     """
 
-    name = "knn"
-    needs: tuple[str, ...] = ("features",)
-
-    def __init__(self, sight: Sight | None = None, *, k: int = 5, normalise: bool = True) -> None:
-        super().__init__(sight)
+    def __init__(self, extractor: FeatureExtractor | None = None, *, k: int = 5, normalise: bool = True) -> None:
+        super().__init__(extractor)
         require(k >= 1, f"k must be >= 1, got {k}")
         self.k, self.normalise = k, normalise
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        return {"k": self.k, "normalise": self.normalise}
+    def learn(self, features: Features) -> dict[str, Tensor]:
+        from holdfast.detect import scores
 
-    def _fit(self, seen: Seen) -> dict[str, Tensor]:
-        bank = self._prepared(there(seen.features))
+        bank = self._prepared(there(features.features))
         require(
             len(bank) >= self.least,
             f"{self.name} needs at least {self.least} normal samples, got {len(bank)}"
@@ -45,12 +41,14 @@ class KNN(Detector):
         made = scores.Bank.of(bank.detach().float())
         return {"vectors": made.vectors, "centre": made.centre, "norms": made.norms}
 
-    def _score(self, seen: Seen) -> Tensor:
-        return self._nearest(seen)[0][:, -1]
+    def compute(self, features: Features) -> Tensor:
+        return self._nearest(features)[0][:, -1]
 
-    def _nearest(self, seen: Seen) -> tuple[Tensor, Tensor]:
+    def _nearest(self, features: Features) -> tuple[Tensor, Tensor]:
+        from holdfast.detect import scores
+
         bank = scores.Bank(*(self.state[name] for name in ("vectors", "centre", "norms")))
-        x = self._prepared(there(seen.features)).detach().to(bank.vectors)
+        x = self._prepared(there(features.features)).detach().to(bank.vectors)
         return scores.neighbours(x, bank, k=min(self.k, len(bank.vectors)))
 
     @property
@@ -59,35 +57,46 @@ class KNN(Detector):
         return self.k
 
     def _prepared(self, x: Tensor) -> Tensor:
+        import torch
+
         return torch.nn.functional.normalize(x, dim=1) if self.normalise else x
 
 
+@detector(
+    "local-reconstruction",
+    about="reconstruction, compared with that of the k most similar normal images",
+    reads=("features", "reconstruction"),
+    order=13,
+)
 class LocalReconstruction(KNN):
     """−log p(x|z) at z = μ, in standard deviations of what the k most similar normal images (of fewer, all) have.
 
-    Some normal things are harder to draw than others: a bag with a pattern is no anomaly, a shoe as badly drawn is.
+    Some normal things are harder to draw than others: a patterned bag is normal, a shoe drawn as badly is not.
     """
 
-    name = "local-reconstruction"
-    needs = ("features", "reconstruction")
-
-    def __init__(self, sight: Sight | None = None, *, k: int = 50, normalise: bool = True) -> None:
-        super().__init__(sight, k=k, normalise=normalise)
+    def __init__(self, extractor: FeatureExtractor | None = None, *, k: int = 50, normalise: bool = True) -> None:
+        super().__init__(extractor, k=k, normalise=normalise)
         require(k >= 2, f"k must be >= 2 to have a standard deviation, got {k}")
 
-    def _fit(self, seen: Seen) -> dict[str, Tensor]:
-        return super()._fit(seen) | {"reconstruction": there(seen.reconstruction).detach().double()}
+    def learn(self, features: Features) -> dict[str, Tensor]:
+        return super().learn(features) | {"reconstruction": there(features.reconstruction).detach().double()}
 
-    def _score(self, seen: Seen) -> Tensor:
-        near = self.state["reconstruction"][self._nearest(seen)[1]]
+    def compute(self, features: Features) -> Tensor:
+        near = self.state["reconstruction"][self._nearest(features)[1]]
         scale = near.std(1).clamp(min=float(self.state["reconstruction"].std()) * LEAST_SPREAD + 1e-12)
-        return (there(seen.reconstruction).double() - near.mean(1)) / scale
+        return (there(features.reconstruction).double() - near.mean(1)) / scale
 
     @property
     def least(self) -> int:
         return 2
 
 
+@detector(
+    "mahalanobis",
+    about="distance to the nearest class mean, in units of the covariance",
+    reads=("features",),
+    order=5,
+)
 class Mahalanobis(Detector):
     """Squared Mahalanobis distance to the nearest class mean, one covariance for all classes (Lee et al., 2018).
 
@@ -95,52 +104,65 @@ class Mahalanobis(Detector):
     features; 0 is the plain covariance.
     """
 
-    name = "mahalanobis"
-    needs = ("features",)
-
-    def __init__(self, sight: Sight | None = None, *, shrinkage: float | None = None) -> None:
-        super().__init__(sight)
+    def __init__(self, extractor: FeatureExtractor | None = None, *, shrinkage: float | None = None) -> None:
+        super().__init__(extractor)
         self.shrinkage = shrinkage
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        return {"shrinkage": self.shrinkage}
+    def learn(self, features: Features) -> dict[str, Tensor]:
+        import torch
 
-    def _fit(self, seen: Seen) -> dict[str, Tensor]:
-        x, labels = there(seen.features).double(), classes_of(seen)
+        x, labels = there(features.features).double(), _classes(features)
         means = torch.stack([x[labels == label].mean(0) for label in torch.unique(labels)])
         return {"means": means, "whitening": self._whitening(x - means[torch.unique(labels, return_inverse=True)[1]])}
 
-    def _score(self, seen: Seen) -> Tensor:
-        x = there(seen.features).double()
+    def compute(self, features: Features) -> Tensor:
+        from holdfast.detect import scores
+
+        x = there(features.features).double()
         return scores.mahalanobis(x, self.state["means"].to(x), self.state["whitening"].to(x)).amin(1)
 
     def _whitening(self, centred: Tensor) -> Tensor:
+        from holdfast.detect import scores
+
         require(len(centred) >= 2, f"{self.name} needs at least 2 normal samples, got {len(centred)}")
-        return whitening(shrunk_covariance(centred, shrinkage=self.shrinkage)[0])
+        return scores.whitening(scores.shrunk_covariance(centred, shrinkage=self.shrinkage)[0])
 
 
+@detector(
+    "relative-mahalanobis",
+    about="the same, less the distance to the mean of all; needs classes",
+    reads=("features",),
+    order=6,
+)
 class RelativeMahalanobis(Mahalanobis):
     """The least of: squared distance to a class mean, less that to the mean of all (Ren et al., 2021)."""
 
-    name = "relative-mahalanobis"
+    def learn(self, features: Features) -> dict[str, Tensor]:
+        import torch
 
-    def _fit(self, seen: Seen) -> dict[str, Tensor]:
-        x = there(seen.features).double()
+        x = there(features.features).double()
         require(
-            len(torch.unique(classes_of(seen))) >= 2,
+            len(torch.unique(_classes(features))) >= 2,
             "relative-mahalanobis needs labels of at least two classes: with one, both its distances are the same; "
             "use mahalanobis",
         )
         mean = x.mean(0, keepdim=True)
-        return {**super()._fit(seen), "mean": mean, "background": self._whitening(x - mean)}
+        return {**super().learn(features), "mean": mean, "background": self._whitening(x - mean)}
 
-    def _score(self, seen: Seen) -> Tensor:
-        x = there(seen.features).double()
+    def compute(self, features: Features) -> Tensor:
+        from holdfast.detect import scores
+
+        x = there(features.features).double()
         background = scores.mahalanobis(x, self.state["mean"].to(x), self.state["background"].to(x))[:, 0]
         return scores.mahalanobis(x, self.state["means"].to(x), self.state["whitening"].to(x)).amin(1) - background
 
 
+@detector(
+    "vim",
+    about="energy, plus what of the features lies outside their principal space",
+    reads=("features", "logits"),
+    order=7,
+)
 class ViM(Detector):
     """Energy plus what of the features lies outside their principal space (Wang et al., 2022).
 
@@ -148,26 +170,25 @@ class ViM(Detector):
     principal space; None is the paper's choice (1000 from 2048 features on, 512 from 768 on, else half).
     """
 
-    name = "vim"
-    needs = ("features", "logits")
-
     def __init__(
         self,
-        sight: Sight | None = None,
+        extractor: FeatureExtractor | None = None,
         *,
         head: tuple[Tensor, Tensor] | None = None,
         dimension: int | None = None,
     ) -> None:
-        super().__init__(sight)
+        super().__init__(extractor)
         self.head, self.dimension = head, dimension
 
     @property
     def settings(self) -> dict[str, Any]:
         return {"dimension": self.dimension}
 
-    def _fit(self, seen: Seen) -> dict[str, Tensor]:
-        x, logits = there(seen.features).double(), there(seen.logits).double()
-        head = self.head or head_of(self.sight)
+    def learn(self, features: Features) -> dict[str, Tensor]:
+        import torch
+
+        x, logits = there(features.features).double(), there(features.logits).double()
+        head = self.head or _head_of(self.extractor)
         require(head is not None, "vim needs the classifier's head; give head=(weight, bias), or a classifier")
         assert head is not None
         weight, bias = (t.to(x) for t in head)
@@ -182,7 +203,20 @@ class ViM(Detector):
         alpha = logits.amax(1).mean() / left.clamp(min=1e-12)
         return {"origin": origin, "residual": residual, "alpha": alpha}
 
-    def _score(self, seen: Seen) -> Tensor:
-        x, logits = there(seen.features).double(), there(seen.logits).double()
+    def compute(self, features: Features) -> Tensor:
+        from holdfast.detect import scores
+
+        x, logits = there(features.features).double(), there(features.logits).double()
         kept = {name: self.state[name].to(x) for name in ("origin", "residual", "alpha")}
         return scores.vim(x, logits, **kept)
+
+
+def _classes(features: Features) -> Tensor:
+    import torch
+
+    return torch.zeros(len(features), dtype=torch.int64) if features.labels is None else features.labels
+
+
+def _head_of(extractor: FeatureExtractor | None) -> tuple[Tensor, Tensor] | None:
+    parts: tuple[Any, ...] = getattr(extractor, "parts", (extractor,))
+    return next((part.head for part in parts if hasattr(part, "head")), None)

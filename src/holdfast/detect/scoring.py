@@ -1,0 +1,289 @@
+"""Use a fitted detector: ``score`` images with it, ``evaluate`` it on images of both kinds, ``predict`` beside a
+classifier. These are the functions behind ``holdfast detect score``, ``detect evaluate`` and ``predict``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from holdfast.data.anomalies import holds_anomalies, read_anomalies
+from holdfast.data.loaders import check_reading, float_batches
+from holdfast.data.splits import Split
+from holdfast.data.tables import growing_table
+from holdfast.data.unlabelled_images import is_taken_whole, open_unlabelled
+from holdfast.detect.detectors import FUSED
+from holdfast.detect.evaluation import Evaluation, curves, evaluate_scores, findings_of
+from holdfast.detect.fitted_detector import DETECTOR_FOLDER, FittedDetector, ScoreReport, load_fitted
+from holdfast.detect.outputs import FINDINGS, PAGE, ImageSource, claim_folder, claim_table, shape_for
+from holdfast.devices import resolve_device
+from holdfast.errors import require
+from holdfast.models import load_model
+from holdfast.module_state import evaluating
+from holdfast.png import png
+from holdfast.reports import report, write_findings
+from holdfast.train.run_data import terms_of_run
+from holdfast.types import Finding
+
+SCORE_COLUMNS: Final = ("image", "score", "flag", "reason")
+PREDICTION_COLUMNS: Final = ("image", "label", "confidence", "ood", "reason")
+"""Columns of the tables that ``score`` and ``predict`` write."""
+MISSES: Final = 24
+"""Missed anomalies that a report shows."""
+BINS: Final = 40
+"""Of the histograms in a report."""
+
+Progress = Callable[[int, int], None]
+"""Called with the number of images done and of all images."""
+
+
+def score(
+    detector: str | Path | FittedDetector,
+    data: ImageSource,
+    *,
+    out: str | Path | None = None,
+    root: str | Path | None = None,
+    split: str | None = None,
+    batch_size: int = 256,
+    workers: int = 4,
+    device: str = "auto",
+    progress: Progress | None = None,
+    note: Callable[[str], None] | None = None,
+) -> ScoreReport:
+    """How anomalous each image is, whether that is above the threshold, and why; one row per image, in order.
+
+    detector: fitted, or the folder of one. out: a CSV file for the rows, which is written as it grows and put in place
+    when it is complete. note: called with what is left out of a file that has parts.
+    """
+    check_reading(batch_size, workers)
+    place = None if out is None else claim_table(out, SCORE_COLUMNS)
+    fitted = load_fitted(detector, device=device)
+    images = open_unlabelled(data, root=root, split=split, shape=fitted.shape, note=note)
+    require(len(images) > 0, "there are no images to score; give at least one")
+    parts: list[ScoreReport] = []
+    done = 0
+    with nullcontext(_nowhere) if place is None else growing_table(place, SCORE_COLUMNS) as write:
+        for part in fitted.stream(images, batch_size=batch_size, workers=workers):
+            for value, flag, reason in zip(part.scores.tolist(), part.flags.tolist(), part.reasons, strict=True):
+                write([images.describe(done), f"{value:.6g}", int(flag), reason])
+                done += 1
+            parts.append(part)
+            if progress is not None:
+                progress(done, len(images))
+    return ScoreReport.cat(parts)
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """One row per image. classes: names. labels: (N,) int64 predicted class. confidence: (N,) its probability.
+
+    ood: the detector's report of the same images, where there is a detector.
+    """
+
+    classes: tuple[str, ...]
+    labels: Tensor
+    confidence: Tensor
+    ood: ScoreReport | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def predict(
+    run: str | Path,
+    data: ImageSource,
+    *,
+    out: str | Path | None = None,
+    detector: str | Path | FittedDetector | None = None,
+    root: str | Path | None = None,
+    split: str | None = None,
+    batch_size: int = 256,
+    workers: int = 4,
+    device: str = "auto",
+    progress: Progress | None = None,
+    note: Callable[[str], None] | None = None,
+) -> Predictions:
+    """Classify images with a run and, where there is a detector, flag those that are out-of-distribution.
+
+    run: the folder of a trained classifier. detector: fitted, or the folder of one; by default ``detector`` in the run.
+    out: a CSV file with label, confidence, the flag ``ood`` (0 or 1, empty without a detector) and its reason. note:
+    called with what is left out of a file that has parts.
+    """
+    check_reading(batch_size, workers)
+    place = None if out is None else claim_table(out, PREDICTION_COLUMNS)
+    where = resolve_device(device)
+    model, card = load_model(run)
+    model = model.to(where)
+    fitted = _detector_of(run, detector, device)
+    terms = terms_of_run(run, data) if isinstance(data, (str, Path)) else None
+    images = open_unlabelled(
+        data,
+        root=root,
+        split=split,
+        usual="test",
+        shape=shape_for(card),
+        terms=None if terms is None else asdict(terms),
+        note=note,
+    )
+    require(len(images) > 0, "there are no images to classify; give at least one")
+    require(
+        images.shape[0] == card.in_channels,
+        f"the model takes images of {card.in_channels} channels, these have {images.shape[0]}; convert them",
+    )
+    extractor = None
+    if fitted is not None:
+        fitted.check(images.shape)
+        extractor = fitted.extractor
+    answers: list[tuple[Tensor, Tensor]] = []
+    reports: list[ScoreReport] = []
+    done = 0
+    table = nullcontext(_nowhere) if place is None else growing_table(place, PREDICTION_COLUMNS)
+    with table as write, evaluating(model), torch.no_grad():
+        for x in float_batches(images, where, batch_size=batch_size, workers=workers):
+            confidence, label = (t.cpu() for t in model(x).float().softmax(1).max(1))
+            answers.append((label, confidence))
+            if fitted is not None and extractor is not None:
+                reports.append(fitted.report_features(extractor.extract(x).to("cpu")))
+            for i, (sure, own) in enumerate(zip(confidence.tolist(), label.tolist(), strict=True)):
+                flag = (int(reports[-1].flags[i]), reports[-1].reasons[i]) if reports else ("", "")
+                write([images.describe(done), card.classes[own], f"{sure:.6g}", *flag])
+                done += 1
+            if progress is not None:
+                progress(done, len(images))
+    labels, confidences = (torch.cat(parts) for parts in zip(*answers, strict=True))
+    return Predictions(tuple(card.classes), labels, confidences, ScoreReport.cat(reports) if reports else None)
+
+
+def _detector_of(run: str | Path, detector: str | Path | FittedDetector | None, device: str) -> FittedDetector | None:
+    if isinstance(detector, FittedDetector):
+        return detector
+    folder = Path(run) / DETECTOR_FOLDER if detector is None else Path(detector)
+    require(detector is None or folder.is_dir(), f"no detector in {folder}; fit one with --run {run}")
+    return load_fitted(folder, device=device) if folder.is_dir() else None
+
+
+def _nowhere(row: Sequence[object]) -> None:
+    """Where rows go that nobody wants in a file."""
+
+
+def evaluate(
+    detector: str | Path | FittedDetector,
+    normal: ImageSource,
+    anomalous: ImageSource | None = None,
+    *,
+    out: str | Path | None = None,
+    root: str | Path | None = None,
+    split: str | None = None,
+    batch_size: int = 256,
+    workers: int = 4,
+    resamples: int = 1000,
+    seed: int = 0,
+    device: str = "auto",
+) -> tuple[Finding, ...]:
+    """Measure a detector on images that are known to be normal and images that are known to be anomalous.
+
+    detector: fitted, or the folder of one. normal: normal images; or, alone, a set with anomalies (``holdfast data make
+    fashion-anomalies``), whose test sets bring both. out: a folder for findings.json and report.html. Nothing of the
+    detector is changed: its threshold was set before.
+    """
+    check_reading(batch_size, workers)
+    place = None if out is None else claim_folder(out, check="detect")
+    fitted = load_fitted(detector, device=device)
+    kinds = _both_kinds(normal, anomalous, root, split, fitted.shape)
+    by_kind = {k: _member_scores(fitted, v, batch_size, workers) for k, v in kinds.items()}
+    truth = torch.cat([torch.zeros(len(by_kind["normal"])), torch.ones(len(by_kind["anomalous"]))]).bool()
+    found: list[Finding] = []
+    table = torch.cat([by_kind["normal"], by_kind["anomalous"]])
+    names = [FUSED, *(m.name for m in fitted.detector.members)]
+    for i, name in enumerate(names):
+        scores = table[:, i]
+        result = evaluate_scores(
+            scores, truth, threshold=fitted.threshold if i == 0 else None, resamples=resamples, seed=seed
+        )  # fmt: skip
+        found += _findings(result, scores, truth, name, fitted.threshold.value if i == 0 else None)
+    found.append(_worst(kinds["anomalous"], by_kind["anomalous"][:, 0], fitted.threshold.value))
+    if place is not None:
+        name = "detector" if isinstance(detector, FittedDetector) else str(detector)
+        write_findings(place / FINDINGS, found, model={"detector": name}, data={"name": "evaluation"})
+        report(found, place / PAGE, name=Path(name).name)
+    return tuple(found)
+
+
+def _both_kinds(
+    normal: ImageSource,
+    anomalous: ImageSource | None,
+    root: str | Path | None,
+    split: str | None,
+    shape: tuple[int, int, int],
+) -> dict[str, Split]:
+    if anomalous is None:
+        require(
+            isinstance(normal, (str, Path)) and holds_anomalies(normal),
+            f"{normal} brings no anomalies of its own; give anomalous images too",
+        )
+        require(split is None, f"split {split!r}: a set with anomalies is judged on its test sets; leave it out")
+        data = read_anomalies(str(normal))
+        pooled, truth = data.pooled(), data.anomalous(data.pooled())
+        return {k: pooled.subset(own.nonzero().flatten()) for k, own in (("normal", ~truth), ("anomalous", truth))}
+    kinds: dict[str, Split] = {}
+    sources = {"normal": normal, "anomalous": anomalous}
+    some_have_parts = not all(map(is_taken_whole, sources.values()))
+    for name, source in sources.items():
+        own = None if some_have_parts and is_taken_whole(source) else split
+        kinds[name] = open_unlabelled(source, root=root, split=own, usual="test", shape=shape)
+        require(len(kinds[name]) > 0, f"there is no {name} image to judge by; give at least one")
+    return kinds
+
+
+def _member_scores(fitted: FittedDetector, images: Split, batch_size: int, workers: int) -> Tensor:
+    """(N, 1 + M) the fused score and each member's z-score."""
+    fitted.check(images.shape)
+    extractor, parts = fitted.extractor, []
+    for x in float_batches(images, extractor.device, batch_size=batch_size, workers=workers):
+        features = extractor.extract(x).to("cpu")
+        both = [fitted.detector.score_features(features)[:, None], fitted.detector.z_scores(features).float()]
+        parts.append(torch.cat(both, 1))
+    return torch.cat(parts)
+
+
+def _findings(result: Evaluation, scores: Tensor, truth: Tensor, name: str, threshold: float | None) -> list[Finding]:
+    low, high = float(scores.min()), float(scores.max())
+    evidence: dict[str, Any] = {
+        "curves": curves(scores, truth),
+        "histogram": {
+            "low": low,
+            "high": high,
+            "normal": torch.histc(scores[~truth], BINS, low, high).int().tolist(),
+            "anomalous": torch.histc(scores[truth], BINS, low, high).int().tolist(),
+        },
+        "threshold": threshold,
+        "confusion": result.confusion,
+    }
+    return findings_of(result, "detect", {"score": name}, {}, evidence)
+
+
+def _worst(images: Split, scores: Tensor, threshold: float) -> Finding:
+    """The anomalies that look most normal."""
+    order = scores.argsort()[:MISSES]
+    order = order[scores[order] <= threshold]
+    rows = [
+        {"png": png(image), "label": images.describe(int(i)).rsplit("/", 1)[-1], "score": float(scores[i])}
+        for i, image in zip(order, images.read(order) if len(order) else (), strict=True)
+    ]
+    return Finding("detect", "misses", None, 0, evidence={"misses": rows})
+
+
+def summary_text(found: Sequence[Finding]) -> str:
+    """The fused score's figures as lines for a terminal."""
+    lines = []
+    for f in found:
+        if f.where == {"score": FUSED} and f.value is not None:
+            interval = "" if f.low is None else f"  ({f.low:.3f} to {f.high:.3f})"
+            lines.append(f"{f.name:<18}{f.value:.3f}{interval}\n")
+    return "".join(lines)
