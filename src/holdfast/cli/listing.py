@@ -10,19 +10,21 @@ from tyro.conf import Positional, arg
 
 from holdfast.cli.common import parse
 from holdfast.errors import unknown
-from holdfast.parts import ASCENTS, CORRUPTIONS, METHODS, Part
+from holdfast.parts import ASCENTS, CORRUPTIONS, DETECTORS, METHODS, Part
 
 
 @dataclass(frozen=True)
 class ListOptions:
     """What to list."""
 
-    what: Annotated[Positional[str], arg(metavar="[methods|ascents|corruptions|data|recipes|studies|models]")] = "all"
+    what: Annotated[
+        Positional[str], arg(metavar="[methods|ascents|detectors|corruptions|data|recipes|studies|models]")
+    ] = "all"
     """One kind, or everything but corruptions and the many model names."""
 
 
 def list_(words: list[str]) -> int:
-    """List methods, ascents, corruptions, data sets, recipes, studies or models by name."""
+    """List methods, ascents, detectors, corruptions, data sets, recipes, studies or models by name."""
     options: ListOptions = parse(ListOptions, words, "list", list_.__doc__)
     from holdfast.comparisons.recipes import recipe_names
     from holdfast.comparisons.studies import study_names
@@ -40,6 +42,7 @@ def list_(words: list[str]) -> int:
     kinds: dict[str, Callable[[], Sequence[str]]] = {
         "methods": lambda: described(METHODS),
         "ascents": lambda: described(ASCENTS),
+        "detectors": lambda: described(DETECTORS),
         "corruptions": lambda: described(CORRUPTIONS),
         "data": lambda: [f"{name:<24} {about}" for name, about in described_data().items()],
         "recipes": recipe_names,

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import json
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from importlib.resources import files
@@ -36,7 +36,7 @@ from holdfast.reports.sections import sections
 from holdfast.reports.sections.shortcuts import shortcuts, summary
 from holdfast.reports.svg.elements import series
 from holdfast.reports.text import percent, setting
-from holdfast.types import Finding
+from holdfast.types import Finding, Measure
 
 MOST_TITLES = 3
 MOST_SENTENCES = 8
@@ -52,10 +52,17 @@ def write_report(runs: Sequence[RunFiles], path: str | Path, *, images: bool = T
     return path
 
 
-def report(findings: Iterable[Finding] | str | Path, path: str | Path, *, name: str | None = None) -> Path:
+def report(
+    findings: Iterable[Finding] | str | Path,
+    path: str | Path,
+    *,
+    name: str | None = None,
+    measures: Mapping[str, Iterable[Measure]] | None = None,
+) -> Path:
     """Write the report of bare findings, or of the runs and audits in a folder, as ``holdfast report`` does.
 
-    name: what the findings are of, where they come without a folder.
+    name: what the findings are of, where they come without a folder. measures: what their numbers are, by check, for
+    findings that are not of a declared check.
     """
     if isinstance(findings, (str, os.PathLike)):
         require(name is None, f"name {name!r} is for findings alone, and {findings} has names of its own; leave it out")
@@ -63,7 +70,8 @@ def report(findings: Iterable[Finding] | str | Path, path: str | Path, *, name: 
     own: tuple[Any, ...] = tuple(findings) if isinstance(findings, Iterable) else (findings,)
     wrong = next((type(one).__name__ for one in own if not isinstance(one, Finding)), "")
     require(not wrong, f"a report is of findings, as holdfast.audit returns them, or of a run folder, got {wrong}")
-    return write_report([RunFiles(name=name or "model", findings=own)], path)
+    known = {(check, m.name): m for check, given in (measures or {}).items() for m in given}
+    return write_report([RunFiles(name=name or "model", findings=own, measures=known)], path)
 
 
 def render(runs: Sequence[RunFiles], *, images: bool = True) -> str:

@@ -172,7 +172,7 @@ class Step:
 def captured(step: Step, device: torch.device, note: Callable[[str], None] | None) -> Callable[..., None]:
     """The step as CUDA graphs, one per batch size; the first batches of a size are trained on eagerly.
 
-    note: hears why a step cannot be captured, and runs eagerly then; without, that is an error.
+    note: called with the reason where a step cannot be captured, which then runs eagerly; without it, that is an error.
     """
     fields = len(Batch.__slots__)
 

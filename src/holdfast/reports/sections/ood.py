@@ -7,7 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from holdfast.reports.arms import Arm, FindingKey, Spread, arms, legend, share
+from holdfast.reports.arms import Arm, FindingKey, Spread, arms, legend, share, spread_cell
 from holdfast.reports.blocks import (
     Block,
     Cell,
@@ -24,19 +24,11 @@ from holdfast.reports.report_tables import all_numbers
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
 from holdfast.reports.svg import LONGEST_LABEL, Bar, BarRow, Line, bar_chart, line_chart
-from holdfast.reports.text import PLAIN, finite, number, percent
+from holdfast.reports.text import PLAIN, finite, number, percent, titled
 from holdfast.types import Finding
 
-COLUMNS = (
-    ("auroc", "AUROC"),
-    ("ap", "average precision"),
-    ("fpr95", "FPR95"),
-    ("precision", "precision"),
-    ("recall", "recall"),
-    ("f1", "F1"),
-    ("false_alarm_rate", "false alarms"),
-)
-
+AUROC = {"ood": "ood_auroc", "detect": "auroc"}
+"""The measure by which scores are ranked, by check."""
 KINDS = (("roc", "ROC", "false alarms, %"), ("pr", "Precision and recall", "recall, %"))
 """Curves: key in the evidence, title, and what the axis says."""
 MOST_SCORES = 4
@@ -83,42 +75,40 @@ def _section(runs: Sequence[RunFiles], check: str, title: str, lead: str) -> Sec
 
 def _scores(arm: Arm, check: str) -> list[str]:
     """Scores in the order of the findings; those over all OOD images have no other part."""
-    found = [dict(m.where) for m in arm.found if m.check == check and m.name == _name(check, "auroc")]
+    found = [dict(m.where) for m in arm.found if m.check == check and m.name == AUROC[check]]
     return list(dict.fromkeys(w["score"] for w in found if set(w) == {"score"}))
 
 
-def _name(check: str, name: str) -> str:
-    """The measure: those of the check ``ood`` say so."""
-    return f"ood_{name}" if check == "ood" else name
-
-
 def _spread(arm: Arm, check: str, name: str, score: str) -> Spread | None:
-    return arm.spread(FindingKey(_name(check, name), (("score", score),), check))
+    return arm.spread(FindingKey(name, (("score", score),), check))
 
 
 def _table(arm: Arm, check: str, groups: Sequence[Arm]) -> Table:
-    rows = []
-    best = max((s.mean for n in _scores(arm, check) if (s := _spread(arm, check, "auroc", n)) and s.mean), default=None)
-    notes = []
-    for score in _scores(arm, check):
+    """One row per score, one column per measure that was taken of scores."""
+    scores = _scores(arm, check)
+    names = list(dict.fromkeys(k.name for k in arm.found if k.check == check and set(dict(k.where)) == {"score"}))
+    ranks = [s.mean for n in scores if (s := _spread(arm, check, AUROC[check], n)) and s.mean is not None]
+    rows, notes = [], []
+    for score in scores:
         cells = []
-        for name, _ in COLUMNS:
+        for name in names:
             spread = _spread(arm, check, name, score)
-            strong = name == "auroc" and spread is not None and spread.mean == best
-            text = "" if spread is None or spread.mean is None else share(spread)
-            cells.append(Cell(text, spread.mean if spread else None, strong=strong))
+            best = max(ranks, default=None) if name == AUROC[check] else None
+            measured = spread is not None and spread.mean is not None
+            cells.append(spread_cell(spread, best) if measured else Cell(""))
         rows.append((Cell(score), *cells))
-        for finding in arm.found.get(FindingKey(_name(check, "auroc"), (("score", score),), check), ()):
+        for finding in arm.found.get(FindingKey(AUROC[check], (("score", score),), check), ()):
             if "reason" in finding.evidence:
                 notes.append(f"{score}: {finding.evidence['reason']}.")
-    columns = (Column("score"), *(Column(f"{title}, %", numeric=True) for _, title in COLUMNS))
+    titles = [titled(arm.measure(FindingKey(name, check=check))) for name in names]
+    columns = (Column("score"), *(Column(title, numeric=True) for title in titles))
     caption = "By score" if len(groups) == 1 else f"By score, {arm.label}"
     return Table(caption, columns, tuple(rows), " ".join(dict.fromkeys(notes)))
 
 
 def _confusion(arm: Arm, check: str) -> Iterator[Table]:
     """What a detector's threshold makes of each kind; of several seeds, the first's."""
-    for finding in arm.found.get(FindingKey(_name(check, "auroc"), (("score", JOINED),), check), ())[:1]:
+    for finding in arm.found.get(FindingKey(AUROC[check], (("score", JOINED),), check), ())[:1]:
         counts: Any = finding.evidence.get("confusion")
         threshold = finite(finding.evidence.get("threshold"))
         names = ("true_negative", "false_positive", "false_negative", "true_positive")
@@ -143,7 +133,7 @@ def _bars(groups: Sequence[Arm], check: str) -> Chart | None:
 
 
 def _bar(arm: Arm, check: str, score: str) -> Bar:
-    spread = _spread(arm, check, "auroc", score)
+    spread = _spread(arm, check, AUROC[check], score)
     if spread is None or spread.mean is None:
         return Bar(None, None, None, "not measured", f"{score}, {arm.label}: not measured", arm.number)
     note = f"{score}, {arm.label}: {share(spread)} %"
@@ -154,7 +144,7 @@ def _ranked(arm: Arm, check: str) -> list[tuple[str, Finding]]:
     """Scores that have curves, best first, with their finding; of several seeds, the first's."""
     found = []
     for score in _scores(arm, check):
-        findings = arm.found.get(FindingKey(_name(check, "auroc"), (("score", score),), check), ())
+        findings = arm.found.get(FindingKey(AUROC[check], (("score", score),), check), ())
         found += [(score, f) for f in findings[:1] if finite(f.value) is not None and "curves" in f.evidence]
     return sorted(found, key=lambda row: -(row[1].value or 0.0))
 
