@@ -172,8 +172,8 @@ def capture(
 
     inputs: tensors that stay where they are. generators: on the device, those that ``work`` draws from beside torch's
     own. rehearsals: how often to run ``work`` before, where nothing has warmed it up. stream: where to capture
-    (default: one of torch's). pool: memory to share with other graphs. empty_cache: give the allocator's free memory
-    back first, so that the graph can have it; without, tensors made after it lie where those before it lay.
+    (default: one of torch's). pool: memory to share with other graphs. empty_cache: release the allocator's
+    free memory first, so that the graph can have it; without, later tensors can have the addresses of earlier ones.
 
     A failed capture leaves the generators as they were.
     """
@@ -203,9 +203,9 @@ class CaptureAfterWarmUp:
     """A function of tensors whose calls are replayed from CUDA graphs, one for each size of its first input.
 
     The first calls of a size run eagerly: they count like any other and serve as the warm-up. Capturing runs nothing,
-    so eager and captured calls are the same sequence of updates. Where a call cannot be captured, ``note`` hears why
-    and all calls run eagerly from then on; without ``note`` the failure is an error. The current stream must not be
-    the default one: see ``own_stream``.
+    so eager and captured calls are the same sequence of updates. Where a call cannot be captured, ``note`` is
+    called with the reason and all calls run eagerly from then on; without ``note`` that is an error. The current
+    stream must not be the default one: see ``own_stream``.
     """
 
     def __init__(

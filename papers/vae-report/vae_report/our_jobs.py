@@ -21,8 +21,8 @@ from holdfast.detect.fitting import FUSED
 from holdfast.detect.fused import Fused
 from holdfast.detect.threshold import Threshold
 from holdfast.methods.fixmatch import FixMatch
-from holdfast.train.few_labels import accuracy, train_few_labels
 from vae_report.bench import Bench
+from vae_report.few_labels import accuracy, train_few_labels
 from vae_report.judging import DRAWN, SHOWN, Record, judged, reconstructions, test_sets, values
 
 ALONE: Mapping[str, tuple[str, ...]] = {

@@ -12,9 +12,9 @@ from holdfast.detect.features import VAEExtractor, extract
 from holdfast.detect.threshold import Threshold
 from holdfast.models.vae import VAE, VAESettings, report_settings
 from holdfast.rng import derive
-from holdfast.train.few_labels import Mistakes, accuracy, train_few_labels
 from holdfast.train.unlabelled import train_vae
 from vae_report.bench import Bench
+from vae_report.few_labels import Mistakes, accuracy, train_few_labels
 from vae_report.judging import SHOWN, Record, judged, reconstructions, report_cut, rounded, test_sets, values
 
 

@@ -13,7 +13,7 @@ from torch.func import functional_call
 
 from holdfast.curvature.derivatives import many_derivatives
 from holdfast.curvature.krylov import NoSpectrum, free_bytes
-from holdfast.errors import require
+from holdfast.errors import first_line, require
 from holdfast.module_state import evaluating
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -217,7 +217,6 @@ def _explained() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        text = str(error)
-        if any(words in text for words in ("not implemented", "double backward", "differentiate twice")):
-            raise NoSpectrum(f"the model cannot be differentiated twice: {text.splitlines()[0]}") from error
+        if any(words in str(error) for words in ("not implemented", "double backward", "differentiate twice")):
+            raise NoSpectrum(f"the model cannot be differentiated twice: {first_line(error)}") from error
         raise

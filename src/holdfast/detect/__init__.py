@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from holdfast.detect.fused import Fused
     from holdfast.detect.scoring import Predictions, evaluate, predict, score
     from holdfast.detect.threshold import Threshold
-    from holdfast.train.few_labels import EncoderClassifier, FewLabels, Mistakes, train_few_labels
     from holdfast.train.rotation import train_rotation
     from holdfast.train.unlabelled import MinimiseSettings, TrainedVAE, train_vae
 
@@ -58,7 +57,6 @@ _HOMES = {
     "detect.fused": "Fused",
     "detect.scoring": "Predictions evaluate predict score",
     "detect.threshold": "Threshold",
-    "train.few_labels": "EncoderClassifier FewLabels Mistakes train_few_labels",
     "train.rotation": "train_rotation",
     "train.unlabelled": "MinimiseSettings TrainedVAE train_vae",
 }
@@ -73,12 +71,10 @@ __all__ = [
     "Description",
     "Detector",
     "Elbo",
-    "EncoderClassifier",
     "Energy",
     "Evaluation",
     "FeatureExtractor",
     "Features",
-    "FewLabels",
     "FittedDetector",
     "Fused",
     "JointExtractor",
@@ -88,7 +84,6 @@ __all__ = [
     "Mahalanobis",
     "MaxLogit",
     "MinimiseSettings",
-    "Mistakes",
     "Predictions",
     "Reconstruction",
     "RelativeMahalanobis",
@@ -112,7 +107,6 @@ __all__ = [
     "predict",
     "probe",
     "score",
-    "train_few_labels",
     "train_rotation",
     "train_vae",
 ]  # fmt: skip

@@ -29,8 +29,14 @@ from holdfast.png import png
 from holdfast.reports import report, write_findings
 from holdfast.rng import derive
 from holdfast.train.unlabelled import MinimiseSettings, train_vae
-from holdfast.types import Finding
+from holdfast.types import Finding, Measure, Unit
 
+MEASURES: Final = (
+    Measure("silhouette", "silhouette of the classes", Unit.NUMBER, digits=3),
+    Measure("linear", "accuracy of a linear probe"),
+    Measure("knn", "accuracy of a k-NN probe"),
+)
+"""What a description finds in numbers, where classes are known."""
 PROJECTIONS: Final = ("auto", "latent", "pca", "tsne", "umap")
 NEIGHBOURS: Final = 5
 MOST_SILHOUETTE: Final = 2000
@@ -251,7 +257,9 @@ def describe(
     found = describe_findings(made, labels, classes)
     name = data.name if isinstance(data, Dataset) else str(data) if isinstance(data, (str, Path)) else "images"
     if place is not None:
-        write_findings(place / FINDINGS, found, model={"latent": vae.settings.latent}, data={"name": name})
+        measures = {"describe": MEASURES}
+        model = {"latent": vae.settings.latent}
+        write_findings(place / FINDINGS, found, model=model, data={"name": name}, measures=measures)
         report(found, place / PAGE, name=Path(name).name)
     return found
 

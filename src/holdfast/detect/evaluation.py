@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -13,8 +13,18 @@ from holdfast.detect.threshold import Threshold
 from holdfast.errors import require
 from holdfast.metrics import Estimate, wilson_interval
 from holdfast.metrics.intervals import around
-from holdfast.types import Finding
+from holdfast.types import Finding, Measure
 
+MEASURES: Final = (
+    Measure("auroc", "AUROC"),
+    Measure("ap", "average precision"),
+    Measure("fpr95", "FPR95", better="lower"),
+    Measure("precision", "precision"),
+    Measure("recall", "recall"),
+    Measure("f1", "F1"),
+    Measure("false_alarm_rate", "false alarms", better="lower"),
+)
+"""What an evaluation finds."""
 RESAMPLES = 1000
 CELLS = 2**22
 BLOCK = 2**18

@@ -19,7 +19,7 @@ from holdfast.data.splits import Split
 from holdfast.data.tables import growing_table
 from holdfast.data.unlabelled_images import is_taken_whole, open_unlabelled
 from holdfast.detect.detectors import FUSED
-from holdfast.detect.evaluation import Evaluation, curves, evaluate_scores, findings_of
+from holdfast.detect.evaluation import MEASURES, Evaluation, curves, evaluate_scores, findings_of
 from holdfast.detect.fitted_detector import DETECTOR_FOLDER, FittedDetector, ScoreReport, load_fitted
 from holdfast.detect.outputs import FINDINGS, PAGE, ImageSource, claim_folder, claim_table, shape_for
 from holdfast.devices import resolve_device
@@ -210,7 +210,9 @@ def evaluate(
     found.append(_worst(kinds["anomalous"], by_kind["anomalous"][:, 0], fitted.threshold.value))
     if place is not None:
         name = "detector" if isinstance(detector, FittedDetector) else str(detector)
-        write_findings(place / FINDINGS, found, model={"detector": name}, data={"name": "evaluation"})
+        measures = {"detect": MEASURES}
+        model, data = {"detector": name}, {"name": "evaluation"}
+        write_findings(place / FINDINGS, found, model=model, data=data, measures=measures)
         report(found, place / PAGE, name=Path(name).name)
     return tuple(found)
 

@@ -1,4 +1,4 @@
-"""Work on tensors that lie where they lay before, replayed as CUDA graphs in an otherwise eager loop."""
+"""Halves of an optimiser step as CUDA graphs in an eager loop: replayed while tensors keep their addresses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 
 
 class Branch:
-    """Work that a recording may run beside what follows it, until ``join``; elsewhere it is done in its place.
+    """Work that a recording may run in parallel with what follows, until ``join``; outside one it runs in order.
 
     A pass over a list of tensors leaves part of the device idle, so two that do not need each other go well together.
     tensors: some of what it works on.
@@ -45,9 +45,9 @@ class Branch:
 class Recordings:
     """Graphs of work done before, by what they depend on.
 
-    An eager backward pass allocates its gradients anew, but from a warm cache they come to lie where they lay in the
-    step before. Work is done plainly the first time its key is met, recorded the second, and replayed from then on, so
-    that memory which wanders costs time and nothing else.
+    An eager backward pass allocates its gradients again, but from a warm cache they get the addresses of the step
+    before. Work is done eagerly the first time its key occurs, recorded the second, and replayed from then on, so that
+    tensors whose addresses change cost time and nothing else.
 
     limit: how many keys are kept before all are forgotten.
     """

@@ -1,4 +1,4 @@
-"""The engine: one loop for every method."""
+"""Train classifiers, and models without labels: one loop for all of them."""
 
 from holdfast.errors import Interrupted
 from holdfast.train.api import FitResult, fit, train

@@ -1,4 +1,4 @@
-"""``holdfast.fit``: from data and settings to a trained model."""
+"""``holdfast.fit``: from data and settings to a trained model. Open this file to change what a training is made of."""
 
 from __future__ import annotations
 
@@ -21,20 +21,25 @@ from holdfast.errors import require
 from holdfast.files import at_home
 from holdfast.methods import Context, State, method_of
 from holdfast.models import BuiltModel, ModelCard, save_model
-from holdfast.models.preprocessing import numbers
+from holdfast.models.heads import find_heads
+from holdfast.models.preprocessing import Normalised, numbers
 from holdfast.models.saved_model import TENSORS, save_weights
+from holdfast.models.vae import LatentClassifier
 from holdfast.rng import derive
 from holdfast.settings import DATA_READING_KEYS, MethodSettings, TrainSettings, build
 from holdfast.train.engine import Trainer
-from holdfast.train.few_labels import check_pretraining, pretrain
 from holdfast.train.folder import RunFolder, claim
 from holdfast.train.network import check_module, copier, model_factory
 from holdfast.train.progress import Progress, TensorBoardSink, make_progress
+from holdfast.train.rotation import train_rotation
+from holdfast.train.unlabelled import MinimiseSettings, train_vae
+
+PRETRAINING_LR = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
 class FitResult:
-    """A finished training. history: one record an epoch, as in metrics.jsonl. state: the method's, with its
+    """A finished training. history: one record per epoch, as in metrics.jsonl. state: the method's, with its
     auxiliary model."""
 
     model: nn.Module
@@ -131,7 +136,7 @@ def train(
             sinks = (TensorBoardSink(folder.path),) if folder is not None and loop.tensorboard else ()
             if settings.model.pretrain != "none" and (folder is None or folder.checkpoints.newest is None):
                 progress.note(f"pretraining ({settings.model.pretrain}) on images without labels")
-                pretrain(network, data, settings, device=device, note=progress.note)
+                _pretrain(network, data, settings, device=device, note=progress.note)
             torch.manual_seed(derive(loop.seed, "model"))
             trainer = Trainer(
                 settings, data, network, state, device=device, folder=folder, progress=progress, sinks=sinks
@@ -157,7 +162,7 @@ def train(
 
 
 def _save_own(folder: Path, network: nn.Module) -> str:
-    """Store what can be stored of a module of the caller's, and say so."""
+    """Store what can be stored of a module of the caller's; returns a note on what that is."""
     name = type(network).__name__
     if save_weights(folder, network):
         return (
@@ -177,7 +182,7 @@ def _claimed(
 
 
 def _beyond_settings(settings: TrainSettings, data: Dataset | None, model: nn.Module | None) -> dict[str, str]:
-    """What a run has to record beside its settings: what was handed over, and where data lies that has a place."""
+    """What a run records beside its settings: what was handed over in Python, and the path of data that has one."""
     found = {} if model is None else {"own_model": type(model).__name__}
     path = at_home(settings.data.name)
     if data is not None:
@@ -201,7 +206,7 @@ def prepare(
         "select val-worst-group needs groups in the validation set, and it has none; use val-worst-class",
     )
     require(loop.select != "oracle-test" or data.test is not None, "select oracle-test needs a test set")
-    check_pretraining(settings, model)
+    _check_pretraining(settings, model)
     progress = progress or Progress()
     if model is not None:
         check_module(model, data, resolve_device(loop.device), precision=loop.precision)
@@ -212,8 +217,57 @@ def prepare(
     return built.model, built, _start_method(settings, data, lambda: make_model().model)
 
 
+def _check_pretraining(settings: TrainSettings, model: nn.Module | None = None) -> None:
+    """Refuse a pre-training that is missing or cannot be. model: a module of the caller's."""
+    own = settings.model
+    require(
+        own.pretrain != "rotation" or own.name != "vae-head",
+        "the encoder of vae-head is frozen; use --pretrain vae, or --model vae-classifier",
+    )
+    require(
+        own.name != "vae-head" or own.pretrain == "vae" or bool(own.weights) or model is not None,
+        "vae-head trains a head on a frozen encoder; give it one with --pretrain vae, or --weights",
+    )
+    require(
+        own.pretrain == "none" or model is None,
+        f"pretrain {own.pretrain} is for networks that are built by name, and this is a "
+        f"{type(model).__name__} of your own; name one with model, or leave pretrain out",
+    )
+
+
+def _pretrain(
+    network: nn.Module, data: Dataset, settings: TrainSettings, *, device: torch.device, note: Callable[[str], None]
+) -> None:
+    """Bring a fresh classifier to where its training starts: weights learned from the images without labels."""
+    model, loop = settings.model, settings.loop
+    images = data.train if data.unlabeled is None else data.unlabeled
+    own = MinimiseSettings(
+        model.pretrain_for,
+        loop.batch_size,
+        PRETRAINING_LR,
+        schedule="cosine",
+        precision="fp32" if loop.precision == "fp16" else loop.precision,
+        seed=loop.seed,
+        capture=loop.capture != "off",
+    )
+    assert isinstance(network, Normalised)
+    if model.pretrain == "vae":
+        inner = network.net
+        require(
+            isinstance(inner, LatentClassifier),
+            f"{model.name} has no VAE's encoder; use --model vae-head or vae-classifier, or --pretrain rotation",
+        )
+        assert isinstance(inner, LatentClassifier)
+        inner.start_from(train_vae(images, inner.settings, own, device=device, note=note).model)
+        return
+    turned = train_rotation(images, own, model=model.name, device=device, note=note).model
+    heads = tuple(f"{name}." for name, _ in find_heads(network))
+    fresh, learned = network.state_dict(), turned.state_dict()
+    network.load_state_dict({k: fresh[k] if k.startswith(heads) else learned[k] for k in fresh})
+
+
 def fingerprint(data: Dataset) -> str:
-    """SHA-256 of all that a training sees of its data."""
+    """SHA-256 of everything that a training reads of its data."""
     return hash_data(data, (data.train, data.val, data.test, data.unlabeled))["hash"]
 
 

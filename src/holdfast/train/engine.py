@@ -1,4 +1,4 @@
-"""The training loop that every method hangs on."""
+"""The training loop: stages, epochs, steps, evaluation, selection, checkpoints. Every training goes through it."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from holdfast.train.progress import Progress, Sink
 from holdfast.train.stage import StageRun
 from holdfast.types import Batch
 
-LOOK_EVERY = 200
-"""Steps between two looks at the meters: often enough to stop a diverged run, too seldom to slow one."""
+READ_EVERY = 200
+"""Steps between two readings of the meters: often enough to stop a diverged run, too seldom to slow one."""
 
 
 @dataclass
@@ -104,7 +104,7 @@ class Trainer:
         self._keep_selected()
 
     def _enter(self, stage: Stage, resumed: dict[str, Any] | None) -> StageRun:
-        """Begin a stage, or go on in the middle of it."""
+        """Begin a stage, or continue in the middle of it."""
         if resumed is None:
             self.state.stage = stage
             remark = self.method.begin(self.state, lambda model: self._predict(model, self.data.train).logits)
@@ -149,7 +149,7 @@ class Trainer:
             self.at.batch += 1
             self.at.step += 1
             self.progress.step()
-            if self.at.step % LOOK_EVERY == 0:
+            if self.at.step % READ_EVERY == 0:
                 self._require_finite()
             if self.stop.signum is not None:
                 self._leave()
@@ -265,7 +265,7 @@ class Trainer:
         )
 
     def _leave(self) -> None:
-        """Save and end, because a signal asked for it."""
+        """Save and stop, because a signal came."""
         assert self.stop.signum is not None
         self._require_finite()
         self._require_finite_weights()

@@ -1,4 +1,4 @@
-"""A model's predictions on a split."""
+"""A model's predictions on a split, and the scores that select an epoch."""
 
 from __future__ import annotations
 

@@ -38,13 +38,12 @@ OWNED = (
 process dies, run.yaml says whether all was set aside, and a checkpoint beside ``ASIDE`` is one of the new run."""
 
 ASIDE = ".replaced"
-"""Where a run waits that another is to replace, until that has a checkpoint of its own."""
+"""Where a run is kept that another replaces, until the other has its first checkpoint."""
 
 MAY_CHANGE = frozenset({"root", "loader", "workers", "device", "capture", "compile", "tensorboard", "checkpoint_every"})
 """Settings that may differ when a run is continued: they do not change what is computed."""
 
-
-WHERE_DATA_LIES = frozenset({"data", "unlabeled"})
+DATA_PATHS = frozenset({"data", "unlabeled"})
 """Settings that may differ too where the data is known to be the same."""
 
 PREFIX = "step-"
@@ -140,10 +139,10 @@ class RunFolder:
         return exists(self._aside / "run.yaml") and exists(self.path / "run.yaml")
 
     def open(self, settings: TrainSettings, found: Mapping[str, str]) -> None:
-        """Begin a run in place of what is there; or, to continue that, see that it was begun alike.
+        """Begin a run in place of what is there; or, to continue that, check that it has the same settings and data.
 
-        found: what settings do not tell: data_sha256, data_path where the data lies at one and, where they were handed
-        over in Python, own_data and own_model.
+        found: what settings do not say: data_sha256, data_path where the data has one and, where they were handed over
+        in Python, own_data and own_model.
         """
         try:
             if self.resume and self.used:
@@ -170,8 +169,8 @@ class RunFolder:
             f"{self.path} was started with {f'a module of its own, {own}' if own else 'the model its settings name'}; "
             "continue it with that, or start anew with --overwrite",
         )
-        same = recorded.get("data_sha256") == now  # then it does not matter where it lies
-        changed = changed_settings(self.path, settings, but=WHERE_DATA_LIES if same else frozenset())
+        same = recorded.get("data_sha256") == now  # then its path does not matter
+        changed = changed_settings(self.path, settings, but=DATA_PATHS if same else frozenset())
         require(
             not changed,
             f"{self.path} was started with other settings ({changed}); continue it with its own "
@@ -201,12 +200,12 @@ class RunFolder:
         )
         require(
             self.checkpoints.newest is not None or not exists(self.path / "model.safetensors"),
-            f"{self.path} holds a trained model but no checkpoint to continue from; keep it as it is and choose "
+            f"{self.path} holds a trained model but no checkpoint to continue from; keep it and choose "
             "another --out, or start anew with --overwrite",
         )
 
     def save(self, step: int, state: Mapping[str, Any]) -> None:
-        """A checkpoint; from the first on, a run that this one replaces is gone."""
+        """Write a checkpoint; the first one removes the run that this one replaces."""
         self.checkpoints.save(step, state)
         if self._aside.exists():
             shutil.rmtree(self._aside, ignore_errors=True)
@@ -218,7 +217,7 @@ class RunFolder:
                 (self.path / name).rename(self._aside / name)
 
     def put_back(self) -> None:
-        """Undo a replacement that came to nothing, also one of a process that died."""
+        """Undo a replacement that was not finished, also one of a process that died."""
         if not exists(self._aside):
             return
         if self.checkpoints.newest is None:
@@ -289,7 +288,7 @@ def claim(path: str | Path, *, resume: bool = False, overwrite: bool = False) ->
 
 
 def _line(record: Mapping[str, Any]) -> str:
-    """A record as a line of JSON, which knows no number that is not finite: null stands for it.
+    """A record as a line of JSON. JSON has no infinities and no NaN: null stands for them.
 
     >>> _line({"ascent_norm": math.inf, "epoch": 1})
     '{"ascent_norm": null, "epoch": 1}\\n'
@@ -309,7 +308,7 @@ def _unwritable(folder: Path, error: OSError) -> HoldfastError:
 
 
 def changed_settings(run: Path, settings: TrainSettings, *, but: frozenset[str] = frozenset()) -> str:
-    """What would be computed differently from the run in a folder, in words; empty where nothing would."""
+    """Settings that differ from those of the run in a folder, as text; empty where none do."""
     old, new = flatten(read_settings(run / "run.yaml")), flatten(settings.resolved())
     return "; ".join(f"{k}: {old[k]} -> {new[k]}" for k in new if old[k] != new[k] and k not in MAY_CHANGE | but)
 

@@ -21,14 +21,14 @@ _held: set[int] = set()
 
 
 class InUse(HoldfastError):
-    """Another process works in the folder."""
+    """Another process holds the folder."""
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold a folder for this process; the system lets go of it when the process ends, whatever ended it.
+    """Lock a folder for this process; the system releases the lock when the process ends, whatever ended it.
 
-    Where there is no such lock (Windows, some network file systems) nothing is held.
+    Where there is no such lock (Windows, some network file systems) nothing is locked.
     """
     descriptor = _take(folder)
     _held.add(descriptor)
@@ -38,7 +38,7 @@ def locked(folder: Path) -> Iterator[None]:
         if descriptor in _held:
             _held.remove(descriptor)
             with suppress(OSError):
-                (folder / NAME).unlink()  # before it is let go of, so that it is ours
+                (folder / NAME).unlink()  # before the lock is released: no other process can hold it yet
             os.close(descriptor)
 
 
@@ -83,14 +83,14 @@ if sys.platform != "win32":
 
 
 class Stop:
-    """Whether a signal asked for the end."""
+    """The signal that came, if one did."""
 
     signum: int | None = None
 
 
 @contextmanager
 def deferred_signals() -> Iterator[Stop]:
-    """Note the first SIGINT or SIGTERM in the yielded object; a second one acts at once."""
+    """Keep the first SIGINT or SIGTERM in the yielded object; a second one acts at once."""
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop  # only the main thread may set handlers

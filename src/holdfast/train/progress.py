@@ -1,4 +1,4 @@
-"""Who hears of a training: a live bar on a terminal, plain lines elsewhere, TensorBoard, or nobody."""
+"""Where a training is shown: a live bar on a terminal, plain lines elsewhere, TensorBoard, or nowhere."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from holdfast.errors import HoldfastError
 
 
 class Progress(AbstractContextManager["Progress"]):
-    """Hears of every step and epoch; this one says nothing."""
+    """Receives every step and epoch; this one shows nothing."""
 
     def begin(self, stage: str, epochs: int, steps: int, done: int) -> None:
-        """A stage starts (or goes on): epochs in it, steps an epoch, steps already done."""
+        """A stage starts or continues: its epochs, steps per epoch, steps already done."""
 
     def step(self) -> None:
         """A step was issued to the device."""
@@ -38,7 +38,7 @@ class Progress(AbstractContextManager["Progress"]):
 
 
 class PlainProgress(Progress):
-    """A line an epoch, for logs."""
+    """One line per epoch, for logs."""
 
     def __init__(self, console: Console) -> None:
         self.console = console

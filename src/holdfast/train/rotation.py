@@ -1,7 +1,7 @@
 """An encoder without labels, taught to tell by how many quarter turns an image is rotated (Gidaris et al., 2018).
 
 It may also learn to recognise changes of images, so that damage as such becomes visible to it. None of these is among
-the damages that sets with anomalies are made with: a detector must not train on what it is judged by.
+the damages that sets with anomalies are made with: a detector must not train on what it is evaluated on.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from holdfast.ascents import Ascent, Evaluated, NoAscent
+from holdfast.ascents import Ascent, Drawn, Evaluated, NoAscent
 from holdfast.augment.basic import Augment, to_float
 from holdfast.devices import CaptureAfterWarmUp, ahead
 from holdfast.methods import Method, State
@@ -19,10 +19,7 @@ from holdfast.optim import SAM, trained_parameters
 from holdfast.rng import Generators
 from holdfast.train.meters import Meters
 from holdfast.train.schedule import WeightAverage
-from holdfast.types import Batch, Views
-
-Drawn = list[tuple[Views, float]]
-"""Views of each part of a batch, with the part's share of the whole."""
+from holdfast.types import Batch
 
 
 @dataclass(frozen=True)
@@ -175,7 +172,7 @@ class Step:
 def captured(step: Step, device: torch.device, note: Callable[[str], None] | None) -> Callable[..., None]:
     """The step as CUDA graphs, one per batch size; the first batches of a size are trained on eagerly.
 
-    note: hears why a step cannot be captured, and runs eagerly then; without, that is an error.
+    note: called with the reason where a step cannot be captured, which then runs eagerly; without it, that is an error.
     """
     fields = len(Batch.__slots__)
 

@@ -30,7 +30,7 @@ OPTIMIZERS = {"adam": "adamw", "sgd": "sgd"}
 """What a name stands for here: ``adam`` is AdamW, which without weight decay is Adam."""
 
 OnEpoch = Callable[[int, dict[str, float]], None]
-"""Hears the number of each epoch, from 1, and what was measured in it."""
+"""Called with the number of each epoch, from 1, and what was measured in it."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,8 @@ def minimise(
     """Train a network on uint8 images (N, C, H, W) and return what was measured in each epoch.
 
     rng: what the objective draws from. ema: decay of an average of the weights that the network ends with. measure:
-    what else to measure after an epoch, of that network. note: hears why a step cannot be captured on a GPU and runs
-    eagerly then; without, that is an error.
+    what else to measure after an epoch, of that network. note: called with the reason where a step cannot be
+    captured on a GPU, which then runs eagerly; without it, that is an error.
     """
     size = min(settings.batch_size, len(images))
     capture = "off" if not settings.capture else "on" if note is None else "auto"

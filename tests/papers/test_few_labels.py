@@ -7,6 +7,13 @@ import math
 import pytest
 import torch
 from torch import Tensor
+from vae_report.few_labels import (
+    WAYS,
+    EncoderClassifier,
+    Mistakes,
+    accuracy,
+    train_few_labels,
+)
 
 from holdfast.augment.basic import strong, weak
 from holdfast.data import ArraySplit, Dataset, load
@@ -15,13 +22,6 @@ from holdfast.errors import HoldfastError
 from holdfast.methods.fixmatch import FixMatch
 from holdfast.models.vae import VAE, VAESettings
 from holdfast.train import fit
-from holdfast.train.few_labels import (
-    WAYS,
-    EncoderClassifier,
-    Mistakes,
-    accuracy,
-    train_few_labels,
-)
 from holdfast.train.rotation import train_rotation
 
 LOOP = MinimiseSettings(epochs=12, batch_size=20, lr=3e-3, schedule="cosine")
@@ -176,3 +176,27 @@ def test_bad_input_is_refused(digits: tuple[ArraySplit, ArraySplit]) -> None:
             train_few_labels(way, x, y, **{"num_classes": 10, **changes})  # type: ignore[arg-type]
     with pytest.raises(HoldfastError, match="need as many labels"):
         train_few_labels("supervised", x, y[:5], num_classes=10)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("way", WAYS)
+def test_captured_steps_are_the_eager_ones(way: str, digits: tuple[ArraySplit, ArraySplit], vae: VAE) -> None:
+    train, test = digits
+    encoder = train_rotation(train.images[:300], MinimiseSettings(epochs=1)).model if way == "rotation" else None
+    captured, eager = (
+        train_few_labels(
+            way,
+            *few(train, 100),
+            num_classes=10,
+            vae=vae,
+            encoder=encoder,
+            unlabeled=train.images[:500],
+            validation=few(test),
+            loop=MinimiseSettings(epochs=2, batch_size=20, schedule="cosine", capture=capture),
+            fixmatch=FixMatch(ratio=2),
+            device="cuda",
+        ).history
+        for capture in (True, False)
+    )
+    assert [r["loss"] for r in captured] == pytest.approx([r["loss"] for r in eager], rel=2e-2)
