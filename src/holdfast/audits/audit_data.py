@@ -20,9 +20,8 @@ from torch import Tensor
 from holdfast.audits.alignment.classes import ClassMap
 from holdfast.audits.subject import GroupColumn, check_measuring
 from holdfast.data import Dataset, load
-from holdfast.data.splits import ArraySplit, Split
+from holdfast.data.splits import ArraySplit, Split, admitted
 from holdfast.data.tables import NUMBER, cell_text, name_order, read_columns
-from holdfast.data.validation import admitted
 from holdfast.errors import HoldfastError, require
 from holdfast.files import at_home
 from holdfast.models import Preprocessing

@@ -35,7 +35,7 @@ from holdfast.types import Finding
 if TYPE_CHECKING:
     from holdfast.audits.checks.corruptions import Corruptions
 
-EIGHT: Final = tuple(CORRUPTIONS[name].short for name in corruption_names("imgaug"))
+EIGHT: Final = tuple(CORRUPTIONS[name].label for name in corruption_names("imgaug"))
 SHOWN: Final = (1.0, 2.0)
 """Strengths of the example pictures."""
 ALEXNET: Final[Mapping[str, float]] = {
