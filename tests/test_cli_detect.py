@@ -174,7 +174,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     def make(**named: Any) -> AnomalySet:
         seen.update(named)
-        return replace(make_digits_anomalies(), manifest={"anomalies_a_set": {"corrupted": 20, "noise": 20}})
+        return replace(make_digits_anomalies(), manifest={"anomalies_per_set": {"corrupted": 20, "noise": 20}})
 
     monkeypatch.setattr("holdfast.data.making.make_fashion_anomalies", make)
     return seen

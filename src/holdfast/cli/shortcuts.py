@@ -10,6 +10,7 @@ from tyro.conf import Positional, arg
 
 from holdfast.cli.common import narrate, parse, require_data, say
 from holdfast.errors import HoldfastError
+from holdfast.parts import data_syntax, model_syntax
 from holdfast.settings.fields import Unset
 from holdfast.settings.training import check_conflict
 
@@ -21,7 +22,7 @@ class ShortcutsOptions:
     run: Annotated[Positional[Unset[str]], arg(metavar="[RUN]")] = None
     """A run folder: its data and network are used; or name a set with --data."""
     data: Unset[str] = None
-    """A built-in set, an .npz file, a folder of images, or a CSV/Parquet table."""
+    """The data set; with a run, instead of its own."""
     out: Unset[str] = None
     """The folder to write to (default: runs/shortcuts-DATA, or shortcuts in the run)."""
     model: Unset[str] = None
@@ -70,7 +71,8 @@ class ShortcutsOptions:
 
 def shortcuts(words: list[str]) -> int:
     """Find the spurious correlation in training data: rank samples by how likely they are bias-conflicting."""
-    options: ShortcutsOptions = parse(ShortcutsOptions, words, "shortcuts", shortcuts.__doc__)
+    about = f"{shortcuts.__doc__}\n\nDATA is {data_syntax()}.\nMODEL is {model_syntax(training=True)}."
+    options: ShortcutsOptions = parse(ShortcutsOptions, words, "shortcuts", about)
     if options.run is None and options.data is None:
         raise HoldfastError("no data was given; give a run folder, or a set with --data")
     if options.data is not None:

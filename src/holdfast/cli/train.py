@@ -11,7 +11,7 @@ from tyro.conf import OmitArgPrefixes, arg
 from holdfast.cli.common import console, narrate, parse, peek, require_data, say
 from holdfast.errors import require
 from holdfast.files import exists
-from holdfast.parts import model_syntax
+from holdfast.parts import data_syntax, model_syntax
 from holdfast.settings import (
     Choice,
     TrainSettings,
@@ -125,7 +125,7 @@ def parse_train(words: list[str], *, called: str = "train") -> tuple[TrainSettin
         ],
         frozen=True,
     )
-    about = f"{train.__doc__}\n\nMODEL is {model_syntax(training=True)}."
+    about = f"{train.__doc__}\n\nDATA is {data_syntax()}.\nMODEL is {model_syntax(training=True)}."
     parsed = parse(command, words, called, about, negatable=True)
     groups = {f.name: getattr(parsed, f.name) for f in _groups()}
     return replace(base, method=parsed.method, ascent=parsed.ascent, **groups), parsed.run

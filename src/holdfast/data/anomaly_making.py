@@ -107,7 +107,7 @@ def make_fashion_anomalies(
         "seed": seed,
         "severity": severity,
         "shares": {k: v / total for k, v in shares.items()},
-        "anomalies_a_set": counts,
+        "anomalies_per_set": counts,
         "sizes": {"unlabeled": unlabeled, "labeled": labeled, "normal": normal, "anomalous": anomalous},
         "fashion_classes": list(CLASSES),
         "sha256": {s.origin: digest(s.images) for s in (made.unlabeled, made.labeled, *made.sets)},

@@ -13,7 +13,7 @@ from pathlib import Path
 from torch import Tensor
 
 from holdfast.data.images import decode, peek, reason
-from holdfast.data.listing import Listing, ReaderOptions, images_in
+from holdfast.data.listing import Files, Listing, ReaderOptions, images_in
 from holdfast.data.load_data import find_reader
 from holdfast.data.splits import Dataset, Split, label_problems
 from holdfast.errors import HoldfastError
@@ -27,6 +27,7 @@ CHUNK = 128
 SHOWN_SIZES = 20
 
 Counts = Mapping[str, int]
+Sizes = Mapping[tuple[int, int], int]
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class DataReport:
     name: str
     splits: Mapping[str, Counts]
     groups: Mapping[str, Counts]
-    sizes: Mapping[tuple[int, int], int]
+    sizes: Sizes
     modes: Counts
     unreadable: tuple[Unreadable, ...] = ()
     problems: tuple[str, ...] = ()
@@ -120,19 +121,32 @@ def _of_files(listing: Listing, loose: Sequence[str]) -> DataReport:
     listed = [files.paths for files in listing.splits.values()]
     known = {str(path) for path in chain(*listed)} if loose else set()
     sizes, modes, unreadable = _read_all(chain(*listed, (Path(path) for path in loose if path not in known)))
-    return DataReport(
-        name=listing.name,
-        splits={s: _count(listing.classes, files.labels) for s, files in listing.splits.items()},
-        groups={s: _count_groups(listing.group_names, files.groups) for s, files in listing.splits.items()},
-        sizes=sizes,
-        modes=modes,
-        unreadable=unreadable,
-        problems=tuple(listing.all_problems()),
-        notes=listing.notes,
-    )
+    return _report(listing, listing.splits, sizes, modes, listing.all_problems(), unreadable)
 
 
-def _read_all(paths: Iterator[Path]) -> tuple[Mapping[tuple[int, int], int], Counts, tuple[Unreadable, ...]]:
+def _of_arrays(data: Dataset) -> DataReport:
+    parts: dict[str, Split | None] = {"train": data.train, "val": data.val, "test": data.test}
+    splits = {name: split for name, split in parts.items() if split is not None}
+    channels, *size = data.shape
+    total = sum(len(split) for split in splits.values())
+    modes = {"L" if channels == 1 else "RGB": total}
+    return _report(data, splits, {(size[0], size[1]): total}, modes, label_problems(data))
+
+
+def _report(
+    found: Listing | Dataset,
+    splits: Mapping[str, Files | Split],
+    sizes: Sizes,
+    modes: Counts,
+    problems: Sequence[str],
+    unreadable: tuple[Unreadable, ...] = (),
+) -> DataReport:
+    classes = {name: _count(found.classes, own.labels) for name, own in splits.items()}
+    groups = {name: _count_groups(found.group_names, own.groups) for name, own in splits.items()}
+    return DataReport(found.name, classes, groups, sizes, modes, unreadable, tuple(problems), found.notes)
+
+
+def _read_all(paths: Iterator[Path]) -> tuple[Sizes, Counts, tuple[Unreadable, ...]]:
     """(sizes, modes, unreadable) of a report."""
     sizes: Counter[tuple[int, int]] = Counter()
     modes: Counter[str] = Counter()
@@ -145,22 +159,6 @@ def _read_all(paths: Iterator[Path]) -> tuple[Mapping[tuple[int, int], int], Cou
             sizes[size] += 1
             modes[mode] += 1
     return sizes, modes, tuple(unreadable)
-
-
-def _of_arrays(data: Dataset) -> DataReport:
-    parts: dict[str, Split | None] = {"train": data.train, "val": data.val, "test": data.test}
-    splits = {name: split for name, split in parts.items() if split is not None}
-    channels, height, width = data.shape
-    total = sum(len(split) for split in splits.values())
-    return DataReport(
-        name=data.name,
-        splits={name: _count(data.classes, split.labels) for name, split in splits.items()},
-        groups={name: _count_groups(data.group_names, split.groups) for name, split in splits.items()},
-        sizes={(height, width): total},
-        modes={"L" if channels == 1 else "RGB": total},
-        problems=tuple(label_problems(data)),
-        notes=data.notes,
-    )
 
 
 def _decode_all(paths: Iterator[Path]) -> Iterator[tuple[tuple[int, int], str] | Unreadable]:

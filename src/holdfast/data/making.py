@@ -62,7 +62,7 @@ def make_data(
             root=root, shares=anomalies, severity=STRENGTH if strength is None else strength, seed=seed
         )
         folder = save_anomalies(made, out)
-        kinds = ", ".join(f"{count} {kind}" for kind, count in made.manifest["anomalies_a_set"].items() if count)
+        kinds = ", ".join(f"{count} {kind}" for kind, count in made.manifest["anomalies_per_set"].items() if count)
         sizes = f"{len(made.unlabeled):,} garments without and {len(made.labeled):,} with label"
         return f"{folder}: {sizes}; {len(made.sets)} test sets with anomalies ({kinds} each)"
     if what == "corrupted-cifar10":

@@ -50,7 +50,7 @@ def test_the_seed_decides(made: AnomalySet, root: Path) -> None:
     again, other = (make_fashion_anomalies(root=root, seed=s, **SMALL) for s in (0, 1))
     assert again.manifest == made.manifest
     assert made.manifest["sha256"] != other.manifest["sha256"]
-    assert made.manifest["anomalies_a_set"] == {"corrupted": 4, "garments": 2, "digits": 2}
+    assert made.manifest["anomalies_per_set"] == {"corrupted": 4, "garments": 2, "digits": 2}
 
 
 def test_bad_settings_are_refused(root: Path) -> None:

@@ -90,7 +90,7 @@ def assemble(
     image_size: int | None = None,
     others: Iterable[str] = (),
 ) -> Dataset:
-    """A data set from arrays named as in :func:`read`.
+    """A data set from arrays named as in :func:`read_npz`.
 
     classes: names for a file that brings none of its own. others: names of arrays that were not read.
     """
