@@ -41,7 +41,7 @@ def test_an_interrupted_audit_goes_on_with_what_is_missing(
     for name in ("accuracy", "groups", "slices"):
         monkeypatch.setitem(CHECKS, name, watched(name, name == "groups"))
     assert main(words) == 130
-    assert "goes on with the checks that are missing" in capsys.readouterr().err
+    assert "continues with the checks that are missing" in capsys.readouterr().err
     assert ran == ["accuracy", "groups"]
     assert not Path("out/findings.json").exists()
     monkeypatch.setitem(CHECKS, "groups", watched("groups", False))
@@ -89,7 +89,7 @@ def test_every_way_to_stop_keeps_what_was_measured(
     words = ["audit", MODEL, *QUICK, "--only", "accuracy", "groups", "--out", "out"]
     assert main(words) == code
     assert signal.getsignal(signal.SIGTERM) == before
-    assert "goes on with the checks that are missing" in capsys.readouterr().err
+    assert "continues with the checks that are missing" in capsys.readouterr().err
     assert [p.name for p in Path("out/checks").iterdir()] == ["accuracy.json"]
     monkeypatch.setitem(CHECKS, "groups", groups)
     assert main(words) == 0

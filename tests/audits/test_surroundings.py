@@ -46,7 +46,7 @@ def test_nothing_private_is_written_where_it_was_asked_not_to(folder: Path) -> N
 
 
 def test_a_locale_without_utf8_and_a_wish_for_no_colour_are_respected(folder: Path) -> None:
-    words = [sys.executable, "-m", "holdfast.cli", "audit", MODEL, *QUICK, "--only", "accuracy", "--out", "größe"]
+    words = [sys.executable, "-m", "holdfast", "audit", MODEL, *QUICK, "--only", "accuracy", "--out", "größe"]
     surroundings = {
         **os.environ,
         "LC_ALL": "C",

@@ -25,7 +25,7 @@ from holdfast.png import png
 from holdfast.rng import derive
 from holdfast.types import Finding
 
-EIGHT: Final = tuple(CORRUPTIONS[name].short for name in corruption_names("imgaug"))
+EIGHT: Final = tuple(CORRUPTIONS[name].label for name in corruption_names("imgaug"))
 IMAGES: Final = {"cuda": 10_000, "cpu": 1000}
 """Test images to corrupt, by device."""
 STRENGTHS: Final = (1.0, 2.0)
