@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 from holdfast.errors import require
 from holdfast.parts import ascent
 from holdfast.settings import AscentSettings, TrainSettings
+from holdfast.types import Batch, Views
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -23,34 +24,33 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from holdfast.optim import Metric
-    from holdfast.types import Batch, Views
+
+Drawn = list[tuple[Views, float]]
+"""Views of each part of a batch, with the part's share of the whole."""
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A batch's loss and its gradient, which is in the parameters. logits: (B, K) of the first view.
-
-    drawn: the views of each part of the batch, weighed, with the part's share of the whole.
-    """
+    """A batch whose gradient is in the parameters: its loss, the logits (B, K) of its first view, its weighed views."""
 
     loss: Tensor
     logits: Tensor
-    drawn: list[tuple[Views, float]]
+    drawn: Drawn
 
 
 class Gradients(Protocol):
     """The part of a training step that an ascent uses to leave its direction in the gradients of the parameters."""
 
-    def gradients(self, drawn: list[tuple[Views, float]]) -> Evaluated:
+    def gradients(self, drawn: Drawn) -> Evaluated:
         """Leave the gradient of a batch there, at the present weights."""
 
-    def add_gradients(self, drawn: list[tuple[Views, float]]) -> Evaluated:
+    def add_gradients(self, drawn: Drawn) -> Evaluated:
         """Add it to what is there."""
 
     def full_gradient(self) -> None:
         """Leave the gradient of the whole training set, not augmented, there."""
 
-    def draw(self, raw: Batch, *, augment: bool) -> list[tuple[Views, float]]:
+    def draw(self, raw: Batch, *, augment: bool) -> Drawn:
         """The method's views of a batch."""
 
     def without_trace(self) -> AbstractContextManager[None]:
@@ -87,7 +87,7 @@ class Ascent(AscentSettings):
         """
         return base(params, **options)
 
-    def direction(self, step: Gradients, drawn: list[tuple[Views, float]], others: Sequence[Batch]) -> Evaluated | None:
+    def direction(self, step: Gradients, drawn: Drawn, others: Sequence[Batch]) -> Evaluated | None:
         """Leave the direction to climb along in the gradients of the parameters.
 
         Returns what it found of the batch itself at the unmoved weights, or None where it did not evaluate it.
@@ -223,7 +223,7 @@ class FisherFsam(Friendly, FisherSam):
 class SamFull(Sam):
     reads_whole_set: ClassVar[bool] = True
 
-    def direction(self, step: Gradients, drawn: list[tuple[Views, float]], others: Sequence[Batch]) -> None:
+    def direction(self, step: Gradients, drawn: Drawn, others: Sequence[Batch]) -> None:
         step.full_gradient()
 
 
@@ -234,7 +234,7 @@ class SamDb(Sam):
     def other_batches(self) -> int:
         return 1
 
-    def direction(self, step: Gradients, drawn: list[tuple[Views, float]], others: Sequence[Batch]) -> None:
+    def direction(self, step: Gradients, drawn: Drawn, others: Sequence[Batch]) -> None:
         (other,) = others
         with step.without_trace():
             step.gradients(step.draw(other, augment=True))
@@ -259,7 +259,7 @@ class SamLarge(Sam):
     def other_batches(self) -> int:
         return self.batches - 1
 
-    def direction(self, step: Gradients, drawn: list[tuple[Views, float]], others: Sequence[Batch]) -> Evaluated:
+    def direction(self, step: Gradients, drawn: Drawn, others: Sequence[Batch]) -> Evaluated:
         """The mean over the batch and others, as large as it (figure A1)."""
         own = step.gradients(drawn)
         with step.without_trace():
@@ -280,7 +280,7 @@ class SamLarge(Sam):
 class SamNoise(Sam):
     reads_whole_set: ClassVar[bool] = True
 
-    def direction(self, step: Gradients, drawn: list[tuple[Views, float]], others: Sequence[Batch]) -> Evaluated:
+    def direction(self, step: Gradients, drawn: Drawn, others: Sequence[Batch]) -> Evaluated:
         import torch
 
         from holdfast.optim.foreach import without_projection

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module, metadata
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
 from holdfast.errors import HoldfastError, unknown
 from holdfast.types import Measure, Needs
@@ -27,7 +27,7 @@ from holdfast.types import Measure, Needs
 ENTRY_POINTS = "holdfast"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Part:
     """What every part says of itself.
 
@@ -38,7 +38,10 @@ class Part:
     name: str
     about: str
     made: Any = field(repr=False)
-    order: int = field(default=100, kw_only=True)
+    order: int = 100
+
+    def attach(self) -> None:
+        """Tell the class or function what was declared of it, where it needs to know."""
 
 
 P = TypeVar("P", bound=Part)
@@ -51,10 +54,21 @@ class Registry(Mapping[str, P], Generic[P]):
     kind: what people call one of them. homes: modules and packages of holdfast whose files declare them.
     """
 
-    def __init__(self, kind: str, *homes: str) -> None:
-        self.kind, self.homes = kind, homes
+    def __init__(self, kind: str, part: type[P], *homes: str) -> None:
+        self.kind, self.part, self.homes = kind, part, homes
         self._parts: dict[str, P] = {}
         self._found = False
+
+    def declare(self, name: str, *, about: str, **declared: Any) -> Callable[[Made], Made]:
+        """The decorator that registers a part; what it may declare are the fields of the registry's kind of part."""
+
+        def decorate(made: Made) -> Made:
+            part = self.part(name=name, about=about, made=made, **declared)
+            part.attach()
+            self.add(part)
+            return made
+
+        return decorate
 
     def add(self, part: P) -> None:
         """Register a part. A name is given once; the same file loaded again may replace its own."""
@@ -122,45 +136,51 @@ def load_entry_points() -> tuple[str, ...]:
     return tuple(loaded)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CheckPart(Part):
-    """One kind of measurement in an audit. made: a frozen dataclass of its settings with ``run(subject)``."""
+    """One kind of measurement in an audit. made: a frozen dataclass of its settings with ``run(subject)``.
 
-    title: str = field(kw_only=True)
-    needs: Needs = field(default=Needs.NOTHING, kw_only=True)
-    measures: tuple[Measure, ...] = field(default=(), kw_only=True)
+    Fields of the dataclass are settings, ``--set CHECK.FIELD=VALUE``, but for those with metadata ``PYTHON_ONLY``.
+    share: of a time budget, for a check that is costly; it then has a setting ``images``, and methods
+    ``passes(device)`` (forward passes per image, about) and ``usual_images(device)`` (how many where nobody is in a
+    hurry, None is all). images_of: which split it takes images from. A check may also have
+    ``fixed_seconds(subject, share)`` (what a run takes beyond its images, None where there is no time for that) and
+    ``without_fixed()`` (the settings of a run without it, and a note on what is left out).
+    """
 
-
-CHECKS: Registry[CheckPart] = Registry("check", "holdfast.audits.checks")
-
-
-def check(
-    name: str,
-    *,
-    title: str,
-    about: str,
-    needs: Needs = Needs.NOTHING,
-    measures: tuple[Measure, ...] = (),
-    order: int = 100,
-) -> Callable[[Made], Made]:
-    """Declare a check of an audit."""
-
-    def declare(made: Made) -> Made:
-        CHECKS.add(CheckPart(name, about, made, title=title, needs=needs, measures=measures, order=order))
-        return made
-
-    return declare
+    title: str
+    needs: Needs = Needs.NOTHING
+    measures: tuple[Measure, ...] = ()
+    share: float = 0.0
+    images_of: Literal["test", "train"] = "test"
 
 
-@dataclass(frozen=True)
-class MethodPart(Part):
+PYTHON_ONLY: Final = {"python_only": True}
+"""Metadata of a setting that the command line does not take, such as a module."""
+NAMES_A_MODEL: Final = {"names_a_model": True}
+"""Metadata of a setting that names a model as MODEL does: it is opened before anything is measured."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettingsPart(Part):
+    """A part that is chosen with settings of its own: made is a frozen dataclass of them, below the decorator."""
+
+    def attach(self) -> None:
+        """Name the class and, where it has only the docstring that a dataclass gets, describe it."""
+        self.made.name = self.name
+        if (self.made.__doc__ or "").startswith(f"{self.made.__name__}("):
+            self.made.__doc__ = self.about
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodPart(SettingsPart):
     """A training method. made: a frozen dataclass of its settings, a subclass of ``holdfast.methods.Method``.
 
     passes: what a step costs in forward and backward passes at the default settings, where a plain one costs 1.
     """
 
-    needs: Needs = field(default=Needs.NOTHING, kw_only=True)
-    passes: float = field(default=1.0, kw_only=True)
+    needs: Needs = Needs.NOTHING
+    passes: float = 1.0
 
     @property
     def learns_unlabeled(self) -> bool:
@@ -168,125 +188,73 @@ class MethodPart(Part):
         return Needs.UNLABELLED in self.needs
 
 
-METHODS: Registry[MethodPart] = Registry("method", "holdfast.methods")
-
-
-def method(
-    name: str, *, about: str, needs: Needs = Needs.NOTHING, passes: float = 1.0, order: int = 100
-) -> Callable[[type[Made]], type[Made]]:
-    """Declare a training method: on top of ``@dataclass(frozen=True)``, so that its settings are known."""
-
-    def declare(made: type[Made]) -> type[Made]:
-        METHODS.add(MethodPart(name, about, _named(made, name, about), needs=needs, passes=passes, order=order))
-        return made
-
-    return declare
-
-
-def _named(made: type[Made], name: str, about: str) -> type[Made]:
-    """The class with its name and, where it has no docstring but the one a dataclass gets, with the line about it."""
-    made.name = name  # type: ignore[attr-defined]
-    if (made.__doc__ or "").startswith(f"{made.__name__}("):
-        made.__doc__ = about
-    return made
-
-
-@dataclass(frozen=True)
-class AscentPart(Part):
+@dataclass(frozen=True, kw_only=True)
+class AscentPart(SettingsPart):
     """Where in weight space the gradient is taken. made: a frozen dataclass, a subclass of ``holdfast.ascents.Ascent``.
 
     passes: what a step costs in forward and backward passes of a batch, where a plain one costs 1; the pass over the
     whole training set, which some make at every step, is not in it.
     """
 
-    passes: float = field(default=2.0, kw_only=True)
+    passes: float = 2.0
 
 
-ASCENTS: Registry[AscentPart] = Registry("ascent", "holdfast.ascents")
-
-
-def ascent(name: str, *, about: str, passes: float = 2.0, order: int = 100) -> Callable[[type[Made]], type[Made]]:
-    """Declare an ascent: on top of ``@dataclass(frozen=True)``, so that its settings are known."""
-
-    def declare(made: type[Made]) -> type[Made]:
-        ASCENTS.add(AscentPart(name, about, _named(made, name, about), passes=passes, order=order))
-        return made
-
-    return declare
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DetectorPart(Part):
-    """A score of how anomalous an image is. made: a subclass of ``holdfast.detect.Detector``.
+    """A score of how anomalous an image is. made: the detector's class. reads: the features it needs, by name."""
 
-    reads: the fields of ``holdfast.detect.Features`` that it is computed from; the first is what a bare tensor means.
-    """
+    reads: tuple[str, ...]
 
-    reads: tuple[str, ...] = field(kw_only=True)
-
-
-DETECTORS: Registry[DetectorPart] = Registry("detector", "holdfast.detect.detectors")
+    def attach(self) -> None:
+        self.made.name, self.made.reads = self.name, self.reads
 
 
-def detector(name: str, *, about: str, reads: tuple[str, ...], order: int = 100) -> Callable[[Made], Made]:
-    """Declare a detector; its class gets the attributes ``name`` and ``reads`` from here."""
-
-    def declare(made: Made) -> Made:
-        DETECTORS.add(DetectorPart(name, about, made, reads=reads, order=order))
-        vars_of: Any = made
-        vars_of.name, vars_of.reads = name, reads
-        return made
-
-    return declare
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CorruptionPart(Part):
     """A corruption of image batches. made: ``f(x, *, severity, generator)``, x (B, 1 or 3, H, W) float in [0, 1].
 
     family: the set it was published in; a corruption of your own needs none. short: its name within the family, as
-    findings show it. aliases: other spellings that find it. scale: "severity" takes 1 to 5; "strength", which ``made``
-    then takes instead, is a multiple of the published setting. random: whether it draws anything. extra: left out of
-    the family's published mean. cpu_only: images are brought to the CPU for it. files: what it reads, if anything.
+    findings show it. aliases: other spellings that find it. scale: "severity" takes 1 to 5;
+    "strength", which ``made`` then takes instead, is a multiple of the published setting. random: whether it draws
+    anything. extra: left out of the family's published mean. cpu_only: images are brought to the CPU for it. files:
+    what it reads, if anything.
     """
 
-    family: str = field(default="", kw_only=True)
-    short: str = field(default="", kw_only=True)
-    aliases: tuple[str, ...] = field(default=(), kw_only=True)
-    scale: Literal["severity", "strength"] = field(default="severity", kw_only=True)
-    random: bool = field(default=True, kw_only=True)
-    extra: bool = field(default=False, kw_only=True)
-    cpu_only: bool = field(default=False, kw_only=True)
-    files: str = field(default="", kw_only=True)
+    family: str = ""
+    short: str = ""
+    aliases: tuple[str, ...] = ()
+    scale: Literal["severity", "strength"] = "severity"
+    random: bool = True
+    extra: bool = False
+    cpu_only: bool = False
+    files: str = ""
+
+    @property
+    def label(self) -> str:
+        """As findings and reports show it."""
+        return self.short or self.name
 
 
-CORRUPTIONS: Registry[CorruptionPart] = Registry("corruption", "holdfast.corruptions")
-
-
-def corruption(name: str, *, about: str, short: str = "", **declared: Any) -> Callable[[Made], Made]:
-    """Declare a corruption of image batches. declared: further fields of :class:`CorruptionPart`."""
-
-    def declare(made: Made) -> Made:
-        CORRUPTIONS.add(CorruptionPart(name, about, made, short=short or name, **declared))
-        return made
-
-    return declare
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ReaderPart(Part):
     """A reader of data. made: ``f(source, options)`` from a name or path and ``holdfast.data.listing.ReaderOptions`` to
     a ``Dataset`` of arrays or a ``Listing`` of image files.
 
-    names: sets that it reads by name, each with a line about it. suffixes: ends of file names that it reads.
-    recognises: whether a folder, or a file with such a suffix, is of this kind; the first reader by ``order`` that says
-    yes reads it. takes: which of the options conflict, names, label and group it uses; given another, it is refused.
+    names: sets that it reads by name, with a line about each, or alone where ``about`` says enough. suffixes: ends of
+    file names that it reads. recognises: whether a folder, or a file with such a suffix, is of this kind; the first
+    reader by ``order`` that says yes reads it. takes: which of the options conflict, names, label and group it uses;
+    given another, it is refused.
     """
 
-    names: Mapping[str, str] = field(default_factory=dict, kw_only=True)
-    suffixes: tuple[str, ...] = field(default=(), kw_only=True)
-    recognises: Callable[[Path], bool] | None = field(default=None, kw_only=True)
-    takes: tuple[str, ...] = field(default=(), kw_only=True)
+    names: Mapping[str, str] | tuple[str, ...] = ()
+    suffixes: tuple[str, ...] = ()
+    recognises: Callable[[Path], bool] | None = None
+    takes: tuple[str, ...] = ()
+
+    @property
+    def described(self) -> dict[str, str]:
+        """The names, with a line about each."""
+        return dict(self.names) if isinstance(self.names, Mapping) else dict.fromkeys(self.names, self.about)
 
     def reads(self, path: Path) -> bool:
         """Whether this is a reader of an existing file or folder."""
@@ -295,30 +263,32 @@ class ReaderPart(Part):
         return path.suffix.lower() in self.suffixes and (self.recognises is None or self.recognises(path))
 
 
-READERS: Registry[ReaderPart] = Registry("data reader", "holdfast.data.readers")
+@dataclass(frozen=True, kw_only=True)
+class SourcePart(Part):
+    """A source of models. made: a subclass of ``holdfast.models.source_types.ModelSource``.
+
+    syntax: how a model is specified, as ``--help`` and messages show it; empty for what only Python can hand over.
+    prefix: what a specification starts with, such as ``timm:``; it is cut off. more_prefixes: others, which stay.
+    suffixes: ends of file names that it opens. folders: whether it opens folders.
+    """
+
+    syntax: str = ""
+    prefix: str = ""
+    more_prefixes: tuple[str, ...] = ()
+    suffixes: tuple[str, ...] = ()
+    folders: bool = False
 
 
-def reader(
-    name: str,
-    *,
-    about: str,
-    names: Mapping[str, str] | tuple[str, ...] = (),
-    suffixes: tuple[str, ...] = (),
-    recognises: Callable[[Path], bool] | None = None,
-    takes: tuple[str, ...] = (),
-    order: int = 100,
-) -> Callable[[Made], Made]:
-    """Declare a reader of data. names: with a line about each, or alone where ``about`` says enough."""
-    described = dict(names) if isinstance(names, Mapping) else dict.fromkeys(names, about)
+METHODS: Registry[MethodPart] = Registry("method", MethodPart, "holdfast.methods")
+ASCENTS: Registry[AscentPart] = Registry("ascent", AscentPart, "holdfast.ascents")
+CHECKS: Registry[CheckPart] = Registry("check", CheckPart, "holdfast.audits.checks")
+DETECTORS: Registry[DetectorPart] = Registry("detector", DetectorPart, "holdfast.detect.detectors")
+CORRUPTIONS: Registry[CorruptionPart] = Registry("corruption", CorruptionPart, "holdfast.corruptions")
+READERS: Registry[ReaderPart] = Registry("data reader", ReaderPart, "holdfast.data.readers")
+MODEL_SOURCES: Registry[SourcePart] = Registry("model source", SourcePart, "holdfast.models.sources")
 
-    def declare(made: Made) -> Made:
-        part = ReaderPart(
-            name, about, made, names=described, suffixes=suffixes, recognises=recognises, takes=takes, order=order
-        )
-        READERS.add(part)
-        return made
-
-    return declare
+method, ascent, check, detector = METHODS.declare, ASCENTS.declare, CHECKS.declare, DETECTORS.declare
+corruption, reader, source = CORRUPTIONS.declare, READERS.declare, MODEL_SOURCES.declare
 
 
 def named_data() -> dict[str, ReaderPart]:
@@ -336,7 +306,7 @@ def named_data() -> dict[str, ReaderPart]:
 
 def described_data() -> dict[str, str]:
     """Every set that has a name and every kind of file and folder that is read, with a line about each."""
-    named = {name: part.names[name] for name, part in named_data().items()}
+    named = {name: part.described[name] for name, part in named_data().items()}
     return named | {" ".join(part.suffixes) or part.name: part.about for part in READERS.values() if not part.names}
 
 
@@ -346,50 +316,9 @@ def data_syntax() -> str:
     return f"a name (holdfast list data), a folder of images, or a file that ends in {', '.join(suffixes)}"
 
 
-@dataclass(frozen=True)
-class SourcePart(Part):
-    """A source of models. made: a subclass of ``holdfast.models.source_types.ModelSource``.
-
-    syntax: how a model is specified, as ``--help`` and messages show it; empty for what only Python can hand over.
-    prefix: what a specification starts with, such as ``timm:``; it is cut off. more_prefixes: others, which stay.
-    suffixes: ends of file names that it opens. folders: whether it opens folders.
-    """
-
-    syntax: str = field(default="", kw_only=True)
-    prefix: str = field(default="", kw_only=True)
-    more_prefixes: tuple[str, ...] = field(default=(), kw_only=True)
-    suffixes: tuple[str, ...] = field(default=(), kw_only=True)
-    folders: bool = field(default=False, kw_only=True)
-
-
-MODEL_SOURCES: Registry[SourcePart] = Registry("model source", "holdfast.models.sources")
-
-
 def model_syntax(*, training: bool = False) -> str:
     """How a model is given, for help and messages. training: of those that can be trained, else audited."""
     if not training:
         return ", ".join(part.syntax for part in MODEL_SOURCES.values() if part.syntax)
     prefixes = [part.prefix for part in MODEL_SOURCES.values() if part.prefix and part.made.trains()]
     return f"a name that 'holdfast list models' shows: convnet, ..., {', '.join(f'{p}NAME' for p in prefixes)}"
-
-
-def source(
-    name: str,
-    *,
-    about: str,
-    syntax: str = "",
-    prefix: str = "",
-    more_prefixes: tuple[str, ...] = (),
-    suffixes: tuple[str, ...] = (),
-    folders: bool = False,
-    order: int = 100,
-) -> Callable[[Made], Made]:
-    """Declare a source of models, for ``train --model`` and ``audit MODEL`` alike."""
-
-    def declare(made: Made) -> Made:
-        options: dict[str, Any] = {"syntax": syntax, "prefix": prefix, "more_prefixes": more_prefixes}
-        options |= {"suffixes": suffixes, "folders": folders, "order": order}
-        MODEL_SOURCES.add(SourcePart(name, about, made, **options))
-        return made
-
-    return declare

@@ -60,7 +60,7 @@ def test_names_resolve_by_spelling_and_scale(name: str, scale: str, found: str) 
 
 def test_families_come_in_their_published_order() -> None:
     assert corruption_names("imagenet-c")[:3] == ("gaussian-noise", "shot-noise", "impulse-noise")
-    short = [CORRUPTIONS[name].short for name in corruption_names("imgaug")]
+    short = [CORRUPTIONS[name].label for name in corruption_names("imgaug")]
     assert short == [
         "gaussian",
         "salt-and-pepper",

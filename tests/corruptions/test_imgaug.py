@@ -16,7 +16,7 @@ from holdfast.parts import CORRUPTIONS
 from tests.corruptions.references import interpolate, jpeg
 from tests.corruptions.test_imagenet_c import arrays, scenes, seeded
 
-EIGHT = tuple(CORRUPTIONS[name].short for name in corruption_names("imgaug"))
+EIGHT = tuple(CORRUPTIONS[name].label for name in corruption_names("imgaug"))
 
 
 @pytest.mark.parametrize("name", EIGHT)

@@ -38,7 +38,7 @@ def test_errors_are_shown_as_often_as_algorithm_2_says_or_as_the_authors_do(coun
     shown = method.repeats(state)
     assert shown is not None
     assert shown.tolist() == [1, times, 1, 1, times, 1]
-    assert said == f"the first model gets 2 of 6 training samples wrong; each is now shown {times} times an epoch"
+    assert said == f"the first model gets 2 of 6 training samples wrong; each is now shown {times} times per epoch"
 
 
 @pytest.mark.parametrize(("shift", "wrong", "remedy"), [(0, "right", "lower"), (1, "wrong", "raise")])

@@ -122,7 +122,7 @@ def test_the_cost_of_a_full_gradient_is_said(ascent: str, cost: int) -> None:
     heard = Heard()
     settings = build(TrainSettings, {"ascent": ascent, **COMMON})
     train(settings, data=make_data(), progress=heard)
-    said = f"{ascent} takes the gradient of all 96 training images at each of 6 steps an epoch: an epoch costs about"
+    said = f"{ascent} takes the gradient of all 96 training images at each of 6 steps per epoch: an epoch costs about"
     assert any(f"{said} {cost} plain ones" in note for note in heard.notes)
 
 

@@ -24,7 +24,7 @@ from holdfast.train import fit, folder
 from tests.conftest import make_data
 
 QUICK = {"device": "cpu", "batch_size": 16, "epochs": 2}
-TRAIN = [sys.executable, "-m", "holdfast.cli", "train", "--data", "digits", "--device", "cpu", "--batch-size", "64",
+TRAIN = [sys.executable, "-m", "holdfast", "train", "--data", "digits", "--device", "cpu", "--batch-size", "64",
          "--crop", "1", "--ema", "0.9", "--quiet"]  # fmt: skip
 
 

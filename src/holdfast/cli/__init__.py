@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from holdfast import __version__
 from holdfast.cli.audit import audit
-from holdfast.cli.common import at_home, narrate, refuse_empty
+from holdfast.cli.common import at_home, narrate, plain_warnings, refuse_empty
 from holdfast.cli.compare import compare
 from holdfast.cli.data import data_check, data_make
 from holdfast.cli.demo import demo
@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     0 done, 1 a gate failed, 2 bad input, 3 a check crashed, 128 + N ended by signal N (141: nobody reads the output).
     """
     words = [at_home(word) for word in (sys.argv[1:] if argv is None else argv)]
-    with terminal():
+    with terminal(), plain_warnings():
         try:
             return _answer(words)
         except (OSError, SystemExit) as error:
@@ -56,7 +56,7 @@ def _answer(words: list[str]) -> int:
         return 2
     except KeyboardInterrupt as ended:
         stopped = ended if isinstance(ended, Interrupted) else Interrupted(signal.SIGINT)
-        narrate(f"{stopped.message}; {_how_to_go_on(words, stopped)}")
+        narrate(f"{stopped.message}; {_how_to_continue(words, stopped)}")
         return 128 + stopped.signum
 
 
@@ -80,7 +80,7 @@ def _command(words: list[str]) -> str:
     return " ".join(words[:2] if words[0] in FAMILIES else words[:1])
 
 
-def _how_to_go_on(words: list[str], stopped: Interrupted) -> str:
+def _how_to_continue(words: list[str], stopped: Interrupted) -> str:
     """What the same command does the next time: an engine knows only of its own run, which may be one of many."""
     name = _command(words)
     if name == "train":
@@ -102,7 +102,7 @@ def _usage(family: str = "") -> str:
         [
             f"usage: holdfast {family}COMMAND [OPTIONS]",
             "",
-            "Train image classifiers that hold outside their training data, and measure whether they do.",
+            "Train image classifiers that stay accurate outside their training data, and measure whether they do.",
             "",
             *rows,
             "",
@@ -130,6 +130,6 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
 FAMILIES = {name.split()[0] for name in COMMANDS if " " in name}
 CONTINUED = {
     "compare": "the same command continues",
-    "audit": "the same command goes on with the checks that are missing",
+    "audit": "the same command continues with the checks that are missing",
 }
 """Commands that keep what they had done when they were stopped, and what to say of it."""

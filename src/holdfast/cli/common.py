@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -106,3 +108,21 @@ def narrate(text: str) -> None:
     from rich.console import Console
 
     Console(stderr=True).print(printable(text, keep="\n"), markup=False, highlight=False, emoji=False, soft_wrap=True)
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Warnings of ours as one line on stderr, without the place in the code; those of others as they come."""
+    package, before = Path(__file__).parents[1], warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], filename: str, *rest: Any) -> None:
+        if Path(filename).is_relative_to(package):
+            narrate(f"warning: {message}")
+        else:
+            before(message, category, filename, *rest)
+
+    warnings.showwarning = show  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        warnings.showwarning = before

@@ -50,11 +50,11 @@ def find_corruption(name: str, *, scale: Literal["severity", "strength"] | None 
     """
     wanted = _plain(name)
     parts = list(CORRUPTIONS.values())
-    named = [part for part in parts if wanted in map(_plain, (part.name, part.short, *part.aliases))]
+    named = [part for part in parts if wanted in map(_plain, (part.name, part.label, *part.aliases))]
     if scale == "strength":  # a severity fits every corruption, a strength only those that have one
         named, parts = ([part for part in some if part.scale == scale] for some in (named, parts))
     if not named:
-        raise unknown("corruption", wanted, [part.short for part in parts])
+        raise unknown("corruption", wanted, [part.label for part in parts])
     return min(named, key=lambda part: (scale is not None and part.scale != scale, _plain(part.name) != wanted))
 
 
@@ -128,7 +128,7 @@ def example_grid(
 
     All strengths of a corruption share their random draws, so that along a row only the strength changes.
     """
-    shown = tuple(names) or tuple(CORRUPTIONS[name].short for name in corruption_names("imgaug"))
+    shown = tuple(names) or tuple(CORRUPTIONS[name].label for name in corruption_names("imgaug"))
     rows = []
     for name in shown:
         state = generator.get_state()

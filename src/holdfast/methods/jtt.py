@@ -66,7 +66,7 @@ class Jtt(Method):
                 f"the first model gets all {n} training samples wrong: all are shown {times} times; raise "
                 f"--method.first-epochs (now {self.first_epochs}) or lower the learning rate"
             )
-        return f"the first model gets {count} of {n} training samples wrong; each is now shown {times} times an epoch"
+        return f"the first model gets {count} of {n} training samples wrong; each is now shown {times} times per epoch"
 
     def trainee(self, state: State, model: nn.Module) -> nn.Module:
         biased: nn.Module = state.biased

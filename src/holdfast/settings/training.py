@@ -201,7 +201,7 @@ class LoopSettings:
     epochs: int = 30
     """Passes over the training set."""
     batch_size: int = 128
-    """Images a step."""
+    """Images per step."""
     accumulate: int = 1
     """Parts a batch is split into to save memory; gradients are those of the whole batch."""
     seed: int = 0

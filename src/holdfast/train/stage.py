@@ -25,7 +25,7 @@ from holdfast.train.step import Step, captured
 
 
 class StageRun:
-    """A stage under way. Made anew when a stage begins or resumes; ``state_dict`` carries it over a restart."""
+    """A stage under way. Made when a stage begins or resumes; ``state_dict`` carries it over a restart."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class StageRun:
             cost = self.steps_per_epoch + ASCENTS[self.ascent.name].passes
             note(
                 f"{self.ascent.name} takes the gradient of all {count} training images at each of "
-                f"{self.steps_per_epoch} steps an epoch: an epoch costs about {cost:g} plain ones"
+                f"{self.steps_per_epoch} steps per epoch: an epoch costs about {cost:g} plain ones"
             )
 
     @property
@@ -151,7 +151,7 @@ class StageRun:
 
 
 def batches(count: int, batch_size: int) -> int:
-    """Batches an epoch. A last batch of one sample is left out: BatchNorm has no variance for it.
+    """Batches per epoch. A last batch of one sample is left out: BatchNorm has no variance for it.
 
     >>> batches(10, 5), batches(11, 5), batches(12, 5), batches(1, 5)
     (2, 2, 3, 1)

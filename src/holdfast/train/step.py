@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from holdfast.ascents import Ascent, Evaluated, NoAscent
+from holdfast.ascents import Ascent, Drawn, Evaluated, NoAscent
 from holdfast.augment.basic import Augment, to_float
 from holdfast.devices import CaptureAfterWarmUp, ahead
 from holdfast.methods import Method, State
@@ -19,10 +19,7 @@ from holdfast.optim import SAM, trained_parameters
 from holdfast.rng import Generators
 from holdfast.train.meters import Meters
 from holdfast.train.schedule import WeightAverage
-from holdfast.types import Batch, Views
-
-Drawn = list[tuple[Views, float]]
-"""Views of each part of a batch, with the part's share of the whole."""
+from holdfast.types import Batch
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ MakeSection = Callable[[Sequence[RunFiles]], Section | None]
 """Looks at the runs and returns None where it has nothing to show."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SectionPart(Part):
     """A section of a report. name: the check whose findings it shows, or a word of its own.
 
@@ -33,17 +33,12 @@ class SectionPart(Part):
     """
 
 
-SECTIONS: Registry[SectionPart] = Registry("report section", "holdfast.reports.sections")
+SECTIONS: Registry[SectionPart] = Registry("report section", SectionPart, "holdfast.reports.sections")
 
 
 def section(name: str, *, order: int = 0) -> Callable[[MakeSection], MakeSection]:
     """Declare a section of the report."""
-
-    def declare(made: MakeSection) -> MakeSection:
-        SECTIONS.add(SectionPart(name, (made.__doc__ or "").partition("\n")[0], made, order=order))
-        return made
-
-    return declare
+    return SECTIONS.declare(name, about=f"the section {name}", order=order)
 
 
 def sections(runs: Sequence[RunFiles]) -> list[Section]:

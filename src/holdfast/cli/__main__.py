@@ -1,7 +1,0 @@
-"""``python -m holdfast.cli``."""
-
-import sys
-
-from holdfast.cli import main
-
-sys.exit(main())
