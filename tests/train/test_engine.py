@@ -178,7 +178,7 @@ class WithAuxiliary(Method):
 def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
     len(METHODS)  # finds the others first
     for made in (TwoStages, WithAuxiliary):
-        monkeypatch.setitem(METHODS._parts, made.name, MethodPart(made.name, "", made))
+        monkeypatch.setitem(METHODS._parts, made.name, MethodPart(name=made.name, about="", made=made))
 
 
 @pytest.mark.usefixtures("_registered")

@@ -19,14 +19,14 @@ from holdfast.data.splits import ArraySplit, channel_statistics
 from holdfast.devices import autocast
 from holdfast.errors import require, unknown
 from holdfast.losses import cross_entropy, reparameterise
-from holdfast.methods import Method, State
+from holdfast.methods import Context, Method, State
 from holdfast.methods.fixmatch import FixMatch
 from holdfast.models import build_model
 from holdfast.models.heads import find_head, replace_head
 from holdfast.models.vae import VAE, latent_head
 from holdfast.module_state import evaluating
 from holdfast.rng import Generators, derive
-from holdfast.train.unlabelled import MinimiseSettings, OnEpoch, context_of, in_memory, minimise
+from holdfast.train.unlabelled import MinimiseSettings, OnEpoch, in_memory, minimise
 from holdfast.types import Batch, View, Views
 
 WAYS: Final = ("frozen", "fine-tuned", "supervised", "rotation", "fixmatch")
@@ -141,7 +141,7 @@ def train_few_labels(
         own = {f.name: getattr(fixmatch, f.name) for f in fields(FixMatch)} if fixmatch else {}
         method = FewLabelFixMatch(**own | {"flip": flip})
     split = ArraySplit(x, labels)
-    state = method.start(context_of(split, loop, num_classes=num_classes, unlabeled=others))
+    state = method.start(Context(num_classes, split.labels, split.groups, loop.epochs, nn.Identity, others))
     if isinstance(network, EncoderClassifier) and network.frozen:
         _remember_latents(state, network.encoder, x.to(device), loop.precision)
 

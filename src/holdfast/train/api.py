@@ -124,7 +124,12 @@ def train(
     )
     settings = settings.resolved()
     found = _beyond_settings(settings, data, model)
-    with _claimed(out, resume=resume, overwrite=overwrite) as folder:
+    claimed: AbstractContextManager[RunFolder | None] = (
+        nullcontext(out)
+        if out is None or isinstance(out, RunFolder)
+        else claim(out, resume=resume, overwrite=overwrite)
+    )
+    with claimed as folder:
         data = data or load_data(settings)
         for note in map(str, data.notes):
             progress.note(note)
@@ -161,15 +166,6 @@ def _save_own(folder: Path, network: nn.Module) -> str:
             "load_state_dict(safetensors.torch.load_file(...)) brings them back into one"
         )
     return f"this {name} holds more than plain tensors; keep the model yourself: the folder has it for resume=True only"
-
-
-def _claimed(
-    out: str | Path | RunFolder | None, *, resume: bool, overwrite: bool
-) -> AbstractContextManager[RunFolder | None]:
-    """The run folder, claimed for the training unless the caller has done so."""
-    if out is None or isinstance(out, RunFolder):
-        return nullcontext(out)
-    return claim(out, resume=resume, overwrite=overwrite)
 
 
 def _beyond_settings(settings: TrainSettings, data: Dataset | None, model: nn.Module | None) -> dict[str, str]:

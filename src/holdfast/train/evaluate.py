@@ -69,11 +69,7 @@ def predict(
 
 def selection_score(rule: str, seen: Predictions) -> float:
     """What a selection rule maximises."""
-    if rule == "val-worst-class":
-        score = seen.worst_class
-    elif rule == "val-worst-group":
-        score = seen.worst_group
-    else:
-        score = seen.accuracy
+    known = {"val-worst-class": "worst_class", "val-worst-group": "worst_group"}
+    score: float | None = getattr(seen, known.get(rule, "accuracy"))
     assert score is not None, "there are groups, or the rule was refused before training"
     return score

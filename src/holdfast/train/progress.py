@@ -6,7 +6,6 @@ import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from rich.console import Console
@@ -31,9 +30,7 @@ class Progress(AbstractContextManager["Progress"]):
     def note(self, text: str) -> None:
         """Something the user should know."""
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         return None
 
 
@@ -82,9 +79,7 @@ class BarProgress(PlainProgress):
     def epoch(self, record: Mapping[str, Any], epochs: int) -> None:
         self.bar.update(self.task, last=describe(record, epochs))
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.bar.stop()
 
 

@@ -95,7 +95,7 @@ def minimise(
         resolved,
         Dataset("images", (), images),
         network,
-        objective.start(context_of(images, settings)) if state is None else state,
+        state or objective.start(Context(0, images.labels, images.groups, settings.epochs, nn.Identity)),
         device=device,
         folder=None,
         progress=_Listener(on_epoch, note),
@@ -112,13 +112,6 @@ def minimise(
     for parameter in network.parameters():
         parameter.grad = None
     return tuple(map(_measured, trainer.history))
-
-
-def context_of(
-    split: ArraySplit, settings: MinimiseSettings, *, num_classes: int = 0, unlabeled: Tensor | None = None
-) -> Context:
-    """What an objective may know of its training."""
-    return Context(num_classes, split.labels, split.groups, settings.epochs, nn.Identity, unlabeled)
 
 
 def _order_of_full_batches(count: int, batch_size: int, seed: int) -> Callable[[int], Tensor]:
