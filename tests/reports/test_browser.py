@@ -83,7 +83,7 @@ def test_every_chapter_of_an_audit_is_there(show: Callable[..., Page], audited: 
     page = show(audited)
     chapters = page.evaluate("[...document.querySelectorAll('main > section')].map(s => s.id)")
     assert chapters == [
-        "glance", "comparison", "clean", "groups", "slices", "corruptions", "attacks", "unknown", "curvature",
+        "glance", "comparison", "accuracy", "groups", "slices", "corruptions", "attacks", "ood", "curvature",
         "saliency", "training", "samples", "settings",
     ]  # fmt: skip
     links = page.evaluate("[...document.querySelectorAll('nav a')].map(a => a.getAttribute('href'))")
@@ -138,8 +138,8 @@ def test_headers_sort_by_click_and_by_key(show: Callable[..., Page], runs: list[
 
 def test_what_was_not_measured_is_sorted_last_both_ways(show: Callable[..., Page], runs: list[RunFiles]) -> None:
     page = show(runs[:1])
-    page.locator("#clean summary").click()
-    table = page.locator("#clean table").first
+    page.locator("#accuracy summary").click()
+    table = page.locator("#accuracy table").first
     for _ in range(2):
         table.get_by_role("button", name="value").click()
         assert table.locator("tbody tr").last.locator("td").nth(1).inner_text() == "empty"

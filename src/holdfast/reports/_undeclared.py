@@ -144,19 +144,4 @@ DECLARED: dict[str, Any] = {
             Measure("delong_p", "DeLong's p", Unit.P_VALUE, "neither"),
         ),
     ),
-    "detect": (
-        "Detection",
-        tuple(
-            Measure(n, t, Unit.PERCENT, b)  # type: ignore[arg-type]
-            for n, t, b in (
-                ("auroc", "AUROC", "higher"),
-                ("ap", "average precision", "higher"),
-                ("fpr95", "FPR95", "lower"),
-                ("precision", "precision", "higher"),
-                ("recall", "recall", "higher"),
-                ("f1", "F1", "higher"),
-                ("false_alarm_rate", "false alarms", "lower"),
-            )
-        ),
-    ),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.reports.blocks import Block, Chart, Details, Section, Side, Table
-from holdfast.reports.findings_file import FindingsFile
+from holdfast.reports.findings_file import FindingsFile, all_measures
 from holdfast.reports.overview import gates, overview, side_by_side, states
 from holdfast.reports.report_tables import AGAINST, leads, paired
 from holdfast.reports.robustness_summary import RobustnessResult, drop_table, robustness
@@ -71,7 +71,8 @@ def _chart(found: Sequence[tuple[int, RunFiles, Sequence[RobustnessResult]]]) ->
         for r in own:
             titles.setdefault(r.name, (r.title, r.check))
     rows = []
-    for name, (title, check) in titles.items():
+    order = [name for _, name in all_measures(found[0][1].measures)]  # a model may lack what another one has
+    for name, (title, check) in sorted(titles.items(), key=lambda item: [*order, item[0]].index(item[0])):
         bars = []
         for colour, run, own in found:
             result = next((r for r in own if r.name == name), None)
