@@ -136,14 +136,6 @@ DECLARED: dict[str, Any] = {
             Measure("saliency_agreement", "agreement of maps", Unit.NUMBER, "neither", digits=3),
         ),
     ),
-    "against": (
-        "Model against model",
-        (
-            Measure("lead", "lead", Unit.POINTS, "higher", headline=True),
-            Measure("mcnemar_p", "McNemar's p", Unit.P_VALUE, "neither"),
-            Measure("delong_p", "DeLong's p", Unit.P_VALUE, "neither"),
-        ),
-    ),
     "detect": (
         "Detection",
         tuple(
