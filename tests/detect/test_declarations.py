@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from holdfast import detect
 from holdfast.cli import main
 from holdfast.detect import FittedDetector, detectors_reading, make_detector
 from holdfast.parts import DETECTORS
@@ -104,3 +105,8 @@ def test_settings_make_the_same_detector_again() -> None:
 def test_the_page_on_detectors_has_all_of_them() -> None:
     rows = [re.sub(r"`", "", row[0]) for row in table(ROOT / "docs/methods/detect.md", "name", "needs")]
     assert sorted(rows) == sorted([*DETECTORS, "fused"])
+
+
+def test_every_public_name_is_there() -> None:
+    assert {name for name in detect.__all__ if not hasattr(detect, name)} == set()
+    assert set(detect.__all__) == set(dir(detect))

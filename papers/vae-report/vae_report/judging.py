@@ -1,4 +1,4 @@
-"""What a record keeps of scores and pictures, ready for JSON."""
+"""What a record keeps of scores and images, ready for JSON."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def run_study(
     """Run every unit that has no result yet, job by job, and return how many broke.
 
     make: the data of a seed. part: (i, n) takes every n-th unit, so that n processes share the work. minutes: no unit
-    is started after so long; run again to continue. A unit that breaks is told and left for the next time.
+    is started after so long; run again to continue. A unit that fails is reported and left for the next time.
     """
     settings, out, say = settings or StudySettings(), Path(out), note or (lambda text: None)
     number, parts = part
@@ -151,7 +151,7 @@ def in_order(records: Iterable[Record]) -> list[Record]:
 
 
 def slim(record: Record) -> Record:
-    """The record without pictures and single values: what every table is made of.
+    """The record without images and single values: what every table is made of.
 
     Of a history its last epoch stays, of each set's own scores AUROC and average precision.
 

@@ -8,39 +8,24 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from holdfast.parts import DETECTORS
+from holdfast.parts import DETECTORS as DETECTORS
 
-if TYPE_CHECKING:
-    from holdfast.detect.description import Description, describe, describe_images, probe
-    from holdfast.detect.detectors import detectors_reading, make_detector
-    from holdfast.detect.detectors.detector import Detector
-    from holdfast.detect.detectors.feature_distances import (
-        KNN,
-        LocalReconstruction,
-        Mahalanobis,
-        RelativeMahalanobis,
-        ViM,
-    )
-    from holdfast.detect.detectors.label_free import KL, Elbo, LikelihoodRegret, Reconstruction, Rotation
-    from holdfast.detect.detectors.logit_scores import MSP, Energy, MaxLogit
-    from holdfast.detect.evaluation import Evaluation, auroc, evaluate_scores
-    from holdfast.detect.features import (
-        ClassifierExtractor,
-        FeatureExtractor,
-        Features,
-        JointExtractor,
-        LogitExtractor,
-        RotationExtractor,
-        VAEExtractor,
-        extract,
-    )
-    from holdfast.detect.fitted_detector import FittedDetector, ScoreReport
-    from holdfast.detect.fitting import fit, fit_detector
-    from holdfast.detect.fused import Fused
-    from holdfast.detect.scoring import Predictions, evaluate, predict, score
-    from holdfast.detect.threshold import Threshold
-    from holdfast.train.rotation import train_rotation
-    from holdfast.train.unlabelled import MinimiseSettings, TrainedVAE, train_vae
+if TYPE_CHECKING:  # for checkers; at run time _HOMES says where a name is
+    from holdfast.detect.description import *  # noqa: F403
+    from holdfast.detect.detectors import *  # noqa: F403
+    from holdfast.detect.detectors.detector import *  # noqa: F403
+    from holdfast.detect.detectors.feature_distances import *  # noqa: F403
+    from holdfast.detect.detectors.label_free import *  # noqa: F403
+    from holdfast.detect.detectors.logit_scores import *  # noqa: F403
+    from holdfast.detect.evaluation import *  # noqa: F403
+    from holdfast.detect.features import *  # noqa: F403
+    from holdfast.detect.fitted_detector import *  # noqa: F403
+    from holdfast.detect.fitting import *  # noqa: F403
+    from holdfast.detect.fused import *  # noqa: F403
+    from holdfast.detect.scoring import *  # noqa: F403
+    from holdfast.detect.threshold import *  # noqa: F403
+    from holdfast.train.rotation import *  # noqa: F403
+    from holdfast.train.unlabelled import *  # noqa: F403
 
 _HOMES = {
     "detect.description": "Description describe describe_images probe",
@@ -62,56 +47,8 @@ _HOMES = {
 }
 _NAMES = {name: f"holdfast.{home}" for home, names in _HOMES.items() for name in names.split()}
 
-__all__ = [
-    "DETECTORS",
-    "KL",
-    "KNN",
-    "MSP",
-    "ClassifierExtractor",
-    "Description",
-    "Detector",
-    "Elbo",
-    "Energy",
-    "Evaluation",
-    "FeatureExtractor",
-    "Features",
-    "FittedDetector",
-    "Fused",
-    "JointExtractor",
-    "LikelihoodRegret",
-    "LocalReconstruction",
-    "LogitExtractor",
-    "Mahalanobis",
-    "MaxLogit",
-    "MinimiseSettings",
-    "Predictions",
-    "Reconstruction",
-    "RelativeMahalanobis",
-    "Rotation",
-    "RotationExtractor",
-    "ScoreReport",
-    "Threshold",
-    "TrainedVAE",
-    "VAEExtractor",
-    "ViM",
-    "auroc",
-    "describe",
-    "describe_images",
-    "detectors_reading",
-    "evaluate",
-    "evaluate_scores",
-    "extract",
-    "fit",
-    "fit_detector",
-    "make_detector",
-    "predict",
-    "probe",
-    "score",
-    "train_rotation",
-    "train_vae",
-]  # fmt: skip
-
-if not TYPE_CHECKING:  # a checker that sees it takes every name for granted
+if not TYPE_CHECKING:  # a checker that sees these takes every name for granted
+    __all__ = ["DETECTORS", *_NAMES]
 
     def __getattr__(name: str) -> Any:
         if name in _NAMES:
@@ -120,4 +57,4 @@ if not TYPE_CHECKING:  # a checker that sees it takes every name for granted
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return ["DETECTORS", *sorted(_NAMES)]

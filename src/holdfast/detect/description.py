@@ -260,7 +260,7 @@ def describe(
         measures = {"describe": MEASURES}
         model = {"latent": vae.settings.latent}
         write_findings(place / FINDINGS, found, model=model, data={"name": name}, measures=measures)
-        report(found, place / PAGE, name=Path(name).name)
+        report(found, place / PAGE, name=Path(name).name, measures=measures)
     return found
 
 

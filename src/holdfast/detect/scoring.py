@@ -213,7 +213,7 @@ def evaluate(
         measures = {"detect": MEASURES}
         model, data = {"detector": name}, {"name": "evaluation"}
         write_findings(place / FINDINGS, found, model=model, data=data, measures=measures)
-        report(found, place / PAGE, name=Path(name).name)
+        report(found, place / PAGE, name=Path(name).name, measures=measures)
     return tuple(found)
 
 
@@ -229,7 +229,7 @@ def _both_kinds(
             isinstance(normal, (str, Path)) and holds_anomalies(normal),
             f"{normal} brings no anomalies of its own; give anomalous images too",
         )
-        require(split is None, f"split {split!r}: a set with anomalies is judged on its test sets; leave it out")
+        require(split is None, f"split {split!r}: a set with anomalies is evaluated on its test sets; leave it out")
         data = read_anomalies(str(normal))
         pooled, truth = data.pooled(), data.anomalous(data.pooled())
         return {k: pooled.subset(own.nonzero().flatten()) for k, own in (("normal", ~truth), ("anomalous", truth))}
@@ -239,7 +239,7 @@ def _both_kinds(
     for name, source in sources.items():
         own = None if some_have_parts and is_taken_whole(source) else split
         kinds[name] = open_unlabelled(source, root=root, split=own, usual="test", shape=shape)
-        require(len(kinds[name]) > 0, f"there is no {name} image to judge by; give at least one")
+        require(len(kinds[name]) > 0, f"there are no {name} images; give at least one")
     return kinds
 
 

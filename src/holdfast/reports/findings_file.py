@@ -18,7 +18,6 @@ from typing import Any
 from holdfast.errors import HoldfastError
 from holdfast.files import write_atomic
 from holdfast.parts import CHECKS
-from holdfast.reports._undeclared import DECLARED as UNDECLARED
 from holdfast.types import Finding, Measure, Note, Unit
 
 FORMAT = "holdfast-findings"
@@ -90,7 +89,7 @@ class FindingsFile:
 def declared_measures(check: str) -> Mapping[str, Measure]:
     """The measures that an installed check of that name declares, by name."""
     declared = PAIRED if check == AGAINST else CHECKS[check].measures if check in CHECKS else ()
-    return {measure.name: measure for measure in declared or UNDECLARED.get(check, ("", ()))[1]}
+    return {measure.name: measure for measure in declared}
 
 
 def measure_of(check: str, name: str, measures: Measures) -> Measure:
@@ -111,7 +110,7 @@ def all_measures(measures: Measures) -> Measures:
 
 @cache
 def _declared() -> Measures:
-    return {(check, m.name): m for check in [*CHECKS, *UNDECLARED, AGAINST] for m in declared_measures(check).values()}
+    return {(check, m.name): m for check in [*CHECKS, AGAINST] for m in declared_measures(check).values()}
 
 
 def as_note(value: Note | Mapping[str, Any] | str) -> Note:

@@ -64,7 +64,7 @@ class KNN(Detector):
 
 @detector(
     "local-reconstruction",
-    about="reconstruction, compared with that of the k most similar normal images",
+    about="reconstruction, against the most similar normal images",
     reads=("features", "reconstruction"),
     order=13,
 )
@@ -91,12 +91,7 @@ class LocalReconstruction(KNN):
         return 2
 
 
-@detector(
-    "mahalanobis",
-    about="distance to the nearest class mean, in units of the covariance",
-    reads=("features",),
-    order=5,
-)
+@detector("mahalanobis", about="distance to the nearest class mean, in covariance units", reads=("features",), order=5)
 class Mahalanobis(Detector):
     """Squared Mahalanobis distance to the nearest class mean, one covariance for all classes (Lee et al., 2018).
 
@@ -129,10 +124,7 @@ class Mahalanobis(Detector):
 
 
 @detector(
-    "relative-mahalanobis",
-    about="the same, less the distance to the mean of all; needs classes",
-    reads=("features",),
-    order=6,
+    "relative-mahalanobis", about="the same, less the distance to the mean of all classes", reads=("features",), order=6
 )
 class RelativeMahalanobis(Mahalanobis):
     """The least of: squared distance to a class mean, less that to the mean of all (Ren et al., 2021)."""
@@ -157,12 +149,7 @@ class RelativeMahalanobis(Mahalanobis):
         return scores.mahalanobis(x, self.state["means"].to(x), self.state["whitening"].to(x)).amin(1) - background
 
 
-@detector(
-    "vim",
-    about="energy, plus what of the features lies outside their principal space",
-    reads=("features", "logits"),
-    order=7,
-)
+@detector("vim", about="energy, plus the features outside their principal space", reads=("features", "logits"), order=7)
 class ViM(Detector):
     """Energy plus what of the features lies outside their principal space (Wang et al., 2022).
 

@@ -13,53 +13,36 @@ if TYPE_CHECKING:
     from holdfast.detect.features import Features
 
 
-@detector("elbo", about="−ELBO of a VAE at z = μ", reads=("reconstruction", "kl"), order=8)
-class Elbo(Detector):
-    """−ELBO at z = μ: reconstruction plus KL."""
+class _Read(Detector):
+    """What the network says is the score: the sum of what the detector reads."""
 
     learns = False
 
     def compute(self, features: Features) -> Tensor:
-        return there(features.reconstruction) + there(features.kl)
+        first, *rest = (there(getattr(features, name)) for name in self.reads)
+        return sum(rest, first)
+
+
+@detector("elbo", about="−ELBO of a VAE at z = μ", reads=("reconstruction", "kl"), order=8)
+class Elbo(_Read):
+    """−ELBO at z = μ: reconstruction plus KL."""
 
 
 @detector("reconstruction", about="−log p(x|z) of a VAE at z = μ", reads=("reconstruction",), order=9)
-class Reconstruction(Detector):
+class Reconstruction(_Read):
     """−log p(x|z) at z = μ."""
-
-    learns = False
-
-    def compute(self, features: Features) -> Tensor:
-        return there(features.reconstruction)
 
 
 @detector("kl", about="KL(q(z|x) ‖ p(z)) of a VAE", reads=("kl",), order=10)
-class KL(Detector):
+class KL(_Read):
     """KL(q(z|x) ‖ p(z))."""
 
-    learns = False
 
-    def compute(self, features: Features) -> Tensor:
-        return there(features.kl)
-
-
-@detector(
-    "likelihood-regret", about="what a VAE's bound gains when μ is fitted to the image", reads=("regret",), order=11
-)
-class LikelihoodRegret(Detector):
+@detector("likelihood-regret", about="what the ELBO gains when μ is fitted to the image", reads=("regret",), order=11)
+class LikelihoodRegret(_Read):
     """How much the bound gains when q(z|x) is fitted to the image alone (Xiao et al., 2020)."""
-
-    learns = False
-
-    def compute(self, features: Features) -> Tensor:
-        return there(features.regret)
 
 
 @detector("rotation", about="how badly an encoder recognises the turns of the image", reads=("rotation",), order=12)
-class Rotation(Detector):
+class Rotation(_Read):
     """How badly a rotation-predicting encoder recognises the turns of the image (Hendrycks et al., 2019)."""
-
-    learns = False
-
-    def compute(self, features: Features) -> Tensor:
-        return there(features.rotation)
