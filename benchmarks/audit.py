@@ -18,9 +18,10 @@ from typing import Any
 import torch
 from record import write_result
 
-from holdfast.audits.checking import CHECKS, measure
+from holdfast.audits.measuring import measure
 from holdfast.audits.subject import Subject
 from holdfast.data import load
+from holdfast.parts import CHECKS
 from holdfast.train import fit
 
 
@@ -50,7 +51,7 @@ def main() -> None:
     figures: dict[str, Any] = {}
     began = time.perf_counter()
     for name in CHECKS:
-        outcome = measure(name, subject, settings.get(name))
+        outcome = measure(name, subject, CHECKS[name].made(**settings.get(name, {})))
         figures[name] = {"seconds": outcome.seconds, "state": outcome.state, "reason": outcome.reason}
         print(f"{name:12} {outcome.seconds:8.2f} s   {outcome.state} {outcome.reason}", flush=True)
     figures["all"] = {"seconds": time.perf_counter() - began}

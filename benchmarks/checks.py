@@ -20,22 +20,26 @@ from typing import Any
 import torch
 from record import write_result
 
-from holdfast.audits.checks.accuracy import accuracy_check as clean
-from holdfast.audits.checks.corruptions import corruptions
-from holdfast.audits.checks.groups import groups
-from holdfast.audits.checks.slices import slices
 from holdfast.audits.subject import Subject
 from holdfast.data import ArraySplit, Dataset
 from holdfast.models import build_model
+from holdfast.parts import CHECKS
 
-CHECKS: dict[str, Callable[[Subject], Any]] = {
-    "clean": clean,
-    "groups": groups,
-    "slices": slices,
-    "corruptions-1": lambda subject: corruptions(subject, strengths=(1.0,)),
-    "corruptions": corruptions,
-    "nineteen": lambda subject: corruptions(subject, strengths=(1.0,), nineteen=True),
+SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "accuracy": ("accuracy", {}),
+    "groups": ("groups", {}),
+    "slices": ("slices", {}),
+    "corruptions-1": ("corruptions", {"strengths": (1.0,)}),
+    "corruptions": ("corruptions", {}),
+    "imagenet-c": ("corruptions", {"strengths": (1.0,), "imagenet_c": True}),
 }
+
+
+def runner(check: str, settings: dict[str, Any]) -> Callable[[Subject], Any]:
+    return lambda subject: tuple(CHECKS[check].made(**settings).run(subject))
+
+
+RUNS = {name: runner(*given) for name, given in SETTINGS.items()}
 
 
 def data_of(n: int) -> Dataset:
@@ -72,7 +76,7 @@ def main() -> None:
     parser.add_argument("--precision", default="fp32")
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--only", nargs="*", default=list(CHECKS))
+    parser.add_argument("--checks", nargs="*", default=list(RUNS))
     parser.add_argument("--out", type=Path)
     parser.add_argument("--commit")
     options = parser.parse_args()
@@ -82,7 +86,7 @@ def main() -> None:
     subject.predictions  # noqa: B018  (computed once and shared)
     figures: dict[str, Any] = {"images": options.images, "model": options.model, "precision": options.precision}
     for name in options.only:
-        figures[name] = seconds(CHECKS[name], subject, options.repeats)
+        figures[name] = seconds(RUNS[name], subject, options.repeats)
         print(f"{name:14} {figures[name]:8.3f} s", flush=True)
     if options.out is not None:
         write_result(options.out, figures, commit=options.commit)

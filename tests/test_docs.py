@@ -20,9 +20,8 @@ import pytest
 import torch
 import yaml
 
-from holdfast.audits.checking import CHECKS
 from holdfast.cli import COMMANDS, main
-from holdfast.parts import ASCENTS, METHODS
+from holdfast.parts import ASCENTS, CHECKS, METHODS
 from holdfast.settings import TrainSettings, flatten
 from tests.test_layers import LINES
 

@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 
 import pytest
 
-from holdfast.audits.checking import CHECKS
+from holdfast.parts import CHECKS
 from tests.test_docs import ROOT, table
 
 STEP, SECONDS = "bf16 compiled, captured", "seconds"

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from holdfast.audits.checking import audit
+from holdfast import audit
 from holdfast.data import Dataset, load
 from holdfast.data.readers.corrupted_cifar10 import corrupted_cifar10
 
@@ -54,7 +54,7 @@ def read(data: Dataset, reading: str, seed: int, args: argparse.Namespace) -> di
     method = values if "name" in values else {"name": "lff+biasadv", "lam": 0.5, "beta": 1.0, "steps": 5, **values}
     halved = {"schedule": "step", "step_size": max(1, args.epochs // 5), "gamma": 0.5}
     result = train(data, method, args, seed, optimizer="adam", lr=1e-3, **halved)
-    found = audit(result.model, data, only=["groups"], device=args.device)
+    found = audit(result.model, data, checks=["groups"], device=args.device)
     names = {
         "average_accuracy": "average",
         "bias_aligned_accuracy": "aligned",
@@ -91,7 +91,7 @@ def main() -> None:
     parser = sweep_parser(__doc__.splitlines()[0], model="torchvision:resnet18", epochs=20)
     parser.add_argument("--kind", default="dfa")
     parser.add_argument("--conflict", type=float, default=0.05)
-    parser.add_argument("--only", nargs="*", default=list(READINGS))
+    parser.add_argument("--checks", nargs="*", default=list(READINGS))
     parser.add_argument("--images", type=int, help="only so many training images")
     args = parser.parse_args()
     if args.table:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from holdfast import settings as settings
     from holdfast import shortcuts as shortcuts
     from holdfast import train as train
-    from holdfast.audits.checking import audit as audit
+    from holdfast.audits.run_audit import audit as audit
     from holdfast.comparisons.running import compare as compare
     from holdfast.detect import predict as predict
     from holdfast.errors import HoldfastError as HoldfastError
@@ -40,7 +40,7 @@ __version__ = "0.1.0"
 
 _NAMES = {
     "HoldfastError": "holdfast.errors",
-    "audit": "holdfast.audits.checking",
+    "audit": "holdfast.audits.run_audit",
     "compare": "holdfast.comparisons.running",
     "find_shortcuts": "holdfast.shortcuts",
     "fit": "holdfast.train",

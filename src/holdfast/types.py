@@ -119,8 +119,9 @@ class Measure:
     name: as in findings, gates and tables, such as "worst_group_accuracy". title: for people. gate: whether
     ``--fail-under`` and ``--max-drop`` take it. headline: whether it is among the few numbers that stand for its check
     in a report's overview, and headline_where what their part must say, such as {"strength": "1"}. digits: after the
-    point, for a plain number; four that count where it is None. drop: the measure of how far it is below the clean
-    accuracy, or a part below the rest, in the same part of the data.
+    point, for a plain number; four that count where it is None. part: the key of ``where`` that a gate names after an
+    @, as in robust_accuracy@8/255, and usual_part what it is where a gate names none. drop: the
+    measure that says how far this one is below the clean accuracy, or a part below the rest.
     """
 
     name: str
@@ -131,6 +132,8 @@ class Measure:
     headline: bool = False
     headline_where: Mapping[str, str] = field(default_factory=dict, hash=False)
     digits: int | None = None
+    part: str = ""
+    usual_part: str = ""
     drop: str = ""
 
 

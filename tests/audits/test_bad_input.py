@@ -25,7 +25,10 @@ LONG = "x" * 300
     [
         ([MODEL, "--data", "coloured-digits", "--fail-under", "cleen=0.9"], "unknown gate 'cleen'"),
         ([MODEL, "--data", "coloured-digits", "--max-drop", "accuracy=0.1"], "name it with --against"),
-        ([MODEL, "--data", "coloured-digits", "--only", "acuracy"], "unknown check 'acuracy'; did you mean 'accuracy'"),
+        (
+            [MODEL, "--data", "coloured-digits", "--checks", "acuracy"],
+            "unknown check 'acuracy'; did you mean 'accuracy'",
+        ),
         ([MODEL, "--data", "coloured-digits", "--budget", "soon"], "such as 90s, 5m or 1h, got 'soon'"),
         ([MODEL, "--data", "colored-digit"], "did you mean 'coloured-digits'"),
         ([MODEL], "no data was given"),
@@ -183,7 +186,7 @@ def test_a_model_that_fails_on_larger_batches_is_bad_input(
 ) -> None:
     """While it is aligned, and after."""
     Path("fickle.py").write_text(FICKLE)
-    words = ["audit", f"python:fickle:{maker}", *QUICK, "--only", "accuracy", "--class-map", "order", "--out", "out"]
+    words = ["audit", f"python:fickle:{maker}", *QUICK, "--checks", "accuracy", "--class-map", "order", "--out", "out"]
     assert main(words) == 2
     said = capsys.readouterr().err
     assert f"fails on a batch of up to {size} images: ValueError: too many at once; give a --batch-size" in said
@@ -193,7 +196,17 @@ def test_a_model_that_fails_on_larger_batches_is_bad_input(
 
 def test_what_a_model_prints_is_no_result(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("fickle.py").write_text(FICKLE)
-    words = ["audit", "python:fickle:large", *QUICK, "--only", "accuracy", "--class-map", "order", "--quiet", "--json"]
+    words = [
+        "audit",
+        "python:fickle:large",
+        *QUICK,
+        "--checks",
+        "accuracy",
+        "--class-map",
+        "order",
+        "--quiet",
+        "--json",
+    ]
     assert main([*words, "--batch-size", "64", "--out", "out"]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["format"] == "holdfast-findings"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.audits.budget import LEAST, WEIGHTS, Clock, fit_images, passes
+from holdfast.audits.budget import LEAST, Clock, fit_images
+from holdfast.audits.checks.attacks import Attacks
+from holdfast.parts import CHECKS
 
 
 class Check:
@@ -42,7 +44,7 @@ def test_a_trial_is_the_result_where_nothing_larger_fits() -> None:
     check = Check(0.0, 1.0)
     found = fit_images(check, share=17.0, wanted=1000)
     assert (found.images, check.ran) == (LEAST, [LEAST])
-    assert found.words(1000) == "16 images instead of 1000, to stay within the budget (16 took 16.0 s)"
+    assert str(found.note(1000)) == "16 images instead of 1000, to stay within the budget (16 took 16.0 s)"
 
 
 def test_what_is_quick_is_measured_in_full_and_what_is_reserved_is_kept_free() -> None:
@@ -64,8 +66,8 @@ def test_what_is_left_is_shared_among_those_to_come() -> None:
     now = [0.0]
     clock = Clock(100.0, "cpu", now=lambda: now[0])
     still = ["corruptions", "attacks", "ood"]
-    total = WEIGHTS["corruptions"] + WEIGHTS["attacks"] + WEIGHTS["ood"]
-    assert clock.share("corruptions", still) == pytest.approx(100 * WEIGHTS["corruptions"] / total)
+    total = sum(CHECKS[name].share for name in still)
+    assert clock.share("corruptions", still) == pytest.approx(100 * CHECKS["corruptions"].share / total)
     now[0] = 40.0
     assert clock.share("ood", ["accuracy", "ood"]) == pytest.approx(60.0)
     now[0] = 110.0
@@ -75,8 +77,8 @@ def test_what_is_left_is_shared_among_those_to_come() -> None:
 def test_a_check_that_cannot_even_begin_says_what_it_would_take() -> None:
     clock = Clock(100.0, "cpu", now=lambda: 0.0)
     clock.forward = 1e-4
-    assert clock.hopeless("attacks", 30.0) == ""
+    assert clock.hopeless(Attacks().passes("cpu"), 30.0) == ""
     clock.forward = 0.1
-    takes = LEAST * 0.1 * passes("attacks", "cpu")
+    takes = LEAST * 0.1 * Attacks().passes("cpu")
     says = f"16 images would take about {takes:.0f} s, and its share of the budget is 30 s"
-    assert clock.hopeless("attacks", 30.0) == says
+    assert clock.hopeless(Attacks().passes("cpu"), 30.0) == says

@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from holdfast.audits.group_columns import Columns
+from holdfast.audits.audit_data import ColumnWords
 from holdfast.cli import main
 from holdfast.data import load
 from holdfast.reports import read_findings
@@ -77,7 +77,7 @@ def sources(folder: Path) -> dict[str, list[str]]:
 @pytest.mark.parametrize("source", ["table", "arrays"])
 def test_each_column_is_measured_and_crossed_with_the_label(source: str, sources: dict[str, list[str]]) -> None:
     words = ["audit", "python:bright:make", *sources[source], "--device", "cpu", "--workers", "0", "--quiet"]
-    words += ["--only", "groups", "slices", "--out", "out"]
+    words += ["--checks", "groups", "slices", "--out", "out"]
     assert main([*words, "--group", "Site", "--group", "age"]) == 0
     found = {
         (f.name, *sorted(f.where.items())): (f.value, f.n)
@@ -111,7 +111,7 @@ def test_rows_of_one_file_keep_their_own_words(parts: bool, sources: dict[str, l
         for name, split, label, *_ in rows():
             writer.writerows([name, label, scanner, scanner, *[split] * parts] for scanner in "AB")
     words = ["audit", "python:bright:make", *sources["table"], "--device", "cpu", "--workers", "0", "--quiet"]
-    assert main([*words, "--only", "groups", "--group", "scanner", "--group", "group", "--out", "out"]) == 0
+    assert main([*words, "--checks", "groups", "--group", "scanner", "--group", "group", "--out", "out"]) == 0
     data = load("t.csv")
     assert data.test is not None
     truth = [data.group_names[g] for g in data.test.groups.tolist()]
@@ -137,7 +137,7 @@ def test_cells_of_arrays_read_as_cells_of_tables_do(sources: dict[str, list[str]
     wards = np.resize([0.0, 1.0, np.nan, 2.5], 60)
     np.savez("t.npz", **arrays, ward_test=wards, ward_train=wards, bed_test=np.resize([b"x", b" y"], 60))
     words = ["audit", "python:bright:make", *sources["arrays"], "--device", "cpu", "--workers", "0", "--quiet"]
-    assert main([*words, "--only", "groups", "--group", "ward", "--group", "bed", "--out", "out"]) == 0
+    assert main([*words, "--checks", "groups", "--group", "ward", "--group", "bed", "--out", "out"]) == 0
     assert [row["group ward"] for row in table(Path("out"))] == ["0", "1", "", "2.5"] * 15
     assert [row["group bed"] for row in table(Path("out"))] == ["x", "y"] * 30
     found = read_findings("out/findings.json").findings
@@ -147,7 +147,7 @@ def test_cells_of_arrays_read_as_cells_of_tables_do(sources: dict[str, list[str]
 
 def test_other_groups_are_measured_again(sources: dict[str, list[str]]) -> None:
     words = ["audit", "python:bright:make", *sources["table"], "--device", "cpu", "--workers", "0", "--quiet"]
-    words += ["--only", "groups", "--group", "Site", "--group", "age", "--out", "out"]
+    words += ["--checks", "groups", "--group", "Site", "--group", "age", "--out", "out"]
     assert main(words) == 0
     text = Path("t.csv").read_text()
     Path("t.csv").write_text(text.replace("south", "west"))
@@ -157,10 +157,10 @@ def test_other_groups_are_measured_again(sources: dict[str, list[str]]) -> None:
 
 
 def test_many_numbers_are_a_quantity_and_few_are_kinds() -> None:
-    made = Columns({"age": [str(i) for i in range(20)], "site": ["b", "a", ""] * 6 + ["a", "a"]}).settings()
-    age, site = made["slices"]["columns"]["age"], made["slices"]["columns"]["site"]
+    made = ColumnWords({"age": [str(i) for i in range(20)], "site": ["b", "a", ""] * 6 + ["a", "a"]}).group_columns()
+    age, site = made["age"].values, made["site"].values
     assert age.is_floating_point()
     assert torch.equal(age, torch.arange(20.0, dtype=torch.float64))
     assert site[:3].tolist() == [1, 0, -1]
-    assert made["groups"]["columns"]["age"].tolist() == list(range(20))
-    assert made["groups"]["names"]["site"] == ("a", "b")
+    assert made["age"].ids.tolist() == list(range(20))
+    assert made["site"].names == ("a", "b")

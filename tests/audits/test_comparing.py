@@ -9,16 +9,16 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from holdfast.audits.checks.attacks import fallen
-from holdfast.audits.checks.groups import TAKEN, groups
-from holdfast.audits.checks.ranks import RANKS, Looked
-from holdfast.audits.checks.verdicts import encode
+from holdfast.audits.checks.attacks.attack_findings import fallen
+from holdfast.audits.checks.groups.group_accuracy import TAKEN
 from holdfast.audits.comparing import against
-from holdfast.audits.opening import Model
+from holdfast.audits.open_models import AuditedModel as Model
+from holdfast.audits.per_image import RANKS, Looked, encode
 from holdfast.cli import main
 from holdfast.reports import read_findings
 from holdfast.types import Finding
 from tests.audits.checks.from_logits import one_hot, split, told
+from tests.audits.checks.run_checks import groups
 from tests.audits.nearest import MODEL, OTHER, QUICK, table
 
 MEAN = "mean_corruption_accuracy"
@@ -26,7 +26,7 @@ EIGHT = {"measure": MEAN, "strength": "1"}
 
 
 def test_models_are_compared_on_the_same_samples(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["audit", MODEL, *QUICK, "--against", OTHER, "--only", "accuracy", "--quiet", "--out", "out"]
+    words = ["audit", MODEL, *QUICK, "--against", OTHER, "--checks", "accuracy", "--quiet", "--out", "out"]
     assert main([*words, "--max-drop", "accuracy=0.0"]) in (0, 1)
     sides = {}
     for name in ("python-nearest-make", "python-nearest-other"):
@@ -52,7 +52,7 @@ def test_models_are_compared_on_the_same_samples(folder: Path, capsys: pytest.Ca
 
 def test_groups_and_corruptions_are_compared_pair_by_pair(folder: Path) -> None:
     """A lead is the difference of the two models' own numbers; its p is a sign test on the pairs that differ."""
-    words = ["audit", MODEL, *QUICK, "--against", OTHER, "--only", "accuracy", "groups", "corruptions", "--quiet"]
+    words = ["audit", MODEL, *QUICK, "--against", OTHER, "--checks", "accuracy", "groups", "corruptions", "--quiet"]
     assert (
         main(
             [
@@ -107,7 +107,7 @@ def test_groups_and_corruptions_are_compared_pair_by_pair(folder: Path) -> None:
 
 def test_scores_of_foreign_images_are_compared_image_by_image(folder: Path) -> None:
     """A lead is the difference of the two models' own AUROCs, and narrower than if the images were not the same."""
-    words = ["audit", MODEL, *QUICK, "--against", OTHER, "--only", "ood", "--quiet", "--out", "out"]
+    words = ["audit", MODEL, *QUICK, "--against", OTHER, "--checks", "ood", "--quiet", "--out", "out"]
     assert main([*words, "--max-drop", "ood_auroc@msp=1", "--fail-on", "low"]) == 0
     mine, theirs = (read_findings(f"out/python-nearest-{name}/findings.json") for name in ("make", "other"))
     leads = {tuple(f.where.items())[1:]: f for f in mine.findings if f.name == "lead" and "score" in f.where}

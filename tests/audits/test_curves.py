@@ -12,7 +12,7 @@ from holdfast.cli import main
 from tests.audits.nearest import MODEL, QUICK
 from tests.reports.page import Page
 
-WORDS = [*QUICK, "--only", "accuracy", "--quiet", "--out", "out"]
+WORDS = [*QUICK, "--checks", "accuracy", "--quiet", "--out", "out"]
 
 
 @pytest.fixture

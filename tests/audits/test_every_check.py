@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.audits.checking import CHECKS
 from holdfast.cli import main
 from holdfast.data import load
+from holdfast.parts import CHECKS
 from holdfast.reports import read_findings
 
 OWN = """

@@ -6,12 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.audits.checking import Outcome
-from holdfast.audits.partial_results import Redaction, key_of, read_check, without_pictures, write_check
-from holdfast.types import Finding
+from holdfast.audits.audit_folder import Redaction, without_pictures
+from holdfast.audits.measuring import CheckOutcome as Outcome
+from holdfast.audits.measuring import _hash as key_of
+from holdfast.audits.measuring import read_check, write_check
+from holdfast.types import Finding, Note
 
 OUTCOME = Outcome(
-    "accuracy", "measured", (Finding("accuracy", "accuracy", 1 / 3, 9, 0.1, 0.6),), "", {"images": 9}, 1.25, ("x",)
+    "accuracy",
+    "measured",
+    (Finding("accuracy", "accuracy", 1 / 3, 9, 0.1, 0.6),),
+    "",
+    {"images": 9},
+    1.25,
+    (Note("x", "y", "z"),),
 )
 
 

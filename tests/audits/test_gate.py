@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.audits.gates import NAMES, RADII, SCORES, Gate, Number, drop, judge, parse_gates
+from holdfast.audits.check_settings import make_checks
+from holdfast.audits.gates import Gate, Number, drop, gate_names, judge, parse_gates, target_of
 from holdfast.errors import HoldfastError
+from holdfast.parts import CHECKS
 from holdfast.types import Finding
 
 MEASURED = dict.fromkeys(("accuracy", "groups", "attacks", "corruptions", "ood"), ("measured", ""))
@@ -153,11 +155,18 @@ def test_bad_gates_are_refused(under: list[str], most: list[str], against: bool,
 
 
 def test_names_follow_the_checks() -> None:
-    from holdfast.audits.checking import CHECKS
-    from holdfast.audits.checks.attacks import RADII as KNOWN
-    from holdfast.audits.checks.attacks import radius_text
-    from holdfast.audits.checks.ood import SCORES as MADE
-
-    assert tuple(radius_text(r, "linf") for r in KNOWN["linf"]) == RADII
-    assert MADE == SCORES
-    assert {measured.check for measured in NAMES.values()} <= set(CHECKS)
+    """What a gate may name is what the checks declare and will measure with their settings."""
+    usual = gate_names(make_checks({}))
+    assert {"accuracy", "worst_group_accuracy", "mean_corruption_accuracy", "mean_corruption_accuracy@2"} <= {*usual}
+    assert [n for n in usual if n.startswith("robust")] == [f"robust_accuracy@{r}/255" for r in (2, 4, 8, 16)]
+    assert {target_of(name).check for name in usual} <= {*CHECKS}
+    told = make_checks({"attacks": {"radii": (0.5,), "norm": "l2"}, "ood": {"scores": ("msp",)}})
+    assert [n for n in gate_names(told) if "@" in n] == [
+        "mean_corruption_accuracy@2",
+        "robust_accuracy@0.5",
+        "ood_auroc@msp",
+    ]
+    with pytest.raises(HoldfastError, match="unknown gate 'robust_accuracy@8/255'; did you mean 'robust_accuracy@0.5'"):
+        parse_gates({"robust_accuracy@8/255": 0.5}, {}, against=False, checks=told)
+    (one,) = parse_gates(["mean-corruption-accuracy@1=0.5"], (), against=False)
+    assert one.name == "mean_corruption_accuracy"

@@ -17,7 +17,7 @@ from holdfast.data.splits import Split
 from holdfast.reports import read_findings
 from tests.audits.nearest import MODEL, table
 
-CHEAP = ["--only", "accuracy", "--device", "cpu", "--workers", "0", "--quiet"]
+CHEAP = ["--checks", "accuracy", "--device", "cpu", "--workers", "0", "--quiet"]
 
 
 def train(out: str, data: str, *words: str) -> None:
@@ -43,7 +43,7 @@ def test_a_run_is_measured_on_what_it_held_out(flat: Path, capsys: pytest.Captur
     own, usual = load("flat.npz", data_seed=5, val=0.1), load("flat.npz")
     assert set(ids(usual.test)) & set(ids(own.train))
     for data in ("flat.npz", str(flat / "flat.npz")):
-        assert main(["audit", "run", "--data", data, "--only", "accuracy", "--device", "cpu", "--out", "out"]) == 0
+        assert main(["audit", "run", "--data", data, "--checks", "accuracy", "--device", "cpu", "--out", "out"]) == 0
         seen = {row["path"].rpartition("/")[2] for row in table(Path("out"))}
         assert seen == set(ids(own.test))
         about = read_findings("out/findings.json").data
@@ -54,7 +54,7 @@ def test_a_run_is_measured_on_what_it_held_out(flat: Path, capsys: pytest.Captur
 def test_a_run_of_what_was_in_memory_does_not_say_how_to_load(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     holdfast.fit(load("coloured-digits", conflict=0.2), out="run", epochs=1, device="cpu")
     assert (
-        main(["audit", "run", "--data", "coloured-digits", "--only", "accuracy", "--device", "cpu", "--out", "out"])
+        main(["audit", "run", "--data", "coloured-digits", "--checks", "accuracy", "--device", "cpu", "--out", "out"])
         == 0
     )
     assert "as run was trained" not in capsys.readouterr().err
@@ -112,7 +112,7 @@ def test_labels_in_file_names_come_from_the_run_or_from_flags(folder: Path, caps
     rule = ["--names", "{age}_{sex}_", "--label", "age>=50"]
     train("run", "faces", *rule, "--group", "sex")
     own = load("faces", names="{age}_{sex}_", label="age>=50", group="sex")
-    assert main(["audit", "run", "--data", "faces", "--only", "groups", *CHEAP[2:], "--out", "out"]) == 0
+    assert main(["audit", "run", "--data", "faces", "--checks", "groups", *CHEAP[2:], "--out", "out"]) == 0
     read = read_findings("out/findings.json")
     assert read.data["classes"] == list(own.classes) == ["age<50", "age>=50"]
     assert {f.where["group"] for f in read.findings if "group" in f.where} == {"0", "1"}
@@ -128,7 +128,7 @@ def test_labels_in_file_names_come_from_the_run_or_from_flags(folder: Path, caps
 
 def test_python_takes_the_seed_too(flat: Path) -> None:
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 2))
-    by_seed = [holdfast.audit(model, "flat.npz", only=["accuracy"], device="cpu", data_seed=seed) for seed in (0, 5)]
+    by_seed = [holdfast.audit(model, "flat.npz", checks=["accuracy"], device="cpu", data_seed=seed) for seed in (0, 5)]
     for seed, found in zip((0, 5), by_seed, strict=True):
         test = load("flat.npz", data_seed=seed).test
         assert test is not None
@@ -136,7 +136,7 @@ def test_python_takes_the_seed_too(flat: Path) -> None:
             right = model(test.read(torch.arange(len(test))).float() / 255).argmax(1) == test.labels
         assert next(f.value for f in found if f.name == "accuracy") == pytest.approx(right.double().mean().item())
     with pytest.raises(holdfast.HoldfastError, match="data_seed 5: not for a set in memory"):
-        holdfast.audit(model, load("flat.npz"), only=["accuracy"], device="cpu", data_seed=5)
+        holdfast.audit(model, load("flat.npz"), checks=["accuracy"], device="cpu", data_seed=5)
 
 
 def test_a_run_is_measured_at_the_size_it_was_trained_at_as_training_brought_images_to_it(folder: Path) -> None:
@@ -145,7 +145,7 @@ def test_a_run_is_measured_at_the_size_it_was_trained_at_as_training_brought_ima
     np.savez("tall.npz", x_train=x, y_train=np.arange(60) % 3, x_test=x[:30], y_test=np.arange(30) % 3)
     common = ["--device", "cpu", "--quiet"]
     assert main(["train", "--data", "tall.npz", "--image-size", "6", "--epochs", "1", "--out", "run", *common]) == 0
-    assert main(["audit", "run", "--data", "tall.npz", "--only", "accuracy", "--out", "out", *common]) == 0
+    assert main(["audit", "run", "--data", "tall.npz", "--checks", "accuracy", "--out", "out", *common]) == 0
     assert main(["predict", "run", "--data", "tall.npz", "--out", "p.csv", "--device", "cpu"]) == 0
     trained, audited = (
         {f.name: f.value for f in read_findings(Path(folder, "findings.json")).findings if not f.where and f.n}

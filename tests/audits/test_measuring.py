@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 
 from holdfast.audits.budget import Clock
-from holdfast.audits.checking import CHECKS
 from holdfast.audits.subject import Subject
 from holdfast.cli import main
+from holdfast.parts import CHECKS
 from holdfast.reports import read_findings
 from holdfast.train import Interrupted
 from holdfast.types import Finding
+from tests.audits.checks.run_checks import put
 from tests.audits.nearest import MODEL, QUICK
 
 
@@ -26,25 +27,26 @@ def test_an_interrupted_audit_goes_on_with_what_is_missing(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ran: list[str] = []
-    originals = dict(CHECKS)
+    originals = {name: (CHECKS[name].made, CHECKS[name].made.run) for name in CHECKS}
 
     def watched(name: str, stop: bool) -> Any:
         def check(subject: Subject, **settings: Any) -> tuple[Finding, ...]:
             ran.append(name)
             if stop:
                 raise KeyboardInterrupt
-            return originals[name](subject, **settings)
+            made, run = originals[name]
+            return tuple(run(made(**settings), subject))
 
         return check
 
-    words = ["audit", MODEL, *QUICK, "--only", "accuracy", "groups", "slices", "--out", "out"]
+    words = ["audit", MODEL, *QUICK, "--checks", "accuracy", "groups", "slices", "--out", "out"]
     for name in ("accuracy", "groups", "slices"):
-        monkeypatch.setitem(CHECKS, name, watched(name, name == "groups"))
+        put(monkeypatch, name, watched(name, name == "groups"))
     assert main(words) == 130
     assert "continues with the checks that are missing" in capsys.readouterr().err
     assert ran == ["accuracy", "groups"]
     assert not Path("out/findings.json").exists()
-    monkeypatch.setitem(CHECKS, "groups", watched("groups", False))
+    put(monkeypatch, "groups", watched("groups", False))
     ran.clear()
     assert main(words) == 0
     assert ran == ["groups", "slices"]
@@ -82,16 +84,16 @@ def test_every_way_to_stop_keeps_what_was_measured(
             pytest.fail(f"the code of a model could swallow {error!r}")
         return ()
 
-    groups = CHECKS["groups"]
+    groups = CHECKS["groups"].made.run
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background is started deaf to it
     before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setitem(CHECKS, "groups", stopped)
-    words = ["audit", MODEL, *QUICK, "--only", "accuracy", "groups", "--out", "out"]
+    put(monkeypatch, "groups", stopped)
+    words = ["audit", MODEL, *QUICK, "--checks", "accuracy", "groups", "--out", "out"]
     assert main(words) == code
     assert signal.getsignal(signal.SIGTERM) == before
     assert "continues with the checks that are missing" in capsys.readouterr().err
     assert [p.name for p in Path("out/checks").iterdir()] == ["accuracy.json"]
-    monkeypatch.setitem(CHECKS, "groups", groups)
+    monkeypatch.setattr(CHECKS["groups"].made, "run", groups)
     assert main(words) == 0
     said = capsys.readouterr().err
     assert "accuracy: measured before" in said
@@ -101,7 +103,7 @@ def test_every_way_to_stop_keeps_what_was_measured(
 def test_a_budget_is_said_and_what_it_leaves_no_time_for_is_skipped(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["audit", MODEL, *QUICK, "--only", "accuracy", "corruptions", "saliency", "--out", "out"]
+    words = ["audit", MODEL, *QUICK, "--checks", "accuracy", "corruptions", "saliency", "--out", "out"]
     assert main([*words, "--budget", "0.001s"]) == 0
     states = {r.name: (r.state, r.reason) for r in read_findings("out/findings.json").checks}
     assert states["accuracy"][0] == "measured"
@@ -119,12 +121,12 @@ class Paced:
         n = len(subject.split) if images is None else images
         self.asked.append({"images": n, **others})
         time.sleep(self.seconds * n)
-        return (Finding("attacks", "accuracy", 0.5, n, 0.4, 0.6, settings={"images": n}),)
+        return (Finding("attacks", "attack_error", 0.5, n, 0.4, 0.6, settings={"images": n}),)
 
 
 def attacked(check: Paced, budget: str, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any], Finding]:
-    monkeypatch.setitem(CHECKS, "attacks", check)
-    assert main(["audit", MODEL, *QUICK, "--only", "accuracy", "attacks", "--out", "out", "--budget", budget]) == 0
+    put(monkeypatch, "attacks", check)
+    assert main(["audit", MODEL, *QUICK, "--checks", "accuracy", "attacks", "--out", "out", "--budget", budget]) == 0
     found = read_findings("out/findings.json")
     return next(asdict(r) for r in found.checks if r.name == "attacks"), found.findings[-1]
 
@@ -144,7 +146,7 @@ def test_a_costly_check_looks_at_as_many_images_as_its_time_allows(
     assert record["state"] == "measured"
     said = capsys.readouterr().err
     assert f"{last} images instead of" in said
-    assert "no image is made against another model, which there is no time to train" in said
+    assert "there is no time to train a surrogate model" in said
     assert all(asked["black_box"] is False for asked in check.asked)
 
 
@@ -158,4 +160,4 @@ def test_with_time_enough_a_check_is_measured_as_without_a_budget(
     assert check.asked[-1]["images"] > 16
     said = capsys.readouterr().err
     assert "instead of" not in said
-    assert "another model" not in said
+    assert "surrogate" not in said

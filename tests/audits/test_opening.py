@@ -43,7 +43,7 @@ def test_a_class_map_speaks_for_predictions_too(folder: Path) -> None:
     predicted, labels = answers()
     Path("p.csv").write_text("\n".join(["prediction", *(f"digit {p}" for p in predicted.tolist())]))
     Path("map.json").write_text(json.dumps({str(i): f"digit {i}" for i in range(10)}))
-    words = ["audit", "--predictions", "p.csv", "--data", "coloured-digits", "--only", "accuracy", "--device", "cpu"]
+    words = ["audit", "--predictions", "p.csv", "--data", "coloured-digits", "--checks", "accuracy", "--device", "cpu"]
     assert main([*words, "--out", "a"]) == 2
     assert main([*words, "--class-map", "map.json", "--out", "b"]) == 0
     (found,) = [f for f in read_findings("b/findings.json").findings if f.name == "accuracy" and not f.where]
@@ -52,7 +52,7 @@ def test_a_class_map_speaks_for_predictions_too(folder: Path) -> None:
 
 def test_a_table_of_samples_is_a_file_of_predictions(folder: Path) -> None:
     """What one audit writes, another reads: with data by path, and without."""
-    assert main(["audit", MODEL, *QUICK, "--only", "accuracy", "--quiet", "--out", "first"]) == 0
+    assert main(["audit", MODEL, *QUICK, "--checks", "accuracy", "--quiet", "--out", "first"]) == 0
     first = {f.name: f.value for f in read_findings("first/findings.json").findings if not f.where}
     for words in ([], ["--data", "coloured-digits"]):
         again = [
@@ -60,7 +60,7 @@ def test_a_table_of_samples_is_a_file_of_predictions(folder: Path) -> None:
             "--predictions",
             "first/samples.csv",
             *words,
-            "--only",
+            "--checks",
             "accuracy",
             "--device",
             "cpu",
@@ -81,7 +81,7 @@ def test_what_predict_writes_is_a_file_of_predictions(folder: Path, capsys: pyte
     own = {f.name: f.value for f in read_findings("run/findings.json").findings if not f.where}
     assert 0 <= own["accuracy"] <= 1
     assert main(["predict", "run", "--data", "photos/test", *common, "--out", "p.csv"]) == 0
-    words = ["audit", "--predictions", "p.csv", "--only", "accuracy", *common]
+    words = ["audit", "--predictions", "p.csv", "--checks", "accuracy", *common]
     assert main([*words, "--data", "photos", "--out", "audited"]) == 0
     found = {f.name: f.value for f in read_findings("audited/findings.json").findings if not f.where}
     assert found["accuracy"] == own["accuracy"]
@@ -94,7 +94,7 @@ def test_what_predict_writes_is_a_file_of_predictions(folder: Path, capsys: pyte
 
 
 def test_a_model_that_knows_more_classes_has_both_readings(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["audit", "python:nearest:wide", *QUICK, "--only", "accuracy", "--out", "out"]) == 0
+    assert main(["audit", "python:nearest:wide", *QUICK, "--checks", "accuracy", "--out", "out"]) == 0
     assert "two readings" in capsys.readouterr().err
     found = {
         tuple(f.where.items()): f.value for f in read_findings("out/findings.json").findings if f.name == "accuracy"
@@ -113,7 +113,7 @@ def test_a_model_that_knows_more_classes_has_both_readings(folder: Path, capsys:
 
 
 def test_checks_that_need_gradients_say_so_where_there_are_none(folder: Path) -> None:
-    words = ["audit", "python:nearest:Blind", *QUICK, "--only", "attacks", "saliency", "curvature", "--quiet"]
+    words = ["audit", "python:nearest:Blind", *QUICK, "--checks", "attacks", "saliency", "curvature", "--quiet"]
     assert main([*words, "--out", "out"]) == 0
     states = {r.name: (r.state, r.reason) for r in read_findings("out/findings.json").checks}
     for name in ("attacks", "saliency", "curvature"):
@@ -141,7 +141,7 @@ def test_the_size_images_are_read_at_is_said_once(folder: Path, capsys: pytest.C
     ]
     assert main([*train, "--workers", "0", "--quiet", "--out", "run"]) == 0
     capsys.readouterr()
-    audit = ["audit", "run", "--data", "photos", "--device", "cpu", "--workers", "0", "--only", "accuracy"]
+    audit = ["audit", "run", "--data", "photos", "--device", "cpu", "--workers", "0", "--checks", "accuracy"]
     assert main([*audit, "--out", "out"]) == 0
     said = "".join(capsys.readouterr())
     assert said.count("images are read at 10x10") == 1

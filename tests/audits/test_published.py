@@ -25,7 +25,7 @@ def test_the_accuracy_is_the_published_one(folder: Path, function: str, publishe
     assert code is not None
     Path("published.py").write_text(code[1])
     words = ["audit", f"python:published:{function}", "--data", "mnist", "--root", str(MNIST), "--device", "cpu"]
-    assert main([*words, "--workers", "0", "--only", "accuracy", "--out", "out", "--quiet"]) == 0
+    assert main([*words, "--workers", "0", "--checks", "accuracy", "--out", "out", "--quiet"]) == 0
     read = read_findings("out/findings.json")
     (accuracy,) = [f for f in read.findings if (f.check, f.name, dict(f.where)) == ("accuracy", "accuracy", {})]
     assert (round(accuracy.value or 0.0, 6), accuracy.n) == (published, 10_000)

@@ -10,20 +10,21 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
-from holdfast.audits.checking import CHECKS
 from holdfast.audits.subject import Subject
 from holdfast.cli import main
+from holdfast.parts import CHECKS
 from holdfast.reports import read_findings
 from holdfast.reports.overview import shown
 from holdfast.reports.run_files import read_runs
 from holdfast.reports.text import part
 from holdfast.types import Finding
+from tests.audits.checks.run_checks import put
 from tests.audits.nearest import MODEL, QUICK, answers, table
 from tests.reports.page import Cell, Page
 
 
 def test_the_folder_holds_what_was_measured(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["audit", MODEL, *QUICK, "--only", "accuracy", "groups", "slices", "--out", "out"]) == 0
+    assert main(["audit", MODEL, *QUICK, "--checks", "accuracy", "groups", "slices", "--out", "out"]) == 0
     files = {p.name for p in Path("out").iterdir()}
     assert files == {"findings.json", "report.html", "summary.md", "junit.xml", "samples.csv", "checks"}
     predicted, labels = answers()
@@ -54,7 +55,7 @@ def test_the_folder_holds_what_was_measured(folder: Path, capsys: pytest.Capture
 
 def test_a_report_is_headed_by_what_was_audited_on_what(folder: Path) -> None:
     for out, words in (("a", ["accuracy"]), ("b", ["groups"])):
-        assert main(["audit", MODEL, *QUICK, "--only", *words, "--quiet", "--out", out]) == 0
+        assert main(["audit", MODEL, *QUICK, "--checks", *words, "--quiet", "--out", out]) == 0
         page = Page(Path(out, "report.html").read_text(encoding="utf-8"))
         assert ("title", "python-nearest-make on coloured-digits – holdfast") in page.texts
         (heading,) = [text for tag, text in page.texts if tag == "h1"]
@@ -76,7 +77,7 @@ class Rows(Page):
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_small_batches_give_the_same_answers(folder: Path, size: int) -> None:
-    words = ["audit", MODEL, *QUICK, "--only", "accuracy", "--quiet", "--out", "out", "--batch-size", str(size)]
+    words = ["audit", MODEL, *QUICK, "--checks", "accuracy", "--quiet", "--out", "out", "--batch-size", str(size)]
     assert main(words) == 0
     predicted, labels = answers()
     (overall,) = [f for f in read_findings("out/findings.json").findings if f.name == "accuracy" and not f.where]
@@ -85,7 +86,7 @@ def test_small_batches_give_the_same_answers(folder: Path, size: int) -> None:
 
 def test_every_rendering_has_the_same_digits(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Console, Markdown, JUnit and HTML against findings.json, number by number."""
-    assert main(["audit", MODEL, *QUICK, "--only", "accuracy", "groups", "--quiet", "--out", "out"]) == 0
+    assert main(["audit", MODEL, *QUICK, "--checks", "accuracy", "groups", "--quiet", "--out", "out"]) == 0
     console = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     read = read_findings("out/findings.json")
     numbers = [f for f in read.findings if f.value is not None]
@@ -121,7 +122,7 @@ def test_every_rendering_has_the_same_digits(folder: Path, capsys: pytest.Captur
 
 
 def test_a_gate_passes_fails_and_errors(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ["audit", MODEL, *QUICK, "--only", "accuracy", "groups", "--quiet", "--out", "out"]
+    words = ["audit", MODEL, *QUICK, "--checks", "accuracy", "groups", "--quiet", "--out", "out"]
     assert main([*words, "--fail-under", "accuracy=0.2", "--fail-under", "worst_group_accuracy=0.0"]) == 0
     assert main([*words, "--fail-under", "accuracy=0.999"]) == 1
     assert main([*words, "--fail-under", "robust_accuracy@8/255=0"]) == 1  # never measured
@@ -132,8 +133,8 @@ def test_a_gate_passes_fails_and_errors(folder: Path, monkeypatch: pytest.Monkey
     def bad(_: Subject) -> tuple[Finding, ...]:
         raise RuntimeError("on purpose")
 
-    monkeypatch.setitem(CHECKS, "slices", bad)
-    assert main(["audit", MODEL, *QUICK, "--only", "accuracy", "slices", "--quiet", "--out", "crash"]) == 3
+    put(monkeypatch, "slices", bad)
+    assert main(["audit", MODEL, *QUICK, "--checks", "accuracy", "slices", "--quiet", "--out", "crash"]) == 3
     read = read_findings("crash/findings.json")
     states = {r.name: (r.state, r.reason) for r in read.checks}
     assert states["slices"] == ("crashed", "RuntimeError: on purpose")
@@ -142,7 +143,7 @@ def test_a_gate_passes_fails_and_errors(folder: Path, monkeypatch: pytest.Monkey
 
 
 def test_json_goes_to_stdout_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["audit", MODEL, *QUICK, "--only", "accuracy", "--json", "--out", "out"]) == 0
+    assert main(["audit", MODEL, *QUICK, "--checks", "accuracy", "--json", "--out", "out"]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out) == json.loads(Path("out/findings.json").read_bytes())
     assert "accuracy: measured" in err
@@ -151,5 +152,5 @@ def test_json_goes_to_stdout_alone(folder: Path, capsys: pytest.CaptureFixture[s
 def test_a_workflow_gets_its_summary(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(folder / "steps.md"))
     (folder / "steps.md").write_text("before\n")
-    assert main(["audit", MODEL, *QUICK, "--only", "accuracy", "--quiet", "--out", "out"]) == 0
+    assert main(["audit", MODEL, *QUICK, "--checks", "accuracy", "--quiet", "--out", "out"]) == 0
     assert (folder / "steps.md").read_text() == "before\n" + Path("out/summary.md").read_text()

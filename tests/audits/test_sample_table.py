@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.audits.sample_table import FIRST, write_samples
+from holdfast.audits.audit_folder import FIRST, write_samples
 from holdfast.errors import HoldfastError
 
 NASTY = ('=HYPERLINK("http://x")', "+1", "-1", "@SUM(A1)", 'a"b,c', "two\nlines", "\x1b[31mred", "\u202ereversed", "")

@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from holdfast.audits.checks.groups import groups
-from holdfast.audits.checks.verdicts import encode
-from holdfast.audits.sample_table import verdicts
+from holdfast.audits.audit_folder import verdicts
+from holdfast.audits.per_image import encode
 from holdfast.cli import main
 from holdfast.types import Finding
 from tests.audits.checks.from_logits import one_hot, split, told
+from tests.audits.checks.run_checks import groups
 from tests.audits.nearest import MODEL, QUICK, table
 
 
 def test_parquet_holds_what_csv_holds(folder: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
-    words = ["audit", MODEL, *QUICK, "--only", "accuracy", "groups", "--quiet", "--out", "out"]
+    words = ["audit", MODEL, *QUICK, "--checks", "accuracy", "groups", "--quiet", "--out", "out"]
     assert main(words) == 0
     rows = table(Path("out"))
     assert main([*words, "--samples", "parquet"]) == 0

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.audits.check_settings import SETTINGS, parse_settings
-from holdfast.audits.checking import CHECKS
+from holdfast.audits.check_settings import command_settings, parse_settings
 from holdfast.cli import main
 from holdfast.errors import HoldfastError
+from holdfast.parts import CHECKS
 from holdfast.reports.findings_file import read_findings
 from holdfast.train import fit
 
 
-@pytest.mark.parametrize("check", SETTINGS)
+@pytest.mark.parametrize("check", CHECKS)
 def test_every_setting_is_one_that_the_check_takes(check: str) -> None:
-    assert set(SETTINGS[check]) <= set(inspect.signature(CHECKS[check]).parameters)
+    assert set(command_settings(check)) <= set(inspect.signature(CHECKS[check].made).parameters)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_the_tables_of_alps_with_either_models_gradients(tmp_path: Path, capsys:
 
     def errors(surrogate: Path) -> dict[str, float]:
         out = tmp_path / f"audit-{surrogate.name}"
-        common = ["--data", "digits", "--only", "attacks", "--device", "cpu", "--quiet", "--out", str(out)]
+        common = ["--data", "digits", "--checks", "attacks", "--device", "cpu", "--quiet", "--out", str(out)]
         words = ["audit", str(tmp_path / "mine"), *common, *sets, "--set", f"attacks.surrogate={surrogate}"]
         assert main(words) == 0
         file = read_findings(out / "findings.json")

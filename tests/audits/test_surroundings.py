@@ -31,8 +31,8 @@ def test_nothing_private_is_written_where_it_was_asked_not_to(folder: Path) -> N
         "    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 2))\n"
     )
     words = ["audit", MODEL, "--data", str(folder / "secret-place"), "--device", "cpu", "--workers", "0", "--quiet"]
-    assert main([*words, "--only", "accuracy", "--out", "open"]) == 0
-    assert main([*words, "--only", "accuracy", "--out", "shut", "--no-images", "--redact-paths"]) == 0
+    assert main([*words, "--checks", "accuracy", "--out", "open"]) == 0
+    assert main([*words, "--checks", "accuracy", "--out", "shut", "--no-images", "--redact-paths"]) == 0
 
     def everything(out: str) -> str:
         return "".join(p.read_text(encoding="utf-8") for p in sorted(Path(out).rglob("*")) if p.is_file())
@@ -46,7 +46,7 @@ def test_nothing_private_is_written_where_it_was_asked_not_to(folder: Path) -> N
 
 
 def test_a_locale_without_utf8_and_a_wish_for_no_colour_are_respected(folder: Path) -> None:
-    words = [sys.executable, "-m", "holdfast", "audit", MODEL, *QUICK, "--only", "accuracy", "--out", "größe"]
+    words = [sys.executable, "-m", "holdfast", "audit", MODEL, *QUICK, "--checks", "accuracy", "--out", "größe"]
     surroundings = {
         **os.environ,
         "LC_ALL": "C",
@@ -66,7 +66,7 @@ def test_a_locale_without_utf8_and_a_wish_for_no_colour_are_respected(folder: Pa
 
 def test_names_between_colons_are_no_pictures(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("smile.py").write_text(Path("nearest.py").read_text())
-    assert main(["audit", "python:smile:make", *QUICK, "--only", "accuracy", "--out", "out"]) == 0
+    assert main(["audit", "python:smile:make", *QUICK, "--checks", "accuracy", "--out", "out"]) == 0
     assert "python:smile:make ran code of yours" in capsys.readouterr().err
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import copy
 import json
 import math
+import re
+import subprocess
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -12,11 +15,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from holdfast.audits.checking import CHECKS, Outcome, measure
-from holdfast.audits.checks.attacks import Budget
-from holdfast.audits.checks.groups import TAKEN
+from holdfast.audits.checks.attacks import AttackBudget as Budget
+from holdfast.audits.checks.groups.group_accuracy import TAKEN
+from holdfast.audits.measuring import CheckOutcome as Outcome
+from holdfast.audits.measuring import measure
 from holdfast.audits.subject import Subject
 from holdfast.data import ArraySplit, Dataset
+from holdfast.parts import CHECKS
+from holdfast.types import Needs, Unit
 from tests.conftest import make_data, same_weights
 
 LITTLE: dict[str, dict[str, Any]] = {
@@ -26,12 +32,9 @@ LITTLE: dict[str, dict[str, Any]] = {
     "saliency": {"images": 8},
 }
 """Fewer images and steps where a check can do with them."""
-WITHOUT_INTERVAL = {
-    "slices": {"confirmed_slices"},
-    "attacks": {"trust_check", "trusted"},
-    "curvature": {"top_eigenvalue", "fifth_eigenvalue", "eigenvalue_ratio"},
-}
-"""Counts, verdicts and eigenvalues, whose error is a residual in their evidence: no sampling interval applies."""
+NO_INTERVAL = (Unit.COUNT, Unit.FLAG, Unit.NUMBER)
+"""Counts, verdicts and eigenvalues, whose error is a residual in their evidence: no sampling interval need apply."""
+MEASURES = {m.name: m for part in CHECKS.values() for m in part.measures}
 
 
 class Net(nn.Module):
@@ -59,7 +62,7 @@ def net(data: Dataset) -> nn.Module:
 def look(name: str, data: Dataset, model: nn.Module | None = None, *, seed: int = 0) -> Outcome:
     model = net(data).eval() if model is None else model
     subject = Subject(model, data, torch.device("cpu"), workers=0, batch_size=16, seed=seed)
-    return measure(name, subject, LITTLE.get(name))
+    return measure(name, subject, CHECKS[name].made(**LITTLE.get(name, {})))
 
 
 def plain(outcome: Outcome) -> str:
@@ -77,7 +80,7 @@ def check_numbers(outcome: Outcome) -> None:
         assert math.isfinite(f.value)
         assert f.n > 0, f
         if f.low is None or f.high is None:
-            allowed = f.name in WITHOUT_INTERVAL.get(f.check, set()) or "reason" in f.evidence or f.n == 1
+            allowed = MEASURES[f.name].unit in NO_INTERVAL or "reason" in f.evidence or f.n == 1
             assert allowed, f
         else:
             assert f.low - 1e-9 <= f.value <= f.high + 1e-9, f
@@ -90,7 +93,7 @@ def check_numbers(outcome: Outcome) -> None:
 @pytest.mark.parametrize("name", CHECKS)
 class TestCheck:
     def test_it_lives_in_a_file_or_package_of_its_name(self, name: str) -> None:
-        assert CHECKS[name].__module__.split(".")[:4] == ["holdfast", "audits", "checks", name]
+        assert CHECKS[name].made.__module__.split(".")[:4] == ["holdfast", "audits", "checks", name]
 
     def test_numbers_have_n_and_an_interval_or_a_reason(self, name: str) -> None:
         outcome = look(name, make_data(groups=2))
@@ -126,12 +129,48 @@ class TestCheck:
             assert outcome.reason
         check_numbers(outcome)
 
-    def test_a_model_without_gradients_does_not_take_the_process_along(self, name: str) -> None:
+    def test_a_model_without_gradients_is_not_taken_for_robust(self, name: str) -> None:
+        """Measured where no gradient is needed; where one is, not applicable, or said not to be trusted."""
+
         class Blind(nn.Module):
             def forward(self, x: Tensor) -> Tensor:
                 return x.detach().flatten(1)[:, :3]
 
-        assert look(name, make_data(groups=2), Blind()).state in ("measured", "not applicable", "crashed")
+        outcome = look(name, make_data(groups=2), Blind())
+        if Needs.GRADIENTS not in CHECKS[name].needs:
+            assert outcome.state == "measured", outcome.reason
+        elif outcome.state == "measured":
+            assert [f.value for f in outcome.findings if f.name == "trusted"] == [0.0]
+        else:
+            assert outcome.state == "not applicable", outcome.reason
+            assert outcome.reason
+
+    def test_it_declares_what_it_measures(self, name: str) -> None:
+        part = CHECKS[name]
+        assert part.title
+        assert part.about.endswith(".")
+        own = {m.name for m in part.measures}
+        found = {f.name for f in look(name, make_data(groups=2)).findings if f.value is not None}
+        assert found <= own
+        assert all(re.fullmatch(r"[a-z][a-z0-9_]*", measure) for measure in own)
+        if part.share:
+            settings = part.made()
+            assert settings.passes("cpu") > 0
+            assert hasattr(settings, "images")
+            assert settings.usual_images("cpu") is None or settings.usual_images("cpu") >= 1
+
+
+def test_measures_are_called_once() -> None:
+    """So that a gate, a column and a finding can have the same name."""
+    names = [m.name for part in CHECKS.values() for m in part.measures]
+    assert len(names) == len(set(names))
+    assert {m.drop for part in CHECKS.values() for m in part.measures if m.drop} <= set(names)
+
+
+def test_declarations_do_not_wait_for_torch() -> None:
+    code = "import sys; from holdfast.parts import CHECKS; print(*CHECKS); assert 'torch' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [*CHECKS]
 
 
 def _cases() -> dict[str, Dataset]:

@@ -149,7 +149,7 @@ def test_a_class_without_training_samples_can_be_measured_but_not_trained() -> N
     data = own(train=ArraySplit(X[Y < 2], Y[Y < 2]))
     with pytest.raises(HoldfastError, match=r"mine: class 'c' \(label 2\) has no training sample"):
         fit(data, epochs=1, device="cpu")
-    assert audit(LINEAR, data, only=["accuracy"], device="cpu")[0].value is not None
+    assert audit(LINEAR, data, checks=["accuracy"], device="cpu")[0].value is not None
 
 
 def test_there_is_nothing_to_audit_without_a_test_split() -> None:

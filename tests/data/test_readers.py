@@ -71,7 +71,7 @@ def test_a_reader_of_somebody_else_is_trained_on_audited_and_checked(
     assert ".blocks" in capsys.readouterr().out
     run = str(tmp_path / "run")
     assert main(["train", "--data", data, "--epochs", "1", "--device", "cpu", "--quiet", "--out", run]) == 0
-    words = ["--only", "accuracy", "--device", "cpu", "--quiet", "--out", str(tmp_path / "audit")]
+    words = ["--checks", "accuracy", "--device", "cpu", "--quiet", "--out", str(tmp_path / "audit")]
     assert main(["audit", run, "--data", data, *words]) == 0
     assert (tmp_path / "audit" / "findings.json").is_file()
 

@@ -31,7 +31,7 @@ def audit(tmp_path_factory: pytest.TempPathFactory) -> Path:
         said = label if draw.random() < 0.76 else (label + draw.randrange(1, 40)) % CLASSES
         rows.append(f"val/{i:08d}.jpeg,a class with a name {label},a class with a name {said}")
     (folder / "predictions.csv").write_text("\n".join(rows))
-    words = ["--predictions", str(folder / "predictions.csv"), "--only", "accuracy", "--quiet"]
+    words = ["--predictions", str(folder / "predictions.csv"), "--checks", "accuracy", "--quiet"]
     assert main(["audit", *words, "--out", str(folder / "audit")]) == 0
     return folder / "audit"
 

@@ -1,10 +1,16 @@
-"""The folder of an audit: claimed before anything is measured, written when all is."""
+"""What an audit writes: a folder that is claimed before anything is measured and filled when all is.
+
+Open this file to change the table of samples, what is left out on demand (pictures, folders), or the record of a run.
+"""
 
 from __future__ import annotations
 
+import os
 import platform
+import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -12,15 +18,20 @@ from typing import Any, Final
 import torch
 
 import holdfast
-from holdfast.audits.opening import Model
-from holdfast.audits.request import Note, Plan
-from holdfast.errors import HoldfastError
+from holdfast.audits.audit_data import AuditRequest, Tell
+from holdfast.audits.checks.slices.weak_slices import Slice, attributes
+from holdfast.audits.open_models import AuditedModel
+from holdfast.audits.per_image import RIGHT, WRONG, decode
+from holdfast.audits.subject import Subject
+from holdfast.data.tables import require_writable, write_table
+from holdfast.errors import HoldfastError, require, unknown
 from holdfast.files import writable_folder, write_atomic
 from holdfast.reports.findings_file import FindingsFile, read_findings
 from holdfast.reports.html import write_report
 from holdfast.reports.junit import junit
 from holdfast.reports.markdown import markdown
 from holdfast.reports.run_files import METRICS, read_metrics, read_runs
+from holdfast.types import Finding
 
 LIBRARIES: Final = ("torch", "torchvision", "numpy", "pillow", "timm", "onnxruntime")
 
@@ -43,7 +54,7 @@ def render(out: Path, folders: Sequence[Path]) -> tuple[FindingsFile, ...]:
     return files
 
 
-def keep_curves(model: Model, folder: Path, note: Note) -> None:
+def keep_curves(model: AuditedModel, folder: Path, tell: Tell) -> None:
     """The training metrics of an audited run, beside its findings: the report draws them without the run.
 
     Those of another model that an earlier audit left go. A file that cannot be read costs the curves alone.
@@ -56,11 +67,11 @@ def keep_curves(model: Model, folder: Path, note: Note) -> None:
             write_atomic(kept, source.read_bytes())
             return
         except HoldfastError as error:
-            note(f"{model.name}: no training curves: {error}")
+            tell(f"{model.name}: no training curves: {error}")
     kept.unlink(missing_ok=True)
 
 
-def run_record(plan: Plan, device: torch.device, command: str) -> dict[str, Any]:
+def run_record(request: AuditRequest, device: torch.device, command: str) -> dict[str, Any]:
     """How to repeat the audit."""
     versions = {}
     for name in LIBRARIES:
@@ -76,9 +87,140 @@ def run_record(plan: Plan, device: torch.device, command: str) -> dict[str, Any]
         **versions,
         "device": device.type,
         **gpu,
-        "seed": plan.seed,
-        "precision": plan.precision,
-        "batch_size": plan.batch_size,
-        "budget": plan.budget,
+        "seed": request.seed,
+        "precision": request.precision,
+        "batch_size": request.batch_size,
+        "budget": request.budget,
         "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
+
+
+SAMPLE_KINDS: Final = ("csv", "parquet")
+FIRST: Final = ("id", "path", "label", "prediction", "confidence", "group")
+"""Columns that are always there; one per check follows."""
+
+
+def sample_columns(
+    model: AuditedModel, findings: Sequence[Finding], *, redacted: bool
+) -> dict[str, list[str | int | float | None]]:
+    """Columns of samples.csv: what the model says of each test image, and the verdict of each check that has one."""
+    seen, data, split = model.subject.predictions, model.subject.data, model.subject.split
+    confidence, prediction = seen.logits.softmax(1).max(1)
+    groups: list[str | None] = [data.group_names[g] if 0 <= g < len(data.group_names) else None for g in seen.groups]
+    columns: dict[str, list[Any]] = {
+        "id": list(range(len(split))),
+        "path": [HIDDEN] * len(split) if redacted else model.ids(),
+        "label": [data.classes[i] for i in seen.labels],
+        "prediction": [data.classes[i] for i in prediction],
+        "confidence": confidence.tolist() if model.subject.has_scores else [None] * len(split),
+        "group": groups,
+    }
+    columns |= {f"group {name}": [word or None for word in words] for name, words in model.words.test.items()}
+    return columns | verdicts(model.subject, findings)
+
+
+def check_kind(kind: str) -> None:
+    """Refuse a table that could not be written, before anything is measured."""
+    if kind not in SAMPLE_KINDS:
+        raise unknown("kind of samples", kind, SAMPLE_KINDS)
+    require_writable(f".{kind}")
+
+
+def write_samples(folder: Path, columns: Mapping[str, Sequence[str | int | float | None]], kind: str) -> None:
+    """``samples.csv`` or ``samples.parquet``, whole or not at all; what an earlier audit left of the other goes."""
+    missing = [name for name in FIRST if name not in columns]
+    require(not missing, f"a table of samples needs the columns {', '.join(missing)}")
+    ordered = {name: columns[name] for name in FIRST} | dict(columns)
+    write_table(folder / f"samples.{kind}", ordered, types={"id": int, "confidence": float})
+    for other in SAMPLE_KINDS:
+        if other != kind:
+            (folder / f"samples.{other}").unlink(missing_ok=True)
+
+
+def verdicts(subject: Subject, findings: Sequence[Finding]) -> dict[str, list[str | None]]:
+    """One column a check that speaks of single images; None where it says nothing of one.
+
+    accuracy: right or wrong. slices: the confirmed weak parts an image belongs to. columns: what they were searched in
+    beyond appearance. Any other check leaves words in its evidence, see :mod:`holdfast.audits.per_image`.
+    """
+    made: dict[str, list[str | None]] = {
+        "accuracy": [RIGHT if right else WRONG for right in subject.predictions.correct.tolist()]
+    }
+    confirmed = [f for f in findings if f.check == "slices" and f.evidence.get("confirmed") is True]
+    if confirmed:
+        made["slices"] = _in_slices(subject, confirmed)
+    for f in findings:
+        given = f.evidence.get("verdicts")
+        if isinstance(given, Mapping):
+            column = made.setdefault(f.check, [None] * len(subject.split))
+            for position, word in decode(given):
+                column[position] = "; ".join(filter(None, (column[position], word)))
+    return made
+
+
+def _in_slices(subject: Subject, confirmed: Sequence[Finding]) -> list[str | None]:
+    values = attributes(subject)
+    parts: list[list[str]] = [[] for _ in range(len(subject.split))]
+    for f in confirmed:
+        evidence = f.evidence
+        if evidence["attribute"] not in values:
+            continue
+        part = Slice(evidence["attribute"], evidence["side"], evidence["value"], 1.0)
+        for i in torch.nonzero(part.members(values[part.attribute])).flatten().tolist():
+            parts[i].append(f.where["slice"])
+    return ["; ".join(own) for own in parts]
+
+
+PNG: Final = "iVBORw0KGgo"
+"""How a PNG file begins in base64."""
+HIDDEN: Final = "(hidden)"
+SOURCE: Final = "source"
+"""Under this key, evidence says where a picture comes from."""
+
+
+def without_pictures(found: Finding) -> Finding:
+    """A finding whose evidence has no picture left; what stood beside one in a list goes with it."""
+    return replace(found, evidence=_bare(found.evidence))
+
+
+def _bare(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {k: _bare(v) for k, v in value.items() if not _is_picture(v)}
+    if isinstance(value, (list, tuple)):
+        kept = [item for item in value if not _is_picture(item) and not _shows(item)]
+        return [_bare(item) for item in kept]
+    return value
+
+
+def _is_picture(value: Any) -> bool:
+    return isinstance(value, str) and value.startswith(PNG)
+
+
+def _shows(value: Any) -> bool:
+    return isinstance(value, Mapping) and any(_is_picture(v) or _shows(v) for v in value.values())
+
+
+class Redaction:
+    """Takes folders out of everything that is written: the name of a file stays, where it lies does not."""
+
+    def __init__(self, given: Iterable[str | Path | None] = ()) -> None:
+        known = {Path.cwd(), Path.home(), *(Path(p).absolute() for p in given if p and os.path.exists(p))}
+        folders = {str(p) for path in known for p in (path, path.parent, path.resolve()) if len(p.parts) > 1}
+        folders |= {str(Path(p).parent) for p in given if p and os.path.exists(p) and len(Path(p).parts) > 1}
+        self.pattern = re.compile("|".join(re.escape(f) + "/?" for f in sorted(folders, key=len, reverse=True)) or "$^")
+
+    def text(self, text: str) -> str:
+        return self.pattern.sub("…/", text).replace("…//", "…/")
+
+    def value(self, value: Any) -> Any:
+        """The same for plain values of any depth; where a picture comes from is left out altogether."""
+        if isinstance(value, str):
+            return value if _is_picture(value) else self.text(value)
+        if isinstance(value, Mapping):
+            return {k: HIDDEN if k == SOURCE and "label" in value else self.value(v) for k, v in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self.value(v) for v in value]
+        return value
+
+    def finding(self, found: Finding) -> Finding:
+        return replace(found, evidence=self.value(found.evidence), settings=self.value(found.settings))

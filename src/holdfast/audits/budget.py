@@ -1,27 +1,20 @@
-"""A time budget: how many images the costly checks may look at, so that an audit ends in about that time."""
+"""A time budget: how many images the costly checks may take, so that an audit ends in about that time."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from holdfast.audits.checks.attacks import BUDGETS
-from holdfast.audits.checks.corruptions import IMAGES as CORRUPTED
-from holdfast.audits.checks.curvature import IMAGES as CURVED
-from holdfast.audits.checks.saliency import IMAGES as SEEN
 from holdfast.errors import require
+from holdfast.parts import CHECKS
+from holdfast.types import Note
 
 UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600}
 LEAST: Final = 16
 """Images under which a check's intervals would say nothing."""
-WEIGHTS: Final[Mapping[str, float]] = {
-    "corruptions": 0.25, "attacks": 0.5, "ood": 0.1, "curvature": 0.15, "saliency": 0.1,
-}  # fmt: skip
-"""How the time that is left is shared among the costly checks that are still to come."""
-STRENGTHS_OF_EIGHT: Final = 16
 HOPELESS: Final = 2
 """Attacks let go of images that fell; the passes below count them to the end."""
 MORE: Final = 4
@@ -31,9 +24,6 @@ CAREFUL: Final = 0.8
 """Part of the time that is planned with: a first trial may be slow and hide how steep the rest is."""
 WORTH: Final = 1.25
 """A trial is not repeated for fewer additional images than this."""
-BACKWARD: Final = 3
-"""A forward and a backward pass cost about three forward passes."""
-
 
 T = TypeVar("T")
 
@@ -52,31 +42,6 @@ def parse_budget(text: str) -> float:
     return seconds
 
 
-def passes(check: str, device: str) -> float:
-    """About how many forward passes a check makes for every image it looks at."""
-    if check == "attacks":
-        plan = BUDGETS[device]
-        steps = BACKWARD * (1 + 10 + 2 * plan.apgd_steps + 11) + plan.queries + 1
-        return 4 * steps + BACKWARD * (plan.long_steps + 40)
-    return {
-        "corruptions": 3.0 * STRENGTHS_OF_EIGHT,
-        "ood": 2.0,
-        "curvature": 3.0 * BACKWARD * 40,
-        "saliency": 4.0 * BACKWARD,
-    }[check]
-
-
-def usual(check: str, device: str) -> int | None:
-    """Images a check looks at when nobody is in a hurry; None is all."""
-    return {
-        "ood": None,
-        "attacks": BUDGETS[device].images,
-        "corruptions": CORRUPTED[device],
-        "curvature": CURVED[device],
-        "saliency": SEEN,
-    }[check]
-
-
 class Clock:
     """The budget of one audit. forward: seconds a forward pass of one image takes, set once it was measured."""
 
@@ -91,12 +56,15 @@ class Clock:
 
     def share(self, check: str, still: Sequence[str]) -> float:
         """Seconds a costly check may take. still: checks to come, this one among them."""
-        weights = sum(WEIGHTS[name] for name in still if name in WEIGHTS)
-        return max(0.0, self.left) * WEIGHTS[check] / weights
+        weights = sum(CHECKS[name].share for name in still)
+        return max(0.0, self.left) * CHECKS[check].share / weights
 
-    def hopeless(self, check: str, share: float) -> str:
-        """Why not even the least number of images can be looked at; empty where they can, or where it is near."""
-        least = LEAST * self.forward * passes(check, self.device)
+    def hopeless(self, passes: float, share: float) -> str:
+        """Why not even the least number of images can be measured; empty where they can, or where it is near.
+
+        passes: forward passes per image.
+        """
+        least = LEAST * self.forward * passes
         if least <= HOPELESS * share:
             return ""
         return f"{LEAST} images would take about {least:.0f} s, and its share of the budget is {share:.0f} s"
@@ -110,10 +78,10 @@ class Fitted(Generic[T]):
     images: int
     trials: tuple[tuple[int, float], ...]
 
-    def words(self, wanted: int) -> str:
+    def note(self, wanted: int) -> Note:
         """What was chosen, and on what grounds."""
         trial = " and ".join(f"{images} took {seconds:.1f} s" for images, seconds in self.trials)
-        return f"{self.images} images instead of {wanted}, to stay within the budget ({trial})"
+        return Note("budget", f"{self.images} images instead of {wanted}, to stay within the budget ({trial})")
 
 
 def fit_images(

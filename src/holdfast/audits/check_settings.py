@@ -1,48 +1,54 @@
-"""What checks may be told on the command line: ``--set attacks.images=10000``."""
+"""Which checks an audit runs, and their settings, from the registry alone: ``--checks``, ``--set attacks.images=10``.
+
+Imports no torch, so that a mistyped name is refused at once.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final, Literal, get_origin
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, fields, replace
+from typing import Any, get_args, get_origin, get_type_hints
 
 import yaml
 
-from holdfast.attacks import PRESETS
-from holdfast.audits.checking import CHECKS
-from holdfast.audits.checks.ood import SCORES
 from holdfast.errors import HoldfastError, require, unknown
+from holdfast.parts import CHECKS
 from holdfast.settings.fields import convert
 
-SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
-    "slices": {"level": float},
-    "corruptions": {
-        "images": int,
-        "strengths": tuple[float, ...],
-        "nineteen": bool,
-        "severities": tuple[int, ...],
-        "official": str,
-        "frost_folder": str,
-    },
-    "attacks": {
-        "images": int,
-        "radii": tuple[float, ...],
-        "norm": Literal["linf", "l2"],
-        "presets": tuple[str, ...],
-        "black_box": bool,
-        "surrogate": str,
-    },
-    "ood": {"images": int, "data": dict[str, str], "scores": tuple[str, ...]},
-    "curvature": {"images": int, "ggn": bool},
-    "saliency": {"images": int},
-}
-"""What each check takes, as its function is called with it; ``surrogate`` names a model as MODEL does."""
 
-CHOICES: Final[Mapping[str, Collection[Any]]] = {"presets": PRESETS, "scores": SCORES, "severities": range(1, 6)}
+def chosen_checks(names: Sequence[str] | None) -> list[str]:
+    """The names of checks in the order they are measured, each once; None is all. An unknown one is refused."""
+    for name in names or ():
+        if name not in CHECKS:
+            raise unknown("check", name, CHECKS)
+    return [name for name in CHECKS if names is None or name in names]
+
+
+def command_settings(check: str) -> dict[str, Field[Any]]:
+    """The settings of a check that the command line takes."""
+    return {f.name: f for f in fields(CHECKS[check].made) if not f.metadata.get("python_only")}
+
+
+def make_checks(given: Mapping[str, Mapping[str, Any] | Any]) -> dict[str, Any]:
+    """Every check with its settings: what is given, as a mapping or as the check itself, defaults for the others."""
+    for name in given:
+        if name not in CHECKS:
+            raise unknown("check", name, CHECKS)
+    made = {}
+    for name, part in CHECKS.items():
+        own = given.get(name, {})
+        if isinstance(own, Mapping):
+            known = [f.name for f in fields(part.made)]
+            for key in own:
+                if key not in known:
+                    raise unknown("setting", f"{name}.{key}", [f"{name}.{other}" for other in known])
+            own = part.made(**own)
+        made[name] = own
+    return made
 
 
 def parse_settings(texts: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Settings by check, only those that were given.
+    """Settings by check, only those that were given; a check refuses values that it cannot work with.
 
     >>> parse_settings(["attacks.radii=0.01,0.02", "attacks.norm=l2", "curvature.ggn=true"])
     {'attacks': {'radii': (0.01, 0.02), 'norm': 'l2'}, 'curvature': {'ggn': True}}
@@ -54,29 +60,35 @@ def parse_settings(texts: Iterable[str]) -> dict[str, dict[str, Any]]:
         require(bool(equals and dot and name and value), f"{text!r} sets nothing; write CHECK.SETTING=VALUE")
         if check not in CHECKS:
             raise unknown("check", check, CHECKS)
-        known = SETTINGS.get(check, {})
+        known = command_settings(check)
         require(bool(known), f"the check {check} has no settings; leave {text!r} out")
         if name not in known:
             raise unknown("setting", key, [f"{check}.{other}" for other in known])
         own = given.setdefault(check, {})
         require(name not in own, f"{key} is set twice; give it once")
-        own[name] = convert(_read(value, known[name], text), known[name], key)
-        _check(key, name, own[name])
+        kind = _without_none(get_type_hints(CHECKS[check].made)[name])
+        own[name] = convert(_read(value, kind, text), kind, key)
+        CHECKS[check].made(**own)
     return given
 
 
-def _check(key: str, name: str, value: Any) -> None:
-    """What the check itself would refuse, but only after others have run."""
-    if name == "images":
-        require(value >= 1, f"{key} must be >= 1, got {value}")
-    if name in ("radii", "strengths"):
-        sound = len(value) > 0 and all(0 < one < math.inf for one in value)
-        require(sound, f"{key} must be finite numbers > 0, got {list(value)}")
-    for one in value if name in CHOICES else ():
-        if one not in CHOICES[name]:
-            raise unknown(key, str(one), map(str, CHOICES[name]))
-    if name == "level":
-        require(0 < value < 1, f"{key} must be in (0, 1), got {value}")
+def settings_help() -> Iterator[str]:
+    """One line per setting: ``attacks.images`` and its default."""
+    for check in CHECKS:
+        for name, f in command_settings(check).items():
+            default = None if f.default is MISSING else f.default
+            shown = ",".join(map(str, default)) if isinstance(default, tuple) else default
+            yield f"{check}.{name}" + ("" if shown in (None, "") else f"={shown}")
+
+
+def with_images(made: Any, images: int) -> Any:
+    """A check that takes so many images."""
+    return replace(made, images=images)
+
+
+def _without_none(kind: Any) -> Any:
+    kinds = [k for k in get_args(kind) if k is not type(None)]
+    return kinds[0] if len(kinds) == 1 and type(None) in get_args(kind) else kind
 
 
 def _read(value: str, kind: Any, text: str) -> Any:

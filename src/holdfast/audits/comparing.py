@@ -1,23 +1,27 @@
-"""A model against others on the same samples, and against what was demanded of it."""
+"""A model against others on the same samples: leads in accuracy by McNemar's test, in AUROC by DeLong's."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor
 
-from holdfast.audits.checking import Outcome
-from holdfast.audits.checks.groups import parts
-from holdfast.audits.checks.verdicts import ANSWERS, FALLS, WRONG, decode, unpack
-from holdfast.audits.gates import FailOn, Gate, judge
-from holdfast.audits.opening import Model
-from holdfast.audits.paired_scores import auroc_leads, rankings
-from holdfast.metrics import bounded_mean, paired_difference
-from holdfast.types import Finding
+from holdfast.audits.checks.groups.group_accuracy import parts
+from holdfast.audits.open_models import AuditedModel
+from holdfast.audits.per_image import ANSWERS, FALLS, RANKS, WRONG, Ranked, decode, read_ranks, unpack
+from holdfast.metrics import bounded_mean, paired_auroc, paired_difference
+from holdfast.types import Finding, Measure, Unit
 
+AGAINST: Final = "against"
+"""What findings of a comparison are called by, instead of a check."""
+MEASURES: Final = (
+    Measure("lead", "lead", Unit.POINTS, headline=True),
+    Measure("mcnemar_p", "McNemar's p", Unit.P_VALUE, "neither"),
+    Measure("delong_p", "DeLong's p", Unit.P_VALUE, "neither"),
+)
 LEVEL: Final = 0.95
 MOST_GROUPS: Final = 50
 """Beyond so many groups a model is compared on the worst of them alone."""
@@ -27,10 +31,10 @@ Where = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Side:
+class Compared:
     """A model with what was found of it."""
 
-    model: Model
+    model: AuditedModel
     findings: Sequence[Finding]
 
     @property
@@ -42,7 +46,7 @@ class Side:
 
     def groups(self) -> Iterator[tuple[str, dict[str, str], Tensor]]:
         """Bias-aligned and bias-conflicting samples and every group: measure, ``where`` and (N,) who belongs."""
-        found = list(parts(self.model.subject, **self.model.columns.settings().get("groups", {})))
+        found = list(parts(self.model.subject))
         return iter(found if len(found) <= MOST_GROUPS else [])
 
     def worst(self) -> Iterator[tuple[dict[str, str], Tensor]]:
@@ -83,20 +87,22 @@ class Side:
         return made
 
 
-def against(model: Model, other: Model, mine: Sequence[Finding], theirs: Sequence[Finding]) -> list[Finding]:
+def against(
+    model: AuditedModel, other: AuditedModel, mine: Sequence[Finding], theirs: Sequence[Finding]
+) -> list[Finding]:
     """How far a model leads another on the same samples, by paired intervals and McNemar's test.
 
     On all of them, in every group, in the worst group of either, under every corruption and attack, and in every score
     of OOD images (there by DeLong's test): wherever both were measured. ``where`` names the
     measure and its part, as in the check's own findings.
     """
-    us, them = Side(model, mine), Side(other, theirs)
+    us, them = Compared(model, mine), Compared(other, theirs)
     named = {"against": other.name}
     place = {name: i for i, name in enumerate(other.ids())}
     there = torch.tensor([place.get(name, -1) for name in model.ids()], dtype=torch.int64)
     if not bool((there >= 0).any()):
         reason = "the two models share no test sample"
-        return [Finding("against", "lead", None, 0, where=named, evidence={"reason": reason})]
+        return [Finding(AGAINST, "lead", None, 0, where=named, evidence={"reason": reason})]
     right = _brought(them.correct.double(), there)
     found = _lead(us.correct.double(), right, {**named, "measure": "accuracy"})
     if us.measured("groups") and them.measured("groups"):
@@ -114,7 +120,7 @@ def against(model: Model, other: Model, mine: Sequence[Finding], theirs: Sequenc
     return [*found, *auroc_leads(ours, others, there, named, level=LEVEL)]
 
 
-def _worst(us: Side, them: Side, there: Tensor) -> Iterator[tuple[dict[str, str], Tensor]]:
+def _worst(us: Compared, them: Compared, there: Tensor) -> Iterator[tuple[dict[str, str], Tensor]]:
     """The worst groups of the two as (N,) flags on the first one's samples; one that is worst for both comes once."""
     cells: dict[Where, tuple[list[str], Tensor]] = {}
     size = len(us.model.subject.split)
@@ -148,30 +154,66 @@ def _lead(first: Tensor, second: Tensor, where: Mapping[str, str]) -> list[Findi
     told = {"level": LEVEL}
     if not bool(((first == 0) | (first == 1)).all() & ((second == 0) | (second == 1)).all()):
         mean = bounded_mean(first - second, (-1.0, 1.0), extra=1)
-        return [Finding("against", "lead", mean.value, mean.n, mean.low, mean.high, where, told)]
+        return [Finding(AGAINST, "lead", mean.value, mean.n, mean.low, mean.high, where, told)]
     a, b = first.bool(), second.bool()
     pair = paired_difference(a, b, level=LEVEL)
     counts = {"only_this": int((a & ~b).sum()), "only_other": int((b & ~a).sum())}
     return [
-        Finding("against", "lead", pair.lead, pair.n, pair.low, pair.high, where, told, counts),
-        Finding("against", "mcnemar_p", pair.p, pair.n, where=where, evidence={**counts, "reason": "a p-value"}),
+        Finding(AGAINST, "lead", pair.lead, pair.n, pair.low, pair.high, where, told, counts),
+        Finding(AGAINST, "mcnemar_p", pair.p, pair.n, where=where, evidence={**counts, "reason": "a p-value"}),
     ]
 
 
-def judge_all(
-    gates: Sequence[Gate],
-    fail_on: FailOn,
-    models: Sequence[Model],
-    found: Sequence[Sequence[Finding]],
-    outcomes: Sequence[Outcome],
-) -> list[dict[str, Any]]:
-    """Every gate as plain values; one on a drop is judged against each of the other models."""
-    states: dict[str, tuple[str, str]] = {o.check: (o.state, o.reason) for o in outcomes}
-    judged = []
-    for gate in gates:
-        if gate.kind == "fail-under":
-            judged.append(judge(gate, found[0], fail_on=fail_on, states=states))
+AUROC = {"measure": "ood_auroc"}
+Scores = tuple[Tensor, Tensor]
+"""Of test images and of OOD ones."""
+
+
+def rankings(findings: Sequence[Finding], size: int) -> dict[str, Ranked]:
+    """By score, from findings on a test split of some size."""
+    return {f.where["score"]: read_ranks(f.evidence[RANKS], size) for f in findings if RANKS in f.evidence}
+
+
+def auroc_leads(
+    mine: Mapping[str, Ranked],
+    theirs: Mapping[str, Ranked],
+    there: Tensor,
+    named: Mapping[str, str],
+    *,
+    level: float,
+) -> Iterator[Finding]:
+    """``lead`` in AUROC of every score that both have, over all OOD images and each set of them.
+
+    there: (N,) position of each of our test images in the other's split, -1 where it has none. Sets that only one has
+    are left out, and so is the lead over all OOD images then.
+    """
+    for score, own in mine.items():
+        other = theirs.get(score)
+        if other is None:
             continue
-        for other, theirs in zip(models[1:], found[1:], strict=True):
-            judged.append(judge(gate, found[0], fail_on=fail_on, states=states, base=theirs, against=other.name))
-    return judged
+        test = _shared(own.test, torch.where(there >= 0, other.test[there.clamp_min(0)], torch.nan))
+        sets = {key: _shared(own.ood[key], other.ood[key]) for key in own.ood if key in other.ood}
+        for (name, _), images in sets.items():
+            yield from _auroc_lead(test, images, {**named, **AUROC, "score": score, "ood": name}, level)
+        if sets and len(sets) == len(own.ood) == len(other.ood):
+            first, second = zip(*sets.values(), strict=True)
+            yield from _auroc_lead(
+                test, (torch.cat(first), torch.cat(second)), {**named, **AUROC, "score": score}, level
+            )
+
+
+def _shared(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    """What both say of the images that both saw."""
+    both = ~(first.isnan() | second.isnan())
+    return first[both], second[both]
+
+
+def _auroc_lead(
+    test: tuple[Tensor, Tensor], ood: tuple[Tensor, Tensor], where: Mapping[str, str], level: float
+) -> Iterator[Finding]:
+    if min(len(test[0]), len(ood[0])) < 2:
+        return
+    pair = paired_auroc((test[0], ood[0]), (test[1], ood[1]), level=level)
+    told = {"level": level}
+    yield Finding(AGAINST, "lead", pair.lead, pair.n, pair.low, pair.high, where, told)
+    yield Finding(AGAINST, "delong_p", pair.p, pair.n, where=where, evidence={"reason": "a p-value"})

@@ -1,26 +1,30 @@
-"""A gate for pipelines: what a model must reach, and whether it does.
+"""Gates for pipelines: what a model must reach, and whether it does.
 
-Needs no torch, so that a mistyped name is refused before anything runs.
+What a gate may name follows from the measures that checks declare. Imports no torch, so that a mistyped name is refused
+before anything runs.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from holdfast.audits.check_settings import make_checks
 from holdfast.errors import HoldfastError, require, unknown
+from holdfast.parts import CHECKS
 from holdfast.types import Finding
 
 FailOn = Literal["value", "low"]
+Gates = Sequence[str] | Mapping[str, float]
 EXACT: Final = 1e-12
 """0.9 - 0.89 is a little more than 0.01 in binary; nobody means that."""
 
 
 @dataclass(frozen=True)
-class Measured:
-    """The finding behind a name."""
+class GateTarget:
+    """The finding that a gate judges."""
 
     check: str
     name: str
@@ -37,23 +41,32 @@ class Measured:
         }
 
 
-RADII: Final = ("2/255", "4/255", "8/255", "16/255")
-SCORES: Final = ("msp", "max-logit", "energy", "knn", "mahalanobis", "relative-mahalanobis", "vim")
-NAMES: Final[Mapping[str, Measured]] = {
-    "accuracy": Measured("accuracy", "accuracy"),
-    "top_5_accuracy": Measured("accuracy", "top_5_accuracy"),
-    "balanced_accuracy": Measured("accuracy", "balanced_accuracy"),
-    "worst_group_accuracy": Measured("groups", "worst_group_accuracy"),
-    "group_balanced_accuracy": Measured("groups", "group_balanced_accuracy"),
-    "bias_aligned_accuracy": Measured("groups", "bias_aligned_accuracy"),
-    "bias_conflicting_accuracy": Measured("groups", "bias_conflicting_accuracy"),
-    "harmonic_mean": Measured("groups", "harmonic_mean"),
-    "mean_corruption_accuracy": Measured("corruptions", "mean_corruption_accuracy", {"strength": "1"}),
-    "mean_corruption_accuracy@2": Measured("corruptions", "mean_corruption_accuracy", {"strength": "2"}),
-    **{f"robust_accuracy@{radius}": Measured("attacks", "robust_accuracy", {"radius": radius}) for radius in RADII},
-    **{f"ood_auroc@{score}": Measured("ood", "ood_auroc", {"score": score}) for score in SCORES},
-}
-"""What a gate may be set on; all are shares, the higher the better."""
+def gate_names(checks: Mapping[str, Any]) -> list[str]:
+    """What a gate may be set on, with these settings of the checks; all are shares, the higher the better."""
+    names = []
+    for check, part in CHECKS.items():
+        for measure in part.measures:
+            if not measure.gate:
+                continue
+            parts = checks[check].gate_parts() if measure.part else ()
+            names += [measure.name] if not measure.part or measure.usual_part in parts else []
+            names += [f"{measure.name}@{one}" for one in parts if one != measure.usual_part]
+    return names
+
+
+def target_of(name: str) -> GateTarget:
+    """The finding behind the name of a gate.
+
+    >>> target_of("robust_accuracy@8/255")
+    GateTarget(check='attacks', name='robust_accuracy', where={'radius': '8/255'})
+    """
+    measure_name, _, part = name.partition("@")
+    for check, declared in CHECKS.items():
+        for measure in declared.measures:
+            if measure.gate and measure.name == measure_name:
+                chosen = part or measure.usual_part
+                return GateTarget(check, measure_name, {measure.part: chosen} if measure.part else {})
+    raise unknown("gate", name, [m.name for part in CHECKS.values() for m in part.measures if m.gate])
 
 
 @dataclass(frozen=True)
@@ -75,27 +88,46 @@ class Number:
     n: int
 
 
-def parse_gates(fail_under: Sequence[str], max_drop: Sequence[str], *, against: bool) -> tuple[Gate, ...]:
-    """Gates from words such as ``worst_group_accuracy=0.7``; hyphens are taken for underscores.
+def parse_gates(
+    fail_under: Gates, max_drop: Gates, *, against: bool, checks: Mapping[str, Any] | None = None
+) -> tuple[Gate, ...]:
+    """Gates from words such as ``worst_group_accuracy=0.7`` (hyphens do too) or from a mapping.
 
-    >>> parse_gates(["worst-group-accuracy=0.7"], [], against=False)
+    checks: their settings, which decide what a gate may name after an @; those by default.
+
+    >>> parse_gates(["worst-group-accuracy=0.7"], {}, against=False)
     (Gate(kind='fail-under', name='worst_group_accuracy', threshold=0.7),)
     """
     require(not max_drop or against, "--max-drop compares with another model; name it with --against")
-    gates = [_parse("fail-under", word) for word in fail_under] + [_parse("max-drop", word) for word in max_drop]
-    return tuple(gates)
+    known = gate_names(make_checks({}) if checks is None else checks)
+    kinds: tuple[tuple[Literal["fail-under", "max-drop"], Gates], ...] = (
+        ("fail-under", fail_under),
+        ("max-drop", max_drop),
+    )
+    return tuple(_gate(kind, *pair, known) for kind, given in kinds for pair in _pairs(kind, given))
 
 
-def _parse(kind: Literal["fail-under", "max-drop"], word: str) -> Gate:
-    name, equals, number = word.partition("=")
-    require(bool(equals), f"--{kind} takes NAME=NUMBER such as accuracy=0.9, got {word!r}")
+def _pairs(kind: str, given: Gates) -> Iterator[tuple[str, Any]]:
+    if isinstance(given, Mapping):
+        yield from given.items()
+        return
+    for word in given:
+        name, equals, number = word.partition("=")
+        require(bool(equals), f"--{kind} takes NAME=NUMBER such as accuracy=0.9, got {word!r}")
+        yield name, number
+
+
+def _gate(kind: Literal["fail-under", "max-drop"], name: str, number: Any, known: Sequence[str]) -> Gate:
     measure, at, part = name.partition("@")
     name = measure.replace("-", "_") + at + part
-    if name not in NAMES:
-        raise unknown("gate", name, NAMES)
+    usual = [m.usual_part for c in CHECKS.values() for m in c.measures if m.name == measure.replace("-", "_")]
+    if at and usual == [part]:
+        name = measure.replace("-", "_")  # @1, where 1 is what is meant without it
+    if name not in known:
+        raise unknown("gate", name, known)
     try:
         threshold = float(number)
-    except ValueError:
+    except (TypeError, ValueError):
         raise HoldfastError(f"--{kind} {name} takes a share such as 0.9, got {number!r}") from None
     require(0 <= threshold <= 1, f"--{kind} {name} must be in [0, 1], got {number}")
     return Gate(kind, name, threshold)
@@ -116,7 +148,7 @@ def judge(
     "low" takes the end of the interval that speaks against the model instead of the value. What was not measured, or
     cannot be believed, fails.
     """
-    measured = NAMES[gate.name]
+    measured = target_of(gate.name)
     words = f"{gate.name} >= {gate.threshold:g}" if gate.kind == "fail-under" else _drop_words(gate, against)
     made: dict[str, Any] = {
         "name": words,
@@ -147,6 +179,27 @@ def judge(
     return {**made, **vars(number), "passed": not reason, "reason": reason}
 
 
+def judge_all(
+    gates: Sequence[Gate],
+    fail_on: FailOn,
+    names: Sequence[str],
+    found: Sequence[Sequence[Finding]],
+    states: Mapping[str, tuple[str, str]],
+) -> list[dict[str, Any]]:
+    """Every gate as plain values; one on a drop is judged against each of the other models.
+
+    names, found: of every model, the audited one first. states: (state, reason) of each of its checks.
+    """
+    judged = []
+    for gate in gates:
+        if gate.kind == "fail-under":
+            judged.append(judge(gate, found[0], fail_on=fail_on, states=states))
+            continue
+        for other, theirs in zip(names[1:], found[1:], strict=True):
+            judged.append(judge(gate, found[0], fail_on=fail_on, states=states, base=theirs, against=other))
+    return judged
+
+
 def drop(theirs: Number, ours: Number) -> Number:
     """How much lower ours is; the interval from both, as if samples were not shared, so rather too wide."""
     value, n = theirs.value - ours.value, min(theirs.n, ours.n)
@@ -174,7 +227,7 @@ def _paired(ours: Finding, findings: Sequence[Finding], against: str) -> Number 
 
 
 def _unusable(
-    measured: Measured, found: Mapping[str, Finding], states: Mapping[str, tuple[str, str]], name: str
+    measured: GateTarget, found: Mapping[str, Finding], states: Mapping[str, tuple[str, str]], name: str
 ) -> str:
     """Why a gate cannot hold whatever the number; empty where it can."""
     state, why = states.get(measured.check, ("skipped", "it was not asked for"))

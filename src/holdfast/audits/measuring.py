@@ -1,153 +1,222 @@
-"""Every check of a model in turn, within its time; those measured before are taken as they are."""
+"""Every check of a model in turn, each ending in a state of its own: one that fails does not take the others along.
+
+Open this file to change how checks run: memory, time budgets, and results that an interrupted audit left behind.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
 import time
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import torch
 
 import holdfast
-from holdfast.audits.budget import LEAST, MORE, WEIGHTS, Clock, fit_images, usual
-from holdfast.audits.checking import CHECKS, Outcome, measure
-from holdfast.audits.checks.attacks import BUDGETS, train_surrogate
-from holdfast.audits.opening import Model
-from holdfast.audits.partial_results import Redaction, key_of, read_check, without_pictures, write_check
-from holdfast.audits.request import Note, Plan
+from holdfast.audits.budget import LEAST, MORE, Clock, fit_images
+from holdfast.audits.open_models import AuditedModel, out_of_memory
 from holdfast.audits.subject import Subject
-from holdfast.types import Finding
+from holdfast.errors import HoldfastError, first_line
+from holdfast.parts import CHECKS
+from holdfast.reports.findings_file import finding, write_json
+from holdfast.types import Finding, Note
 
-SURROGATE_LEAST: Final = 10.0
-"""Seconds under which a check does not even try how long another model would train."""
-SURROGATE_SHARE: Final = 1 / 3
+State = Literal["measured", "not applicable", "crashed", "skipped"]
+FORMAT: Final = "holdfast-check"
+Tell = Callable[[str], None]
+"""Says something to the user while the audit runs."""
+
+
+@dataclass(frozen=True)
+class CheckOutcome:
+    """What became of one check.
+
+    reason: why it was not measured; empty where it was. settings: those that it was given. seconds: how long it took.
+    notes: what happened on the way. findings: empty where it crashed or was skipped.
+    """
+
+    check: str
+    state: State
+    findings: tuple[Finding, ...] = ()
+    reason: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    notes: tuple[Note, ...] = ()
+
+    def record(self) -> dict[str, Any]:
+        """Plain values for findings.json, which holds the findings themselves elsewhere."""
+        return {
+            "name": self.check,
+            "title": CHECKS[self.check].title,
+            "about": CHECKS[self.check].about,
+            "state": self.state,
+            "reason": self.reason,
+            "settings": dict(self.settings),
+            "seconds": round(self.seconds, 3),
+            "notes": [asdict(note) for note in self.notes],
+        }
+
+
+def measure(name: str, subject: Subject, made: Any = None) -> CheckOutcome:
+    """One check on a subject, in whatever state it ends; only an interrupt comes through.
+
+    made: the check with its settings; by default, with its defaults. Where memory runs out the batch is halved until it
+    is 1; what was computed before is kept.
+    """
+    check = CHECKS[name].made() if made is None else made
+    started = time.perf_counter()
+    notes: list[Note] = []
+
+    def ended(state: State, reason: str = "", found: tuple[Finding, ...] = ()) -> CheckOutcome:
+        seconds = time.perf_counter() - started
+        return CheckOutcome(name, state, found, reason, given_settings(check), seconds, tuple(notes))
+
+    while True:
+        try:
+            found = tuple(finite(f) for f in check.run(subject))
+        except torch.OutOfMemoryError as error:
+            if subject.batch_size == 1:
+                return ended("crashed", f"out of memory with a single image per batch: {first_line(error)}")
+            subject = subject.with_half_the_batch()
+            notes.append(out_of_memory(subject))
+        except HoldfastError as error:
+            return ended("crashed", str(error))
+        except Exception as error:  # a check must not take the others along, whatever the model's code raises
+            return ended("crashed", f"{type(error).__name__}: {first_line(error)}")
+        else:
+            reason = why_empty(found)
+            return ended("measured" if reason is None else "not applicable", reason or "", found)
+
+
+def given_settings(check: Any) -> dict[str, Any]:
+    """The settings of a check that are not its defaults, as plain values."""
+    own = {f.name: getattr(check, f.name) for f in fields(check) if getattr(check, f.name) != f.default}
+    plain = {k: list(v) if isinstance(v, tuple) else v for k, v in own.items()}
+    return {k: v for k, v in plain.items() if isinstance(v, int | float | str | bool | list | dict)}
+
+
+def finite(found: Finding) -> Finding:
+    """A finding whose numbers are numbers, with the reason where one was not.
+
+    >>> finite(Finding("accuracy", "nll", 0.3, 1, float("-inf"), float("inf"))).evidence
+    {'reason': 'no interval from 1 samples'}
+    """
+    if found.value is not None and not math.isfinite(found.value):
+        evidence = {**found.evidence, "reason": f"the value is {found.value}, not a finite number"}
+        return replace(found, value=None, n=0, low=None, high=None, evidence=evidence)
+    if all(end is None or math.isfinite(end) for end in (found.low, found.high)):
+        return found
+    evidence = {**found.evidence, "reason": f"no interval from {found.n} samples"}
+    return replace(found, low=None, high=None, evidence=evidence)
+
+
+def why_empty(findings: Sequence[Finding]) -> str | None:
+    """Why nothing at all was measured; None where something was.
+
+    >>> why_empty([Finding("groups", "worst_group_accuracy", None, 0, evidence={"reason": "no groups"})])
+    'no groups'
+    """
+    if any(f.value is not None for f in findings):
+        return None
+    reasons = [str(f.evidence["reason"]) for f in findings if f.evidence.get("reason")]
+    return reasons[0] if reasons else "there was nothing to measure"
 
 
 def measure_all(
-    model: Model,
-    folder: Path,
-    checks: list[str],
-    plan: Plan,
+    model: AuditedModel,
+    checks: Sequence[str],
+    made: Mapping[str, Any],
+    *,
     seconds: float | None,
-    redaction: Redaction | None,
-    note: Note,
-) -> list[Outcome]:
-    """Each check in turn; what is in the folder already, under the same key, is not measured again."""
+    kept: Path | None,
+    key: Mapping[str, Any],
+    change: Callable[[Finding], Finding],
+    tell: Tell,
+) -> list[CheckOutcome]:
+    """Each check in turn, within its time.
+
+    kept: the folder where each result is kept, and taken from where all that it depends on (``key``) is the same.
+    change: what is done to findings before they are kept. seconds: the time budget of this model.
+    """
     clock = None if seconds is None else Clock(seconds, model.subject.device.type)
     if clock is not None:
         clock.forward = _forward_seconds(model.subject)
     outcomes = []
     for name in CHECKS:
         if name not in checks:
-            outcomes.append(Outcome(name, "skipped", reason="it was not asked for"))
+            outcomes.append(CheckOutcome(name, "skipped", reason="it was not asked for"))
             continue
-        key = key_of(_key(model, name, plan))
-        before = read_check(folder / "checks", name, key)
+        own_key = _hash({"holdfast": holdfast.__version__, "check": name, "settings": str(made[name]), **key})
+        before = None if kept is None else read_check(kept, name, own_key)
         if before is not None:
-            note(f"{model.name}: {name}: {before.state} before, taken from {folder / 'checks' / name}.json")
+            tell(f"{model.name}: {name}: {before.state} before, taken from {kept}/{name}.json")
             outcomes.append(before)
             continue
-        outcome = _one(model, name, checks[checks.index(name) :], clock, note)
-        outcome = replace(outcome, findings=tuple(_told(f, model, plan, redaction) for f in outcome.findings))
-        if outcome.state != "skipped":
-            write_check(folder / "checks", outcome, key)
+        outcome = _one(model, name, made[name], checks[checks.index(name) :], clock)
+        outcome = replace(outcome, findings=tuple(change(f) for f in outcome.findings))
+        if kept is not None and outcome.state != "skipped":
+            write_check(kept, outcome, own_key)
+        for note in outcome.notes:
+            tell(f"{model.name}: {name}: {note}")
         why = f" ({outcome.reason})" if outcome.reason else ""
-        note(f"{model.name}: {name}: {outcome.state}{why}, {outcome.seconds:.1f} s")
+        tell(f"{model.name}: {name}: {outcome.state}{why}, {outcome.seconds:.1f} s")
         outcomes.append(outcome)
     return outcomes
 
 
-def _one(model: Model, name: str, still: list[str], clock: Clock | None, note: Note) -> Outcome:
-    told = model.settings.get(name, {})
+def _one(model: AuditedModel, name: str, made: Any, still: Sequence[str], clock: Clock | None) -> CheckOutcome:
     if name in model.not_applicable:
-        return Outcome(name, "not applicable", reason=model.not_applicable[name])
-    if clock is not None and clock.left <= 0 and name in WEIGHTS:
-        return Outcome(name, "skipped", reason="the time of --budget is spent")
-    if clock is not None and name in WEIGHTS:
-        outcome = _within(model, name, still, clock)
-    else:
-        outcome = measure(name, model.subject, {**model.columns.settings().get(name, {}), **told})
-    for text in outcome.notes:
-        note(f"{model.name}: {name}: {text}")
-    plain = (int, float, str, bool)
-    shown: dict[str, Any] = {key: value for key, value in outcome.settings.items() if isinstance(value, plain)}
-    shown |= {key: list(value) for key, value in told.items() if isinstance(value, tuple)}
-    return replace(outcome, settings=shown)
+        return CheckOutcome(name, "not applicable", reason=model.not_applicable[name])
+    if clock is None or not CHECKS[name].share:
+        return measure(name, model.subject, made)
+    if clock.left <= 0:
+        return CheckOutcome(name, "skipped", reason="the time of --budget is spent")
+    return _within(model.subject, name, made, still, clock)
 
 
-def _within(model: Model, name: str, still: list[str], clock: Clock) -> Outcome:
+def _within(subject: Subject, name: str, made: Any, still: Sequence[str], clock: Clock) -> CheckOutcome:
     """A costly check in its share of the time, with as many images as a trial says it has time for."""
-    subject, started = model.subject, time.perf_counter()
+    started = time.perf_counter()
     share = clock.share(name, still)
-    why = clock.hopeless(name, share)
+    why = clock.hopeless(made.passes(clock.device), share)
     if why:
-        return Outcome(name, "skipped", reason=why)
-    of = subject.data.train if name == "curvature" and len(subject.data.train) else subject.split
-    told = model.settings.get(name, {})
-    wanted = min(told.get("images") or usual(name, clock.device) or len(of), len(of))
-    trains = name == "attacks" and told.get("surrogate") is None and told.get("black_box", True)
-    transfer = _surrogate_seconds(subject, share) if trains else None
+        return CheckOutcome(name, "skipped", reason=why)
+    train = subject.data.train
+    of = train if CHECKS[name].images_of == "train" and len(train) else subject.split
+    wanted = min(made.images or made.usual_images(clock.device) or len(of), len(of))
+    fixed: float | None = 0.0
+    short, left_out = made, None
+    if hasattr(made, "fixed_seconds"):
+        fixed = made.fixed_seconds(subject, share)
+        if fixed is None or fixed > 0:
+            short, left_out = made.without_fixed()
 
-    def run(images: int) -> tuple[Outcome, float]:
-        settings: dict[str, Any] = {**told} if images == wanted else {**told, "images": images}
-        if trains and (transfer is None or images <= MORE * LEAST < wanted):
-            settings["black_box"] = False  # a trial trains no other model
-        outcome = measure(name, subject, settings)
+    def run(images: int) -> tuple[CheckOutcome, float]:
+        trial = images <= MORE * LEAST < wanted  # a trial does without what takes long whatever the images
+        used = short if fixed is None or trial else made
+        outcome = measure(name, subject, used if images == wanted else replace(used, images=images))
+        if left_out is not None and used is short:
+            outcome = replace(outcome, notes=(left_out, *outcome.notes))
         return outcome, outcome.seconds
 
     left = share - (time.perf_counter() - started)
     fitted = fit_images(
-        run, share=left, wanted=wanted, reserved=transfer or 0.0, useful=lambda made: made.state == "measured"
+        run, share=left, wanted=wanted, reserved=fixed or 0.0, useful=lambda outcome: outcome.state == "measured"
     )
-    notes = [*fitted.outcome.notes]
-    if trains and fitted.outcome.settings.get("black_box") is False:
-        notes.insert(0, "no image is made against another model, which there is no time to train")
+    notes = fitted.outcome.notes
     if fitted.images < wanted:
-        notes.insert(0, fitted.words(wanted))
-    return replace(fitted.outcome, notes=tuple(notes), seconds=time.perf_counter() - started)
-
-
-def _surrogate_seconds(subject: Subject, share: float) -> float | None:
-    """How long the other model of black-box attacks would train, from one of its epochs; None where it is too long."""
-    if share < SURROGATE_LEAST or len(subject.data.train) == 0:
-        return None
-    plan = BUDGETS[subject.device.type]
-    started = time.perf_counter()
-    train_surrogate(subject, replace(plan, surrogate_epochs=1))
-    seconds = plan.surrogate_epochs * (time.perf_counter() - started)
-    return seconds if seconds <= SURROGATE_SHARE * share else None
-
-
-def _told(found: Finding, model: Model, plan: Plan, redaction: Redaction | None) -> Finding:
-    found = model.fix(found) if model.fix else found
-    if plan.no_images:
-        found = without_pictures(found)
-    return redaction.finding(found) if redaction else found
-
-
-def _key(model: Model, check: str, plan: Plan) -> dict[str, Any]:
-    """All that a check's numbers depend on. With a budget they depend on time too: what was measured stays."""
-    aligned = {k: model.model.get(k) for k in ("source", "hash", "answers_hash", "classes", "output", "preprocessing")}
-    asked = {k: getattr(plan, k) for k in ("seed", "precision", "batch_size", "budget", "no_images", "redact_paths")}
-    return {
-        "holdfast": holdfast.__version__,
-        "check": check,
-        "model": aligned,
-        "data": {k: model.data[k] for k in ("hash", "n", "classes", "shape")},
-        "device": model.subject.device.type,
-        "group": list(plan.group),
-        "columns": model.columns.hash(),
-        "settings": {**plan.settings.get(check, {})},
-        "surrogate": model.model.get("surrogate") if check == "attacks" else None,
-        **asked,
-    }
+        notes = (fitted.note(wanted), *notes)
+    return replace(fitted.outcome, notes=notes, seconds=time.perf_counter() - started)
 
 
 def _forward_seconds(subject: Subject) -> float:
     """Seconds a forward pass of one image takes, from one batch after a first one to warm up."""
     few = torch.arange(min(len(subject.split), subject.batch_size))
-    part = replace(subject, data=replace(subject.data, test=subject.split.subset(few)), workers=0)
+    part = replace(subject, data=replace(subject.data, test=subject.split.subset(few)), workers=0, given=None)
     took = []
     for _ in range(2):
         fresh = replace(part)
@@ -155,3 +224,33 @@ def _forward_seconds(subject: Subject) -> float:
         _ = fresh.predictions
         took.append(time.perf_counter() - started)
     return took[-1] / max(1, len(few))
+
+
+def _hash(values: Mapping[str, Any]) -> str:
+    """SHA-256 of plain values, whatever their order."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def write_check(folder: Path, outcome: CheckOutcome, key: str) -> None:
+    """One result of an audit under way, which an audit with the same key takes instead of measuring again."""
+    content = {"format": FORMAT, "key": key, **outcome.record(), "findings": [f.to_json() for f in outcome.findings]}
+    write_json(folder / f"{outcome.check}.json", content)
+
+
+def read_check(folder: Path, check: str, key: str) -> CheckOutcome | None:
+    """A check that was measured before under the same key; None where it was not, or crashed, or cannot be read."""
+    try:
+        content = json.loads((folder / f"{check}.json").read_bytes())
+        if (content["format"], content["key"]) != (FORMAT, key) or content["state"] == "crashed":
+            return None
+        return CheckOutcome(
+            check,
+            content["state"],
+            tuple(finding(values) for values in content["findings"]),
+            str(content["reason"]),
+            content["settings"],
+            float(content["seconds"]),
+            tuple(Note(**values) for values in content["notes"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError):  # half-written or of another version: measured again
+        return None

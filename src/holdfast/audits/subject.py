@@ -1,8 +1,9 @@
-"""What an audit looks at: a model, data, and what is computed once and shared by all checks."""
+"""What an audit measures: a model on the test split of a data set, and what all checks share about the two."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Integral
 from typing import Final
@@ -22,7 +23,7 @@ PRECISIONS: Final = ("fp32", "tf32", "bf16", "fp16")
 def check_measuring(batch_size: int, workers: int, seed: int, precision: str) -> None:
     """Refuse what nothing can be measured with."""
     for name, value, least in (("batch_size", batch_size, 1), ("workers", workers, 0), ("seed", seed, 0)):
-        whole = isinstance(value, Integral) and not isinstance(value, bool)  # numpy's are no int
+        whole = isinstance(value, Integral) and not isinstance(value, bool)  # numpy's integers are not int
         require(whole and value >= least, f"{name} must be a whole number >= {least}, got {value!r}")
     require(seed < 2**63, f"seed must be in 0..2**63-1, got {seed}")
     if precision not in PRECISIONS:
@@ -30,8 +31,33 @@ def check_measuring(batch_size: int, workers: int, seed: int, precision: str) ->
 
 
 @dataclass(frozen=True, eq=False)
+class GroupColumn:
+    """One column that splits the test samples into groups.
+
+    ids: (N,) int64 group of every test sample, -1 where it is not known. names: of the groups, by id. train: (M,) the
+    same of every training sample, None where it is not known. values: (N,) what the check ``slices`` searches in:
+    numbers for a column of many numbers, else the ids.
+    """
+
+    ids: Tensor
+    names: tuple[str, ...] = ()
+    train: Tensor | None = None
+    numbers: Tensor | None = None
+
+    @property
+    def values(self) -> Tensor:
+        return self.ids if self.numbers is None else self.numbers
+
+
+@dataclass(frozen=True, eq=False)
 class Subject:
-    """A model under audit on the test split of a data set."""
+    """A model under audit on the test split of a data set.
+
+    columns: further ways to split the test samples into groups, by name. given: predictions on the test split that
+    were made before, on the CPU; the model is not asked again. has_scores: whether predictions have a score for every
+    class. has_images: whether the data has pictures, and not only labels. others: further models that settings of
+    checks name, by specification, aligned with the same data.
+    """
 
     model: nn.Module
     data: Dataset
@@ -40,6 +66,11 @@ class Subject:
     precision: str = "fp32"
     seed: int = 0
     workers: int = 4
+    columns: Mapping[str, GroupColumn] = field(default_factory=dict)
+    given: Predictions | None = None
+    has_scores: bool = True
+    has_images: bool = True
+    others: Mapping[str, nn.Module] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         check_measuring(self.batch_size, self.workers, self.seed, self.precision)
@@ -57,6 +88,8 @@ class Subject:
     @cached_property
     def predictions(self) -> Predictions:
         """Predictions on the test split, on the CPU."""
+        if self.given is not None:
+            return self.given
         try:
             seen = predict(self.model, self.split, self.loader, device=self.device, precision=self.precision)
         except (HoldfastError, torch.OutOfMemoryError):
@@ -66,16 +99,23 @@ class Subject:
         logits = seen.logits.cpu()
         if logits.ndim != 2 or logits.shape[1] != self.data.num_classes:
             raise HoldfastError(
-                f"the model gives outputs of shape {tuple(logits.shape[1:])} an image, and {self.data.name} has "
+                f"the model gives outputs of shape {tuple(logits.shape[1:])} per image, and {self.data.name} has "
                 f"{self.data.num_classes} classes; they must match"
             )
         return Predictions(logits, self.split.labels, self.split.groups)
 
     @cached_property
     def sides(self) -> dict[str, Tensor]:
-        """(N,) which test samples follow the shortcut of the training set and which contradict it; empty if unknown."""
+        """(N,) which test samples are bias-aligned and which bias-conflicting; empty where that is not known."""
         train = self.data.train
         if not bool((train.groups >= 0).any()):
             return {}
         usual = aligned_groups(train.labels, train.groups, self.data.num_classes)
         return bias_alignment(self.split.labels, self.split.groups, usual)
+
+    def with_half_the_batch(self) -> Subject:
+        """The same with half the batch; predictions that were computed are kept."""
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        given = self.predictions if "predictions" in vars(self) else self.given
+        return replace(self, batch_size=max(1, self.batch_size // 2), given=given)

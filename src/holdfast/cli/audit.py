@@ -1,4 +1,4 @@
-"""``holdfast audit``."""
+"""``holdfast audit``: arguments to a call of :func:`holdfast.audit`, and what is printed of its result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,16 @@ from tyro.conf import Positional, UseAppendAction, arg
 
 from holdfast.cli.common import console, narrate, parse, require_data, say
 from holdfast.errors import HoldfastError, require
+from holdfast.parts import CHECKS
 from holdfast.settings.fields import Several, Unset, default_hint
+
+SETTINGS_HELP = (
+    "CHECK.SETTING=VALUE, such as attacks.images=10000 or attacks.radii=0.01,0.02; settings: "
+    + ", ".join(
+        f"{name}.{f.name}" for name in CHECKS for f in fields(CHECKS[name].made) if not f.metadata.get("python_only")
+    )
+    + "."
+)
 
 
 @dataclass(frozen=True)
@@ -26,11 +35,9 @@ class AuditOptions:
     """A run folder; timm:NAME, hf-hub:NAME, torchvision:NAME[:WEIGHTS]; a weight file with --model;
     python:package.module:function (runs that code); a TorchScript, .pt2 or .onnx file."""
     data: Unset[str] = None
-    """A built-in set, an .npz file, a folder of images, or a CSV/Parquet table; its test split is looked at."""
-    only: Several[str] = ()
-    """Checks to measure (default: all): accuracy groups slices corruptions attacks ood curvature saliency."""
-    set: UseAppendAction[tuple[str, ...]] = ()
-    """CHECK.SETTING=VALUE: what a check is told, such as attacks.images=10000 or attacks.radii=0.01,0.02."""
+    """A built-in set, an .npz file, a folder of images, or a CSV/Parquet table; its test split is measured."""
+    checks: Annotated[Several[str], arg(help=f"Checks to measure (default: all): {' '.join(CHECKS)}.")] = ()
+    set: Annotated[UseAppendAction[tuple[str, ...]], arg(help=SETTINGS_HELP)] = ()
     against: Several[str] = ()
     """Other models, compared on the same samples."""
     model: Unset[str] = None
@@ -58,17 +65,17 @@ class AuditOptions:
     image_size: Unset[int] = None
     """Side in pixels that images are read at (default: what the model was evaluated at, or their own)."""
     out: Unset[str] = None
-    """The folder to write (default: audits/MODEL-DATA). A killed audit goes on there."""
+    """The folder to write (default: audits/MODEL-DATA). An interrupted audit resumes there."""
     json: bool = False
     """Print the findings as JSON instead of a table."""
     quiet: bool = False
     """No narration."""
     budget: Unset[str] = None
-    """About how long it may take, such as 5m; costly checks then look at fewer images."""
+    """About how long it may take, such as 5m; costly checks then take fewer images."""
     fail_under: UseAppendAction[tuple[str, ...]] = ()
     """Exit with 1 where a number is lower, such as worst_group_accuracy=0.7."""
     fail_on: Literal["value", "low"] = "value"
-    """What gates look at: the value, or the end of its interval that speaks against the model."""
+    """What gates judge: the value, or the end of its interval that speaks against the model."""
     max_drop: UseAppendAction[tuple[str, ...]] = ()
     """Exit with 1 where a number is lower than --against's by more, such as accuracy=0.01."""
     samples: Literal["csv", "parquet"] = "csv"
@@ -84,13 +91,9 @@ class AuditOptions:
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
     """Of the model's arithmetic."""
     batch_size: int = 256
-    """Images a pass; halved where memory runs out."""
+    """Batch size; halved where memory runs out."""
     workers: int = 4
     """Processes that decode image files; 0 decodes in this process."""
-
-
-OWN = ("spec", "set", "out", "json", "quiet", "fail_under", "fail_on", "max_drop")
-"""Options that are the command's, not the measurement's."""
 
 
 LONGEST = 100
@@ -98,33 +101,36 @@ LONGEST = 100
 
 
 def audit(words: list[str]) -> int:
-    """Say on which checks a model holds: any model, any data, with a report and gates for pipelines."""
+    """Measure how a model holds up: accuracy, worst groups, corruptions, attacks, OOD inputs; with report and gates."""
     options: AuditOptions = parse(AuditOptions, words, "audit", audit.__doc__)
+    from holdfast.audits.check_settings import chosen_checks, make_checks, parse_settings
     from holdfast.audits.gates import parse_gates
 
-    gates = parse_gates(options.fail_under, options.max_drop, against=bool(options.against))
+    chosen_checks(options.checks)
+    settings = parse_settings(options.set)
+    parse_gates(options.fail_under, options.max_drop, against=bool(options.against), checks=make_checks(settings))
     _check(options)
-    from holdfast.audits import run as body
-    from holdfast.audits.check_settings import parse_settings
-    from holdfast.audits.request import Plan
+    from holdfast.audits import run_audit
 
-    note = _silent if options.quiet else _narrate
-    given = {f.name: getattr(options, f.name) for f in fields(options) if f.name not in OWN}
-    plan = Plan(**given, settings=parse_settings(options.set))
+    own = ("spec", "checks", "set", "model", "json", "quiet", "out")
+    given = {f.name: getattr(options, f.name) for f in fields(options) if f.name not in own}
     out = Path(options.out or _default_out(options))
-    with redirect_stdout(sys.stderr):  # whatever a model prints is none of the results, which a pipeline reads
-        files = body.audit(
+    with redirect_stdout(sys.stderr):  # whatever a model prints is not part of the results, which a pipeline reads
+        made = run_audit.audit(
             options.spec,
-            out,
-            plan,
-            gates=gates,
-            fail_on=options.fail_on,
+            checks=options.checks or None,
+            settings=settings,
+            architecture=options.model,
+            out=out,
             command=shlex.join(["holdfast", "audit", *words]),
-            note=note,
+            tell=_silent if options.quiet else _narrate,
+            **given,
         )
+    for note in made.warnings if options.quiet else ():  # never hidden
+        _narrate(f"warning: {note}")
     _summarise(out)
-    _print(files, out, as_json=options.json)
-    return body.exit_code(files)
+    _print(made.files, out, as_json=options.json)
+    return made.exit_code
 
 
 def _check(options: AuditOptions) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.audits.checking import audit
+from holdfast.audits.run_audit import audit
 from holdfast.reports import RunFiles, write_findings, write_report
 from holdfast.settings import TrainSettings
 from holdfast.train import train
@@ -29,10 +29,9 @@ def run(
         data, loop = result.data, settings.loop
         if data.test is not None:
             chosen_on = {"epoch_chosen_on": "test"} if loop.select == "oracle-test" else {}
-            findings = audit(
-                result.model,
-                data,
-                only=CHECKS_OF_A_RUN,
+            measured = audit(
+                result,
+                checks=CHECKS_OF_A_RUN,
                 device=loop.device,
                 batch_size=loop.batch_size,
                 precision=loop.precision,
@@ -40,7 +39,7 @@ def run(
             )
             write_findings(
                 folder.path / "findings.json",
-                findings,
+                measured.findings,
                 model={"name": settings.model.name, "run": folder.path.name} | chosen_on,
                 data={"name": data.name, "split": "test", "n": len(data.test), "classes": list(data.classes)},
             )

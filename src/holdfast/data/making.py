@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from holdfast.data.anomalies import FILE, save_anomalies
 from holdfast.data.anomaly_making import make_fashion_anomalies
@@ -53,7 +54,11 @@ def make_data(
         )
     require(what not in VARIANTS or data is not None, f"{what} is added to a set: name it with --data")
     require(0 <= seed < 2**63, f"seed must be in 0..2**63-1, got {seed}")
-    _require_place(Path(out) / FILE if what == "fashion-anomalies" else Path(out), overwrite=overwrite)
+    file = Path(out) / FILE if what == "fashion-anomalies" else Path(out)
+    require(file.suffix == ".npz", f"out must end in .npz, got {file}")
+    require(
+        overwrite or not file.exists(), f"{file} exists already; replace it with --overwrite or choose another --out"
+    )
     where = resolve_device(device or "cpu")
     conflict = CONFLICT if conflict is None else conflict
     note = note or (lambda text: None)
@@ -71,32 +76,15 @@ def make_data(
         note(f"corrupting {len(source.train) + len(source.test or ()):,} images")
         if "frost" in KINDS.get(kind, ()) and frost is None:
             note("frost textures are drawn from noise; --frost takes a folder of photographs")
-        manifest = make_corrupted_cifar10(
-            source,
-            out=out,
-            kind=kind,
-            conflict=conflict,
-            severity=severity,
-            seed=seed,
-            device=where,
-            frost_folder=frost,
-        )
-        return describe(out, manifest)
+        chosen: dict[str, Any] = {"kind": kind, "conflict": conflict, "severity": severity, "seed": seed}
+        return _describe(out, make_corrupted_cifar10(source, out=out, **chosen, device=where, frost_folder=frost))
     assert data is not None
     source = load(data, root=root, image_size=image_size)
     for own in source.notes:
         note(str(own))
-    return describe(out, make_biased(source, what, out=out, conflict=conflict, seed=seed))
+    return _describe(out, make_biased(source, what, out=out, conflict=conflict, seed=seed))
 
 
-def _require_place(file: Path, *, overwrite: bool) -> None:
-    """Refuse, before any work, a file that would not be taken or would be lost."""
-    require(file.suffix == ".npz", f"out must end in .npz, got {file}")
-    require(
-        overwrite or not file.exists(), f"{file} exists already; replace it with --overwrite or choose another --out"
-    )
-
-
-def describe(out: str | Path, manifest: Manifest) -> str:
+def _describe(out: str | Path, manifest: Manifest) -> str:
     train = manifest.counts["train"]
     return f"{out}: {train['samples']} training images, {train['conflicting']} of them bias-conflicting"

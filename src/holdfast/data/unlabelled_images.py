@@ -59,7 +59,9 @@ def open_unlabelled(
         return _part(data, split or usual)
     require(
         split is None or not is_taken_whole(data),
-        f"split {split!r} is for data that has parts, and {_shown(data)} is taken whole; leave it out",
+        f"split {split!r} is for data that has parts, and "
+        + (f"the folder {printable(data)}" if isinstance(data, (str, Path)) else "a split in memory")
+        + " is taken whole; leave it out",
     )
     if not isinstance(data, (str, Path)):
         return data
@@ -82,10 +84,6 @@ def open_unlabelled(
 def is_taken_whole(data: str | Path | Split | Dataset) -> bool:
     """Whether data is taken whole, whatever parts there are elsewhere: a folder, or a split in memory."""
     return at_home(data).is_dir() if isinstance(data, (str, Path)) else not isinstance(data, Dataset)
-
-
-def _shown(data: object) -> str:
-    return f"the folder {printable(data)}" if isinstance(data, (str, Path)) else "a split in memory"
 
 
 def _of_set(data: str | Path, options: ReaderOptions, split: str, terms: Mapping[str, Any]) -> Split:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from holdfast.audits.checks.saliency import looks
+from holdfast.audits.checks.saliency.saliency_maps import looks
 from holdfast.data.splits import aligned_groups, bias_alignment
 from holdfast.data.tables import growing_table
 from holdfast.png import png

@@ -83,7 +83,7 @@ def test_no_name_in_common_is_refused() -> None:
 def test_outputs_without_names_are_taken_in_order_if_there_are_as_many() -> None:
     found = match_classes(DATA, None, outputs=3)
     assert (found.kind, found.columns) == ("order", ((0,), (1,), (2,)))
-    with pytest.raises(HoldfastError, match="512 outputs an image .* the data has 3 classes .* features rather"):
+    with pytest.raises(HoldfastError, match="512 outputs per image .* the data has 3 classes .* features rather"):
         match_classes(DATA, None, outputs=512)
     with pytest.raises(HoldfastError, match="names 3 classes but gives 4 outputs"):
         match_classes(DATA, DATA, outputs=4)
@@ -120,7 +120,7 @@ def test_a_map_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "map.json"
     path.write_text(json.dumps({"cat": "tabby", "dog": 3, "bird": [1, "x"]}))
     assert read_class_map(path) == {"cat": "tabby", "dog": 3, "bird": [1, "x"]}
-    for text, message in (('{"cat": ', "no valid JSON"), ('{"cat": {}}', "must be like"), ("[1]", "must be like")):
+    for text, message in (('{"cat": ', "not valid JSON"), ('{"cat": {}}', "must be like"), ("[1]", "must be like")):
         path.write_text(text)
         with pytest.raises(HoldfastError, match=message):
             read_class_map(path)

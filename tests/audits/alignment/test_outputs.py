@@ -50,7 +50,7 @@ def test_sure_probabilities_stay_finite_and_keep_their_gradient() -> None:
 
 def test_sigmoid_outputs_are_the_users_word_and_otherwise_warned_of() -> None:
     assert torch.allclose(to_logits(LOGITS.sigmoid(), "sigmoid"), LOGITS, atol=1e-2)
-    assert "--output sigmoid" in (kind_warning(LOGITS.sigmoid(), "logits") or "")
+    assert "--output sigmoid" in str(kind_warning(LOGITS.sigmoid(), "logits"))
     assert kind_warning(LOGITS, "logits") is None
     assert kind_warning(LOGITS.softmax(1), "probabilities") is None
     with pytest.raises(HoldfastError, match="unknown kind of outputs 'logit'; did you mean 'logits'"):
@@ -66,7 +66,7 @@ def test_bad_numbers_are_refused() -> None:
     check_finite(certain)  # the logarithm of a probability of zero
     with pytest.raises(HoldfastError, match="1 of 1 images"):
         check_finite(torch.full((1, 2), float("-inf")))
-    with pytest.raises(HoldfastError, match="one output an image"):
+    with pytest.raises(HoldfastError, match="one output per image"):
         check_classes(torch.zeros(4, 1))
 
 

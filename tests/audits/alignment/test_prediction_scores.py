@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from holdfast.audits.alignment import read_predictions
+from holdfast.audits.alignment.predictions import read_predictions
 from holdfast.errors import HoldfastError
 from tests.audits.alignment.test_predictions import CLASSES, LABELS, LOGITS, dataset, write
 
@@ -32,7 +32,7 @@ def test_a_number_that_no_label_names_is_no_class(tmp_path: Path) -> None:
     found = read_predictions(file(tmp_path, CLASSES, LOGITS, label=WORDS, brightness=light, age=age))
     assert found.classes == CLASSES
     assert torch.equal(found.predictions.correct, LOGITS.argmax(1) == LABELS)
-    assert any("columns of no class left out: brightness, age" in note for note in found.notes)
+    assert any("columns of no class left out: brightness, age" in note for note in map(str, found.notes))
 
 
 def test_columns_with_a_prefix_are_classes_also_where_no_label_names_them(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_numbers_beside_predictions_are_no_scores(tmp_path: Path) -> None:
     found = read_predictions(file(tmp_path, ["brightness"], 9 * torch.rand(5, 1), **more))
     assert not found.scores
     assert found.predictions.correct.tolist() == [True, True, False, True, True]
-    assert any("left out: brightness, age" in note for note in found.notes)
+    assert any("left out: brightness, age" in note for note in map(str, found.notes))
 
 
 @pytest.mark.parametrize("names", [prefixed("prob_"), list(CLASSES)], ids=["prefixed", "bare"])
@@ -106,9 +106,9 @@ def test_probabilities_that_are_none_are_refused_or_doubted(tmp_path: Path) -> N
     with pytest.raises(HoldfastError, match="log_prob_cat is .*not above 0"):
         read_predictions(file(tmp_path, prefixed("log_prob_"), LOGITS.abs(), label=WORDS))
     found = read_predictions(file(tmp_path, prefixed("prob_"), LOGITS.sigmoid(), label=WORDS))
-    assert any("scaled to one" in text and "--output sigmoid" in text for text in found.warnings)
+    assert any("scaled to one" in text and "--output sigmoid" in text for text in map(str, found.warnings))
     found = read_predictions(file(tmp_path, list(CLASSES), LOGITS.sigmoid(), label=WORDS))
-    assert any("--output probabilities" in text and "--output sigmoid" in text for text in found.warnings)
+    assert any("--output probabilities" in text and "--output sigmoid" in text for text in map(str, found.warnings))
 
 
 def test_probabilities_of_more_classes_than_the_data_has(tmp_path: Path) -> None:

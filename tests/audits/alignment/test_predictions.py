@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from holdfast.audits.alignment import read_predictions
+from holdfast.audits.alignment.predictions import read_predictions
 from holdfast.data import ArraySplit, Dataset
 from holdfast.data.splits import FileSplit
 from holdfast.errors import HoldfastError
@@ -53,7 +53,7 @@ def test_probabilities_are_recognised_and_prefixes_dropped(tmp_path: Path) -> No
     found = read_predictions(write(tmp_path / "p.csv", header, rows), data=dataset())
     assert found.output == "probabilities"
     assert torch.allclose(found.predictions.logits.softmax(1), LOGITS.softmax(1), atol=1e-6)
-    assert any("columns of no class left out: width" in note for note in found.notes)
+    assert any("columns of no class left out: width" in note for note in map(str, found.notes))
     assert read_predictions(tmp_path / "p.csv", data=dataset(), output="logits").output == "logits"
 
 
@@ -110,8 +110,8 @@ def test_parquet_gives_the_same(tmp_path: Path) -> None:
     found = read_predictions(tmp_path / "p.parquet", data=dataset(), groups=["ward"])
     assert found.columns["ward"] == ("1", "2.5", "")
     assert torch.equal(found.predictions.logits, LOGITS[[2, 1, 0]])
-    assert any("columns left out: note" in note for note in found.notes)
-    assert any("covers 3 of 5 test images" in text for text in found.warnings)
+    assert any("columns left out: note" in note for note in map(str, found.notes))
+    assert any("covers 3 of 5 test images" in text for text in map(str, found.warnings))
     texts = {name: [str(v).replace(".", ",") for v in LOGITS[[2, 1, 0], i].tolist()] for i, name in enumerate(CLASSES)}
     parquet.write_table(pyarrow.table({"label": ["owl", "dog", "cat"], **texts}), tmp_path / "p.parquet")
     with pytest.raises(HoldfastError, match="line 1: cat is '-?[0-9]*,[0-9]*'; scores must be numbers"):
@@ -129,7 +129,7 @@ ROWS = scores(range(5))
     [
         (["position", *CLASSES], [*ROWS, ROWS[0]], "speaks of 1 images more than once"),
         (["position", *CLASSES], [[7, 1, 2, 3]], "position '7' is none of 0 to 4"),
-        (["id", *CLASSES], [["set[9]", 1, 2, 3]], "'set.9.' is no test image; they have names such as 'set.4.'"),
+        (["id", *CLASSES], [["set[9]", 1, 2, 3]], "'set.9.' is not a test image; they have names such as 'set.4.'"),
         (list(CLASSES), [[1, 2, 3]], "has 1 rows for 5 test images and no column 'id' or 'position'"),
         (["position", "cat", "dog"], [[0, 1, 2]], "has no column for owl; its numeric columns are cat, dog"),
         (["position", *CLASSES], [[0, 1, 2, 3], [1, 1, 2, "nan"]], "p.csv, line 3: owl is nan; scores must be"),
@@ -205,4 +205,4 @@ def test_files_that_are_none(tmp_path: Path) -> None:
 def test_a_prediction_against_its_own_scores_is_said(tmp_path: Path) -> None:
     path = write(tmp_path / "p.csv", ["position", "prediction", *CLASSES], [[0, "cat", 1.0, 5.0, -2.0]])
     found = read_predictions(path, data=dataset())
-    assert any("in 1 rows" in text and "scores count" in text for text in found.warnings)
+    assert any("in 1 rows" in text and "scores count" in text for text in map(str, found.warnings))

@@ -28,8 +28,8 @@ def test_a_clear_lead_is_an_alarm_and_a_small_one_is_not() -> None:
     assert [(r.name, r.better) for r in found] == [("none", True), ("half", False)]
     assert found[1].paired.low > 0  # sure, but not worth it
     assert found[0].paired.level == 0.995  # two rivals share the one percent
-    text = found[0].warning(0.7)
-    assert "none (images as they are" in text
+    text = str(found[0].warning(0.7))
+    assert "none (images without preprocessing" in text
     assert "76.0% where the one in use scores 70.0% on the same 1000 images: +6.0 points" in text
 
 

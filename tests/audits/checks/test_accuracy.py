@@ -9,11 +9,11 @@ import torch
 from sklearn import metrics as sk
 from torch import Tensor
 
-from holdfast.audits.checks.accuracy import PAIRS
-from holdfast.audits.checks.accuracy import accuracy_check as clean
-from holdfast.audits.checks.groups import groups as groups_check
+from holdfast.audits.checks.accuracy.clean_accuracy import PAIRS
 from holdfast.types import Finding
 from tests.audits.checks.from_logits import get, one_hot, split, told
+from tests.audits.checks.run_checks import accuracy as clean
+from tests.audits.checks.run_checks import groups as groups_check
 
 
 def drawn(n: int = 500, classes: int = 8) -> tuple[Tensor, Tensor]:

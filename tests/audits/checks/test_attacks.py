@@ -12,16 +12,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from holdfast.attacks import fgsm, pgd
-from holdfast.audits.checks import trust
-from holdfast.audits.checks.attacks import BUDGETS, RADII, attacks, train_surrogate
-from holdfast.audits.checks.trust import WARNING
-from holdfast.audits.checks.verdicts import decode
+from holdfast.audits.checks.attacks import BUDGETS, RADII, trust
+from holdfast.audits.checks.attacks.attack_bench import train_surrogate
+from holdfast.audits.checks.attacks.trust import WARNING
+from holdfast.audits.per_image import decode
 from holdfast.audits.subject import Subject
 from holdfast.data import Dataset, load
 from holdfast.errors import HoldfastError
 from holdfast.metrics import sign_test
 from holdfast.train import fit
 from holdfast.types import Finding
+from tests.audits.checks.run_checks import attacks
 
 RADIUS = 16 / 255
 SMALL = replace(BUDGETS["cpu"], images=80, unbounded=60, apgd_steps=10, queries=40, long_steps=20)
@@ -49,7 +50,7 @@ def surrogate(digits: Dataset) -> nn.Module:
 def measured(model: nn.Module, data: Dataset, surrogate: nn.Module | None, **changes: object) -> tuple[Finding, ...]:
     subject = Subject(model, data, torch.device("cpu"), batch_size=50)
     settings = {"radii": (4 / 255, RADIUS), "budget": SMALL, "black_box": surrogate is not None, **changes}
-    return attacks(subject, surrogate=surrogate, **settings)  # type: ignore[arg-type]
+    return attacks(subject, surrogate_module=surrogate, **settings)  # type: ignore[arg-type]
 
 
 def failed(findings: Sequence[Finding]) -> set[str]:
@@ -268,7 +269,7 @@ def test_model_is_given_back_as_it_was(digits: Dataset, model: nn.Module, surrog
         ({"radii": ()}, "radii must be finite numbers > 0, got []"),
         ({"radii": (0.0,)}, "radii must be finite numbers > 0, got [0.0]"),
         ({"images": 0}, "images must be >= 1, got 0"),
-        ({"presets": ("alps-table-7",)}, "unknown preset 'alps-table-7'; did you mean"),
+        ({"presets": ("alps-table-7",)}, "unknown attacks.presets 'alps-table-7'; did you mean"),
     ],
 )
 def test_bad_settings_name_the_value(

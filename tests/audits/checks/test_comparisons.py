@@ -6,10 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from holdfast.audits.checks import trust
-from holdfast.audits.checks.attacks import bench
-from holdfast.audits.checks.attacks.comparisons import comparisons
-from holdfast.audits.checks.attacks.falls import BLACK, NONE, WHITE, Key
+from holdfast.audits.checks.attacks import attack_bench as bench
+from holdfast.audits.checks.attacks import trust
+from holdfast.audits.checks.attacks.trust import BLACK, NONE, WHITE, Key, comparisons
 from holdfast.metrics import sign_test
 
 RADII = (0.1, 0.2)

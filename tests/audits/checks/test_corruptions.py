@@ -13,9 +13,15 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from holdfast.audits.checks.corruptions import ALEXNET, EIGHT, corruptions
-from holdfast.audits.checks.severities import KEPT, by_severity, official_set
-from holdfast.audits.checks.verdicts import decode
+from holdfast.audits.checks.corruptions.corrupted_accuracy import (
+    ALEXNET,
+    EIGHT,
+    GENERATED,
+    KEPT,
+    by_severity,
+    official_set,
+)
+from holdfast.audits.per_image import decode
 from holdfast.audits.subject import Subject
 from holdfast.corruptions import corrupt, corruption_names
 from holdfast.data import ArraySplit, Dataset
@@ -23,6 +29,7 @@ from holdfast.errors import HoldfastError
 from holdfast.rng import derive
 from holdfast.types import Finding
 from tests.audits.checks.from_logits import get
+from tests.audits.checks.run_checks import corruptions
 from tests.conftest import make_data, same_weights
 
 
@@ -146,18 +153,18 @@ def test_examples_are_pictures_of_one_image_that_the_model_knows(findings: tuple
 
 
 def test_nineteen_with_mean_corruption_error() -> None:
-    found = corruptions(subject(24), strengths=(1.0,), nineteen=True, severities=(1, 5))
+    found = corruptions(subject(24), strengths=(1.0,), imagenet_c=True, severities=(1, 5))
     errors = {}
     for name in corruption_names("imagenet-c"):
         own = [
-            get(found, "corruption_accuracy", family="nineteen", corruption=name, severity=s).value for s in ("1", "5")
+            get(found, "corruption_accuracy", family=GENERATED, corruption=name, severity=s).value for s in ("1", "5")
         ]
         errors[name] = 1 - np.mean([v for v in own if v is not None])
-        error = get(found, "corruption_error", family="nineteen", corruption=name)
+        error = get(found, "corruption_error", family=GENERATED, corruption=name)
         assert error.value == pytest.approx(errors[name])
-    every = get(found, "mce", family="nineteen")
+    every = get(found, "mce", family=GENERATED)
     assert every.value == pytest.approx(np.mean(list(errors.values())))
-    published = get(found, "mce", family="nineteen", over="without the extra four")
+    published = get(found, "mce", family=GENERATED, over="without the extra four")
     assert published.value == pytest.approx(np.mean([errors[name] for name in KEPT]))
     assert len(KEPT) == 15
 

@@ -13,13 +13,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from holdfast.audits.checking import CHECKS, audit
-from holdfast.audits.checks.curvature import IMAGES, curvature
-from holdfast.audits.checks.per_sample_curvature import bends
+from holdfast.audits.checks.curvature import Curvature
+from holdfast.audits.checks.curvature.eigenvalues import per_sample_curvature as bends
+from holdfast.audits.run_audit import audit
 from holdfast.audits.subject import Subject
 from holdfast.data import ArraySplit, Dataset
 from holdfast.errors import HoldfastError
 from holdfast.types import Finding
+from tests.audits.checks.run_checks import curvature
 from tests.conftest import make_data, same_weights
 
 NAMES = ["top_eigenvalue", "fifth_eigenvalue", "eigenvalue_ratio"]
@@ -122,7 +123,7 @@ def test_a_layer_that_cannot_be_differentiated_thrice_costs_the_interval_alone(
     def refuses(*_: object) -> Tensor:
         raise RuntimeError("derivative for aten::odd is not implemented")
 
-    monkeypatch.setattr("holdfast.audits.checks.curvature.bends", refuses)
+    monkeypatch.setattr("holdfast.audits.checks.curvature.eigenvalues.per_sample_curvature", refuses)
     first, *_ = curvature(subject_of(make_model(), data))
     assert first.value is not None
     assert first.low is None
@@ -174,8 +175,10 @@ def test_a_seeded_sample_of_a_large_set(data: Dataset) -> None:
 
 
 def test_a_cpu_takes_few_images() -> None:
-    data = make_data(n=IMAGES["cpu"] + 50, test=6)
-    assert curvature(subject_of(make_model(), data))[0].n == IMAGES["cpu"]
+    usual = Curvature().usual_images("cpu")
+    assert usual is not None
+    data = make_data(n=usual + 50, test=6)
+    assert curvature(subject_of(make_model(), data))[0].n == usual
 
 
 def test_the_way_data_are_cut_makes_no_difference(data: Dataset) -> None:
@@ -195,7 +198,7 @@ def test_model_is_given_back_as_it_was(data: Dataset) -> None:
     model = nn.Sequential(nn.BatchNorm2d(1), make_model(), nn.Dropout())
     model[0].eval()
     before = nn.Sequential(nn.BatchNorm2d(1), make_model(), nn.Dropout())
-    audit(model, data, only=["curvature"], device="cpu")
+    audit(model, data, checks=["curvature"], device="cpu")
     assert [m.training for m in (model, model[0], model[1], model[2])] == [True, False, True, True]
     assert same_weights(model, before)
     assert all(p.grad is None and p.requires_grad for p in model.parameters())
@@ -267,5 +270,4 @@ def test_a_model_for_other_classes_is_refused(data: Dataset) -> None:
 
 
 def test_is_part_of_every_audit(data: Dataset) -> None:
-    assert CHECKS["curvature"] is curvature
     assert {f.check for f in audit(make_model(), data, device="cpu")} >= {"accuracy", "curvature"}

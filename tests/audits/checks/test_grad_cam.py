@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from holdfast.audits.checks.grad_cam import default_layer, grad_cam
+from holdfast.audits.checks.saliency.grad_cam import default_layer, grad_cam
 from holdfast.errors import HoldfastError
 from holdfast.models import build_model
 from tests.conftest import same_weights

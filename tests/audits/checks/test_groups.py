@@ -8,13 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from holdfast.audits.checks.groups import MOST_CELLS, Groups, by_column, groups
+from holdfast.audits.checks.groups.group_accuracy import MOST_CELLS, Groups, by_column
 from holdfast.audits.subject import Subject
 from holdfast.errors import HoldfastError
 from holdfast.metrics import wilson_interval
 from holdfast.train.evaluate import Predictions
 from holdfast.types import Finding
 from tests.audits.checks.from_logits import get, one_hot, split, told
+from tests.audits.checks.run_checks import groups
 
 CELLS = {(0, 0): (40, 36), (0, 1): (10, 4), (1, 0): (20, 5), (1, 1): (30, 30)}
 """Samples of each class and group, and how many of them the model gets right; group 2 stays empty."""

@@ -11,16 +11,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from holdfast.audits.checks.ood import SCORES
-from holdfast.audits.checks.ood import ood as unknown
-from holdfast.audits.checks.ood_data import ood_images
+from holdfast.audits.checks.ood import usual_scores
+from holdfast.audits.checks.ood.ood_images import ood_images
 from holdfast.audits.subject import Subject
 from holdfast.data import ArraySplit, Dataset
 from holdfast.errors import HoldfastError
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections.ood import ood as section
 from holdfast.types import Finding
+from tests.audits.checks.run_checks import ood as unknown
 from tests.conftest import make_data, make_split, same_weights
+
+SCORES = usual_scores()
 
 
 class Rows(nn.Module):
@@ -71,7 +73,7 @@ def test_images_without_a_bright_row_are_found(findings: tuple[Finding, ...]) ->
 
 def test_test_images_given_as_foreign_are_not_told_apart() -> None:
     data = make_data(300, 3, test=400)
-    same = unknown(subject_of(data), data={"same": make_split(400, 3, seed=77).images})
+    same = unknown(subject_of(data), sets={"same": make_split(400, 3, seed=77).images})
     for score in SCORES:
         assert value(same, "ood_auroc", score=score, ood="same") == pytest.approx(0.5, abs=0.08)
         assert value(same, "ood_recall", score=score) == pytest.approx(0.05, abs=0.04)

@@ -15,11 +15,12 @@ from PIL import Image
 from scipy.stats import spearmanr
 from torch import Tensor, nn
 
-from holdfast.audits.checks.saliency import average_ranks, concentration, overlay, rank_correlation, saliency
+from holdfast.audits.checks.saliency.saliency_maps import average_ranks, concentration, overlay, rank_correlation
 from holdfast.audits.subject import Subject
 from holdfast.data import ArraySplit, Dataset
 from holdfast.errors import HoldfastError
 from holdfast.types import Finding
+from tests.audits.checks.run_checks import saliency
 from tests.conftest import make_data
 
 CPU = torch.device("cpu")

@@ -13,8 +13,8 @@ from PIL import Image
 from scipy import ndimage
 from torch import Tensor, nn
 
-from holdfast.audits.checks.slices import (
-    LEVEL,
+from holdfast.audits.checks.slices import WeakSlices
+from holdfast.audits.checks.slices.weak_slices import (
     Slice,
     appearance,
     brightness,
@@ -25,12 +25,12 @@ from holdfast.audits.checks.slices import (
     halves,
     search,
     sharpness,
-    slices,
 )
 from holdfast.audits.subject import Subject
 from holdfast.data import Dataset, FileSplit
 from holdfast.errors import HoldfastError
 from tests.audits.checks.from_logits import get, one_hot, split, told
+from tests.audits.checks.run_checks import slices
 
 
 def pictures(n: int = 5, channels: int = 3, seed: int = 0) -> Tensor:
@@ -90,7 +90,7 @@ def test_no_part_of_random_predictions_is_confirmed_more_often_than_the_level() 
         correct = torch.rand(600, generator=generator) < 0.8
         found = search(values, correct, *halves(600, generator))
         brought += len(found)
-        alarms += any(s.adjusted_p <= LEVEL for s in found)
+        alarms += any(s.adjusted_p <= WeakSlices().level for s in found)
     assert brought > 100  # the search alone would cry wolf more than once a model
     assert alarms < 12
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from scipy import stats
 
-from holdfast.audits.checks import trust
+from holdfast.audits.checks.attacks import trust
 
 
 @pytest.mark.parametrize("hits", range(90, 101))

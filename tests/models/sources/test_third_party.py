@@ -65,7 +65,7 @@ def test_it_trains_and_the_run_is_audited(tmp_path: Path) -> None:
     assert main(["train", "--model", "mine:small", "--epochs", "1", "--out", str(run), *quick]) == 0
     for model in (str(run), "mine:small"):
         out = str(tmp_path / model.rpartition(":")[2].replace("/", "-"))
-        assert main(["audit", model, "--only", "accuracy", "--out", out, *quick]) == 0
+        assert main(["audit", model, "--checks", "accuracy", "--out", out, *quick]) == 0
 
 
 def test_what_can_only_be_audited_is_not_trained() -> None:

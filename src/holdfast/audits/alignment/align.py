@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from holdfast.audits.alignment.aligned_model import AlignedModel
-from holdfast.audits.alignment.classes import ClassMap, ClassMatch, match_classes
-from holdfast.audits.alignment.messages import class_words, order_warning, preprocessing_words
+from holdfast.audits.alignment.aligned_data import AlignedModel, relabel, set_aside
+from holdfast.audits.alignment.alignment_notes import class_notes, order_notes, preprocessing_note
+from holdfast.audits.alignment.classes import ORDER, ClassMap, ClassMatch, match_classes
 from holdfast.audits.alignment.outputs import (
     KINDS,
     change,
@@ -21,7 +21,6 @@ from holdfast.audits.alignment.outputs import (
     kind_warning,
 )
 from holdfast.audits.alignment.preprocessing_probe import STATED, Rival, candidates, judge, named
-from holdfast.audits.alignment.relabel import relabel, set_aside
 from holdfast.augment.basic import to_float
 from holdfast.data.splits import Dataset, Split
 from holdfast.errors import HoldfastError, require, unknown
@@ -29,6 +28,7 @@ from holdfast.models import NONE, LoadedModel, PreprocessedModel, Preprocessing
 from holdfast.models.loaded_model import failed_batch
 from holdfast.module_state import evaluating
 from holdfast.rng import derive
+from holdfast.types import Note
 
 STEADY = 1e-2
 """Answers to the same images may differ by this share of their spread: kernels add in another order."""
@@ -37,7 +37,7 @@ ALONE = 5e-2
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
+class ClassReading:
     """One way to read the answers: a module to logits, and the data under the same classes.
 
     name: "all" (every output is a class) or "restricted" (only those the data has).
@@ -57,7 +57,7 @@ class Aligned:
     first; empty where it was not probed. accuracy is None where no sample is of a class the model knows.
     """
 
-    readings: Mapping[str, Reading]
+    readings: Mapping[str, ClassReading]
     classes: ClassMatch
     output: str
     preprocessing: Preprocessing
@@ -65,11 +65,14 @@ class Aligned:
     accuracy: float | None
     n: int
     rivals: tuple[Rival, ...]
-    notes: tuple[str, ...]
-    warnings: tuple[str, ...]
+    notes: tuple[Note, ...]
 
     @property
-    def reading(self) -> Reading:
+    def warnings(self) -> tuple[Note, ...]:
+        return tuple(note for note in self.notes if note.level == "warning")
+
+    @property
+    def reading(self) -> ClassReading:
         """The one to measure by: restricted where the classes match in part, since the data can test nothing else."""
         return self.readings.get("restricted", self.readings["all"])
 
@@ -90,8 +93,8 @@ class Aligned:
             "rivals": [
                 {"name": r.name, "accuracy": r.accuracy, "better": r.better, **asdict(r.paired)} for r in self.rivals
             ],
-            "notes": list(self.notes),
-            "warnings": list(self.warnings),
+            "notes": [str(note) for note in self.notes if note.level == "note"],
+            "warnings": [str(note) for note in self.warnings],
         }
 
 
@@ -130,7 +133,9 @@ def align(
     outputs = answer(model)
     check_classes(outputs)
     check_finite(outputs)
-    warnings = [*opened.warnings, *_unsteady(model, images, outputs, device, allow_random, batch_size)]
+    notes = [Note("model", text) for text in opened.notes]
+    notes += [Note("model", text, level="warning") for text in opened.warnings]
+    notes += _unsteady(model, images, outputs, device, allow_random, batch_size)
     match = match_classes(
         data.classes, opened.classes, outputs=outputs.shape[1], aliases=opened.aliases, class_map=class_map
     )
@@ -139,19 +144,20 @@ def align(
         f"no test image of {data.name} is of a class the model knows ({match.describe()}); check --class-map",
     )
     kind = output or decide_kind(outputs)
-    notes = [f"outputs are {kind}" + (", as stated" if output else f", decided on {len(outputs)} images")]
+    decided = ", as stated" if output else f", decided on {len(outputs)} images"
+    notes.append(Note("outputs", f"outputs are {kind}{decided}"))
     right = _right(outputs, labels, match)
     rivals: tuple[Rival, ...] = ()
     if probe and len(right):
         tried = candidates(used, channels=model.channels, data=statistics)
         rights = {key: _right(answer(model.with_preprocessing(tried[key])), labels, match) for key in tried}
         rivals = judge(right, rights, tried)
-    warnings += [text for text in (kind_warning(outputs, kind),) if text]
-    warnings += [rival.warning(float(right.double().mean())) for rival in rivals[:1] if rival.better]
-    notes.append(f"preprocessing: {preprocessing_words(name, used, stated=opened.preprocessing)}")
-    class_notes, class_warnings = class_words(match, split)
-    if match.kind == "order":
-        class_warnings += order_warning(outputs, labels, match)
+    notes += [note for note in (kind_warning(outputs, kind),) if note]
+    notes += [rival.warning(float(right.double().mean())) for rival in rivals[:1] if rival.better]
+    notes.append(preprocessing_note(name, used, stated=opened.preprocessing))
+    notes += class_notes(match, split)
+    if match.kind == ORDER:
+        notes += order_notes(outputs, labels, match)
     return Aligned(
         _readings(model, kind, match, data),
         match,
@@ -161,8 +167,7 @@ def align(
         float(right.double().mean()) if len(right) else None,
         len(right),
         rivals,
-        (*opened.notes, *notes, *class_notes),
-        (*warnings, *class_warnings),
+        tuple(notes),
     )
 
 
@@ -214,7 +219,7 @@ def _answers(model: PreprocessedModel, images: Tensor, batch_size: int, device: 
 
 def _unsteady(
     model: PreprocessedModel, images: Tensor, outputs: Tensor, device: torch.device, allowed: bool, batch_size: int
-) -> list[str]:
+) -> list[Note]:
     """What to say of answers that change from call to call, or with the other images of a batch."""
     few = images[: max(4, batch_size)]
     again = _answers(model, few, batch_size, device)
@@ -223,15 +228,16 @@ def _unsteady(
         if not allowed:
             raise HoldfastError(
                 f"{text}; put it into evaluation mode, seed it, or average several passes in a python: function; "
-                "--allow-random audits it as it is"
+                "--allow-random audits it all the same"
             )
-        return [f"{text}: every number below is one draw of many"]
+        return [Note("random", f"{text}: every number below is one draw of many", level="warning")]
     alone = _answers(model, few[:4], 1, device)
     if (moved := change(outputs[:4], alone)) > ALONE:
-        return [
+        text = (
             f"an answer depends on the other images of its batch (by up to {moved:.2g} of the spread): a BatchNorm "
-            "layer in training mode? Export the model in evaluation mode"
-        ]
+            "layer in training mode?"
+        )
+        return [Note("batch-dependent", text, "export the model in evaluation mode", "warning")]
     return []
 
 
@@ -244,9 +250,9 @@ def _right(outputs: Tensor, labels: Tensor, match: ClassMatch) -> Tensor:
     return (owner[outputs.nan_to_num().argmax(1)] == labels)[known]
 
 
-def _readings(model: PreprocessedModel, kind: str, match: ClassMatch, data: Dataset) -> dict[str, Reading]:
+def _readings(model: PreprocessedModel, kind: str, match: ClassMatch, data: Dataset) -> dict[str, ClassReading]:
     names = ["all", "restricted"] if match.kind == "partial" else ["all"]
     return {
-        name: Reading(name, AlignedModel(model, kind, match.selection(name)), relabel(data, match, name))
+        name: ClassReading(name, AlignedModel(model, kind, match.selection(name)), relabel(data, match, name))
         for name in names
     }

@@ -7,7 +7,7 @@ import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,13 +28,15 @@ ClassMap = Mapping[str, Target]
 class ClassMatch:
     """kind: "full" (every class has outputs and every output a class), "partial", or "order" (assumed or asked for).
     data, model: names of the data's classes and of the outputs. columns: the outputs of each class of the data, none
-    where the model does not know it. how: by what they were matched, for the record."""
+    where the model does not know it. how: by what they were matched, for the record. assumed: in order, since nobody
+    says otherwise."""
 
     kind: str
     data: tuple[str, ...]
     model: tuple[str, ...]
     columns: tuple[tuple[int, ...], ...]
     how: str
+    assumed: bool = False
 
     @property
     def known(self) -> tuple[int, ...]:
@@ -108,16 +110,15 @@ def match_classes(
     if model is None:
         require(
             outputs == len(data),
-            f"the model gives {outputs} outputs an image and does not name them; the data has {len(data)} classes "
+            f"the model gives {outputs} outputs per image and does not name them; the data has {len(data)} classes "
             f"({_some(data)}). Are these features rather than logits? If not, say which output is which class with "
             "--class-map FILE",
         )
-        return _make(
-            data, names, tuple((i,) for i in range(outputs)), "in order, assumed since the outputs have no names"
-        )
+        how = "in order, assumed since the outputs have no names"
+        return ClassMatch(ORDER, data, names, tuple((i,) for i in range(outputs)), how, assumed=True)
     require(
         len(names) == outputs,
-        f"the model names {len(names)} classes but gives {outputs} outputs an image; say which output is which class "
+        f"the model names {len(names)} classes but gives {outputs} outputs per image; say which output is which class "
         "with --class-map FILE",
     )
     return _by_name(data, names, aliases)
@@ -131,7 +132,7 @@ def read_class_map(path: str | Path) -> ClassMap:
     except OSError as error:
         raise HoldfastError(f"cannot read class map {printable(path)}: {error.strerror}") from error
     except ValueError as error:
-        raise HoldfastError(f"class map {printable(path)} is no valid JSON ({error})") from error
+        raise HoldfastError(f"class map {printable(path)} is not valid JSON ({error})") from error
     good = isinstance(found, dict) and all(_is_target(value) for value in found.values())
     require(good, f'class map {printable(path)} must be like {{"cat": "tabby cat", "dog": 207, "bird": [10, 11]}}')
     return found  # type: ignore[no-any-return]
@@ -193,7 +194,7 @@ def _by_order(data: tuple[str, ...], names: tuple[str, ...], outputs: int, word:
         outputs == len(data),
         f"class map {ORDER!r} needs as many outputs as classes; the model gives {outputs}, the data has {len(data)}",
     )
-    return _make(data, names, tuple((i,) for i in range(outputs)), "in order, as asked")
+    return ClassMatch(ORDER, data, names, tuple((i,) for i in range(outputs)), "in order, as asked")
 
 
 def _by_map(data: tuple[str, ...], names: tuple[str, ...], outputs: int, class_map: ClassMap) -> ClassMatch:
@@ -226,8 +227,7 @@ def _column(target: str | int, numbers: Mapping[str, set[int]], outputs: int) ->
 
 def _make(data: tuple[str, ...], names: tuple[str, ...], columns: tuple[tuple[int, ...], ...], how: str) -> ClassMatch:
     match = ClassMatch("full", data, names, columns, how)
-    kind = "order" if "order" in how else "partial" if match.missing or match.extra else "full"
-    return ClassMatch(kind, data, names, columns, how)
+    return replace(match, kind="partial") if match.missing or match.extra else match
 
 
 def targets(target: Target) -> Sequence[str | int]:

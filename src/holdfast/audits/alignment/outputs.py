@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from holdfast.errors import HoldfastError, require, unknown
+from holdfast.types import Note
 
 KINDS: Final = ("logits", "probabilities", "log-probabilities", "sigmoid")
 """sigmoid: each class has a probability of its own, as multi-label models give. Only ever by the user's word."""
@@ -48,14 +49,16 @@ def to_logits(outputs: Tensor, kind: str) -> Tensor:
     return outputs
 
 
-def kind_warning(outputs: Tensor, kind: str) -> str | None:
+def kind_warning(outputs: Tensor, kind: str) -> Note | None:
     """What to say of logits that look like something else."""
     unit = bool(((outputs >= 0) & (outputs <= 1)).all())
     if kind == "logits" and unit and outputs.shape[1] > 1:
-        return (
-            "all outputs lie in [0, 1] but do not sum to one: taken for logits, which makes every confidence low. "
-            "If they are probabilities, say --output probabilities; if each class has a sigmoid of its own, "
-            "--output sigmoid"
+        return Note(
+            "output-kind",
+            "all outputs lie in [0, 1] but do not sum to one: taken for logits, which makes every confidence low",
+            "if they are probabilities, give --output probabilities; if each class has a sigmoid of its own, "
+            "--output sigmoid",
+            "warning",
         )
     return None
 
@@ -76,7 +79,7 @@ def check_classes(outputs: Tensor) -> None:
     """Refuse a single output: what it says of two classes depends on a threshold nobody stated."""
     require(
         outputs.shape[1] > 1,
-        "the model gives one output an image; for two classes wrap it in a python: function that returns "
+        "the model gives one output per image; for two classes wrap it in a python: function that returns "
         "torch.cat([-z, z], 1) / 2, where z is its logit",
     )
 

@@ -1,10 +1,12 @@
-"""Scores in a predictions file: which columns are classes, what kind of numbers they hold, and their logits."""
+"""Cells and scores of a predictions file: which columns are classes, what their numbers are, and their logits."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Final
 
 import torch
@@ -12,10 +14,79 @@ from torch import Tensor
 
 from holdfast.audits.alignment.classes import ORDER, ClassMap, ClassMatch, match_classes, simple, targets
 from holdfast.audits.alignment.outputs import TOLERANCE, decide_kind, kind_warning, to_logits
-from holdfast.audits.alignment.prediction_cells import class_indices
-from holdfast.data.tables import TableCells, name_order
-from holdfast.errors import HoldfastError, require
+from holdfast.data.tables import TABLES, TableCells, name_order, read_table
+from holdfast.detect.scoring import PREDICTION_COLUMNS
+from holdfast.errors import HoldfastError, require, unknown
+from holdfast.files import exists
 from holdfast.printable import printable
+from holdfast.types import Note
+
+WORDS: Final = ("id", "path", "position", "label", "prediction", "group")
+"""Columns that say something of a row; known in any case."""
+IGNORED: Final = ("split", "confidence", "correct")
+PREDICT: Final = dict.fromkeys(PREDICTION_COLUMNS, "") | {"image": "path", "label": "prediction"}
+"""Columns of a file of ``holdfast predict``, and what each is here: its label is an answer, not the truth. Only all of
+them together are taken so: in files of others ``label`` keeps its meaning."""
+
+
+def read_cells(path: str | Path, *, extra: Sequence[str] = ()) -> TableCells:
+    """A CSV or Parquet file. extra: further columns of words."""
+    path = Path(path)
+    require(exists(path) and path.is_file(), f"predictions {printable(path)} do not exist; give a CSV or Parquet file")
+    suffix = path.suffix.lower()
+    require(suffix in TABLES, f"predictions {printable(path)} must be .csv or .parquet, not {suffix!r}")
+    header = partial(_header, path, extra=extra)
+    return read_table(path, header=header, text=(*WORDS, *extra), numbers=True, strict=True)
+
+
+def class_indices(
+    cells: TableCells, column: str, classes: tuple[str, ...], name: str, class_map: ClassMap | None = None
+) -> Tensor:
+    """(N,) class of each cell of a column of words: by name, spelled as columns may be, or by number where no cell is
+    a name.
+
+    class_map: which other words stand for a class.
+    """
+    require(column in cells.text, f"{name} has no column {column!r}; add one, or give the data it belongs to")
+    words = cells.text[column]
+    empty = next((line for cell, line in zip(words, cells.lines, strict=True) if not cell), None)
+    require(empty is None, f"{name}, line {empty}: no {column}; fill the cell or remove the row")
+    known = {cls: i for i, cls in enumerate(classes)}
+    for cls, target in (class_map or {}).items():
+        for other in targets(target):
+            known[str(other)] = known[cls]
+    spelled = list(known)
+    loose: dict[str, set[int]] = {}
+    for cls, i in known.items():
+        loose.setdefault(simple(cls), set()).add(i)
+    known = {spelling: places.pop() for spelling, places in loose.items() if len(places) == 1} | known
+    words = [word if word in known else simple(word) for word in words]
+    if not known.keys() & set(words) and all(word.isdecimal() and int(word) < len(classes) for word in words):
+        return torch.tensor([int(word) for word in words])
+    for word, said, line in zip(words, cells.text[column], cells.lines, strict=True):
+        if word not in known:
+            raise HoldfastError(f"{name}, line {line}: {unknown(column, printable(said), spelled)}")
+    return torch.tensor([known[word] for word in words])
+
+
+def _header(path: Path, names: Sequence[str], extra: Sequence[str]) -> list[str]:
+    """Column names; those known in any case in lower case, those ignored empty."""
+    stripped = [name.strip() for name in names]
+    own = {name: here for name, here in PREDICT.items() if name not in extra} if {*PREDICT} <= {*stripped} else {}
+    header = [own[name] if name in own else _known(name, extra) for name in stripped]
+    require(bool(header), f"{printable(path)} is empty; the first line must name the columns")
+    twice = sorted({name for name in header if name and header.count(name) > 1})
+    require(not twice, f"{printable(path)} has the column {', '.join(map(printable, twice))} more than once; keep one")
+    for name in extra:
+        require(name in header, f"{printable(path)} has no column {name!r}; its columns are: {', '.join(names)}")
+    return header
+
+
+def _known(name: str, extra: Sequence[str]) -> str:
+    if name in extra:
+        return name
+    return "" if name.lower() in IGNORED else name.lower() if name.lower() in WORDS else name
+
 
 PREFIXES: Final = {
     "probabilities": "prob(?:s|ability)?|p",
@@ -104,8 +175,7 @@ def read_scores(
     *,
     output: str | None,
     class_map: ClassMap | str | None,
-    notes: list[str],
-    warnings: list[str],
+    notes: list[Note],
 ) -> tuple[Tensor, str | None]:
     """(logits (N, K), kind of the scores). Without scores the predicted class has 1 and the others 0."""
     said = class_map if isinstance(class_map, Mapping) else {}
@@ -133,23 +203,21 @@ def read_scores(
     _require_numbers(cells, chosen, name)
     kind, scale = _kind(scores[:, chosen], scores[:, places], output or family.kind)
     stated = ", as stated" if output or family.kind else f", decided on {len(scores)} rows"
-    notes.append(f"scores are {kind}{' in percent' if scale != 1 else ''}{stated}")
+    notes.append(Note("scores", f"scores are {kind}{' in percent' if scale != 1 else ''}{stated}"))
     used = scores[:, chosen] / scale
     _require_kind(cells, used, chosen, kind, name)
-    warnings += _doubts(used, scores[:, places] / scale, kind)
+    notes += _doubts(used, scores[:, places] / scale, kind)
     logits = _joined(to_logits(used, kind), match)
     if predicted is not None and (differ := int((logits.argmax(1) != predicted).sum())):
-        warnings.append(
-            f"in {differ} rows of {name} 'prediction' is not the class with the highest score; scores count"
-        )
+        text = f"in {differ} rows of {name} 'prediction' is not the class with the highest score; scores count"
+        notes.append(Note("prediction-differs", text, level="warning"))
     return logits, kind
 
 
-def _note_others(names: Sequence[str], chosen: Sequence[int], notes: list[str]) -> None:
+def _note_others(names: Sequence[str], chosen: Sequence[int], notes: list[Note]) -> None:
     if others := [column for i, column in enumerate(names) if i not in chosen]:
-        notes.append(
-            f"columns of no class left out: {_some(others)}; prob_ or logit_ before the names says which are classes"
-        )
+        remedy = "write prob_ or logit_ before the names of those that are classes"
+        notes.append(Note("columns-left-out", f"columns of no class left out: {_some(others)}", remedy))
 
 
 def _kind(chosen: Tensor, family: Tensor, stated: str | None) -> tuple[str, float]:
@@ -208,18 +276,18 @@ def _refuse(bad: Tensor, cells: TableCells, chosen: Sequence[int], name: str, wh
     )
 
 
-def _doubts(used: Tensor, family: Tensor, kind: str) -> list[str]:
+def _doubts(used: Tensor, family: Tensor, kind: str) -> list[Note]:
     if kind != "probabilities":
-        return [text for text in (kind_warning(used, kind),) if text]
+        return [note for note in (kind_warning(used, kind),) if note]
     off, sums = min(
         ((float((part.sum(1) - 1).abs().max()), part.sum(1)) for part in (used, family)), key=lambda pair: pair[0]
     )
     if off <= NEAR_ONE:
         return []
-    return [
-        f"probabilities of a row sum to {float(sums.min()):.3g} up to {float(sums.max()):.3g}: they are scaled to one. "
-        "If each class has a sigmoid of its own, say --output sigmoid"
-    ]
+    text = (
+        f"probabilities of a row sum to {float(sums.min()):.3g} up to {float(sums.max()):.3g}: they are scaled to one"
+    )
+    return [Note("sums", text, "if each class has a sigmoid of its own, give --output sigmoid", "warning")]
 
 
 def _some(names: Iterable[str]) -> str:

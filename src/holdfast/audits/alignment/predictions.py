@@ -13,13 +13,13 @@ from torch import Tensor
 
 from holdfast.audits.alignment.classes import ClassMap
 from holdfast.audits.alignment.outputs import KINDS
-from holdfast.audits.alignment.prediction_cells import class_indices, read_cells
-from holdfast.audits.alignment.prediction_scores import classes_of_file, read_scores
+from holdfast.audits.alignment.prediction_scores import class_indices, classes_of_file, read_cells, read_scores
 from holdfast.data.splits import Dataset, Split
 from holdfast.data.tables import TableCells, name_order
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.printable import printable
 from holdfast.train.evaluate import Predictions
+from holdfast.types import Note
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,8 +37,11 @@ class PredictionTable:
     positions: Tensor
     ids: tuple[str, ...]
     columns: Mapping[str, tuple[str, ...]]
-    notes: tuple[str, ...]
-    warnings: tuple[str, ...]
+    notes: tuple[Note, ...]
+
+    @property
+    def warnings(self) -> tuple[Note, ...]:
+        return tuple(note for note in self.notes if note.level == "warning")
 
 
 def read_predictions(
@@ -49,7 +52,7 @@ def read_predictions(
     class_map: ClassMap | str | None = None,
     groups: Sequence[str] = (),
 ) -> PredictionTable:
-    """Read a CSV or Parquet file with one row an image.
+    """Read a CSV or Parquet file with one row per image.
 
     Columns: ``id`` (or ``path``) or ``position``, which say the image in the data's test split (else rows stand in
     its order); ``label``, needed without data; ``prediction``, or one column a class with logits or probabilities
@@ -61,15 +64,13 @@ def read_predictions(
         raise unknown("kind of outputs", output, KINDS)
     cells = read_cells(path, extra=groups)
     name, n = printable(path), len(cells.lines)
-    require(n > 0, f"{name} has no rows; write one an image")
-    notes = (
-        [f"columns left out: {', '.join(map(printable, filter(None, cells.left_out)))}"] if any(cells.left_out) else []
-    )
-    warnings: list[str] = []
+    require(n > 0, f"{name} has no rows; write one per image")
+    unread = [printable(column) for column in cells.left_out if column]
+    notes = [Note("columns-left-out", f"columns left out: {', '.join(unread)}")] if unread else []
     split = None if data is None else data.test
     require(data is None or split is not None, f"{data.name if data else ''} has no test split to compare {name} with")
     classes = _classes(cells, name, output, class_map) if data is None else tuple(data.classes)
-    logits, kind = read_scores(cells, classes, name, output=output, class_map=class_map, notes=notes, warnings=warnings)
+    logits, kind = read_scores(cells, classes, name, output=output, class_map=class_map, notes=notes)
     if split is None:
         positions = torch.arange(n)
         said = [cells.text[column] for column in ("id", "path", "position") if column in cells.text]
@@ -84,7 +85,8 @@ def read_predictions(
         labels, own, names = split.labels[positions], split.groups[positions], data.group_names
         _same_labels(cells, labels, classes, name)
         if n < len(split):
-            warnings.append(f"{name} covers {n} of {len(split)} test images; the others are left out")
+            text = f"{name} covers {n} of {len(split)} test images; the others are left out"
+            notes.append(Note("covers-part", text, level="warning"))
     return PredictionTable(
         Predictions(logits, labels, own),
         classes,
@@ -95,7 +97,6 @@ def read_predictions(
         tuple(cells.text.get("id") or cells.text.get("path") or map(str, positions.tolist())),
         {column: tuple(cells.text[column]) for column in groups},
         tuple(notes),
-        tuple(warnings),
     )
 
 
@@ -136,7 +137,7 @@ def _positions(cells: TableCells, split: Split, name: str) -> Tensor:
 
 def _require_once(images: Sequence[object], name: str) -> None:
     twice = len(images) - len(set(images))
-    require(twice == 0, f"{name} speaks of {twice} images more than once; keep one row an image")
+    require(twice == 0, f"{name} speaks of {twice} images more than once; keep one row per image")
 
 
 def _places(split: Split) -> tuple[dict[str, int], dict[str, list[int]]]:
@@ -166,7 +167,7 @@ def _place(word: str, exact: Mapping[str, int], ends: Mapping[str, Sequence[int]
         )
     near = get_close_matches(word, list(exact)[:5000], n=1) or list(exact)[:1]
     raise HoldfastError(
-        f"{name}: {printable(word)!r} is no test image; they have names such as {printable(near[0])!r}. Mend the "
+        f"{name}: {printable(word)!r} is not a test image; they have names such as {printable(near[0])!r}. Fix the "
         "column, or give 'position', from 0 on"
     )
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from holdfast.metrics import Paired, paired_difference
 from holdfast.models import HALF, IMAGENET, NONE, Preprocessing
+from holdfast.types import Note
 
 STATED: Final = "stated"
 """The name of what the model's own settings say."""
@@ -18,7 +19,7 @@ LEVEL: Final = 0.99
 LEAST_LEAD: Final = 0.02
 """A smaller lead is not worth an alarm, however sure."""
 MEANING: Final = {
-    "none": "images as they are: the network may normalise by itself already",
+    "none": "images without preprocessing: the network may normalise by itself already",
     "imagenet": "ImageNet's mean and deviation",
     "half": "0.5 and 0.5",
     "data": "mean and deviation of the data itself",
@@ -44,14 +45,14 @@ class Rival:
         """Surely, and by enough to matter."""
         return self.paired.low > 0 and self.paired.lead > LEAST_LEAD
 
-    def warning(self, stated: float) -> str:
+    def warning(self, stated: float) -> Note:
         pair = self.paired
-        return (
+        text = (
             f"preprocessing is probably wrong: {self.name} ({MEANING[self.name]}) scores {self.accuracy:.1%} where the "
             f"one in use scores {stated:.1%} on the same {pair.n} images: {100 * pair.lead:+.1f} points, "
-            f"{100 * pair.low:+.1f} to {100 * pair.high:+.1f} at {pair.level:.2%}, McNemar p = {pair.p:.1g}. "
-            f"If so, say --preprocessing {self.name}"
+            f"{100 * pair.low:+.1f} to {100 * pair.high:+.1f} at {pair.level:.2%}, McNemar p = {pair.p:.1g}"
         )
+        return Note("preprocessing", text, f"if so, give --preprocessing {self.name}", "warning")
 
 
 def named(stated: Preprocessing, *, channels: int, data: Preprocessing | None = None) -> dict[str, Preprocessing]:

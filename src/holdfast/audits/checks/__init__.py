@@ -1,1 +1,3 @@
-"""The checks of an audit: each takes a subject and returns findings. One file or package per check."""
+"""The checks of an audit, one package per check. A package's own file declares the check (settings, needs, measures,
+cost) without importing torch; the files beside it measure. Add a check: declare it with :func:`holdfast.parts.check`.
+"""

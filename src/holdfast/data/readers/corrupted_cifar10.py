@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.data.listing import ReaderOptions
 from holdfast.data.readers.torchvision_sets import read_torchvision
@@ -148,30 +148,15 @@ def make_corrupted_cifar10(
     conflict: float = 0.01,
     severity: int | None = None,
     seed: int = 0,
-    device: str | torch.device = "cpu",
     frost_folder: str | Path | None = None,
-    progress: Progress | None = None,
+    **computing: Any,
 ) -> Manifest:
-    """The set as an .npz file, with a manifest beside it. Arguments as of :func:`corrupted_cifar10`."""
+    """The set as an .npz file, with a manifest beside it. Arguments as for :func:`corrupted_cifar10`."""
     from holdfast.data.biased import write_set
 
-    data = corrupted_cifar10(
-        source,
-        kind=kind,
-        conflict=conflict,
-        severity=severity,
-        seed=seed,
-        device=device,
-        frost_folder=frost_folder,
-        progress=progress,
-    )
-    settings = {
-        "kind": kind,
-        "conflict": conflict,
-        "severity": SEVERITY[kind] if severity is None else severity,
-        "seed": seed,
-        "frost": "grown" if frost_folder is None else "photographs",
-    }
+    settings: dict[str, Any] = {"kind": kind, "conflict": conflict, "severity": severity, "seed": seed}
+    data = corrupted_cifar10(source, **settings, frost_folder=frost_folder, **computing)
+    settings |= {"severity": severity or SEVERITY[kind], "frost": "photographs" if frost_folder else "grown"}
     return write_set(data, Path(out), made_from=source.name, settings=settings)
 
 

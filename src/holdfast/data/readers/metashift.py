@@ -15,7 +15,6 @@ import re
 from collections import OrderedDict, defaultdict
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn
 
 from holdfast.data.listing import Listing, ReaderOptions, images_under, list_files
 from holdfast.errors import HoldfastError
@@ -47,9 +46,6 @@ class _PlainUnpickler(pickle.Unpickler):
         if f"{module}.{name}" not in CONTAINERS:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}")
         return CONTAINERS[f"{module}.{name}"]
-
-    def persistent_load(self, pid: Any) -> NoReturn:
-        raise pickle.UnpicklingError("it asks for an outside object")
 
 
 def recognised(folder: Path) -> bool:

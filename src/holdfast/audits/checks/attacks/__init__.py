@@ -1,23 +1,114 @@
-"""Check ``attacks``: the check itself, its bench of attacks, its checks and its findings, a file each."""
+"""Check ``attacks``: its declaration, and how much it does on each device. The attacks are run in attack_bench.py.
 
-from holdfast.audits.checks.attacks.check import attacks
-from holdfast.audits.checks.attacks.comparisons import GRADIENT, comparisons
-from holdfast.audits.checks.attacks.falls import BLACK, NONE, WHITE, Key, fallen, radius_text
-from holdfast.audits.checks.attacks.plans import BUDGETS, RADII, Budget
-from holdfast.audits.checks.attacks.surrogate import train_surrogate
+How to read the numbers: docs/methods/attacks.md.
+"""
 
-__all__ = [
-    "BLACK",
-    "BUDGETS",
-    "GRADIENT",
-    "NONE",
-    "RADII",
-    "WHITE",
-    "Budget",
-    "Key",
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from holdfast.audits.checks.attacks.attack_plans import BUDGETS, RADII, AttackBudget, radius_text
+from holdfast.errors import require, unknown
+from holdfast.parts import NAMES_A_MODEL, PYTHON_ONLY, check
+from holdfast.types import Finding, Measure, Needs, Note, Unit
+
+if TYPE_CHECKING:
+    from holdfast.audits.subject import Subject
+
+SURROGATE_LEAST: Final = 10.0
+"""Seconds under which a check does not even try how long another model would train."""
+SURROGATE_SHARE: Final = 1 / 3
+BACKWARD: Final = 3
+"""A forward and a backward pass cost about three forward passes."""
+
+
+@check(
     "attacks",
-    "comparisons",
-    "fallen",
-    "radius_text",
-    "train_surrogate",
-]
+    title="Attacks",
+    about="Robust accuracy under adversarial attacks, white-box and black-box, and whether it can be trusted.",
+    needs=Needs.IMAGES | Needs.MODEL | Needs.GRADIENTS,
+    measures=(
+        Measure(
+            "robust_accuracy",
+            "accuracy under attack",
+            gate=True,
+            headline=True,
+            headline_where={"radius": "8/255"},
+            drop="attack_drop",
+            part="radius",
+        ),
+        Measure("attack_drop", "drop under attack", Unit.POINTS, "lower"),
+        Measure("attack_error", "error under one attack", better="lower"),
+        Measure("trusted", "trust checks passed", Unit.FLAG, headline=True),
+        Measure("trust_check", "trust check", Unit.FLAG),
+    ),
+    share=0.5,
+    order=50,
+)
+@dataclass(frozen=True)
+class Attacks:
+    """Error under each attack at each radius, with the model's gradients, with another model's, and under noise.
+
+    images: how many test images to take at random; None is 1,000 on a GPU, 100 on a CPU. radii: in pixels; None is
+    2, 4, 8 and 16 of 255, or 0.25 to 2 for L2. surrogate: the model that black-box images are made against, named as
+    MODEL is; without one a small network is trained on the training set, unless ``black_box`` is off. presets: also
+    measure attacks with settings known by name, such as "alps-table-6", with the gradients of either model. Then come
+    the trust checks; where one fails, every finding says so.
+    """
+
+    images: int | None = None
+    radii: tuple[float, ...] | None = None
+    norm: Literal["linf", "l2"] = "linf"
+    presets: tuple[str, ...] = ()
+    black_box: bool = True
+    surrogate: str | None = field(default=None, metadata=NAMES_A_MODEL)
+    surrogate_module: Any = field(default=None, metadata=PYTHON_ONLY)
+    budget: AttackBudget | None = field(default=None, metadata=PYTHON_ONLY)
+
+    def __post_init__(self) -> None:
+        require(self.images is None or self.images >= 1, f"attacks.images must be >= 1, got {self.images}")
+        radii = self.radii
+        require(
+            radii is None or (len(radii) > 0 and all(0 < r < math.inf for r in radii)),
+            f"attacks.radii must be finite numbers > 0, got {list(radii or ())}",
+        )
+        if self.presets:
+            from holdfast.attacks import PRESETS
+
+            for name in self.presets:
+                if name not in PRESETS:
+                    raise unknown("attacks.presets", name, PRESETS)
+
+    def gate_parts(self) -> tuple[str, ...]:
+        return tuple(radius_text(r, self.norm) for r in sorted(self.radii or RADII[self.norm]))
+
+    def passes(self, device: str) -> float:
+        plan = BUDGETS[device]
+        steps = BACKWARD * (1 + 10 + 2 * plan.apgd_steps + 11) + plan.queries + 1
+        return 4 * steps + BACKWARD * (plan.long_steps + 40)
+
+    def usual_images(self, device: str) -> int | None:
+        return BUDGETS[device].images
+
+    def fixed_seconds(self, subject: Subject, share: float) -> float | None:
+        """How long the surrogate would train, from one of its epochs; None where that is too long."""
+        if self.surrogate is not None or self.surrogate_module is not None or not self.black_box:
+            return 0.0
+        from holdfast.audits.checks.attacks.attack_bench import surrogate_seconds
+
+        if share < SURROGATE_LEAST or len(subject.data.train) == 0:
+            return None
+        seconds = surrogate_seconds(subject)
+        return seconds if seconds <= SURROGATE_SHARE * share else None
+
+    def without_fixed(self) -> tuple[Attacks, Note]:
+        text = "no black-box attack: there is no time to train a surrogate model"
+        return replace(self, black_box=False), Note("no-surrogate", text, "give --set attacks.surrogate=MODEL")
+
+    def run(self, subject: Subject) -> Iterable[Finding]:
+        from holdfast.audits.checks.attacks.attack_bench import attack_all
+
+        return attack_all(subject, self)

@@ -1,0 +1,264 @@
+"""How the data of an audit is loaded, and the columns that split its samples into groups.
+
+A run's own data is loaded as the run loaded it, so that a model meets no image it was trained on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from holdfast.audits.alignment.classes import ClassMap
+from holdfast.audits.subject import GroupColumn, check_measuring
+from holdfast.data import Dataset, load
+from holdfast.data.splits import ArraySplit, Split, admitted
+from holdfast.data.tables import NUMBER, cell_text, name_order, read_columns
+from holdfast.errors import HoldfastError, require
+from holdfast.files import at_home
+from holdfast.models import Preprocessing
+from holdfast.printable import printable
+from holdfast.train.run_data import DataTerms, is_own_data, terms_of_run
+
+Tell = Callable[[str], None]
+"""Says something to the user while the audit runs."""
+
+
+@dataclass(frozen=True)
+class AuditRequest:
+    """What an audit was asked for; see :func:`holdfast.audits.run_audit.audit`. data: None for predictions alone."""
+
+    data: str | Dataset | None = None
+    architecture: str | None = None
+    class_map: ClassMap | str | None = None
+    preprocessing: str | Preprocessing = "stated"
+    output: str | None = None
+    allow_random: bool = False
+    predictions: str | None = None
+    group: tuple[str, ...] = ()
+    root: str | None = None
+    data_seed: int | None = None
+    names: str | None = None
+    label: str | None = None
+    image_size: int | None = None
+    budget: str | None = None
+    samples: str = "csv"
+    no_images: bool = False
+    redact_paths: bool = False
+    seed: int = 0
+    device: str = "auto"
+    precision: str = "fp32"
+    batch_size: int = 256
+    workers: int = 4
+
+    def __post_init__(self) -> None:
+        check_measuring(self.batch_size, self.workers, self.seed, self.precision)
+        fixed = isinstance(self.data, Dataset)
+        for name in ("data_seed", "names", "label", "image_size", "root"):
+            value = getattr(self, name)
+            require(
+                not fixed or value in (None, 0),
+                f"{name} {value}: not for a set in memory, which is taken as given; give it to holdfast.data.load",
+            )
+
+
+Sets = Callable[[int | None, DataTerms], Dataset]
+"""The data at an image size, loaded once for all models that share it."""
+
+
+def opener(request: AuditRequest) -> Sets:
+    """Sets as they are asked for."""
+    sets: dict[tuple[int | None, DataTerms], Dataset] = {}
+
+    def open_set(size: int | None, terms: DataTerms) -> Dataset:
+        if isinstance(request.data, Dataset):
+            return admitted(request.data, training=False)
+        if (size, terms) not in sets:
+            sets[size, terms] = load_as(terms, request, size)
+        return sets[size, terms]
+
+    return open_set
+
+
+def load_as(terms: DataTerms, request: AuditRequest, size: int | None) -> Dataset:
+    return load(str(request.data), root=request.root, image_size=size, training=False, **asdict(terms))
+
+
+def stated_terms(request: AuditRequest) -> DataTerms:
+    """What the command says, for models that were not trained here."""
+    return DataTerms(request.data_seed or 0, names=request.names, label=request.label)
+
+
+def terms_of_all(specs: Sequence[Any], request: AuditRequest, open_set: Sets, tell: Tell) -> list[DataTerms]:
+    """The terms of every model: a run's are its own, those of other models the first run's, or what the command says.
+
+    Where the test images would not be the same, one model would be measured on what another, or it itself, was trained
+    on: that is refused.
+    """
+    runs = {spec: own for spec in specs if (own := _of_run(spec, request)) is not None}
+    if not runs:
+        return [stated_terms(request)] * len(specs)
+    first, usual = next(iter(runs.items()))
+    if differs := usual.words(stated_terms(request)):
+        tell(f"data: loaded as {first} was trained: {differs}")
+    told = {} if request.data_seed is None else {"--data-seed": replace(usual, data_seed=request.data_seed)}
+    _require_one_test({**runs, **told}, request, open_set)
+    return [runs.get(spec, usual) if isinstance(spec, str) else usual for spec in specs]
+
+
+def _of_run(spec: Any, request: AuditRequest) -> DataTerms | None:
+    if not isinstance(spec, str) or isinstance(request.data, Dataset):
+        return None
+    own = terms_of_run(spec, str(request.data))
+    if own is None:
+        return None
+    if not is_own_data(spec, str(request.data)):
+        return replace(
+            stated_terms(request), data_seed=own.data_seed if request.data_seed is None else request.data_seed
+        )
+    return replace(own, names=request.names or own.names, label=request.label or own.label)
+
+
+def _require_one_test(terms: Mapping[str, DataTerms], request: AuditRequest, open_set: Sets) -> None:
+    (first, usual), *others = terms.items()
+    for other, own in others:
+        if own == usual or _same_images(
+            open_set(request.image_size, usual).test, open_set(request.image_size, own).test
+        ):
+            continue
+        if other == "--data-seed":
+            raise HoldfastError(
+                f"{first} was trained with {usual.words(own)}: with --data-seed {own.data_seed} it would be measured "
+                "on images it was trained on; leave --data-seed out"
+            )
+        raise HoldfastError(
+            f"{first} was trained with {usual.words(own)} and {other} with {own.words(usual)}: their test images "
+            "differ, and one would be measured on what the other was trained on; audit them one by one or, "
+            "on data that neither was trained on, give --data-seed"
+        )
+
+
+def _same_images(first: Split | None, second: Split | None) -> bool:
+    if first is None or second is None or not torch.equal(first.labels, second.labels):
+        return False
+    if isinstance(first, ArraySplit) and isinstance(second, ArraySplit):
+        return torch.equal(first.images, second.images)
+    return all(first.describe(i) == second.describe(i) for i in range(len(first)))
+
+
+FILES = (".csv", ".parquet", ".npz")
+"""Data that has columns by name in any number."""
+OWN = "group"
+"""What the data's own groups are called."""
+Words = Mapping[str | int, str]
+"""The word of a column by the key of a sample; "" is unknown."""
+FEW = 10
+"""A column of more numbers than these is a quantity to the check slices, and no kind."""
+
+
+@dataclass(frozen=True)
+class ColumnWords:
+    """By column: the word of each test sample, and of each training sample where it is known; "" is unknown."""
+
+    test: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    train: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def group_columns(self) -> dict[str, GroupColumn]:
+        """What checks read: numbers instead of words."""
+        made = {}
+        for name, words in self.test.items():
+            names = tuple(name_order({*words, *self.train.get(name, ())} - {""}))
+            train = _ids(self.train[name], names) if name in self.train else None
+            made[name] = GroupColumn(_ids(words, names), names, train, _numbers(words, names))
+        return made
+
+    def hash(self) -> str:
+        return hashlib.sha256(json.dumps([self.test, self.train], sort_keys=True).encode()).hexdigest()
+
+
+def columns_of(
+    source: str,
+    names: Sequence[str],
+    data: Dataset,
+    seen: Dataset,
+    *,
+    again: Callable[[str], Dataset],
+) -> ColumnWords:
+    """The named columns of a data set, sample by sample of ``seen``, which is all of ``data`` or a part of it.
+
+    source: what --data says. A table has columns; an .npz file arrays such as ``site_test`` and ``site_train``; other
+    sets have those that they can be loaded with, by ``again``. ``group`` is what the set itself calls its groups.
+    """
+    path = at_home(source)
+    words: dict[str, Words] = {}
+    table = os.path.isfile(path) and path.suffix.lower() in (".csv", ".parquet")
+    read = read_columns(path, [n for n in names if n != OWN or not data.group_names]) if table else {}
+    for name in names:
+        if name == OWN and data.group_names:
+            words[name] = _groups(data)
+        elif table:
+            words[name] = dict(enumerate(read[name]))
+        elif os.path.isfile(path) and path.suffix.lower() == ".npz":
+            words[name] = _of_arrays(path, name, data)
+        else:
+            words[name] = _groups(again(name))
+    train = {n: own for n in names if any(own := _in_order(words[n], seen.train))}
+    return ColumnWords({n: _in_order(words[n], seen.test) for n in names}, train)
+
+
+def _of_arrays(path: Path, name: str, data: Dataset) -> Words:
+    found: dict[str | int, str] = {}
+    with np.load(path, allow_pickle=False) as archive:
+        require(
+            f"{name}_test" in archive.files,
+            f"{printable(path)} has no array {name}_test; it has: {', '.join(map(printable, archive.files))}",
+        )
+        for split, part in (("test", data.test), ("train", data.train)):
+            if part is None or f"{name}_{split}" not in archive.files:
+                continue
+            try:
+                cells = archive[f"{name}_{split}"]
+            except ValueError as error:
+                raise HoldfastError(
+                    f"{name}_{split} of {printable(path)} holds Python objects, never unpickled; save it as text"
+                ) from error
+            require(
+                cells.shape == (len(part),),
+                f"{name}_{split} of {printable(path)} has shape {cells.shape}, and there are {len(part)} samples",
+            )
+            found |= {part.key(i): printable(cell_text(cell)) for i, cell in enumerate(cells.tolist())}
+    return found
+
+
+def _groups(data: Dataset) -> Words:
+    """The data's own groups, by sample."""
+    return {
+        split.key(i): data.group_names[g] if g >= 0 else ""
+        for split in (data.train, data.test)
+        if split is not None
+        for i, g in enumerate(split.groups.tolist())
+    }
+
+
+def _in_order(words: Words, split: Split | None) -> list[str]:
+    return [] if split is None else [words.get(split.key(i), "") for i in range(len(split))]
+
+
+def _ids(words: Sequence[str], names: Sequence[str]) -> Tensor:
+    number = {name: i for i, name in enumerate(names)} | {"": -1}
+    return torch.tensor([number[word] for word in words], dtype=torch.int64)
+
+
+def _numbers(words: Sequence[str], names: Sequence[str]) -> Tensor | None:
+    """The numbers themselves where there are many; None for a column of kinds."""
+    if len(names) > FEW and all(NUMBER.fullmatch(name) for name in names):
+        return torch.tensor([float(word) if word else float("nan") for word in words], dtype=torch.float64)
+    return None

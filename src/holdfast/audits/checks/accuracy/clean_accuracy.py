@@ -1,0 +1,155 @@
+"""Clean accuracy, overall and by class, likelihood and calibration: what the check ``accuracy`` measures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from holdfast import metrics
+from holdfast.audits.subject import Subject
+from holdfast.metrics import Estimate, mean_interval, wilson_interval
+from holdfast.png import png
+from holdfast.rng import derive
+from holdfast.train.evaluate import Predictions
+from holdfast.types import Finding
+
+PICTURES = 24
+TOP = 5
+BINS = 15
+"""Bins of confidence, the number that most papers take."""
+MOST_CLASSES = 50
+"""Up to so many classes, all of the confusion matrix is kept; beyond, its largest pairs."""
+PAIRS = 20
+ROWS = 4096
+NO_SCORES = "the file has predictions without scores"
+SEEDS = {"ece": "clean/ece", "ece_adaptive": "clean/ece-adaptive"}
+"""Names that seeds are drawn by: they stay as they are, or intervals would change."""
+
+
+def clean_accuracy(subject: Subject) -> tuple[Finding, ...]:
+    """Accuracy over all, by class and by group; likelihood, calibration; pictures."""
+    seen, data = subject.predictions, subject.data
+    correct = seen.correct
+    findings = [accuracy(correct, {}, evidence={"confusion": confusion(seen, data.classes)} if len(correct) else {})]
+    if data.num_classes > TOP:
+        findings.append(accuracy(metrics.top_k(seen.logits, seen.labels, TOP), {}, name=f"top_{TOP}_accuracy"))
+    by_class = [accuracy(correct[seen.labels == label], {"class": name}) for label, name in enumerate(data.classes)]
+    findings += [balanced_accuracy(by_class), *probabilities(subject), *by_class]
+    for group, name in enumerate(data.group_names):
+        findings.append(accuracy(correct[seen.groups == group], {"group": name}))
+    shown = pictures(subject) if subject.has_images else []
+    findings.append(Finding("accuracy", "samples", None, 0, evidence={"pictures": shown}))
+    return tuple(findings)
+
+
+def accuracy(
+    correct: Tensor,
+    where: dict[str, str],
+    *,
+    check: str = "accuracy",
+    name: str = "accuracy",
+    evidence: dict[str, Any] | None = None,
+) -> Finding:
+    """Share of correct predictions with Wilson's interval; empty where there is no sample."""
+    n, hits = len(correct), int(correct.sum())
+    more = evidence or {}
+    if n == 0:
+        return Finding(check, name, None, 0, where=where, evidence=more)
+    return Finding(check, name, hits / n, n, *wilson_interval(hits, n), where=where, evidence=more)
+
+
+def balanced_accuracy(by_class: Sequence[Finding]) -> Finding:
+    """Mean recall over the classes that have test samples."""
+    parts = [e for f in by_class if (e := estimate(f)).n]
+    if not parts:
+        return Finding("accuracy", "balanced_accuracy", None, 0)
+    mean = metrics.combined(lambda recalls: sum(recalls) / len(recalls), parts)
+    return Finding("accuracy", "balanced_accuracy", mean.value, mean.n, max(0.0, mean.low), min(1.0, mean.high))
+
+
+def estimate(finding: Finding) -> Estimate:
+    """The numbers of a finding that has an interval; n is 0 where there was nothing to measure."""
+    if finding.value is None or finding.low is None or finding.high is None:
+        return Estimate(0.0, 0.0, 0.0, 0)
+    return Estimate(finding.value, finding.low, finding.high, finding.n)
+
+
+def probabilities(subject: Subject) -> list[Finding]:
+    """Likelihood, Brier score and calibration error; the reliability curve is the latter's evidence."""
+    seen, seed = subject.predictions, subject.seed
+    n = len(seen.labels)
+    if n == 0 or not subject.has_scores:
+        why = {} if subject.has_scores else {"reason": NO_SCORES}
+        return [Finding("accuracy", name, None, 0, evidence=why) for name in ("nll", "brier", "ece", "ece_adaptive")]
+    made = []
+    for name, scores in (("nll", metrics.nll), ("brier", metrics.brier)):
+        value, low, high = mean_interval(_by_rows(scores, seen))
+        low = max(0.0, low) if n > 1 else low  # neither is ever negative; one sample has no interval
+        made.append(Finding("accuracy", name, value, n, low, high))
+    confidence = _by_rows(lambda logits, _: logits.double().softmax(1).max(1).values, seen)
+    for name, adaptive in (("ece", False), ("ece_adaptive", True)):
+        generator = torch.Generator().manual_seed(derive(seed, SEEDS[name]))
+        found = metrics.ece(confidence, seen.correct, generator=generator, bins=BINS, adaptive=adaptive)
+        curve = metrics.reliability(confidence, seen.correct, bins=BINS, adaptive=adaptive)
+        evidence = {
+            "reliability": {key: list(values) for key, values in asdict(curve).items()},
+            "chance": found.chance,
+            "chance_high": found.chance_high,
+            "mean_confidence": float(confidence.mean()),
+        }
+        settings = {"bins": BINS, "adaptive": adaptive, "resamples": metrics.RESAMPLES}
+        error = found.estimate
+        made.append(Finding("accuracy", name, error.value, n, error.low, error.high, {}, settings, evidence))
+    return made
+
+
+def _by_rows(scores: Callable[[Tensor, Tensor], Tensor], seen: Predictions) -> Tensor:
+    """Scores (N,) from logits and labels, some rows at a time: float64 logits of 1,000 classes are large."""
+    pieces = zip(torch.split(seen.logits, ROWS), torch.split(seen.labels, ROWS), strict=True)
+    return torch.cat([scores(logits, labels) for logits, labels in pieces])
+
+
+def confusion(seen: Predictions, classes: tuple[str, ...]) -> dict[str, Any]:
+    """Counts by class and prediction: the matrix for few classes, else its largest pairs off the diagonal."""
+    count = len(classes)
+    table = torch.bincount(seen.labels * count + seen.logits.argmax(1), minlength=count * count).view(count, count)
+    if count <= MOST_CLASSES:
+        return {"classes": list(classes), "matrix": table.tolist()}
+    sizes = table.sum(1)
+    wrong = table.clone().fill_diagonal_(0).flatten()
+    order = wrong.argsort(descending=True, stable=True)[:PAIRS]
+    pairs = [
+        {
+            "label": classes[i // count],
+            "prediction": classes[i % count],
+            "count": int(wrong[i]),
+            "of": int(sizes[i // count]),
+        }
+        for i in order.tolist()
+        if wrong[i] > 0
+    ]
+    return {"pairs": pairs, "errors": int(wrong.sum())}
+
+
+def pictures(subject: Subject) -> list[dict[str, Any]]:
+    """Test images with what the model says of them: surest mistakes first, then the least sure hits."""
+    seen, data = subject.predictions, subject.data
+    confidence, prediction = seen.logits.softmax(1).max(1)
+    order = torch.where(seen.correct, 1 + confidence, 1 - confidence).argsort(stable=True)[:PICTURES]
+    images = subject.split.read(order)
+    return [
+        {
+            "png": png(image),
+            "label": data.classes[seen.labels[i]],
+            "prediction": data.classes[prediction[i]],
+            "confidence": float(confidence[i]) if subject.has_scores else None,
+            "group": data.group_names[seen.groups[i]] if data.group_names and seen.groups[i] >= 0 else None,
+            "position": int(i),
+            "source": subject.split.describe(int(i)),
+        }
+        for i, image in zip(order, images, strict=True)
+    ]

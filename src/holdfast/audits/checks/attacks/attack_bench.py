@@ -1,0 +1,229 @@
+"""The images under attack, every attack on them, and the surrogate model of black-box attacks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.attacks import PRESETS, apgd, fgsm, noise, pgd, square, unbounded
+from holdfast.attacks.norms import Norm
+from holdfast.audits.checks.attacks import trust
+from holdfast.audits.checks.attacks.attack_findings import findings
+from holdfast.audits.checks.attacks.attack_plans import BUDGETS, RADII, AttackBudget
+from holdfast.audits.checks.attacks.trust import BLACK, NONE, WHITE, Key, TrustCheck, comparisons
+from holdfast.audits.subject import Subject
+from holdfast.data.splits import channel_statistics
+from holdfast.devices import autocast, exact, kernels
+from holdfast.errors import require
+from holdfast.module_state import evaluating
+from holdfast.rng import derive
+from holdfast.train.api import fit
+from holdfast.types import Finding
+
+if TYPE_CHECKING:
+    from holdfast.audits.checks.attacks import Attacks
+
+
+def attack_all(subject: Subject, told: Attacks) -> tuple[Finding, ...]:
+    """What the check ``attacks`` finds; see its settings."""
+    plan = told.budget or BUDGETS[subject.device.type]
+    norm: Norm = told.norm
+    chosen_radii = tuple(sorted(told.radii or RADII[norm]))
+    bench = AttackBench(subject, told.images or plan.images, plan)
+    given = told.surrogate_module if told.surrogate is None else subject.others[told.surrogate]
+    other = given
+    if other is None and told.black_box:
+        other = train_surrogate(subject, plan)
+    with bench.kernels():
+        wrong = dict(bench.bounded(chosen_radii, norm, other))
+        checks = bench.checks(wrong, chosen_radii, norm)
+        unlimited = bench.found(unbounded, "unbounded", first=plan.unbounded)
+        checks.append(trust.reaches_all(unlimited))
+        named = {
+            (name, access): bench.wrong(preset_attack(name, subject), name, against=shown)
+            for name in told.presets
+            for access, shown in ((WHITE, None), *([(BLACK, other)] if other is not None else []))
+        }
+    settings = {
+        "norm": norm,
+        "images": len(bench),
+        "apgd_steps": plan.apgd_steps,
+        "queries": plan.queries,
+        "precision": subject.precision,
+        "seed": subject.seed,
+        "surrogate": "none" if other is None else "given" if given is not None else plan.surrogate_model,
+    }
+    return findings(bench.index, wrong, unlimited, named, checks, settings)
+
+
+PASSES = 4
+"""How often the unmoved images are shown again, to see whether the model says the same."""
+TOGETHER = 2**27
+"""Numbers that the images of one search have, at most; a search keeps a few copies of them."""
+Attack = Callable[..., Tensor]
+
+
+class AttackBench:
+    """The images under attack, and what every attack on them needs."""
+
+    def __init__(self, subject: Subject, images: int, plan: AttackBudget) -> None:
+        self.subject, self.plan = subject, plan
+        generator = torch.Generator().manual_seed(derive(subject.seed, "attacks/images"))
+        self.index = index = torch.randperm(len(subject.split), generator=generator)[:images].sort().values
+        labels = subject.split.labels[index]
+        require(len(index) > 0, f"{subject.data.name} has no test images to attack")
+        self.batches = [
+            (subject.split.read(i).to(subject.device).float().div_(255), y.to(subject.device))
+            for i, y in zip(
+                torch.split(index, subject.batch_size), torch.split(labels, subject.batch_size), strict=True
+            )
+        ]
+        self.size = len(index)
+        self.logits = self._logits(x for x, _ in self.batches)
+        classes = subject.data.num_classes
+        require(
+            self.logits.shape[1:] == (classes,),
+            f"the model gives outputs of shape {tuple(self.logits.shape[1:])} an image, and {subject.data.name} has "
+            f"{classes} classes; they must match",
+        )
+
+    def __len__(self) -> int:
+        return self.size
+
+    def kernels(self) -> Any:
+        cuda = self.subject.device.type == "cuda"
+        # Attacks leave images alone that are wrong already, so batches come in every size.
+        return kernels(self.subject.precision, deterministic=False, search=False) if cuda else nullcontext()
+
+    def bounded(self, radii: Sequence[float], norm: Norm, surrogate: nn.Module | None) -> Iterator[tuple[Key, Tensor]]:
+        """(N,) which images go wrong, for every attack at every radius; radius 0 is the clean image."""
+        labels = torch.cat([y for _, y in self.batches])
+        yield ("clean", NONE, 0.0), (self.logits.argmax(1) != labels).cpu()
+        steps, queries = self.plan.apgd_steps, self.plan.queries
+        for radius in radii:
+            where: dict[str, Any] = {"radius": radius, "norm": norm}
+            once: Attack = lambda m, x, y, generator, where=where: fgsm(m, x, y, **where)  # noqa: E731
+            yield ("fgsm", WHITE, radius), self.wrong(once, f"fgsm/{radius}")
+            searches: dict[str, tuple[Attack, dict[str, Any]]] = {
+                "pgd-10": (pgd, {}),
+                "apgd-ce": (apgd, {"steps": steps}),
+                "apgd-dlr": (apgd, {"steps": steps, "loss": "dlr"}),
+                "square": (square, {"queries": queries, "first": min(self.plan.searched, self.size)}),
+            }
+            for name, (attack, more) in searches.items():
+                yield (name, WHITE, radius), self.found(attack, f"{name}/{radius}", **where, **more)
+            if surrogate is not None:
+                shown: dict[str, Attack] = {"fgsm": once, "pgd-10": partial(pgd, **where)}
+                for name, attack in shown.items():
+                    yield (name, BLACK, radius), self.wrong(attack, f"black/{name}/{radius}", against=surrogate)
+            yield (
+                ("noise", NONE, radius),
+                self.wrong(lambda m, x, y, generator, where=where: noise(x, generator=generator, **where), "noise"),
+            )
+
+    def checks(self, wrong: Mapping[Key, Tensor], radii: Sequence[float], norm: Norm) -> list[TrustCheck]:
+        unmoved = [pgd(self.subject.model, x, y, radius=0.0) for x, y in self.batches]
+        again = torch.stack([self._logits(unmoved) for _ in range(PASSES)])
+        checks = [trust.repeatable(self.logits, again, precision=self.subject.precision)]
+        with exact(self.subject.device):  # short steps need all digits
+            checks += trust.slopes(self.subject.model, self._first(self.plan.unbounded))
+        long = {
+            r: self.found(pgd, f"long/{r}", radius=r, norm=norm, steps=self.plan.long_steps)
+            for r in radii[len(radii) // 2 :][:1]
+        }
+        return [*checks, *comparisons(wrong, radii, norm, long)]
+
+    def wrong(self, attack: Attack, purpose: str, *, against: nn.Module | None = None) -> Tensor:
+        """(N,) whether the model errs on what an attack makes of each image; against: whom the attack sees."""
+        shown = self.subject.model if against is None else against
+        return self._errors(partial(attack, shown), purpose, self.batches)
+
+    def found(self, attack: Attack, purpose: str, *, first: int | None = None, **settings: Any) -> Tensor:
+        """(N,) the same, for a search that leaves images alone once they went wrong, on the first so many images.
+
+        It is given as many as fit, so that the last ones standing are few batches and not one of every batch.
+        """
+        search = partial(attack, self.subject.model, early_stop=True, batch_size=self.subject.batch_size, **settings)
+        return self._errors(search, purpose, _joined(self._first(self.size if first is None else first)))
+
+    def _errors(self, attack: Attack, purpose: str, batches: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
+        subject, found = self.subject, []
+        generator = torch.Generator(subject.device).manual_seed(derive(subject.seed, f"attacks/{purpose}"))
+        for x, y in batches:
+            with autocast(subject.precision, subject.device):
+                moved = attack(x, y, generator=generator)
+            found.append(self._logits(torch.split(moved, subject.batch_size)).argmax(1) != y)
+        return torch.cat(found).cpu()
+
+    def _first(self, count: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Batches of the first so many images; at least one image."""
+        left = max(1, count)
+        for x, y in self.batches:
+            if left > 0:
+                yield x[:left], y[:left]
+            left -= len(y)
+
+    @torch.no_grad()
+    def _logits(self, batches: Iterable[Tensor]) -> Tensor:
+        subject = self.subject
+        with evaluating(subject.model), autocast(subject.precision, subject.device):
+            return torch.cat([subject.model(x).float() for x in batches])
+
+
+def _joined(batches: Iterable[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
+    """The same images in batches as large as TOGETHER allows."""
+    held: list[tuple[Tensor, Tensor]] = []
+    for x, y in batches:
+        if held and sum(b.numel() for b, _ in held) + x.numel() > TOGETHER:
+            yield _cat(held)
+            held = []
+        held.append((x, y))
+    yield _cat(held)
+
+
+def _cat(batches: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    xs, ys = zip(*batches, strict=True)
+    return torch.cat(xs), torch.cat(ys)
+
+
+def preset_attack(name: str, subject: Subject) -> Attack:
+    preset = PRESETS[name]
+    scale = channel_statistics(subject.data.train)[1] if preset.space == "normalised" else None
+    return lambda m, x, y, generator: preset(m, x, y, scale=scale)
+
+
+def surrogate_seconds(subject: Subject) -> float:
+    """How long the surrogate would train, from one of its epochs."""
+    plan = BUDGETS[subject.device.type]
+    started = time.perf_counter()
+    train_surrogate(subject, replace(plan, surrogate_epochs=1))
+    return plan.surrogate_epochs * (time.perf_counter() - started)
+
+
+def train_surrogate(subject: Subject, plan: AttackBudget) -> nn.Module | None:
+    """A small network trained plainly on a part of the training set; None where there is none."""
+    data = subject.data
+    if len(data.train) == 0:
+        return None
+    generator = torch.Generator().manual_seed(derive(subject.seed, "attacks/surrogate/images"))
+    index = torch.randperm(len(data.train), generator=generator)[: plan.surrogate_images].sort().values
+    part = replace(data, train=data.train.subset(index), val=None, test=None, notes=())
+    return fit(
+        part,
+        model=plan.surrogate_model,
+        epochs=plan.surrogate_epochs,
+        seed=derive(subject.seed, "attacks/surrogate") % 2**31,
+        device=str(subject.device),
+        eval_every=0,
+        precision="bf16" if subject.device.type == "cuda" else "fp32",
+        channels_last=subject.device.type == "cuda",
+        workers=subject.workers,
+        progress=False,
+    ).model

@@ -1,0 +1,211 @@
+"""Whether attack numbers can be believed: a model whose gradients lead nowhere looks robust to attacks that need them.
+
+Each check compares what must hold for any honest model (Athalye et al., 2018; Carlini et al., 2019). Errors are
+compared image by image, and a check fails only where chance would hardly explain the difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from holdfast.attacks.norms import Norm
+from holdfast.attacks.objectives import log_odds
+from holdfast.audits.checks.attacks.attack_plans import radius_text
+from holdfast.metrics import sign_test, wilson_interval
+from holdfast.module_state import evaluating
+
+WARNING = "gradients masked: do not trust"
+ALPHA = 1e-3
+"""How rarely an honest model may fail a comparison by chance."""
+PROBES = (1 / 64 / 255, 1 / 16 / 255, 1 / 4 / 255)
+"""Lengths of steps that a gradient's promise is held to, parts of a grey level: the shortest that float32 resolves."""
+FLOAT_NOISE = 1e-4
+"""A promise smaller than this share of the largest logit would drown in rounding."""
+REPEATS = {"fp32": 1e-3, "tf32": 1e-3, "bf16": 3e-2, "fp16": 3e-2}
+"""By how much of their spread logits of the same image may differ between two passes."""
+
+Key = tuple[str, str, float]
+"""Attack, access, radius."""
+WHITE, BLACK, NONE = "white-box", "black-box", "none"
+
+
+def any_of(wrong: Mapping[Key, Tensor], radius: float, chosen: Callable[[Key], bool]) -> Tensor:
+    """(N,) images that at least one of the chosen attacks of a radius gets wrong; some see the first images only."""
+    found = torch.zeros_like(wrong["clean", NONE, 0.0])
+    for key, value in wrong.items():
+        if key[2] == radius and chosen(key):
+            found[: len(value)] |= value
+    return found
+
+
+@dataclass(frozen=True)
+class TrustCheck:
+    """One check. passed is None where there was nothing to compare. says: what was seen, in one sentence."""
+
+    name: str
+    passed: bool | None
+    n: int
+    says: str
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+
+
+def at_least(name: str, pairs: Mapping[str, tuple[Tensor, Tensor]], what: str) -> TrustCheck:
+    """Whether the first of each pair of errors (N,) is no less than the second, image by image."""
+    if not pairs:
+        return TrustCheck(name, None, 0, f"{what}: nothing to compare")
+    rows: dict[str, dict[str, Any]] = {}
+    for place, (strong, weak) in pairs.items():
+        wins, losses = int((strong & ~weak).sum()), int((weak & ~strong).sum())
+        rows[place] = {
+            "errors": [float(strong.double().mean()), float(weak.double().mean())],
+            "only_first": wins,
+            "only_second": losses,
+            "p": sign_test(wins, losses, alternative="less"),
+        }
+    place, worst = min(rows.items(), key=lambda item: float(item[1]["p"]))
+    passed = bool(worst["p"] >= ALPHA / len(pairs))
+    first, second = worst["errors"]
+    verdict = "holds" if passed else "fails"
+    says = f"{what}: {verdict}; closest at {place}, {first:.1%} against {second:.1%}"
+    return TrustCheck(name, passed, len(next(iter(pairs.values()))[0]), says, {"pairs": rows})
+
+
+def repeatable(first: Tensor, again: Tensor, *, precision: str) -> TrustCheck:
+    """Radius 0 equals clean: the same images must give the same logits whenever they are asked for.
+
+    first: (N, K). again: (R, N, K), several times, for one draw may serve a whole batch and come up twice.
+    """
+    spread = first.amax(1) - first.amin(1)
+    moved = (first - again).abs().amax((0, 2)) > REPEATS[precision] * spread.clamp(min=1e-12)
+    count, n = int(moved.sum()), len(moved)
+    changed = int((first.argmax(1) != again.argmax(2)).any(0).sum())
+    passed = count <= n // 100
+    says = f"radius 0 equals clean: logits of {count} of {n} images differ when asked again, {changed} predictions"
+    return TrustCheck("radius-zero", passed, n, says, {"moved": count, "predictions": changed})
+
+
+def reaches_all(wrong: Tensor) -> TrustCheck:
+    """Without a radius, gradients must lead every image astray."""
+    n, hits = len(wrong), int(wrong.sum())
+    _, high = wilson_interval(hits, n)
+    says = f"unbounded attack reaches {hits / n:.1%} error; it must be near 100 %"
+    return TrustCheck("unbounded", high >= 0.99, n, says, {"error": hits / n})
+
+
+def slopes(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> tuple[TrustCheck, TrustCheck]:
+    """Whether gradients are there at all, and whether a short step does what they promise.
+
+    The first looks at the gradient of cross-entropy as everybody computes it, in float32: where it is exactly zero,
+    attacks of other tools stand still. The second moves each image by a part of a grey level along the sign of the
+    gradient, to both sides, and compares the change of the log-odds with the promise: for a network that is what its
+    gradient says, the ratio is near 1; for one that rounds, draws or hides, it is anything.
+    """
+    none, plain, ratios, flat, n = 0, 0, [], 0, 0
+    with evaluating(model):
+        for x, y in batches:
+            n += len(y)
+            with torch.enable_grad():
+                leaf = x.detach().requires_grad_()
+                logits = model(leaf).float()
+                gradient = _gradient(log_odds(logits, y), leaf, retain=True)
+                textbook = _gradient(F.cross_entropy(logits, y, reduction="none"), leaf)
+            right = logits.argmax(1) == y
+            none += int((gradient.abs().amax((1, 2, 3)) == 0).sum())
+            plain += int(((textbook.abs().amax((1, 2, 3)) == 0) & right).sum())
+            kept = _ratio(model, x, y, gradient, FLOAT_NOISE * logits.detach().abs().amax(1))
+            flat += int(kept.isnan().sum())
+            ratios += kept[~kept.isnan()].tolist()
+    return _present(none, plain, n), _kept(ratios, flat)
+
+
+@torch.no_grad()
+def _ratio(model: nn.Module, x: Tensor, y: Tensor, gradient: Tensor, floor: Tensor) -> Tensor:
+    """(B,) change seen over change promised, at the shortest step whose promise is above the floor; NaN where none."""
+    kept = torch.full_like(floor, torch.nan, dtype=torch.float64)
+    for length in PROBES:
+        up, down = ((x + side * length * gradient.sign()).clamp(0, 1) for side in (1, -1))
+        promised = ((up - down).double() * gradient.double()).sum((1, 2, 3))
+        seen = (log_odds(model(up).float(), y) - log_odds(model(down).float(), y)).double()
+        kept = torch.where(kept.isnan() & (promised > floor), seen / promised, kept)
+    return kept
+
+
+def _gradient(value: Tensor, x: Tensor, *, retain: bool = False) -> Tensor:
+    if not value.requires_grad:
+        return torch.zeros_like(x)
+    (found,) = torch.autograd.grad(value.sum(), x, retain_graph=retain, allow_unused=True)
+    return torch.zeros_like(x) if found is None else found.float()
+
+
+def _present(none: int, plain: int, n: int) -> TrustCheck:
+    passed = max(none, plain) <= 0.05 * n
+    says = f"gradients are there: that of cross-entropy is exactly zero on {plain} of {n} images, any on {none}"
+    return TrustCheck("gradients-present", passed, n, says, {"zero": none, "zero_cross_entropy": plain})
+
+
+def _kept(ratios: list[float], flat: int) -> TrustCheck:
+    n = len(ratios) + flat
+    if len(ratios) < 0.5 * n:
+        says = f"a short step does what the gradient promises: {flat} of {n} images have no slope to follow"
+        return TrustCheck("gradients-kept", False, n, says, {"flat": flat})
+    values = torch.tensor(ratios, dtype=torch.float64)
+    near = float(((values > 1 / 3) & (values < 3)).double().mean())
+    median = float(values.median())
+    passed = near > 0.5 and 0.5 < median < 2
+    says = f"a short step does what the gradient promises: {near:.0%} of images, by {median:.2f} of it in the median"
+    return TrustCheck("gradients-kept", passed, n, says, {"median_ratio": median, "share_near": near, "flat": flat})
+
+
+GRADIENT = ("fgsm", "pgd-10", "apgd-ce", "apgd-dlr")
+
+
+def comparisons(
+    wrong: Mapping[Key, Tensor], radii: Sequence[float], norm: Norm, long: Mapping[float, Tensor]
+) -> list[TrustCheck]:
+    """The checks that set one error against another, image by image."""
+    at = {r: radius_text(r, norm) for r in radii}
+    ladder = [0.0, *radii]
+
+    def climbing(name: str) -> dict[str, tuple[Tensor, Tensor]]:
+        found = {r: wrong["clean", NONE, 0.0] if r == 0 else wrong[name, WHITE, r] for r in ladder}
+        return {
+            f"{name}, {at[b]} over {'clean' if a == 0 else at[a]}": (found[b], found[a]) for a, b in pairwise(ladder)
+        }
+
+    white = {r: any_of(wrong, r, lambda key: key[1] == WHITE and key[0] in GRADIENT) for r in radii}
+    black = {r: any_of(wrong, r, lambda key: key[1] == BLACK) for r in radii}
+    random = {r: wrong["noise", NONE, r] for r in radii}
+    has_black = any(key[1] == BLACK for key in wrong)
+    in_steps = {f"10 steps over 1, {at[r]}": (wrong["pgd-10", WHITE, r], wrong["fgsm", WHITE, r]) for r in radii}
+    in_steps |= {f"more steps over 10, {at[r]}": (more, wrong["pgd-10", WHITE, r]) for r, more in long.items()}
+    return [
+        at_least("radius-growth", climbing("pgd-10") | climbing("apgd-ce"), "error grows with the radius"),
+        at_least("steps-growth", in_steps, "error grows with the steps"),
+        at_least(
+            "white-over-black",
+            {at[r]: (white[r], black[r]) for r in radii} if has_black else {},
+            "white-box finds no less than transfer",
+        ),
+        at_least(
+            "black-over-noise",
+            {at[r]: (black[r], random[r]) for r in radii} if has_black else {},
+            "transfer finds no less than noise",
+        ),
+        at_least(
+            "white-over-noise",
+            {at[r]: (white[r], random[r]) for r in radii},
+            "white-box finds no less than noise",
+        ),
+        at_least(
+            "gradients-over-search",
+            {at[r]: (white[r][: len(found)], found) for r in radii for found in [wrong["square", WHITE, r]]},
+            "gradients find no less than search without them",
+        ),
+    ]

@@ -1,0 +1,96 @@
+"""Check ``corruptions``: its declaration. The numbers are made in corrupted_accuracy.py."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from holdfast.errors import require, unknown
+from holdfast.parts import PYTHON_ONLY, check
+from holdfast.types import Finding, Measure, Needs, Unit
+
+if TYPE_CHECKING:
+    from holdfast.audits.subject import Subject
+
+STRENGTHS: Final = (1.0, 2.0)
+"""1 is the paper's setting."""
+SEVERITIES: Final = (1, 2, 3, 4, 5)
+
+
+@check(
+    "corruptions",
+    title="Corruptions",
+    about="Accuracy when images are noisy, blurred, turned, compressed or partly hidden.",
+    needs=Needs.IMAGES | Needs.MODEL,
+    measures=(
+        Measure(
+            "mean_corruption_accuracy",
+            "accuracy under corruptions",
+            gate=True,
+            headline=True,
+            headline_where={"strength": "1"},
+            drop="mean_corruption_drop",
+            part="strength",
+            usual_part="1",
+        ),
+        Measure("mean_corruption_drop", "drop under corruptions", Unit.POINTS, "lower"),
+        Measure("corruption_accuracy", "accuracy under one corruption"),
+        Measure("corruption_drop", "drop under one corruption", Unit.POINTS, "lower"),
+        Measure("corruption_error", "error under one corruption", better="lower"),
+        Measure("mce", "mean corruption error", better="lower"),
+    ),
+    share=0.25,
+    order=40,
+)
+@dataclass(frozen=True)
+class Corruptions:
+    """Accuracy under each of the eight corruptions of BiasAdv at several strengths, their mean, and what they cost.
+
+    images: how many test images, drawn with the seed; None is at most 10,000 on a GPU and 1,000 on a CPU.
+    imagenet_c: also the nineteen corruptions of CIFAR-10-C and ImageNet-C at ``severities``, with their mean error.
+    kinds: further corruptions by name, as ``holdfast list corruptions`` shows them, at ``severities`` or ``strengths``.
+    official: a folder of CIFAR-10-C, CIFAR-100-C or ImageNet-C, read as published.
+    baseline: another model's mean error under each corruption, such as ALEXNET; errors are then also relative to it.
+    frost_folder: photographs for the corruption frost; by default textures are grown from noise.
+    """
+
+    images: int | None = None
+    strengths: tuple[float, ...] = STRENGTHS
+    kinds: tuple[str, ...] = ()
+    imagenet_c: bool = False
+    severities: tuple[int, ...] = SEVERITIES
+    official: str | None = None
+    frost_folder: str | None = None
+    baseline: Mapping[str, float] | None = field(default=None, metadata=PYTHON_ONLY)
+
+    def __post_init__(self) -> None:
+        require(self.images is None or self.images >= 1, f"corruptions.images must be >= 1, got {self.images}")
+        require(
+            len(self.strengths) > 0 and all(0 < s < math.inf for s in self.strengths),
+            f"corruptions.strengths must be finite numbers > 0, got {list(self.strengths)}",
+        )
+        for severity in self.severities:
+            if severity not in SEVERITIES:
+                raise unknown("corruptions.severities", str(severity), map(str, SEVERITIES))
+
+        if self.kinds:
+            from holdfast.corruptions import find_corruption
+
+            for name in self.kinds:
+                find_corruption(name)
+
+    def gate_parts(self) -> tuple[str, ...]:
+        return tuple(f"{strength:g}" for strength in self.strengths)
+
+    def passes(self, device: str) -> float:
+        return 3.0 * 8 * len(STRENGTHS)  # making a corrupted image takes about as long as two forward passes
+
+    def usual_images(self, device: str) -> int | None:
+        return 10_000 if device == "cuda" else 1000
+
+    def run(self, subject: Subject) -> Iterable[Finding]:
+        from holdfast.audits.checks.corruptions.corrupted_accuracy import corrupted_accuracy
+
+        return corrupted_accuracy(subject, self)

@@ -1,0 +1,345 @@
+"""Accuracy under corruptions: those of BiasAdv by strength, ImageNet-C's and published sets by severity.
+
+Open this file to change what the check ``corruptions`` measures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch import Tensor
+
+from holdfast.audits.checks.accuracy.clean_accuracy import accuracy
+from holdfast.audits.per_image import ANSWERS, RIGHT, WRONG, encode, pack
+from holdfast.audits.subject import Subject
+from holdfast.augment.basic import to_float
+from holdfast.corruptions import corrupt, corruption_names, example_grid, find_corruption, to_bytes
+from holdfast.data.corruption_sets import open_corrupted
+from holdfast.data.loaders import make_loader
+from holdfast.data.splits import Split
+from holdfast.devices import autocast, kernels
+from holdfast.errors import HoldfastError, require
+from holdfast.metrics import bounded_mean, mcnemar
+from holdfast.module_state import evaluating
+from holdfast.parts import CORRUPTIONS
+from holdfast.png import png
+from holdfast.rng import derive
+from holdfast.types import Finding
+
+if TYPE_CHECKING:
+    from holdfast.audits.checks.corruptions import Corruptions
+
+EIGHT: Final = tuple(CORRUPTIONS[name].label for name in corruption_names("imgaug"))
+SHOWN: Final = (1.0, 2.0)
+"""Strengths of the example pictures."""
+ALEXNET: Final[Mapping[str, float]] = {
+    "gaussian-noise": 0.886428, "shot-noise": 0.894468, "impulse-noise": 0.922640, "defocus-blur": 0.819880,
+    "glass-blur": 0.826268, "motion-blur": 0.785948, "zoom-blur": 0.798360, "snow": 0.866816, "frost": 0.826572,
+    "fog": 0.819324, "brightness": 0.564592, "contrast": 0.853204, "elastic": 0.646056, "pixelate": 0.717840,
+    "jpeg": 0.606500,
+}  # fmt: skip
+"""AlexNet's error on ImageNet-C, mean of the five severities: the unit of ImageNet-C's mean corruption error."""
+
+
+def corrupted_accuracy(subject: Subject, told: Corruptions) -> tuple[Finding, ...]:
+    """What the check ``corruptions`` finds; see its settings."""
+    channels = subject.data.shape[0]
+    if channels not in (1, 3):
+        reason = f"corruptions are made for grey and RGB images, and these have {channels} channels"
+        return (Finding("corruptions", "corruption_accuracy", None, 0, evidence={"reason": reason}),)
+    images, strengths = told.images or told.usual_images(subject.device.type), told.strengths
+    bench = _Bench(subject, images or len(subject.split))
+    eight = {(name, f"{s:g}"): _by_strength(name, s) for name in EIGHT for s in strengths}
+    right = bench.measure(eight)
+    eight_found = _Eight(bench.correct, right, tuple(f"{s:g}" for s in strengths), bench.settings)
+    found = [bench.with_answers(f, right) for f in eight_found.all()]
+    if told.imagenet_c:
+        many = {
+            (name, str(s)): _by_severity(name, s, told.frost_folder)
+            for name in corruption_names("imagenet-c")
+            for s in sorted(set(told.severities))
+        }
+        found += by_severity(bench.measure(many), bench.settings, family=GENERATED, baseline=told.baseline)
+    found += list(_further(bench, told))
+    if told.official is not None:
+        found += official_set(subject, told.official, baseline=told.baseline)
+    evidence = {
+        "examples": examples(subject, bench.index),
+        "verdicts": encode(bench.index, failures(bench.correct, right, f"{min(strengths):g}")),
+    }
+    found.append(Finding("corruptions", "examples", None, 0, evidence=evidence))
+    return tuple(found)
+
+
+Corruption = Callable[..., Tensor]
+
+
+def _by_strength(name: str, strength: float) -> Corruption:
+    return lambda x, generator: corrupt(x, name, strength=strength, generator=generator)
+
+
+def _by_severity(name: str, severity: int, frost_folder: str | Path | None) -> Corruption:
+    return lambda x, generator: corrupt(x, name, severity=severity, generator=generator, frost_folder=frost_folder)
+
+
+def _further(bench: _Bench, told: Corruptions) -> Iterator[Finding]:
+    """Accuracy under the corruptions that were named, by severity or strength as each declares."""
+    for part in map(find_corruption, told.kinds):
+        levels = told.strengths if part.scale == "strength" else sorted(set(told.severities))
+        changes: dict[Key, Corruption] = {
+            (part.name, f"{level:g}"): partial(_at_level, part.name, part.scale, level) for level in levels
+        }
+        for (name, level), right in bench.measure(changes).items():
+            yield share(right, {"corruption": name, part.scale: level}, bench.settings)
+
+
+def _at_level(name: str, scale: str, level: float, x: Tensor, generator: torch.Generator) -> Tensor:
+    return corrupt(x, name, generator=generator, **{scale: level})  # type: ignore[arg-type]
+
+
+class _Bench:
+    """The test images under corruption."""
+
+    def __init__(self, subject: Subject, images: int) -> None:
+        require(len(subject.split) > 0, f"{subject.data.name} has no test images to corrupt")
+        generator = torch.Generator().manual_seed(derive(subject.seed, "corruptions/images"))
+        self.subject = subject
+        self.index = torch.randperm(len(subject.split), generator=generator)[:images].sort().values
+        self.correct = subject.predictions.correct[self.index]
+        self.settings: dict[str, Any] = {
+            "images": len(self.index),
+            "batch_size": subject.batch_size,
+            "device": subject.device.type,
+            "precision": subject.precision,
+            "seed": subject.seed,
+        }
+
+    @torch.no_grad()
+    def measure(self, made: Mapping[Key, Corruption]) -> dict[Key, Tensor]:
+        """(N,) whether each image is still recognised under each corruption.
+
+        A batch is read once and corrupted in all ways; every way has a generator of its own, seeded by the name of the
+        corruption, so that its strengths share their draws. Nothing is read from the device before the end.
+        """
+        subject, device = self.subject, self.subject.device
+        draws = {
+            key: torch.Generator(device).manual_seed(derive(subject.seed, f"corruptions/{key[0]}")) for key in made
+        }
+        right: dict[Key, list[Tensor]] = {key: [] for key in made}
+        with evaluating(subject.model):
+            for batch in subject.loader.batches(self.index):
+                x = to_float(batch.x)
+                for key, change in made.items():
+                    with exact(device):
+                        moved = change(x, generator=draws[key])
+                    with autocast(subject.precision, device):
+                        logits = subject.model(moved)
+                    right[key].append(logits.argmax(1) == batch.y)
+        return {key: torch.cat(parts).cpu() for key, parts in right.items()}
+
+    def with_answers(self, found: Finding, right: Mapping[Key, Tensor]) -> Finding:
+        """An accuracy with which images it counts and which are right, so that models can be compared on them."""
+        flags = right.get((found.where.get("corruption", ""), found.where.get("strength", "")))
+        if found.name != "corruption_accuracy" or flags is None:
+            return found
+        return replace(found, evidence={**found.evidence, ANSWERS: pack(self.index, flags, len(self.subject.split))})
+
+
+def exact(device: torch.device) -> AbstractContextManager[None]:
+    """Full float32 while images are made: blurs and warps are matrix products, which TF32 would round."""
+    return kernels("fp32", deterministic=False) if device.type == "cuda" else nullcontext()
+
+
+def failures(clean: Tensor, right: Mapping[Key, Tensor], strength: str) -> list[str]:
+    """Under which corruptions of a strength each image is lost; that it is wrong as it is, or right under all."""
+    said = []
+    for i, known in enumerate(clean.tolist()):
+        lost = [name for (name, own), values in right.items() if own == strength and not values[i]]
+        said.append(f"wrong under {', '.join(lost)}" if known and lost else RIGHT if known else WRONG)
+    return said
+
+
+@dataclass(frozen=True)
+class _Eight:
+    """The eight on the same images as clean: right (N,) by corruption and strength."""
+
+    clean: Tensor
+    right: Mapping[Key, Tensor]
+    strengths: tuple[str, ...]
+    settings: Mapping[str, Any]
+
+    def all(self) -> Iterator[Finding]:
+        yield share(self.clean, {"corruption": "none"}, self.settings)
+        for (name, strength), right in self.right.items():
+            where = {"corruption": name, "strength": strength}
+            yield share(right, where, self.settings)
+            yield self.drop("corruption_drop", right.double(), where, mcnemar(self.clean, right).p)
+        for strength in self.strengths:
+            every = torch.stack([right for key, right in self.right.items() if key[1] == strength]).double().mean(0)
+            where = {"strength": strength}
+            yield mean("mean_corruption_accuracy", every, where, self.settings)
+            yield self.drop("mean_corruption_drop", every, where)
+
+    def drop(self, name: str, right: Tensor, where: dict[str, str], p: float | None = None) -> Finding:
+        """How much accuracy is lost, image by image on the same ones."""
+        evidence = {} if p is None else {"mcnemar_p": p}
+        found = bounded_mean(self.clean.double() - right, (-1.0, 1.0), extra=1)
+        return Finding("corruptions", name, found.value, found.n, found.low, found.high, where, self.settings, evidence)
+
+
+@torch.no_grad()
+def examples(subject: Subject, index: Tensor) -> list[dict[str, Any]]:
+    """One image under each of the eight, with what the model says: an image that it recognises, if there is one."""
+    seen, classes, device = subject.predictions, subject.data.classes, subject.device
+    known = index[seen.correct[index]]
+    position = int(known[0] if len(known) else index[0])
+    x = to_float(subject.split.read(torch.tensor([position]))).to(device)
+    generator = torch.Generator(device).manual_seed(derive(subject.seed, "corruptions/examples"))
+    with exact(device):
+        grid = example_grid(x[0], generator=generator, strengths=SHOWN)
+    pictures = torch.cat([x, grid.images.flatten(0, 1)])
+    with evaluating(subject.model), autocast(subject.precision, device):
+        confidence, prediction = subject.model(pictures).float().softmax(1).max(1)
+    titles = [("none", "0"), *((name, f"{s:g}") for name in grid.names for s in grid.strengths)]
+    drawn = to_bytes(pictures.cpu())
+    return [
+        {
+            "png": png(image),
+            "corruption": name,
+            "strength": strength,
+            "label": classes[int(seen.labels[position])],
+            "prediction": classes[label],
+            "confidence": sure,
+        }
+        for (name, strength), image, label, sure in zip(
+            titles, drawn, prediction.tolist(), confidence.tolist(), strict=True
+        )
+    ]
+
+
+GENERATED: Final = "imagenet-c"
+"""The family of ImageNet-C's corruptions as made here, unlike the published sets."""
+KEPT: Final = corruption_names("imagenet-c", extra=False)
+"""The fifteen that published means are taken over."""
+
+Key = tuple[str, str]
+"""A corruption, and its strength or severity as text."""
+
+
+def by_severity(
+    right: Mapping[Key, Tensor], settings: Mapping[str, Any], *, family: str, baseline: Mapping[str, float] | None
+) -> list[Finding]:
+    """Accuracy of each corruption at each severity, its error over the severities, and means over corruptions.
+
+    The images are the same in all of them, so a mean's interval is taken over images and not over answers.
+    """
+    made = []
+    errors: dict[str, Tensor] = {}
+    for (name, severity), own in right.items():
+        made.append(share(own, {"family": family, "corruption": name, "severity": severity}, settings))
+    for name in dict.fromkeys(name for name, _ in right):
+        errors[name] = 1 - torch.stack([own for key, own in right.items() if key[0] == name]).double().mean(0)
+        made.append(mean("corruption_error", errors[name], {"family": family, "corruption": name}, settings))
+    known = [spelled(name) for name in errors]
+    fifteen = [name for name in errors if spelled(name) in KEPT]
+    made += _mean_error(errors, list(errors), {"family": family}, settings, {"over": known})
+    if 0 < len(fifteen) < len(errors):
+        where = {"family": family, "over": "without the extra four"}
+        made += _mean_error(errors, fifteen, where, settings, {"over": [spelled(name) for name in fifteen]})
+    if baseline is not None:
+        common = [name for name in errors if spelled(name) in baseline]
+        require(
+            bool(common), f"the baseline has none of the corruptions measured: {', '.join(known)}; got {list(baseline)}"
+        )
+        relative = {name: errors[name] / baseline[spelled(name)] for name in common}
+        where = {"family": family, "relative to": "baseline"}
+        most = sum(1 / baseline[spelled(name)] for name in common) / len(common)
+        made += _mean_error(relative, common, where, settings, {"over": [spelled(name) for name in common]}, most)
+    return made
+
+
+def _mean_error(
+    errors: Mapping[str, Tensor],
+    names: Sequence[str],
+    where: dict[str, str],
+    settings: Mapping[str, Any],
+    evidence: Mapping[str, Any],
+    most: float = 1.0,
+) -> list[Finding]:
+    """Mean over corruptions; of sets that differ in size there is no pairing, and no interval."""
+    parts = [errors[name] for name in names]
+    if len({len(part) for part in parts}) == 1:
+        together = torch.stack(parts).mean(0)
+        return [mean("mce", together, where, settings, evidence, most)]
+    value, n = sum(float(part.mean()) for part in parts) / len(parts), min(len(part) for part in parts)
+    return [Finding("corruptions", "mce", value, n, None, None, where, settings, evidence)]
+
+
+def official_set(subject: Subject, folder: str | Path, *, baseline: Mapping[str, float] | None = None) -> list[Finding]:
+    """A published corrupted test set as it is, without resizing."""
+    opened = open_corrupted(folder, classes=subject.data.classes)
+    right: dict[Key, Tensor] = {}
+    for name in opened.corruptions:
+        for severity in opened.severities:
+            right[spelled(name), str(severity)] = _right(subject, opened.split(name, severity), opened.name)
+    n = max(len(own) for own in right.values())
+    settings = {"set": opened.name, "images": n, "precision": subject.precision}
+    return by_severity(right, settings, family=opened.name, baseline=baseline)
+
+
+@torch.no_grad()
+def _right(subject: Subject, split: Split, name: str) -> Tensor:
+    """(N,) whether the model is right on the images of a split of the same size and classes."""
+    require(
+        split.shape == subject.data.shape,
+        f"{name} has images of {split.shape} (channels, height, width), and {subject.data.name} of "
+        f"{subject.data.shape}; give the set that belongs to the data",
+    )
+    most = int(split.labels.max())
+    require(
+        most < subject.data.num_classes,
+        f"{name} has label {most}, and {subject.data.name} {subject.data.num_classes} classes; "
+        "give the set that belongs to the data",
+    )
+    loader = make_loader(split, batch_size=subject.batch_size, device=subject.device, workers=subject.workers)
+    found = []
+    with evaluating(subject.model), autocast(subject.precision, subject.device):
+        for batch in loader.batches(torch.arange(len(split))):
+            found.append(subject.model(to_float(batch.x)).argmax(1) == batch.y)
+    return torch.cat(found).cpu()
+
+
+def share(right: Tensor, where: dict[str, str], settings: Mapping[str, Any]) -> Finding:
+    made = accuracy(right, where, check="corruptions", name="corruption_accuracy")
+    return Finding(made.check, made.name, made.value, made.n, made.low, made.high, where, settings)
+
+
+def mean(
+    name: str,
+    values: Tensor,
+    where: dict[str, str],
+    settings: Mapping[str, Any],
+    evidence: Mapping[str, Any] | None = None,
+    most: float = 1.0,
+) -> Finding:
+    """A mean over images of numbers from 0 to ``most``."""
+    found = bounded_mean(values, (0.0, most))
+    return Finding("corruptions", name, found.value, found.n, found.low, found.high, where, settings, evidence or {})
+
+
+def spelled(name: str) -> str:
+    """A published file's name as this package spells it.
+
+    >>> spelled("gaussian_noise"), spelled("elastic_transform")
+    ('gaussian-noise', 'elastic')
+    """
+    try:
+        return find_corruption(name, scale="severity").name
+    except HoldfastError:  # a set may hold corruptions that nobody registered
+        return name.replace("_", "-")

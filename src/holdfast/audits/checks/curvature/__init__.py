@@ -1,0 +1,54 @@
+"""Check ``curvature``: its declaration. The eigenvalues are found in eigenvalues.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.errors import require
+from holdfast.parts import check
+from holdfast.types import Finding, Measure, Needs, Unit
+
+if TYPE_CHECKING:
+    from holdfast.audits.subject import Subject
+
+
+@check(
+    "curvature",
+    title="Curvature",
+    about="How sharp the training loss is around the weights: the largest eigenvalues of its Hessian.",
+    needs=Needs.IMAGES | Needs.MODEL | Needs.GRADIENTS,
+    measures=(
+        Measure("top_eigenvalue", "largest Hessian eigenvalue λ1", Unit.NUMBER, "lower", headline=True),
+        Measure("fifth_eigenvalue", "λ5", Unit.NUMBER, "neither"),
+        Measure("eigenvalue_ratio", "λ1/λ5", Unit.NUMBER, "neither", headline=True),
+    ),
+    share=0.15,
+    images_of="train",
+    order=70,
+)
+@dataclass(frozen=True)
+class Curvature:
+    """The largest eigenvalues of the Hessian of the mean cross-entropy: λ1, λ5 and their ratio.
+
+    images: how many training images to take at random, without augmentation; None is 1,000 on a GPU, 250 on a CPU.
+    ggn: take the generalised Gauss-Newton matrix instead of the Hessian.
+    """
+
+    images: int | None = None
+    ggn: bool = False
+
+    def __post_init__(self) -> None:
+        require(self.images is None or self.images >= 1, f"curvature.images must be >= 1, got {self.images}")
+
+    def passes(self, device: str) -> float:
+        return 3.0 * 3 * 40  # 40 products of three gradients each
+
+    def usual_images(self, device: str) -> int | None:
+        return 1000 if device == "cuda" else 250  # on a CPU a thousand would take longer than many a training
+
+    def run(self, subject: Subject) -> Iterable[Finding]:
+        from holdfast.audits.checks.curvature.eigenvalues import top_eigenvalues
+
+        return top_eigenvalues(subject, self)

@@ -1,0 +1,42 @@
+"""Check ``groups``: its declaration. The numbers are made in group_accuracy.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.parts import check
+from holdfast.types import Finding, Measure, Unit
+
+if TYPE_CHECKING:
+    from holdfast.audits.subject import Subject
+
+
+@check(
+    "groups",
+    title="Groups",
+    about="Worst-group, group-balanced, bias-aligned and bias-conflicting accuracy: every group of every class.",
+    measures=(
+        Measure("average_accuracy", "average accuracy"),
+        Measure("bias_aligned_accuracy", "bias-aligned accuracy", gate=True),
+        Measure("bias_conflicting_accuracy", "bias-conflicting accuracy", gate=True, headline=True, drop="bias_gap"),
+        Measure("harmonic_mean", "harmonic mean of both", gate=True),
+        Measure("bias_gap", "gap between bias-aligned and bias-conflicting", Unit.POINTS, "lower"),
+        Measure("group_accuracy", "accuracy by group"),
+        Measure("group_gap", "gap between best and worst group", Unit.POINTS, "lower"),
+        Measure("worst_group_accuracy", "worst-group accuracy", gate=True, headline=True, drop="worst_group_drop"),
+        Measure("worst_group_drop", "drop from clean accuracy to the worst group", Unit.POINTS, "lower"),
+        Measure("cell_gap", "gap between best and worst cell of class and group", Unit.POINTS, "lower"),
+        Measure("group_balanced_accuracy", "group-balanced accuracy", gate=True, headline=True),
+    ),
+    order=20,
+)
+@dataclass(frozen=True)
+class GroupAccuracy:
+    """Accuracy in every group of every class, above all the worst."""
+
+    def run(self, subject: Subject) -> Iterable[Finding]:
+        from holdfast.audits.checks.groups.group_accuracy import group_accuracy
+
+        return group_accuracy(subject)

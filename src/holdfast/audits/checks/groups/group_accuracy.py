@@ -1,0 +1,219 @@
+"""Accuracy in every group of every class, above all the worst: what the check ``groups`` measures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from holdfast.audits.checks.accuracy.clean_accuracy import accuracy, estimate
+from holdfast.audits.per_image import encode
+from holdfast.audits.subject import GroupColumn, Subject
+from holdfast.data.splits import aligned_groups, bias_alignment
+from holdfast.errors import require
+from holdfast.metrics import Estimate, combined, harmonic_mean, lowest, proportion, widest_gap, wilson_interval
+from holdfast.types import Finding
+
+OWN = "group"
+"""The name of the data set's own column."""
+TAKEN = ("against", "bias", "class", "column", "measure")
+"""Words by which findings on groups name other parts, also in a comparison of models: a column that is called so would
+be taken for that part."""
+MOST_CELLS = 500
+"""Beyond so many cells they are evidence of the worst group, and no findings of their own."""
+NO_GROUPS = "the test samples have no groups; give the data a group column"
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """One way to part the test samples.
+
+    ids: (N,) int64 group of every test sample, -1 where it is not known. names: by id. usual: (K,) the group that most
+    training samples of a class are in, -1 where unknown; None where the training groups are not known.
+    """
+
+    name: str
+    ids: Tensor
+    names: tuple[str, ...]
+    usual: Tensor | None = None
+
+    def sides(self, labels: Tensor) -> dict[str, Tensor]:
+        """(N,) which samples follow the shortcut of the training set and which contradict it; empty where unknown."""
+        return {} if self.usual is None else bias_alignment(labels, self.ids, self.usual)
+
+
+def check_columns(names: Iterable[str]) -> None:
+    """Refuse a column whose name the findings use themselves."""
+    for name in names:
+        require(
+            name not in TAKEN,
+            f"a group column cannot be called {name!r}, as findings use that word for parts of their own; rename it",
+        )
+
+
+def parts(subject: Subject) -> Iterator[tuple[str, dict[str, str], Tensor]]:
+    """Every part that :func:`group_accuracy` has an accuracy of: measure, ``where``, and (N,) who belongs."""
+    for column in columns_of(subject):
+        named = {"column": column.name} if subject.columns else {}
+        for side, inside in column.sides(subject.predictions.labels).items():
+            yield f"bias_{side}_accuracy", named, inside
+        for group, name in enumerate(column.names):
+            yield "group_accuracy", {**named, column.name: name}, column.ids == group
+
+
+def group_accuracy(subject: Subject) -> tuple[Finding, ...]:
+    """Average, bias-aligned, bias-conflicting, worst-group and every cell's accuracy, gaps and the harmonic mean.
+
+    By the subject's group columns, or by the data set's own where it has none. What is usual in training decides which
+    test samples are aligned; where the training groups are not known these are not told apart. Findings of a column
+    that was asked for carry its name as ``where["column"]``.
+    """
+    found: list[Finding] = []
+    for column in columns_of(subject):
+        own = by_column(subject, column)
+        found += [replace(f, where={"column": column.name, **f.where}) for f in own] if subject.columns else own
+    if not found:
+        return (Finding("groups", "worst_group_accuracy", None, 0, evidence={"reason": NO_GROUPS}),)
+    return (accuracy(subject.predictions.correct, {}, check="groups", name="average_accuracy"), *found)
+
+
+def by_column(subject: Subject, column: Groups) -> list[Finding]:
+    """The findings of one column."""
+    seen, classes = subject.predictions, subject.data.classes
+    correct, key = seen.correct, column.name
+    hits, counts = tabulate(correct, seen.labels, column.ids, len(classes), len(column.names))
+    found = sides(correct, seen.labels, column)
+    for group, name in enumerate(column.names):
+        found.append(accuracy(correct[column.ids == group], {key: name}, check="groups", name="group_accuracy"))
+    marginal = hits.sum(0).tolist(), counts.sum(0).tolist()
+    if sum(n > 0 for n in marginal[1]) > 1:
+        found.append(_finding("group_gap", widest_gap(*marginal), {}))
+    table, worst = cells(hits, counts, classes, column)
+    inside = (seen.labels == worst[0]) & (column.ids == worst[1])
+    said = "worst" if key == OWN else f"worst by {key}"
+    positions = inside.nonzero().flatten()
+    evidence = {**table[0].evidence, "verdicts": encode(positions, [said] * len(positions))}
+    return [*found, replace(table[0], evidence=evidence), drop(correct, table[0]), *table[1:]]
+
+
+def drop(correct: Tensor, worst: Finding) -> Finding:
+    """How far the worst cell is below all samples, (N,) flags.
+
+    The cell is one of many and picked for being low, so errors of the two do not add up in squares as independent ones
+    do: the ends of their intervals are set against each other.
+    """
+    every = proportion(correct)
+    assert worst.value is not None
+    assert worst.low is not None
+    assert worst.high is not None
+    below = Estimate(every.value - worst.value, every.low - worst.high, every.high - worst.low, every.n)
+    return _finding("worst_group_drop", below, {})
+
+
+def sides(correct: Tensor, labels: Tensor, column: Groups) -> list[Finding]:
+    """Bias-aligned and bias-conflicting accuracy, their gap and harmonic mean."""
+    halves = column.sides(labels)
+    if not halves:
+        return []
+    made = [accuracy(correct[half], {}, check="groups", name=f"bias_{name}_accuracy") for name, half in halves.items()]
+    if any(f.n == 0 for f in made):
+        return [*made, *(Finding("groups", name, None, 0) for name in ("harmonic_mean", "bias_gap"))]
+    mean = combined(harmonic_mean, [estimate(f) for f in made])  # high only where both are
+    gap = combined(lambda p: p[0] - p[1], [proportion(correct[half]) for half in halves.values()])
+    low, high = max(0.0, mean.low), min(1.0, mean.high)
+    return [*made, Finding("groups", "harmonic_mean", mean.value, mean.n, low, high), _finding("bias_gap", gap, {})]
+
+
+def cells(
+    hits: Tensor, counts: Tensor, classes: Sequence[str], column: Groups
+) -> tuple[list[Finding], tuple[int, int]]:
+    """The worst cell of class and group, the mean that counts every cell the same, and every cell; which is worst."""
+    table = {
+        "column": column.name,
+        "classes": list(classes),
+        "groups": list(column.names),
+        "hits": hits.tolist(),
+        "n": counts.tolist(),
+    }
+    filled = counts > 0
+    right, sizes = hits[filled].tolist(), counts[filled].tolist()
+    worst = lowest(right, sizes)
+    at = [(int(i), int(j)) for i, j in filled.nonzero()][
+        min(range(len(sizes)), key=lambda i: (right[i] / sizes[i], -sizes[i]))
+    ]
+    evidence: dict[str, Any] = {
+        "cell": {"class": classes[at[0]], column.name: column.names[at[1]]},
+        "cells": len(sizes),
+        "empty": int((~filled).sum()),
+        "table": table,
+    }
+    parts = [Estimate(h / n, *wilson_interval(h, n), n) for h, n in zip(right, sizes, strict=True)]
+    balanced = combined(lambda p: sum(p) / len(p), parts)
+    made = [
+        _finding("worst_group_accuracy", worst, {}, evidence),
+        _finding("cell_gap", widest_gap(right, sizes), {}),
+        _finding("group_balanced_accuracy", balanced, {}, {"cells": len(sizes), "empty": int((~filled).sum())}),
+    ]
+    if counts.numel() > MOST_CELLS:
+        return made, at
+    for label, name in enumerate(classes):
+        for group, other in enumerate(column.names):
+            where = {"class": name, column.name: other}
+            n, right_here = int(counts[label, group]), int(hits[label, group])
+            if n == 0:
+                made.append(Finding("groups", "group_accuracy", None, 0, where=where))
+            else:
+                interval = wilson_interval(right_here, n)
+                made.append(Finding("groups", "group_accuracy", right_here / n, n, *interval, where))
+    return made, at
+
+
+def tabulate(correct: Tensor, labels: Tensor, ids: Tensor, classes: int, count: int) -> tuple[Tensor, Tensor]:
+    """(K, G) correct samples and samples of every class and group; unknown groups are left out."""
+    known = ids >= 0
+    place = labels[known] * count + ids[known]
+    n = torch.bincount(place, minlength=classes * count)
+    hits = torch.bincount(place[correct[known]], minlength=classes * count)
+    return hits.view(classes, count), n.view(classes, count)
+
+
+def columns_of(subject: Subject) -> list[Groups]:
+    """The columns that were asked for, or the data set's own where test samples have groups."""
+    if subject.columns:
+        return _given(subject, subject.columns)
+    data, ids = subject.data, subject.split.groups
+    if not bool((ids >= 0).any()):
+        return []
+    return [_column(subject, OWN, ids, data.group_names, data.train.groups)]
+
+
+def _given(subject: Subject, columns: Mapping[str, GroupColumn]) -> list[Groups]:
+    check_columns(columns)
+    made = []
+    for name, column in columns.items():
+        ids = column.ids
+        require(
+            ids.shape == (len(subject.split),),
+            f"group column {name!r} has shape {tuple(ids.shape)}, and there are {len(subject.split)} test samples",
+        )
+        if bool((ids >= 0).any()):
+            made.append(_column(subject, name, ids.cpu().long(), column.names, column.train))
+    return made
+
+
+def _column(subject: Subject, name: str, ids: Tensor, names: Sequence[str], train: Tensor | None) -> Groups:
+    """Groups beyond the given names are named by their number."""
+    most = int(ids.max()) + 1
+    full = (*names, *(str(i) for i in range(len(names), most)))
+    usual = None
+    if train is not None and bool((train >= 0).any()):
+        usual = aligned_groups(subject.data.train.labels, train.cpu(), subject.data.num_classes)
+    return Groups(name, ids, full, usual)
+
+
+def _finding(name: str, found: Estimate, where: dict[str, str], evidence: Mapping[str, Any] | None = None) -> Finding:
+    low, high = max(-1.0, found.low), min(1.0, found.high)
+    return Finding("groups", name, found.value, found.n, low, high, where, evidence=evidence or {})

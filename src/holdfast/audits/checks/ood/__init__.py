@@ -1,0 +1,76 @@
+"""Check ``ood``: its declaration. Scores are computed in ood_scores.py, on the images of ood_images.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import require, unknown
+from holdfast.parts import DETECTORS, PYTHON_ONLY, check
+from holdfast.types import Finding, Measure, Needs
+
+if TYPE_CHECKING:
+    from holdfast.audits.subject import Subject
+
+
+def usual_scores() -> tuple[str, ...]:
+    """The detectors that a classifier alone can be asked for."""
+    return tuple(name for name, part in DETECTORS.items() if set(part.reads) <= {"features", "logits"})
+
+
+@check(
+    "ood",
+    title="Out-of-distribution inputs",
+    about="Whether the model's own scores tell out-of-distribution inputs from test images.",
+    needs=Needs.IMAGES | Needs.MODEL,
+    measures=(
+        Measure(
+            "ood_auroc", "AUROC on OOD images", gate=True, headline=True, headline_where={"score": "msp"}, part="score"
+        ),
+        Measure("ood_ap", "average precision"),
+        Measure("ood_fpr95", "FPR95", better="lower"),
+        Measure("ood_precision", "precision"),
+        Measure("ood_recall", "recall"),
+        Measure("ood_f1", "F1"),
+        Measure("ood_false_alarm_rate", "false alarms", better="lower"),
+    ),
+    share=0.1,
+    order=60,
+)
+@dataclass(frozen=True)
+class OutOfDistribution:
+    """AUROC, average precision and FPR95 of each score on each set of OOD images, against the test images.
+
+    images: how many test images, drawn with the seed; None is all. Training and OOD images are cut in the same
+    proportion, so that time is too. data: sets of OOD images, by name; by default noise and, unless they are what the
+    model knows, the embedded digits. sets: the same, as data sets or images. scores: detectors by name;
+    by default all that read nothing but features and logits. A program that hides its layers has logits alone, and the
+    scores of those. Distances are to training images; thresholds come from the other half of the test images, so that
+    nothing is set on what it is judged on.
+    """
+
+    images: int | None = None
+    data: dict[str, str] | None = None
+    scores: tuple[str, ...] | None = None
+    sets: Mapping[str, Any] | None = field(default=None, metadata=PYTHON_ONLY)
+
+    def __post_init__(self) -> None:
+        require(self.images is None or self.images >= 1, f"ood.images must be >= 1, got {self.images}")
+        for name in self.scores or ():
+            if name not in usual_scores():
+                raise unknown("ood.scores", name, usual_scores())
+
+    def gate_parts(self) -> tuple[str, ...]:
+        return usual_scores() if self.scores is None else self.scores
+
+    def passes(self, device: str) -> float:
+        return 2.0
+
+    def usual_images(self, device: str) -> int | None:
+        return None
+
+    def run(self, subject: Subject) -> Iterable[Finding]:
+        from holdfast.audits.checks.ood.ood_scores import ood_scores
+
+        return ood_scores(subject, self)

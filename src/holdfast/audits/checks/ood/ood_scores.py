@@ -1,0 +1,169 @@
+"""Scores of test images and of out-of-distribution images, and how well they are told apart: the check ``ood``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch import Tensor
+
+from holdfast.audits.checks.ood.ood_images import NOISE, cut, few, ood_images, sample
+from holdfast.audits.per_image import RANKS, Looked
+from holdfast.audits.subject import Subject
+from holdfast.detect.detectors import make_detector
+from holdfast.detect.detectors.detector import Detector
+from holdfast.detect.evaluation import Evaluation, curves, evaluate_scores, findings_of
+from holdfast.detect.features import ClassifierExtractor, Features, LogitExtractor, extract
+from holdfast.detect.threshold import Threshold
+from holdfast.errors import HoldfastError, require
+from holdfast.models.heads import find_head
+from holdfast.png import png
+from holdfast.rng import derive
+from holdfast.types import Finding
+
+if TYPE_CHECKING:
+    from holdfast.audits.checks.ood import OutOfDistribution
+
+MOST_TRAIN: Final = 5000
+"""Training images that distances are measured to."""
+FALSE_ALARMS: Final = 0.05
+PICTURES: Final = 12
+BINS: Final = 40
+
+
+def ood_scores(subject: Subject, told: OutOfDistribution) -> tuple[Finding, ...]:
+    """What the check ``ood`` finds; see its settings."""
+    seed, images, data = subject.seed, told.images, told.sets or told.data
+    extractor = extractor_of(subject)
+    share = 1.0 if images is None else min(1.0, images / max(1, len(subject.split)))
+    known = min(MOST_TRAIN, len(subject.data.train))
+    settings = {"false_alarm_rate": FALSE_ALARMS, "seed": seed, "train_images": cut(known, share)}
+    try:
+        of_train = sample(subject.data.train, cut(known, share), seed)
+        shown = subject.data.train.subset(of_train)
+        train = extract(extractor, shown, workers=subject.workers) if len(shown) else None
+        of_test = sample(subject.split, images or len(subject.split), seed)
+        test = extract(extractor, subject.split.subset(of_test), workers=subject.workers)
+    except HoldfastError as error:
+        return (Finding("ood", "ood_auroc", None, 0, settings=settings, evidence={"reason": str(error)}),)
+    kept = torch.randperm(len(test), generator=torch.Generator().manual_seed(derive(seed, "unknown/halves")))
+    level, judged = kept[: len(kept) // 2].sort().values, kept[len(kept) // 2 :].sort().values
+    every = ood_images(subject, data)
+    of_ood = {name: few(own, share, seed) for name, own in every.items()}
+    looked = Looked(
+        of_test[judged],
+        len(subject.split),
+        of_ood,
+        {name: len(own) for name, own in every.items()},
+        {NOISE: "x".join(map(str, subject.data.shape))} if data is None else {},
+    )
+    sets = {name: own[of_ood[name]] for name, own in every.items()}
+    seen = {name: extract(extractor, images) for name, images in sets.items()}
+    found: list[Finding] = []
+    for score in told.gate_parts():
+        detector, reason = _fitted(score, extractor, train)
+        if detector is None:
+            nothing = {"score": score}
+            found.append(Finding("ood", "ood_auroc", None, 0, where=nothing, settings=settings, evidence=reason))
+            continue
+        normal = detector.score_features(test)
+        threshold = _threshold(normal[level])
+        pooled = []
+        for name, own in seen.items():
+            scored = detector.score_features(own)
+            pooled.append(scored)
+            result = Judged(normal[judged], scored, threshold)
+            found += _findings(result.evaluation(seed), {"score": score, "ood": name}, settings)
+        together = Judged(normal[judged], torch.cat(pooled), threshold)
+        evidence = {**together.evidence(), RANKS: looked.ranks(together.scores)}
+        found += _findings(together.evaluation(seed), {"score": score}, settings, evidence)
+    found.append(_misses(seen, sets, subject, settings))
+    return tuple(found)
+
+
+def extractor_of(subject: Subject) -> ClassifierExtractor | LogitExtractor:
+    """All of what the model sees, or what it says where its last layer is not to be found."""
+    try:
+        find_head(subject.model)
+    except HoldfastError:
+        return LogitExtractor(subject.model, subject.device, subject.precision)
+    return ClassifierExtractor(subject.model, subject.precision)
+
+
+class Judged:
+    """Scores of test and OOD images, with the threshold they met."""
+
+    def __init__(self, normal: Tensor, ood: Tensor, threshold: Threshold | None) -> None:
+        self.scores = torch.cat([normal, ood])
+        self.truth = torch.arange(len(self.scores)) >= len(normal)
+        self.normal, self.ood, self.threshold = normal, ood, threshold
+
+    def evaluation(self, seed: int) -> Evaluation:
+        return evaluate_scores(self.scores, self.truth, threshold=self.threshold, seed=seed)
+
+    def evidence(self) -> dict[str, Any]:
+        low, high = float(self.scores.min()), float(self.scores.max())
+        histograms = {
+            name: torch.histc(values.float(), BINS, low, high if high > low else low + 1).int().tolist()
+            for name, values in (("normal", self.normal), ("ood", self.ood))
+        }
+        return {
+            "curves": curves(self.scores, self.truth, points=60),
+            "histogram": {"low": low, "high": high, **histograms},
+            "threshold": None if self.threshold is None else self.threshold.value,
+        }
+
+
+def _findings(
+    result: Evaluation, where: Mapping[str, str], settings: Mapping[str, Any], evidence: Mapping[str, Any] | None = None
+) -> list[Finding]:
+    return [replace(f, name=f"ood_{f.name}") for f in findings_of(result, "ood", where, settings, evidence)]
+
+
+def _fitted(
+    name: str, extractor: ClassifierExtractor | LogitExtractor, train: Features | None
+) -> tuple[Detector | None, dict[str, Any]]:
+    """The detector, or why it cannot be: too few classes or features, or nothing to learn from."""
+    try:
+        settings = {"k": min(5, len(train))} if name == "knn" and train else {}
+        detector = make_detector(name, extractor, **settings)
+        if train is None:
+            require(not detector.learns, f"{name} learns from training images, and there are none")
+            return detector, {}
+        return detector.fit_features(train), {}
+    except HoldfastError as error:
+        return None, {"reason": str(error)}
+
+
+def _threshold(scores: Tensor) -> Threshold | None:
+    """From held-out test images; none where they are too few for the rate."""
+    try:
+        return Threshold.from_normal(scores, false_alarm_rate=FALSE_ALARMS)
+    except HoldfastError:
+        return None
+
+
+def _misses(
+    seen: Mapping[str, Features], sets: Mapping[str, Tensor], subject: Subject, settings: dict[str, Any]
+) -> Finding:
+    """The OOD images that the model is surest of."""
+    rows = []
+    for name, own in seen.items():
+        assert own.logits is not None
+        confidence, prediction = own.logits.softmax(1).max(1)
+        images = sets[name]
+        for i in confidence.argsort(descending=True)[:PICTURES].tolist():
+            rows.append((float(confidence[i]), name, int(prediction[i]), images[i]))
+    rows.sort(key=lambda row: -row[0])
+    pictures = [
+        {
+            "png": png(image),
+            "label": name,
+            "prediction": subject.data.classes[label] if label < subject.data.num_classes else str(label),
+            "confidence": sure,
+        }
+        for sure, name, label, image in rows[:PICTURES]
+    ]
+    return Finding("ood", "misses", None, 0, settings=settings, evidence={"misses": pictures})

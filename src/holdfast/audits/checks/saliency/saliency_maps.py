@@ -1,0 +1,211 @@
+"""Grad-CAM maps as pictures, and how concentrated they are: what the check ``saliency`` measures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from holdfast.audits.checks.saliency.grad_cam import default_layer, grad_cam
+from holdfast.audits.subject import Subject
+from holdfast.augment.basic import to_float
+from holdfast.data.splits import Split
+from holdfast.errors import HoldfastError
+from holdfast.metrics import mean_interval
+from holdfast.module_state import evaluating
+from holdfast.png import png
+from holdfast.rng import derive
+from holdfast.types import Finding
+
+if TYPE_CHECKING:
+    from holdfast.audits.checks.saliency import Saliency
+
+SHARED = 10
+"""Pictures that every model of a comparison is shown, at most."""
+MISTAKES = 6
+SIDE = 96
+"""Small pictures are enlarged to about this side, or their maps could not be seen."""
+
+
+def saliency_maps(subject: Subject, told: Saliency) -> tuple[Finding, ...]:
+    """What the check ``saliency`` finds; see its settings."""
+    images, others = told.images, told.others
+    split, device = subject.split, subject.device
+    generator = torch.Generator().manual_seed(derive(subject.seed, "saliency/images"))
+    drawn = torch.randperm(len(split), generator=generator)[:images].sort().values
+    try:
+        layer = default_layer(subject.model, read(split, drawn[:1], device))
+    except HoldfastError as reason:  # no layer keeps a plane: nothing to measure, and why
+        return (Finding("saliency", "saliency_half_area", None, 0, evidence={"reason": str(reason)}),)
+    settings = {
+        "map": "Grad-CAM",
+        "layer": next(name for name, module in subject.model.named_modules() if module is layer),
+        "images": len(drawn),
+        "seed": subject.seed,
+    }
+    predicted = subject.predictions.logits.argmax(1)
+    maps = maps_of(subject.model, split, drawn, predicted[drawn], device=device, layer=layer)
+    found = [measured(name, values, settings) for name, values in concentration(maps).items()]
+    for side, inside in subject.sides.items():
+        half = concentration(maps[inside[drawn]])["saliency_half_area"]
+        found.append(measured("saliency_half_area", half, settings, {"bias": side}))
+    labels = split.labels[drawn]
+    own = maps_of(subject.model, split, drawn, labels, device=device, layer=layer) if others else maps
+    for name, other in (others or {}).items():
+        theirs = maps_of(other.to(device), split, drawn, labels, device=device)
+        found.append(measured("saliency_agreement", rank_correlation(own, theirs), settings, {"model": name}))
+    models = {"": subject.model, **(others or {})}
+    evidence = {"maps": pictures(subject, models), "models": list(models)}
+    return (*found, Finding("saliency", "maps", None, 0, settings=settings, evidence=evidence))
+
+
+def concentration(maps: Tensor) -> dict[str, Tensor]:
+    """Of each map (N, H, W) with any energy: the smallest share of the picture that holds half of it, and its entropy.
+
+    saliency_half_area: 0.5 for a map that is the same everywhere. saliency_entropy: over that of such a
+    map, so in [0, 1].
+
+    >>> flat = concentration(torch.ones(1, 4, 4))
+    >>> flat["saliency_half_area"], flat["saliency_entropy"]
+    (tensor([0.5000]), tensor([1.]))
+    """
+    flat = maps.flatten(1)
+    share = flat[flat.sum(1) > 0].double()
+    share = share / share.sum(1, keepdim=True)
+    sums = share.sort(1, descending=True).values.cumsum(1)
+    places = max(share.shape[1], 2)
+    # 1e-9: half of the energy stays half when rounding has taken a little of it
+    half = ((sums < 0.5 - 1e-9).sum(1) + 1) / share.shape[1]
+    entropy = -torch.xlogy(share, share).sum(1) / math.log(places)
+    return {"saliency_half_area": half.float(), "saliency_entropy": entropy.float()}
+
+
+def rank_correlation(a: Tensor, b: Tensor) -> Tensor:
+    """(M,) Spearman's correlation of maps (N, H, W) with their partners, for pairs of which neither is constant."""
+    flat = [maps.flatten(1).cpu().double() for maps in (a, b)]
+    varied = torch.stack([(m.amax(1) > m.amin(1)) for m in flat]).all(0)
+    first, second = (average_ranks(m[varied]) for m in flat)
+    first, second = (r - r.mean(1, keepdim=True) for r in (first, second))
+    lengths = first.square().sum(1) * second.square().sum(1)
+    return (first * second).sum(1) / lengths.sqrt()
+
+
+def average_ranks(values: Tensor) -> Tensor:
+    """(N, D) ranks along a row; equal values share the mean of their ranks.
+
+    >>> average_ranks(torch.tensor([[3.0, 1.0, 3.0]]))
+    tensor([[1.5000, 0.0000, 1.5000]], dtype=torch.float64)
+    """
+    ordered = values.sort(1).values
+    first = torch.searchsorted(ordered, values.contiguous())
+    last = torch.searchsorted(ordered, values.contiguous(), right=True) - 1
+    return (first + last).double() / 2
+
+
+def measured(name: str, values: Tensor, settings: Mapping[str, Any], where: Mapping[str, str] | None = None) -> Finding:
+    """A mean with its interval; empty where no map had anything to measure."""
+    if len(values) == 0:
+        return Finding("saliency", name, None, 0, where=where or {}, settings=settings)
+    mean, low, high = mean_interval(values)
+    if not math.isfinite(low):
+        return Finding("saliency", name, mean, len(values), where=where or {}, settings=settings)
+    return Finding("saliency", name, mean, len(values), low, high, where or {}, settings)
+
+
+def pictures(subject: Subject, models: Mapping[str, nn.Module]) -> list[dict[str, Any]]:
+    """Pictures with an overlay of each model's map of its own prediction.
+
+    First those that every model on this data is shown: by class, the first that contradicts the shortcut, or the first
+    at all. Then the surest mistakes of the subject.
+    """
+    seen, split, data = subject.predictions, subject.split, subject.data
+    shared = by_class(split, subject.sides.get("conflicting"))
+    sure = torch.where(seen.correct, -1.0, seen.logits.softmax(1).amax(1))
+    mistakes = [i for i in sure.argsort(descending=True, stable=True).tolist() if sure[i] > 0 and i not in shared]
+    chosen = torch.tensor([*shared, *mistakes[:MISTAKES]])
+    images = split.read(chosen)
+    columns = [looks(model, images, device=subject.device, classes=data.classes) for model in models.values()]
+    return [
+        {
+            "png": png(image),
+            "label": data.classes[split.labels[i]],
+            "group": data.group_names[split.groups[i]] if data.group_names and split.groups[i] >= 0 else None,
+            "position": i,
+            "source": split.describe(i),
+            "shared": row < len(shared),
+            "looks": [column[row] for column in columns],
+        }
+        for row, (i, image) in enumerate(zip(chosen.tolist(), images, strict=True))
+    ]
+
+
+def by_class(split: Split, wanted: Tensor | None) -> list[int]:
+    """A picture of each of the first classes, from those wanted where there is one."""
+    chosen = []
+    for label in sorted(set(split.labels.tolist()))[:SHARED]:
+        own = (split.labels == label).nonzero().flatten()
+        best = own if wanted is None or not bool(wanted[own].any()) else own[wanted[own]]
+        chosen.append(int(best[0]))
+    return chosen
+
+
+def looks(model: nn.Module, images: Tensor, *, device: torch.device, classes: tuple[str, ...]) -> list[dict[str, Any]]:
+    """What a model says of uint8 images (N, C, H, W), how sure it is, and an overlay of its map."""
+    x = to_float(images.to(device))
+    logits, maps = predictions(model, x), grad_cam(model, x).cpu()
+    confidence, said = logits.softmax(1).max(1)
+    return [
+        {"overlay": overlay(image, heat), "prediction": classes[k], "confidence": c}
+        for image, heat, k, c in zip(images, maps, said.tolist(), confidence.tolist(), strict=True)
+    ]
+
+
+@torch.no_grad()
+def predictions(model: nn.Module, x: Tensor) -> Tensor:
+    with evaluating(model):
+        logits: Tensor = model(x).float().cpu()
+    return logits
+
+
+def maps_of(
+    model: nn.Module,
+    split: Split,
+    positions: Tensor,
+    target: Tensor | None,
+    *,
+    device: torch.device,
+    layer: nn.Module | None = None,
+    batch_size: int = 64,
+) -> Tensor:
+    """(N, H, W) maps of the images at these positions, on the CPU."""
+    made = []
+    for part in range(0, len(positions), batch_size):
+        cut = slice(part, part + batch_size)
+        goal = None if target is None else target[cut].to(device)
+        made.append(grad_cam(model, read(split, positions[cut], device), goal, layer=layer).cpu())
+    return torch.cat(made)
+
+
+def read(split: Split, positions: Tensor, device: torch.device) -> Tensor:
+    return to_float(split.read(positions).to(device))
+
+
+def overlay(image: Tensor, heat: Tensor) -> str:
+    """A uint8 image (C, H, W) under its map (H, W) in [0, 1], as base64 PNG. Where the map is high, it is bright."""
+    import matplotlib  # slow to import
+
+    factor = max(1, round(SIDE / max(image.shape[1:])))
+    size = [factor * n for n in image.shape[1:]]
+    grey = image.float().amax(0)[None, None] / 255  # the largest channel: blue strokes are strokes too
+    enlarged = F.interpolate(grey, size=size, mode="nearest")[0, 0].numpy()
+    smooth = F.interpolate(heat[None, None].float(), size=size, mode="bilinear", align_corners=False)[0, 0].numpy()
+    colour = matplotlib.colormaps["inferno"](smooth)[..., :3]
+    # the picture keeps its strokes in grey: colours would be mistaken for the map's
+    blended = 0.6 * colour + 0.4 * enlarged[..., None]
+    coarse = (255 * blended.clip(0, 1)).astype(np.uint8) & 0xF8  # no eye sees more in a map, and files halve
+    return png(torch.from_numpy(coarse).permute(2, 0, 1), longest=SIDE)

@@ -1,0 +1,44 @@
+"""Check ``slices``: its declaration. The search is in weak_slices.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.errors import require
+from holdfast.parts import check
+from holdfast.types import Finding, Measure, Needs, Unit
+
+if TYPE_CHECKING:
+    from holdfast.audits.subject import Subject
+
+
+@check(
+    "slices",
+    title="Slices",
+    about="Parts of the data, by how images look, on which the model is weaker than on the rest.",
+    needs=Needs.IMAGES,
+    measures=(
+        Measure("confirmed_slices", "weak slices confirmed", Unit.COUNT, "lower", headline=True),
+        Measure("slice_accuracy", "accuracy in a weak slice", drop="slice_gap", headline=True),
+        Measure("slice_gap", "below the rest by", Unit.POINTS, "lower"),
+    ),
+    order=30,
+)
+@dataclass(frozen=True)
+class WeakSlices:
+    """Weak parts by brightness, contrast, colourfulness, sharpness, size and aspect, and by any group column.
+
+    level: the chance that a model without any weak part has one confirmed.
+    """
+
+    level: float = 0.05
+
+    def __post_init__(self) -> None:
+        require(0 < self.level < 1, f"slices.level must be in (0, 1), got {self.level}")
+
+    def run(self, subject: Subject) -> Iterable[Finding]:
+        from holdfast.audits.checks.slices.weak_slices import weak_slices
+
+        return weak_slices(subject, self.level)

@@ -1,0 +1,287 @@
+"""Weak slices: parts of the data, by how images look, on which the model is weaker than on the rest.
+
+Whoever looks at many parts finds a weak one by chance. So parts are found on one half of the test samples and judged on
+the other, by an exact test that is corrected for how many were brought forward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+
+import torch
+from torch import Tensor
+
+from holdfast.audits.checks.accuracy.clean_accuracy import accuracy
+from holdfast.audits.subject import Subject
+from holdfast.augment.basic import to_float
+from holdfast.corruptions.pixels import luminance
+from holdfast.data.images import peek
+from holdfast.data.splits import FileSplit, Split
+from holdfast.errors import require
+from holdfast.metrics import combined, fisher_p, holm, proportion
+from holdfast.png import png
+from holdfast.rng import derive
+from holdfast.types import Finding
+
+LOOKS: Final = ("brightness", "contrast", "colourfulness", "sharpness")
+SHARES: Final = (0.05, 0.1, 0.2, 0.3)
+"""How much of the data the lower and the upper end of an attribute may be."""
+FEW: Final = 10
+"""An attribute of so few values is not cut in ends: every value is a part."""
+LEAST: Final = 10
+"""Samples a part must have on the half where it is found."""
+SCREEN: Final = 0.05
+MOST: Final = 10
+"""Parts brought forward: those with p under the first number on the half where they are found, at most so many."""
+TENTHS: Final = 10
+EXAMPLES: Final = 6
+
+Side = Literal["at most", "above", "is"]
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A part of the data: samples whose attribute is at most, above, or exactly a value.
+
+    found_p: Fisher's one-sided p on the half where it was found. p, adjusted_p: on the other half, as it is and by
+    Holm's correction over all parts brought forward.
+    """
+
+    attribute: str
+    side: Side
+    value: float
+    found_p: float
+    p: float = 1.0
+    adjusted_p: float = 1.0
+
+    def members(self, values: Tensor) -> Tensor:
+        """(N,) which samples belong, from the attribute's (N,) values; NaN belongs nowhere."""
+        if self.side == "at most":
+            return values <= self.value
+        return values > self.value if self.side == "above" else values == self.value
+
+
+def weak_slices(subject: Subject, level: float) -> tuple[Finding, ...]:
+    """Weak parts by brightness, contrast, colourfulness, sharpness, size and aspect, and by the subject's columns."""
+    values, names = attributes(subject), {name: column.names for name, column in subject.columns.items()}
+    correct = subject.predictions.correct
+    generator = torch.Generator().manual_seed(derive(subject.seed, "slices/halves"))
+    first, second = halves(len(correct), generator)
+    found = search(values, correct, first, second)
+    settings = {"level": level, "screen": SCREEN, "shares": list(SHARES), "seed": subject.seed}
+    summary = {
+        "attributes": [name for name, own in values.items() if _varies(own)],
+        "constant": [name for name, own in values.items() if not _varies(own)],
+        "brought_forward": len(found),
+        "profile": {name: profile(own, correct) for name, own in values.items() if _varies(own)},
+    }
+    confirmed = [s for s in found if s.adjusted_p <= level]
+    made = [
+        Finding("slices", "confirmed_slices", float(len(confirmed)), len(second), settings=settings, evidence=summary)
+    ]
+    for part in found:
+        made += _findings(subject, part, values[part.attribute], (first, second), level, names)
+    return tuple(made)
+
+
+def halves(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Positions 0..n-1 in two random halves, each in order."""
+    order = torch.randperm(n, generator=generator)
+    return order[: n // 2].sort().values, order[n // 2 :].sort().values
+
+
+def search(values: Mapping[str, Tensor], correct: Tensor, first: Tensor, second: Tensor) -> list[Slice]:
+    """Parts found on the first half, the most striking first, with what the second half says of each."""
+    best: list[Slice] = []
+    for name, own in values.items():
+        by_side: dict[Side, Slice] = {}
+        for part in candidates(name, own[first]):
+            p = _p(part.members(own[first]), correct[first], least=LEAST)
+            if p <= SCREEN and (part.side not in by_side or part.side == "is" or p < by_side[part.side].found_p):
+                kept = replace(part, found_p=p)
+                if part.side == "is":
+                    best.append(kept)
+                else:
+                    by_side[part.side] = kept
+        best += by_side.values()
+    best = sorted(best, key=lambda s: s.found_p)[:MOST]
+    judged = [_p(s.members(values[s.attribute][second]), correct[second], least=1) for s in best]
+    return [replace(s, p=p, adjusted_p=adjusted) for s, p, adjusted in zip(best, judged, holm(judged), strict=True)]
+
+
+def candidates(name: str, values: Tensor) -> Iterator[Slice]:
+    """The parts that one attribute offers: its ends, or each of its few values."""
+    distinct = _distinct(values)
+    if len(distinct) < 2:
+        return
+    if len(distinct) <= FEW or not values.is_floating_point():
+        for value in distinct:
+            yield Slice(name, "is", value, 1.0)
+        return
+    ordered = values[~values.isnan()].sort().values
+    for share in SHARES:
+        below, above = ordered[max(0, round(share * len(ordered)) - 1)], ordered[-1 - round(share * len(ordered))]
+        yield Slice(name, "at most", float(below), 1.0)
+        yield Slice(name, "above", float(above), 1.0)
+
+
+def _p(inside: Tensor, correct: Tensor, *, least: int) -> float:
+    """Fisher's p that the part is no weaker than the rest; 1 where it, or the rest, is too small to tell."""
+    n = int(inside.sum())
+    rest = len(inside) - n
+    if n < least or rest < least:
+        return 1.0
+    wrong = int((~correct[inside]).sum())
+    return fisher_p(wrong, n, int((~correct).sum()) - wrong, rest)
+
+
+def attributes(subject: Subject) -> dict[str, Tensor]:
+    """(N,) of everything that slices are searched in: looks, sizes of files, and the subject's group columns."""
+    columns = {name: column.values for name, column in subject.columns.items()}
+    return {**appearance(subject), **file_sizes(subject.split), **_checked(columns, len(subject.split))}
+
+
+@torch.no_grad()
+def appearance(subject: Subject) -> dict[str, Tensor]:
+    """(N,) of every look of the test images, measured where the images are."""
+    rows = [
+        torch.stack([look(x) for look in (brightness, contrast, colourfulness, sharpness)], 1)
+        for batch in subject.loader.batches(torch.arange(len(subject.split)))
+        for x in [to_float(batch.x)]
+    ]
+    if not rows:
+        return {name: torch.empty(0, dtype=torch.float64) for name in LOOKS}
+    return dict(zip(LOOKS, torch.cat(rows).double().cpu().unbind(1), strict=True))
+
+
+def brightness(x: Tensor) -> Tensor:
+    """(B,) mean luminance of images (B, C, H, W) in [0, 1]."""
+    return _luma(x).mean((1, 2))
+
+
+def contrast(x: Tensor) -> Tensor:
+    """(B,) standard deviation of luminance."""
+    return _luma(x).flatten(1).std(1, correction=0)
+
+
+def colourfulness(x: Tensor) -> Tensor:
+    """(B,) spread and mean of the opponent colours, after Hasler and Süsstrunk (2003); 0 for grey images."""
+    if x.shape[1] != 3:
+        return x.new_zeros(len(x))
+    red, green, blue = x.flatten(2).unbind(1)
+    opponents = torch.stack([red - green, (red + green) / 2 - blue])
+    spread = opponents.var(2, correction=0).sum(0).sqrt()
+    return spread + 0.3 * opponents.mean(2).square().sum(0).sqrt()
+
+
+def sharpness(x: Tensor) -> Tensor:
+    """(B,) standard deviation of the Laplacian of luminance; 0 where there is no inner pixel."""
+    y = _luma(x)
+    if min(y.shape[1:]) < 3:
+        return x.new_zeros(len(x))
+    middle = y[:, 1:-1, 1:-1]
+    around = y[:, :-2, 1:-1] + y[:, 2:, 1:-1] + y[:, 1:-1, :-2] + y[:, 1:-1, 2:]
+    return (around - 4 * middle).flatten(1).std(1, correction=0)
+
+
+def _luma(x: Tensor) -> Tensor:
+    """(B, H, W); images that are neither grey nor RGB count their channels alike."""
+    return (luminance(x) if x.shape[1] in (1, 3) else x.mean(1, keepdim=True))[:, 0]
+
+
+def file_sizes(split: Split) -> dict[str, Tensor]:
+    """Size (square root of the pixels) and aspect (width over height) as they are on disk; nothing for arrays."""
+    if not isinstance(split, FileSplit):
+        return {}
+    sides = torch.tensor([peek(path)[0] for path in split.paths], dtype=torch.float64).view(-1, 2)
+    return {"size": sides.prod(1).sqrt(), "aspect": sides[:, 1] / sides[:, 0]}
+
+
+def profile(values: Tensor, correct: Tensor) -> dict[str, list[float]]:
+    """Accuracy along an attribute, in tenths of the samples, on both halves: for the eye, not for a verdict."""
+    known = _known(values).nonzero().flatten()
+    order = known[values[known].argsort(stable=True)]
+    parts = [part for part in order.tensor_split(TENTHS) if len(part)]
+    return {
+        "value": [float(values[part].double().mean()) for part in parts],
+        "n": [len(part) for part in parts],
+        "accuracy": [float(correct[part].double().mean()) for part in parts],
+    }
+
+
+def _findings(
+    subject: Subject,
+    part: Slice,
+    values: Tensor,
+    both: tuple[Tensor, Tensor],
+    level: float,
+    names: Mapping[str, tuple[str, ...]],
+) -> list[Finding]:
+    """Accuracy of a part and its distance from the rest, on the half that did not find it."""
+    first, second = both
+    right = subject.predictions.correct
+    inside, correct = part.members(values[second]), right[second]
+    where = {"slice": describe(part, names.get(part.attribute, ()))}
+    earlier = right[first][part.members(values[first])]
+    confirmed = part.adjusted_p <= level
+    evidence: dict[str, Any] = {
+        "attribute": part.attribute,
+        "side": part.side,
+        "value": part.value,
+        "confirmed": confirmed,
+        "p": part.p,
+        "adjusted_p": part.adjusted_p,
+        "found": {"p": part.found_p, "n": len(earlier), "accuracy": float(earlier.double().mean())},
+    }
+    if confirmed:
+        evidence["examples"] = _examples(subject, second[inside & ~correct][:EXAMPLES])
+    made = [accuracy(correct[inside], where, check="slices", name="slice_accuracy", evidence=evidence)]
+    if 0 < int(inside.sum()) < len(inside):
+        gap = combined(lambda p: p[0] - p[1], [proportion(correct[~inside]), proportion(correct[inside])])
+        made.append(Finding("slices", "slice_gap", gap.value, gap.n, gap.low, gap.high, where))
+    return made
+
+
+def describe(part: Slice, names: tuple[str, ...] = ()) -> str:
+    """A part in words.
+
+    >>> describe(Slice("brightness", "at most", 0.21341, 0.01)), describe(Slice("site", "is", 1.0, 0.01), ("a", "b"))
+    ('brightness at most 0.213', 'site is b')
+    """
+    whole = int(part.value) if part.side == "is" and part.value == int(part.value) else None
+    value = f"{part.value:.3g}" if whole is None else names[whole] if 0 <= whole < len(names) else str(whole)
+    return f"{part.attribute} {part.side} {value}"
+
+
+def _examples(subject: Subject, positions: Tensor) -> list[dict[str, Any]]:
+    seen, classes = subject.predictions, subject.data.classes
+    images = subject.split.read(positions)
+    return [
+        {
+            "png": png(image),
+            "label": classes[seen.labels[i]],
+            "prediction": classes[seen.logits[i].argmax()],
+            "source": subject.split.describe(i),
+        }
+        for i, image in zip(positions.tolist(), images, strict=True)
+    ]
+
+
+def _known(values: Tensor) -> Tensor:
+    return ~values.isnan() if values.is_floating_point() else values >= 0
+
+
+def _distinct(values: Tensor) -> list[float]:
+    return sorted(set(values[_known(values)].tolist()))
+
+
+def _varies(values: Tensor) -> bool:
+    return len(_distinct(values)) > 1
+
+
+def _checked(columns: Mapping[str, Tensor], n: int) -> dict[str, Tensor]:
+    for name, own in columns.items():
+        require(own.shape == (n,), f"column {name!r} has shape {tuple(own.shape)}, and there are {n} test samples")
+    return {name: own.cpu() for name, own in columns.items()}

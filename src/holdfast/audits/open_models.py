@@ -1,0 +1,377 @@
+"""The models of an audit, opened and aligned with the data before any of them is measured.
+
+Open this file to change what an audit takes for a model, or what a file of predictions is good for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.audits.alignment.align import Aligned, align
+from holdfast.audits.alignment.classes import ORDER, ClassMap, read_class_map
+from holdfast.audits.alignment.outputs import check_finite
+from holdfast.audits.alignment.predictions import PredictionTable, read_predictions
+from holdfast.audits.audit_data import (
+    FILES,
+    OWN,
+    AuditRequest,
+    ColumnWords,
+    Sets,
+    columns_of,
+    load_as,
+    opener,
+    stated_terms,
+    terms_of_all,
+)
+from holdfast.audits.checks.accuracy.clean_accuracy import accuracy
+from holdfast.audits.checks.groups.group_accuracy import check_columns
+from holdfast.audits.subject import Subject
+from holdfast.data import Dataset
+from holdfast.data.load_data import SIZES_DIFFER
+from holdfast.data.splits import ArraySplit, FileSplit, hash_data
+from holdfast.data.unlabelled_images import resized
+from holdfast.errors import HoldfastError, require
+from holdfast.models import LoadedModel, open_model
+from holdfast.parts import CHECKS
+from holdfast.train.api import FitResult
+from holdfast.train.run_data import DataTerms
+from holdfast.types import Finding, Needs, Note
+
+CODE: Final = ("python", "module")
+"""Sources whose weights do not say all of what they compute."""
+NO_MODEL: Final = "there are predictions alone, and no model to ask"
+NO_IMAGES: Final = "there are no images; give the data they belong to with --data"
+MODULE_SAMPLE: Final = 512
+
+TellNote = Callable[[str, Note], None]
+"""Tells the user a note on something, such as a model by its name."""
+
+
+@dataclass(eq=False)
+class AuditedModel:
+    """One model under audit. model, data: records of the two, for findings.json. not_applicable: check -> why.
+
+    words: the group columns that were asked for. extra: findings of no check.
+    """
+
+    name: str
+    subject: Subject
+    model: dict[str, Any]
+    data: dict[str, Any]
+    not_applicable: dict[str, str] = field(default_factory=dict)
+    words: ColumnWords = field(default_factory=ColumnWords)
+    extra: tuple[Finding, ...] = ()
+
+    def ids(self) -> list[str]:
+        split = self.subject.split
+        return [split.describe(i) for i in range(len(split))]
+
+
+def open_all(
+    given: Sequence[Any], request: AuditRequest, checks: Mapping[str, Any], device: torch.device, tell: TellNote
+) -> list[AuditedModel]:
+    """Every model, the audited one first, before any is measured. checks: those to run, with their settings."""
+    if request.predictions is not None:
+        require(not given, "--predictions is audited alone; leave MODEL and --against out, or it")
+        return [_from_predictions(request, device, tell)]
+    require(
+        bool(given), "no model was given; try: holdfast audit timm:resnet18.a1_in1k --data DATA, or --predictions FILE"
+    )
+    require(request.data is not None, "no data was given; name it with --data")
+    open_set = opener(request)
+    terms = terms_of_all(given, request, open_set, lambda text: tell("", Note("data-terms", text)))
+    said: set[tuple[str, Note]] = set()
+
+    def once(about: str, note: Note) -> None:  # models that share data share its notes
+        if (about, note) not in said:
+            said.add((about, note))
+            tell(about, note)
+
+    return [
+        _open(one, name, own, request, checks, device, open_set, once)
+        for one, name, own in zip(given, names_of(given), terms, strict=True)
+    ]
+
+
+def _open(
+    given: Any,
+    name: str,
+    terms: DataTerms,
+    request: AuditRequest,
+    checks: Mapping[str, Any],
+    device: torch.device,
+    open_set: Sets,
+    tell: TellNote,
+) -> AuditedModel:
+    group, source = request.group, request.data
+    by_name = (
+        group != group[:1]
+        or group in ((), (OWN,))
+        or isinstance(source, Dataset)
+        or Path(str(source)).suffix.lower() in FILES
+    )
+    if by_name:
+        check_columns(group)
+    else:
+        terms = replace(terms, group=group[0])
+
+    def opened_on(data: Dataset) -> LoadedModel:
+        if isinstance(given, str):
+            return open_model(
+                given, shape=data.shape, device=device, model=request.architecture, num_classes=data.num_classes
+            )
+        module = given.model if isinstance(given, FitResult) else given
+        return open_model(module, shape=data.shape, device=device, name=name)
+
+    data = open_set(request.image_size, terms)
+    _require_auditable(data)
+    opened = opened_on(data)
+    if request.image_size is None and opened.read_size not in (None, data.shape[1:]):
+        fitted = _at_own_size(opened, data)
+        if fitted is not data:
+            tall, wide = fitted.shape[1:]
+            text = f"images are read at {tall}x{wide}, as in the model's own evaluation"
+            tell(name, Note("image-size", text, "--image-size chooses"))
+            data, opened = fitted, opened_on(fitted)
+    for note in data.notes:
+        tell("data", note)
+    aligned = _align(opened, data, request, name, tell, given)
+    for note in aligned.notes:
+        tell(name, note)
+    reading = aligned.reading
+    subject, notes = ready(_subject(request, reading.model, reading.data, device))
+    for note in notes:
+        tell(name, note)
+    extra: tuple[Finding, ...] = ()
+    if reading.name == "restricted":
+        every = aligned.readings["all"]
+        whole, _ = ready(_subject(request, every.model, every.data, device))
+        extra = (accuracy(whole.predictions.correct, {"reading": "all"}),)
+    spec = given if isinstance(given, str) else name
+    record = {"name": name, "spec": spec, "source": opened.source, "hash": opened.hash, **aligned.record()}
+    if opened.hash is None or opened.source in CODE:
+        record["answers_hash"] = _hash_answers(subject.predictions.logits)
+    words = ColumnWords()
+    if by_name and group:
+        words = columns_of(
+            source if isinstance(source, str) else "",
+            group,
+            data,
+            subject.data,
+            again=lambda column: load_as(replace(terms, group=column), request, request.image_size),
+        )
+    others = {}
+    for setting, other in _named_models(checks):
+        loaded = open_model(other, shape=data.shape, device=device, num_classes=data.num_classes)
+        others[other] = _align(loaded, data, request, setting, tell, other).reading.model
+        record[setting] = {"spec": other, "hash": loaded.hash}
+    subject = replace(
+        subject, columns=words.group_columns(), others=others, given=subject.predictions
+    )  # computed once; a copy keeps them
+    about = {**_data_record(data, subject), **terms.record()}
+    why = f"no gradients reach the images: {opened.no_gradients}"
+    blocked = {} if opened.gradients else {n: why for n, part in CHECKS.items() if Needs.GRADIENTS in part.needs}
+    return AuditedModel(name, subject, record, about, blocked, words, extra)
+
+
+def _named_models(checks: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(setting, specification) of the models that settings of checks name."""
+    return [
+        (f.name, getattr(made, f.name))
+        for made in checks.values()
+        for f in fields(made)
+        if f.metadata.get("names_a_model") and getattr(made, f.name) is not None
+    ]
+
+
+def _require_auditable(data: Dataset) -> None:
+    require(
+        data.test is not None,
+        f"{data.name} has no test split to audit on; give it one: Dataset(..., test=ArraySplit(images, labels))",
+    )
+    channels = data.shape[0]
+    require(channels in (1, 3), f"{data.name} has images of {channels} channels; an audit is of grey or colour images")
+
+
+def _at_own_size(opened: LoadedModel, data: Dataset) -> Dataset:
+    """The data at the size a model was evaluated at, where it is known how its images came to that: a run's always,
+    files those of others that are square."""
+    size = opened.read_size
+    assert size is not None
+    known = opened.source == "run" or (size[0] == size[1] and isinstance(data.test, FileSplit))
+    if not known:
+        return data
+    train, val, test = (None if split is None else resized(split, size) for split in (data.train, data.val, data.test))
+    assert train is not None
+    notes = tuple(note for note in data.notes if note.code != SIZES_DIFFER)  # it names the size before this one
+    return replace(data, train=train, val=val, test=test, notes=notes)
+
+
+def _align(opened: LoadedModel, data: Dataset, request: AuditRequest, name: str, tell: TellNote, given: Any) -> Aligned:
+    """Aligned in batches that memory holds.
+
+    The outputs of a module in hand are in the order of the data's classes unless it names them; what a training here
+    made is known to fit its data, so no other preprocessing is tried.
+    """
+    mapping = _class_map(request)
+    if mapping is None and not isinstance(given, str) and opened.classes is None:
+        mapping = ORDER
+    size = min(64, request.batch_size)
+    while True:
+        try:
+            return align(
+                opened,
+                data,
+                class_map=mapping,
+                output=request.output,
+                preprocessing=request.preprocessing,
+                probe=not isinstance(given, FitResult),
+                allow_random=request.allow_random,
+                seed=request.seed,
+                batch_size=size,
+            )
+        except torch.OutOfMemoryError:
+            require(size > 1, "out of memory with a single image per batch; use --device cpu or smaller images")
+            size //= 2
+            tell(name, Note("memory", f"out of memory: aligned in batches of {size}"))
+
+
+def _class_map(request: AuditRequest) -> ClassMap | str | None:
+    given = request.class_map
+    return read_class_map(given) if isinstance(given, str) and given != ORDER else given
+
+
+def ready(subject: Subject) -> tuple[Subject, tuple[Note, ...]]:
+    """The subject with its predictions computed, in batches that memory holds, and what to say of it.
+
+    A model that does not fit the data, or gives NaN, is bad input, found here once, and not a crash of every check.
+    """
+    notes: list[Note] = []
+    while True:
+        try:
+            seen = subject.predictions
+        except torch.OutOfMemoryError:
+            if subject.batch_size == 1:
+                raise HoldfastError(
+                    "out of memory with a single image per batch; use --device cpu or smaller images"
+                ) from None
+            subject = subject.with_half_the_batch()
+            notes.append(out_of_memory(subject))
+        else:
+            check_finite(seen.logits, "the test set")
+            return subject, tuple(notes)
+
+
+def out_of_memory(subject: Subject) -> Note:
+    size = subject.batch_size
+    return Note("memory", f"out of memory: batches of {size} instead of {2 * size}")
+
+
+def _from_predictions(request: AuditRequest, device: torch.device, tell: TellNote) -> AuditedModel:
+    path = str(request.predictions)
+    check_columns(request.group)
+    usual = (("preprocessing", request.preprocessing, "stated"), ("model", request.architecture, None))
+    for flag, value, default in usual:
+        require(
+            value == default, f"--{flag} {value} is for a model that is asked, and predictions were made; leave it out"
+        )
+    data = request.data
+    if isinstance(data, str):
+        data = load_as(stated_terms(request), request, request.image_size)
+    read = read_predictions(path, data=data, output=request.output, class_map=_class_map(request), groups=request.group)
+    for note in read.notes:
+        tell("predictions", note)
+    words = ColumnWords(read.columns)
+    subject = predictions_subject(read, data, device, request, words)
+    name = names_of([path])[0]
+    record = {
+        "name": name,
+        "spec": path,
+        "source": "predictions",
+        "hash": None,
+        "answers_hash": _hash_answers(read.predictions.logits),
+        "output": read.output,
+        "notes": [str(note) for note in read.notes if note.level == "note"],
+        "warnings": [str(note) for note in read.warnings],
+    }
+    about = {**_data_record(subject.data, subject), "scores": read.scores}
+    blocked = {n: NO_MODEL for n, part in CHECKS.items() if Needs.MODEL in part.needs}
+    if data is None:
+        blocked = {n: NO_IMAGES for n, part in CHECKS.items() if Needs.IMAGES in part.needs} | blocked
+    return AuditedModel(name, subject, record, about, blocked, words)
+
+
+def predictions_subject(
+    read: PredictionTable,
+    data: Dataset | None,
+    device: torch.device,
+    request: AuditRequest,
+    words: ColumnWords | None = None,
+) -> Subject:
+    """A subject for a table of predictions; without data it has no images."""
+    seen = read.predictions
+    if data is not None and data.test is not None:
+        known = replace(data, test=data.test.subset(read.positions))
+    else:
+        blank = torch.zeros(len(seen.labels), 1, 1, 1, dtype=torch.uint8)  # one pixel per image, never shown
+        test = ArraySplit(blank, seen.labels, seen.groups, origin="row")
+        empty = test.subset(torch.arange(0))
+        known = Dataset("predictions", read.classes, train=empty, test=test, group_names=read.group_names)
+    made = _subject(request, nn.Identity(), known, device)
+    columns = {} if words is None else words.group_columns()
+    return replace(made, given=seen, has_scores=read.scores, has_images=data is not None, columns=columns)
+
+
+def names_of(given: Sequence[Any]) -> list[str]:
+    """A short name for each model, fit for a folder, such that no two are the same.
+
+    >>> names_of(["timm:resnet18", "runs/a", "runs/a"])
+    ['timm-resnet18', 'runs-a', 'runs-a-2']
+    """
+    names: list[str] = []
+    for one in given:
+        module = one.model if isinstance(one, FitResult) else one
+        spec = one if isinstance(one, str) else type(module).__name__
+        last = Path(spec).resolve().name if isinstance(one, str) and os.path.exists(spec) else spec
+        short = re.sub(r"[^\w.\-]+", "-", last).strip("-.") or "model"
+        number = sum(name == short or re.fullmatch(re.escape(short) + r"-\d+", name) is not None for name in names)
+        names.append(short if number == 0 else f"{short}-{number + 1}")
+    return names
+
+
+def _subject(request: AuditRequest, model: nn.Module, data: Dataset, device: torch.device) -> Subject:
+    return Subject(
+        model,
+        data,
+        device,
+        batch_size=request.batch_size,
+        precision=request.precision,
+        seed=request.seed,
+        workers=request.workers,
+    )
+
+
+def _data_record(data: Dataset, subject: Subject) -> dict[str, Any]:
+    return {
+        "name": data.name,
+        "split": "test",
+        "n": len(subject.split),
+        "train": len(subject.data.train),
+        "shape": list(subject.split.shape),
+        "classes": list(subject.data.classes),
+        "group_names": list(data.group_names),
+        **hash_data(data, (data.test, data.train)),
+    }
+
+
+def _hash_answers(logits: Tensor) -> str:
+    return hashlib.sha256(logits.contiguous().numpy().tobytes()).hexdigest()

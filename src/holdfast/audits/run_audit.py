@@ -1,0 +1,361 @@
+"""The audit: any model on any data, measured by every check, compared, held to gates, and reported.
+
+``holdfast.audit`` is the function below, and ``holdfast audit`` parses arguments and calls it. In order: settings and
+gates are checked, models are opened and aligned with the data, every check is measured, models are compared, gates are
+judged, and the folder is written.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings as python_warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from torch import nn
+
+from holdfast.audits.audit_data import AuditRequest
+from holdfast.audits.audit_folder import (
+    Redaction,
+    check_kind,
+    claim,
+    keep_curves,
+    render,
+    run_record,
+    sample_columns,
+    without_pictures,
+    write_samples,
+)
+from holdfast.audits.budget import parse_budget
+from holdfast.audits.check_settings import chosen_checks, make_checks
+from holdfast.audits.comparing import AGAINST, MEASURES
+from holdfast.audits.comparing import against as lead_over
+from holdfast.audits.gates import FailOn, Gate, Gates, judge_all, parse_gates, target_of
+from holdfast.audits.measuring import CheckOutcome, measure_all
+from holdfast.audits.open_models import AuditedModel, open_all
+from holdfast.data import Dataset
+from holdfast.devices import resolve_device
+from holdfast.errors import HoldfastError, unknown
+from holdfast.module_state import evaluating
+from holdfast.parts import CHECKS
+from holdfast.reports.findings_file import CheckRecord, FindingsFile, write_findings
+from holdfast.reports.html import write_report
+from holdfast.reports.run_files import RunFiles
+from holdfast.train.api import FitResult
+from holdfast.types import Finding, Measure, Note
+
+if TYPE_CHECKING:
+    from holdfast.audits.alignment.classes import ClassMap
+    from holdfast.models import Preprocessing
+
+    Audited = str | Path | FitResult | nn.Module | Callable[..., Any]
+    """A run folder or any specification of a model, the result of a training, a module, or a callable."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Audit:
+    """What an audit found.
+
+    files: findings, states of checks, gates and records of each model, the audited one first. notes: what was said on
+    the way; those of level "warning" change how to read a number. out: the folder that was written, if one was.
+    """
+
+    files: tuple[FindingsFile, ...]
+    notes: tuple[Note, ...] = ()
+    out: Path | None = None
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return self.files[0].findings
+
+    @property
+    def checks(self) -> tuple[CheckRecord, ...]:
+        """What became of each check."""
+        return self.files[0].checks
+
+    @property
+    def measures(self) -> Mapping[tuple[str, str], Measure]:
+        """What the numbers are, by check and name."""
+        return self.files[0].measures
+
+    @property
+    def gates(self) -> tuple[Mapping[str, Any], ...]:
+        """What was demanded, and whether it holds."""
+        return self.files[0].gates
+
+    @property
+    def warnings(self) -> tuple[Note, ...]:
+        return tuple(note for note in self.notes if note.level == "warning")
+
+    @property
+    def passed(self) -> bool:
+        """Whether every check ran through and every gate holds."""
+        return self.exit_code == 0
+
+    @property
+    def exit_code(self) -> int:
+        """0 passed, 1 a gate failed, 3 a check crashed: an audit that is not whole is not a verdict."""
+        if any(record.state == "crashed" for file in self.files for record in file.checks):
+            return 3
+        return 1 if any(not gate["passed"] for file in self.files for gate in file.gates) else 0
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self.findings)
+
+    def __len__(self) -> int:
+        return len(self.findings)
+
+    def __getitem__(self, name: str) -> Finding:
+        """The finding of a measure, as a gate names it: ``audit["robust_accuracy@8/255"]``.
+
+        Of several group columns the lowest; for what has no gate, the finding on all of the data, or the first.
+        """
+        measured = [f for f in self.findings if f.name == name.partition("@")[0]]
+        if not measured:
+            raise unknown("measure", name, dict.fromkeys(f.name for f in self.findings))
+        try:
+            own = list(target_of(name).find(measured).values())
+        except HoldfastError:
+            own = []
+        own = own or [f for f in measured if not f.where] or measured[:1]
+        return min(own, key=lambda f: (f.value is None, f.value))
+
+    def report(self, path: str | Path) -> Path:
+        """Write the report, a page of its own."""
+        return write_report([RunFiles.of(file) for file in self.files], Path(path))
+
+    def __repr__(self) -> str:
+        of, on = self.files[0].model.get("name"), self.files[0].data.get("name")
+        states = [record.state for record in self.checks]
+        words = [f"{states.count('measured')} of {len(states)} checks measured"]
+        words += [f"{len(self.warnings)} warnings"] if self.warnings else []
+        if self.gates:
+            words.append(f"{sum(bool(g['passed']) for g in self.gates)} of {len(self.gates)} gates hold")
+        return f"<Audit of {of} on {on}: {', '.join(words)}, {len(self)} findings>"
+
+
+def audit(
+    model: Audited | None = None,
+    data: str | Path | Dataset | None = None,
+    *,
+    checks: Sequence[str] | None = None,
+    settings: Mapping[str, Mapping[str, Any] | Any] | None = None,
+    against: Audited | Sequence[Audited] = (),
+    fail_under: Gates = (),
+    max_drop: Gates = (),
+    fail_on: FailOn = "value",
+    budget: str | None = None,
+    out: str | Path | None = None,
+    predictions: str | Path | None = None,
+    architecture: str | None = None,
+    class_map: ClassMap | str | Path | None = None,
+    preprocessing: str | Preprocessing = "stated",
+    output: str | None = None,
+    allow_random: bool = False,
+    group: str | Sequence[str] = (),
+    root: str | None = None,
+    data_seed: int | None = None,
+    names: str | None = None,
+    label: str | None = None,
+    image_size: int | None = None,
+    samples: Literal["csv", "parquet"] = "csv",
+    no_images: bool = False,
+    redact_paths: bool = False,
+    seed: int = 0,
+    device: str = "auto",
+    precision: str = "fp32",
+    batch_size: int = 256,
+    workers: int = 4,
+    command: str = "",
+    tell: Callable[[str], None] | None = None,
+) -> Audit:
+    """Measure a model by every check, or by those named in ``checks``.
+
+    model: a run folder or any specification that ``holdfast audit`` takes, the result of :func:`holdfast.fit`, a module
+    or a callable from images in [0, 1] to one row per image (a tensor, something with ``.logits``, or holding a single
+    tensor), in the order of the data's classes unless it names them; it is given back as it was, on the audit's device.
+    data: a name, a path or a set in memory; its test split is measured. settings: of checks, by name. against: other
+    models, compared on the same samples. fail_under, max_drop: gates, such as {"worst_group_accuracy": 0.7}. out: the
+    folder to write, where an interrupted audit resumes; without one nothing is written. class_map: which output is
+    which class, a mapping, a JSON file or "order". tell: called with each line of narration; without one, warnings
+    are raised as Python warnings. All else is as ``holdfast audit --help`` says. A check that crashes leaves its state
+    and a warning; the others continue.
+    """
+    check_kind(samples)
+    chosen = chosen_checks(checks)
+    made = make_checks(settings or {})
+    others = [against] if isinstance(against, str | Path) or not isinstance(against, Sequence) else list(against)
+    gates = parse_gates(fail_under, max_drop, against=bool(others), checks=made)
+    seconds = None if budget is None else parse_budget(budget)
+    request = AuditRequest(
+        str(data) if isinstance(data, Path) else data,
+        architecture,
+        str(class_map) if isinstance(class_map, Path) else class_map,
+        preprocessing,
+        output,
+        allow_random,
+        None if predictions is None else str(predictions),
+        (group,) if isinstance(group, str) else tuple(group),
+        root,
+        data_seed,
+        names,
+        label,
+        image_size,
+        budget,
+        samples,
+        no_images,
+        redact_paths,
+        seed,
+        device,
+        precision,
+        batch_size,
+        workers,
+    )
+    if request.data is None and isinstance(model, FitResult):
+        request = replace(request, data=model.data)
+    given = [str(one) if isinstance(one, Path) else one for one in ([] if model is None else [model]) + others]
+    with ExitStack() as borrowed:  # a module is given back in the mode it came in
+        for one in given:
+            if isinstance(module := one.model if isinstance(one, FitResult) else one, nn.Module):
+                borrowed.enter_context(evaluating(module))
+        return _audit(given, request, chosen, made, gates, fail_on, seconds, out, command, tell)
+
+
+def _audit(
+    given: Sequence[Any],
+    request: AuditRequest,
+    chosen: Sequence[str],
+    made: Mapping[str, Any],
+    gates: Sequence[Gate],
+    fail_on: FailOn,
+    seconds: float | None,
+    out: str | Path | None,
+    command: str,
+    tell: Callable[[str], None] | None,
+) -> Audit:
+    """The audit itself, once all that was asked for is known to make sense."""
+    place, started, where = None if out is None else Path(out), time.monotonic(), resolve_device(request.device)
+    if place is not None:
+        claim(place, several=len(given) > 1)
+    told = _Told(tell)
+    models = open_all(given, request, {name: made[name] for name in chosen}, where, told.note)
+    redaction = None
+    if request.redact_paths:
+        texts = [one for one in (request.data, request.predictions, request.class_map, *given) if isinstance(one, str)]
+        redaction = Redaction([*texts, place])
+    folders = [None if place is None else place / m.name if len(models) > 1 else place for m in models]
+    results = []
+    for i, (one, folder) in enumerate(zip(models, folders, strict=True)):
+        left = None if seconds is None else seconds - (time.monotonic() - started)
+        results.append(
+            measure_all(
+                one,
+                chosen,
+                made,
+                seconds=None if left is None else left / (len(models) - i),
+                kept=None if folder is None else folder / "checks",
+                key=_key(one, request),
+                change=lambda found: _changed(found, request.no_images, redaction),
+                tell=told.line,
+            )
+        )
+        told.crashes(one, results[-1])
+    found = [
+        [f for o in outcomes for f in o.findings] + list(m.extra) for m, outcomes in zip(models, results, strict=True)
+    ]
+    rivals = zip(models[1:], found[1:], strict=True)
+    found[0] += [f for other, theirs in rivals for f in lead_over(models[0], other, found[0], theirs)]
+    states = {o.check: (o.state, o.reason) for o in results[0]}
+    judged = judge_all(gates, fail_on, [m.name for m in models], found, states)
+    hide = redaction.value if redaction else lambda value: value
+    run = hide(run_record(request, where, command))
+    files = tuple(
+        FindingsFile(
+            findings=tuple(own),
+            model=hide(one.model),
+            data=hide(one.data),
+            run=run,
+            checks=tuple(CheckRecord.of(hide(outcome.record())) for outcome in outcomes),
+            measures={(AGAINST, m.name): m for m in MEASURES} | _declared(chosen),
+            gates=tuple(judged) if i == 0 else (),
+        )
+        for i, (one, own, outcomes) in enumerate(zip(models, found, results, strict=True))
+    )
+    if place is not None:
+        files = _write(place, files, models, [f for f in folders if f is not None], request, told.line)
+    return Audit(files, tuple(told.notes), place)
+
+
+def _write(
+    place: Path,
+    files: Sequence[FindingsFile],
+    models: Sequence[AuditedModel],
+    folders: Sequence[Path],
+    request: AuditRequest,
+    tell: Callable[[str], None],
+) -> tuple[FindingsFile, ...]:
+    """The folder, and the files as they are read back from it."""
+    for file, model, folder in zip(files, models, folders, strict=True):
+        write_findings(
+            folder / "findings.json",
+            file.findings,
+            model=file.model,
+            data=file.data,
+            run=file.run,
+            checks=file.checks,
+            measures={AGAINST: MEASURES},
+            gates=file.gates,
+        )
+        keep_curves(model, folder, tell)
+        write_samples(folder, sample_columns(model, file.findings, redacted=request.redact_paths), request.samples)
+    return render(place, folders)
+
+
+class _Told:
+    """What the user was told: by the caller's function line by line, or as Python warnings."""
+
+    def __init__(self, tell: Callable[[str], None] | None) -> None:
+        self.tell = tell
+        self.notes: list[Note] = []
+
+    def line(self, text: str) -> None:
+        if self.tell is not None:
+            self.tell(text)
+
+    def note(self, about: str, note: Note) -> None:
+        self.notes.append(note)
+        self.line(": ".join(filter(None, (about, "warning" if note.level == "warning" else "", str(note)))))
+        if self.tell is None and note.level == "warning":
+            python_warnings.warn(str(note), RuntimeWarning, stacklevel=4)
+
+    def crashes(self, model: AuditedModel, outcomes: Sequence[CheckOutcome]) -> None:
+        for outcome in outcomes:
+            if outcome.state == "crashed" and self.tell is None:
+                text = f"check {outcome.check} crashed: {outcome.reason}"
+                python_warnings.warn(text, RuntimeWarning, stacklevel=4)
+
+
+def _changed(found: Finding, no_images: bool, redaction: Redaction | None) -> Finding:
+    found = without_pictures(found) if no_images else found
+    return redaction.finding(found) if redaction else found
+
+
+def _key(model: AuditedModel, request: AuditRequest) -> dict[str, Any]:
+    """All that the numbers of a check depend on. With a budget they depend on time too: what was measured stays."""
+    aligned = ("source", "hash", "answers_hash", "classes", "output", "preprocessing", "surrogate")
+    asked = ("seed", "precision", "batch_size", "budget", "no_images", "redact_paths")
+    return {
+        "model": {k: model.model.get(k) for k in aligned},
+        "data": {k: model.data[k] for k in ("hash", "n", "classes", "shape")},
+        "device": model.subject.device.type,
+        "group": list(request.group),
+        "columns": model.words.hash(),
+        **{k: getattr(request, k) for k in asked},
+    }
+
+
+def _declared(checks: Sequence[str]) -> dict[tuple[str, str], Measure]:
+    return {(check, m.name): m for check in checks for m in CHECKS[check].measures}
