@@ -92,7 +92,7 @@ class ThreeTimesWeight(Method):
 def minimised(loop: MinimiseSettings, n: int = 5, **options: Any) -> tuple[float, tuple[dict[str, float], ...]]:
     model = nn.Module()
     model.weight = nn.Parameter(torch.zeros((), dtype=torch.float64))
-    cpu, images = torch.device("cpu"), torch.zeros(n, 1, 2, 2, dtype=torch.uint8)
+    cpu, images = torch.device("cpu"), ArraySplit(torch.zeros(n, 1, 2, 2, dtype=torch.uint8))
     rng = Generators(loop.seed, cpu)
     history = minimise(ThreeTimesWeight(), model, images, loop, rng=rng, device=cpu, **options)
     return model.weight.item(), history

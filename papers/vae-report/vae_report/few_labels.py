@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from holdfast.augment.basic import strong, to_float, weak
 from holdfast.data.loaders import Images, float_batches
-from holdfast.data.splits import ArraySplit
+from holdfast.data.splits import ArraySplit, channel_statistics
 from holdfast.devices import autocast
 from holdfast.errors import require, unknown
 from holdfast.losses import cross_entropy, reparameterise
@@ -26,8 +26,7 @@ from holdfast.models.heads import find_head, replace_head
 from holdfast.models.vae import VAE, latent_head
 from holdfast.module_state import evaluating
 from holdfast.rng import Generators, derive
-from holdfast.train.rotation import pixel_statistics
-from holdfast.train.unlabelled import MinimiseSettings, OnEpoch, context_of, minimise, resident
+from holdfast.train.unlabelled import MinimiseSettings, OnEpoch, context_of, in_memory, minimise
 from holdfast.types import Batch, View, Views
 
 WAYS: Final = ("frozen", "fine-tuned", "supervised", "rotation", "fixmatch")
@@ -119,7 +118,7 @@ def train_few_labels(
         raise unknown("way", way, WAYS)
     loop = loop or MinimiseSettings(epochs=30, batch_size=64, lr=1e-3, schedule="cosine")
     device = torch.device(device)
-    x = resident(images, device)
+    x = in_memory(images).images
     require(labels.shape == (len(x),), f"{len(x)} images need as many labels, got shape {tuple(labels.shape)}")
     require(
         bool(((labels >= 0) & (labels < num_classes)).all()),
@@ -136,14 +135,15 @@ def train_few_labels(
     elif way == "fixmatch":
         require(unlabeled is not None, "fixmatch needs unlabelled images; give unlabeled")
         assert unlabeled is not None
-        others = resident(unlabeled, device)
+        others = in_memory(unlabeled).images
         require(others.shape[1:] == x.shape[1:], f"unlabelled images are {tuple(others.shape[1:])}, "
                 f"labelled ones {tuple(x.shape[1:])}; make them equal")  # fmt: skip
         own = {f.name: getattr(fixmatch, f.name) for f in fields(FixMatch)} if fixmatch else {}
         method = FewLabelFixMatch(**own | {"flip": flip})
-    state = method.start(context_of(ArraySplit(x, labels), loop, num_classes=num_classes, unlabeled=others))
+    split = ArraySplit(x, labels)
+    state = method.start(context_of(split, loop, num_classes=num_classes, unlabeled=others))
     if isinstance(network, EncoderClassifier) and network.frozen:
-        _remember_latents(state, network.encoder, x, loop.precision)
+        _remember_latents(state, network.encoder, x.to(device), loop.precision)
 
     def validate(epoch: int, model: nn.Module) -> Mapping[str, float]:
         if validation is None:
@@ -154,11 +154,10 @@ def train_few_labels(
     history = minimise(
         method,
         network,
-        x,
+        split,
         loop,
         rng=rng,
         device=device,
-        labels=labels,
         state=state,
         ema=EMA if way == "fixmatch" else None,
         measure=validate,
@@ -209,7 +208,7 @@ def _network(
         replace_head(started, num_classes)
         return started
     channels, height, width = x.shape[1:]
-    mean, std = pixel_statistics(x)
+    mean, std = channel_statistics(ArraySplit(x))
     return build_model(
         model, num_classes=num_classes, in_channels=channels, image_size=(height, width), mean=mean, std=std
     ).model

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -54,6 +54,14 @@ class ModelCard:
             len(self.classes) == self.num_classes,
             f"classes must name each of {self.num_classes} classes, got {len(self.classes)} names",
         )
+
+    @classmethod
+    def of(
+        cls, built: BuiltModel, classes: Sequence[str], shape: tuple[int, int, int], group_names: Sequence[str] = ()
+    ) -> ModelCard:
+        """The card of a network that was built for images (C, H, W) of a shape."""
+        mean, std = numbers(built.model.mean), numbers(built.model.std)
+        return cls(built.name, len(classes), tuple(classes), shape[0], shape[1:], mean, std, tuple(group_names))
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"

@@ -22,7 +22,7 @@ from holdfast.files import at_home
 from holdfast.methods import Context, State, method_of
 from holdfast.models import BuiltModel, ModelCard, save_model
 from holdfast.models.heads import find_heads
-from holdfast.models.preprocessing import Normalised, numbers
+from holdfast.models.preprocessing import Normalised
 from holdfast.models.saved_model import TENSORS, save_weights
 from holdfast.models.vae import LatentClassifier
 from holdfast.rng import derive
@@ -145,16 +145,7 @@ def train(
                 trainer.run()
         network.eval()
         if folder is not None and built is not None:
-            card = ModelCard(
-                name=built.name,
-                num_classes=data.num_classes,
-                classes=data.classes,
-                in_channels=data.shape[0],
-                image_size=data.shape[1:],
-                mean=numbers(built.model.mean),
-                std=numbers(built.model.std),
-                group_names=data.group_names,
-            )
+            card = ModelCard.of(built, data.classes, data.shape, data.group_names)
             save_model(folder.path, network, card=card)
         elif folder is not None:
             progress.note(_save_own(folder.path, network))
@@ -274,17 +265,7 @@ def fingerprint(data: Dataset) -> str:
 def load_data(settings: TrainSettings) -> Dataset:
     """The data set that settings name."""
     s = settings.data
-    data = load(
-        s.name,
-        root=s.root,
-        image_size=s.image_size,
-        val=s.val,
-        conflict=s.conflict,
-        data_seed=s.data_seed,
-        names=s.names,
-        label=s.label,
-        group=s.group,
-    )
+    data = load(s.name, **{key: getattr(s, key) for key in DATA_READING_KEYS if key not in ("labels", "unlabeled")})
     if s.labels is None and s.unlabeled is None:
         return data
     return few_labels(data, s.labels, unlabeled=s.unlabeled, root=s.root, seed=s.data_seed)

@@ -17,14 +17,14 @@ from torch import Tensor, nn
 
 from holdfast.augment.basic import crop_and_flip
 from holdfast.data.loaders import Images
+from holdfast.data.splits import channel_statistics
 from holdfast.errors import require
 from holdfast.losses import cross_entropy
 from holdfast.methods import Method, State
-from holdfast.models import BuiltModel, ModelCard, Normalised, build_model
+from holdfast.models import BuiltModel, ModelCard, build_model
 from holdfast.models.heads import find_head, width
-from holdfast.models.preprocessing import numbers
 from holdfast.rng import Generators, derive
-from holdfast.train.unlabelled import MinimiseSettings, OnEpoch, minimise, resident
+from holdfast.train.unlabelled import MinimiseSettings, OnEpoch, in_memory, minimise
 from holdfast.types import Batch, View, Views
 
 TURNS: Final = 4
@@ -82,10 +82,10 @@ def train_rotation(
     """
     loop = loop or MinimiseSettings(schedule="cosine")
     device = torch.device(device)
-    x = resident(images, device)
-    channels, height, width = x.shape[1:]
+    split = in_memory(images)
+    channels, height, width = split.shape
     require(height == width, f"quarter turns need square images, got {height}x{width}; crop or pad them")
-    mean, std = pixel_statistics(x)
+    mean, std = channel_statistics(split)
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(derive(loop.seed, "rotation/weights"))
         built = build_model(
@@ -98,31 +98,14 @@ def train_rotation(
         )
     rng = Generators(loop.seed, device, purposes={"method": "rotation/augment"})
     objective = RotationObjective(shift, changes)
-    minimise(objective, built.model, x, loop, rng=rng, device=device, on_epoch=on_epoch, note=note)
+    minimise(objective, built.model, split, loop, rng=rng, device=device, on_epoch=on_epoch, note=note)
     return built
-
-
-def pixel_statistics(x: Tensor) -> tuple[list[float], list[float]]:
-    """(mean, standard deviation) of each channel of uint8 images, in [0, 1]."""
-    values = x.double() / 255
-    mean, std = values.mean((0, 2, 3)), values.std((0, 2, 3), unbiased=False)
-    return mean.tolist(), std.clamp(min=1 / 255).tolist()
 
 
 def rotation_card(built: BuiltModel, shape: tuple[int, int, int]) -> ModelCard:
     """What a saved encoder is: its classes are the turns and, where it learned them, the changes."""
-    model: Normalised = built.model
-    turns = ("0°", "90°", "180°", "270°")
-    names = (*turns, *CHANGES)[: width(find_head(model)[1])]
-    return ModelCard(
-        name=built.name,
-        num_classes=len(names),
-        classes=names,
-        in_channels=shape[0],
-        image_size=(shape[1], shape[2]),
-        mean=numbers(model.mean),
-        std=numbers(model.std),
-    )
+    names = ("0°", "90°", "180°", "270°", *CHANGES)
+    return ModelCard.of(built, names[: width(find_head(built.model)[1])], shape)
 
 
 Change = Callable[[Tensor, torch.Generator], Tensor]

@@ -65,19 +65,18 @@ class MinimiseSettings:
 def minimise(
     objective: Method,
     network: nn.Module,
-    images: Tensor,
+    images: ArraySplit,
     settings: MinimiseSettings,
     *,
     rng: Generators,
     device: torch.device,
-    labels: Tensor | None = None,
     state: State | None = None,
     ema: float | None = None,
     measure: Callable[[int, nn.Module], Mapping[str, float]] | None = None,
     on_epoch: OnEpoch | None = None,
     note: Callable[[str], None] | None = None,
 ) -> tuple[dict[str, float], ...]:
-    """Train a network on uint8 images (N, C, H, W) and return what was measured in each epoch.
+    """Train a network on images, with their labels if it needs some; returns what was measured in each epoch.
 
     rng: what the objective draws from. ema: decay of an average of the weights that the network ends with. measure:
     what else to measure after an epoch, of that network. note: called with the reason where a step cannot be
@@ -92,12 +91,11 @@ def minimise(
         schedule=ScheduleSettings(settings.schedule),  # type: ignore[arg-type]
         loop=LoopSettings(settings.epochs, size, channels_last=device.type == "cuda", ema=ema, **values),
     )
-    split = ArraySplit(images, labels)
     trainer = Trainer(
         resolved,
-        Dataset("images", (), split),
+        Dataset("images", (), images),
         network,
-        objective.start(context_of(split, settings)) if state is None else state,
+        objective.start(context_of(images, settings)) if state is None else state,
         device=device,
         folder=None,
         progress=_Listener(on_epoch, note),
@@ -159,19 +157,14 @@ def _measured(record: Mapping[str, Any]) -> dict[str, float]:
     return {k.removeprefix("train_"): v for k, v in record.items() if k.startswith(("train_", "validation_"))}
 
 
-def resident(images: Images, device: torch.device) -> Tensor:
-    """All images on the device, uint8 (N, C, H, W)."""
+def in_memory(images: Images) -> ArraySplit:
+    """All images as uint8 (N, C, H, W), checked."""
     check_images(images)
-    if not isinstance(images, Tensor):
+    if not isinstance(images, (Tensor, ArraySplit)):
         images = images.read(torch.arange(len(images)))
-    require(images.ndim == 4, f"images must be (N, C, H, W), got {tuple(images.shape)}")
-    require(len(images) > 0, "there is no image to train on; give at least one")
-    if images.dtype != torch.uint8:
-        require(bool(torch.isfinite(images).all()), "images have NaN or infinite pixels; repair or remove them")
-        low, high = float(images.min()), float(images.max())
-        require(low >= 0 and high <= 1, f"images have values from {low:g} to {high:g}; scale them to [0, 1]")
-        images = images.mul(255).round().to(torch.uint8)
-    return images.to(device)
+    split = ArraySplit(images) if isinstance(images, Tensor) else images
+    require(len(split) > 0, "there is no image to train on; give at least one")
+    return split
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,15 +236,15 @@ def train_vae(
     device = torch.device(device)
     require(bound in BOUNDS, f"bound must be one of {', '.join(BOUNDS)}, got {bound!r}")
     require(samples >= 1, f"samples must be >= 1, got {samples}")
-    x = resident(images, device)
+    split = in_memory(images)
     require(
-        tuple(x.shape[1:]) == settings.shape,
-        f"the VAE is for images of shape (C, H, W) {settings.shape}, these are {tuple(x.shape[1:])}",
+        split.shape == settings.shape,
+        f"the VAE is for images of shape (C, H, W) {settings.shape}, these are {split.shape}",
     )
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(derive(loop.seed, "vae/weights"))
         model = VAE(settings).to(device)
     rng = Generators(loop.seed, device, purposes={"method": "vae/noise"})
     objective = VAEObjective(settings, bound, samples)
-    history = minimise(objective, model, x, loop, rng=rng, device=device, on_epoch=on_epoch, note=note)
+    history = minimise(objective, model, split, loop, rng=rng, device=device, on_epoch=on_epoch, note=note)
     return TrainedVAE(model, history)
