@@ -149,7 +149,7 @@ def test_scores_and_changes_can_be_chosen(tmp_path: Path) -> None:
     words = ["detect", "fit", "--data", str(few), "--out", str(out), "--changes", "--combine", "max"]
     assert main([*words, "--scores", "local-reconstruction", "rotation", "--false-alarm-rate", "0.2", *TINY]) == 0
     card = json.loads((out / "encoder" / "model.json").read_text())
-    assert card["classes"][4:] == ["blurred", "flattened", "pasted", "mixed", "bent"]
+    assert card["classes"][4:] == ["blurred", "flattened", "pasted", "mixed", "warped"]
     kept = json.loads((out / "detector.json").read_text())["detector"]
     assert kept["combine"] == "max"
     assert list(kept["members"]) == ["local-reconstruction", "rotation"]

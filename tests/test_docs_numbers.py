@@ -67,7 +67,8 @@ def test_numbers_are_those_recorded(where: tuple[str, str, str, str]) -> None:
             assert stated == f"{measured:.{len(stated.partition('.')[2])}f}", row
 
 
-SIDES = ("average", "aligned", "conflicting")
+COLUMNS = {"average": "average", "bias-aligned": "aligned", "bias-conflicting": "conflicting"}
+"""Columns of the tables of BiasAdv, and what they are called in the results."""
 READINGS = {
     "erm": "erm",
     "lff, raw difficulty": "lff raw",
@@ -91,13 +92,13 @@ def test_the_table_of_readings_is_what_was_measured() -> None:
         path = ROOT / f"papers/biasadv/results/readings_20_epochs{name}.json"
         return [r for r in json.loads(path.read_text(encoding="utf-8"))["figures"] if r["reading"] == reading]
 
-    rows = {row[0]: row[1:] for row in table(ROOT / "docs/methods/biasadv.md", "", *SIDES)}
+    rows = {row[0]: row[1:] for row in table(ROOT / "docs/methods/biasadv.md", "", *COLUMNS)}
     expected = {}
     for row, reading in READINGS.items():
         (only,) = results("", reading)
-        expected[row] = [f"{100 * only[side]:.1f}" for side in SIDES]
+        expected[row] = [f"{100 * only[column]:.1f}" for column in COLUMNS.values()]
     for row, name in {"lff, three seeds": "", "lff, three seeds, fp32": "_fp32"}.items():
-        seeds = [[100 * r[side] for r in results(name, "lff")] for side in SIDES]
+        seeds = [[100 * r[column] for r in results(name, "lff")] for column in COLUMNS.values()]
         assert [len(values) for values in seeds] == [3, 3, 3]
         expected[row] = [f"{fmean(values):.1f} ± {stdev(values):.1f}" for values in seeds]
     assert {row: [cell.strip("*") for cell in cells] for row, cells in rows.items()} == expected
@@ -119,11 +120,11 @@ def test_the_gain_of_the_favoured_reading_is_that_of_its_three_pairs() -> None:
     path = ROOT / "papers/biasadv/results/readings_200_epochs.json"
     runs = json.loads(path.read_text(encoding="utf-8"))["figures"]
     text = " ".join((ROOT / "docs/methods/biasadv.md").read_text(encoding="utf-8").split())
-    for side, words in {
+    for column, words in {
         "average": "by {0:.1f} points on average (95 % interval of the paired t test {1:.1f} to {2:.1f})",
-        "conflicting": "{0:.1f} on the conflicting samples (−{1:.1f} to {2:.1f})",
+        "conflicting": "{0:.1f} on bias-conflicting samples (−{1:.1f} to {2:.1f})",
     }.items():
-        by_cell = {(r["reading"], r["conflict"], r["seed"]): 100 * r[side] for r in runs}
+        by_cell = {(r["reading"], r["conflict"], r["seed"]): 100 * r[column] for r in runs}
         gains = [
             value - by_cell["lff", *cell]
             for (reading, *cell), value in by_cell.items()

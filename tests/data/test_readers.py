@@ -41,10 +41,11 @@ def blocks() -> Iterator[None]:
 
 
 def test_the_names_are_listed_in_order_with_a_line_about_each(capsys: pytest.CaptureFixture[str]) -> None:
-    assert tuple(named_data()) == NAMES
+    assert tuple(name for name in named_data() if name in NAMES) == NAMES  # others may stand between them
     assert main(["list", "data"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == [*NAMES, ".npz", ".csv", "class-folders", "file-names"]
+    ours = [*NAMES, ".npz", ".csv", "class-folders", "file-names"]
+    assert [line.split()[0] for line in lines if line.split()[0] in ours] == ours
     assert all(len(line.split()) > 3 and line.endswith(".") for line in lines)
 
 

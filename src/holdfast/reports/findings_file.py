@@ -18,11 +18,18 @@ from typing import Any
 from holdfast.errors import HoldfastError
 from holdfast.files import write_atomic
 from holdfast.parts import CHECKS
-from holdfast.reports._undeclared import DECLARED as UNDECLARED
 from holdfast.types import Finding, Measure, Note, Unit
 
 FORMAT = "holdfast-findings"
 VERSION = 2
+
+AGAINST = "against"
+"""What findings that compare two models on the same samples stand under, in place of a check."""
+PAIRED = (
+    Measure("lead", "lead", Unit.POINTS, headline=True),
+    Measure("mcnemar_p", "McNemar's p", Unit.P_VALUE, "neither"),
+    Measure("delong_p", "DeLong's p", Unit.P_VALUE, "neither"),
+)
 
 Measures = Mapping[tuple[str, str], Measure]
 """Measures by check and name."""
@@ -81,8 +88,8 @@ class FindingsFile:
 @cache
 def declared_measures(check: str) -> Mapping[str, Measure]:
     """The measures that an installed check of that name declares, by name."""
-    declared = CHECKS[check].measures if check in CHECKS else ()
-    return {measure.name: measure for measure in declared or UNDECLARED.get(check, ("", ()))[1]}
+    declared = PAIRED if check == AGAINST else CHECKS[check].measures if check in CHECKS else ()
+    return {measure.name: measure for measure in declared}
 
 
 def measure_of(check: str, name: str, measures: Measures) -> Measure:
@@ -103,7 +110,7 @@ def all_measures(measures: Measures) -> Measures:
 
 @cache
 def _declared() -> Measures:
-    return {(check, m.name): m for check in [*CHECKS, *UNDECLARED] for m in declared_measures(check).values()}
+    return {(check, m.name): m for check in [*CHECKS, AGAINST] for m in declared_measures(check).values()}
 
 
 def as_note(value: Note | Mapping[str, Any] | str) -> Note:

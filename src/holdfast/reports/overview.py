@@ -7,8 +7,8 @@ from typing import Any
 
 from holdfast.printable import one_line
 from holdfast.reports.blocks import Cell, Column, Table
-from holdfast.reports.findings_file import CheckRecord, FindingsFile
-from holdfast.reports.report_tables import AGAINST, headline_leads, shown
+from holdfast.reports.findings_file import AGAINST, CheckRecord, FindingsFile
+from holdfast.reports.report_tables import headline_leads, shown
 from holdfast.reports.robustness_summary import headline_findings, robustness, summary_sentence
 from holdfast.reports.text import exact, finite, part
 from holdfast.types import Finding

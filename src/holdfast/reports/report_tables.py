@@ -19,7 +19,7 @@ from holdfast.reports.arms import (
     spread_cell,
 )
 from holdfast.reports.blocks import Cell, Column, Details, Table
-from holdfast.reports.findings_file import Measures, all_measures, is_known, measure_of
+from holdfast.reports.findings_file import AGAINST, Measures, all_measures, is_known, measure_of
 from holdfast.reports.robustness_summary import headline_parts, with_interval, without_column
 from holdfast.reports.text import DIFFERENCE, P_VALUE, finite, interval, number, part, percent, quantity, setting
 from holdfast.types import Finding, Unit
@@ -250,10 +250,6 @@ def paired_table(arms: Sequence[Arm], baseline: Arm, *, extra: Mapping[str, Sequ
 
 def _signed(value: float) -> str:
     return f"{'-' if value < 0 else '+'}{percent(abs(value))}"
-
-
-AGAINST = "against"
-"""What findings that compare two models on the same samples stand under, in place of a check."""
 
 
 def leads(findings: Sequence[Finding], measures: Measures, name: str, *, parts: bool = False) -> list[tuple[Cell, ...]]:

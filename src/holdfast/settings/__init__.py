@@ -1,6 +1,6 @@
 """Every setting, as small frozen dataclasses that import nothing heavy.
 
-``holdfast --help`` and every usage error answer without importing torch (docs/decisions/0002-settings-apart.md). The
+``holdfast --help`` and every usage error answer without torch (docs/decisions/0002-settings-without-torch.md). The
 settings of a method are with its algorithm (docs/decisions/0003-methods-declare-themselves.md).
 """
 

@@ -64,7 +64,7 @@ class DataSettings:
     val: float = 0.0
     """Share of the training set held out for validation, by class; 0 uses the set's own, if any."""
     conflict: Unset[float] = None
-    """Sets made with a shortcut (coloured-digits, corrupted-cifar10-...): share that contradicts it; 0.05 if none."""
+    """Sets made with a shortcut (coloured-digits, corrupted-cifar10-...): bias-conflicting share (default: 0.05)."""
     names: Unset[str] = None
     """Pattern of file names that labels are taken from, such as "{age}_{gender}_{race}_"."""
     label: Unset[str] = None

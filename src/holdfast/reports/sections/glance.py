@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.reports.blocks import Block, Chart, Details, Section, Side, Table
-from holdfast.reports.findings_file import FindingsFile, all_measures
+from holdfast.reports.findings_file import AGAINST, FindingsFile, all_measures
 from holdfast.reports.overview import gates, overview, side_by_side, states
-from holdfast.reports.report_tables import AGAINST, leads, paired
+from holdfast.reports.report_tables import leads, paired
 from holdfast.reports.robustness_summary import RobustnessResult, drop_table, robustness
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
