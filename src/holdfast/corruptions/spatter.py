@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from holdfast.corruptions.imagenet_c import imagenet_c, rows
+from holdfast.corruptions.imagenet_c import imagenet_c, severities
 from holdfast.corruptions.pixels import constant, gaussian, normal
 
 WATER = (175, 238, 238)
@@ -31,22 +31,17 @@ MOVES = [
 SETTINGS = "mean deviation size threshold strength mud"
 
 
-@imagenet_c(
-    "spatter",
-    about="drops of water or mud on the lens",
-    order=15,
-    coloured=True,
-    extra=True,
-    cifar=rows(
-        SETTINGS,
+@imagenet_c("spatter", about="drops of water or mud on the lens", order=15, coloured=True, extra=True)
+@severities(
+    SETTINGS,
+    cifar=(
         (0.62, 0.1, 0.7, 0.7, 0.5, False),
         (0.65, 0.1, 0.8, 0.7, 0.5, False),
         (0.65, 0.3, 1, 0.69, 0.5, False),
         (0.65, 0.1, 0.7, 0.69, 0.6, True),
         (0.65, 0.1, 0.5, 0.68, 0.6, True),
     ),
-    imagenet=rows(
-        SETTINGS,
+    imagenet=(
         (0.65, 0.3, 4, 0.69, 0.6, False),
         (0.65, 0.3, 3, 0.68, 0.6, False),
         (0.65, 0.3, 2, 0.68, 0.5, False),

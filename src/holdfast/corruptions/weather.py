@@ -16,7 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from holdfast.corruptions.blur import smear
-from holdfast.corruptions.imagenet_c import imagenet_c, rows
+from holdfast.corruptions.imagenet_c import imagenet_c, severities
 from holdfast.corruptions.pixels import luminance, normal, to_bytes, truncate_to_bytes, uniform, whole, zoom
 from holdfast.errors import HoldfastError, require
 
@@ -29,20 +29,17 @@ SMALL = 0.2
 SUFFIXES = (".png", ".jpg", ".jpeg")
 
 
-@imagenet_c(
-    "snow",
-    about="falling snow",
-    order=10,
-    cifar=rows(
-        SNOW,
+@imagenet_c("snow", about="falling snow", order=10)
+@severities(
+    SNOW,
+    cifar=(
         (0.1, 0.2, 1, 0.6, 8, 3, 0.95),
         (0.1, 0.2, 1, 0.5, 10, 4, 0.9),
         (0.15, 0.3, 1.75, 0.55, 10, 4, 0.9),
         (0.25, 0.3, 2.25, 0.6, 12, 6, 0.85),
         (0.3, 0.3, 1.25, 0.65, 14, 12, 0.8),
     ),
-    imagenet=rows(
-        SNOW,
+    imagenet=(
         (0.1, 0.3, 3, 0.5, 10, 4, 0.8),
         (0.2, 0.3, 2, 0.5, 12, 4, 0.7),
         (0.55, 0.3, 4, 0.9, 12, 8, 0.7),
@@ -83,8 +80,11 @@ def snowflakes(layer: Tensor, degrees: Tensor, *, size: float, threshold: float,
     order=11,
     coloured=True,
     files="photographs of frost (frost_folder); without them textures are grown from noise",
-    cifar=rows("keep cover", (1, 0.2), (1, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45)),
-    imagenet=rows("keep cover", (1, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75)),
+)
+@severities(
+    "keep cover",
+    cifar=((1, 0.2), (1, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45)),
+    imagenet=((1, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75)),
 )
 def frost(
     x: Tensor,
@@ -110,12 +110,11 @@ def frost(
     return (keep * x + cover * ice).clamp(0, 1)
 
 
-@imagenet_c(
-    "fog",
-    about="fog of uneven density",
-    order=12,
-    cifar=rows("density decay", (0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75)),
-    imagenet=rows("density decay", (1.5, 2), (2, 2), (2.5, 1.7), (2.5, 1.5), (3, 1.4)),
+@imagenet_c("fog", about="fog of uneven density", order=12)
+@severities(
+    "density decay",
+    cifar=((0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75)),
+    imagenet=((1.5, 2), (2, 2), (2.5, 1.7), (2.5, 1.5), (3, 1.4)),
 )
 def fog(x: Tensor, *, density: float, decay: float, generator: torch.Generator) -> Tensor:
     """A plasma cloud added, and the sum scaled so that the brightest value stays the same."""
