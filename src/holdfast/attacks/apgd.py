@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
-from holdfast.attacks.norms import Ball, Norm, Space, make_ball
+from holdfast.attacks.norms import Ball, BallSettings, make_ball
 from holdfast.attacks.objectives import (
     AttackTarget,
     Best,
@@ -42,18 +42,15 @@ def apgd(
     *,
     radius: float,
     steps: int = 100,
-    norm: Norm = "linf",
     loss: LossName = "ce",
     random_start: bool = True,
     restarts: int = 1,
     target: AttackTarget = None,
-    space: Space = "pixel",
-    scale: Tensor | Sequence[float] | None = None,
     early_stop: bool = False,
     batch_size: int | None = None,
     generator: torch.Generator | None = None,
-    bounds: tuple[float, float] = (0.0, 1.0),
     mode: Mode = "eval",
+    **within: Unpack[BallSettings],
 ) -> Tensor:
     """Adversarial examples within the radius, without a step size to tune.
 
@@ -62,7 +59,7 @@ def apgd(
     sample, on the device. early_stop: drop samples that reached the goal; it synchronises with the device at times.
     The other arguments are those of :func:`pgd`.
     """
-    ball = make_ball(x, radius=radius, norm=norm, space=space, scale=scale, bounds=bounds)
+    ball = make_ball(x, radius=radius, **within)
     require(math.isfinite(radius), f"radius must be finite for apgd, got {radius}; pgd takes an infinite one")
     require(steps >= 1, f"steps must be >= 1, got {steps}")
     require(restarts >= 1, f"restarts must be >= 1, got {restarts}")

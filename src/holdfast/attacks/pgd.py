@@ -10,12 +10,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import torch
 from torch import Tensor
 
-from holdfast.attacks.norms import Ball, Norm, Space, make_ball
+from holdfast.attacks.norms import Ball, BallSettings, Space, make_ball
 from holdfast.attacks.objectives import (
     AttackTarget,
     Best,
@@ -43,19 +43,16 @@ def pgd(
     radius: float,
     step_size: float | None = None,
     steps: int = 10,
-    norm: Norm = "linf",
     random_start: bool = False,
     restarts: int = 1,
     target: AttackTarget = None,
     loss: LossName = "ce",
-    space: Space = "pixel",
-    scale: Tensor | Sequence[float] | None = None,
     keep: Literal["best", "last"] = "best",
     early_stop: bool = False,
     batch_size: int | None = None,
     generator: torch.Generator | None = None,
-    bounds: tuple[float, float] = (0.0, 1.0),
     mode: Mode = "eval",
+    **within: Unpack[BallSettings],
 ) -> Tensor:
     """Adversarial examples within the radius, by projected steps along the gradient.
 
@@ -65,14 +62,14 @@ def pgd(
     target: None is untargeted; else the least likely class, or classes (B,), to reach.
     loss: "ce" is cross-entropy, as log-odds, which do not saturate; "margin" the largest other logit over
     that of the label; "dlr" the margin over a difference of logits.
-    space: "normalised" counts radius and steps in units of ``scale``, the deviation of each channel.
     keep: the best point of each sample, or the last, as in the paper.
     early_stop: drop samples once they reach the goal. Faster, with the same error; but it synchronises with the
     device after each step, so it cannot be captured, and examples are no stronger than needed.
     batch_size: images per forward pass; None is all.
     mode: "eval" runs a module in evaluation mode; "as-is" leaves its mode alone. Both restore it.
+    within: norm, space, scale and bounds, as in :class:`~holdfast.attacks.norms.BallSettings`.
     """
-    ball = make_ball(x, radius=radius, norm=norm, space=space, scale=scale, bounds=bounds)
+    ball = make_ball(x, radius=radius, **within)
     require(steps >= 1, f"steps must be >= 1, got {steps}")
     require(restarts >= 1, f"restarts must be >= 1, got {restarts}")
     require(step_size is None or step_size > 0, f"step_size must be > 0, got {step_size}")
@@ -163,13 +160,10 @@ def fgsm(
     y: Tensor,
     *,
     radius: float,
-    norm: Norm = "linf",
     target: AttackTarget = None,
     loss: LossName = "ce",
-    space: Space = "pixel",
-    scale: Tensor | Sequence[float] | None = None,
-    bounds: tuple[float, float] = (0.0, 1.0),
     mode: Mode = "eval",
+    **within: Unpack[BallSettings],
 ) -> Tensor:
     """``x + radius · sign(∇ loss)``, clipped to the range of pixels; with ``norm="l2"`` along the gradient itself.
 
@@ -179,7 +173,7 @@ def fgsm(
     >>> fgsm(brightness, torch.full((1, 1, 1, 2), 0.5), torch.tensor([0]), radius=0.25)
     tensor([[[[0.2500, 0.2500]]]])
     """
-    ball = make_ball(x, radius=radius, norm=norm, space=space, scale=scale, bounds=bounds)
+    ball = make_ball(x, radius=radius, **within)
     if radius == 0:
         return x.detach().clone()
     with borrowed(model, mode), torch.no_grad():
@@ -218,18 +212,11 @@ def transfer(
 
 
 def noise(
-    x: Tensor,
-    *,
-    radius: float,
-    norm: Norm = "linf",
-    space: Space = "pixel",
-    scale: Tensor | Sequence[float] | None = None,
-    generator: torch.Generator | None = None,
-    bounds: tuple[float, float] = (0.0, 1.0),
+    x: Tensor, *, radius: float, generator: torch.Generator | None = None, **within: Unpack[BallSettings]
 ) -> Tensor:
     """A random corner of the L∞ ball, or a random direction of full length in the L2 ball, clipped to the range. Not an
     attack, but what every attack must beat."""
-    ball = make_ball(x, radius=radius, norm=norm, space=space, scale=scale, bounds=bounds)
+    ball = make_ball(x, radius=radius, **within)
     if radius == 0:
         return x.detach().clone()
     with torch.no_grad():
