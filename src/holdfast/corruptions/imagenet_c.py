@@ -2,7 +2,7 @@
 
 Each is declared with its published settings, severity 1 first: CIFAR-10-C's were chosen for 32 pixels, ImageNet-C's for
 224. They are used unchanged for other sizes, except elastic's, whose lengths are shares of the shorter side.
-The functions take images (B, C, H, W), float in [0, 1]. Blurs, weather and spatter have files of their own.
+The functions take images (B, C, H, W), float in [0, 1]. Blurs and weather have files of their own.
 """
 
 from __future__ import annotations
