@@ -35,7 +35,9 @@ RETIRED = {
     r"\bheaps?\b": "unlabelled images",
     r"\btwins?\b(?! of)": "copy",
     r"\bmend(?:s|ed|ing)?\b": "fix",
-    r"(?<!there )\b(?:is|are|was) no(?= (?!longer|more|less|better|worse|different|other|larger|smaller|such)[a-z])": "is not a",
+    r"(?<!there )\b(?:is|are|was) no(?= (?!longer|more|less|better|worse|different|other|larger|smaller|such)[a-z])": (
+        "is not a"
+    ),
     r"\ba (?:row|file|line|number|score|page|folder|card|pass) an? (?=[a-z])": "per",
     r"\bimages? a (?:pass|step|second)\b": "per",
 }
