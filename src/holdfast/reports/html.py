@@ -91,11 +91,9 @@ def write_shortcuts_page(
     findings: Sequence[Finding], path: str | Path, *, name: str, measures: Measures | None = None
 ) -> Path:
     """Write shortcuts.html: a page of its own for what ``holdfast shortcuts`` found. Same findings, same bytes."""
-    path = Path(path)
-    write_atomic(
-        path, render_shortcuts_page(findings, name=name, measures=measures).encode("utf-8", "backslashreplace")
-    )
-    return path
+    page = render_shortcuts_page(findings, name=name, measures=measures)
+    write_atomic(Path(path), page.encode("utf-8", "backslashreplace"))
+    return Path(path)
 
 
 def render_shortcuts_page(findings: Sequence[Finding], *, name: str, measures: Measures | None = None) -> str:

@@ -213,9 +213,8 @@ def drop_table(found: Sequence[RobustnessResult], caption: str) -> Table:
             text = "" if r.threshold is None else percent(r.threshold) + ("" if r.passed else " FAILED")
             cells.append(Cell(text, r.threshold, strong=not r.passed))
         rows.append(tuple(cells))
-    columns = [Column("measure"), Column("value, %", numeric=True), Column("drop, points (95 %)", numeric=True)]
-    columns += [Column("at least, %", numeric=True)] if gated else []
-    return Table(caption, tuple(columns), tuple(rows))
+    titles = ["value, %", "drop, points (95 %)", *(["at least, %"] if gated else [])]
+    return Table(caption, Column.texts("measure") + Column.numbers(*titles), tuple(rows))
 
 
 def with_interval(measure: Measure, value: float | None, low: float | None, high: float | None) -> Cell:

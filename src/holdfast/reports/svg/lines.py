@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from markupsafe import Markup, escape
 
 from holdfast.printable import one_line
+from holdfast.reports.blocks import Chart
 from holdfast.reports.svg.elements import (
     COLOURS,
     WIDTH,
@@ -106,6 +108,41 @@ def line_chart(
     last = "; ".join(f"{line.label} ends at {show(y)}" for line, (_, y) in zip(named, ends, strict=True))
     unit = " in percent" if share else ""
     return figure(parts, id, f"{title}{unit} over {x_label}", last or "No points yet", height)
+
+
+def share_lines(
+    title: str,
+    lines: Sequence[Line],
+    *,
+    id: str,
+    x_label: str,
+    drawn: str = "",
+    direct: bool = False,
+    note: str = "",
+    top: float = 1.0,
+    whole: bool = True,
+) -> Chart | None:
+    """Shares from 0 to the top over a quantity, with a legend unless each is named where it ends; None without lines.
+
+    drawn: the picture's own title.
+    """
+    if not lines:
+        return None
+    svg = line_chart(
+        lines, id=id, title=drawn or title, x_label=x_label, y_range=(0.0, top), share=True, direct=direct, whole=whole
+    )
+    return Chart(title, svg, () if direct else tuple((line.colour, line.label) for line in lines), note)
+
+
+def histogram_lines(counts: Mapping[str, Any], low: float, high: float) -> list[Line]:
+    """One line per name: the share of its samples in each of the bins between low and high."""
+    lines: list[Line] = []
+    for name, own in counts.items():
+        if isinstance(own, list) and own and (total := sum(own)):
+            middles = [low + (i + 0.5) * (high - low) / len(own) for i in range(len(own))]
+            points = tuple((x, count / total) for x, count in zip(middles, own, strict=True))
+            lines.append(Line(name, (points,), len(lines)))
+    return lines
 
 
 def _path(segment: Sequence[Point], line: Line, x_of: Scale, y_of: Scale) -> Markup:
