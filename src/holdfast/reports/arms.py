@@ -133,6 +133,11 @@ class Arm:
         findings = self.found.get(key, ())
         return Spread.of(findings) if findings else None
 
+    def measured(self, key: FindingKey) -> Spread | None:
+        """The same; None too where no run has a number."""
+        spread = self.spread(key)
+        return spread if spread is not None and spread.values else None
+
     def measure(self, key: FindingKey) -> Measure:
         """What the numbers of a finding are, as the first run that says so says."""
         known = next((run.measures for run in self.runs if (key.check, key.name) in run.measures), {})

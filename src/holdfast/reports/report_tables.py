@@ -26,7 +26,7 @@ def method_table(arms: Sequence[Arm]) -> Table:
     rows = []
     for arm in arms:
         cells = [spread_cell(arm.spread(m), best[m] if comparable else None) for m in measures]
-        rows.append((Cell(arm.label), *cells, _seeds(arm)))
+        rows.append((Cell(arm.label), *cells, seeds_cell(arm)))
     columns = Column.texts("method") + Column.numbers(*(f"{m.title}, %" for m in measures), "seeds")
     several = any(len(arm.runs) > 1 for arm in arms)
     note = "Mean ± sample standard deviation over seeds." if several else ""
@@ -118,8 +118,9 @@ def shown(finding: Finding, measures: Measures) -> tuple[str, str]:
     return text, interval(measure, finding.low, finding.high)
 
 
-def _seeds(arm: Arm) -> Cell:
-    spread = arm.spread(AVERAGE)
+def seeds_cell(arm: Arm, key: FindingKey = AVERAGE) -> Cell:
+    """How many runs of an arm have a number, and of how many."""
+    spread = arm.spread(key)
     measured, total = len(spread.values) if spread else 0, len(arm.runs)
     return Cell(f"{total}" if measured == total else f"{measured} of {total}", measured)
 

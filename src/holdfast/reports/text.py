@@ -38,6 +38,15 @@ def records(value: object) -> list[Mapping[str, Any]]:
     return [one for one in value if isinstance(one, Mapping)] if isinstance(value, (list, tuple)) else []
 
 
+def is_counts(matrix: object, rows: int, columns: int) -> bool:
+    """Whether some evidence is a matrix of so many rows and columns, all whole numbers of samples."""
+    if not isinstance(matrix, list) or len(matrix) != rows:
+        return False
+    if not all(isinstance(row, list) and len(row) == columns for row in matrix):
+        return False
+    return all(isinstance(n, int) and n >= 0 for row in matrix for n in row)
+
+
 def percent(value: float) -> str:
     """A share in percent, without the sign. Nothing is not less than nothing.
 

@@ -12,7 +12,7 @@ from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
 from holdfast.reports.svg import Line, line_chart
 from holdfast.reports.svg.bars import Heat, heat_map
-from holdfast.reports.text import finite, percent, records, titled
+from holdfast.reports.text import finite, is_counts, percent, records, titled
 
 MOST_ROWS = 20
 """A chart of more parts shows the weakest; the table below it has them all."""
@@ -97,8 +97,9 @@ def _confusions(groups: Sequence[Arm]) -> Iterator[Chart | Table]:
         if not isinstance(given, Mapping):
             continue
         of = "" if len(groups) == 1 else f": {arm.label}"
-        classes, matrix = given.get("classes"), given.get("matrix")
-        if not (isinstance(classes, list) and isinstance(matrix, list) and _square(matrix, len(classes))):
+        classes: Any = given.get("classes")
+        matrix: Any = given.get("matrix")
+        if not isinstance(classes, list) or not is_counts(matrix, len(classes), len(classes)):
             pairs = records(given.get("pairs"))
             named = [(str(p.get("label")), str(p.get("prediction")), p.get("count"), p.get("of")) for p in pairs]
             table = _pairs(named, of)
@@ -115,11 +116,6 @@ def _confusions(groups: Sequence[Arm]) -> Iterator[Chart | Table]:
             continue
         if table is not None:
             yield table
-
-
-def _square(matrix: Sequence[Any], side: int) -> bool:
-    rows = len(matrix) == side and all(isinstance(row, list) and len(row) == side for row in matrix)
-    return rows and all(isinstance(n, int) and n >= 0 for row in matrix for n in row)
 
 
 def _matrix(classes: Sequence[str], matrix: Sequence[Sequence[int]], id: str, of: str) -> Chart:

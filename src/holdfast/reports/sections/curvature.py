@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 
 from holdfast.reports.arms import Arm, FindingKey, Spread, arms, legend
 from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Section, Side, Table
-from holdfast.reports.report_tables import reasons
+from holdfast.reports.report_tables import reasons, seeds_cell
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
 from holdfast.reports.svg import Bar, BarRow, Line, Point, bar_chart, line_chart
@@ -49,10 +49,9 @@ def _table(groups: Sequence[Arm]) -> Table:
     rows = []
     for arm in groups:
         spreads = [arm.spread(measure) for measure in MEASURES]
-        images, measured = _images(arm), len(spreads[0].values) if spreads[0] else 0
-        seeds = f"{measured}" if measured == len(arm.runs) else f"{measured} of {len(arm.runs)}"
+        images = _images(arm)
         cells = [Cell("" if s is None else _amount(s), s.mean if s else None) for s in spreads]
-        rows.append((Cell(arm.label), *cells, Cell(_span(images), max(images, default=0)), Cell(seeds, measured)))
+        rows.append((Cell(arm.label), *cells, Cell(_span(images), max(images, default=0)), seeds_cell(arm, LARGEST)))
     columns = Column.texts("method") + Column.numbers(*(measure.title for measure in MEASURES), "images", "seeds")
     notes = ["Mean ± sample standard deviation over seeds."] if any(len(arm.runs) > 1 for arm in groups) else []
     if len({n for arm in groups for n in _images(arm)}) > 1:

@@ -11,7 +11,7 @@ from holdfast.reports.report_tables import all_numbers, why_empty
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
 from holdfast.reports.svg.bars import Heat, heat_map
-from holdfast.reports.text import percent, titled
+from holdfast.reports.text import is_counts, percent, titled
 from holdfast.types import Unit
 
 CHECK = "groups"
@@ -126,13 +126,7 @@ def _whole(table: Mapping[str, Any]) -> bool:
     classes, names = table.get("classes"), table.get("groups")
     if not isinstance(classes, list) or not isinstance(names, list):
         return False
-    for key in ("hits", "n"):
-        rows = table.get(key)
-        if not isinstance(rows, list) or len(rows) != len(classes):
-            return False
-        if any(len(row) != len(names) or not all(isinstance(v, int) and v >= 0 for v in row) for row in rows):
-            return False
-    return True
+    return all(is_counts(table.get(key), len(classes), len(names)) for key in ("hits", "n"))
 
 
 def _map(arm: Arm, table: Mapping[str, Any], id: str, *, alone: bool) -> Chart:
