@@ -98,8 +98,7 @@ def _rows(path: Path, labels: Array, severity: int) -> ArraySplit:
     count = len(labels) // 5
     part = slice((severity - 1) * count, severity * count)
     own = to_whole(labels[part], f"{printable(path.parent)}: {LABELS}", least=0)
-    groups = torch.full((count,), -1)
-    return ArraySplit(to_images(images[part], printable(path)), own, groups, origin=f"{printable(path)}:{severity}")
+    return ArraySplit(to_images(images[part], printable(path)), own, origin=f"{printable(path)}:{severity}")
 
 
 def _folder(folder: Path, classes: Sequence[str]) -> FileSplit:

@@ -89,7 +89,6 @@ def check_data(
     name_or_path: str | Path,
     *,
     root: str | Path | None = None,
-    image_size: int | None = None,
     names: str | None = None,
     label: str | None = None,
     group: str | None = None,
@@ -99,7 +98,7 @@ def check_data(
     Raises for a name or path that does not exist; whatever else is wrong is in the report.
     """
     home = None if root is None else at_home(root)
-    options = ReaderOptions(root=home, image_size=image_size, names=names, label=label, group=group)
+    options = ReaderOptions(root=home, names=names, label=label, group=group)
     read = find_reader(name_or_path, options)
     loose: list[str] = []
     try:
@@ -125,12 +124,10 @@ def _of_files(listing: Listing, loose: Sequence[str]) -> DataReport:
 
 
 def _of_arrays(data: Dataset) -> DataReport:
-    parts: dict[str, Split | None] = {"train": data.train, "val": data.val, "test": data.test}
-    splits = {name: split for name, split in parts.items() if split is not None}
     channels, *size = data.shape
-    total = sum(len(split) for split in splits.values())
+    total = sum(len(split) for split in data.splits.values())
     modes = {"L" if channels == 1 else "RGB": total}
-    return _report(data, splits, {(size[0], size[1]): total}, modes, label_problems(data))
+    return _report(data, data.splits, {(size[0], size[1]): total}, modes, label_problems(data))
 
 
 def _report(
@@ -151,21 +148,15 @@ def _read_all(paths: Iterator[Path]) -> tuple[Sizes, Counts, tuple[Unreadable, .
     sizes: Counter[tuple[int, int]] = Counter()
     modes: Counter[str] = Counter()
     unreadable = []
-    for result in _decode_all(paths):
-        if isinstance(result, Unreadable):
-            unreadable.append(result)
-        else:
-            size, mode = result
-            sizes[size] += 1
-            modes[mode] += 1
-    return sizes, modes, tuple(unreadable)
-
-
-def _decode_all(paths: Iterator[Path]) -> Iterator[tuple[tuple[int, int], str] | Unreadable]:
-    """What decoding each file showed, in order. Threads do: Pillow's decoders run beside each other."""
-    with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:  # Pillow's decoders run side by side
         while chunk := list(islice(paths, CHUNK)):
-            yield from pool.map(_read, chunk)
+            for result in pool.map(_read, chunk):
+                if isinstance(result, Unreadable):
+                    unreadable.append(result)
+                else:
+                    sizes[result[0]] += 1
+                    modes[result[1]] += 1
+    return sizes, modes, tuple(unreadable)
 
 
 def _read(path: Path) -> tuple[tuple[int, int], str] | Unreadable:
