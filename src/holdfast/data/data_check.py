@@ -15,7 +15,7 @@ from torch import Tensor
 from holdfast.data.images import decode, peek, reason
 from holdfast.data.listing import Files, Listing, ReaderOptions, images_in
 from holdfast.data.load_data import find_reader
-from holdfast.data.splits import Dataset, Split, label_problems
+from holdfast.data.splits import Split, label_problems
 from holdfast.errors import HoldfastError
 from holdfast.files import at_home
 from holdfast.parts import named_data
@@ -107,40 +107,26 @@ def check_data(
     except HoldfastError as error:
         sizes, modes, unreadable = _read_all(map(Path, loose))
         return DataReport(printable(name_or_path), {}, {}, sizes, modes, unreadable, problems=(str(error),))
-    return _of_files(found, loose) if isinstance(found, Listing) else _of_arrays(found)
+    if isinstance(found, Listing):
+        listed = [files.paths for files in found.splits.values()]
+        known = {str(path) for path in chain(*listed)} if loose else set()
+        sizes, modes, unreadable = _read_all(chain(*listed, (Path(path) for path in loose if path not in known)))
+        problems = found.all_problems()
+    else:
+        channels, height, width = found.shape
+        total = sum(map(len, found.splits.values()))
+        sizes, modes, unreadable = {(height, width): total}, {"L" if channels == 1 else "RGB": total}, ()
+        problems = label_problems(found)
+    splits: Mapping[str, Files | Split] = found.splits
+    classes = {name: _count(found.classes, own.labels) for name, own in splits.items()}
+    groups = {name: _count_groups(found.group_names, own.groups) for name, own in splits.items()}
+    return DataReport(found.name, classes, groups, sizes, modes, unreadable, tuple(problems), found.notes)
 
 
 def _loose(data: str | Path) -> list[str]:
     """Images directly in a folder: they belong to no class, but are read where no class is needed."""
     path = at_home(data)
     return images_in(path) if data not in named_data() and os.path.isdir(path) else []
-
-
-def _of_files(listing: Listing, loose: Sequence[str]) -> DataReport:
-    listed = [files.paths for files in listing.splits.values()]
-    known = {str(path) for path in chain(*listed)} if loose else set()
-    sizes, modes, unreadable = _read_all(chain(*listed, (Path(path) for path in loose if path not in known)))
-    return _report(listing, listing.splits, sizes, modes, listing.all_problems(), unreadable)
-
-
-def _of_arrays(data: Dataset) -> DataReport:
-    channels, *size = data.shape
-    total = sum(len(split) for split in data.splits.values())
-    modes = {"L" if channels == 1 else "RGB": total}
-    return _report(data, data.splits, {(size[0], size[1]): total}, modes, label_problems(data))
-
-
-def _report(
-    found: Listing | Dataset,
-    splits: Mapping[str, Files | Split],
-    sizes: Sizes,
-    modes: Counts,
-    problems: Sequence[str],
-    unreadable: tuple[Unreadable, ...] = (),
-) -> DataReport:
-    classes = {name: _count(found.classes, own.labels) for name, own in splits.items()}
-    groups = {name: _count_groups(found.group_names, own.groups) for name, own in splits.items()}
-    return DataReport(found.name, classes, groups, sizes, modes, unreadable, tuple(problems), found.notes)
 
 
 def _read_all(paths: Iterator[Path]) -> tuple[Sizes, Counts, tuple[Unreadable, ...]]:
