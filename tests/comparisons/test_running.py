@@ -66,14 +66,14 @@ def test_the_numbers_are_those_of_the_runs(done: Comparison) -> None:
         return next(f["value"] for f in findings if f["name"] == "bias_conflicting_accuracy")
 
     erm, lff = ([found(f"{name}-seed{seed}") for seed in (0, 1)] for name in ("erm", "lff"))
-    assert cells["lff"]["conflicting"]["mean"] == pytest.approx(fmean(lff))
-    assert cells["lff"]["conflicting"]["sd"] == pytest.approx(stdev(lff))
+    assert cells["lff"]["bias_conflicting_accuracy"]["mean"] == pytest.approx(fmean(lff))
+    assert cells["lff"]["bias_conflicting_accuracy"]["sd"] == pytest.approx(stdev(lff))
     gaps = [a - b for a, b in zip(lff, erm, strict=True)]
-    difference = cells["lff"]["conflicting"]["difference"]
+    difference = cells["lff"]["bias_conflicting_accuracy"]["difference"]
     assert difference["mean"] == pytest.approx(fmean(gaps))
     # Two seeds: t with one degree of freedom is 12.7062, and s / √2 is half the distance of the two.
     assert difference["high"] - difference["mean"] == pytest.approx(12.7062 * abs(gaps[0] - gaps[1]) / 2, rel=1e-4)
-    assert "difference" not in cells["erm"]["conflicting"]
+    assert "difference" not in cells["erm"]["bias_conflicting_accuracy"]
 
 
 def test_the_choice_is_made_on_held_out_data_alone(done: Comparison) -> None:

@@ -1,7 +1,7 @@
 """``holdfast compare``: methods and settings over several seeds, one report over all, paired against a baseline.
 
 Every training is an ordinary run folder below the comparison's own. A finished run is never repeated and an
-interrupted one goes on where it stopped, so the same call continues a comparison, and a wider one extends it.
+interrupted one resumes where it stopped, so the same call continues a comparison, and a wider one extends it.
 """
 
 from __future__ import annotations
@@ -294,10 +294,10 @@ def _record(done: Comparison) -> dict[str, Any]:
             spread = arm.spread(measure)
             if spread is None or spread.mean is None:
                 continue
-            row[measure.title] = {"values": spread.values, "mean": spread.mean, "sd": spread.sd}
+            row[measure.name] = {"values": spread.values, "mean": spread.mean, "sd": spread.sd}
             gap = None if arm is done.baseline else against(arm, done.baseline, measure)
             if gap is not None:
-                row[measure.title]["difference"] = {"mean": gap.value, "low": gap.low, "high": gap.high, "n": gap.n}
+                row[measure.name]["difference"] = {"mean": gap.value, "low": gap.low, "high": gap.high, "n": gap.n}
         if done.chosen is not None and arm.label in done.chosen.scores:
             own = done.chosen.scores[arm.label]
             row[done.chosen.rule] = {"values": own, "mean": fmean(own), "sd": stdev(own) if len(own) > 1 else None}
