@@ -23,7 +23,6 @@ from holdfast.audits.alignment.predictions import PredictionTable, read_predicti
 from holdfast.audits.audit_data import (
     FILES,
     OWN,
-    AuditRequest,
     ColumnWords,
     Sets,
     columns_of,
@@ -32,6 +31,7 @@ from holdfast.audits.audit_data import (
     stated_terms,
     terms_of_all,
 )
+from holdfast.audits.audit_settings import AuditSettings
 from holdfast.audits.checks.accuracy.clean_accuracy import accuracy
 from holdfast.audits.checks.groups.group_accuracy import check_columns
 from holdfast.audits.subject import Subject
@@ -50,7 +50,6 @@ CODE: Final = ("python", "module")
 """Sources whose weights do not say all of what they compute."""
 NO_MODEL: Final = "there are predictions alone, and no model to ask"
 NO_IMAGES: Final = "there are no images; give the data they belong to with --data"
-MODULE_SAMPLE: Final = 512
 
 TellNote = Callable[[str, Note], None]
 """Tells the user a note on something, such as a model by its name."""
@@ -77,7 +76,7 @@ class AuditedModel:
 
 
 def open_all(
-    given: Sequence[Any], request: AuditRequest, checks: Mapping[str, Any], device: torch.device, tell: TellNote
+    given: Sequence[Any], request: AuditSettings, checks: Mapping[str, Any], device: torch.device, tell: TellNote
 ) -> list[AuditedModel]:
     """Every model, the audited one first, before any is measured. checks: those to run, with their settings."""
     if request.predictions is not None:
@@ -106,7 +105,7 @@ def _open(
     given: Any,
     name: str,
     terms: DataTerms,
-    request: AuditRequest,
+    request: AuditSettings,
     checks: Mapping[str, Any],
     device: torch.device,
     open_set: Sets,
@@ -216,7 +215,9 @@ def _at_own_size(opened: LoadedModel, data: Dataset) -> Dataset:
     return replace(data, train=train, val=val, test=test, notes=notes)
 
 
-def _align(opened: LoadedModel, data: Dataset, request: AuditRequest, name: str, tell: TellNote, given: Any) -> Aligned:
+def _align(
+    opened: LoadedModel, data: Dataset, request: AuditSettings, name: str, tell: TellNote, given: Any
+) -> Aligned:
     """Aligned in batches that memory holds.
 
     The outputs of a module in hand are in the order of the data's classes unless it names them; what a training here
@@ -245,7 +246,7 @@ def _align(opened: LoadedModel, data: Dataset, request: AuditRequest, name: str,
             tell(name, Note("memory", f"out of memory: aligned in batches of {size}"))
 
 
-def _class_map(request: AuditRequest) -> ClassMap | str | None:
+def _class_map(request: AuditSettings) -> ClassMap | str | None:
     given = request.class_map
     return read_class_map(given) if isinstance(given, str) and given != ORDER else given
 
@@ -276,7 +277,7 @@ def out_of_memory(subject: Subject) -> Note:
     return Note("memory", f"out of memory: batches of {size} instead of {2 * size}")
 
 
-def _from_predictions(request: AuditRequest, device: torch.device, tell: TellNote) -> AuditedModel:
+def _from_predictions(request: AuditSettings, device: torch.device, tell: TellNote) -> AuditedModel:
     path = str(request.predictions)
     check_columns(request.group)
     usual = (("preprocessing", request.preprocessing, "stated"), ("model", request.architecture, None))
@@ -314,7 +315,7 @@ def predictions_subject(
     read: PredictionTable,
     data: Dataset | None,
     device: torch.device,
-    request: AuditRequest,
+    request: AuditSettings,
     words: ColumnWords | None = None,
 ) -> Subject:
     """A subject for a table of predictions; without data it has no images."""
@@ -348,7 +349,7 @@ def names_of(given: Sequence[Any]) -> list[str]:
     return names
 
 
-def _subject(request: AuditRequest, model: nn.Module, data: Dataset, device: torch.device) -> Subject:
+def _subject(request: AuditSettings, model: nn.Module, data: Dataset, device: torch.device) -> Subject:
     return Subject(
         model,
         data,

@@ -11,13 +11,13 @@ import time
 import warnings as python_warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from holdfast.audits.audit_data import AuditRequest
+from holdfast.audits.audit_data import check_request
 from holdfast.audits.audit_folder import (
     Redaction,
     check_kind,
@@ -29,12 +29,11 @@ from holdfast.audits.audit_folder import (
     without_pictures,
     write_samples,
 )
-from holdfast.audits.budget import parse_budget
-from holdfast.audits.check_settings import chosen_checks, make_checks
+from holdfast.audits.audit_settings import AuditSettings, chosen_checks, make_checks, make_settings
 from holdfast.audits.comparing import AGAINST, MEASURES
 from holdfast.audits.comparing import against as lead_over
-from holdfast.audits.gates import FailOn, Gate, Gates, judge_all, parse_gates, target_of
-from holdfast.audits.measuring import CheckOutcome, measure_all
+from holdfast.audits.gates import Gate, Gates, judge_all, parse_gates, target_of
+from holdfast.audits.measuring import CheckOutcome, measure_all, parse_budget
 from holdfast.audits.open_models import AuditedModel, open_all
 from holdfast.data import Dataset
 from holdfast.devices import resolve_device
@@ -48,9 +47,6 @@ from holdfast.train.api import FitResult
 from holdfast.types import Finding, Measure, Note
 
 if TYPE_CHECKING:
-    from holdfast.audits.alignment.classes import ClassMap
-    from holdfast.models import Preprocessing
-
     Audited = str | Path | FitResult | nn.Module | Callable[..., Any]
     """A run folder or any specification of a model, the result of a training, a module, or a callable."""
 
@@ -146,31 +142,10 @@ def audit(
     against: Audited | Sequence[Audited] = (),
     fail_under: Gates = (),
     max_drop: Gates = (),
-    fail_on: FailOn = "value",
-    budget: str | None = None,
     out: str | Path | None = None,
-    predictions: str | Path | None = None,
-    architecture: str | None = None,
-    class_map: ClassMap | str | Path | None = None,
-    preprocessing: str | Preprocessing = "stated",
-    output: str | None = None,
-    allow_random: bool = False,
-    group: str | Sequence[str] = (),
-    root: str | None = None,
-    data_seed: int | None = None,
-    names: str | None = None,
-    label: str | None = None,
-    image_size: int | None = None,
-    samples: Literal["csv", "parquet"] = "csv",
-    no_images: bool = False,
-    redact_paths: bool = False,
-    seed: int = 0,
-    device: str = "auto",
-    precision: str = "fp32",
-    batch_size: int = 256,
-    workers: int = 4,
     command: str = "",
     tell: Callable[[str], None] | None = None,
+    **more: Any,
 ) -> Audit:
     """Measure a model by every check, or by those named in ``checks``.
 
@@ -181,62 +156,39 @@ def audit(
     models, compared on the same samples. fail_under, max_drop: gates, such as {"worst_group_accuracy": 0.7}. out: the
     folder to write, where an interrupted audit resumes; without one nothing is written. class_map: which output is
     which class, a mapping, a JSON file or "order". tell: called with each line of narration; without one, warnings
-    are raised as Python warnings. All else is as ``holdfast audit --help`` says. A check that crashes leaves its state
+    are raised as Python warnings. All else has
+    the names and defaults of :class:`AuditSettings`, which are the flags of ``holdfast audit``. A check that crashes leaves its state
     and a warning; the others continue.
     """
-    check_kind(samples)
     chosen = chosen_checks(checks)
     made = make_checks(settings or {})
     others = [against] if isinstance(against, str | Path) or not isinstance(against, Sequence) else list(against)
     gates = parse_gates(fail_under, max_drop, against=bool(others), checks=made)
-    seconds = None if budget is None else parse_budget(budget)
-    request = AuditRequest(
-        str(data) if isinstance(data, Path) else data,
-        architecture,
-        str(class_map) if isinstance(class_map, Path) else class_map,
-        preprocessing,
-        output,
-        allow_random,
-        None if predictions is None else str(predictions),
-        (group,) if isinstance(group, str) else tuple(group),
-        root,
-        data_seed,
-        names,
-        label,
-        image_size,
-        budget,
-        samples,
-        no_images,
-        redact_paths,
-        seed,
-        device,
-        precision,
-        batch_size,
-        workers,
-    )
-    if request.data is None and isinstance(model, FitResult):
-        request = replace(request, data=model.data)
+    if data is None and isinstance(model, FitResult):
+        data = model.data
+    request = make_settings(data=data, **more)
+    check_request(request)
+    check_kind(request.samples)
     given = [str(one) if isinstance(one, Path) else one for one in ([] if model is None else [model]) + others]
     with ExitStack() as borrowed:  # a module is given back in the mode it came in
         for one in given:
             if isinstance(module := one.model if isinstance(one, FitResult) else one, nn.Module):
                 borrowed.enter_context(evaluating(module))
-        return _audit(given, request, chosen, made, gates, fail_on, seconds, out, command, tell)
+        return _audit(given, request, chosen, made, gates, out, command, tell)
 
 
 def _audit(
     given: Sequence[Any],
-    request: AuditRequest,
+    request: AuditSettings,
     chosen: Sequence[str],
     made: Mapping[str, Any],
     gates: Sequence[Gate],
-    fail_on: FailOn,
-    seconds: float | None,
     out: str | Path | None,
     command: str,
     tell: Callable[[str], None] | None,
 ) -> Audit:
     """The audit itself, once all that was asked for is known to make sense."""
+    seconds = None if request.budget is None else parse_budget(request.budget)
     place, started, where = None if out is None else Path(out), time.monotonic(), resolve_device(request.device)
     if place is not None:
         claim(place, several=len(given) > 1)
@@ -269,7 +221,7 @@ def _audit(
     rivals = zip(models[1:], found[1:], strict=True)
     found[0] += [f for other, theirs in rivals for f in lead_over(models[0], other, found[0], theirs)]
     states = {o.check: (o.state, o.reason) for o in results[0]}
-    judged = judge_all(gates, fail_on, [m.name for m in models], found, states)
+    judged = judge_all(gates, request.fail_on, [m.name for m in models], found, states)
     hide = redaction.value if redaction else lambda value: value
     run = hide(run_record(request, where, command))
     files = tuple(
@@ -294,7 +246,7 @@ def _write(
     files: Sequence[FindingsFile],
     models: Sequence[AuditedModel],
     folders: Sequence[Path],
-    request: AuditRequest,
+    request: AuditSettings,
     tell: Callable[[str], None],
 ) -> tuple[FindingsFile, ...]:
     """The folder, and the files as they are read back from it."""
@@ -343,7 +295,7 @@ def _changed(found: Finding, no_images: bool, redaction: Redaction | None) -> Fi
     return redaction.finding(found) if redaction else found
 
 
-def _key(model: AuditedModel, request: AuditRequest) -> dict[str, Any]:
+def _key(model: AuditedModel, request: AuditSettings) -> dict[str, Any]:
     """All that the numbers of a check depend on. With a budget they depend on time too: what was measured stays."""
     aligned = ("source", "hash", "answers_hash", "classes", "output", "preprocessing", "surrogate")
     asked = ("seed", "precision", "batch_size", "budget", "no_images", "redact_paths")
