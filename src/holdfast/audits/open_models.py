@@ -280,8 +280,8 @@ def out_of_memory(subject: Subject) -> Note:
 def _from_predictions(request: AuditSettings, device: torch.device, tell: TellNote) -> AuditedModel:
     path = str(request.predictions)
     check_columns(request.group)
-    usual = (("preprocessing", request.preprocessing, "stated"), ("model", request.architecture, None))
-    for flag, value, default in usual:
+    unused = (("preprocessing", request.preprocessing, "stated"), ("model", request.architecture, None))
+    for flag, value, default in unused:
         require(
             value == default, f"--{flag} {value} is for a model that is asked, and predictions were made; leave it out"
         )
@@ -292,7 +292,7 @@ def _from_predictions(request: AuditSettings, device: torch.device, tell: TellNo
     for note in read.notes:
         tell("predictions", note)
     words = ColumnWords(read.columns)
-    subject = predictions_subject(read, data, device, request, words)
+    subject = _predictions_subject(read, data, device, request, words)
     name = names_of([path])[0]
     record = {
         "name": name,
@@ -311,12 +311,8 @@ def _from_predictions(request: AuditSettings, device: torch.device, tell: TellNo
     return AuditedModel(name, subject, record, about, blocked, words)
 
 
-def predictions_subject(
-    read: PredictionTable,
-    data: Dataset | None,
-    device: torch.device,
-    request: AuditSettings,
-    words: ColumnWords | None = None,
+def _predictions_subject(
+    read: PredictionTable, data: Dataset | None, device: torch.device, request: AuditSettings, words: ColumnWords
 ) -> Subject:
     """A subject for a table of predictions; without data it has no images."""
     seen = read.predictions
@@ -328,8 +324,7 @@ def predictions_subject(
         empty = test.subset(torch.arange(0))
         known = Dataset("predictions", read.classes, train=empty, test=test, group_names=read.group_names)
     made = _subject(request, nn.Identity(), known, device)
-    columns = {} if words is None else words.group_columns()
-    return replace(made, given=seen, has_scores=read.scores, has_images=data is not None, columns=columns)
+    return replace(made, given=seen, has_scores=read.scores, has_images=data is not None, columns=words.group_columns())
 
 
 def names_of(given: Sequence[Any]) -> list[str]:

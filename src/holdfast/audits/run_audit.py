@@ -156,9 +156,9 @@ def audit(
     models, compared on the same samples. fail_under, max_drop: gates, such as {"worst_group_accuracy": 0.7}. out: the
     folder to write, where an interrupted audit resumes; without one nothing is written. class_map: which output is
     which class, a mapping, a JSON file or "order". tell: called with each line of narration; without one, warnings
-    are raised as Python warnings. All else has
-    the names and defaults of :class:`AuditSettings`, which are the flags of ``holdfast audit``. A check that crashes leaves its state
-    and a warning; the others continue.
+    are raised as Python warnings. more: further settings,
+    with the names and defaults of :class:`AuditSettings`, which are the flags of ``holdfast audit``. A check that
+    crashes leaves its state and a warning; the others continue.
     """
     chosen = chosen_checks(checks)
     made = make_checks(settings or {})

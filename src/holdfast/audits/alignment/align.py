@@ -32,13 +32,13 @@ from holdfast.audits.alignment.outputs import (
     kind_warning,
     to_logits,
 )
+from holdfast.audits.subject import draw
 from holdfast.augment.basic import to_float
 from holdfast.data.splits import ArraySplit, Dataset, Split
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.models import NONE, LoadedModel, PreprocessedModel, Preprocessing
 from holdfast.models.loaded_model import failed_batch
 from holdfast.module_state import evaluating
-from holdfast.rng import derive
 from holdfast.types import Note
 
 STEADY = 1e-2
@@ -128,11 +128,13 @@ def align(
     own settings), a rival's name, or a value. probe: try the rivals. allow_random: audit a model whose answers change
     from call to call, with a warning. sample: labelled test images all decisions rest on, drawn by the seed.
     """
-    split = _test(data)
+    split = data.test
+    if split is None or len(split) == 0:
+        raise HoldfastError(f"{data.name} has no test images to align and audit a model on")
     if output is not None and output not in KINDS:
         raise unknown("kind of outputs", output, KINDS)
     device = opened.model.normalised.mean.device
-    index = draw(len(split), sample, seed)
+    index = draw(len(split), sample, seed, "alignment")
     images, labels = split.read(index), split.labels[index]
     statistics = _statistics(images)
     name, used = _choose(opened, preprocessing, statistics)
@@ -181,20 +183,6 @@ def align(
         rivals,
         tuple(notes),
     )
-
-
-def draw(total: int, wanted: int, seed: int) -> Tensor:
-    """Positions of a sample, in order; all of them where there are no more."""
-    generator = torch.Generator().manual_seed(derive(seed, "alignment"))
-    return torch.randperm(total, generator=generator)[:wanted].sort().values
-
-
-def _test(data: Dataset) -> Split:
-    require(
-        data.test is not None and len(data.test) > 0, f"{data.name} has no test images to align and audit a model on"
-    )
-    assert data.test is not None
-    return data.test
 
 
 def _statistics(images: Tensor) -> Preprocessing:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import torch
 from torch import Tensor
 
-from holdfast.audits.alignment.classes import ClassMatch
+from holdfast.audits.alignment.classes import ClassMatch, some
 from holdfast.data.splits import Split
 from holdfast.metrics import Paired, paired_difference
 from holdfast.models import HALF, IMAGENET, NONE, Preprocessing
@@ -141,16 +141,12 @@ def class_notes(match: ClassMatch, split: Split, aside: int) -> list[Note]:
     unseen = [match.data[i] for i in (counts == 0).nonzero().flatten().tolist()]
     if unseen:
         notes.append(
-            Note("classes-empty", f"classes without a test image, of which nothing is measured: {_some(unseen)}")
+            Note("classes-empty", f"classes without a test image, of which nothing is measured: {some(unseen)}")
         )
     if match.missing:
-        text = f"{_some(match.missing)}: {aside} of {len(split)} test images are set aside"
+        text = f"{some(match.missing)}: {aside} of {len(split)} test images are set aside"
         notes.append(Note("classes-missing", f"the model does not know {text}", level="warning"))
     return notes
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(printable(name) for name in names[:5]) + (", ..." if len(names) > 5 else "")
 
 
 @dataclass(frozen=True)

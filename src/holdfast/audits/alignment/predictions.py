@@ -17,7 +17,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from holdfast.audits.alignment.classes import ORDER, ClassMap, ClassMatch, match_classes, simple, targets
+from holdfast.audits.alignment.classes import ORDER, ClassMap, ClassMatch, match_classes, simple, some, targets
 from holdfast.audits.alignment.outputs import KINDS, TOLERANCE, decide_kind, kind_warning, to_logits
 from holdfast.data.splits import Dataset, Split
 from holdfast.data.tables import TABLES, TableCells, name_order, read_table
@@ -329,7 +329,7 @@ def classes_of_file(cells: TableCells, name: str, output: str | None) -> tuple[s
         require(
             len(family.places) == highest + 1,
             f"{name}: labels are numbers up to {highest}, and {len(family.places)} columns may be their scores "
-            f"({_some(family.places)}); write prob_ or logit_ before the names of those that are",
+            f"({some(family.places)}); write prob_ or logit_ before the names of those that are",
         )
         return tuple(family.places)
     return tuple(name_order(words))
@@ -367,7 +367,7 @@ def read_scores(
     match = match_classes(classes, list(family.places), outputs=len(family.places), class_map=class_map)
     require(
         not match.missing,
-        f"{name} has no column for {_some(match.missing)}; its numeric columns are {_some(cells.number_names)}",
+        f"{name} has no column for {some(match.missing)}; its numeric columns are {some(cells.number_names)}",
     )
     places = list(family.places.values())
     chosen = [places[column] for own in match.columns for column in own]
@@ -390,7 +390,7 @@ def read_scores(
 def _note_others(names: Sequence[str], chosen: Sequence[int], notes: list[Note]) -> None:
     if others := [column for i, column in enumerate(names) if i not in chosen]:
         remedy = "write prob_ or logit_ before the names of those that are classes"
-        notes.append(Note("columns-left-out", f"columns of no class left out: {_some(others)}", remedy))
+        notes.append(Note("columns-left-out", f"columns of no class left out: {some(others)}", remedy))
 
 
 def _kind(chosen: Tensor, family: Tensor, stated: str | None) -> tuple[str, float]:
@@ -461,8 +461,3 @@ def _doubts(used: Tensor, family: Tensor, kind: str) -> list[Note]:
         f"probabilities of a row sum to {float(sums.min()):.3g} up to {float(sums.max()):.3g}: they are scaled to one"
     )
     return [Note("sums", text, "if each class has a sigmoid of its own, give --output sigmoid", "warning")]
-
-
-def _some(names: Iterable[str]) -> str:
-    every = list(map(printable, names))
-    return ", ".join(every[:5]) + (", ..." if len(every) > 5 else "")

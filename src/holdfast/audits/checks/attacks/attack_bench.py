@@ -17,11 +17,11 @@ from holdfast.attacks.norms import Norm
 from holdfast.audits.checks.attacks import BUDGETS, RADII, AttackBudget, radius_text, trust
 from holdfast.audits.checks.attacks.trust import BLACK, NONE, WARNING, WHITE, Key, TrustCheck, any_of, comparisons
 from holdfast.audits.per_image import FALLS, WRONG, encode
-from holdfast.audits.subject import Subject
+from holdfast.audits.subject import Subject, draw
 from holdfast.data.splits import channel_statistics
 from holdfast.devices import autocast, exact, kernels
 from holdfast.errors import require
-from holdfast.metrics import paired_difference, wilson_interval
+from holdfast.metrics import paired_difference, proportion
 from holdfast.module_state import evaluating
 from holdfast.rng import derive
 from holdfast.train.api import fit
@@ -75,8 +75,7 @@ class AttackBench:
 
     def __init__(self, subject: Subject, images: int, plan: AttackBudget) -> None:
         self.subject, self.plan = subject, plan
-        generator = torch.Generator().manual_seed(derive(subject.seed, "attacks/images"))
-        self.index = index = torch.randperm(len(subject.split), generator=generator)[:images].sort().values
+        self.index = index = draw(len(subject.split), images, subject.seed, "attacks/images")
         labels = subject.split.labels[index]
         require(len(index) > 0, f"{subject.data.name} has no test images to attack")
         self.batches = [
@@ -87,12 +86,7 @@ class AttackBench:
         ]
         self.size = len(index)
         self.logits = self._logits(x for x, _ in self.batches)
-        classes = subject.data.num_classes
-        require(
-            self.logits.shape[1:] == (classes,),
-            f"the model gives outputs of shape {tuple(self.logits.shape[1:])} an image, and {subject.data.name} has "
-            f"{classes} classes; they must match",
-        )
+        subject.check_outputs(self.logits)
 
     def __len__(self) -> int:
         return self.size
@@ -212,8 +206,7 @@ def train_surrogate(subject: Subject, plan: AttackBudget) -> nn.Module | None:
     data = subject.data
     if len(data.train) == 0:
         return None
-    generator = torch.Generator().manual_seed(derive(subject.seed, "attacks/surrogate/images"))
-    index = torch.randperm(len(data.train), generator=generator)[: plan.surrogate_images].sort().values
+    index = draw(len(data.train), plan.surrogate_images, subject.seed, "attacks/surrogate/images")
     part = replace(data, train=data.train.subset(index), val=None, test=None, notes=())
     return fit(
         part,
@@ -253,14 +246,14 @@ def findings(
     norm: Norm = settings["norm"]
     verdict: dict[str, Any] = {"trusted": trusted} if trusted else {"trusted": False, "warning": WARNING}
 
+    def share(values: Tensor, where: Mapping[str, str], more: Mapping[str, Any]) -> Finding:
+        found = proportion(values)
+        ends = found.low, found.high
+        return Finding("attacks", "attack_error", found.value, found.n, *ends, where, settings, {**more, **verdict})
+
     def error(values: Tensor, attack: str, access: str, radius: float | None) -> Finding:
-        n, hits = len(values), int(values.sum())
-        where = {"attack": attack, "access": access}
-        if radius:
-            where["radius"] = radius_text(radius, norm)
-        evidence = {"radius": radius, "norm": norm, **verdict}
-        low, high = wilson_interval(hits, n)
-        return Finding("attacks", "attack_error", hits / n, n, low, high, where, settings, evidence)
+        at = {"radius": radius_text(radius, norm)} if radius else {}
+        return share(values, {"attack": attack, "access": access, **at}, {"radius": radius, "norm": norm})
 
     made = [error(values, *key) for key, values in wrong.items()]
     fallen_by_now = clean = wrong["clean", NONE, 0.0]
@@ -269,7 +262,10 @@ def findings(
         made.append(error(fallen_by_now, "strongest", "any", radius))
     made += withstood(made)
     made.append(error(unlimited, "unbounded", WHITE, None))
-    made += [_preset_error(*key, values, settings, verdict) for key, values in presets.items()]
+    for (name, access), values in presets.items():
+        preset = PRESETS[name]
+        told = {"radius": preset.radius, "norm": "linf", "space": preset.space, "steps": preset.steps}
+        made.append(share(values, {"preset": name, "access": access}, told))
     for check in checks:
         value = None if check.passed is None else float(check.passed)
         evidence = {"passed": check.passed, "says": check.says, **check.numbers, **verdict}
@@ -277,28 +273,8 @@ def findings(
             Finding("attacks", "trust_check", value, check.n, None, None, {"check": check.name}, settings, evidence)
         )
     failed = [check.name for check in checks if check.passed is False]
-    made.append(
-        Finding(
-            "attacks",
-            "trusted",
-            float(trusted),
-            len(clean),
-            settings=settings,
-            evidence={"failed": failed, "verdicts": encode(positions, fallen(wrong, norm)), **verdict},
-        )
-    )
-    return tuple(made)
-
-
-def _preset_error(
-    name: str, access: str, values: Tensor, settings: Mapping[str, Any], verdict: Mapping[str, Any]
-) -> Finding:
-    preset, n, hits = PRESETS[name], len(values), int(values.sum())
-    evidence = {"radius": preset.radius, "norm": "linf", "space": preset.space, "steps": preset.steps, **verdict}
-    low, high = wilson_interval(hits, n)
-    return Finding(
-        "attacks", "attack_error", hits / n, n, low, high, {"preset": name, "access": access}, settings, evidence
-    )
+    said = {"failed": failed, "verdicts": encode(positions, fallen(wrong, norm)), **verdict}
+    return (*made, Finding("attacks", "trusted", float(trusted), len(clean), settings=settings, evidence=said))
 
 
 STRONGEST: Final = {"attack": "strongest", "access": "any"}

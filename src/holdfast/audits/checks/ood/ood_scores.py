@@ -14,11 +14,11 @@ from torch import Tensor
 
 from holdfast.audits.alignment.classes import simple
 from holdfast.audits.per_image import RANKS, Looked
-from holdfast.audits.subject import Subject
+from holdfast.audits.subject import Subject, draw
 from holdfast.data import load
 from holdfast.data.images import resize
 from holdfast.data.loaders import Images
-from holdfast.data.splits import Dataset, Split
+from holdfast.data.splits import Dataset
 from holdfast.detect.detectors import make_detector
 from holdfast.detect.detectors.detector import Detector
 from holdfast.detect.evaluation import Evaluation, curves, evaluate_scores, findings_of
@@ -50,17 +50,17 @@ def ood_scores(subject: Subject, told: OutOfDistribution) -> tuple[Finding, ...]
     known = min(MOST_TRAIN, len(subject.data.train))
     settings = {"false_alarm_rate": FALSE_ALARMS, "seed": seed, "train_images": cut(known, share)}
     try:
-        of_train = sample(subject.data.train, cut(known, share), seed)
+        of_train = draw(len(subject.data.train), cut(known, share), seed, "unknown/sample")
         shown = subject.data.train.subset(of_train)
         train = extract(extractor, shown, workers=subject.workers) if len(shown) else None
-        of_test = sample(subject.split, images or len(subject.split), seed)
+        of_test = draw(len(subject.split), images or len(subject.split), seed, "unknown/sample")
         test = extract(extractor, subject.split.subset(of_test), workers=subject.workers)
     except HoldfastError as error:
         return (Finding("ood", "ood_auroc", None, 0, settings=settings, evidence={"reason": str(error)}),)
     kept = torch.randperm(len(test), generator=torch.Generator().manual_seed(derive(seed, "unknown/halves")))
     level, judged = kept[: len(kept) // 2].sort().values, kept[len(kept) // 2 :].sort().values
     every = ood_images(subject, data)
-    of_ood = {name: few(own, share, seed) for name, own in every.items()}
+    of_ood = {name: draw(len(own), cut(len(own), share), seed, "unknown/few") for name, own in every.items()}
     looked = Looked(
         of_test[judged],
         len(subject.split),
@@ -220,22 +220,13 @@ def cut(count: int, share: float) -> int:
     return min(count, max(FEWEST, math.ceil(share * count)))
 
 
-def few(images: Tensor, share: float, seed: int) -> Tensor:
-    """(N,) positions of a share of the images, drawn with the seed."""
-    count = cut(len(images), share)
-    if count == len(images):
-        return torch.arange(count)
-    generator = torch.Generator().manual_seed(derive(seed, "unknown/few"))
-    return torch.randperm(len(images), generator=generator)[:count].sort().values
-
-
 def _given(images: str | Dataset | Images, shape: tuple[int, int, int], seed: int) -> Tensor:
     if isinstance(images, str):
         images = load(images)
     if isinstance(images, Dataset):
         images = images.test if images.test is not None else images.train
     if not isinstance(images, Tensor):
-        images = images.read(sample(images, MOST_OOD, seed))
+        images = images.read(draw(len(images), MOST_OOD, seed, "unknown/sample"))
     if images.dtype != torch.uint8:
         images = images.mul(255).round().to(torch.uint8)
     if tuple(images.shape[2:]) != shape[1:]:
@@ -253,11 +244,3 @@ def _fitted_size(images: Tensor, height: int, width: int) -> Tensor:
     square = resize(images, side)
     top, left = (side - height) // 2, (side - width) // 2
     return square[:, :, top : top + height, left : left + width]
-
-
-def sample(split: Split, most: int, seed: int) -> Tensor:
-    """(N,) positions of at most so many images of a split, drawn with the seed."""
-    if len(split) <= most:
-        return torch.arange(len(split))
-    generator = torch.Generator().manual_seed(derive(seed, "unknown/sample"))
-    return torch.randperm(len(split), generator=generator)[:most].sort().values
