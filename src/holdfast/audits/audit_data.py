@@ -157,12 +157,7 @@ class ColumnWords:
 
 
 def columns_of(
-    source: str,
-    names: Sequence[str],
-    data: Dataset,
-    seen: Dataset,
-    *,
-    again: Callable[[str], Dataset],
+    source: str, names: Sequence[str], data: Dataset, seen: Dataset, *, again: Callable[[str], Dataset]
 ) -> ColumnWords:
     """The named columns of a data set, sample by sample of ``seen``, which is all of ``data`` or a part of it.
 

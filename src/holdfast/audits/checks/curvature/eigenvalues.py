@@ -68,12 +68,7 @@ def spectrum(subject: Subject, split: Split, *, ggn: bool) -> Spectrum:
         matrix = hessian_operator(subject.model, batches(subject, split), loss_of(subject), ggn=ggn)
         start = torch.randn(matrix.size, generator=generator, device=device, dtype=matrix.dtype)
         return lanczos(
-            matrix,
-            start,
-            top=min(TOP, matrix.size),
-            tolerance=TOLERANCE,
-            least=DENSITY_STEPS,
-            generator=generator,
+            matrix, start, top=min(TOP, matrix.size), tolerance=TOLERANCE, least=DENSITY_STEPS, generator=generator
         )
 
 
