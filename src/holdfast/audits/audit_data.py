@@ -93,18 +93,15 @@ def _of_run(spec: Any, request: AuditSettings) -> DataTerms | None:
     if own is None:
         return None
     if not is_own_data(spec, str(request.data)):
-        return replace(
-            stated_terms(request), data_seed=own.data_seed if request.data_seed is None else request.data_seed
-        )
+        seed = own.data_seed if request.data_seed is None else request.data_seed
+        return replace(stated_terms(request), data_seed=seed)
     return replace(own, names=request.names or own.names, label=request.label or own.label)
 
 
 def _require_one_test(terms: Mapping[str, DataTerms], request: AuditSettings, open_set: Sets) -> None:
     (first, usual), *others = terms.items()
     for other, own in others:
-        if own == usual or _same_images(
-            open_set(request.image_size, usual).test, open_set(request.image_size, own).test
-        ):
+        if own == usual or _same_images(*(open_set(request.image_size, terms).test for terms in (usual, own))):
             continue
         if other == "--data-seed":
             raise HoldfastError(

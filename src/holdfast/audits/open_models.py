@@ -132,7 +132,12 @@ def _open(
         return open_model(module, shape=data.shape, device=device, name=name)
 
     data = open_set(request.image_size, terms)
-    _require_auditable(data)
+    require(
+        data.test is not None,
+        f"{data.name} has no test split to audit on; give it one: Dataset(..., test=ArraySplit(images, labels))",
+    )
+    channels = data.shape[0]
+    require(channels in (1, 3), f"{data.name} has images of {channels} channels; an audit is of grey or colour images")
     opened = opened_on(data)
     if request.image_size is None and opened.read_size not in (None, data.shape[1:]):
         fitted = _at_own_size(opened, data)
@@ -190,15 +195,6 @@ def _named_models(checks: Mapping[str, Any]) -> list[tuple[str, str]]:
         for f in fields(made)
         if f.metadata.get("names_a_model") and getattr(made, f.name) is not None
     ]
-
-
-def _require_auditable(data: Dataset) -> None:
-    require(
-        data.test is not None,
-        f"{data.name} has no test split to audit on; give it one: Dataset(..., test=ArraySplit(images, labels))",
-    )
-    channels = data.shape[0]
-    require(channels in (1, 3), f"{data.name} has images of {channels} channels; an audit is of grey or colour images")
 
 
 def _at_own_size(opened: LoadedModel, data: Dataset) -> Dataset:

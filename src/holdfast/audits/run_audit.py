@@ -33,7 +33,7 @@ from holdfast.audits.audit_settings import AuditSettings, chosen_checks, make_ch
 from holdfast.audits.comparing import AGAINST, MEASURES
 from holdfast.audits.comparing import against as lead_over
 from holdfast.audits.gates import Gate, Gates, judge_all, parse_gates, target_of
-from holdfast.audits.measuring import CheckOutcome, measure_all, parse_budget
+from holdfast.audits.measuring import measure_all, parse_budget
 from holdfast.audits.open_models import AuditedModel, open_all
 from holdfast.data import Dataset
 from holdfast.devices import resolve_device
@@ -192,12 +192,17 @@ def _audit(
     place, started, where = None if out is None else Path(out), time.monotonic(), resolve_device(request.device)
     if place is not None:
         claim(place, several=len(given) > 1)
-    told = _Told(tell)
-    models = open_all(given, request, {name: made[name] for name in chosen}, where, told.note)
+    narration = _Narration(tell)
+    models = open_all(given, request, {name: made[name] for name in chosen}, where, narration.note)
     redaction = None
     if request.redact_paths:
         texts = [one for one in (request.data, request.predictions, request.class_map, *given) if isinstance(one, str)]
         redaction = Redaction([*texts, place])
+
+    def change(found: Finding) -> Finding:
+        found = without_pictures(found) if request.no_images else found
+        return redaction.finding(found) if redaction else found
+
     folders = [None if place is None else place / m.name if len(models) > 1 else place for m in models]
     results = []
     for i, (one, folder) in enumerate(zip(models, folders, strict=True)):
@@ -210,11 +215,14 @@ def _audit(
                 seconds=None if left is None else left / (len(models) - i),
                 kept=None if folder is None else folder / "checks",
                 key=_key(one, request),
-                change=lambda found: _changed(found, request.no_images, redaction),
-                tell=told.line,
+                change=change,
+                tell=narration.line,
             )
         )
-        told.crashes(one, results[-1])
+        for outcome in results[-1]:
+            if outcome.state == "crashed" and tell is None:
+                text = f"check {outcome.check} crashed: {outcome.reason}"
+                python_warnings.warn(text, RuntimeWarning, stacklevel=3)
     found = [
         [f for o in outcomes for f in o.findings] + list(m.extra) for m, outcomes in zip(models, results, strict=True)
     ]
@@ -224,6 +232,8 @@ def _audit(
     judged = judge_all(gates, request.fail_on, [m.name for m in models], found, states)
     hide = redaction.value if redaction else lambda value: value
     run = hide(run_record(request, where, command))
+    measures = {(AGAINST, m.name): m for m in MEASURES}
+    measures |= {(check, m.name): m for check in chosen for m in CHECKS[check].measures}
     files = tuple(
         FindingsFile(
             findings=tuple(own),
@@ -231,14 +241,14 @@ def _audit(
             data=hide(one.data),
             run=run,
             checks=tuple(CheckRecord.of(hide(outcome.record())) for outcome in outcomes),
-            measures={(AGAINST, m.name): m for m in MEASURES} | _declared(chosen),
+            measures=measures,
             gates=tuple(judged) if i == 0 else (),
         )
         for i, (one, own, outcomes) in enumerate(zip(models, found, results, strict=True))
     )
     if place is not None:
-        files = _write(place, files, models, [f for f in folders if f is not None], request, told.line)
-    return Audit(files, tuple(told.notes), place)
+        files = _write(place, files, models, [f for f in folders if f is not None], request, narration.line)
+    return Audit(files, tuple(narration.notes), place)
 
 
 def _write(
@@ -266,8 +276,8 @@ def _write(
     return render(place, folders)
 
 
-class _Told:
-    """What the user was told: by the caller's function line by line, or as Python warnings."""
+class _Narration:
+    """What the user hears: by the caller's function line by line, or as Python warnings."""
 
     def __init__(self, tell: Callable[[str], None] | None) -> None:
         self.tell = tell
@@ -283,17 +293,6 @@ class _Told:
         if self.tell is None and note.level == "warning":
             python_warnings.warn(str(note), RuntimeWarning, stacklevel=4)
 
-    def crashes(self, model: AuditedModel, outcomes: Sequence[CheckOutcome]) -> None:
-        for outcome in outcomes:
-            if outcome.state == "crashed" and self.tell is None:
-                text = f"check {outcome.check} crashed: {outcome.reason}"
-                python_warnings.warn(text, RuntimeWarning, stacklevel=4)
-
-
-def _changed(found: Finding, no_images: bool, redaction: Redaction | None) -> Finding:
-    found = without_pictures(found) if no_images else found
-    return redaction.finding(found) if redaction else found
-
 
 def _key(model: AuditedModel, request: AuditSettings) -> dict[str, Any]:
     """All that the numbers of a check depend on. With a budget they depend on time too: what was measured stays."""
@@ -307,7 +306,3 @@ def _key(model: AuditedModel, request: AuditSettings) -> dict[str, Any]:
         "columns": model.words.hash(),
         **{k: getattr(request, k) for k in asked},
     }
-
-
-def _declared(checks: Sequence[str]) -> dict[tuple[str, str], Measure]:
-    return {(check, m.name): m for check in checks for m in CHECKS[check].measures}

@@ -75,7 +75,7 @@ def audit(words: list[str]) -> int:
             max_drop=options.max_drop,
             out=out,
             command=shlex.join(["holdfast", "audit", *words]),
-            tell=_silent if options.quiet else _narrate,
+            tell=(lambda text: None) if options.quiet else _narrate,
             **given,
         )
     for note in made.warnings if options.quiet else ():  # never hidden
@@ -101,7 +101,8 @@ def _print(files: Any, out: Path, *, as_json: bool) -> None:
     from holdfast.reports.overview import gates, overview, verdict
 
     if as_json:
-        found = [(folder / "findings.json").read_text(encoding="utf-8") for folder in _folders(files, out)]
+        folders = [out] if len(files) == 1 else [out / str(file.model["name"]) for file in files]
+        found = [(folder / "findings.json").read_text(encoding="utf-8") for folder in folders]
         print(found[0] if len(found) == 1 else "[" + ",\n".join(found) + "]", end="")
         return
     terminal = console()
@@ -111,10 +112,6 @@ def _print(files: Any, out: Path, *, as_json: bool) -> None:
                 terminal.print(rich_table(block))
         say(verdict(file))
     say(f"report: {out / 'report.html'}")
-
-
-def _folders(files: Any, out: Path) -> list[Path]:
-    return [out] if len(files) == 1 else [out / str(file.model["name"]) for file in files]
 
 
 def _summarise(out: Path) -> None:
@@ -144,7 +141,3 @@ def _narrate(text: str) -> None:
     """With the time where nobody watches a terminal: logs are read later."""
     stamp = "" if sys.stderr.isatty() else time.strftime("%H:%M:%S ")
     narrate(stamp + text)
-
-
-def _silent(text: str) -> None:
-    """Nothing is said."""

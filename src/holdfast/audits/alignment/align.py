@@ -172,8 +172,9 @@ def align(
     notes += class_notes(match, split, aside)
     if match.kind == ORDER:
         notes += order_notes(outputs, labels, match)
+    names = ["all", "restricted"] if match.kind == "partial" else ["all"]
     return Aligned(
-        _readings(model, kind, match, data),
+        {n: ClassReading(n, AlignedModel(model, kind, match.selection(n)), relabel(data, match, n)) for n in names},
         match,
         kind,
         model.preprocessing,
@@ -248,14 +249,6 @@ def _right(outputs: Tensor, labels: Tensor, match: ClassMatch) -> Tensor:
         owner[list(own)] = label
     known = torch.tensor([bool(own) for own in match.columns])[labels]
     return (owner[outputs.nan_to_num().argmax(1)] == labels)[known]
-
-
-def _readings(model: PreprocessedModel, kind: str, match: ClassMatch, data: Dataset) -> dict[str, ClassReading]:
-    names = ["all", "restricted"] if match.kind == "partial" else ["all"]
-    return {
-        name: ClassReading(name, AlignedModel(model, kind, match.selection(name)), relabel(data, match, name))
-        for name in names
-    }
 
 
 class AlignedModel(nn.Module):
