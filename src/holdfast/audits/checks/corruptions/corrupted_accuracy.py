@@ -55,12 +55,12 @@ def corrupted_accuracy(subject: Subject, told: Corruptions) -> tuple[Finding, ..
         return (Finding("corruptions", "corruption_accuracy", None, 0, evidence={"reason": reason}),)
     images, strengths = told.images or told.usual_images(subject.device.type), told.strengths
     bench = _Bench(subject, images)
-    eight = {(name, f"{s:g}"): partial(_corrupted, name, strength=s) for name in EIGHT for s in strengths}
+    eight = {(name, f"{s:g}"): partial(_corrupted, name, {"strength": s}) for name in EIGHT for s in strengths}
     right = bench.measure(eight)
     found = list(_by_strength(bench, right, [f"{s:g}" for s in strengths]))
     if told.imagenet_c:
         many = {
-            (name, str(s)): partial(_corrupted, name, severity=s, frost_folder=told.frost_folder)
+            (name, str(s)): partial(_corrupted, name, {"severity": s, "frost_folder": told.frost_folder})
             for name in corruption_names("imagenet-c")
             for s in sorted(set(told.severities))
         }
@@ -79,8 +79,8 @@ def corrupted_accuracy(subject: Subject, told: Corruptions) -> tuple[Finding, ..
 Corruption = Callable[..., Tensor]
 
 
-def _corrupted(name: str, x: Tensor, **settings: Any) -> Tensor:
-    return corrupt(x, name, **settings)
+def _corrupted(name: str, level: Mapping[str, Any], x: Tensor, *, generator: torch.Generator) -> Tensor:
+    return corrupt(x, name, generator=generator, **level)
 
 
 def _further(bench: _Bench, told: Corruptions) -> Iterator[Finding]:
@@ -88,7 +88,7 @@ def _further(bench: _Bench, told: Corruptions) -> Iterator[Finding]:
     for part in map(find_corruption, told.kinds):
         levels = told.strengths if part.scale == "strength" else sorted(set(told.severities))
         changes: dict[Key, Corruption] = {
-            (part.name, f"{level:g}"): partial(_corrupted, part.name, **{part.scale: level}) for level in levels
+            (part.name, f"{level:g}"): partial(_corrupted, part.name, {part.scale: level}) for level in levels
         }
         for (name, level), right in bench.measure(changes).items():
             yield share(right, {"corruption": name, part.scale: level}, bench.settings)
