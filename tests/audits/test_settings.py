@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.audits.audit_settings import command_settings, parse_settings
+from holdfast.audits.check_settings import command_settings, parse_settings
 from holdfast.cli import main
 from holdfast.errors import HoldfastError
 from holdfast.parts import CHECKS

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 import holdfast
-from holdfast.audits.audit_settings import command_settings
+from holdfast.audits.check_settings import command_settings
 from holdfast.cli import main
 from holdfast.parts import CHECKS
 from holdfast.reports.findings_file import read_findings

@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from holdfast.audits.audit_settings import AuditSettings
 from holdfast.audits.subject import GroupColumn, check_measuring
 from holdfast.data import Dataset, load
 from holdfast.data.splits import ArraySplit, Split, admitted
@@ -25,6 +24,7 @@ from holdfast.data.tables import NUMBER, cell_text, name_order, read_columns
 from holdfast.errors import HoldfastError, require
 from holdfast.files import at_home
 from holdfast.printable import printable
+from holdfast.settings.audit_settings import AuditSettings
 from holdfast.train.run_data import DataTerms, is_own_data, terms_of_run
 
 Tell = Callable[[str], None]

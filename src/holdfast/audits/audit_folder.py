@@ -19,7 +19,6 @@ import torch
 
 import holdfast
 from holdfast.audits.audit_data import Tell
-from holdfast.audits.audit_settings import AuditSettings
 from holdfast.audits.checks.slices.weak_slices import Slice, attributes
 from holdfast.audits.open_models import AuditedModel
 from holdfast.audits.per_image import RIGHT, WRONG, decode
@@ -32,6 +31,7 @@ from holdfast.reports.html import write_report
 from holdfast.reports.junit import junit
 from holdfast.reports.markdown import markdown
 from holdfast.reports.run_files import METRICS, read_metrics, read_runs
+from holdfast.settings.audit_settings import AuditSettings
 from holdfast.types import Finding
 
 LIBRARIES: Final = ("torch", "torchvision", "numpy", "pillow", "timm", "onnxruntime")

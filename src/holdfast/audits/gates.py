@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from holdfast.audits.audit_settings import make_checks
+from holdfast.audits.check_settings import make_checks
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.parts import CHECKS
 from holdfast.types import Finding

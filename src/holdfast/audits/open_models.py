@@ -31,7 +31,6 @@ from holdfast.audits.audit_data import (
     stated_terms,
     terms_of_all,
 )
-from holdfast.audits.audit_settings import AuditSettings
 from holdfast.audits.checks.accuracy.clean_accuracy import accuracy
 from holdfast.audits.checks.groups.group_accuracy import check_columns
 from holdfast.audits.subject import Subject
@@ -42,6 +41,7 @@ from holdfast.data.unlabelled_images import resized
 from holdfast.errors import HoldfastError, require
 from holdfast.models import LoadedModel, open_model
 from holdfast.parts import CHECKS
+from holdfast.settings.audit_settings import AuditSettings
 from holdfast.train.api import FitResult
 from holdfast.train.run_data import DataTerms
 from holdfast.types import Finding, Needs, Note

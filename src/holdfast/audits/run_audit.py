@@ -29,7 +29,7 @@ from holdfast.audits.audit_folder import (
     without_pictures,
     write_samples,
 )
-from holdfast.audits.audit_settings import AuditSettings, chosen_checks, make_checks, make_settings
+from holdfast.audits.check_settings import chosen_checks, make_checks
 from holdfast.audits.comparing import AGAINST, MEASURES
 from holdfast.audits.comparing import against as lead_over
 from holdfast.audits.gates import Gate, Gates, judge_all, parse_gates, target_of
@@ -43,6 +43,7 @@ from holdfast.parts import CHECKS
 from holdfast.reports.findings_file import CheckRecord, FindingsFile, write_findings
 from holdfast.reports.html import write_report
 from holdfast.reports.run_files import RunFiles
+from holdfast.settings.audit_settings import AuditSettings, make_settings
 from holdfast.train.api import FitResult
 from holdfast.types import Finding, Measure, Note
 

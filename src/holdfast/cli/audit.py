@@ -13,16 +13,17 @@ from typing import Annotated, Any
 
 from tyro.conf import Positional, UseAppendAction, arg
 
-from holdfast.audits.audit_settings import AuditSettings, chosen_checks, command_settings, make_checks, parse_settings
-from holdfast.audits.gates import parse_gates
 from holdfast.cli.common import console, narrate, parse, require_data, say
 from holdfast.errors import HoldfastError, require
 from holdfast.parts import CHECKS
+from holdfast.settings.audit_settings import AuditSettings
 from holdfast.settings.fields import Several, Unset, default_hint
 
 SETTINGS_HELP = (
     "CHECK.SETTING=VALUE, such as attacks.images=10000 or attacks.radii=0.01,0.02; settings: "
-    + ", ".join(f"{check}.{name}" for check in CHECKS for name in command_settings(check))
+    + ", ".join(
+        f"{name}.{f.name}" for name in CHECKS for f in fields(CHECKS[name].made) if not f.metadata.get("python_only")
+    )
     + "."
 )
 
@@ -57,6 +58,9 @@ LONGEST = 100
 def audit(words: list[str]) -> int:
     """Measure how a model holds up: accuracy, worst groups, corruptions, attacks, OOD inputs; with report and gates."""
     options: AuditOptions = parse(AuditOptions, words, "audit", audit.__doc__)
+    from holdfast.audits.check_settings import chosen_checks, make_checks, parse_settings
+    from holdfast.audits.gates import parse_gates
+
     chosen_checks(options.checks)
     settings = parse_settings(options.set)
     parse_gates(options.fail_under, options.max_drop, against=bool(options.against), checks=make_checks(settings))

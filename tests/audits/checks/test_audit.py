@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from holdfast.audits.audit_settings import chosen_checks as check_names
+from holdfast.audits.check_settings import chosen_checks as check_names
 from holdfast.audits.measuring import measure
 from holdfast.audits.open_models import ready
 from holdfast.audits.run_audit import audit
