@@ -35,7 +35,9 @@ RETIRED = {
     r"\bheaps?\b": "unlabelled images",
     r"\btwins?\b(?! of)": "copy",
     r"\bmend(?:s|ed|ing)?\b": "fix",
-    r"\b(?:is|are|was) no(?= (?!longer|more|less|better|worse|different|other|larger|smaller|such)[a-z])": "is not a",
+    r"(?<!there )\b(?:is|are|was) no(?= (?!longer|more|less|better|worse|different|other|larger|smaller|such)[a-z])": (
+        "is not a"
+    ),
     r"\ba (?:row|file|line|number|score|page|folder|card|pass) an? (?=[a-z])": "per",
     r"\bimages? a (?:pass|step|second)\b": "per",
 }
@@ -136,3 +138,4 @@ def test_the_patterns_find_what_they_are_for() -> None:
     assert found("accuracy on every front, a row an image") != []
     assert found("this is no model") != []
     assert found("this is no longer a model; normalisation in front of the network; one row per image") == []
+    assert found("there is no test split") == []

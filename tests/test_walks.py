@@ -10,7 +10,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import pytest
+
 import holdfast
+from holdfast.cli import main
 
 PACKAGE = Path(holdfast.__file__).parent
 PAGE = Path(__file__).parents[1] / "docs" / "architecture.md"
@@ -50,10 +53,23 @@ def test_a_training_step() -> None:
         holdfast.fit(
             "coloured-digits",
             epochs=1,
-            batch_size=1200,
+            batch_size=100,
+            labels=100,
             method="lff+biasadv",
             ascent="fsam",
             device="cpu",
             progress=False,
         )
+    assert [stop for stop in made if stop in stops] == stops
+
+
+def test_an_audit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stops = walk("One audit")
+    assert 10 <= len({file for file, _ in stops}) <= 15
+    monkeypatch.chdir(tmp_path)
+    holdfast.fit("digits", epochs=1, batch_size=1200, device="cpu", progress=False, out="run")
+    words = ["--checks", "accuracy", "corruptions", "--set", "corruptions.images=20", "--fail-under", "accuracy=0"]
+    with calls() as made:
+        assert main(["audit", "run", "--data", "digits", *words, "--out", "audit", "--device", "cpu", "--quiet"]) == 0
+    assert (tmp_path / "audit" / "report.html").is_file()
     assert [stop for stop in made if stop in stops] == stops

@@ -15,17 +15,9 @@ from tyro.conf import Positional, UseAppendAction, arg
 
 from holdfast.cli.common import console, narrate, parse, require_data, say
 from holdfast.errors import HoldfastError, require
-from holdfast.parts import CHECKS
+from holdfast.parts import CHECKS, data_syntax, model_syntax
 from holdfast.settings.audit_settings import AuditSettings
 from holdfast.settings.fields import Several, Unset, default_hint
-
-SETTINGS_HELP = (
-    "CHECK.SETTING=VALUE, such as attacks.images=10000 or attacks.radii=0.01,0.02; settings: "
-    + ", ".join(
-        f"{name}.{f.name}" for name in CHECKS for f in fields(CHECKS[name].made) if not f.metadata.get("python_only")
-    )
-    + "."
-)
 
 
 @dataclass(frozen=True)
@@ -33,10 +25,11 @@ class AuditOptions(AuditSettings):
     """What to audit, on what, and what it must reach."""
 
     spec: Annotated[Positional[str | None], arg(metavar="MODEL", help_behavior_hint=default_hint)] = None
-    """A run folder; timm:NAME, hf-hub:NAME, torchvision:NAME[:WEIGHTS]; a weight file with --model;
-    python:package.module:function (runs that code); a TorchScript, .pt2 or .onnx file."""
-    checks: Annotated[Several[str], arg(help=f"Checks to measure (default: all): {' '.join(CHECKS)}.")] = ()
-    set: Annotated[UseAppendAction[tuple[str, ...]], arg(help=SETTINGS_HELP)] = ()
+    """What to audit; a weight file needs --model, and python: runs that code."""
+    checks: Several[str] = ()
+    """Checks to measure (default: all)."""
+    set: UseAppendAction[tuple[str, ...]] = ()
+    """CHECK.SETTING=VALUE, such as attacks.images=10000 or attacks.radii=0.01,0.02."""
     against: Several[str] = ()
     """Other models, compared on the same samples."""
     fail_under: UseAppendAction[tuple[str, ...]] = ()
@@ -57,7 +50,7 @@ LONGEST = 100
 
 def audit(words: list[str]) -> int:
     """Measure how a model holds up: accuracy, worst groups, corruptions, attacks, OOD inputs; with report and gates."""
-    options: AuditOptions = parse(AuditOptions, words, "audit", audit.__doc__)
+    options: AuditOptions = parse(AuditOptions, words, "audit", _about())
     from holdfast.audits.check_settings import chosen_checks, make_checks, parse_settings
     from holdfast.audits.gates import parse_gates
 
@@ -87,6 +80,20 @@ def audit(words: list[str]) -> int:
     _summarise(out)
     _print(made.files, out, as_json=options.json)
     return made.exit_code
+
+
+def _about() -> str:
+    """What the command does, and with which parts: read from their declarations, third parties' included."""
+    lines = [
+        f"{audit.__doc__}\n",
+        f"MODEL is {model_syntax()}.",
+        f"DATA is {data_syntax()}.",
+        "Checks and their settings:",
+    ]
+    for part in CHECKS.values():
+        own = ", ".join(f.name for f in fields(part.made) if not f.metadata.get("python_only"))
+        lines.append(f"  {part.name}: {part.about}" + (f" Settings: {own}." if own else ""))
+    return "\n".join(lines)
 
 
 def _check(options: AuditOptions) -> None:

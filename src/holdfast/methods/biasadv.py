@@ -1,7 +1,7 @@
 """BiasAdv (Lim et al., 2023) on ERM, JTT and LfF: Algorithms 1 to 3 of its supplement, with their line numbers.
 
 f: the model that is trained, g: the biased model, S: the batch (x, y). Each algorithm adds images x_adv that g gets
-wrong and f does not, so that they contradict the spurious correlation that g has learned.
+wrong and f does not, so that they are bias-conflicting: they go against the correlation that g has learned.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BiasAdv(Method):
-    """How to look for images that contradict the shortcut. Mixed into the settings of a base method."""
+    """How to search for bias-conflicting images. Mixed into the settings of a base method."""
 
     lam: float = 0.5
     """λ: how much the attack spares the model that is trained."""

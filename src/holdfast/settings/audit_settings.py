@@ -23,7 +23,7 @@ class AuditSettings:
     """What an audit is asked for beside the model, the checks and the gates."""
 
     data: Given = None
-    """A built-in set, an .npz file, a folder of images, or a CSV/Parquet table; its test split is measured."""
+    """What to measure it on: the test split of DATA."""
     architecture: Annotated[Unset[str], arg(name="model")] = None
     """Architecture of a weight file."""
     class_map: Given = None

@@ -25,7 +25,7 @@ def comparison(runs: Sequence[RunFiles]) -> Section | None:
     if any(arm.spread(ALIGNED) for arm in groups):
         lead += (
             " Bias-aligned samples follow the spurious correlation of the training set, bias-conflicting ones"
-            " contradict it: a model that uses the shortcut is good on the first and poor on the second."
+            " go against it: a model that uses the shortcut is good on the first and poor on the second."
         )
     return Section("comparison", "Comparison", lead, tuple(blocks))
 
