@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from holdfast.optim import Metric
 
+    Scheduled = Callable[[float], float | Tensor]
+
 Drawn = list[tuple[Views, float]]
 """Views of each part of a batch, with the part's share of the whole."""
 
@@ -73,13 +75,7 @@ class Ascent(AscentSettings):
         return 0
 
     def optimizer(
-        self,
-        params: Sequence[Tensor],
-        base: type[Optimizer],
-        *,
-        scheduled: Callable[[float], float | Tensor],
-        skip_nonfinite: bool,
-        **options: Any,
+        self, params: list[Tensor], base: type[Optimizer], *, scheduled: Scheduled, skip_nonfinite: bool, **options: Any
     ) -> Optimizer:
         """The optimiser that descends: ``base`` with its options, inside ``holdfast.optim.SAM`` where there is a climb.
 
@@ -127,13 +123,7 @@ class Sam(Ascent):
         require(0 <= lmbda < 1, f"lmbda must be in [0, 1), got {lmbda}")
 
     def optimizer(
-        self,
-        params: Sequence[Tensor],
-        base: type[Optimizer],
-        *,
-        scheduled: Callable[[float], float | Tensor],
-        skip_nonfinite: bool,
-        **options: Any,
+        self, params: list[Tensor], base: type[Optimizer], *, scheduled: Scheduled, skip_nonfinite: bool, **options: Any
     ) -> Optimizer:
         from holdfast.optim import SAM
 

@@ -81,10 +81,7 @@ def exact(device: torch.device) -> Iterator[None]:
 def autocast(precision: str, device: torch.device) -> torch.autocast:
     """The autocast region of a precision. Its weight cache is off: a CUDA graph must not keep casts of old weights."""
     return torch.autocast(
-        device.type,
-        dtype=AUTOCAST.get(precision, torch.bfloat16),
-        enabled=precision in AUTOCAST,
-        cache_enabled=False,
+        device.type, dtype=AUTOCAST.get(precision, torch.bfloat16), enabled=precision in AUTOCAST, cache_enabled=False
     )
 
 
@@ -252,12 +249,7 @@ class CaptureAfterWarmUp:
 
 @contextmanager
 def _capturing(
-    graph: torch.cuda.CUDAGraph,
-    device: torch.device,
-    stream: torch.cuda.Stream | None,
-    pool: Any,
-    *,
-    empty_cache: bool,
+    graph: torch.cuda.CUDAGraph, device: torch.device, stream: torch.cuda.Stream | None, pool: Any, *, empty_cache: bool
 ) -> Iterator[None]:
     mode = "thread_local"  # a loader's own thread may pin memory while we capture
     if empty_cache:

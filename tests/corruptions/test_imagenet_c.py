@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from holdfast.corruptions import SEVERITIES, corrupt, corruption_names, jpeg, spatter, weather
+from holdfast.corruptions import SEVERITIES, corrupt, corruption_names, jpeg, weather
 from holdfast.corruptions.blur import glass_blur, smear
 from holdfast.corruptions.imagenet_c import TABLES
 from holdfast.corruptions.pixels import normal, uniform, whole
@@ -264,9 +264,9 @@ def test_the_chamfer_distance_is_close_to_the_true_one() -> None:
 
     marked = torch.from_numpy(np.random.default_rng(0).random((3, 1, 40, 40)) < 0.01)
     true = np.stack([ndimage.distance_transform_edt(~m) for m in marked[:, 0].numpy()])
-    made = spatter.chamfer(marked)[:, 0].numpy()
+    made = weather.chamfer(marked)[:, 0].numpy()
     assert np.abs(made - np.minimum(true, 20)).max() < 0.03 * 20
-    assert (spatter.chamfer(torch.zeros(1, 1, 9, 9, dtype=torch.bool)) == 20).all()
+    assert (weather.chamfer(torch.zeros(1, 1, 9, 9, dtype=torch.bool)) == 20).all()
 
 
 def liquid(side: int, s: dict[str, Any], seed: int) -> np.ndarray:
@@ -287,16 +287,16 @@ def test_water_is_what_opencv_makes_of_it(severity: int, side: int, table: Any) 
         height = (layer * 255).astype(np.uint8)
         edges = cv2.Canny(height, 50, 150)
         levels = torch.from_numpy(height.astype(float))[None, None]
-        assert np.array_equal(spatter.edges(levels)[0, 0].numpy(), edges > 0)
+        assert np.array_equal(weather.edges(levels)[0, 0].numpy(), edges > 0)
         distance = np.minimum(cv2.distanceTransform(255 - edges, cv2.DIST_L2, 5), 20)
-        ours = spatter.chamfer(torch.from_numpy(edges > 0)[None, None])[0, 0].numpy()
+        ours = weather.chamfer(torch.from_numpy(edges > 0)[None, None])[0, 0].numpy()
         assert np.abs(ours - distance).max() < 1e-3
         rim = cv2.blur(distance, (3, 3)).astype(np.uint8)
         even = cv2.equalizeHist(rim)
-        assert np.array_equal(spatter.equalised(torch.from_numpy(rim.astype(float))[None, None])[0, 0].numpy(), even)
+        assert np.array_equal(weather.equalised(torch.from_numpy(rim.astype(float))[None, None])[0, 0].numpy(), even)
         relief = cv2.blur(cv2.filter2D(even, cv2.CV_8U, np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]])), (3, 3))
         light = height * relief.astype(np.float32)
-        made = spatter.water(torch.from_numpy(layer)[None, None])[0, 0].numpy()
+        made = weather.water(torch.from_numpy(layer)[None, None])[0, 0].numpy()
         assert np.mean(np.abs(made - light / max(light.max(), 1e-9)) > 0.02) < 0.02
 
 
@@ -306,7 +306,7 @@ def test_water_only_adds_light_and_where_there_is_no_drop_nothing_changes() -> N
     assert (made >= x).all()
     changed = (made != x).any(1).double().mean()
     assert 0.05 < changed < 0.6
-    assert (spatter.water(torch.zeros(2, 1, 16, 16, dtype=torch.float64)) == 0).all()
+    assert (weather.water(torch.zeros(2, 1, 16, 16, dtype=torch.float64)) == 0).all()
 
 
 @pytest.mark.parametrize("quality", [7, 22, 40, 80, 95])

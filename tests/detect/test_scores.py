@@ -42,7 +42,7 @@ def test_scores_of_logits_by_hand() -> None:
 def test_neighbour_distances_are_those_of_scikit_learn(n: int, m: int, d: int, k: int) -> None:
     x, bank = draw(n, d), draw(m, d, seed=1)
     truth = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(bank.double().numpy()).kneighbors(x.double().numpy())
-    found = scores.neighbour_distances(x, bank, k=k, cells=50_000)
+    found = scores.neighbours(x, bank, k=k, cells=50_000)[0]
     np.testing.assert_allclose(found.numpy(), truth[0], rtol=2e-6)
 
 
@@ -51,14 +51,14 @@ def test_neighbour_distances_keep_their_digits_far_from_the_origin() -> None:
     bank = 1000 + 0.01 * draw(500, 16, seed=1)
     x = bank[:5] + 0.001
     truth = np.sort(cdist(x.double().numpy(), bank.double().numpy()), axis=1)[:, :3]
-    np.testing.assert_allclose(scores.neighbour_distances(x, bank, k=3).numpy(), truth, rtol=1e-5)
+    np.testing.assert_allclose(scores.neighbours(x, bank, k=3)[0].numpy(), truth, rtol=1e-5)
 
 
 def test_neighbours_among_ties_and_duplicates() -> None:
     bank = torch.zeros(3000, 4)
-    assert scores.neighbour_distances(torch.zeros(2, 4), bank, k=7).abs().max() == 0
+    assert scores.neighbours(torch.zeros(2, 4), bank, k=7)[0].abs().max() == 0
     with pytest.raises(HoldfastError, match="k must be in 1..3000"):
-        scores.neighbour_distances(torch.zeros(2, 4), bank, k=3001)
+        scores.neighbours(torch.zeros(2, 4), bank, k=3001)
 
 
 @pytest.mark.parametrize(("n", "d"), [(400, 6), (10, 30)])

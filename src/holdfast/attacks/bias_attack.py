@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
+from typing import Unpack
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from holdfast.attacks.norms import Ball, Norm, Space, make_ball
+from holdfast.attacks.norms import Ball, BallSettings, make_ball
 from holdfast.attacks.objectives import Classifier, Mode, borrowed
 from holdfast.devices import side_by_side
 from holdfast.errors import require
@@ -25,27 +26,25 @@ def bias_adversarial(
     radius: float,
     lam: float,
     steps: int = 5,
-    norm: Norm = "l2",
     step_size: float | None = None,
-    space: Space = "pixel",
-    scale: Tensor | Sequence[float] | None = None,
     random_start: bool = False,
-    bounds: tuple[float, float] = (0.0, 1.0),
     mode: Mode = "eval",
     compile: bool = False,
     generator: torch.Generator | None = None,
+    **within: Unpack[BallSettings],
 ) -> Tensor:
     """Images within the radius at which L(biased) − λ·L(model) is as large as PGD finds it (BiasAdv, eq. 3).
 
     x: images (B, C, H, W) in [0, 1]. y: (B,) classes. radius: in pixels, or in units of ``scale`` with
-    ``space="normalised"``. step_size: 2.5 · radius / steps unless given.
+    ``space="normalised"``. step_size: 2.5 · radius / steps unless given. within: as of ``pgd``, "l2" by default.
     mode: "eval" runs both in evaluation mode; "as-is" in the modes they are in, with their statistics restored.
     compile: pass the arithmetic between two gradients through torch.compile; the caller compiles the models.
     The result is detached, both models are left unchanged, and nothing synchronises with the device.
     """
     require(steps >= 1, f"steps must be >= 1, got {steps}")
     require(lam >= 0, f"lam must be >= 0, got {lam}")
-    ball = make_ball(x, radius=radius, norm=norm, space=space, scale=scale, bounds=bounds)
+    within.setdefault("norm", "l2")
+    ball = make_ball(x, radius=radius, **within)
     if radius == 0:
         return x.detach().clone()
     length = min(radius, 2.5 * radius / steps) if step_size is None else step_size

@@ -6,13 +6,13 @@ the computation; a :class:`CapturedAttack` avoids the first, :class:`QueuedPgd` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
 
-from holdfast.attacks.norms import Ball, Norm, Space, make_ball
+from holdfast.attacks.norms import Ball, BallSettings, make_ball
 from holdfast.attacks.objectives import Best, Classifier, Goal, GoalGradient, LossName, Mode, borrowed, per_image
 from holdfast.attacks.pgd import default_step, pgd
 from holdfast.devices import CapturedCall, capture
@@ -30,7 +30,7 @@ class CapturedAttack:
 
     attack: any function of this package; settings: its arguments. model: a module or callable on a GPU; its weights
     are read in place, so later updates of them count. autocast: the type to compute in, or None.
-    compile: pass the model through torch.compile; ``compile_mode`` is its mode. channels_last: lay images out so.
+    compile: pass the model through torch.compile. channels_last: lay images out so.
     A shorter batch is filled up with copies of its first image. On a CPU nothing is captured: the attack just runs.
 
     >>> brightness = lambda x: torch.stack([x.mean((1, 2, 3)), torch.zeros(len(x))], 1)
@@ -46,7 +46,6 @@ class CapturedAttack:
         attack: Callable[..., Tensor] = pgd,
         autocast: torch.dtype | None = None,
         compile: bool = False,
-        compile_mode: str | None = None,
         channels_last: bool = False,
         **settings: Any,
     ) -> None:
@@ -57,7 +56,7 @@ class CapturedAttack:
         require(autocast in (None, torch.bfloat16, torch.float16), f"autocast must be bf16 or fp16, got {autocast}")
         self.model, self.attack, self.autocast, self.settings = model, attack, autocast, settings
         self.layout = torch.channels_last if channels_last else torch.contiguous_format
-        self._called: Any = torch.compile(model, mode=compile_mode, dynamic=False) if compile else model
+        self._called: Any = torch.compile(model, dynamic=False) if compile else model
         self._replay: CapturedCall[Tensor] | None = None
 
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:
@@ -122,24 +121,21 @@ class QueuedPgd:
         radius: float,
         step_size: float | None = None,
         steps: int = 10,
-        norm: Norm = "linf",
         loss: LossName = "ce",
-        space: Space = "pixel",
-        scale: Tensor | Sequence[float] | None = None,
-        bounds: tuple[float, float] = (0.0, 1.0),
         mode: Mode = "eval",
         batch: int = 1000,
         beyond: float = 0.0,
         autocast: torch.dtype | None = None,
         compile: bool = False,
         channels_last: bool = False,
+        **within: Unpack[BallSettings],
     ) -> None:
         require(steps >= 1, f"steps must be >= 1, got {steps}")
         require(batch >= 1, f"batch must be >= 1, got {batch}")
         require(beyond >= 0, f"beyond must be >= 0, got {beyond}")
         require(radius >= 0, f"radius must be >= 0, got {radius}")
         self.model, self.mode, self.loss, self.beyond = model, mode, loss, beyond
-        self.radius, self.norm, self.space, self.scale, self.bounds = radius, norm, space, scale, bounds
+        self.radius, self.within = radius, within
         self.length = default_step(radius, steps) if step_size is None else step_size
         self.steps, self.batch, self.autocast = steps, batch, autocast
         self.layout = torch.channels_last if channels_last else torch.contiguous_format
@@ -196,8 +192,7 @@ class _Queue:
         return self.out[:-1].clone()
 
     def _balls(self, x: Tensor) -> Ball:
-        a = self.attack
-        return make_ball(_one_more(x), radius=a.radius, norm=a.norm, space=a.space, scale=a.scale, bounds=a.bounds)
+        return make_ball(_one_more(x), radius=self.attack.radius, **self.attack.within)
 
     def _begin(self) -> None:
         """The first images in the slots, the rest waiting."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypedDict, Unpack
 
 import torch
 from torch import Tensor
@@ -24,6 +24,19 @@ SPACES: tuple[Space, ...] = ("pixel", "normalised")
 MARGIN = 1 - 2.0**-22
 """An L2 step ends this close to the radius; rounding in float32 adds less than that to a norm."""
 TINY = 1e-300
+
+
+class BallSettings(TypedDict, total=False):
+    """What a ball is beside its radius; every attack takes these. Left out: an L∞ ball in pixels of [0, 1].
+
+    space: "normalised" counts radius and steps in units of ``scale``, the deviation of each channel that a model
+    divides by. bounds: the range of pixels. A pixel that is outside already may stay there.
+    """
+
+    norm: Norm
+    space: Space
+    scale: Tensor | Sequence[float] | None
+    bounds: tuple[float, float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,26 +101,15 @@ class Ball:
         return replace(self, centre=self.centre[index], low=self.low[index], high=self.high[index])
 
 
-def make_ball(
-    x: Tensor,
-    *,
-    radius: float,
-    norm: Norm = "linf",
-    space: Space = "pixel",
-    scale: Tensor | Sequence[float] | None = None,
-    bounds: tuple[float, float] = (0.0, 1.0),
-) -> Ball:
-    """The ball around images.
-
-    radius: in pixels, or with ``space="normalised"`` in units of ``scale``, the deviation of each channel that a
-    model divides by; may be infinite. bounds: the range of pixels. A pixel that is outside already may stay there.
-    """
+def make_ball(x: Tensor, *, radius: float, **settings: Unpack[BallSettings]) -> Ball:
+    """The ball around images. radius: may be infinite."""
+    norm, bounds = settings.get("norm", "linf"), settings.get("bounds", (0.0, 1.0))
     require(x.ndim == 4 and x.is_floating_point(), f"x must be float images (B, C, H, W), got {_kind(x)}")
     require(radius >= 0, f"radius must be >= 0, got {radius}")
     require(bounds[0] < bounds[1], f"bounds must be a range, got {bounds}")
     if norm not in NORMS:
         raise unknown("norm", norm, NORMS)
-    unit_scale = _scale(x, space, scale)
+    unit_scale = _scale(x, settings.get("space", "pixel"), settings.get("scale"))
     lowest, highest = x.clamp(max=bounds[0]), x.clamp(min=bounds[1])
     if norm == "linf":
         limit = _rounded_down(radius, unit_scale, x.dtype)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
-from holdfast.attacks.norms import Ball, Norm, Space, make_ball
+from holdfast.attacks.norms import Ball, BallSettings, make_ball
 from holdfast.attacks.objectives import (
     AttackTarget,
     Classifier,
@@ -37,37 +38,34 @@ def square(
     y: Tensor,
     *,
     radius: float,
-    norm: Norm = "linf",
     queries: int = 1000,
     area: float = 0.8,
     target: AttackTarget = None,
     loss: LossName = "margin",
-    space: Space = "pixel",
-    scale: Tensor | Sequence[float] | None = None,
     early_stop: bool = False,
     batch_size: int | None = None,
     generator: torch.Generator | None = None,
-    bounds: tuple[float, float] = (0.0, 1.0),
     mode: Mode = "eval",
+    **within: Unpack[BallSettings],
 ) -> Tensor:
     """Adversarial examples within the radius, by random search over square patches.
 
     queries: forward passes. area: share of the image that the first patch covers; it shrinks as queries are spent.
     The other arguments are those of :func:`pgd`.
     """
-    ball = make_ball(x, radius=radius, norm=norm, space=space, scale=scale, bounds=bounds)
+    ball = make_ball(x, radius=radius, **within)
     require(math.isfinite(radius), f"radius must be finite for square, got {radius}")
     require(queries >= 1, f"queries must be >= 1, got {queries}")
     require(0 < area <= 1, f"area must be in (0, 1], got {area}")
     if radius == 0:
         return x.detach().clone()
     draw = _Draw(x.device, generator)
-    propose = _linf_patch if norm == "linf" else _l2_patch
+    propose = _linf_patch if ball.norm == "linf" else _l2_patch
     with borrowed(model, mode), torch.no_grad():
         model = prepared(model, x, mode, batch_size=batch_size, early_stop=early_stop)
         goal = make_goal(model, x, y, target=target, loss=loss)
         best, index = best_of_clean(model, x, goal), None
-        position = ball.project(ball.start + (_stripes if norm == "linf" else _tiles)(ball, draw))
+        position = ball.project(ball.start + (_stripes if ball.norm == "linf" else _tiles)(ball, draw))
         point = ball.point(position)
         logits = scores(model, point)
         value, reached = goal.value(logits), goal.reached(logits)
@@ -80,7 +78,7 @@ def square(
                 position, value, reached = position[left], value[left], reached[left]
             if len(position) == 0:
                 break
-            side = patch_side(query, queries, area, x.shape[-2:], odd=norm == "l2")
+            side = patch_side(query, queries, area, x.shape[-2:], odd=ball.norm == "l2")
             moved = ball.project(propose(ball, position, side, draw))
             point = ball.point(moved)
             logits = scores(model, point)

@@ -1,6 +1,6 @@
 """Corruptions of image batches: noise, blur, weather, compression and others, by name, on any device.
 
-``corrupt`` applies one, ``corruption_names`` lists them. ``imagenet_c``, ``blur``, ``weather`` and ``spatter`` hold the
+``corrupt`` applies one, ``corruption_names`` lists them. ``imagenet_c``, ``blur`` and ``weather`` hold the
 nineteen of ImageNet-C, ``imgaug`` the eight of BiasAdv's robustness table; a corruption of your own is declared by
 :func:`holdfast.parts.corruption`.
 """

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from holdfast.corruptions.imagenet_c import Settings, imagenet_c, rows
+from holdfast.corruptions.imagenet_c import imagenet_c, severities
 from holdfast.corruptions.pixels import fold, gaussian, truncate_to_bytes, uniform, whole, zoom, zoom_matrix
 
 NEGLIGIBLE = 1e-9
@@ -20,25 +20,18 @@ SMALL = 2048
 """Pixels of an image up to which one product with a (HW, HW) matrix beats many small ones."""
 
 
-@imagenet_c(
-    "gaussian-blur",
-    about="Gaussian blur",
-    order=5,
-    extra=True,
-    cifar=rows("sigma", 0.4, 0.6, 0.7, 0.8, 1.0),
-    imagenet=rows("sigma", 1, 2, 3, 4, 6),
-)
+@imagenet_c("gaussian-blur", about="Gaussian blur", order=5, extra=True)
+@severities("sigma", cifar=(0.4, 0.6, 0.7, 0.8, 1.0), imagenet=(1, 2, 3, 4, 6))
 def gaussian_blur(x: Tensor, *, sigma: float) -> Tensor:
     """A Gaussian of that many pixels; outside, the border pixel is repeated."""
     return gaussian(x, sigma)
 
 
-@imagenet_c(
-    "defocus-blur",
-    about="a lens out of focus",
-    order=6,
-    cifar=rows("radius softness", (0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1)),
-    imagenet=rows("radius softness", (3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5)),
+@imagenet_c("defocus-blur", about="a lens out of focus", order=6)
+@severities(
+    "radius softness",
+    cifar=((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1)),
+    imagenet=((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5)),
 )
 def defocus_blur(x: Tensor, *, radius: float, softness: float) -> Tensor:
     """A disk, softened by a small Gaussian; the image is mirrored at the border."""
@@ -61,12 +54,11 @@ def disk(radius: float, softness: float) -> Tensor:
     return kernel[used : len(kernel) - used, used : len(kernel) - used]
 
 
-@imagenet_c(
-    "glass-blur",
-    about="as through frosted glass: neighbouring pixels exchanged",
-    order=7,
-    cifar=rows("sigma reach times", (0.05, 1, 1), (0.25, 1, 1), (0.4, 1, 1), (0.25, 1, 2), (0.4, 1, 2)),
-    imagenet=rows("sigma reach times", (0.7, 1, 2), (0.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2)),
+@imagenet_c("glass-blur", about="as through frosted glass: neighbouring pixels exchanged", order=7)
+@severities(
+    "sigma reach times",
+    cifar=((0.05, 1, 1), (0.25, 1, 1), (0.4, 1, 1), (0.25, 1, 2), (0.4, 1, 2)),
+    imagenet=((0.7, 1, 2), (0.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2)),
 )
 def glass_blur(x: Tensor, *, sigma: float, reach: int, times: int, generator: torch.Generator) -> Tensor:
     """Pixels replaced by near ones between two Gaussian blurs, as the published sets were made.
@@ -102,12 +94,11 @@ def copy_neighbours(x: Tensor, down: Tensor, right: Tensor, reach: int) -> Tenso
     return x.flatten(2).gather(2, source[:, None].expand(batch, channels, -1)).view_as(x)
 
 
-@imagenet_c(
-    "motion-blur",
-    about="a moving camera",
-    order=8,
-    cifar=rows("radius sigma", (6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5)),
-    imagenet=rows("radius sigma", (10, 3), (15, 5), (15, 8), (15, 12), (20, 15)),
+@imagenet_c("motion-blur", about="a moving camera", order=8)
+@severities(
+    "radius sigma",
+    cifar=((6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5)),
+    imagenet=((10, 3), (15, 5), (15, 8), (15, 12), (20, 15)),
 )
 def motion_blur(x: Tensor, *, radius: int, sigma: float, generator: torch.Generator) -> Tensor:
     """Smeared along a line at an angle in ±45°."""
@@ -134,14 +125,13 @@ def smear(x: Tensor, degrees: Tensor, *, radius: int, sigma: float) -> Tensor:
     return out.view(batch, height, width, channels).permute(0, 3, 1, 2).contiguous()
 
 
-def _zooms(*last_and_step: tuple[float, float]) -> tuple[Settings, ...]:
-    return tuple({"factors": tuple(np.arange(1, last, step).tolist())} for last, step in last_and_step)
+def _zooms(*last_and_step: tuple[float, float]) -> list[tuple[float, ...]]:
+    return [tuple(np.arange(1, last, step).tolist()) for last, step in last_and_step]
 
 
-@imagenet_c(
-    "zoom-blur",
-    about="a camera that moves toward the scene",
-    order=9,
+@imagenet_c("zoom-blur", about="a camera that moves toward the scene", order=9)
+@severities(
+    "factors",
     cifar=_zooms((1.06, 0.01), (1.11, 0.01), (1.16, 0.01), (1.21, 0.01), (1.26, 0.01)),
     imagenet=_zooms((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.26, 0.02), (1.31, 0.03)),
 )

@@ -2,7 +2,7 @@
 
 Each is declared with its published settings, severity 1 first: CIFAR-10-C's were chosen for 32 pixels, ImageNet-C's for
 224. They are used unchanged for other sizes, except elastic's, whose lengths are shares of the shorter side.
-The functions take images (B, C, H, W), float in [0, 1]. Blurs, weather and spatter have files of their own.
+The functions take images (B, C, H, W), float in [0, 1]. Blurs and weather have files of their own.
 """
 
 from __future__ import annotations
@@ -42,26 +42,22 @@ TABLES: dict[str, dict[str, tuple[Settings, ...]]] = {}
 """Settings by corruption, table and severity, as declared."""
 
 
-def rows(names: str, *values: Sequence[Any] | float) -> tuple[Settings, ...]:
-    """Settings of severity 1, 2, ... from the names of the settings and their values.
-
-    >>> rows("radius sigma", (6, 1), (6, 1.5))
-    ({'radius': 6, 'sigma': 1}, {'radius': 6, 'sigma': 1.5})
-    """
+def severities(names: str, *, cifar: Sequence[Any], imagenet: Sequence[Any]) -> Callable[[Function], Function]:
+    """Give a corruption its published settings: their names, and their values from severity 1 on in both tables."""
     keys = names.split()
-    full = [row if isinstance(row, Sequence) else (row,) for row in values]
-    return tuple(dict(zip(keys, row, strict=True)) for row in full)
+
+    def by_severity(values: Sequence[Any]) -> tuple[Settings, ...]:
+        return tuple(dict(zip(keys, row if len(keys) > 1 else (row,), strict=True)) for row in values)
+
+    def give(function: Function) -> Function:
+        setattr(function, "tables", {"cifar": by_severity(cifar), "imagenet": by_severity(imagenet)})  # noqa: B010
+        return function
+
+    return give
 
 
-def imagenet_c(
-    name: str,
-    *,
-    cifar: tuple[Settings, ...],
-    imagenet: tuple[Settings, ...],
-    coloured: bool = False,
-    **declared: Any,
-) -> Callable[[Function], Function]:
-    """Declare a corruption of ImageNet-C: a function of images and of the settings that its tables give by severity.
+def imagenet_c(name: str, *, coloured: bool = False, **declared: Any) -> Callable[[Function], Function]:
+    """Declare a corruption of ImageNet-C: a function of images and of the settings that ``@severities`` gives it.
 
     The function may also take generator, codec, frost_folder and large (whether ImageNet-C's settings are used).
     coloured: needs three channels; grey images are coloured first, and the luminance of the result is kept.
@@ -70,7 +66,7 @@ def imagenet_c(
 
     def declare(function: Function) -> Function:
         takes = inspect.signature(function).parameters
-        TABLES[name] = {"cifar": cifar, "imagenet": imagenet}
+        tables = TABLES[name] = function.tables  # type: ignore[attr-defined]
 
         def by_severity(
             x: Tensor,
@@ -84,7 +80,7 @@ def imagenet_c(
             large = table == "imagenet" or (table == "auto" and min(x.shape[-2:]) >= LARGE)
             offered = {"generator": generator, "codec": codec, "frost_folder": frost_folder, "large": large}
             wanted = {key: value for key, value in offered.items() if key in takes}
-            settings = (imagenet if large else cifar)[int(severity) - 1]
+            settings = tables["imagenet" if large else "cifar"][int(severity) - 1]
             if coloured and x.shape[1] == 1:
                 return luminance(function(x.expand(-1, 3, -1, -1), **settings, **wanted))
             return function(x, **settings, **wanted)
@@ -96,37 +92,22 @@ def imagenet_c(
     return declare
 
 
-@imagenet_c(
-    "gaussian-noise",
-    about="Gaussian noise in every value",
-    order=1,
-    cifar=rows("scale", 0.04, 0.06, 0.08, 0.09, 0.10),
-    imagenet=rows("scale", 0.08, 0.12, 0.18, 0.26, 0.38),
-)
+@imagenet_c("gaussian-noise", about="Gaussian noise in every value", order=1)
+@severities("scale", cifar=(0.04, 0.06, 0.08, 0.09, 0.10), imagenet=(0.08, 0.12, 0.18, 0.26, 0.38))
 def gaussian_noise(x: Tensor, *, scale: float, generator: torch.Generator) -> Tensor:
     """x + N(0, scale²) in every value."""
     return (x + scale * normal(x.shape, like=x, generator=generator)).clamp(0, 1)
 
 
-@imagenet_c(
-    "shot-noise",
-    about="Poisson noise of a sensor that counts few photons",
-    order=2,
-    cifar=rows("photons", 500, 250, 100, 75, 50),
-    imagenet=rows("photons", 60, 25, 12, 5, 3),
-)
+@imagenet_c("shot-noise", about="Poisson noise of a sensor that counts few photons", order=2)
+@severities("photons", cifar=(500, 250, 100, 75, 50), imagenet=(60, 25, 12, 5, 3))
 def shot_noise(x: Tensor, *, photons: float, generator: torch.Generator) -> Tensor:
     """Poisson(photons · x) / photons: a sensor that counts so many photons for white."""
     return (poisson(x * photons, generator=generator) / photons).clamp(0, 1)
 
 
-@imagenet_c(
-    "impulse-noise",
-    about="single values set to 0 or 1",
-    order=3,
-    cifar=rows("amount", 0.01, 0.02, 0.03, 0.05, 0.07),
-    imagenet=rows("amount", 0.03, 0.06, 0.09, 0.17, 0.27),
-)
+@imagenet_c("impulse-noise", about="single values set to 0 or 1", order=3)
+@severities("amount", cifar=(0.01, 0.02, 0.03, 0.05, 0.07), imagenet=(0.03, 0.06, 0.09, 0.17, 0.27))
 def impulse_noise(x: Tensor, *, amount: float, generator: torch.Generator) -> Tensor:
     """A share of all values, channel by channel, set to 0 or 1 with equal chance."""
     chance = uniform(x.shape, 0, 1, like=x, generator=generator)
@@ -134,26 +115,15 @@ def impulse_noise(x: Tensor, *, amount: float, generator: torch.Generator) -> Te
     return torch.where((chance >= amount / 2) & (chance < amount), torch.ones_like(x), replaced)
 
 
-@imagenet_c(
-    "speckle-noise",
-    about="noise that grows with brightness",
-    order=4,
-    extra=True,
-    cifar=rows("scale", 0.06, 0.1, 0.12, 0.16, 0.2),
-    imagenet=rows("scale", 0.15, 0.2, 0.35, 0.45, 0.6),
-)
+@imagenet_c("speckle-noise", about="noise that grows with brightness", order=4, extra=True)
+@severities("scale", cifar=(0.06, 0.1, 0.12, 0.16, 0.2), imagenet=(0.15, 0.2, 0.35, 0.45, 0.6))
 def speckle_noise(x: Tensor, *, scale: float, generator: torch.Generator) -> Tensor:
     """x · (1 + N(0, scale²)): what is brighter is noisier."""
     return (x + scale * x * normal(x.shape, like=x, generator=generator)).clamp(0, 1)
 
 
-@imagenet_c(
-    "brightness",
-    about="everything brighter, at the same hue and saturation",
-    order=13,
-    cifar=rows("add", 0.05, 0.1, 0.15, 0.2, 0.3),
-    imagenet=rows("add", 0.1, 0.2, 0.3, 0.4, 0.5),
-)
+@imagenet_c("brightness", about="everything brighter, at the same hue and saturation", order=13)
+@severities("add", cifar=(0.05, 0.1, 0.15, 0.2, 0.3), imagenet=(0.1, 0.2, 0.3, 0.4, 0.5))
 def brightness(x: Tensor, *, add: float) -> Tensor:
     """The value of the HSV form raised; hue and saturation stay. Black becomes grey."""
     value = x.amax(1, keepdim=True)
@@ -161,13 +131,8 @@ def brightness(x: Tensor, *, add: float) -> Tensor:
     return torch.where(value > 0, x * (raised / value.clamp_min(1e-12)), raised).clamp(0, 1)
 
 
-@imagenet_c(
-    "contrast",
-    about="less contrast",
-    order=14,
-    cifar=rows("factor", 0.75, 0.5, 0.4, 0.3, 0.15),
-    imagenet=rows("factor", 0.4, 0.3, 0.2, 0.1, 0.05),
-)
+@imagenet_c("contrast", about="less contrast", order=14)
+@severities("factor", cifar=(0.75, 0.5, 0.4, 0.3, 0.15), imagenet=(0.4, 0.3, 0.2, 0.1, 0.05))
 def contrast(x: Tensor, *, factor: float) -> Tensor:
     """Every channel drawn toward its own mean."""
     mean = x.mean((2, 3), keepdim=True)
@@ -179,15 +144,12 @@ R = 244 / 224
 
 
 @imagenet_c(
-    "elastic",
-    about="a random affine map and smooth local displacements",
-    order=16,
-    aliases=("elastic-transform",),
-    cifar=rows(
-        "shift sigma affine", (0, 0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03)
-    ),
-    imagenet=rows(
-        "shift sigma affine",
+    "elastic", about="a random affine map and smooth local displacements", order=16, aliases=("elastic-transform",)
+)
+@severities(
+    "shift sigma affine",
+    cifar=((0, 0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03)),
+    imagenet=(
         (2 * R, 0.7 * R, 0.1 * R),
         (2 * R, 0.08 * R, 0.2 * R),
         (0.05 * R, 0.01 * R, 0.02 * R),
@@ -220,26 +182,15 @@ def affine_jitter(x: Tensor, moved: Tensor) -> Tensor:
     return sample(x, source[:, 1], source[:, 0], border="mirror")
 
 
-@imagenet_c(
-    "jpeg",
-    about="JPEG compression of low quality",
-    order=17,
-    aliases=("jpeg-compression",),
-    cifar=rows("quality", 80, 65, 58, 50, 40),
-    imagenet=rows("quality", 25, 18, 15, 10, 7),
-)
+@imagenet_c("jpeg", about="JPEG compression of low quality", order=17, aliases=("jpeg-compression",))
+@severities("quality", cifar=(80, 65, 58, 50, 40), imagenet=(25, 18, 15, 10, 7))
 def jpeg_compression(x: Tensor, *, quality: int, codec: Codec = "auto") -> Tensor:
     """Written as JPEG of a quality in 1..100 and read again."""
     return jpeg(x, torch.full((len(x),), quality), codec=codec)
 
 
-@imagenet_c(
-    "pixelate",
-    about="low resolution",
-    order=18,
-    cifar=rows("factor", 0.95, 0.9, 0.85, 0.75, 0.65),
-    imagenet=rows("factor", 0.6, 0.5, 0.4, 0.3, 0.25),
-)
+@imagenet_c("pixelate", about="low resolution", order=18)
+@severities("factor", cifar=(0.95, 0.9, 0.85, 0.75, 0.65), imagenet=(0.6, 0.5, 0.4, 0.3, 0.25))
 def pixelate(x: Tensor, *, factor: float) -> Tensor:
     """Shrunk by a box filter and enlarged again."""
     small = [int(side * factor) for side in x.shape[-2:]]
@@ -248,14 +199,11 @@ def pixelate(x: Tensor, *, factor: float) -> Tensor:
     return separable(x, *(enlarge @ shrink for enlarge, shrink in zip(up, down, strict=True)))
 
 
-@imagenet_c(
-    "saturate",
-    about="paler or stronger colours",
-    order=19,
-    coloured=True,
-    extra=True,
-    cifar=rows("factor add", (0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2)),
-    imagenet=rows("factor add", (0.3, 0), (0.1, 0), (2, 0), (5, 0.1), (20, 0.2)),
+@imagenet_c("saturate", about="paler or stronger colours", order=19, coloured=True, extra=True)
+@severities(
+    "factor add",
+    cifar=((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2)),
+    imagenet=((0.3, 0), (0.1, 0), (2, 0), (5, 0.1), (20, 0.2)),
 )
 def saturate(x: Tensor, *, factor: float, add: float) -> Tensor:
     """The saturation of the HSV form scaled and raised; hue and value stay. Grey has the hue of red."""

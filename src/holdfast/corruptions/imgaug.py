@@ -27,23 +27,17 @@ from holdfast.parts import corruption
 
 Range = tuple[float, float]
 GREY = 128 / 255
+CELLS = (3, 8)
+"""Fewest and most cells per side of the grid that ``dropout`` drops."""
 
 imgaug = partial(corruption, family="imgaug", scale="strength")
 
 
 @imgaug("gaussian", about="Gaussian noise that the channels of a pixel share", order=31, aliases=("gaussian-noise",))
-def gaussian(
-    x: Tensor,
-    *,
-    generator: torch.Generator,
-    strength: float = 1.0,
-    deviation: Range = (0.0, 0.01),
-    per_channel: bool = False,
-) -> Tensor:
+def gaussian(x: Tensor, *, generator: torch.Generator, strength: float = 1.0, deviation: Range = (0.0, 0.01)) -> Tensor:
     """Gaussian noise of a deviation drawn for every image; the channels of a pixel share it, as in imgaug."""
     scale = uniform((len(x),), *deviation, like=x, generator=generator) * strength
-    channels = x.shape[1] if per_channel else 1
-    drawn = normal((len(x), channels, *x.shape[-2:]), like=x, generator=generator)
+    drawn = normal((len(x), 1, *x.shape[-2:]), like=x, generator=generator)
     return (x + per_image(scale) * drawn).clamp(0, 1)
 
 
@@ -74,17 +68,10 @@ def cutout(
 
 
 @imgaug("dropout", about="black rectangles of a coarse grid", order=34)
-def dropout(
-    x: Tensor,
-    *,
-    generator: torch.Generator,
-    strength: float = 1.0,
-    share: Range = (0.0, 0.05),
-    cells: tuple[int, int] = (3, 8),
-) -> Tensor:
+def dropout(x: Tensor, *, generator: torch.Generator, strength: float = 1.0, share: Range = (0.0, 0.05)) -> Tensor:
     """Black rectangles: a coarse grid of 3 to 8 cells per side, each cell dropped with the image's own chance."""
     chance = uniform((len(x), 1, 1), *share, like=x, generator=generator) * strength
-    low, high = cells
+    low, high = CELLS
     rows, columns = (whole((len(x), 1), low, high + 1, like=x, generator=generator) for _ in range(2))
     dropped = uniform((len(x), high, high), 0, 1, like=x, generator=generator) < chance
     row, column = (torch.arange(side, device=x.device) for side in x.shape[-2:])

@@ -204,12 +204,7 @@ class Density:
 
 
 def density(
-    matvec: Matvec,
-    probes: Iterable[Tensor],
-    *,
-    steps: int = 40,
-    points: int = 256,
-    sigma: float | None = None,
+    matvec: Matvec, probes: Iterable[Tensor], *, steps: int = 40, points: int = 256, sigma: float | None = None
 ) -> Density:
     """The spectral density by stochastic Lanczos quadrature (Ubaru, Chen and Saad, 2017).
 

@@ -20,7 +20,7 @@ from holdfast.data.loaders import Images, float_batches
 from holdfast.data.splits import Dataset
 from holdfast.data.unlabelled_images import open_unlabelled
 from holdfast.detect.fitted_detector import FittedDetector, load_fitted
-from holdfast.detect.outputs import FINDINGS, PAGE, ImageSource, claim_folder
+from holdfast.detect.output_places import FINDINGS, PAGE, ImageSource, claim_folder
 from holdfast.devices import resolve_device
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.models.vae import VAE, VAESettings
@@ -253,7 +253,8 @@ def describe(
         vae = train_vae(images, settings, MinimiseSettings(epochs, batch_size, lr, seed=seed), device=where).model
     labels = images.labels if bool((images.labels >= 0).all()) else None
     made = describe_images(vae, images, labels=labels, projection=projection, seed=seed)
-    classes = data.classes if isinstance(data, Dataset) else _class_names(labels)
+    numbers = () if labels is None else range(int(labels.max()) + 1)
+    classes = data.classes if isinstance(data, Dataset) else tuple(map(str, numbers))
     found = describe_findings(made, labels, classes)
     name = data.name if isinstance(data, Dataset) else str(data) if isinstance(data, (str, Path)) else "images"
     if place is not None:
@@ -262,7 +263,3 @@ def describe(
         write_findings(place / FINDINGS, found, model=model, data={"name": name}, measures=measures)
         report(found, place / PAGE, name=Path(name).name, measures=measures)
     return found
-
-
-def _class_names(labels: Tensor | None) -> tuple[str, ...]:
-    return () if labels is None else tuple(map(str, range(int(labels.max()) + 1)))

@@ -58,12 +58,7 @@ class Evaluation:
 
 
 def evaluate_scores(
-    scores: Tensor,
-    anomalous: Tensor,
-    *,
-    threshold: Threshold | None = None,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
+    scores: Tensor, anomalous: Tensor, *, threshold: Threshold | None = None, resamples: int = RESAMPLES, seed: int = 0
 ) -> Evaluation:
     """Judge scores (N,) against the truth (N,) bool. Samples are redrawn within each kind: both keep their number."""
     require(resamples >= 1, f"resamples must be >= 1, got {resamples}; without them there is no interval")

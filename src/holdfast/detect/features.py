@@ -75,15 +75,19 @@ class FeatureExtractor(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class ClassifierExtractor:
-    """Features before the head and logits of any classifier, in one pass."""
+class NetworkExtractor:
+    """What is computed by one network, on the device that it is on."""
 
     model: nn.Module
     precision: str = "fp32"
 
     @property
     def device(self) -> torch.device:
-        return _device_of(self.model)
+        return next((t.device for t in (*self.model.parameters(), *self.model.buffers())), torch.device("cpu"))
+
+
+class ClassifierExtractor(NetworkExtractor):
+    """Features before the head and logits of any classifier, in one pass."""
 
     @torch.no_grad()
     def extract(self, x: Tensor) -> Features:
@@ -113,16 +117,8 @@ class LogitExtractor:
             return Features(logits=self.model(x).float())
 
 
-@dataclass(frozen=True, eq=False)
-class RotationExtractor:
+class RotationExtractor(NetworkExtractor):
     """Features of an encoder that was taught to tell by how much an image is turned, and how well it does."""
-
-    model: nn.Module
-    precision: str = "fp32"
-
-    @property
-    def device(self) -> torch.device:
-        return _device_of(self.model)
 
     @torch.no_grad()
     def extract(self, x: Tensor) -> Features:
@@ -149,7 +145,7 @@ class VAEExtractor:
 
     @property
     def device(self) -> torch.device:
-        return _device_of(self.model)
+        return self.model.log_sigma.device
 
     def extract(self, x: Tensor) -> Features:
         with evaluating(self.model), torch.no_grad():
@@ -215,7 +211,3 @@ def extract(extractor: FeatureExtractor, images: Images, *, batch_size: int = 25
     ]
     found = Features.cat(parts)
     return found if isinstance(images, Tensor) else found.beside(Features(labels=images.labels))
-
-
-def _device_of(model: nn.Module) -> torch.device:
-    return next((t.device for t in (*model.parameters(), *model.buffers())), torch.device("cpu"))

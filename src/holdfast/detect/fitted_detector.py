@@ -184,11 +184,9 @@ class FittedDetector:
 
 def load_fitted(detector: str | Path | FittedDetector, *, device: str) -> FittedDetector:
     """A detector as it is, or from its folder onto a device, which may be ``auto``."""
-    return (
-        detector
-        if isinstance(detector, FittedDetector)
-        else FittedDetector.load(detector, device=resolve_device(device))
-    )
+    if isinstance(detector, FittedDetector):
+        return detector
+    return FittedDetector.load(detector, device=resolve_device(device))
 
 
 def make_extractor(

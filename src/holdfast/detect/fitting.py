@@ -18,7 +18,7 @@ from holdfast.detect.detectors import FUSED, check_scores, make_detector
 from holdfast.detect.features import extract
 from holdfast.detect.fitted_detector import CARD, DETECTOR_FOLDER, FittedDetector, make_extractor
 from holdfast.detect.fused import Fused
-from holdfast.detect.outputs import ImageSource, shape_for
+from holdfast.detect.output_places import ImageSource, shape_for
 from holdfast.detect.threshold import Threshold, rank_of
 from holdfast.devices import resolve_device
 from holdfast.errors import require

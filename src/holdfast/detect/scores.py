@@ -86,13 +86,8 @@ class Bank:
         return cls(centred, centre, centred.square().sum(1))
 
 
-def neighbour_distances(x: Tensor, bank: Tensor | Bank, *, k: int, cells: int = CELLS) -> Tensor:
-    """(N, k) Euclidean distances of x (N, D) to its k nearest rows of the bank (M, D), nearest first. Exact."""
-    return neighbours(x, bank, k=k, cells=cells)[0]
-
-
 def neighbours(x: Tensor, bank: Tensor | Bank, *, k: int, cells: int = CELLS) -> tuple[Tensor, Tensor]:
-    """((N, k) those distances, (N, k) int64 which rows).
+    """(N, k) Euclidean distances of x (N, D) to its k nearest rows of the bank (M, D), exact, nearest first; and which.
 
     A matrix product finds the candidates in pieces of bounded memory; the distances to the few that are kept are
     then computed as differences, so that the product's rounding does not reach the result.

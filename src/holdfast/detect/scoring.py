@@ -21,14 +21,14 @@ from holdfast.data.unlabelled_images import is_taken_whole, open_unlabelled
 from holdfast.detect.detectors import FUSED
 from holdfast.detect.evaluation import MEASURES, Evaluation, curves, evaluate_scores, findings_of
 from holdfast.detect.fitted_detector import DETECTOR_FOLDER, FittedDetector, ScoreReport, load_fitted
-from holdfast.detect.outputs import FINDINGS, PAGE, ImageSource, claim_folder, claim_table, shape_for
+from holdfast.detect.output_places import FINDINGS, PAGE, ImageSource, claim_folder, claim_table, shape_for
 from holdfast.devices import resolve_device
 from holdfast.errors import require
 from holdfast.models import load_model
 from holdfast.module_state import evaluating
 from holdfast.png import png
 from holdfast.reports import report, write_findings
-from holdfast.train.run_data import terms_of_run
+from holdfast.train.folder import terms_of_run
 from holdfast.types import Finding
 
 SCORE_COLUMNS: Final = ("image", "score", "flag", "reason")
@@ -106,7 +106,6 @@ def predict(
     batch_size: int = 256,
     workers: int = 4,
     device: str = "auto",
-    progress: Progress | None = None,
     note: Callable[[str], None] | None = None,
 ) -> Predictions:
     """Classify images with a run and, where there is a detector, flag those that are out-of-distribution.
@@ -154,8 +153,6 @@ def predict(
                 flag = (int(reports[-1].flags[i]), reports[-1].reasons[i]) if reports else ("", "")
                 write([images.describe(done), card.classes[own], f"{sure:.6g}", *flag])
                 done += 1
-            if progress is not None:
-                progress(done, len(images))
     labels, confidences = (torch.cat(parts) for parts in zip(*answers, strict=True))
     return Predictions(tuple(card.classes), labels, confidences, ScoreReport.cat(reports) if reports else None)
 

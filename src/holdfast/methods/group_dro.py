@@ -17,11 +17,7 @@ if TYPE_CHECKING:
     from holdfast.rng import Generators
 
 
-@method(
-    "group-dro",
-    about="Group DRO: weigh the groups by how badly they do. Needs group labels.",
-    needs=Needs.GROUPS,
-)
+@method("group-dro", about="Group DRO: weigh the groups by how badly they do. Needs group labels.", needs=Needs.GROUPS)
 @dataclass(frozen=True)
 class GroupDro(Method):
     rate: float = 0.01

@@ -59,8 +59,7 @@ class ManifoldMixup(Mixup):
         places = torch.arange(state.places + 1, device=batch.x.device)[:, None]
         shares = torch.where(places == drawn, lam, 1.0)
         view = View(
-            mix(batch.x, batch.x[partner], shares[0]),
-            mixed_labels(batch.y, partner, lam, state.context.num_classes),
+            mix(batch.x, batch.x[partner], shares[0]), mixed_labels(batch.y, partner, lam, state.context.num_classes)
         )
         return Views((view,), extra={"partner": partner, "shares": shares})
 

@@ -3,15 +3,18 @@
 from statistics import harmonic_mean
 
 from holdfast.metrics.calibration import CalibrationError, Reliability, bin_edges, brier, ece, nll, reliability, top_k
-from holdfast.metrics.group_metrics import combined, lowest, widest_gap, worst
 from holdfast.metrics.intervals import (
     RESAMPLES,
     Estimate,
     bootstrap,
     bounded_mean,
+    combined,
+    lowest,
     mean_interval,
     proportion,
+    widest_gap,
     wilson_interval,
+    worst,
 )
 from holdfast.metrics.significance import (
     McNemar,

@@ -7,16 +7,6 @@ from holdfast.optim.metrics import Adaptive, Euclidean, Fisher, Metric
 from holdfast.optim.sam import SAM
 
 __all__ = [
-    "ASAM",
-    "SAM",
-    "Adaptive",
-    "Euclidean",
-    "Fisher",
-    "FisherSAM",
-    "FriendlySAM",
-    "Metric",
-    "build_optimizer",
-    "frozen_statistics",
-    "set_option",
-    "trained_parameters",
-]
+    "ASAM", "SAM", "Adaptive", "Euclidean", "Fisher", "FisherSAM", "FriendlySAM", "Metric", "build_optimizer",
+    "frozen_statistics", "set_option", "trained_parameters",
+]  # fmt: skip

@@ -34,11 +34,7 @@ def build_optimizer(
 
     # torch's fused kernels know no complex weights
     fused = (fused or on_gpu) and all(p.is_floating_point() for p in trained)
-    options: dict[str, Any] = {
-        "lr": scheduled(settings.peak_lr),
-        "weight_decay": settings.weight_decay,
-        "fused": fused,
-    }
+    options: dict[str, Any] = {"lr": scheduled(settings.peak_lr), "weight_decay": settings.weight_decay, "fused": fused}
     kind: type[Optimizer]
     own: dict[str, Any]
     if settings.name == "sgd":

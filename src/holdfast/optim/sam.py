@@ -33,13 +33,7 @@ from holdfast.optim.foreach import (
 )
 from holdfast.optim.metrics import Adaptive, Euclidean, Fisher, Metric
 from holdfast.optim.recording import Branch, Recordings
-from holdfast.optim.validation import (
-    OWN,
-    require_capturable,
-    require_descent,
-    require_settings,
-    warn_of_lost_gradients,
-)
+from holdfast.optim.validation import OWN, require_capturable, require_descent, require_settings, warn_of_lost_gradients
 
 Result = TypeVar("Result")
 

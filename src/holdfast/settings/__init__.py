@@ -19,24 +19,7 @@ from holdfast.settings.training import (
 from holdfast.settings.yaml_files import layered, read_config, read_environment, read_yaml
 
 __all__ = [
-    "DATA_READING_KEYS",
-    "MODEL_BUILDING_KEYS",
-    "AscentSettings",
-    "AugmentSettings",
-    "Choice",
-    "DataSettings",
-    "LoopSettings",
-    "MethodSettings",
-    "ModelSettings",
-    "OptimizerSettings",
-    "ScheduleSettings",
-    "Several",
-    "TrainSettings",
-    "Unset",
-    "build",
-    "flatten",
-    "layered",
-    "read_config",
-    "read_environment",
-    "read_yaml",
-]
+    "DATA_READING_KEYS", "MODEL_BUILDING_KEYS", "AscentSettings", "AugmentSettings", "Choice", "DataSettings",
+    "LoopSettings", "MethodSettings", "ModelSettings", "OptimizerSettings", "ScheduleSettings", "Several",
+    "TrainSettings", "Unset", "build", "flatten", "layered", "read_config", "read_environment", "read_yaml",
+]  # fmt: skip

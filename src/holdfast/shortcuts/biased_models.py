@@ -17,9 +17,9 @@ from holdfast.methods import Context
 from holdfast.methods.lff import Lff
 from holdfast.rng import derive
 from holdfast.settings import TrainSettings
+from holdfast.train.api import model_factory
 from holdfast.train.engine import Trainer
 from holdfast.train.evaluate import predict
-from holdfast.train.network import model_factory
 from holdfast.train.progress import Progress
 
 

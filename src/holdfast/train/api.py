@@ -1,35 +1,38 @@
-"""``holdfast.fit``: from data and settings to a trained model. Open this file to change what a training is made of."""
+"""``holdfast.fit``: from data and settings to a trained model. Open this file to change what a training is made of, or
+what is refused before it starts."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from holdfast.augment.basic import to_float
 from holdfast.data import Dataset, load
 from holdfast.data.load_data import check_source
 from holdfast.data.splits import admitted, channel_statistics, hash_data
 from holdfast.data.unlabelled_images import few_labels
-from holdfast.devices import resolve_device
-from holdfast.errors import require
+from holdfast.devices import autocast, resolve_device
+from holdfast.errors import HoldfastError, require
 from holdfast.files import at_home
 from holdfast.methods import Context, State, method_of
-from holdfast.models import BuiltModel, ModelCard, save_model
+from holdfast.models import BuiltModel, ModelCard, build_model, save_model
 from holdfast.models.heads import find_heads
 from holdfast.models.preprocessing import Normalised
 from holdfast.models.saved_model import TENSORS, save_weights
 from holdfast.models.vae import LatentClassifier
+from holdfast.module_state import evaluating
 from holdfast.rng import derive
 from holdfast.settings import DATA_READING_KEYS, MethodSettings, TrainSettings, build
 from holdfast.train.engine import Trainer
 from holdfast.train.folder import RunFolder, claim
-from holdfast.train.network import check_module, copier, model_factory
 from holdfast.train.progress import Progress, TensorBoardSink, make_progress
 from holdfast.train.rotation import train_rotation
 from holdfast.train.unlabelled import MinimiseSettings, train_vae
@@ -277,3 +280,77 @@ def _start_method(settings: TrainSettings, data: Dataset, make_model: Callable[[
         unlabeled=None if data.unlabeled is None else data.unlabeled.read(torch.arange(len(data.unlabeled))),
     )
     return method_of(settings).start(context)
+
+
+def model_factory(
+    settings: TrainSettings, data: Dataset, mean: Sequence[float], std: Sequence[float], progress: Progress
+) -> Callable[[], BuiltModel]:
+    """A function that makes the network and, for methods that need one, an auxiliary network like it."""
+    channels, height, width = data.shape
+    said: set[str] = set()
+
+    def make() -> BuiltModel:
+        built = build_model(
+            settings.model.name,
+            num_classes=data.num_classes,
+            in_channels=channels,
+            image_size=(height, width),
+            mean=mean,
+            std=std,
+            pretrained=settings.model.pretrained,
+            weights=settings.model.weights,
+        )
+        for note in built.notes:
+            if note not in said:
+                progress.note(note)
+                said.add(note)
+        return built
+
+    return make
+
+
+def copier(model: nn.Module, progress: Progress) -> Callable[[], nn.Module]:
+    """A function that makes an auxiliary network like a module of the caller's, which nobody else can build: a copy."""
+    name = type(model).__name__
+
+    def make() -> nn.Module:
+        try:
+            made = deepcopy(model)
+        except Exception as error:  # whatever the caller's parts raise
+            raise HoldfastError(
+                f"this method needs a second network, and this {name} cannot be copied: {error}; fix that, or use a "
+                "method without one, such as erm"
+            ) from error
+        progress.note(f"the auxiliary network is a copy of this {name}, with the weights that it came with")
+        return made
+
+    return make
+
+
+def _tensor_in(outputs: object) -> str | None:
+    """The part of a model's outputs that is probably meant, where they have parts."""
+    return next((name for name in ("logits", "out") if isinstance(getattr(outputs, name, None), Tensor)), None)
+
+
+def check_module(model: nn.Module, data: Dataset, device: torch.device, *, precision: str) -> None:
+    """Bring a module of the caller's to the device, and refuse one that does not give logits of the data's classes."""
+    images = to_float(data.train.read(torch.arange(min(2, len(data.train)))).to(device))
+    try:
+        with torch.no_grad(), evaluating(model.to(device)), autocast(precision, device):
+            outputs = model(images)
+    except RuntimeError as error:
+        raise HoldfastError(
+            f"this {type(model).__name__} cannot take images of shape {data.shape} (C, H, W): {error}; give a model "
+            "that does, or other images with image_size"
+        ) from error
+    got = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+    require(
+        got == (len(images), data.num_classes),
+        f"this {type(model).__name__} must give logits of shape {(len(images), data.num_classes)} for {len(images)} "
+        f"images of {data.num_classes} classes, and gives {got}; "
+        + (f"wrap it so that it returns .{inner}" if (inner := _tensor_in(outputs)) else "change its last layer"),
+    )
+    require(
+        any(p.requires_grad for p in model.parameters()),
+        f"this {type(model).__name__} has no parameter to train; let some require a gradient",
+    )

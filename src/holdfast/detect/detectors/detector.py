@@ -103,10 +103,7 @@ class Detector:
         from holdfast.detect.features import Features
 
         if isinstance(features, torch.Tensor):
-            require(
-                len(self.reads) == 1,
-                f"{self.name} needs {' and '.join(self.reads)}; give them as Features(...)",
-            )
+            require(len(self.reads) == 1, f"{self.name} needs {' and '.join(self.reads)}; give them as Features(...)")
             features = Features(**{self.reads[0]: features})
         for name in self.reads:
             value = getattr(features, name)
