@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import signal
+import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,10 @@ from torch import Tensor, nn
 from holdfast.data import ArraySplit, Dataset
 from holdfast.parts import METHODS
 from holdfast.train.progress import Progress
+
+# Modules of papers/ are imported by path: they are not part of the package.
+PAPERS = Path(__file__).parents[1] / "papers"
+sys.path.insert(0, str(PAPERS / "vae-report"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

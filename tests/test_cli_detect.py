@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from vae_report.digits_anomalies import make_digits_anomalies
 
 from holdfast.cli import main
 from holdfast.data import ArraySplit, load
 from holdfast.data.anomalies import AnomalySet, save_anomalies
-from holdfast.data.anomaly_making import make_digits_anomalies
 
 TINY = ["--epochs", "1", "--encoder-epochs", "1", "--device", "cpu"]
 

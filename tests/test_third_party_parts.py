@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from holdfast.ascents import Sam
 from holdfast.detect.detectors.detector import Detector
 from holdfast.methods import Method
-from holdfast.models.source_types import Architecture, ModelSource
+from holdfast.models.source_types import ModelSource, SourceModel
 from holdfast.parts import ascent, check, corruption, detector, method, reader, source
 from holdfast.types import Finding, Measure, Needs, Unit, View, Views
 
@@ -118,7 +118,7 @@ class Tiny(ModelSource):
         from torch import nn
 
         layers = [nn.AdaptiveAvgPool2d(16), nn.Flatten(), nn.Linear(256 * channels, 8), nn.ReLU()]
-        return Architecture(nn.Sequential(*layers, nn.Linear(8, num_classes)), channels)
+        return SourceModel(nn.Sequential(*layers, nn.Linear(8, num_classes)))
 '''
 
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image, ImageOps
+from vae_report.digits_anomalies import make_digits_anomalies
 
 from holdfast.data import Split, load
 from holdfast.data.anomalies import save_anomalies
-from holdfast.data.anomaly_making import make_digits_anomalies
 from holdfast.data.unlabelled_images import open_unlabelled
 from holdfast.errors import HoldfastError
 

@@ -12,10 +12,10 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor
+from vae_report.digits_anomalies import make_digits_anomalies
 
 from holdfast.data import ArraySplit, load
 from holdfast.data.anomalies import save_anomalies
-from holdfast.data.anomaly_making import make_digits_anomalies
 from holdfast.data.unlabelled_images import open_unlabelled
 from holdfast.detect import FittedDetector, describe, evaluate, predict, score
 from holdfast.detect import fit as fit_detector

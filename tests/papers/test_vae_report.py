@@ -11,13 +11,13 @@ import pytest
 import torch
 from vae_report import study
 from vae_report.bench import QUICK, Bench
+from vae_report.digits_anomalies import make_digits_anomalies
 from vae_report.judging import Record, report_cut
 from vae_report.report_jobs import report_job
 from vae_report.study import read_study, run_study, slim
 from vae_report.tables import FAITHFUL, markdown
 
 from holdfast.data.anomalies import AnomalySet
-from holdfast.data.anomaly_making import make_digits_anomalies
 from holdfast.detect.evaluation import auroc
 from holdfast.errors import HoldfastError
 

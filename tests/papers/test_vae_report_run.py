@@ -14,7 +14,7 @@ import pytest
 from vae_report import study
 from vae_report.bench import QUICK, StudySettings
 
-from tests.papers.conftest import PAPERS
+from tests.conftest import PAPERS
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import json
 import pickle
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -61,18 +61,19 @@ class AnomalySet:
             "pooled",
         )
 
+    def normal_tests(self) -> ArraySplit:
+        """All that is normal in the test sets."""
+        pooled = self.pooled()
+        return pooled.subset((~self.anomalous(pooled)).nonzero().flatten())
+
     def to_train_on(self, name: str, *, image_size: int | None = None) -> Dataset:
         """The set for a classifier: labelled images to train on, what is normal in the test sets to test on."""
-        pooled = self.pooled()
-        test = pooled.subset((~self.anomalous(pooled)).nonzero().flatten())
-        parts = [self.labeled, test, self.unlabeled]
+        parts = [self.labeled, self.normal_tests(), self.unlabeled]
         if image_size is not None:
-            parts = [ArraySplit(resize(s.images, image_size), s.labels, s.groups, s.origin) for s in parts]
+            parts = [replace(s, images=resize(s.images, image_size)) for s in parts]
         train, test, unlabeled = parts
-        text = (
-            f"{len(train)} labelled images to train on, {len(unlabeled)} without label; {len(test)} normal ones to test"
-        )
-        note = Note("anomaly-splits", text)
+        sizes = f"{len(train)} labelled images to train on, {len(unlabeled)} without label"
+        note = Note("anomaly-splits", f"{sizes}; {len(test)} normal ones to test")
         return Dataset(name, self.classes, train, test=test, notes=(note,), unlabeled=unlabeled)
 
 
@@ -130,13 +131,12 @@ def read_anomalies(path: str | Path) -> AnomalySet:
     labeled, width = _labelled(content["labeled_data"], f"{shown}: labeled_data", None)
     sets = tuple(_labelled(content[name], f"{shown}: {name}", width + 1)[0] for name in SETS)
     images = to_images(_array(content["unlabeled_data"], f"{shown}: unlabeled_data"), f"{shown}: unlabeled_data")
-    none = torch.full((len(images),), -1)
     shapes = {s.shape for s in (labeled, *sets)} | {tuple(images.shape[1:])}
     require(len(shapes) == 1, f"{shown}: images differ in shape (C, H, W): {sorted(shapes)}; make them equal")
     names, kinds = content.get("classes"), content.get("kinds")
     return AnomalySet(
         classes=tuple(map(str, range(width))) if names is None else tuple(map(str, names)),
-        unlabeled=ArraySplit(images, none, none, f"{shown}:unlabeled_data"),
+        unlabeled=ArraySplit(images, origin=f"{shown}:unlabeled_data"),
         labeled=labeled,
         sets=sets,
         kinds=() if kinds is None else tuple(map(str, kinds)),

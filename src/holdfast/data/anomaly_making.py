@@ -1,4 +1,4 @@
-"""Sets with anomalies, made of Fashion-MNIST as the report's was, and of the embedded digits.
+"""Sets with anomalies, made of Fashion-MNIST as the report's was.
 
 Noise and specks of damaged images are corruptions of :mod:`holdfast.corruptions`, only stronger; the other kinds of
 damage remove or rearrange what the image shows, which corruptions are careful not to do.
@@ -22,9 +22,8 @@ from holdfast.corruptions.imgaug import gaussian, salt_and_pepper
 from holdfast.data.anomalies import SETS, AnomalySet
 from holdfast.data.biased import apportion
 from holdfast.data.listing import ReaderOptions
-from holdfast.data.readers.digits import read_digits
 from holdfast.data.readers.torchvision_sets import read_torchvision
-from holdfast.data.splits import ArraySplit
+from holdfast.data.splits import ArraySplit, Split, all_images
 from holdfast.errors import require, unknown
 from holdfast.files import at_home
 from holdfast.rng import derive
@@ -66,8 +65,7 @@ def make_fashion_anomalies(
     require(0 < severity <= 1, f"severity must be in (0, 1], got {severity}")
     options = ReaderOptions(root=None if root is None else at_home(root))
     fashion = read_torchvision("fashion-mnist", options)
-    assert isinstance(fashion.train, ArraySplit)
-    assert isinstance(fashion.test, ArraySplit)
+    assert fashion.test is not None
     order = torch.Generator().manual_seed(derive(seed, "anomalies/order"))
     mine = torch.isin(fashion.train.labels, torch.tensor(CLASSES)).nonzero().flatten()
     mine = mine[torch.randperm(len(mine), generator=order)]
@@ -79,7 +77,7 @@ def make_fashion_anomalies(
     number = torch.full((10,), -1)
     number[torch.tensor(CLASSES)] = torch.arange(len(CLASSES))
     parts = torch.split(mine[: sum(sizes)], sizes)
-    images, labels = fashion.train.images, number[fashion.train.labels]
+    images, labels = all_images(fashion.train), number[fashion.train.labels]
     exact = [share / total * anomalous for share in shares.values()]
     counts = dict(zip(shares, apportion(exact, anomalous), strict=True))
     draws = torch.Generator().manual_seed(derive(seed, "anomalies/draw"))
@@ -92,16 +90,14 @@ def make_fashion_anomalies(
         truth = torch.cat([labels[part], torch.full((len(kinds) - normal,), len(CLASSES))])
         mixed = torch.randperm(len(truth), generator=order)
         sets.append(ArraySplit(mixed_images[mixed], truth[mixed], kinds[mixed], name))
-    unknown_groups = torch.full((max(unlabeled, labeled),), -1)
     made = AnomalySet(
         classes=tuple(fashion.classes[c] for c in CLASSES),
-        unlabeled=ArraySplit(
-            padded(images[parts[0]]), unknown_groups[:unlabeled], unknown_groups[:unlabeled], "unlabeled"
-        ),
-        labeled=ArraySplit(padded(images[parts[1]]), labels[parts[1]], unknown_groups[:labeled], "labeled"),
+        unlabeled=ArraySplit(padded(images[parts[0]]), origin="unlabeled"),
+        labeled=ArraySplit(padded(images[parts[1]]), labels[parts[1]], origin="labeled"),
         sets=tuple(sets),
         kinds=KINDS,
     )
+    hashes = {s.origin: hashlib.sha256(s.images.numpy().tobytes()) for s in (made.unlabeled, made.labeled, *made.sets)}
     manifest = {
         "made_by": "fashion-anomalies",
         "seed": seed,
@@ -110,58 +106,23 @@ def make_fashion_anomalies(
         "anomalies_per_set": counts,
         "sizes": {"unlabeled": unlabeled, "labeled": labeled, "normal": normal, "anomalous": anomalous},
         "fashion_classes": list(CLASSES),
-        "sha256": {s.origin: digest(s.images) for s in (made.unlabeled, made.labeled, *made.sets)},
+        "sha256": {origin: own.hexdigest() for origin, own in hashes.items()},
     }
     return replace(made, manifest=manifest)
 
 
-def make_digits_anomalies(*, severity: float = 0.5, seed: int = 0) -> AnomalySet:
-    """The same with the embedded digits, to try everything in seconds: 0 to 4 are normal, 5 to 9 anomalies."""
-    digits = read_digits("digits", ReaderOptions())
-    assert isinstance(digits.train, ArraySplit)
-    assert isinstance(digits.test, ArraySplit)
-    images = torch.cat([digits.train.images, digits.test.images])
-    labels = torch.cat([digits.train.labels, digits.test.labels])
-    generator = torch.Generator().manual_seed(derive(seed, "anomalies/digits"))
-    order = torch.randperm(len(labels), generator=generator)
-    mine, others = order[labels[order] < 5], order[labels[order] >= 5]
-    parts = torch.split(mine, [500, 100, 100, 100, len(mine) - 800])
-    sets = []
-    for i, name in enumerate(SETS):
-        own = slice(20 * i, 20 * i + 20)
-        damaged = damage_each(images[parts[4][own]], severity=severity, generator=generator)
-        mixed_images = torch.cat([images[parts[2 + i]], damaged, images[others[own]]])
-        kinds = torch.cat([torch.full((100,), -1), torch.zeros(20, dtype=torch.int64), torch.full((20,), 2)])
-        truth = torch.cat([labels[parts[2 + i]], torch.full((40,), 5)])
-        mixed = torch.randperm(140, generator=generator)
-        sets.append(ArraySplit(mixed_images[mixed], truth[mixed], kinds[mixed], name))
-    none = torch.full((500,), -1)
-    return AnomalySet(
-        classes=digits.classes[:5],
-        unlabeled=ArraySplit(images[parts[0]], none, none, "unlabeled"),
-        labeled=ArraySplit(images[parts[1]], labels[parts[1]], none[:100], "labeled"),
-        sets=tuple(sets),
-        kinds=KINDS,
-        manifest={"made_by": "digits-anomalies", "seed": seed, "severity": severity},
-    )
-
-
-def padded(images: Tensor, side: int = SIDE) -> Tensor:
+def padded(images: Tensor) -> Tensor:
     """28×28 in the middle of 32×32, black around it."""
     height, width = images.shape[2:]
-    top, left = (side - height) // 2, (side - width) // 2
-    return F.pad(images, (left, side - width - left, top, side - height - top))
-
-
-def digest(images: Tensor) -> str:
-    return hashlib.sha256(images.numpy().tobytes()).hexdigest()
+    top, left = (SIDE - height) // 2, (SIDE - width) // 2
+    return F.pad(images, (left, SIDE - width - left, top, SIDE - height - top))
 
 
 @dataclass(eq=False)
 class _AnomalySource:
     """Hands out anomalies, no image twice."""
 
-    fashion: ArraySplit
+    fashion: Split
     options: ReaderOptions
     severity: float
     generator: torch.Generator
@@ -183,10 +144,10 @@ class _AnomalySource:
     def _pool(self, kind: str) -> Tensor:
         if kind == "digits":
             mnist = read_torchvision("mnist", self.options).test
-            assert isinstance(mnist, ArraySplit)
-            return padded(mnist.images)
+            assert mnist is not None
+            return padded(all_images(mnist))
         mine = torch.isin(self.fashion.labels, torch.tensor(CLASSES))
-        return padded(self.fashion.images[mine if kind == "corrupted" else ~mine])
+        return padded(all_images(self.fashion)[mine if kind == "corrupted" else ~mine])
 
 
 def damage(image: Tensor, name: str, *, severity: float, generator: torch.Generator) -> Tensor:
@@ -204,14 +165,6 @@ def damage_each(images: Tensor, *, severity: float, generator: torch.Generator) 
         damage(image, names[i], severity=severity, generator=generator) for image, i in zip(images, which, strict=True)
     ]
     return torch.stack(done) if done else images
-
-
-def _noise(x: Tensor, severity: float, generator: torch.Generator) -> Tensor:
-    return gaussian(x, generator=generator, deviation=(0.5 * severity, 0.5 * severity))
-
-
-def _specks(x: Tensor, severity: float, generator: torch.Generator) -> Tensor:
-    return salt_and_pepper(x, generator=generator, share=0.25 * severity)
 
 
 def _occlude(x: Tensor, severity: float, generator: torch.Generator) -> Tensor:
@@ -235,10 +188,6 @@ def _shuffle(x: Tensor, severity: float, generator: torch.Generator) -> Tensor:
     return made
 
 
-def _invert(x: Tensor, severity: float, generator: torch.Generator) -> Tensor:
-    return (1 - severity) * x + severity * (1 - x)
-
-
 def _stripes(x: Tensor, severity: float, generator: torch.Generator) -> Tensor:
     """Every few rows lost."""
     period = max(2, round(2 / severity))
@@ -249,11 +198,11 @@ def _stripes(x: Tensor, severity: float, generator: torch.Generator) -> Tensor:
 
 
 DAMAGES: dict[str, Damage] = {
-    "noise": _noise,
-    "salt-and-pepper": _specks,
+    "noise": lambda x, severity, g: gaussian(x, generator=g, deviation=(0.5 * severity, 0.5 * severity)),
+    "salt-and-pepper": lambda x, severity, g: salt_and_pepper(x, generator=g, share=0.25 * severity),
     "occlusion": _occlude,
     "shuffle": _shuffle,
-    "inversion": _invert,
+    "inversion": lambda x, severity, g: (1 - severity) * x + severity * (1 - x),
     "stripes": _stripes,
 }
 """Kinds of damage by name: (images in [0, 1] (B, C, H, W), severity, generator) to images."""

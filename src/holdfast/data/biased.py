@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from holdfast import __version__
-from holdfast.data.splits import ArraySplit, Dataset, Split, aligned_groups
+from holdfast.data.splits import ArraySplit, Dataset, Split, aligned_groups, all_images
 from holdfast.errors import require, unknown
 from holdfast.files import replacing, write_atomic
 from holdfast.rng import derive
@@ -285,10 +285,8 @@ def write_set(data: Dataset, out: Path, *, made_from: str, settings: Mapping[str
     content: dict[str, npt.NDArray[Any]] = {}
     counts: dict[str, Any] = {}
     own = aligned_groups(data.train.labels, data.train.groups, data.num_classes)
-    for part, split in (("train", data.train), ("val", data.val), ("test", data.test)):
-        if split is None:
-            continue
-        content[f"x_{part}"] = np.ascontiguousarray(_images(split).permute(0, 2, 3, 1).numpy())
+    for part, split in data.splits.items():
+        content[f"x_{part}"] = np.ascontiguousarray(all_images(split).permute(0, 2, 3, 1).numpy())
         content[f"y_{part}"] = split.labels.numpy().astype(np.int64)
         content[f"group_{part}"] = split.groups.numpy().astype(np.int64)
         counts[part] = _counts(split, own, data.num_classes, len(data.group_names))
@@ -313,10 +311,6 @@ def write_set(data: Dataset, out: Path, *, made_from: str, settings: Mapping[str
         np.savez(file, allow_pickle=False, **content, **names)
     write_atomic(out.with_suffix(".manifest.json"), manifest.to_json().encode())
     return manifest
-
-
-def _images(split: Split) -> Tensor:
-    return split.images if isinstance(split, ArraySplit) else split.read(torch.arange(len(split)))
 
 
 def _counts(split: Split, own: Tensor, classes: int, groups: int) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from holdfast.data.images import Array, peek, to_images, to_whole
-from holdfast.data.listing import Paths, images_under
+from holdfast.data.listing import Paths, images_under, subfolders
 from holdfast.data.splits import ArraySplit, FileSplit, Split
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.printable import printable
@@ -74,7 +74,7 @@ def open_corrupted(folder: str | Path, *, classes: Sequence[str] = ()) -> Corrup
         )
     severities = sorted({int(s) for path in where.values() for s in os.listdir(path) if s in SEVERITIES})
     first = next(iter(where.values())) / str(severities[0])
-    names = tuple(classes) or tuple(sorted(entry.name for entry in os.scandir(first) if entry.is_dir()))
+    names = tuple(classes) or tuple(sub.name for sub in subfolders(first))
     return CorruptedTest(printable(folder.name), where, tuple(severities), names)
 
 
@@ -98,22 +98,18 @@ def _rows(path: Path, labels: Array, severity: int) -> ArraySplit:
     count = len(labels) // 5
     part = slice((severity - 1) * count, severity * count)
     own = to_whole(labels[part], f"{printable(path.parent)}: {LABELS}", least=0)
-    groups = torch.full((count,), -1)
-    return ArraySplit(to_images(images[part], printable(path)), own, groups, origin=f"{printable(path)}:{severity}")
+    return ArraySplit(to_images(images[part], printable(path)), own, origin=f"{printable(path)}:{severity}")
 
 
 def _folder(folder: Path, classes: Sequence[str]) -> FileSplit:
     require(folder.is_dir(), f"{printable(folder)} is not there; unpack that severity too")
     paths: list[str] = []
     labels: list[int] = []
-    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
-        if not entry.is_dir():
-            continue
-        if entry.name not in classes:
-            raise HoldfastError(f"class folder {printable(entry.path)} is not among the {len(classes)} classes known")
-        found = images_under(Path(entry.path))
+    for sub in subfolders(folder):
+        require(sub.name in classes, f"class folder {printable(sub)} is not among the {len(classes)} classes known")
+        found = images_under(sub)
         paths += found
-        labels += [list(classes).index(entry.name)] * len(found)
+        labels += [list(classes).index(sub.name)] * len(found)
     require(bool(paths), f"{printable(folder)} holds no images; unpack the archive again")
     size, _ = peek(Path(paths[0]))
     return FileSplit(Paths(paths), torch.tensor(labels), torch.full((len(paths),), -1), size=size)
@@ -123,8 +119,8 @@ def _corruption_folders(folder: Path) -> dict[str, Path]:
     """Folders that hold severities, in the folder or one below (ImageNet-C's families)."""
     if not folder.is_dir():
         return {}
-    inner = sorted((Path(e.path) for e in os.scandir(folder) if e.is_dir()), key=lambda path: path.name)
-    deeper = [Path(e.path) for sub in inner for e in os.scandir(sub) if e.is_dir()]
+    inner = subfolders(folder)
+    deeper = [own for sub in inner for own in subfolders(sub)]
     return {path.name: path for path in sorted(inner + deeper) if (path / "1").is_dir() or (path / "5").is_dir()}
 
 

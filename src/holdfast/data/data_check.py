@@ -15,7 +15,7 @@ from torch import Tensor
 from holdfast.data.images import decode, peek, reason
 from holdfast.data.listing import Files, Listing, ReaderOptions, images_in
 from holdfast.data.load_data import find_reader
-from holdfast.data.splits import Dataset, Split, label_problems
+from holdfast.data.splits import Split, label_problems
 from holdfast.errors import HoldfastError
 from holdfast.files import at_home
 from holdfast.parts import named_data
@@ -89,7 +89,6 @@ def check_data(
     name_or_path: str | Path,
     *,
     root: str | Path | None = None,
-    image_size: int | None = None,
     names: str | None = None,
     label: str | None = None,
     group: str | None = None,
@@ -99,7 +98,7 @@ def check_data(
     Raises for a name or path that does not exist; whatever else is wrong is in the report.
     """
     home = None if root is None else at_home(root)
-    options = ReaderOptions(root=home, image_size=image_size, names=names, label=label, group=group)
+    options = ReaderOptions(root=home, names=names, label=label, group=group)
     read = find_reader(name_or_path, options)
     loose: list[str] = []
     try:
@@ -108,7 +107,20 @@ def check_data(
     except HoldfastError as error:
         sizes, modes, unreadable = _read_all(map(Path, loose))
         return DataReport(printable(name_or_path), {}, {}, sizes, modes, unreadable, problems=(str(error),))
-    return _of_files(found, loose) if isinstance(found, Listing) else _of_arrays(found)
+    if isinstance(found, Listing):
+        listed = [files.paths for files in found.splits.values()]
+        known = {str(path) for path in chain(*listed)} if loose else set()
+        sizes, modes, unreadable = _read_all(chain(*listed, (Path(path) for path in loose if path not in known)))
+        problems = found.all_problems()
+    else:
+        channels, height, width = found.shape
+        total = sum(map(len, found.splits.values()))
+        sizes, modes, unreadable = {(height, width): total}, {"L" if channels == 1 else "RGB": total}, ()
+        problems = label_problems(found)
+    splits: Mapping[str, Files | Split] = found.splits
+    classes = {name: _count(found.classes, own.labels) for name, own in splits.items()}
+    groups = {name: _count_groups(found.group_names, own.groups) for name, own in splits.items()}
+    return DataReport(found.name, classes, groups, sizes, modes, unreadable, tuple(problems), found.notes)
 
 
 def _loose(data: str | Path) -> list[str]:
@@ -117,55 +129,20 @@ def _loose(data: str | Path) -> list[str]:
     return images_in(path) if data not in named_data() and os.path.isdir(path) else []
 
 
-def _of_files(listing: Listing, loose: Sequence[str]) -> DataReport:
-    listed = [files.paths for files in listing.splits.values()]
-    known = {str(path) for path in chain(*listed)} if loose else set()
-    sizes, modes, unreadable = _read_all(chain(*listed, (Path(path) for path in loose if path not in known)))
-    return _report(listing, listing.splits, sizes, modes, listing.all_problems(), unreadable)
-
-
-def _of_arrays(data: Dataset) -> DataReport:
-    parts: dict[str, Split | None] = {"train": data.train, "val": data.val, "test": data.test}
-    splits = {name: split for name, split in parts.items() if split is not None}
-    channels, *size = data.shape
-    total = sum(len(split) for split in splits.values())
-    modes = {"L" if channels == 1 else "RGB": total}
-    return _report(data, splits, {(size[0], size[1]): total}, modes, label_problems(data))
-
-
-def _report(
-    found: Listing | Dataset,
-    splits: Mapping[str, Files | Split],
-    sizes: Sizes,
-    modes: Counts,
-    problems: Sequence[str],
-    unreadable: tuple[Unreadable, ...] = (),
-) -> DataReport:
-    classes = {name: _count(found.classes, own.labels) for name, own in splits.items()}
-    groups = {name: _count_groups(found.group_names, own.groups) for name, own in splits.items()}
-    return DataReport(found.name, classes, groups, sizes, modes, unreadable, tuple(problems), found.notes)
-
-
 def _read_all(paths: Iterator[Path]) -> tuple[Sizes, Counts, tuple[Unreadable, ...]]:
     """(sizes, modes, unreadable) of a report."""
     sizes: Counter[tuple[int, int]] = Counter()
     modes: Counter[str] = Counter()
     unreadable = []
-    for result in _decode_all(paths):
-        if isinstance(result, Unreadable):
-            unreadable.append(result)
-        else:
-            size, mode = result
-            sizes[size] += 1
-            modes[mode] += 1
-    return sizes, modes, tuple(unreadable)
-
-
-def _decode_all(paths: Iterator[Path]) -> Iterator[tuple[tuple[int, int], str] | Unreadable]:
-    """What decoding each file showed, in order. Threads do: Pillow's decoders run beside each other."""
-    with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:  # Pillow's decoders run side by side
         while chunk := list(islice(paths, CHUNK)):
-            yield from pool.map(_read, chunk)
+            for result in pool.map(_read, chunk):
+                if isinstance(result, Unreadable):
+                    unreadable.append(result)
+                else:
+                    sizes[result[0]] += 1
+                    modes[result[1]] += 1
+    return sizes, modes, tuple(unreadable)
 
 
 def _read(path: Path) -> tuple[tuple[int, int], str] | Unreadable:

@@ -245,6 +245,14 @@ def list_files(
     )
 
 
+def text_lines(path: Path, remedy: str) -> list[str]:
+    """The lines of a text file that are not empty. remedy: what to do where it cannot be read."""
+    try:
+        return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise HoldfastError(f"cannot read {printable(path)} ({error}); {remedy}") from error
+
+
 def images_under(folder: Path) -> list[str]:
     """Paths of all visible image files below a folder, sorted; links are followed, each folder once."""
     found: list[str] = []

@@ -131,15 +131,8 @@ def open_files(listing: Listing, image_size: int | None, *, training: bool = Tru
         split: FileSplit(files.paths, files.labels, files.groups, size=size, channels=channels, rows=files.rows)
         for split, files in listing.splits.items()
     }
-    return Dataset(
-        name=listing.name,
-        classes=listing.classes,
-        train=made["train"],
-        val=made.get("val"),
-        test=made.get("test"),
-        group_names=listing.group_names,
-        notes=(*listing.notes, *notes),
-    )
+    every = (*listing.notes, *notes)
+    return Dataset(listing.name, listing.classes, **made, group_names=listing.group_names, notes=every)
 
 
 def common_shape(paths: Paths, image_size: int | None) -> tuple[tuple[int, int], int, list[Note]]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from holdfast.augment.basic import to_float
-from holdfast.data.splits import ArraySplit, Split
+from holdfast.data.splits import ArraySplit, Split, all_images
 from holdfast.errors import HoldfastError, require
 from holdfast.types import Batch
 
@@ -34,8 +34,7 @@ class ResidentLoader:
     """All images on the device once, as uint8; a batch is a gather."""
 
     def __init__(self, split: Split, *, batch_size: int, device: torch.device) -> None:
-        images = split.images if isinstance(split, ArraySplit) else split.read(torch.arange(len(split)))
-        self.images = images.to(device)
+        self.images = all_images(split).to(device)
         self.labels = split.labels.to(device)
         self.groups = split.groups.to(device)
         self.batch_size = batch_size

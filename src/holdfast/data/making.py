@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,59 +30,48 @@ def make_data(
     what: str,
     out: str | Path,
     *,
-    data: str | None = None,
+    note: Callable[[str], None] = lambda text: None,
     root: str | None = None,
-    image_size: int | None = None,
-    kind: str | None = None,
-    conflict: float | None = None,
-    severity: int | None = None,
-    frost: str | None = None,
-    anomalies: Mapping[str, float] | None = None,
-    strength: float | None = None,
     seed: int = 0,
-    device: str | None = None,
     overwrite: bool = False,
-    note: Callable[[str], None] | None = None,
+    **settings: Any,
 ) -> str:
-    """Make a set and say in one line what it holds. Settings that it does not use are refused."""
-    given: dict[str, object] = {"data": data, "kind": kind, "conflict": conflict, "severity": severity, "frost": frost}
-    given |= {"device": device, "anomalies": anomalies, "strength": strength, "image_size": image_size}
+    """Make a set and say in one line what it holds.
+
+    settings: those of ``USES``, None for the default. Those that the set does not use are refused.
+    """
+    given = {name: value for name, value in settings.items() if value is not None}
     for name, value in given.items():
         users = [made for made, names in USES.items() if name in names]
-        require(
-            value is None or what in users, f"{name} {value} is for {', '.join(users)}, not for {what}; leave it out"
-        )
-    require(what not in VARIANTS or data is not None, f"{what} is added to a set: name it with --data")
+        require(what in users, f"{name} {value} is for {', '.join(users)}, not for {what}; leave it out")
+    require(what not in VARIANTS or "data" in given, f"{what} is added to a set: name it with --data")
     require(0 <= seed < 2**63, f"seed must be in 0..2**63-1, got {seed}")
     file = Path(out) / FILE if what == "fashion-anomalies" else Path(out)
     require(file.suffix == ".npz", f"out must end in .npz, got {file}")
     require(
         overwrite or not file.exists(), f"{file} exists already; replace it with --overwrite or choose another --out"
     )
-    where = resolve_device(device or "cpu")
-    conflict = CONFLICT if conflict is None else conflict
-    note = note or (lambda text: None)
+    where = resolve_device(given.pop("device", "cpu"))
     if what == "fashion-anomalies":
-        made = make_fashion_anomalies(
-            root=root, shares=anomalies, severity=STRENGTH if strength is None else strength, seed=seed
-        )
+        severity = given.get("strength", STRENGTH)
+        made = make_fashion_anomalies(root=root, shares=given.get("anomalies"), severity=severity, seed=seed)
         folder = save_anomalies(made, out)
         kinds = ", ".join(f"{count} {kind}" for kind, count in made.manifest["anomalies_per_set"].items() if count)
         sizes = f"{len(made.unlabeled):,} garments without and {len(made.labeled):,} with label"
         return f"{folder}: {sizes}; {len(made.sets)} test sets with anomalies ({kinds} each)"
     if what == "corrupted-cifar10":
         source = load("cifar10", root=root)
-        kind = kind or "dfa"
+        chosen: dict[str, Any] = {"kind": "dfa", "conflict": CONFLICT} | given
+        frost = chosen.pop("frost", None)
         note(f"corrupting {len(source.train) + len(source.test or ()):,} images")
-        if "frost" in KINDS.get(kind, ()) and frost is None:
+        if "frost" in KINDS.get(chosen["kind"], ()) and frost is None:
             note("frost textures are drawn from noise; --frost takes a folder of photographs")
-        chosen: dict[str, Any] = {"kind": kind, "conflict": conflict, "severity": severity, "seed": seed}
-        return _describe(out, make_corrupted_cifar10(source, out=out, **chosen, device=where, frost_folder=frost))
-    assert data is not None
-    source = load(data, root=root, image_size=image_size)
+        made_set = make_corrupted_cifar10(source, out=out, **chosen, seed=seed, device=where, frost_folder=frost)
+        return _describe(out, made_set)
+    source = load(given["data"], root=root, image_size=given.get("image_size"))
     for own in source.notes:
         note(str(own))
-    return _describe(out, make_biased(source, what, out=out, conflict=conflict, seed=seed))
+    return _describe(out, make_biased(source, what, out=out, conflict=given.get("conflict", CONFLICT), seed=seed))
 
 
 def _describe(out: str | Path, manifest: Manifest) -> str:

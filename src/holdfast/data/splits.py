@@ -185,6 +185,17 @@ class Dataset:
     def num_classes(self) -> int:
         return len(self.classes)
 
+    @property
+    def splits(self) -> dict[str, Split]:
+        """The labelled splits that there are, by name."""
+        parts = {"train": self.train, "val": self.val, "test": self.test}
+        return {name: split for name, split in parts.items() if split is not None}
+
+
+def all_images(split: Split) -> Tensor:
+    """uint8 (N, C, H, W); not a copy where they are in memory."""
+    return split.images if isinstance(split, ArraySplit) else split.read(torch.arange(len(split)))
+
 
 def aligned_groups(labels: Tensor, groups: Tensor, num_classes: int) -> Tensor:
     """(K,) the group that most training samples of each class belong to: the shortcut. -1 where unknown.
@@ -291,9 +302,9 @@ def admitted(data: Dataset, *, training: bool) -> Dataset:
         words = isinstance(names, (tuple, list)) and all(isinstance(name, str) for name in names)
         require(words, f"{data.name}: {what} must be names such as ('cat', 'dog'), got {names!r}")
         check_once(names, f"{data.name}: {what}")
-    for name, split in _splits(data).items():
+    for name, split in {**data.splits, "unlabeled": data.unlabeled}.items():
         require(
-            hasattr(split, "read"),
+            split is None or hasattr(split, "read"),
             f"{data.name}: {name} is a {type(split).__name__}; give a split: ArraySplit(images, labels)",
         )
     data = consistent(replace(data, classes=tuple(data.classes), group_names=tuple(data.group_names)))
@@ -303,7 +314,7 @@ def admitted(data: Dataset, *, training: bool) -> Dataset:
 
 def consistent(data: Dataset) -> Dataset:
     """A set whose splits go together; groups that have no names go by their numbers."""
-    parts = _splits(data)
+    parts = data.splits if data.unlabeled is None else {**data.splits, "unlabeled": data.unlabeled}
     for name, split in parts.items():
         require(
             split.shape == data.shape,
@@ -333,10 +344,5 @@ def check_once(names: Sequence[str], what: str) -> None:
 
 def label_problems(data: Dataset, *, least: int = 2, training: bool = True) -> list[str]:
     """:func:`find_problems` of a set."""
-    labels = {name: split.labels for name, split in _splits(data).items() if name != "unlabeled"}
+    labels = {name: split.labels for name, split in data.splits.items()}
     return find_problems(data.classes, labels, least=least, training=training)
-
-
-def _splits(data: Dataset) -> dict[str, Split]:
-    parts = {"train": data.train, "val": data.val, "test": data.test, "unlabeled": data.unlabeled}
-    return {name: split for name, split in parts.items() if split is not None}

@@ -117,24 +117,63 @@ def cell_text(cell: Any) -> str:
 
 
 def _read_csv(path: Path, header: Header, text: Collection[str], numbers: bool, strict: bool) -> TableCells:
+    import numpy as np
+
+    lines: list[int] = []
+    long: list[int] = []
+    numeric: list[int] = []
+    scores: list[Floats] = []
+    left_out: dict[str, str] = {}
     try:
         # file names need not be UTF-8; surrogateescape hands their bytes through unharmed
         errors = "strict" if strict else "surrogateescape"
         with path.open(newline="", encoding="utf-8-sig", errors=errors) as file:
             reader = csv.reader(file, strict=True)
-            names = next(reader, [])
-            _require_commas(path, names)
-            rows = _Rows(path, header(names), text, numbers=numbers, strict=strict)
-            for row in reader:
-                if row:
-                    rows.add(row, reader.line_num)
+            raw = next(reader, [])
+            _require_commas(path, raw)
+            names = header(raw)
+            words: dict[int, list[str]] = {i: [] for i, name in enumerate(names) if name in text}
+            for row in filter(None, reader):
+                short = len(names) - len(row)
+                require(
+                    not short or not strict,
+                    f"{printable(path)}, line {reader.line_num}: {len(row)} cells under {len(names)} columns; "
+                    "fix the row",
+                )
+                if short < 0:
+                    long.append(reader.line_num)
+                row += [""] * short
+                if not lines:  # the first row says which columns hold numbers
+                    others = [i for i in range(len(names)) if i not in words]
+                    numeric = [i for i in others if numbers and names[i] and _is_number(row[i])]
+                    left_out = {names[i]: row[i] for i in others if i not in numeric}
+                if numbers:  # at once: a thousand scores for each of fifty thousand images stay four bytes each
+                    scores.append(_floats([row[i] for i in numeric]))
+                for i, cells in words.items():
+                    cells.append(row[i].strip())
+                lines.append(reader.line_num)
     except csv.Error as error:
         raise HoldfastError(f"{printable(path)}, line {reader.line_num}: {error}; fix the table") from error
     except UnicodeDecodeError as error:
         raise HoldfastError(f"{printable(path)} is not UTF-8 ({error.reason}); save it as UTF-8") from error
     except OSError as error:
         raise HoldfastError(f"cannot read {printable(path)}: {error.strerror}") from error
-    return rows.cells()
+    problems = []
+    for i, cells in words.items():
+        bad = [line for line, cell in zip(lines, cells, strict=True) if names[i] != "path" and UNDECODED.search(cell)]
+        if bad:
+            problems.append(
+                f"{len(bad)} cells of column {names[i]} are not UTF-8, the first at line {bad[0]}; "
+                "save the table as UTF-8"
+            )
+    if long:
+        problems.append(
+            f"{len(long)} rows have more cells than the header, the first at line {long[0]}; "
+            "put cells that contain commas in quotes"
+        )
+    matrix = np.stack(scores) if scores else np.zeros((0, len(numeric)), dtype=np.float32)
+    columns = {names[i]: cells for i, cells in words.items()}
+    return TableCells(columns, lines, tuple(names[i] for i in numeric), matrix, left_out, problems=tuple(problems))
 
 
 def _require_commas(path: Path, names: Sequence[str]) -> None:
@@ -144,77 +183,6 @@ def _require_commas(path: Path, names: Sequence[str]) -> None:
             len(names) != 1 or mark not in names[0],
             f"{printable(path)} seems to have {word} between its cells; save it with commas",
         )
-
-
-class _Rows:
-    """Rows of a CSV file on their way into columns.
-
-    Numbers are parsed row by row: a thousand scores for each of fifty thousand images stay four bytes each.
-    """
-
-    def __init__(
-        self, path: Path, header: Sequence[str], text: Collection[str], *, numbers: bool, strict: bool
-    ) -> None:
-        self.path, self.header, self.with_numbers, self.strict = path, header, numbers, strict
-        self.text: dict[int, list[str]] = {i: [] for i, name in enumerate(header) if name in text}
-        self.numeric: list[int] = []
-        self.numbers: list[Floats] = []
-        self.left_out: dict[str, str] = {}
-        self.lines: list[int] = []
-        self.long: list[int] = []
-
-    def add(self, row: list[str], line: int) -> None:
-        short = len(self.header) - len(row)
-        require(
-            not short or not self.strict,
-            f"{printable(self.path)}, line {line}: {len(row)} cells under {len(self.header)} columns; fix the row",
-        )
-        if short < 0:
-            self.long.append(line)
-        row += [""] * short
-        if not self.lines:
-            self._sort_columns(row)
-        if self.with_numbers:
-            self.numbers.append(_floats([row[i] for i in self.numeric]))
-        for i, cells in self.text.items():
-            cells.append(row[i].strip())
-        self.lines.append(line)
-
-    def _sort_columns(self, first: Sequence[str]) -> None:
-        """Which columns hold numbers, by the first row."""
-        for i, name in enumerate(self.header):
-            if i not in self.text:
-                if self.with_numbers and name and _is_number(first[i]):
-                    self.numeric.append(i)
-                else:
-                    self.left_out[name] = first[i]
-
-    def cells(self) -> TableCells:
-        import numpy as np
-
-        empty = np.zeros((0, len(self.numeric)), dtype=np.float32)
-        return TableCells(
-            {self.header[i]: cells for i, cells in self.text.items()},
-            self.lines,
-            number_names=tuple(self.header[i] for i in self.numeric),
-            numbers=np.stack(self.numbers) if self.numbers else empty,
-            left_out=self.left_out,
-            problems=tuple(self._problems()),
-        )
-
-    def _problems(self) -> Iterator[str]:
-        for i, cells in self.text.items():
-            bad = [n for n, cell in enumerate(cells) if self.header[i] != "path" and UNDECODED.search(cell)]
-            if bad:
-                yield (
-                    f"{len(bad)} cells of column {self.header[i]} are not UTF-8, the first at line "
-                    f"{self.lines[bad[0]]}; save the table as UTF-8"
-                )
-        if self.long:
-            yield (
-                f"{len(self.long)} rows have more cells than the header, the first at line {self.long[0]}; "
-                "put cells that contain commas in quotes"
-            )
 
 
 def _floats(cells: Sequence[str]) -> Floats:

@@ -171,15 +171,12 @@ def _of_anomalies(data: AnomalySet, split: str) -> Split:
     if split == "labeled":
         return data.labeled
     require(split == "test", f"a set with anomalies has no split {split!r}; choose train, labeled or test")
-    pooled = data.pooled()
-    return pooled.subset((~data.anomalous(pooled)).nonzero().flatten())
+    return data.normal_tests()
 
 
 def _part(data: Dataset, split: str) -> Split:
-    found: Split | None = {"train": data.train, "val": data.val, "test": data.test}.get(split)
-    require(found is not None, f"{data.name} has no split {split!r}; choose train, val or test")
-    assert found is not None
-    return found
+    require(split in data.splits, f"{data.name} has no split {split!r}; choose {' or '.join(data.splits)}")
+    return data.splits[split]
 
 
 def few_labels(

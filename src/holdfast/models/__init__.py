@@ -16,40 +16,18 @@ if TYPE_CHECKING:
     from holdfast.models.source_types import HALF, IMAGENET, NONE, Preprocessing
     from holdfast.models.state_dicts import load_weights
 
-_HOMES = {
-    "built_model": ("BuiltModel", "build_model"),
-    "heads": ("find_head", "penultimate"),
-    "loaded_model": ("LoadedModel", "open_model"),
-    "preprocessing": ("Normalised", "PreprocessedModel"),
-    "resolution": ("model_names",),
-    "saved_model": ("ModelCard", "load_model", "save_model"),
-    "source_types": ("HALF", "IMAGENET", "NONE", "Preprocessing"),
-    "state_dicts": ("load_weights",),
-}
-
+_HOMES = (
+    "source_types", "resolution", "built_model", "heads", "loaded_model", "preprocessing", "saved_model", "state_dicts",
+)  # fmt: skip
 __all__ = [
-    "HALF",
-    "IMAGENET",
-    "NONE",
-    "BuiltModel",
-    "LoadedModel",
-    "ModelCard",
-    "Normalised",
-    "PreprocessedModel",
-    "Preprocessing",
-    "build_model",
-    "find_head",
-    "load_model",
-    "load_weights",
-    "model_names",
-    "open_model",
-    "penultimate",
-    "save_model",
-]
+    "HALF", "IMAGENET", "NONE", "BuiltModel", "LoadedModel", "ModelCard", "Normalised", "PreprocessedModel",
+    "Preprocessing", "build_model", "find_head", "load_model", "load_weights", "model_names", "open_model",
+    "penultimate", "save_model",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    for home, names in _HOMES.items():
-        if name in names:
-            return getattr(import_module(f"holdfast.models.{home}"), name)
+    for home in _HOMES if name in __all__ else ():
+        if hasattr(module := import_module(f"holdfast.models.{home}"), name):
+            return getattr(module, name)
     raise AttributeError(f"module 'holdfast.models' has no attribute {name!r}")

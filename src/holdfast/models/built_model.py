@@ -11,7 +11,7 @@ from torch import Tensor
 
 from holdfast.errors import HoldfastError, first_line, require
 from holdfast.models.preprocessing import Normalised
-from holdfast.models.resolution import full_name, resolve, source_of
+from holdfast.models.resolution import resolve, source_of
 from holdfast.models.source_types import NONE, Size, both_sides, describe, stated
 from holdfast.models.state_dicts import load_tensors
 from holdfast.models.weight_files import read_tensors, takes_colour
@@ -57,20 +57,18 @@ def build_model(
     part, inner = resolve(name)
     tensors = read_tensors(weights) if weights is not None else None
     colour = pretrained or (mean is not None and len(mean) == 3) or (tensors is not None and takes_colour(tensors))
+    channels = 3 if in_channels == 1 and colour else in_channels
     raw = source_of(part).build(
-        inner,
-        num_classes=num_classes,
-        channels=3 if in_channels == 1 and colour else in_channels,
-        image_size=image_size,
-        pretrained=pretrained,
+        inner, num_classes=num_classes, channels=channels, image_size=image_size, pretrained=pretrained
     )
-    full, given = full_name(part, inner), stated(mean, std)
-    used = (raw.preprocessing or given or NONE).for_channels(raw.channels)
+    channels = raw.channels or channels
+    full, given = f"{part.prefix}{inner}", stated(mean, std)
+    used = (raw.preprocessing or given or NONE).for_channels(channels)
     model = Normalised(raw.net, used.mean, used.std)
     notes = list(raw.notes)
     if raw.preprocessing is not None:
         notes.append(f"normalisation from the weights: {model.extra_repr()}")
-    if raw.channels == 3 and in_channels == 1:
+    if channels == 3 and in_channels == 1:
         notes.append(f"{full} takes colour: it sees grey images three times over")
     if tensors is not None:
         notes += load_tensors(model, tensors, origin=str(weights)).notes

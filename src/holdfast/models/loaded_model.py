@@ -81,35 +81,16 @@ def open_model(
     notes = [*found.notes, *cast, *fitting_notes(name, shape, channels, size, crop), *try_out(prepared, images, name)]
     if no_gradients := probe_gradients(prepared, images):
         notes.append(f"no gradients reach the images: {no_gradients}")
+    as_used: dict[str, Any] = {"preprocessing": stated, "size": size, "crop": crop, "channels": channels}
+    as_used |= {"hash": found.hash or hash_tensors(found.net.state_dict()), "notes": tuple(notes)}
     return LoadedModel(
+        **{**vars(found), **as_used},
         spec=name,
         source=part.name,
         model=prepared,
-        net=found.net,
-        preprocessing=stated,
-        classes=found.classes,
-        aliases=found.aliases,
-        size=size,
-        crop=crop,
-        channels=channels,
         read_size=None if size is None else uncropped(size, crop),
         no_gradients=no_gradients,
-        hash=found.hash or hash_tensors(found.net.state_dict()),
-        notes=tuple(notes),
-        warnings=found.warnings,
     )
-
-
-def prepared_module(module: nn.Module, shape: tuple[int, int, int], device: torch.device) -> PreprocessedModel:
-    """A module on the device, for images of that shape in [0, 1], tried out; nothing it states is read."""
-    require(
-        isinstance(module, nn.Module),
-        f"the model must be a torch module, got {type(module).__name__}; 'holdfast audit' opens models by name",
-    )
-    net, _ = in_its_own_precision(module.to(device))
-    prepared = PreprocessedModel(net, NONE, channels=shape[0], size=None).to(device)
-    try_out(prepared, sample_images(shape, device), type(module).__name__)
-    return prepared
 
 
 def fitting_notes(

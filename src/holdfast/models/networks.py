@@ -7,6 +7,7 @@ al., "Identity Mappings in Deep Residual Networks" (2016). WRN: Zagoruyko & Komo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 
 from torch import Tensor, nn
@@ -90,12 +91,7 @@ class VGG(nn.Module):
         return logits
 
 
-def vgg16(num_classes: int, in_channels: int) -> nn.Module:
-    return VGG(num_classes, in_channels, batch_norm=False)
-
-
-def vgg16_bn(num_classes: int, in_channels: int) -> nn.Module:
-    return VGG(num_classes, in_channels, batch_norm=True)
+vgg16, vgg16_bn = partial(VGG, batch_norm=False), partial(VGG, batch_norm=True)
 
 
 class PreActBlock(nn.Module):
@@ -143,9 +139,5 @@ class PreActNet(nn.Module):
         return logits
 
 
-def preactresnet18(num_classes: int, in_channels: int) -> nn.Module:
-    return PreActNet(num_classes, in_channels, widths=(64, 64, 128, 256, 512), blocks=2)
-
-
-def wrn_28_10(num_classes: int, in_channels: int) -> nn.Module:
-    return PreActNet(num_classes, in_channels, widths=(16, 160, 320, 640), blocks=4)
+preactresnet18 = partial(PreActNet, widths=(64, 64, 128, 256, 512), blocks=2)
+wrn_28_10 = partial(PreActNet, widths=(16, 160, 320, 640), blocks=4)

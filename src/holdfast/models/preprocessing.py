@@ -162,7 +162,6 @@ def uncropped(size: tuple[int, int], crop: float) -> tuple[int, int]:
 def only_tensor(output: Any) -> tuple[Tensor, str | None]:
     """(outputs, which part was taken or None for all of it). More than one candidate is refused, never guessed.
 
-    >>> import torch
     >>> only_tensor({"logits": torch.zeros(1, 2), "features": torch.zeros(1, 8)})[1]
     "'logits' of a dict"
     """
@@ -188,7 +187,6 @@ def only_tensor(output: Any) -> tuple[Tensor, str | None]:
 def rows(outputs: Tensor) -> Tensor:
     """Outputs as (B, K); maps of one pixel lose it, others are refused: they are features.
 
-    >>> import torch
     >>> rows(torch.zeros(2, 5, 1, 1)).shape
     torch.Size([2, 5])
     """

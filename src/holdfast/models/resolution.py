@@ -50,15 +50,10 @@ def resolve(name: str) -> tuple[SourcePart, str]:
     raise unknown("model", name, every, listed_by="holdfast list models")
 
 
-def full_name(part: SourcePart, name: str) -> str:
-    """The name under which an architecture is found whatever other sources there are."""
-    return f"{part.prefix}{name}"
-
-
 def unambiguous(name: str) -> str:
     """The same name, refused where it is bare and several sources have it: weights fit only one of them."""
     if _by_prefix(name) is None and len(homes := [part for part in _trainable() if _has(part, name)]) > 1:
-        *others, last = (full_name(part, name) for part in homes)
+        *others, last = (f"{part.prefix}{name}" for part in homes)
         in_all = " and ".join(part.name for part in homes)
         raise HoldfastError(f"model {name!r} exists in {in_all}; say {', '.join(others)} or {last}")
     return name

@@ -85,20 +85,6 @@ def stated(mean: Sequence[float] | None, std: Sequence[float] | None) -> Preproc
     return Preprocessing(tuple(map(float, mean)), tuple(map(float, std)))
 
 
-@dataclass(frozen=True, eq=False)
-class Architecture:
-    """A network that can be trained, without the normalisation before it.
-
-    channels: how many the network itself takes. preprocessing: what its published weights were trained with; None
-    where it has none. notes: what to tell the user.
-    """
-
-    net: nn.Module
-    channels: int
-    preprocessing: Preprocessing | None = None
-    notes: tuple[str, ...] = ()
-
-
 @dataclass(frozen=True)
 class OpenRequest:
     """What the caller of ``open_model`` knows and a source may need.
@@ -119,13 +105,14 @@ class OpenRequest:
 
 @dataclass(frozen=True, eq=False)
 class SourceModel:
-    """A trained network as its source has it.
+    """A network as its source has it: trained, or to be trained, with its published weights or fresh ones.
 
-    net: in evaluation mode, on its device; takes images as ``preprocessing`` makes them. preprocessing: what its own
-    settings state, None where they do not. classes: the name behind each output; aliases: other names of each. size:
-    (height, width) it was made for, None where any will do or it is not stated. crop: share of each side that its
-    published evaluation keeps. channels: how many it takes, None where that is not stated. hash: SHA-256 of the
-    weights, by default of ``net``'s. notes: what to tell the user; warnings: what may be wrong.
+    net: takes images as ``preprocessing`` makes them; from ``open``, in evaluation mode and on its device.
+    preprocessing: what its own settings or published weights state, None where they do not. classes: the name behind
+    each output; aliases: other names of each. size: (height, width) it was made for, None where any will do or it is
+    not stated. crop: share of each side that its published evaluation keeps. channels: how many it takes, None where
+    that is not stated. hash: SHA-256 of the weights, by default of ``net``'s. notes: what to tell the user; warnings:
+    what may be wrong.
     """
 
     net: nn.Module
@@ -157,8 +144,8 @@ class ModelSource:
 
     def build(
         self, name: str, *, num_classes: int, channels: int, image_size: Size | None, pretrained: bool
-    ) -> Architecture:
-        """An architecture for training, with a head for these classes."""
+    ) -> SourceModel:
+        """An architecture for training, with a head for these classes. channels: of the result, if it takes others."""
         raise NotImplementedError
 
     def open(self, name: Any, request: OpenRequest) -> SourceModel:

@@ -11,15 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from holdfast import losses
 from holdfast.errors import HoldfastError, require, unknown
-from holdfast.losses import (
-    REPORT_SIGMA,
-    gaussian_nll,
-    importance_weighted_bound,
-    kl_to_standard_normal,
-    log_normal,
-    reparameterise,
-)
 from holdfast.models.source_types import Size, both_sides
 
 WIDTHS: Final = (32, 64, 128)
@@ -75,7 +68,7 @@ class VAESettings:
 
 def report_settings(shape: tuple[int, int, int] = (1, 32, 32), *, latent: int = 16) -> VAESettings:
     """The report's model: its network and its fixed σ² = 1/2."""
-    return VAESettings(shape, network="report", latent=latent, sigma=REPORT_SIGMA)
+    return VAESettings(shape, network="report", latent=latent, sigma=losses.REPORT_SIGMA)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,10 +98,7 @@ class VAE(nn.Module):
     def __init__(self, settings: VAESettings) -> None:
         super().__init__()
         self.settings = settings
-        if settings.network == "report":
-            self.encoder, self.decoder, self.inner = _report_layers(settings.shape)
-        else:
-            self.encoder, self.decoder, self.inner = _strided_layers(settings.shape)
+        self.encoder, self.decoder, self.inner = _layers(settings.shape, strided=settings.network == "strided")
         size = math.prod(self.inner)
         self.to_mean = nn.Linear(size, settings.latent)
         self.to_log_var = nn.Linear(size, settings.latent)
@@ -139,10 +129,10 @@ class VAE(nn.Module):
     def terms(self, x: Tensor, noise: Tensor | None = None) -> ElboTerms:
         """The bound's terms with z = mean + σ·noise (B, K); without noise z is the mean, and nothing is random."""
         mean, log_var = self.encode(x)
-        z = mean if noise is None else reparameterise(mean, log_var, noise)
+        z = mean if noise is None else losses.reparameterise(mean, log_var, noise)
         decoded = self.decode(z).float()
-        nll = gaussian_nll(x.float(), decoded, self.bounded_log_sigma)
-        return ElboTerms(nll, kl_to_standard_normal(mean, log_var), mean, log_var, decoded)
+        nll = losses.gaussian_nll(x.float(), decoded, self.bounded_log_sigma)
+        return ElboTerms(nll, losses.kl_to_standard_normal(mean, log_var), mean, log_var, decoded)
 
     def loss(self, x: Tensor, noise: Tensor) -> Tensor:
         """(B,) −log p(x|z) + β KL."""
@@ -154,10 +144,10 @@ class VAE(nn.Module):
         mean, log_var = self.encode(x)
         weights = []
         for own in noise:
-            z = reparameterise(mean, log_var, own)
-            nll = gaussian_nll(x.float(), self.decode(z).float(), self.bounded_log_sigma)
-            weights.append(log_normal(z) - nll - log_normal(z, mean, log_var))
-        return importance_weighted_bound(torch.stack(weights))
+            z = losses.reparameterise(mean, log_var, own)
+            nll = losses.gaussian_nll(x.float(), self.decode(z).float(), self.bounded_log_sigma)
+            weights.append(losses.log_normal(z) - nll - losses.log_normal(z, mean, log_var))
+        return losses.importance_weighted_bound(torch.stack(weights))
 
     @property
     def bounded_log_sigma(self) -> Tensor:
@@ -177,38 +167,25 @@ class VAE(nn.Module):
             raise HoldfastError(f"images must be float in [0, 1], got {x.dtype}; divide bytes by 255")
 
 
-def _report_layers(shape: tuple[int, int, int]) -> tuple[nn.Module, nn.Module, tuple[int, int, int]]:
-    """3×3 convolutions without stride or padding and their mirror: 32×32 images become 26×26 maps.
+def _layers(shape: tuple[int, int, int], *, strided: bool) -> tuple[nn.Module, nn.Module, tuple[int, int, int]]:
+    """An encoder of 3×3 convolutions, its mirror, and the shape (C, H, W) between them.
 
-    The decoder ends without a sigmoid: the report names none, and at the learning rate it found best, 1e-3, the first
-    ten steps would drive one to 0 on every pixel, where no gradient brings it back.
+    strided: each convolution halves the side (rounding up); its mirror restores exactly the side it had, in [0, 1].
+    Otherwise, as in the report, neither stride nor padding: 32×32 images become 26×26 maps. The decoder then ends
+    without a sigmoid: the report names none, and at the learning rate it found best, 1e-3, the first ten steps would
+    drive one to 0 on every pixel, where no gradient brings it back.
     """
     channels, height, width = shape
     down: list[nn.Module] = []
     up: list[nn.Module] = []
+    options: dict[str, Any] = {"stride": 2, "padding": 1} if strided else {}
     for before, after in zip((channels, *WIDTHS), WIDTHS, strict=False):
-        down += [nn.Conv2d(before, after, 3), nn.ReLU()]
-        up.insert(0, nn.ConvTranspose2d(after, before, 3))
-    shrunk = 2 * len(WIDTHS)
-    return nn.Sequential(*down), nn.Sequential(*_relu_between(up)), (WIDTHS[-1], height - shrunk, width - shrunk)
-
-
-def _strided_layers(shape: tuple[int, int, int]) -> tuple[nn.Module, nn.Module, tuple[int, int, int]]:
-    """Each convolution halves the side (rounding up); its mirror restores exactly the side it had, in [0, 1]."""
-    channels, height, width = shape
-    down: list[nn.Module] = []
-    up: list[nn.Module] = []
-    for before, after in zip((channels, *WIDTHS), WIDTHS, strict=False):
-        down += [nn.Conv2d(before, after, 3, stride=2, padding=1), nn.ReLU()]
-        extra = (1 - height % 2, 1 - width % 2)
-        up.insert(0, nn.ConvTranspose2d(after, before, 3, stride=2, padding=1, output_padding=extra))
-        height, width = (height + 1) // 2, (width + 1) // 2
-    return nn.Sequential(*down), nn.Sequential(*_relu_between(up), nn.Sigmoid()), (WIDTHS[-1], height, width)
-
-
-def _relu_between(layers: list[nn.Module]) -> list[nn.Module]:
-    """A ReLU after every layer but the last."""
-    return [module for layer in layers for module in (layer, nn.ReLU())][:-1]
+        extra = (1 - height % 2, 1 - width % 2) if strided else 0
+        down += [nn.Conv2d(before, after, 3, **options), nn.ReLU()]
+        up = [nn.ConvTranspose2d(after, before, 3, **options, output_padding=extra), nn.ReLU(), *up]
+        height, width = ((height + 1) // 2, (width + 1) // 2) if strided else (height - 2, width - 2)
+    up[-1:] = [nn.Sigmoid()] if strided else []  # nothing follows the report's last layer
+    return nn.Sequential(*down), nn.Sequential(*up), (WIDTHS[-1], height, width)
 
 
 def latent_head(latent: int, num_classes: int) -> nn.Sequential:

@@ -9,15 +9,13 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
-from holdfast.reports.blocks import Cell
+from holdfast.reports.blocks import Cell, Chart
 from holdfast.reports.findings_file import measure_of
 from holdfast.reports.run_files import RunFiles
-from holdfast.reports.svg import Bar
-from holdfast.reports.text import finite, number, percent, setting, unit
+from holdfast.reports.svg import Bar, BarRow, bar_chart
+from holdfast.reports.text import finite, missing, number, percent, setting, unit
 from holdfast.types import Finding, Measure
 
-EMPTY = "empty"
-NOT_FINITE = "not finite"
 ALWAYS_NAMED = ("data", "model", "ascent")
 """Settings that a label names whenever they vary; others only where labels would be the same."""
 
@@ -72,7 +70,7 @@ def spread_cell(spread: Spread | None, best: float | None = None) -> Cell:
     if spread is None:
         return Cell("")
     if spread.mean is None:
-        return Cell(EMPTY if not spread.n else NOT_FINITE)
+        return Cell(missing(spread.n))
     return Cell(share(spread), spread.mean, strong=spread.mean == best)
 
 
@@ -135,6 +133,11 @@ class Arm:
         findings = self.found.get(key, ())
         return Spread.of(findings) if findings else None
 
+    def measured(self, key: FindingKey) -> Spread | None:
+        """The same; None too where no run has a number."""
+        spread = self.spread(key)
+        return spread if spread is not None and spread.values else None
+
     def measure(self, key: FindingKey) -> Measure:
         """What the numbers of a finding are, as the first run that says so says."""
         known = next((run.measures for run in self.runs if (key.check, key.name) in run.measures), {})
@@ -166,6 +169,24 @@ def legend(arms: Sequence[Arm]) -> tuple[tuple[int, str], ...]:
     return tuple((arm.number, arm.label) for arm in arms) if len(arms) > 1 else ()
 
 
+def share_chart(
+    title: str,
+    arms: Sequence[Arm],
+    rows: Mapping[str, Sequence[Spread | None]],
+    *,
+    id: str,
+    drawn: str = "",
+    longest: int = 18,
+    note: str = "",
+) -> Chart:
+    """Shares as bars with their intervals: one row per name, one bar per arm. drawn: the picture's own title."""
+    bars = [
+        BarRow(name, tuple(share_bar(name, arm, spread) for arm, spread in zip(arms, spreads, strict=True)))
+        for name, spreads in rows.items()
+    ]
+    return Chart(title, bar_chart(bars, id=id, title=drawn or title, longest=longest), legend(arms), note)
+
+
 def figure_cell(measure: Measure, spread: Spread | None) -> Cell:
     """A number without its unit, with its standard deviation over seeds or its interval."""
     if spread is None or spread.mean is None:
@@ -181,7 +202,7 @@ def figure_cell(measure: Measure, spread: Spread | None) -> Cell:
 def measure_cell(measure: Measure, spread: Spread | None) -> Cell:
     """A number with its unit and, over several seeds, its standard deviation."""
     if spread is None or spread.mean is None:
-        return Cell("" if spread is None else EMPTY if not spread.n else NOT_FINITE)
+        return Cell("" if spread is None else missing(spread.n))
     sd = "" if spread.sd is None else f" ± {number(measure, spread.sd)}"
     return Cell(f"{number(measure, spread.mean)}{sd} {unit(measure)}".rstrip(), spread.mean)
 

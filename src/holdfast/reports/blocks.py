@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -33,6 +33,14 @@ class Cell:
 class Column:
     title: str
     numeric: bool = False
+
+    @classmethod
+    def texts(cls, *titles: str) -> tuple[Column, ...]:
+        return tuple(cls(title) for title in titles)
+
+    @classmethod
+    def numbers(cls, *titles: str) -> tuple[Column, ...]:
+        return tuple(cls(title, numeric=True) for title in titles)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +97,12 @@ class Gallery:
     note: str = ""
     wide: bool = False
     together: int = 1
+
+    @classmethod
+    def readable(cls, title: str, pictures: Iterable[Picture | None], *, wide: bool = False) -> list[Gallery]:
+        """A gallery of the pictures that could be read; none where none could."""
+        kept = tuple(picture for picture in pictures if picture is not None)
+        return [cls(title, kept, wide=wide)] if kept else []
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,11 +91,9 @@ def write_shortcuts_page(
     findings: Sequence[Finding], path: str | Path, *, name: str, measures: Measures | None = None
 ) -> Path:
     """Write shortcuts.html: a page of its own for what ``holdfast shortcuts`` found. Same findings, same bytes."""
-    path = Path(path)
-    write_atomic(
-        path, render_shortcuts_page(findings, name=name, measures=measures).encode("utf-8", "backslashreplace")
-    )
-    return path
+    page = render_shortcuts_page(findings, name=name, measures=measures)
+    write_atomic(Path(path), page.encode("utf-8", "backslashreplace"))
+    return Path(path)
 
 
 def render_shortcuts_page(findings: Sequence[Finding], *, name: str, measures: Measures | None = None) -> str:
@@ -184,19 +182,19 @@ def _top(runs: Sequence[RunFiles], groups: Sequence[Arm]) -> dict[str, Any]:
         first = f"{_on(run.name, run.data.get('name'))}: {percent(own[0].value)} % {own[0].title}; {word} {text}"
         return {"verdict": unbroken(first), "sentences": [(w.rstrip(":").capitalize(), unbroken(t)) for w, t in rest]}
     leads = [lead for run, _ in found if (lead := lead_sentence(run.findings, run.name))]
-    pairs = [(run.name, unbroken(summary_sentence(own))) for run, own in found[:MOST_SENTENCES]]
-    pairs += [(f"{len(found) - MOST_SENTENCES} more", "in the tables below")] if len(found) > MOST_SENTENCES else []
-    return {"verdict": unbroken(leads[0] if leads else arms_verdict(groups)), "sentences": pairs}
+    pairs = [(run.name, summary_sentence(own)) for run, own in found]
+    return {"verdict": unbroken(leads[0] if leads else arms_verdict(groups)), "sentences": _first(pairs, "tables")}
 
 
 def _sentences(groups: Sequence[Arm]) -> list[tuple[str, str]]:
     """Each arm's name and the rest of its sentence; a single arm's is the verdict already."""
-    if len(groups) == 1:
-        return []
-    pairs = [(arm.label, unbroken(arm_sentence(arm).removeprefix(f"{arm.label}: "))) for arm in groups[:MOST_SENTENCES]]
-    if len(groups) > MOST_SENTENCES:
-        pairs.append((f"{len(groups) - MOST_SENTENCES} more", "in the table below"))
-    return pairs
+    pairs = [(arm.label, arm_sentence(arm).removeprefix(f"{arm.label}: ")) for arm in groups]
+    return _first(pairs, "table") if len(groups) > 1 else []
+
+
+def _first(pairs: Sequence[tuple[str, str]], rest: str) -> list[tuple[str, str]]:
+    shown, left = [(name, unbroken(text)) for name, text in pairs[:MOST_SENTENCES]], len(pairs) - MOST_SENTENCES
+    return [*shown, (f"{left} more", f"in the {rest} below")] if left > 0 else shown
 
 
 def unbroken(text: str) -> str:

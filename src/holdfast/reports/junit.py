@@ -32,14 +32,12 @@ def junit(files: Sequence[FindingsFile]) -> str:
 
 def _suite(root: ElementTree.Element, file: FindingsFile) -> None:
     name = clean(title(file))
-    crashed = [r for r in file.checks if r.state == "crashed"]
-    skipped = [r for r in file.checks if r.state in ("skipped", "not applicable")]
-    failed = [g for g in file.gates if not g["passed"]]
+    states = [record.state for record in file.checks]
     counts = {
         "tests": len(file.checks) + len(file.gates),
-        "failures": len(failed),
-        "errors": len(crashed),
-        "skipped": len(skipped),
+        "failures": sum(not gate["passed"] for gate in file.gates),
+        "errors": states.count("crashed"),
+        "skipped": states.count("skipped") + states.count("not applicable"),
     }
     suite = ElementTree.SubElement(root, "testsuite", {"name": name, **{k: str(v) for k, v in counts.items()}})
     for gate in file.gates:

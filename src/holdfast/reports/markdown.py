@@ -56,22 +56,14 @@ def _chapter(file: FindingsFile) -> list[str]:
         rows = table(findings_list(found[:MOST_ROWS], file.measures))
         left = len(found) - MOST_ROWS
         more = [f"{left} more in findings.json."] if left > 0 else []
-        lines += [
-            f"<details><summary>{escape(check)}: {len(found)} numbers</summary>",
-            "",
-            *rows,
-            *more,
-            "",
-            "</details>",
-            "",
-        ]
+        summary = f"<details><summary>{escape(check)}: {len(found)} numbers</summary>"
+        lines += [summary, "", *rows, *more, "", "</details>", ""]
     return [*lines, *_repeat(file)]
 
 
 def _repeat(file: FindingsFile) -> list[str]:
-    facts = [
-        f"{name} {setting(file.run[name])}" for name in ("holdfast", "torch", "device", "seed") if name in file.run
-    ]
+    known = [name for name in ("holdfast", "torch", "device", "seed") if name in file.run]
+    facts = [f"{name} {setting(file.run[name])}" for name in known]
     for name, record in (("weights", file.model), ("data", file.data)):
         if record.get("hash"):
             facts.append(f"{name} {str(record['hash'])[:12]}")

@@ -25,26 +25,19 @@ def headlines(file: FindingsFile, check: str) -> list[tuple[str, Finding]]:
     return [(words, f) for words, f in found if f.check == check]
 
 
-def _records(file: FindingsFile) -> list[CheckRecord]:
-    against = [CheckRecord(AGAINST, "measured")] if any(f.check == AGAINST for f in file.findings) else []
-    return [*file.checks, *against]
-
-
 def overview(file: FindingsFile) -> Table:
     """One row per headline number of a check, with its state; what was not measured says why."""
     rows = []
-    for record in _records(file):
-        numbers = headlines(file, record.name) if record.state == "measured" else []
-        for what, f in numbers:
+    against = [CheckRecord(AGAINST, "measured")] if any(f.check == AGAINST for f in file.findings) else []
+    for record in [*file.checks, *against]:
+        found = headlines(file, record.name) if record.state == "measured" else []
+        for what, f in found:
             value, span = shown(f, file.measures)
             cells = (Cell(value, finite(f.value)), Cell(span, finite(f.low)), Cell(f"{f.n:,}", f.n))
             rows.append((Cell(record.name), Cell(record.state), Cell(what), *cells))
-        if not numbers:
+        if not found:
             rows.append((Cell(record.name), Cell(record.state), Cell(record.reason), Cell(""), Cell(""), Cell("")))
-    columns = (
-        Column("check"), Column("state"), Column("measure"), Column("value", numeric=True),
-        Column("95 % interval", numeric=True), Column("n", numeric=True),
-    )  # fmt: skip
+    columns = Column.texts("check", "state", "measure") + Column.numbers("value", "95 % interval", "n")
     return Table(title(file), columns, tuple(rows))
 
 
@@ -54,15 +47,14 @@ def side_by_side(files: Sequence[FindingsFile], names: Sequence[str]) -> Table:
     for i, file in enumerate(files):
         for record in file.checks:
             check, state = record.name, record.state
-            numbers = headlines(file, check) if state == "measured" else []
-            for what, f in numbers:
+            for what, f in headlines(file, check) if state == "measured" else ():
                 value, span = shown(f, file.measures)
                 row = cells.setdefault((check, what), [Cell("")] * len(files))
                 row[i] = Cell(f"{value} ({span})" if span else value, finite(f.value))
             if state != "measured":
                 row = cells.setdefault((check, "state"), [Cell("measured")] * len(files))
                 row[i] = Cell(f"{state}: {record.reason}" if record.reason else state)
-    columns = (Column("check"), Column("measure"), *(Column(name, numeric=True) for name in names))
+    columns = Column.texts("check", "measure") + Column.numbers(*names)
     order = {name: i for i, name in enumerate(dict.fromkeys(r.name for f in files for r in f.checks))}
     rows = sorted(cells.items(), key=lambda item: order[item[0][0]])
     note = "In parentheses: the 95 % interval."
@@ -77,20 +69,11 @@ def gates(file: FindingsFile) -> Table | None:
     for gate in file.gates:
         value, low, high = (finite(gate.get(key)) for key in ("value", "low", "high"))
         span = "" if low is None or high is None else f"{exact(low)} to {exact(high)}"
-        rows.append(
-            (
-                Cell(str(gate["name"])),
-                Cell("passed" if gate["passed"] else "FAILED", strong=not gate["passed"]),
-                Cell("" if value is None else exact(value), value),
-                Cell(span, low),
-                Cell(f"{gate.get('n', 0):,}", gate.get("n", 0)),
-                Cell(str(gate.get("reason", ""))),
-            )
-        )
-    columns = (
-        Column("gate"), Column("verdict"), Column("value", numeric=True), Column("95 % interval", numeric=True),
-        Column("n", numeric=True), Column("why"),
-    )  # fmt: skip
+        cells = (Cell("" if value is None else exact(value), value), Cell(span, low))
+        judged = Cell("passed" if gate["passed"] else "FAILED", strong=not gate["passed"])
+        n, why = Cell(f"{gate.get('n', 0):,}", gate.get("n", 0)), Cell(str(gate.get("reason", "")))
+        rows.append((Cell(str(gate["name"])), judged, *cells, n, why))
+    columns = Column.texts("gate", "verdict") + Column.numbers("value", "95 % interval", "n") + Column.texts("why")
     return Table("Gates", columns, tuple(rows))
 
 

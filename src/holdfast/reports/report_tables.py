@@ -7,21 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from holdfast.reports.arms import (
-    AVERAGE,
-    CONFLICTING,
-    EMPTY,
-    MEASURES,
-    NOT_FINITE,
-    Arm,
-    FindingKey,
-    measure_cell,
-    spread_cell,
-)
+from holdfast.reports.arms import AVERAGE, CONFLICTING, MEASURES, Arm, FindingKey, measure_cell, spread_cell
 from holdfast.reports.blocks import Cell, Column, Details, Table
 from holdfast.reports.findings_file import AGAINST, Measures, all_measures, is_known, measure_of
 from holdfast.reports.robustness_summary import headline_parts, with_interval, without_column
-from holdfast.reports.text import DIFFERENCE, P_VALUE, finite, interval, number, part, percent, quantity, setting
+from holdfast.reports.text import DIFFERENCE, P_VALUE, finite, interval, missing, number, part, percent, quantity
 from holdfast.types import Finding, Unit
 
 MOST_NUMBERS = 5000
@@ -36,17 +26,13 @@ def method_table(arms: Sequence[Arm]) -> Table:
     rows = []
     for arm in arms:
         cells = [spread_cell(arm.spread(m), best[m] if comparable else None) for m in measures]
-        rows.append((Cell(arm.label), *cells, _seeds(arm)))
-    columns = [
-        Column("method"),
-        *(Column(f"{m.title}, %", numeric=True) for m in measures),
-        Column("seeds", numeric=True),
-    ]
+        rows.append((Cell(arm.label), *cells, seeds_cell(arm)))
+    columns = Column.texts("method") + Column.numbers(*(f"{m.title}, %" for m in measures), "seeds")
     several = any(len(arm.runs) > 1 for arm in arms)
     note = "Mean ± sample standard deviation over seeds." if several else ""
     if comparable and measures:
         note = f"{note} Bold: the highest of its column.".strip()
-    return Table("Accuracy by method", tuple(columns), tuple(rows), note)
+    return Table("Accuracy by method", columns, tuple(rows), note)
 
 
 def run_table(arms: Sequence[Arm]) -> Table:
@@ -57,8 +43,8 @@ def run_table(arms: Sequence[Arm]) -> Table:
         for run in arm.runs:
             alone = Arm.of(arm.label, [run])
             rows.append((Cell(run.name), Cell(arm.label), *(spread_cell(alone.spread(m)) for m in measures)))
-    columns = [Column("run"), Column("method"), *(Column(f"{m.title}, %", numeric=True) for m in measures)]
-    return Table("Accuracy of each run", tuple(columns), tuple(rows))
+    columns = Column.texts("run", "method") + Column.numbers(*(f"{m.title}, %" for m in measures))
+    return Table("Accuracy of each run", columns, tuple(rows))
 
 
 def findings_list(items: Iterable[Finding], measures: Measures, *, caption: str = "Findings") -> Table:
@@ -70,11 +56,7 @@ def findings_list(items: Iterable[Finding], measures: Measures, *, caption: str 
         text, span = shown(f, measures)
         value, low = finite(f.value), finite(f.low)
         rows.append((Cell(f.name), Cell(part(f.where)), Cell(text, value), Cell(span, low), Cell(f"{f.n:,}", f.n)))
-    columns = (
-        Column("measure"), Column("part"), Column("value", numeric=True),
-        Column("95 % interval", numeric=True), Column("n", numeric=True),
-    )  # fmt: skip
-    return Table(caption, columns, tuple(rows))
+    return Table(caption, Column.texts("measure", "part") + Column.numbers("value", "95 % interval", "n"), tuple(rows))
 
 
 def all_numbers(arms: Sequence[Arm], check: str, also: Sequence[FindingKey] = ()) -> Details:
@@ -94,7 +76,7 @@ def all_numbers(arms: Sequence[Arm], check: str, also: Sequence[FindingKey] = ()
         elif own:
             left.append((Cell(name), Cell(f"{len(own):,}", len(own))))
     if left:
-        columns = (Column("run"), Column("findings", numeric=True))
+        columns = Column.texts("run") + Column.numbers("findings")
         tables.append(Table("Runs whose numbers are in their findings.json only", columns, tuple(left)))
     return Details("All numbers", tuple(tables))
 
@@ -112,7 +94,7 @@ def measure_table(arms: Sequence[Arm], check: str, caption: str) -> Table | None
         )
         for key in keys
     )
-    columns = (Column("measure"), Column("part"), *(Column(arm.label, numeric=True) for arm in arms))
+    columns = Column.texts("measure", "part") + Column.numbers(*(arm.label for arm in arms))
     notes = ["Mean ± sample standard deviation over seeds."] if any(len(arm.runs) > 1 for arm in arms) else []
     notes += [f"{arm.label}: {reason}." for arm in arms for reason in reasons(arm, check)]
     return Table(caption, columns, rows, " ".join(notes)) if rows else None
@@ -132,12 +114,13 @@ def why_empty(arms: Sequence[Arm], check: str) -> str:
 def shown(finding: Finding, measures: Measures) -> tuple[str, str]:
     """(value, interval) of a finding as every rendering writes them."""
     value, measure = finite(finding.value), measure_of(finding.check, finding.name, measures)
-    text = EMPTY if not finding.n else NOT_FINITE if value is None else quantity(measure, value)
+    text = quantity(measure, value) if finding.n and value is not None else missing(finding.n)
     return text, interval(measure, finding.low, finding.high)
 
 
-def _seeds(arm: Arm) -> Cell:
-    spread = arm.spread(AVERAGE)
+def seeds_cell(arm: Arm, key: FindingKey = AVERAGE) -> Cell:
+    """How many runs of an arm have a number, and of how many."""
+    spread = arm.spread(key)
     measured, total = len(spread.values) if spread else 0, len(arm.runs)
     return Cell(f"{total}" if measured == total else f"{measured} of {total}", measured)
 
@@ -168,10 +151,8 @@ class Difference:
         >>> str(Difference(0.05, 0.01, 0.09, 3)), str(Difference(-0.02, None, None, 1))
         ('+5.0 (+1.0 to +9.0)', '-2.0')
         """
-        text = _signed(self.value)
-        return (
-            text if self.low is None or self.high is None else f"{text} ({_signed(self.low)} to {_signed(self.high)})"
-        )
+        interval = "" if self.low is None or self.high is None else f" ({_signed(self.low)} to {_signed(self.high)})"
+        return _signed(self.value) + interval
 
 
 def difference(values: Sequence[float], baseline: Sequence[float]) -> Difference:
@@ -207,7 +188,7 @@ def by_seed(arm: Arm, measure: FindingKey) -> dict[str, float]:
         spread = Arm.of(arm.label, [run]).spread(measure)
         value = finite(spread.mean) if spread is not None else None
         if value is not None:
-            found[setting(run.settings.get("seed"))] = value
+            found[str(run.settings.get("seed"))] = value
     return found
 
 
@@ -233,19 +214,14 @@ def paired_table(arms: Sequence[Arm], baseline: Arm, *, extra: Mapping[str, Sequ
             *(cells[i] for cells in (extra or {}).values()),
             Cell(str(len(arm.runs)), len(arm.runs)),
         ))  # fmt: skip
-    columns = [
-        Column("settings"),
-        *(Column(f"{m.title}, %", numeric=True) for m in measures),
-        *(Column(f"Δ {m.title}, points", numeric=True) for m in measures),
-        *(Column(title, numeric=True) for title in extra or {}),
-        Column("seeds", numeric=True),
-    ]
+    titles = [f"{m.title}, %" for m in measures] + [f"Δ {m.title}, points" for m in measures]
+    columns = Column.texts("settings") + Column.numbers(*titles, *(extra or {}), "seeds")
     note = (
         f"Mean ± sample standard deviation over seeds. Δ: mean difference to {baseline.label} over the seeds of both, "
         "with its 95 % interval (Student's t on the paired differences; each row for itself, not corrected for their "
         "number); none for a single seed, or where all differ alike."
     )
-    return Table("Difference to the baseline", tuple(columns), tuple(rows), note)
+    return Table("Difference to the baseline", columns, tuple(rows), note)
 
 
 def _signed(value: float) -> str:
@@ -317,11 +293,8 @@ def _lead_part(finding: Finding) -> dict[str, str]:
 
 def paired(rows: Sequence[tuple[Cell, ...]], caption: str = "Paired differences") -> Table | None:
     """Models against each other on the same samples; a single pair is named in the caption."""
-    columns: tuple[Column, ...] = (
-        Column("models"), Column("measure"), Column("lead, points (95 %)", numeric=True),
-        Column("only the first right", numeric=True), Column("only the second", numeric=True),
-        Column("p", numeric=True), Column("n", numeric=True),
-    )  # fmt: skip
+    titles = ("lead, points (95 %)", "only the first right", "only the second", "p", "n")
+    columns = Column.texts("models", "measure") + Column.numbers(*titles)
     note = (
         "Both models on the same samples. In accuracy the interval is Bonett and Price's and the test McNemar's exact "
         "one; in AUROC both are DeLong's. Each row speaks for itself: of many, one in twenty is beyond its interval by "

@@ -213,9 +213,8 @@ def drop_table(found: Sequence[RobustnessResult], caption: str) -> Table:
             text = "" if r.threshold is None else percent(r.threshold) + ("" if r.passed else " FAILED")
             cells.append(Cell(text, r.threshold, strong=not r.passed))
         rows.append(tuple(cells))
-    columns = [Column("measure"), Column("value, %", numeric=True), Column("drop, points (95 %)", numeric=True)]
-    columns += [Column("at least, %", numeric=True)] if gated else []
-    return Table(caption, tuple(columns), tuple(rows))
+    titles = ["value, %", "drop, points (95 %)", *(["at least, %"] if gated else [])]
+    return Table(caption, Column.texts("measure") + Column.numbers(*titles), tuple(rows))
 
 
 def with_interval(measure: Measure, value: float | None, low: float | None, high: float | None) -> Cell:
@@ -236,7 +235,7 @@ CONFLICTING_SAMPLES = "on bias-conflicting samples"
 
 def arm_sentence(arm: Arm) -> str:
     """One arm: its numbers, then what drops."""
-    average, aligned, conflicting = (_measured(arm, m) for m in (AVERAGE, ALIGNED, CONFLICTING))
+    average, aligned, conflicting = (arm.measured(m) for m in (AVERAGE, ALIGNED, CONFLICTING))
     if average is None:
         return f"{arm.label}: {_detection(arm) or _map(arm) or _progress(arm)}"
     numbers = [f"{share(average)} % clean accuracy"]
@@ -254,7 +253,8 @@ def arms_verdict(arms: Sequence[Arm]) -> str:
     if len(sets := {arm.data for arm in arms}) > 1:
         return f"{len(arms)} models on {len(sets)} data sets; numbers on different sets are not compared"
     for measure, where in ((CONFLICTING, CONFLICTING_SAMPLES), (AVERAGE, "in clean accuracy")):
-        ranked = _ranked(arms, measure)
+        found = [(arm, spread) for arm in arms if (spread := arm.measured(measure)) is not None]
+        ranked = sorted(found, key=lambda pair: -_mean(pair[1]))
         if len(ranked) < 2:
             continue
         (first, top), (second, next_) = ranked[:2]
@@ -266,16 +266,6 @@ def arms_verdict(arms: Sequence[Arm]) -> str:
             )
         return f"{first.label} is ahead {where}: {share(top)} %, {lead} points above {second.label}"
     return "; ".join(arm_sentence(arm) for arm in arms)
-
-
-def _ranked(arms: Sequence[Arm], measure: FindingKey) -> list[tuple[Arm, Spread]]:
-    measured = [(arm, spread) for arm in arms if (spread := _measured(arm, measure)) is not None]
-    return sorted(measured, key=lambda pair: -_mean(pair[1]))
-
-
-def _measured(arm: Arm, measure: FindingKey) -> Spread | None:
-    spread = arm.spread(measure)
-    return spread if spread is not None and spread.values else None
 
 
 def _mean(spread: Spread) -> float:
@@ -301,7 +291,7 @@ def _weakest(arm: Arm) -> str:
 def _detection(arm: Arm) -> str:
     """What a detector finds and how many false alarms it gives."""
     names = ("auroc", "recall", "false_alarm_rate")
-    auroc, recall, alarms = (_measured(arm, FindingKey(name, (("score", "fused"),), "detect")) for name in names)
+    auroc, recall, alarms = (arm.measured(FindingKey(name, (("score", "fused"),), "detect")) for name in names)
     if auroc is None:
         return ""
     words = f"tells anomalies from normal images with an AUROC of {share(auroc)} %"
@@ -312,7 +302,7 @@ def _detection(arm: Arm) -> str:
 
 def _map(arm: Arm) -> str:
     """How far the classes of a described set lie apart."""
-    linear, near = (_measured(arm, FindingKey(name, (), "describe")) for name in ("linear", "knn"))
+    linear, near = (arm.measured(FindingKey(name, (), "describe")) for name in ("linear", "knn"))
     if linear is not None and near is not None:
         return f"its code gives away the class of {share(linear)} % to a linear probe, of {share(near)} % to neighbours"
     drawn = [f.n for m, found in arm.found.items() if (m.check, m.name) == ("describe", "map") for f in found]

@@ -54,16 +54,8 @@ class RunFiles:
     @classmethod
     def of(cls, file: FindingsFile) -> Self:
         """A findings file by itself, without a folder around it."""
-        return cls(
-            name=str(file.model.get("name") or "model"),
-            environment=file.run,
-            findings=file.findings,
-            model=file.model,
-            data=file.data,
-            checks=file.checks,
-            gates=file.gates,
-            measures=file.measures,
-        )
+        shared = {key: getattr(file, key) for key in ("findings", "model", "data", "checks", "gates", "measures")}
+        return cls(name=str(file.model.get("name") or "model"), environment=file.run, **shared)
 
     @classmethod
     def read(cls, folder: str | Path) -> Self:
@@ -81,17 +73,12 @@ class RunFiles:
         if (folder / "findings.json").exists():
             found = read_findings(folder / "findings.json")
         audited = str(found.model.get("name") or "") if found.checks and not settings else ""
-        return cls(
+        return replace(
+            cls.of(found),
             name=audited or folder.resolve().name,
             settings=settings,
             environment=environment if isinstance(environment, dict) else found.run,
             metrics=read_metrics(folder / METRICS),
-            findings=found.findings,
-            model=found.model,
-            data=found.data,
-            checks=found.checks,
-            gates=found.gates,
-            measures=found.measures,
         )
 
 

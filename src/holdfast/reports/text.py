@@ -22,6 +22,31 @@ def finite(value: object) -> float | None:
     return value if math.isfinite(value) else None
 
 
+def missing(n: int) -> str:
+    """What stands in place of a number that is not there. n: the samples it would rest on."""
+    return "not finite" if n else "empty"
+
+
+def sure(confidence: object) -> str:
+    """How sure a model was, from its evidence; empty where that is not a number."""
+    share = finite(confidence)
+    return "" if share is None else f"{percent(share)} % sure"
+
+
+def records(value: object) -> list[Mapping[str, Any]]:
+    """The mappings in a list of some evidence; none where it is something else."""
+    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, (list, tuple)) else []
+
+
+def is_counts(matrix: object, rows: int, columns: int) -> bool:
+    """Whether some evidence is a matrix of so many rows and columns, all whole numbers of samples."""
+    if not isinstance(matrix, list) or len(matrix) != rows:
+        return False
+    if not all(isinstance(row, list) and len(row) == columns for row in matrix):
+        return False
+    return all(isinstance(n, int) and n >= 0 for row in matrix for n in row)
+
+
 def percent(value: float) -> str:
     """A share in percent, without the sign. Nothing is not less than nothing.
 

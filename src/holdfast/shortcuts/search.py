@@ -38,13 +38,6 @@ def find_shortcuts(
     batch_size: int | None = None,
     lr: float = 1e-3,
     clusters: int | None = None,
-    root: str | None = None,
-    image_size: int | None = None,
-    conflict: float | None = None,
-    names: str | None = None,
-    label: str | None = None,
-    group: str | None = None,
-    data_seed: int = 0,
     device: str = "auto",
     precision: str = "fp32",
     channels_last: bool = False,
@@ -52,6 +45,7 @@ def find_shortcuts(
     resamples: int = 200,
     overwrite: bool = False,
     progress: Progress | None = None,
+    **loading: Any,
 ) -> Shortcuts:
     """Rank the training samples by how likely they are bias-conflicting; no group label is used for it.
 
@@ -64,7 +58,7 @@ def find_shortcuts(
     memory. model: the network's name ("convnet" by default), or a biased model that is trained already, which is used
     instead of training any. reuse: use the biased model that a run of lff or jtt kept in its checkpoint. batch_size: 64
     by default for fewer than 10,000 samples, else 128. clusters: of the suspected samples; one per class by default,
-    ten at most. root, image_size, conflict, names, label, group, data_seed: as for ``load``.
+    ten at most. loading: root, image_size, conflict, names, label, group and data_seed, as for ``load``.
 
     >>> found = find_shortcuts("coloured-digits", epochs=1, seeds=1, device="cpu", resamples=2)
     >>> found.order[:20].shape, found.share.low <= found.share.value <= found.share.high
@@ -82,9 +76,7 @@ def find_shortcuts(
     run = None if isinstance(source, Dataset) else _run_folder(source)
     require(run is not None or not reuse, f"reuse needs the folder of a run, and {source} is not one")
     require(not (reuse and isinstance(model, nn.Module)), "reuse and a model of your own exclude each other; give one")
-    options: dict[str, Any] = {"root": root, "image_size": image_size, "conflict": conflict, "data_seed": data_seed}
-    options |= {"names": names, "label": label, "group": group}
-    base, dataset, own = _open(source, run, data, options, model=model)
+    base, dataset, own = _open(source, run, data, loading, model=model)
     settings = build(
         TrainSettings,
         {
@@ -182,7 +174,7 @@ def _open(
 
 def _require_defaults(options: Mapping[str, Any], source: object) -> None:
     """Refuse options that would be ignored: data in memory is loaded already, and a run recorded what it loaded."""
-    usual = {"root": options["root"], "data_seed": 0}
+    usual = {"root": options.get("root"), "data_seed": 0}
     given = next((f"{name} {value}" for name, value in options.items() if value != usual.get(name)), None)
     whose = "this data is in memory already" if isinstance(source, Dataset) else f"{source} has settings of its own"
     require(
@@ -213,7 +205,7 @@ def _open_run(
     elif data is not None:
         dataset = load(data, **options)
     else:
-        root = settings.data.root if options["root"] is None else options["root"]
+        root = settings.data.root if options.get("root") is None else options["root"]
         try:
             dataset = load_data(replace(settings, data=replace(settings.data, root=root)))
         except HoldfastError as error:

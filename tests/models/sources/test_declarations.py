@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.errors import HoldfastError
 from holdfast.models import model_names
-from holdfast.models.resolution import find_source, full_name, resolve, source_of
+from holdfast.models.resolution import find_source, resolve, source_of
 from holdfast.models.source_types import ModelSource
 from holdfast.parts import MODEL_SOURCES, model_syntax
 
@@ -39,9 +39,9 @@ def test_its_names_resolve_to_it(name: str) -> None:
     part, names = MODEL_SOURCES[name], model_names()[name]
     for inner in (names[0], names[-1]):
         assert source_of(part).has(inner)
-        assert resolve(full_name(part, inner)) == (part, inner)
+        assert resolve(f"{part.prefix}{inner}") == (part, inner)
     with pytest.raises(HoldfastError, match="unknown model"):
-        resolve(full_name(part, f"{names[0]}-that-nobody-has"))
+        resolve(f"{part.prefix}{names[0]}-that-nobody-has")
 
 
 @pytest.mark.parametrize("name", [n for n in MODEL_SOURCES if MODEL_SOURCES[n].suffixes or MODEL_SOURCES[n].folders])

@@ -15,7 +15,7 @@ from holdfast.parts import MODEL_SOURCES, model_syntax
 SOURCE = """
 from __future__ import annotations
 
-from holdfast.models.source_types import Architecture, ModelSource, SourceModel
+from holdfast.models.source_types import ModelSource, SourceModel
 from holdfast.parts import source
 
 
@@ -28,7 +28,7 @@ class Mine(ModelSource):
         from torch import nn
 
         layers = [nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(16 * channels, num_classes)]
-        return Architecture(nn.Sequential(*layers), channels)
+        return SourceModel(nn.Sequential(*layers))
 
     def open(self, name, request):
         made = self.build(name, num_classes=10, channels=1, image_size=None, pretrained=True)

@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.data.listing import Listing, ReaderOptions, Row, list_files
+from holdfast.data.listing import Listing, ReaderOptions, Row, list_files, text_lines
 from holdfast.errors import HoldfastError, unknown
 from holdfast.parts import reader
 from holdfast.printable import printable
@@ -74,7 +74,7 @@ def _table(folder: Path, stem: str) -> Path | None:
 
 def _attributes(path: Path) -> tuple[list[str], list[tuple[str, bytes]]]:
     """(names of the attributes, [(image, a byte per attribute, 1 where it has it)])."""
-    lines = _lines(path)
+    lines = text_lines(path, "take the published file")
     if path.suffix == ".csv":
         header, body = (lines or [""])[0].split(",")[1:], [line.split(",") for line in lines[1:]]
     else:
@@ -99,7 +99,7 @@ def _partition(folder: Path, images: Sequence[str]) -> list[int]:
     if path is None:
         return [0] * len(images)
     split_of = {}
-    for number, line in enumerate(_lines(path), start=1):
+    for number, line in enumerate(text_lines(path, "take the published file"), start=1):
         cells = line.replace(",", " ").split()
         if len(cells) == 2 and cells[1] in ("0", "1", "2"):
             split_of[cells[0]] = int(cells[1])
@@ -109,10 +109,3 @@ def _partition(folder: Path, images: Sequence[str]) -> list[int]:
     if lost:
         raise HoldfastError(f"{printable(path)} lacks {len(lost)} images, such as {printable(lost[0])}; fix it")
     return [split_of[name] for name in images]
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise HoldfastError(f"cannot read {printable(path)}: {error}; take the published file") from error

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.data.listing import (
-    SPLIT_FOLDERS,
-    Listing,
-    ReaderOptions,
-    Row,
-    images_in,
-    images_under,
-    list_files,
-    subfolders,
-)
+from holdfast.data import listing
+from holdfast.data.listing import Listing, ReaderOptions, Row, images_under, list_files, subfolders
 from holdfast.errors import HoldfastError, require
 from holdfast.parts import reader
 from holdfast.printable import printable
@@ -53,7 +45,7 @@ def read_class_folders(folder: Path, options: ReaderOptions) -> Listing:
                 )
                 classes.append(own.name)
             rows[split] += ((path, own.name, "") for path in images_under(own))
-        if loose := len(images_in(part)):
+        if loose := len(listing.images_in(part)):
             text = f"{loose} images directly in {printable(part)} belong to no class and are left out"
             notes.append(Note("images-without-class", text))
         if not rows[split] and split != "train":
@@ -69,7 +61,7 @@ def _parts(folder: Path) -> tuple[dict[str, Path], list[str], list[Note]]:
     problems = []
     others = []
     for sub in inner:
-        split = SPLIT_FOLDERS.get(sub.name.lower())
+        split = listing.SPLIT_FOLDERS.get(sub.name.lower())
         if split is None:
             others.append(sub)
         elif split in parts:

@@ -87,12 +87,13 @@ def scan(folder: Path) -> Listing:
         names = BFFHQ_CLASSES
     elif classes == len(CIFAR10) and "cifar" in place:
         names = CIFAR10
+    text = f"no test folder beside {printable(folder)}: a part of training is held out, which has its bias"
     listing = list_files(
         f"{folder.resolve().parent.name}/{folder.name}",
         rows,
         classes=[str(k) for k in range(classes)],
         groups=[str(k) for k in range(groups)],
-        notes=_notes(folder, rows),
+        notes=[] if "test" in rows else [Note("no-test-folder", text)],
         problems=problems,
     )
     group_names = BFFHQ_GROUPS if is_faces and groups <= 2 else tuple(f"bias {k}" for k in range(groups))
@@ -110,10 +111,3 @@ def _read(folders: list[Path], problems: list[str]) -> list[Row]:
         else:
             rows.append((path, str(int(match[1])), str(int(match[2]))))
     return rows
-
-
-def _notes(folder: Path, rows: dict[str, list[Row]]) -> list[Note]:
-    if "test" in rows:
-        return []
-    text = f"no test folder beside {printable(folder)}: a part of training is held out, which has its bias"
-    return [Note("no-test-folder", text)]

@@ -12,7 +12,7 @@ from holdfast.parts import reader
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from holdfast.data.splits import ArraySplit, Dataset
+    from holdfast.data.splits import ArraySplit, Dataset, Split
 
 SIDE = 16
 """Default side: twice the stored 8, so that convolutions and saliency maps have something to work on."""
@@ -43,11 +43,10 @@ def read_coloured_digits(source: str | Path, options: ReaderOptions) -> Dataset:
     nine others. In the test set colours are balanced within every class: they say nothing about it.
     """
     from holdfast.data.biased import COLOURS, balanced_groups, biased_groups
-    from holdfast.data.splits import ArraySplit, Dataset
+    from holdfast.data.splits import Dataset
 
     plain = read_digits(source, options)
-    assert isinstance(plain.train, ArraySplit)
-    assert isinstance(plain.test, ArraySplit)
+    assert plain.test is not None
     train = biased_groups(plain.train.labels, len(COLOURS), options.conflict, options.seed, purpose="colours")
     test = balanced_groups(plain.test.labels, len(COLOURS), options.seed, purpose="colours")
     return Dataset(
@@ -78,12 +77,13 @@ def _all_digits(options: ReaderOptions) -> ArraySplit:
     return ArraySplit(resize(images, options.image_size or SIDE), labels, origin="digits")
 
 
-def _paint(split: ArraySplit, colours: Tensor) -> ArraySplit:
+def _paint(split: Split, colours: Tensor) -> ArraySplit:
     import torch
 
     from holdfast.data.biased import COLOURS
     from holdfast.data.splits import ArraySplit
 
+    assert isinstance(split, ArraySplit)
     palette = torch.tensor(list(COLOURS.values()))[colours]
     images = (split.images.float() * (palette[:, :, None, None] / 255)).round().to(torch.uint8)
     return ArraySplit(images, split.labels, colours, "coloured-digits", split.positions)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -95,7 +96,7 @@ def assemble(
     classes: names for a file that brings none of its own. others: names of arrays that were not read.
     """
     from holdfast.data.images import resize
-    from holdfast.data.splits import ArraySplit, Dataset, consistent
+    from holdfast.data.splits import Dataset, consistent
 
     unread = ", ".join(others)
     note = Note(
@@ -114,18 +115,10 @@ def assemble(
         if not absent:
             made[split] = _split(arrays, split, origin)
     if image_size is not None:
-        made = {s: ArraySplit(resize(o.images, image_size), o.labels, o.groups, o.origin) for s, o in made.items()}
+        made = {split: replace(own, images=resize(own.images, image_size)) for split, own in made.items()}
     named = _names(arrays["group_names"], f"{origin}: group_names") if "group_names" in arrays else ()
-    data = Dataset(
-        name=name,
-        classes=_class_names(arrays, made, origin, classes),
-        train=made["train"],
-        val=made.get("val"),
-        test=made.get("test"),
-        group_names=named,
-        notes=(note,) if unread else (),
-    )
-    return consistent(data)
+    known = _class_names(arrays, made, origin, classes)
+    return consistent(Dataset(name, known, **made, group_names=named, notes=(note,) if unread else ()))
 
 
 def _split(arrays: Mapping[str, Array], split: str, origin: str) -> ArraySplit:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from holdfast.data.listing import Listing, ReaderOptions, Row, images_under, list_files
-from holdfast.errors import HoldfastError
+from holdfast.data.listing import Listing, ReaderOptions, Row, images_under, list_files, text_lines
 from holdfast.parts import reader
 from holdfast.printable import printable
 
@@ -36,8 +35,12 @@ def read_tiny_imagenet(source: str | Path, options: ReaderOptions) -> Listing:
 
 def scan(folder: Path) -> Listing:
     """Classes are the sorted WordNet ids, as readers of class folders order them; names from words.txt."""
-    ids = sorted(set(_lines(folder, MARK)))
-    words = dict(line.partition("\t")[::2] for line in _lines(folder, "words.txt"))
+    remedy = (
+        f"get http://cs231n.stanford.edu/tiny-imagenet-200.zip and unpack it so that {FOLDER} is in "
+        f"{printable(folder.parent)}, or name another folder with root or $HOLDFAST_ROOT"
+    )
+    ids = sorted(set(text_lines(folder / MARK, remedy)))
+    words = dict(line.partition("\t")[::2] for line in text_lines(folder / "words.txt", remedy))
     names = [printable(words.get(wnid, wnid)) for wnid in ids]
     names = [f"{name} ({wnid})" if names.count(name) > 1 else name for name, wnid in zip(names, ids, strict=True)]
     rows: dict[str, list[Row]] = {"train": [], "test": []}
@@ -45,7 +48,7 @@ def scan(folder: Path) -> Listing:
         own = folder / "train" / wnid
         rows["train"] += ((path, wnid, "") for path in (images_under(own) if own.is_dir() else ()))
     problems, known = [], {*ids}
-    for number, line in enumerate(_lines(folder, "val/val_annotations.txt"), start=1):
+    for number, line in enumerate(text_lines(folder / "val" / "val_annotations.txt", remedy), start=1):
         name, wnid = [*line.split("\t"), ""][:2]
         if wnid in known:
             rows["test"].append((str(folder / "val" / "images" / name), wnid, ""))
@@ -55,14 +58,3 @@ def scan(folder: Path) -> Listing:
                 "lacks; unpack the archive again"
             )
     return replace(list_files("tiny-imagenet", rows, classes=ids, problems=problems), classes=tuple(names))
-
-
-def _lines(folder: Path, name: str) -> list[str]:
-    try:
-        return [line for line in (folder / name).read_text(encoding="utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise HoldfastError(
-            f"cannot read {printable(folder / name)} of tiny-imagenet ({error.__class__.__name__}); get "
-            f"http://cs231n.stanford.edu/tiny-imagenet-200.zip and unpack it so that {FOLDER} is "
-            f"in {printable(folder.parent)}, or name another folder with root or $HOLDFAST_ROOT"
-        ) from error

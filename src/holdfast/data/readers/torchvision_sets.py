@@ -58,32 +58,21 @@ class TorchvisionSet:
     classes: tuple[str, ...] = ()
     split_by_name: bool = False
 
-    def __call__(self, options: ReaderOptions) -> Dataset:
-        """Read the set, or download it where it is not there."""
-        root = options.folder()
-        origin, content = self._npz(root) or self._torchvision(root)
-        return assemble(
-            content,
-            name=self.name,
-            origin=printable(origin),
-            classes=self.classes or tuple(self._source().classes),
-            image_size=options.image_size,
-        )
-
-    def _source(self) -> Any:
-        import torchvision.datasets  # slow to import, and needed for few sets
-
-        return getattr(torchvision.datasets, self.kind)
-
-    def _npz(self, root: Path) -> tuple[Path, dict[str, Array]] | None:
+    def read(self, root: Path) -> tuple[Path, dict[str, Array]]:
+        """(where it was found, its arrays), downloaded where it is not there."""
         for name in (self.name, self.name.replace("-", "_")):
             path = root / f"{name}.npz"
             if path.is_file():
                 return path, unpack(path)[0]
-        return None
+        return self._torchvision(root)
+
+    def source(self) -> Any:
+        import torchvision.datasets  # slow to import, and needed for few sets
+
+        return getattr(torchvision.datasets, self.kind)
 
     def _torchvision(self, root: Path) -> tuple[Path, dict[str, Array]]:
-        source = self._source()
+        source = self.source()
         where = root / self.folder
         with suppress(Exception):  # absent or damaged, in as many ways as there are formats: a download repairs both
             return where, self._content(source, root)
@@ -140,7 +129,10 @@ SETS = (
 )
 def read_torchvision(source: str | Path, options: ReaderOptions) -> Dataset:
     """Read the set, or download it where it is not there."""
-    return next(own for own in SETS if own.name == source)(options)
+    own = next(own for own in SETS if own.name == source)
+    origin, content = own.read(options.folder())
+    classes = own.classes or tuple(own.source().classes)
+    return assemble(content, name=own.name, origin=printable(origin), classes=classes, image_size=options.image_size)
 
 
 @contextmanager

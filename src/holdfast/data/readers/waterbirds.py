@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from holdfast.data.listing import Listing, ReaderOptions, Row, list_files
-from holdfast.data.tables import read_table
-from holdfast.errors import HoldfastError
+from holdfast.data.tables import lower_case_header, read_table
 from holdfast.parts import reader
 from holdfast.printable import printable
 
@@ -39,7 +37,7 @@ def recognised(folder: Path) -> bool:
 )
 def read_waterbirds(source: str | Path, options: ReaderOptions) -> Listing:
     folder = options.published(source, ("waterbirds", "waterbird_complete95_forest2water2", ""), recognised)
-    table = read_table(folder / TABLE, header=partial(_header, folder / TABLE), text=NEEDED)
+    table = read_table(folder / TABLE, header=partial(lower_case_header, folder / TABLE, NEEDED), text=NEEDED)
     rows: dict[str, list[Row]] = {split: [] for split in SPLITS}
     problems = list(table.problems)
     for line, name, *cells in zip(table.lines, *(table.text[column] for column in NEEDED), strict=True):
@@ -57,13 +55,6 @@ def read_waterbirds(source: str | Path, options: ReaderOptions) -> Listing:
         problems.append(f"{len(lost)} files of {TABLE} do not exist: {first}; unpack the archive again")
     rows = {split: own for split, own in rows.items() if own}
     return list_files("waterbirds", rows, classes=CLASSES, groups=PLACES, problems=problems)
-
-
-def _header(table: Path, names: Sequence[str]) -> Sequence[str]:
-    absent = [name for name in NEEDED if name not in names]
-    if absent:
-        raise HoldfastError(f"{printable(table)} has no column {absent[0]!r}; needed: {', '.join(NEEDED)}")
-    return names
 
 
 def _number(cell: str) -> int:

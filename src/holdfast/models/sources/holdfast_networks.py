@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.errors import HoldfastError
-from holdfast.models.source_types import NONE, Architecture, ModelSource, Size
+from holdfast.models.source_types import NONE, ModelSource, Size, SourceModel
 from holdfast.parts import source
 
 if TYPE_CHECKING:
@@ -32,15 +32,15 @@ class HoldfastNetworks(ModelSource):
 
     def build(
         self, name: str, *, num_classes: int, channels: int, image_size: Size | None, pretrained: bool
-    ) -> Architecture:
+    ) -> SourceModel:
         if pretrained:
             raise HoldfastError(f"{name} has no published weights; drop --pretrained, or give --weights FILE")
         if name in ENCODERS:  # a VAE takes pixels: any other normalisation would be undone by its decoder
             from holdfast.models.vae import latent_classifier
 
             net = latent_classifier(num_classes, channels, image_size, frozen=ENCODERS[name])
-            return Architecture(net, channels, NONE)
-        return Architecture(network(name)(num_classes, channels), channels)
+            return SourceModel(net, NONE)
+        return SourceModel(network(name)(num_classes, channels))
 
 
 def network(name: str) -> Callable[[int, int], nn.Module]:

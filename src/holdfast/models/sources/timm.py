@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import HoldfastError, first_line, require, unknown
 from holdfast.models.source_types import (
-    Architecture,
     ModelSource,
     OpenRequest,
     Preprocessing,
@@ -59,7 +58,7 @@ class TimmModels(ModelSource):
 
     def build(
         self, name: str, *, num_classes: int, channels: int, image_size: Size | None, pretrained: bool
-    ) -> Architecture:
+    ) -> SourceModel:
         import timm
         from timm.models import get_pretrained_cfg
 
@@ -80,13 +79,13 @@ class TimmModels(ModelSource):
         if not hasattr(net, "get_classifier"):
             raise HoldfastError(f"timm:{name} is an encoder without a classifier; choose another --model")
         if not pretrained:
-            return Architecture(net, channels)
+            return SourceModel(net)
         published: Any = net.pretrained_cfg
         notes = [f"weights: timm's {published['architecture']}.{published['tag']}"]
         if published["num_classes"] != num_classes:
             notes.append(head_note(find_head(net)[0], published["num_classes"], num_classes))
         mean, std = (tuple(islice(cycle(published[key]), channels)) for key in ("mean", "std"))
-        return Architecture(net, channels, stated(mean, std), tuple(notes))
+        return SourceModel(net, stated(mean, std), notes=tuple(notes))
 
     def open(self, name: str, request: OpenRequest) -> SourceModel:
         hub = name.startswith(HUB)

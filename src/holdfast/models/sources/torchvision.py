@@ -9,7 +9,6 @@ from holdfast.errors import HoldfastError, require, unknown
 from holdfast.models.source_types import (
     HALF,
     IMAGENET,
-    Architecture,
     ModelSource,
     OpenRequest,
     Preprocessing,
@@ -59,7 +58,7 @@ class TorchvisionModels(ModelSource):
 
     def build(
         self, name: str, *, num_classes: int, channels: int, image_size: Size | None, pretrained: bool
-    ) -> Architecture:
+    ) -> SourceModel:
         import torchvision.models as zoo
 
         from holdfast.models.heads import find_head, replace_head, width
@@ -74,14 +73,14 @@ class TorchvisionModels(ModelSource):
         except Exception as error:  # builders assert, and downloads fail, in many ways
             raise build_error(f"torchvision:{name}", image_size, pretrained, error) from error
         if weights is None:
-            return Architecture(_plain(net), channels=3)
+            return SourceModel(_plain(net), channels=3)
         # transform_input, which is dropped, turns the usual normalisation into this
         preprocessing = HALF if getattr(net, "transform_input", False) else settings_of(weights)[0]
         notes = [f"weights: torchvision's {weights}"]
         theirs = width(find_head(net)[1])
         if theirs != num_classes:
             notes.append(head_note(replace_head(net, num_classes), theirs, num_classes))
-        return Architecture(_plain(net), 3, preprocessing, tuple(notes))
+        return SourceModel(_plain(net), preprocessing, channels=3, notes=tuple(notes))
 
     def open(self, name: str, request: OpenRequest) -> SourceModel:
         """NAME alone takes the library's default weights; NAME:none takes random ones and warns."""

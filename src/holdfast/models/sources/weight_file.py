@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.errors import require
+from holdfast.errors import HoldfastError, require
 from holdfast.models.resolution import resolve, source_of, unambiguous
 from holdfast.models.source_types import PICKLED, ModelSource, OpenRequest, Preprocessing, SourceModel
 from holdfast.parts import source
@@ -32,16 +32,15 @@ class WeightFiles(ModelSource):
         from holdfast.models.weight_files import hash_tensors, read_tensors, takes_colour
 
         tensors = read_tensors(name)
-        require(
-            request.model is not None,
-            f"{name} holds weights alone; name the architecture they belong to with --model, "
-            "such as --model timm:resnet18",
-        )
-        assert request.model is not None
+        if request.model is None:
+            raise HoldfastError(
+                f"{name} holds weights alone; name the architecture they belong to with --model, "
+                "such as --model timm:resnet18"
+            )
         model_name = unambiguous(request.model)
         classes = head_size(model_name, tensors) or request.num_classes
-        require(classes is not None, f"{name} does not show how many classes it has; state num_classes")
-        assert classes is not None
+        if classes is None:
+            raise HoldfastError(f"{name} does not show how many classes it has; state num_classes")
         part, inner = resolve(model_name)
         of_library, only_size = source_of(part).expected_input(inner)
         assumed = request.preprocessing or of_library

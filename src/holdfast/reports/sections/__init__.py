@@ -10,11 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from holdfast.parts import Part, Registry
-from holdfast.reports.arms import Arm, FindingKey, arms, legend, share_bar
-from holdfast.reports.blocks import Block, Chart, Section, Side
+from holdfast.reports.arms import Arm, FindingKey, arms, share_chart
+from holdfast.reports.blocks import Block, Section, Side
 from holdfast.reports.report_tables import all_numbers, measure_table
 from holdfast.reports.run_files import RunFiles
-from holdfast.reports.svg import BarRow, bar_chart
 from holdfast.reports.text import part
 from holdfast.types import Unit
 
@@ -70,10 +69,9 @@ def from_measures(check: str, runs: Sequence[RunFiles]) -> Section | None:
     shares = [k for k in keys if groups[0].measure(k).unit is Unit.PERCENT and any(arm.spread(k) for arm in groups)]
     shares = shares[:MOST_BARS]
     if shares:
-        names = {key: _words(groups[0], key) for key in shares}
-        bars = [BarRow(names[key], tuple(share_bar(names[key], a, a.spread(key)) for a in groups)) for key in shares]
-        svg = bar_chart(bars, id=f"{check}-measures", title=title, longest=26)
-        blocks.append(Side((Chart(f"{title}, %", svg, legend(groups)),)))
+        rows = {_words(groups[0], key): [arm.spread(key) for arm in groups] for key in shares}
+        chart = share_chart(f"{title}, %", groups, rows, id=f"{check}-measures", drawn=title, longest=26)
+        blocks.append(Side((chart,)))
     blocks.append(all_numbers(groups, check))
     return Section(check, title, record.about if record else "", tuple(blocks))
 

@@ -5,26 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from holdfast.reports.arms import (
-    ALIGNED,
-    AVERAGE,
-    CONFLICTING,
-    HARMONIC,
-    Arm,
-    FindingKey,
-    Spread,
-    arms,
-    figure_cell,
-    legend,
-    share_bar,
-)
+from holdfast.reports.arms import AVERAGE, MEASURES, Arm, FindingKey, Spread, arms, figure_cell, share_chart
 from holdfast.reports.blocks import Block, Cell, Chart, Column, Section, Side, Table
 from holdfast.reports.report_tables import all_numbers
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
-from holdfast.reports.svg import BarRow, Line, bar_chart, line_chart
+from holdfast.reports.svg import Line, line_chart
 from holdfast.reports.svg.bars import Heat, heat_map
-from holdfast.reports.text import finite, percent, titled
+from holdfast.reports.text import finite, is_counts, percent, records, titled
 
 MOST_ROWS = 20
 """A chart of more parts shows the weakest; the table below it has them all."""
@@ -40,7 +28,7 @@ def accuracy(runs: Sequence[RunFiles]) -> Section | None:
     groups = [arm for arm in arms(runs) if any(f.check == "accuracy" for run in arm.runs for f in run.findings)]
     if not groups:
         return None
-    overall = {m.title: [arm.spread(m) for arm in groups] for m in (AVERAGE, ALIGNED, CONFLICTING, HARMONIC)}
+    overall = {m.title: [arm.spread(m) for arm in groups] for m in MEASURES}
     charts = [
         _chart(groups, "Overall", "overall", {title: s for title, s in overall.items() if any(s)}),
         *(_by_part(groups, key) for key in ("group", "class")),
@@ -49,7 +37,7 @@ def accuracy(runs: Sequence[RunFiles]) -> Section | None:
     charts += [_calibration(groups), *(block for block in confusions if isinstance(block, Chart))]
     blocks: list[Block] = [Side(tuple(chart for chart in charts if chart is not None))]
     blocks += [block for block in (_probabilities(groups), *confusions) if isinstance(block, Table)]
-    blocks.append(all_numbers(groups, "accuracy", also=(ALIGNED, CONFLICTING, HARMONIC)))
+    blocks.append(all_numbers(groups, "accuracy", also=MEASURES[1:]))
     lead = f"On the unmodified test set. {_whiskers(groups)}"
     return Section("accuracy", "Clean accuracy", lead, tuple(blocks))
 
@@ -65,12 +53,12 @@ def _probabilities(groups: Sequence[Arm]) -> Table | None:
         chance = finite(_evidence(arm, "ece", "chance_high"))
         cells = [figure_cell(arm.measure(key), arm.spread(key)) for key in keys]
         rows.append((Cell(arm.label), *cells, Cell("" if chance is None else percent(chance), chance)))
-    columns = (Column("method"), *(Column(titled(groups[0].measure(key)), numeric=True) for key in keys))
+    columns = Column.texts("method") + Column.numbers(*(titled(groups[0].measure(key)) for key in keys))
     note = "The calibration error (ECE) is the mean distance between confidence and accuracy in 15 bins of confidence."
     if not any(row[-1].text for row in rows):
         return Table("Probabilities", columns, tuple(row[:-1] for row in rows), note)
     note += " By chance alone, a perfectly calibrated model would show up to the last number."
-    return Table("Probabilities", (*columns, Column("ECE by chance, up to, %", numeric=True)), tuple(rows), note)
+    return Table("Probabilities", columns + Column.numbers("ECE by chance, up to, %"), tuple(rows), note)
 
 
 def _evidence(arm: Arm, name: str, key: str) -> Any:
@@ -109,12 +97,12 @@ def _confusions(groups: Sequence[Arm]) -> Iterator[Chart | Table]:
         if not isinstance(given, Mapping):
             continue
         of = "" if len(groups) == 1 else f": {arm.label}"
-        classes, matrix = given.get("classes"), given.get("matrix")
-        if not (isinstance(classes, list) and isinstance(matrix, list) and _square(matrix, len(classes))):
-            pairs = [p for p in given.get("pairs") or () if isinstance(p, Mapping)]
-            table = _pairs(
-                [(str(p.get("label")), str(p.get("prediction")), p.get("count"), p.get("of")) for p in pairs], of
-            )
+        classes: Any = given.get("classes")
+        matrix: Any = given.get("matrix")
+        if not isinstance(classes, list) or not is_counts(matrix, len(classes), len(classes)):
+            pairs = records(given.get("pairs"))
+            named = [(str(p.get("label")), str(p.get("prediction")), p.get("count"), p.get("of")) for p in pairs]
+            table = _pairs(named, of)
         elif len(classes) > MOST_SIDE:
             found = [
                 (str(classes[i]), str(classes[j]), n, sum(row))
@@ -128,11 +116,6 @@ def _confusions(groups: Sequence[Arm]) -> Iterator[Chart | Table]:
             continue
         if table is not None:
             yield table
-
-
-def _square(matrix: Sequence[Any], side: int) -> bool:
-    rows = len(matrix) == side and all(isinstance(row, list) and len(row) == side for row in matrix)
-    return rows and all(isinstance(n, int) and n >= 0 for row in matrix for n in row)
 
 
 def _matrix(classes: Sequence[str], matrix: Sequence[Sequence[int]], id: str, of: str) -> Chart:
@@ -158,9 +141,7 @@ def _pairs(pairs: Sequence[tuple[str, str, Any, Any]], of: str) -> Table | None:
         for label, other, n, total in pairs
         if isinstance(n, int) and isinstance(total, int) and total > 0
     ]
-    columns = (
-        Column("class"), Column("taken for"), Column("samples", numeric=True), Column("of the class, %", numeric=True),
-    )  # fmt: skip
+    columns = Column.texts("class", "taken for") + Column.numbers("samples", "of the class, %")
     return Table(f"Most frequent confusions{of}", columns, tuple(rows)) if rows else None
 
 
@@ -188,10 +169,5 @@ def _by_part(groups: Sequence[Arm], key: str) -> Chart | None:
 def _chart(
     groups: Sequence[Arm], title: str, id: str, rows: dict[str, list[Spread | None]], note: str = ""
 ) -> Chart | None:
-    if not rows:
-        return None
-    bars = [
-        BarRow(name, tuple(share_bar(name, arm, s) for arm, s in zip(groups, spreads, strict=True)))
-        for name, spreads in rows.items()
-    ]
-    return Chart(title, bar_chart(bars, id=f"accuracy-{id}", title=f"Accuracy, {title.lower()}"), legend(groups), note)
+    drawn = f"Accuracy, {title.lower()}"
+    return share_chart(title, groups, rows, id=f"accuracy-{id}", drawn=drawn, note=note) if rows else None

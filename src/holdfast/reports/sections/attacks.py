@@ -9,7 +9,7 @@ from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Section
 from holdfast.reports.report_tables import findings_list
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
-from holdfast.reports.svg import Line, line_chart
+from holdfast.reports.svg import Line, share_lines
 from holdfast.reports.text import finite
 from holdfast.types import Finding
 
@@ -21,6 +21,7 @@ TITLES = {
     STRONGEST: "strongest of all",
     "unbounded": "no radius, 200 steps",
 }
+LISTED = ("attack_error", "robust_accuracy", "attack_drop")
 MOST_NUMBERS = 2000
 """More findings than this are not listed one by one."""
 
@@ -73,7 +74,7 @@ def _errors(arm: Arm, *, alone: bool) -> Table | None:
         name = Cell(TITLES.get(attack, attack), strong=attack == STRONGEST)
         shown = (spread_cell(s, best=s.mean if s and attack == STRONGEST else None) for s in values)
         rows.append((name, Cell("" if access in ("none", "any") else access), *shown))
-    columns = (Column("attack"), Column("access"), *(Column(radius, numeric=True) for radius in radii))
+    columns = Column.texts("attack", "access") + Column.numbers(*radii)
     most = max(s.n for s in cells.values())
     note = f"In percent, on {most:,} images; radius in pixels of [0, 1], norm {_norm(arm)}."
     note += " Mean ± sample standard deviation over seeds." if len(arm.runs) > 1 else ""
@@ -96,8 +97,8 @@ def _value(arm: Arm, text: str) -> float:
     """A radius, as the number that its findings carry."""
     for measure, findings in arm.found.items():
         if measure.check == "attacks" and dict(measure.where).get("radius") == text:
-            radius = findings[0].evidence.get("radius")
-            if isinstance(radius, (int, float)) and finite(radius) is not None:
+            radius = finite(findings[0].evidence.get("radius"))
+            if radius is not None:
                 return float(radius)
     return 0.0
 
@@ -121,7 +122,7 @@ def _presets(groups: Sequence[Arm]) -> Table | None:
         (Cell(arm.label), *(spread_cell(own.get(name)) for name in names))
         for arm, own in zip(groups, found, strict=True)
     )
-    columns = (Column("method"), *(Column(name, numeric=True) for name in names))
+    columns = Column.texts("method") + Column.numbers(*names)
     note = (
         "In percent, with the model's own gradients unless it says black-box. Settings by name take the textbook's "
         "last point, for comparison with papers."
@@ -151,14 +152,9 @@ def _curves(groups: Sequence[Arm]) -> Chart | None:
             if len(points) > 1:
                 label = arm.label if len(groups) > 1 else _label(row)
                 lines.append(Line(label, (tuple(sorted(points)),), arm.number if len(groups) > 1 else len(lines)))
-    if not lines:
-        return None
     title = "Accuracy against radius" + ("" if len(groups) == 1 else ", strongest of all attacks")
-    picture = line_chart(
-        lines, id="attacks-curves", title=title, x_label=unit, y_range=(0.0, 1.0), share=True, direct=False
-    )
     note = "Attacks must lie below noise, and white-box below black-box; the lowest line is what can be promised."
-    return Chart(title, picture, tuple((line.colour, line.label) for line in lines), note)
+    return share_lines(title, lines, id="attacks-curves", x_label=unit, note=note)
 
 
 def _label(row: Row) -> str:
@@ -167,7 +163,7 @@ def _label(row: Row) -> str:
 
 
 def _checks(groups: Sequence[Arm]) -> Iterator[Table]:
-    columns = (Column("check"), Column("result"), Column("what was seen"))
+    columns = Column.texts("check", "result", "what was seen")
     many = sum(len(arm.runs) for arm in groups) > 1
     for arm in groups:
         for run in arm.runs:
@@ -190,11 +186,7 @@ def _numbers(groups: Sequence[Arm]) -> Iterator[Table]:
     room = MOST_NUMBERS
     for arm in groups:
         for run in arm.runs:
-            own = [
-                f
-                for f in run.findings
-                if f.check == "attacks" and f.name in ("attack_error", "robust_accuracy", "attack_drop")
-            ]
+            own = [f for f in run.findings if f.check == "attacks" and f.name in LISTED]
             room -= len(own)
             if own and room >= 0:
                 yield findings_list(own, run.measures, caption=f"Errors and drops of {run.name}")

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
+from typing import Any
 
-from holdfast.reports.arms import Arm, FindingKey, Spread, arms, share, spread_cell
-from holdfast.reports.blocks import Block, Cell, Chart, Column, Gallery, Section, Side, Table, png_picture
+from holdfast.reports.arms import Arm, FindingKey, Spread, arms, figure_cell, share, spread_cell
+from holdfast.reports.blocks import Block, Cell, Chart, Column, Gallery, Picture, Section, Side, Table, png_picture
 from holdfast.reports.report_tables import all_numbers, why_empty
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
-from holdfast.reports.svg import Line, line_chart
+from holdfast.reports.svg import Line, share_lines
 from holdfast.reports.svg.elements import COLOURS
-from holdfast.reports.text import finite, percent
+from holdfast.reports.text import DIFFERENCE, finite, records, sure
 
 CHECK = "corruptions"
 MEAN, NONE = "mean of eight", "none"
 STANDARD = "1"
 """The strength of the paper."""
-MOST_NUMBERS = 2000
 
 
 @section("corruptions")
@@ -37,7 +38,7 @@ def corruptions(runs: Sequence[RunFiles]) -> Section | None:
     )
     eights = tuple(table for table in (_eight(arm, alone=len(measured) == 1) for arm in measured) if table)
     blocks: list[Block] = [Side(eights)] if len(eights) > 1 else [*eights]
-    families = list(dict.fromkeys(f for arm in measured for f in _families(arm)))
+    families = list(dict.fromkeys(family for arm in measured for family in _values(arm, "family")))
     charts = [_strengths(measured), *(_severities(measured, family, i) for i, family in enumerate(families))]
     blocks.append(Side(tuple(chart for chart in charts if chart is not None)))
     blocks += [t for family in families if (t := _errors(measured, family)) is not None]
@@ -71,33 +72,14 @@ def _eight(arm: Arm, *, alone: bool) -> Table | None:
     at = STANDARD if STANDARD in strengths else strengths[-1]
     rows = []
     for name in [*(n for n in _values(arm, "corruption") if _values(arm, "strength", corruption=n)), MEAN]:
-        cells = [_cell(_at(arm, "accuracy", name, s), strong=name == MEAN) for s in strengths]
-        rows.append((Cell(name, strong=name == MEAN), *cells, _drop(_at(arm, "drop", name, at))))
+        cells = [replace(spread_cell(_at(arm, "accuracy", name, s)), strong=name == MEAN) for s in strengths]
+        rows.append((Cell(name, strong=name == MEAN), *cells, figure_cell(DIFFERENCE, _at(arm, "drop", name, at))))
     clean = _spread(arm, "corruption_accuracy", corruption=NONE)
-    columns = (
-        Column("corruption"),
-        *(Column(f"strength {s}, %", numeric=True) for s in strengths),
-        Column(f"drop at {at}, points", numeric=True),
-    )
+    titles = [*(f"strength {s}, %" for s in strengths), f"drop at {at}, points"]
+    columns = Column.texts("corruption") + Column.numbers(*titles)
     note = "" if clean is None or clean.mean is None else f"Without corruption {share(clean)} %, n = {clean.n:,}."
     caption = "Accuracy under eight corruptions" + ("" if alone else f": {arm.label}")
     return Table(caption, columns, tuple(rows), note)
-
-
-def _cell(spread: Spread | None, *, strong: bool = False) -> Cell:
-    cell = spread_cell(spread)
-    return Cell(cell.text, cell.value, strong)
-
-
-def _drop(spread: Spread | None) -> Cell:
-    if spread is None or spread.mean is None:
-        return Cell("")
-    text = percent(spread.mean)
-    if spread.sd is not None:
-        text += f" ± {percent(spread.sd)}"
-    elif spread.low is not None and spread.high is not None:
-        text += f" ({percent(spread.low)} to {percent(spread.high)})"
-    return Cell(text, spread.mean)
 
 
 def _strengths(measured: Sequence[Arm]) -> Chart | None:
@@ -116,19 +98,10 @@ def _strengths(measured: Sequence[Arm]) -> Chart | None:
                 several = len(measured) > 1
                 colour = arm.number if several else COLOURS if name == MEAN else len(lines)
                 lines.append(Line(arm.label if several else name, (tuple(sorted(points)),), colour))
-    if not lines:
-        return None
     title = "Accuracy against strength" + ("" if len(measured) == 1 else ", mean of eight")
-    svg = line_chart(
-        lines, id="corruptions-strength", title=title, x_label="strength, % of the paper's", y_range=(0.0, 1.0),
-        share=True, direct=False,
-    )  # fmt: skip
-    named = tuple((line.colour, line.label) for line in lines if len(measured) > 1 or line.label != MEAN)
-    return Chart(title, svg, named, "" if len(measured) > 1 else "Dashed: the mean of eight.")
-
-
-def _families(arm: Arm) -> list[str]:
-    return list(dict.fromkeys(_values(arm, "family")))
+    note = "" if len(measured) > 1 else "Dashed: the mean of eight."
+    chart = share_lines(title, lines, id="corruptions-strength", x_label="strength, % of the paper's", note=note)
+    return chart and replace(chart, legend=tuple(named for named in chart.legend if named[1] != MEAN))
 
 
 def _severities(measured: Sequence[Arm], family: str, number: int) -> Chart | None:
@@ -149,13 +122,8 @@ def _severities(measured: Sequence[Arm], family: str, number: int) -> Chart | No
         mean = tuple((x, fmean(y for curve in curves for at, y in curve if at == x)) for x in xs)
         if mean:
             lines.append(Line(arm.label if len(measured) > 1 else "average", (mean,), arm.number))
-    if not lines:
-        return None
-    title = f"Accuracy against severity, {family}"
-    svg = line_chart(
-        lines, id=f"corruptions-severity-{number}", title=title, x_label="severity", y_range=(0.0, 1.0), share=True
-    )
-    return Chart(title, svg, note="Thin lines are single corruptions.")
+    title, note = f"Accuracy against severity, {family}", "Thin lines are single corruptions."
+    return share_lines(title, lines, id=f"corruptions-severity-{number}", x_label="severity", direct=True, note=note)
 
 
 def _errors(measured: Sequence[Arm], family: str) -> Table | None:
@@ -164,7 +132,7 @@ def _errors(measured: Sequence[Arm], family: str) -> Table | None:
     if not names:
         return None
     rows = [
-        (Cell(n), *(_cell(_spread(arm, "corruption_error", family=family, corruption=n)) for arm in measured))
+        (Cell(n), *(spread_cell(_spread(arm, "corruption_error", family=family, corruption=n)) for arm in measured))
         for n in names
     ]
     means: dict[str, dict[str, str]] = {
@@ -173,10 +141,10 @@ def _errors(measured: Sequence[Arm], family: str) -> Table | None:
         "mean, relative to the baseline": {"relative to": "baseline"},
     }
     for title, where in means.items():
-        cells = [_cell(_spread(arm, "mce", family=family, **where), strong=True) for arm in measured]
+        cells = [replace(spread_cell(_spread(arm, "mce", family=family, **where)), strong=True) for arm in measured]
         if any(cell.text for cell in cells):
             rows.append((Cell(title, strong=True), *cells))
-    columns = (Column("corruption"), *(Column(f"{arm.label}, %", numeric=True) for arm in measured))
+    columns = Column.texts("corruption") + Column.numbers(*(f"{arm.label}, %" for arm in measured))
     note = "Mean over the severities. The four that were kept for validation are left out of published means."
     return Table(f"Error by corruption, {family}", columns, tuple(rows), note)
 
@@ -184,20 +152,16 @@ def _errors(measured: Sequence[Arm], family: str) -> Table | None:
 def _examples(arm: Arm) -> Iterator[Gallery]:
     """One image under each corruption, as the model saw it; of several seeds, the first's."""
     for finding in arm.found.get(FindingKey("examples", (), CHECK), ())[:1]:
-        pictures = []
-        examples = finding.evidence.get("examples")
-        for values in examples if isinstance(examples, list) else ():
-            if not isinstance(values, Mapping):
-                continue
-            name, strength = str(values.get("corruption", "")), str(values.get("strength", ""))
-            title = "clean" if name == NONE else f"{name}, {strength}"
-            said, sure = str(values.get("prediction", "?")), values.get("confidence")
-            detail = f"{said}, {percent(float(sure))} % sure" if isinstance(sure, (int, float)) else said
-            wrong = values.get("label") != values.get("prediction")
-            alt = f"{values.get('label', '?')}, {title}; taken for {detail}"
-            pictures.append(png_picture(values.get("png"), alt, title, detail, wrong=wrong))
-        if readable := tuple(picture for picture in pictures if picture is not None):
-            yield Gallery("One image under each corruption, and what the model says", readable)
+        pictures = map(_example, records(finding.evidence.get("examples")))
+        yield from Gallery.readable("One image under each corruption, and what the model says", pictures)
+
+
+def _example(values: Mapping[str, Any]) -> Picture | None:
+    name = str(values.get("corruption", ""))
+    title = "clean" if name == NONE else f"{name}, {values.get('strength', '')}"
+    detail = ", ".join(filter(None, [str(values.get("prediction", "?")), sure(values.get("confidence"))]))
+    alt = f"{values.get('label', '?')}, {title}; taken for {detail}"
+    return png_picture(values.get("png"), alt, title, detail, wrong=values.get("label") != values.get("prediction"))
 
 
 def _number(text: str) -> float | None:

@@ -5,18 +5,14 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean, stdev
-
-from markupsafe import Markup
 
 from holdfast.reports.arms import Arm, FindingKey, Spread, arms, legend
 from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Section, Side, Table
-from holdfast.reports.report_tables import reasons
+from holdfast.reports.report_tables import reasons, seeds_cell
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
-from holdfast.reports.svg import Line, Point, line_chart
-from holdfast.reports.svg.elements import WIDTH, figure, linear_ticks, scale, series, tag, text_width, tick_text
+from holdfast.reports.svg import Bar, BarRow, Line, Point, bar_chart, line_chart
 from holdfast.reports.text import PLAIN, finite, number
 from holdfast.types import Finding
 
@@ -53,16 +49,10 @@ def _table(groups: Sequence[Arm]) -> Table:
     rows = []
     for arm in groups:
         spreads = [arm.spread(measure) for measure in MEASURES]
-        images, measured = _images(arm), len(spreads[0].values) if spreads[0] else 0
-        seeds = f"{measured}" if measured == len(arm.runs) else f"{measured} of {len(arm.runs)}"
+        images = _images(arm)
         cells = [Cell("" if s is None else _amount(s), s.mean if s else None) for s in spreads]
-        rows.append((Cell(arm.label), *cells, Cell(_span(images), max(images, default=0)), Cell(seeds, measured)))
-    columns = (
-        Column("method"),
-        *(Column(measure.title, numeric=True) for measure in MEASURES),
-        Column("images", numeric=True),
-        Column("seeds", numeric=True),
-    )
+        rows.append((Cell(arm.label), *cells, Cell(_span(images), max(images, default=0)), seeds_cell(arm, LARGEST)))
+    columns = Column.texts("method") + Column.numbers(*(measure.title for measure in MEASURES), "images", "seeds")
     notes = ["Mean ± sample standard deviation over seeds."] if any(len(arm.runs) > 1 for arm in groups) else []
     if len({n for arm in groups for n in _images(arm)}) > 1:
         notes.append("Eigenvalues from fewer images come out larger: compare rows with the same number only.")
@@ -94,19 +84,9 @@ def _amount(spread: Spread) -> str:
     return f"{spread.mean:.{digits}f} ± {spread.sd:.{digits}f}"
 
 
-@dataclass(frozen=True, slots=True)
-class Eigenvalue:
-    """One eigenvalue over the seeds of an arm; the whisker is its residual, or the deviation over seeds."""
-
-    value: float
-    whisker: float
-    text: str
-    note: str
-    colour: int
-
-
 def _eigenvalues(groups: Sequence[Arm]) -> Chart | None:
-    bars: dict[int, list[Eigenvalue]] = {}
+    """One bar per eigenvalue and arm; the whisker is its residual, or the deviation over seeds."""
+    bars: dict[int, list[Bar]] = {}
     for arm in groups:
         found = [pairs for pairs in map(_pairs, arm.found[LARGEST]) if pairs]
         for rank in range(min(map(len, found), default=0)):
@@ -115,13 +95,18 @@ def _eigenvalues(groups: Sequence[Arm]) -> Chart | None:
             whisker = stdev(values) if several else found[0][rank][1]
             note = f"λ{rank + 1}, {arm.label}: {_amount(Spread(tuple(values), 1))}"
             note += "" if several else f", residual {whisker:.1g}"
-            bar = Eigenvalue(fmean(values), whisker, number(PLAIN, fmean(values)), note, arm.number)
+            mean = fmean(values)
+            bar = Bar(mean, mean - whisker, mean + whisker, number(PLAIN, mean), note, arm.number)
             bars.setdefault(rank, []).append(bar)
     if not bars:
         return None
+    ends = [end for own in bars.values() for bar in own for end in (bar.low or 0.0, bar.high or 0.0)]
+    reach = min(0.0, *ends), max(0.0, *ends)
+    rows = [BarRow(f"λ{rank + 1}", tuple(bars[rank])) for rank in sorted(bars)]
+    svg = bar_chart(rows, id="curvature-top", title="Largest eigenvalues", reach=reach if any(reach) else (0.0, 1.0))
     several = any(len(arm.runs) > 1 for arm in groups)
     note = "Whiskers are the standard deviation over seeds." if several else "Whiskers are the residuals ‖Hv − λv‖."
-    return Chart("Largest eigenvalues", _bars([bars[rank] for rank in sorted(bars)]), legend(groups), note)
+    return Chart("Largest eigenvalues", svg, legend(groups), note)
 
 
 def _pairs(finding: Finding) -> list[tuple[float, float]]:
@@ -138,44 +123,7 @@ def _pairs(finding: Finding) -> list[tuple[float, float]]:
 def _list(values: object, key: str) -> list[float | None]:
     found = values.get(key) if isinstance(values, Mapping) else None
     numbers = found if isinstance(found, (list, tuple)) else ()
-    return [finite(v) if isinstance(v, (int, float)) else None for v in numbers]
-
-
-def _bars(rows: Sequence[Sequence[Eigenvalue]]) -> Markup:
-    """Horizontal bars from zero, to either side, with whiskers."""
-    shown = [bar for row in rows for bar in row]
-    roomy = max(map(len, rows)) <= 3
-    pitch, gap = (20.0, 0.0) if max(map(len, rows)) == 1 else (14.0 if roomy else 9.0, 9.0)
-    left, right = 34.0, 14 + (max(text_width(bar.text) for bar in shown) if roomy else 0)
-    low = min(0.0, *(bar.value - bar.whisker for bar in shown))
-    high = max(0.0, *(bar.value + bar.whisker for bar in shown))
-    high = high if high > low else 1.0
-    x_of = scale((low, high), (left, WIDTH - right))
-    top, bottom = 4.0, 24.0
-    height = top + bottom + sum(pitch * len(row) + gap for row in rows)
-    parts = []
-    for tick in linear_ticks(low, high):
-        x = x_of(tick)
-        parts.append(tag("line", class_="grid", x1=x, x2=x, y1=top, y2=height - bottom))
-        parts.append(tag("text", tick_text(tick), class_="tick", x=x, y=height - 6, text_anchor="middle"))
-    y = top + gap / 2
-    for rank, row in enumerate(rows, start=1):
-        middle = y + pitch * len(row) / 2
-        parts.append(tag("text", f"λ{rank}", class_="label", x=left - 8, y=middle + 4, text_anchor="end"))
-        for bar in row:
-            middle, thickness = y + pitch / 2, pitch * 0.64
-            start, end = sorted((x_of(0.0), x_of(bar.value)))
-            place = {"x": start, "y": middle - thickness / 2, "width": end - start, "height": thickness}
-            drawn = [tag("title", bar.note), tag("rect", class_=f"bar {series(bar.colour)}", **place)]
-            ends, cap = [x_of(bar.value - bar.whisker), x_of(bar.value + bar.whisker)], min(thickness / 2 - 1, 4)
-            caps = "".join(f"M{x:.1f} {middle - cap:.1f}v{2 * cap:.1f}" for x in ends)
-            drawn.append(tag("path", class_="whisker", d=f"M{ends[0]:.1f} {middle:.1f}H{ends[1]:.1f}{caps}"))
-            if roomy:
-                drawn.append(tag("text", bar.text, class_="value", x=WIDTH, y=middle + 4, text_anchor="end"))
-            parts.append(tag("g", *drawn))
-            y += pitch
-        y += gap
-    return figure(parts, "curvature-top", "Largest eigenvalues", "; ".join(bar.note for bar in shown), height)
+    return [finite(v) for v in numbers]
 
 
 def _density(groups: Sequence[Arm]) -> Chart | None:
@@ -250,12 +198,7 @@ def _whole(span: float) -> tuple[float, str]:
 
 
 def _numbers(groups: Sequence[Arm]) -> Iterator[Table]:
-    columns = (
-        Column("eigenvalue"),
-        Column("value", numeric=True),
-        Column("residual", numeric=True),
-        Column("converged"),
-    )
+    columns = Column.texts("eigenvalue") + Column.numbers("value", "residual") + Column.texts("converged")
     for arm in groups:
         for run in arm.runs:
             for finding in run.findings:

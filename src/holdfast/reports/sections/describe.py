@@ -78,11 +78,9 @@ def _strips(finding: Finding) -> Iterator[Gallery]:
     for name, rows in strips.items() if isinstance(strips, Mapping) else ():
         listed = enumerate(rows if isinstance(rows, list) else ())
         given = [png_picture(png, f"{name}, row {i + 1}", "") for i, png in listed]
-        pictures = tuple(picture for picture in given if picture is not None)
-        if pictures:
-            yield Gallery(TITLES.get(name, str(name)), pictures, wide=True)
+        yield from Gallery.readable(TITLES.get(name, str(name)), given, wide=True)
 
 
 def _is_point(value: object) -> bool:
     pair = value if isinstance(value, (list, tuple)) and len(value) == 2 else ()
-    return bool(pair) and all(isinstance(v, (int, float)) and finite(float(v)) is not None for v in pair)
+    return bool(pair) and all(finite(v) is not None for v in pair)

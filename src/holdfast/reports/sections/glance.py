@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from holdfast.reports.blocks import Block, Chart, Details, Section, Side, Table
+from holdfast.reports.blocks import Block, Chart, Details, Section, Side
 from holdfast.reports.findings_file import AGAINST, FindingsFile, all_measures
 from holdfast.reports.overview import gates, overview, side_by_side, states
 from holdfast.reports.report_tables import leads, paired
@@ -39,7 +40,8 @@ def glance(runs: Sequence[RunFiles]) -> Section | None:
     rest = [row for run in runs for row in leads(run.findings, run.measures, run.name, parts=True)]
     if (more := paired(rest, "Paired differences by part")) is not None:
         blocks.append(Details("Paired differences in every group, corruption and score", (more,)))
-    blocks += [made for file in files.values() if (made := _gates(file, several)) is not None]
+    judged = {name: made for name, file in files.items() if (made := gates(file)) is not None}
+    blocks += [replace(made, caption=f"Gates of {name}") if several else made for name, made in judged.items()]
     blocks.append(side_by_side(list(files.values()), list(files)) if several else overview(*files.values()))
     lead = " ".join(words) + " What was not measured says why."
     return Section("glance", "At a glance", lead, tuple(blocks))
@@ -55,13 +57,6 @@ def _file(run: RunFiles) -> FindingsFile:
     """A run as the other renderings see it."""
     model = {**run.model, "name": run.name}
     return FindingsFile(run.findings, model, run.data, checks=run.checks, measures=run.measures, gates=run.gates)
-
-
-def _gates(file: FindingsFile, several: bool) -> Table | None:
-    made = gates(file)
-    if made is None or not several:
-        return made
-    return Table(f"{made.caption} of {file.model['name']}", made.columns, made.rows)
 
 
 def _chart(found: Sequence[tuple[int, RunFiles, Sequence[RobustnessResult]]]) -> Chart:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from holdfast.reports.arms import Arm, FindingKey, Spread, arms, legend, share_bar, spread_cell
+from holdfast.reports.arms import Arm, FindingKey, Spread, arms, share_chart, spread_cell
 from holdfast.reports.blocks import Block, Cell, Chart, Column, Section, Side, Table
 from holdfast.reports.report_tables import all_numbers, why_empty
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
-from holdfast.reports.svg import BarRow, bar_chart
 from holdfast.reports.svg.bars import Heat, heat_map
-from holdfast.reports.text import percent, titled
+from holdfast.reports.text import is_counts, percent, titled
 from holdfast.types import Unit
 
 CHECK = "groups"
@@ -71,7 +70,7 @@ def _table(measured: Sequence[Arm]) -> Table:
             rows.append((Cell(f"{arm.label}, {column}" if column else arm.label), *cells))
     kept = [i for i in range(len(COLUMNS)) if any(row[i + 1].text for row in rows)]
     titles = [titled(measured[0].measure(_key(COLUMNS[i], ""))) for i in kept]
-    columns = (Column("method"), *(Column(title, numeric=True) for title in titles))
+    columns = Column.texts("method") + Column.numbers(*titles)
     several = any(len(arm.runs) > 1 for arm in measured)
     note = "Mean ± sample standard deviation over seeds. " if several else ""
     note += "Group-balanced accuracy is the mean over cells that have samples: what an unbiased test set would show."
@@ -82,15 +81,14 @@ def _table(measured: Sequence[Arm]) -> Table:
 def _bars(measured: Sequence[Arm]) -> Iterator[Chart]:
     """The shares of the table with their intervals, one chart per column of groups."""
     for number, column in enumerate(dict.fromkeys(name for arm in measured for name in _names(arm))):
-        rows = []
+        rows = {}
         for name in COLUMNS:
             measure = measured[0].measure(_key(name, ""))
             spreads = [_spread(arm, name, column) for arm in measured]
             if measure.unit is Unit.PERCENT and any(spreads):
-                bars = tuple(share_bar(measure.title, arm, s) for arm, s in zip(measured, spreads, strict=True))
-                rows.append(BarRow(measure.title, bars))
+                rows[measure.title] = spreads
         title = "Accuracy by group" + (f", {column}" if column else "")
-        yield Chart(title, bar_chart(rows, id=f"groups-bars-{number}", title=title, longest=26), legend(measured))
+        yield share_chart(title, measured, rows, id=f"groups-bars-{number}", longest=26)
 
 
 def _maps(measured: Sequence[Arm]) -> Iterator[Chart]:
@@ -128,21 +126,12 @@ def _whole(table: Mapping[str, Any]) -> bool:
     classes, names = table.get("classes"), table.get("groups")
     if not isinstance(classes, list) or not isinstance(names, list):
         return False
-    for key in ("hits", "n"):
-        rows = table.get(key)
-        if not isinstance(rows, list) or len(rows) != len(classes):
-            return False
-        if any(len(row) != len(names) or not all(isinstance(v, int) and v >= 0 for v in row) for row in rows):
-            return False
-    return True
+    return all(is_counts(table.get(key), len(classes), len(names)) for key in ("hits", "n"))
 
 
 def _map(arm: Arm, table: Mapping[str, Any], id: str, *, alone: bool) -> Chart:
-    classes, names, column = (
-        [str(c) for c in table["classes"]],
-        [str(g) for g in table["groups"]],
-        str(table.get("column", "group")),
-    )
+    classes, names = [str(c) for c in table["classes"]], [str(g) for g in table["groups"]]
+    column = str(table.get("column", "group"))
     cells = [
         [_heat(f"{classes[i]}, {names[j]}", hits, n) for j, (hits, n) in enumerate(zip(*row, strict=True))]
         for i, row in enumerate(zip(table["hits"], table["n"], strict=True))

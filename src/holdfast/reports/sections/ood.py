@@ -5,26 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from markupsafe import Markup
-
 from holdfast.reports.arms import Arm, FindingKey, Spread, arms, legend, share, spread_cell
-from holdfast.reports.blocks import (
-    Block,
-    Cell,
-    Chart,
-    Column,
-    Details,
-    Gallery,
-    Section,
-    Side,
-    Table,
-    png_picture,
-)
+from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Gallery, Section, Side, Table, png_picture
 from holdfast.reports.report_tables import all_numbers
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
-from holdfast.reports.svg import LONGEST_LABEL, Bar, BarRow, Line, bar_chart, line_chart
-from holdfast.reports.text import PLAIN, finite, number, percent, titled
+from holdfast.reports.svg import LONGEST_LABEL, Bar, BarRow, Line, bar_chart, histogram_lines, share_lines
+from holdfast.reports.text import PLAIN, finite, number, percent, records, sure, titled
 from holdfast.types import Finding
 
 AUROC = {"ood": "ood_auroc", "detect": "auroc"}
@@ -101,7 +88,7 @@ def _table(arm: Arm, check: str, groups: Sequence[Arm]) -> Table:
             if "reason" in finding.evidence:
                 notes.append(f"{score}: {finding.evidence['reason']}.")
     titles = [titled(arm.measure(FindingKey(name, check=check))) for name in names]
-    columns = (Column("score"), *(Column(title, numeric=True) for title in titles))
+    columns = Column.texts("score") + Column.numbers(*titles)
     caption = "By score" if len(groups) == 1 else f"By score, {arm.label}"
     return Table(caption, columns, tuple(rows), " ".join(dict.fromkeys(notes)))
 
@@ -112,16 +99,12 @@ def _confusion(arm: Arm, check: str) -> Iterator[Table]:
         counts: Any = finding.evidence.get("confusion")
         threshold = finite(finding.evidence.get("threshold"))
         names = ("true_negative", "false_positive", "false_negative", "true_positive")
-        if (
-            not isinstance(counts, Mapping)
-            or threshold is None
-            or not all(isinstance(counts.get(n), int) for n in names)
-        ):
-            continue
-        cells = [Cell(f"{counts[name]:,}", counts[name]) for name in names]
-        columns = (Column("truth"), Column("passed", numeric=True), Column("flagged", numeric=True))
-        rows = ((Cell("normal"), *cells[:2]), (Cell("anomalous"), *cells[2:]))
-        yield Table(f"At the threshold, {number(PLAIN, threshold)} of {JOINED}", columns, rows)
+        whole = isinstance(counts, Mapping) and all(isinstance(counts.get(name), int) for name in names)
+        if whole and threshold is not None:
+            cells = [Cell(f"{counts[name]:,}", counts[name]) for name in names]
+            rows = ((Cell("normal"), *cells[:2]), (Cell("anomalous"), *cells[2:]))
+            caption = f"At the threshold, {number(PLAIN, threshold)} of {JOINED}"
+            yield Table(caption, Column.texts("truth") + Column.numbers("passed", "flagged"), rows)
 
 
 def _bars(groups: Sequence[Arm], check: str) -> Chart | None:
@@ -152,39 +135,34 @@ def _ranked(arm: Arm, check: str) -> list[tuple[str, Finding]]:
 def _between(groups: Sequence[Arm], check: str) -> Iterator[Chart]:
     """ROC and precision-recall of every model's own best score, in one chart each."""
     best = [(arm, *ranked[0]) for arm in groups if (ranked := _ranked(arm, check))]
-    for key, title, _ in KINDS:
+    for key, title, x_label in KINDS:
         lines = [
             Line(f"{arm.label}, {score}", (points,), arm.number)
             for arm, score, finding in best
             if (points := _points(finding.evidence["curves"], key))
         ]
         direct = all(len(line.label) <= LONGEST_LABEL for line in lines)
-        named = () if direct else tuple((line.colour, line.label) for line in lines)
-        if lines:
-            yield Chart(f"{title}, best score of each", _drawn(lines, f"{check}-{key}", key, direct=direct), named)
+        words = f"{title}, best score of each"
+        if chart := share_lines(words, lines, id=f"{check}-{key}", x_label=x_label, drawn=title, direct=direct):
+            yield chart
 
 
 def _curves(arm: Arm, check: str, *, alone: bool) -> Iterator[Chart]:
     """ROC and precision-recall of a model's best scores, and the histogram of the one that is cut, or of the best."""
     ranked, of = _ranked(arm, check), "" if alone else f", {arm.label}"
     suffix = "" if alone else f"-{arm.number}"
-    for key, title, _ in KINDS:
+    for key, title, x_label in KINDS:
         lines = [
             Line(score, (points,), colour)
             for colour, (score, finding) in enumerate(ranked[:MOST_SCORES])
             if (points := _points(finding.evidence["curves"], key))
         ]
-        if lines:
-            yield Chart(f"{title}{of}", _drawn(lines, f"{check}-{key}{suffix}", key))
+        id = f"{check}-{key}{suffix}"
+        if chart := share_lines(f"{title}{of}", lines, id=id, x_label=x_label, drawn=title, direct=True):
+            yield chart
     for score, finding in ([r for r in ranked if r[0] == JOINED] or ranked)[:1]:
-        chart = _histogram(finding, score, f"{check}-histogram{suffix}")
-        if chart is not None:
-            yield Chart(f"{chart.title}{of}", chart.svg, note=chart.note)
-
-
-def _drawn(lines: Sequence[Line], id: str, key: str, *, direct: bool = True) -> Markup:
-    title, x_label = next(kind[1:] for kind in KINDS if kind[0] == key)
-    return line_chart(lines, id=id, title=title, x_label=x_label, y_range=(0.0, 1.0), share=True, direct=direct)
+        if chart := _histogram(finding, score, of, f"{check}-histogram{suffix}"):
+            yield chart
 
 
 def _points(values: object, key: str) -> tuple[tuple[float, float], ...]:
@@ -194,7 +172,7 @@ def _points(values: object, key: str) -> tuple[tuple[float, float], ...]:
     return tuple(pairs)
 
 
-def _histogram(finding: Finding, score: str, id: str) -> Chart | None:
+def _histogram(finding: Finding, score: str, of: str, id: str) -> Chart | None:
     """Shares of known and OOD images by score."""
     values: Any = finding.evidence.get("histogram")
     if not isinstance(values, Mapping):
@@ -202,42 +180,24 @@ def _histogram(finding: Finding, score: str, id: str) -> Chart | None:
     low, high = finite(values.get("low")), finite(values.get("high"))
     if low is None or high is None:
         return None
-    names = [k for k in values if isinstance(values[k], list) and values[k] and sum(values[k])]
-    lines, top = [], 0.0
-    for colour, name in enumerate(names):
-        total = sum(values[name])
-        shares = [v / total for v in values[name]]
-        top = max(top, *shares)
-        middles = [low + (i + 0.5) * (high - low) / len(shares) for i in range(len(shares))]
-        lines.append(Line(name, (tuple(zip(middles, shares, strict=True)),), colour))
-    if not lines:
-        return None
-    svg = line_chart(
-        lines, id=id, title=f"Images by {score}", x_label="score", y_range=(0.0, top), share=True, whole=False
-    )
-    note = f"{len(lines[0].points)} bins."
+    lines = histogram_lines(values, low, high)
+    note = f"{len(lines[0].points)} bins." if lines else ""
     threshold = finite(finding.evidence.get("threshold"))
     if threshold is not None:
         note += f" Above {number(PLAIN, threshold)} an image is flagged."
-    return Chart(f"Where {score} lies", svg, note=note)
+    return share_lines(
+        f"Where {score} lies{of}", lines, id=id, x_label="score", drawn=f"Images by {score}", direct=True, note=note,
+        top=max((y for line in lines for _, y in line.points), default=1.0), whole=False,
+    )  # fmt: skip
 
 
 def _misses(arm: Arm, check: str) -> Iterator[Gallery]:
     """OOD images that were taken for known ones with the most confidence; of several seeds, the first's."""
     for finding in arm.found.get(FindingKey("misses", (), check), ())[:1]:
         pictures = []
-        for values in finding.evidence.get("misses") or ():
-            if not isinstance(values, Mapping):
-                continue
-            label, detail = str(values.get("label", "")), _detail(values)
+        for values in records(finding.evidence.get("misses")):
+            label, score = str(values.get("label", "")), finite(values.get("score"))
             title = f"{label} → {values['prediction']}" if values.get("prediction") is not None else label
+            detail = sure(values.get("confidence")) or ("" if score is None else f"score {score:.2f}")
             pictures.append(png_picture(values.get("png"), f"{title}; {detail}", title, detail, wrong=True))
-        if readable := tuple(picture for picture in pictures if picture is not None):
-            yield Gallery(f"Worst misses, {arm.label}", readable)
-
-
-def _detail(values: Mapping[str, Any]) -> str:
-    sure, score = values.get("confidence"), values.get("score")
-    if isinstance(sure, (int, float)):
-        return f"{percent(float(sure))} % sure"
-    return f"score {float(score):.2f}" if isinstance(score, (int, float)) else ""
+        yield from Gallery.readable(f"Worst misses, {arm.label}", pictures)

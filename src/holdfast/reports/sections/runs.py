@@ -10,7 +10,7 @@ from holdfast.reports.blocks import Block, Cell, Column, Details, Gallery, Pictu
 from holdfast.reports.report_tables import method_table, run_table
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
-from holdfast.reports.text import finite, percent, setting
+from holdfast.reports.text import records, setting, sure
 
 
 @section("comparison", order=-2)
@@ -47,36 +47,25 @@ def samples(runs: Sequence[RunFiles]) -> Section | None:
 
 def _first(arm: Arm) -> tuple[RunFiles | None, list[Mapping[str, Any]]]:
     for run in arm.runs:
-        found = [p for f in run.findings for p in f.evidence.get("pictures") or () if isinstance(p, Mapping)]
-        if found:
+        if found := [picture for f in run.findings for picture in records(f.evidence.get("pictures"))]:
             return run, found
     return None, []
 
 
 def _gallery(arm: Arm, run: RunFiles, found: Sequence[Mapping[str, Any]]) -> Gallery:
-    pictures: list[Picture] = []
-    unreadable = 0
-    for values in found:
-        picture = _picture(values)
-        if picture is None:
-            unreadable += 1
-        elif len(pictures) < MOST_PER_ARM:
-            pictures.append(picture)
-    left_out = len(found) - len(pictures) - unreadable
+    pictures = [picture for values in found if (picture := _picture(values)) is not None]
+    left_out, unreadable = max(0, len(pictures) - MOST_PER_ARM), len(found) - len(pictures)
     notes = [f"{left_out} more in findings.json of {run.name}."] if left_out else []
     notes += [f"{unreadable} could not be read."] if unreadable else []
-    return Gallery(arm.label, tuple(pictures), " ".join(notes))
+    return Gallery(arm.label, tuple(pictures[:MOST_PER_ARM]), " ".join(notes))
 
 
 def _picture(values: Mapping[str, Any]) -> Picture | None:
     label, prediction = str(values.get("label", "?")), str(values.get("prediction", "?"))
     wrong = label != prediction
-    confidence = values.get("confidence")
-    sure = finite(confidence) if isinstance(confidence, (int, float)) else None
     title = f"{label} → {prediction}" if wrong else label
-    details = [f"{percent(sure)} % sure"] if sure is not None else []
-    if values.get("group") is not None:
-        details.append(f"group {values['group']}")
+    group = "" if values.get("group") is None else f"group {values['group']}"
+    details = list(filter(None, [sure(values.get("confidence")), group]))
     where = values.get("source") or (f"sample {values['position']}" if "position" in values else "")
     words = f"{label}, taken for {prediction}" if wrong else f"{label}, recognised"
     alt = "; ".join(filter(None, [words, *details, str(where)]))
@@ -111,7 +100,7 @@ def settings(runs: Sequence[RunFiles]) -> Section | None:
 def _shared(mappings: Sequence[Mapping[str, Any]], caption: str) -> Table | None:
     shared, _ = varying(mappings)
     rows = tuple((Cell(key), _cell(value)) for key, value in shared.items())
-    return Table(caption, (Column("name"), Column("value")), rows) if rows else None
+    return Table(caption, Column.texts("name", "value"), rows) if rows else None
 
 
 def _differing(runs: Sequence[RunFiles], mappings: Sequence[Mapping[str, Any]], caption: str) -> Table | None:
@@ -122,7 +111,7 @@ def _differing(runs: Sequence[RunFiles], mappings: Sequence[Mapping[str, Any]], 
         (Cell(run.name), *(_cell(mapping[key]) if key in mapping else Cell("") for key in keys))
         for run, mapping in zip(runs, mappings, strict=True)
     )
-    return Table(caption, (Column("run"), *(Column(key) for key in keys)), rows)
+    return Table(caption, Column.texts("run", *keys), rows)
 
 
 def _cell(value: Any) -> Cell:

@@ -10,7 +10,7 @@ from holdfast.reports.blocks import Block, Gallery, Picture, Section, Side, png_
 from holdfast.reports.report_tables import all_numbers, measure_table
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
-from holdfast.reports.text import finite, percent
+from holdfast.reports.text import finite, percent, records
 
 MOST_MODELS = 8
 CHECK = "saliency"
@@ -44,7 +44,7 @@ def _columns(arm: Arm, *, several: bool) -> Iterator[Column_]:
         for finding in run.findings:
             if finding.check != CHECK or finding.name != "maps":
                 continue
-            rows = [row for row in finding.evidence.get("maps") or () if isinstance(row, Mapping)]
+            rows = records(finding.evidence.get("maps"))
             for i, name in enumerate(finding.evidence.get("models") or [""]):
                 pairs = {
                     int(row["position"]): (row, row["looks"][i])
@@ -84,7 +84,7 @@ def _grid(columns: Sequence[Column_]) -> Iterator[Gallery]:
 def look_picture(name: str, label: str, look: Mapping[str, Any]) -> Picture | None:
     """Where a model looks, with what it predicts."""
     said = str(look.get("prediction", "?"))
-    sure = finite(look["confidence"]) if isinstance(look.get("confidence"), (int, float)) else None
+    sure = finite(look.get("confidence"))
     detail = said if sure is None else f"{said}, {percent(sure)} %"
     alt = f"where {name} looks, which takes this {label} for {detail}"
     return png_picture(look.get("overlay"), alt, name, detail, wrong=said != label)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.reports.arms import Arm, FindingKey, Spread, arms, flat, share, varying
+from holdfast.reports.arms import Arm, FindingKey, arms, flat, share, varying
 from holdfast.reports.blocks import Block, Chart, Section, Side
 from holdfast.reports.report_tables import COMPARED, baseline_of, paired_table
 from holdfast.reports.run_files import RunFiles
@@ -33,7 +33,7 @@ def sensitivity(runs: Sequence[RunFiles]) -> Section | None:
     groups = arms(runs)
     baseline = baseline_of(groups)
     found = sweeps(groups)
-    measured = [m for m in COMPARED if any(_known(arm, m) for arm in groups)]
+    measured = [m for m in COMPARED if any(arm.measured(m) for arm in groups)]
     charts = [chart for i, family in enumerate(found) for chart in _charts(family, measured, baseline, f"sweep-{i}")]
     blocks: list[Block] = [Side(tuple(charts))] if charts else []
     if baseline is not None and len(groups) > 1 and measured:
@@ -125,7 +125,7 @@ def _levels(lines: Sequence[tuple[str, FindingKey, Sweep, int]], baseline: Arm |
     for _, measure, sweep, colour in lines:
         if baseline is None or any(arm.data != baseline.data for _, arm in sweep.points):
             continue
-        spread = _known(baseline, measure)
+        spread = baseline.measured(measure)
         if spread is not None and spread.mean is not None:
             note = f"{baseline.label}, {measure.title}: {share(spread)} %"
             levels.setdefault(measure, Level(spread.mean, colour if several else 7, note))
@@ -135,7 +135,7 @@ def _levels(lines: Sequence[tuple[str, FindingKey, Sweep, int]], baseline: Arm |
 def _spots(sweep: Sweep, measure: FindingKey, places: Sequence[str], label: str) -> tuple[Spot, ...]:
     spots = []
     for value, arm in sweep.points:
-        spread = _known(arm, measure)
+        spread = arm.measured(measure)
         if spread is None or spread.mean is None:
             continue
         text, sd = setting(value), spread.sd
@@ -143,11 +143,6 @@ def _spots(sweep: Sweep, measure: FindingKey, places: Sequence[str], label: str)
         low, high = (None, None) if sd is None else (max(0.0, spread.mean - sd), min(1.0, spread.mean + sd))
         spots.append(Spot(place, spread.mean, low, high, f"{label}, {sweep.key} {text}: {share(spread)} %"))
     return tuple(spots)
-
-
-def _known(arm: Arm, measure: FindingKey) -> Spread | None:
-    spread = arm.spread(measure)
-    return spread if spread is not None and spread.values else None
 
 
 def _fixed(sweep: Sweep) -> str:

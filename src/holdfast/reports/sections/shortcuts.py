@@ -9,8 +9,8 @@ from holdfast.reports.blocks import Block, Cell, Chart, Column, Gallery, Picture
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
 from holdfast.reports.sections.saliency import look_picture
-from holdfast.reports.svg import Line, line_chart
-from holdfast.reports.text import finite, percent
+from holdfast.reports.svg import histogram_lines, share_lines
+from holdfast.reports.text import finite, percent, records
 from holdfast.types import Finding
 
 MOST_BYTES = 6_000_000
@@ -80,13 +80,10 @@ def _numbers(found: Sequence[Finding], run: RunFiles, several: str) -> Table:
         if f.where or value is None:
             continue
         interval = "" if low is None or high is None else f"{percent(low)} to {percent(high)} %"
-        lift = finite(f.evidence.get("lift")) if isinstance(f.evidence.get("lift"), (int, float)) else None
+        lift = finite(f.evidence.get("lift"))
         text = f"{percent(value)} %" + (f", {lift:.1f} times the base rate" if lift is not None else "")
         rows.append((Cell(run.measure(f).title), Cell(text, value), Cell(interval, low), Cell(f"{f.n:,}", f.n)))
-    columns = (
-        Column("measure"), Column("value", numeric=True),
-        Column("95 % interval", numeric=True), Column("n", numeric=True),
-    )  # fmt: skip
+    columns = Column.texts("measure") + Column.numbers("value", "95 % interval", "n")
     return Table(f"What was found{several}", columns, tuple(rows))
 
 
@@ -96,19 +93,15 @@ def _clusters(clusters: Sequence[Finding], several: str) -> Table:
     for f in clusters:
         parts = [_named(f.evidence.get(key)) for key in ("label", "biased_prediction", *(["group"] if grouped else []))]
         rows.append((Cell(f.where.get("cluster", "?")), Cell(f"{f.n:,}", f.n), *(Cell(text) for text in parts)))
-    columns = [
-        Column("cluster"), Column("samples", numeric=True), Column("mostly of class"), Column("mostly predicted as"),
-        *([Column("mostly in group")] if grouped else []),
-    ]  # fmt: skip
+    titles = ("mostly of class", "mostly predicted as", *(["mostly in group"] if grouped else []))
+    columns = Column.texts("cluster") + Column.numbers("samples") + Column.texts(*titles)
     note = "Suspected samples, clustered by k-means on the biased model's features."
-    return Table(f"Clusters of bias-conflicting samples{several}", tuple(columns), tuple(rows), note)
+    return Table(f"Clusters of bias-conflicting samples{several}", columns, tuple(rows), note)
 
 
 def _title(finding: Finding) -> str:
     label, predicted = (finding.evidence.get(key) for key in ("label", "biased_prediction"))
-    one = (
-        isinstance(label, (list, tuple)) and len(label) == 2 and isinstance(label[1], (int, float)) and label[1] >= 0.5
-    )
+    one = isinstance(label, (list, tuple)) and len(label) == 2 and (finite(label[1]) or 0.0) >= 0.5
     of = f"class {_named(label)}" if one else "several classes"
     return f"Cluster {finding.where.get('cluster', '?')}: {of}, predicted as {_named(predicted)}"
 
@@ -116,7 +109,7 @@ def _title(finding: Finding) -> str:
 def _named(value: object) -> str:
     """A name with its share of the cluster."""
     pair = value if isinstance(value, (list, tuple)) and len(value) == 2 else None
-    share = None if pair is None or not isinstance(pair[1], (int, float)) else finite(pair[1])
+    share = None if pair is None else finite(pair[1])
     return "" if pair is None else str(pair[0]) + ("" if share is None else f" ({100 * share:.0f} %)")
 
 
@@ -124,31 +117,22 @@ def _histogram(finding: Finding, several: str, number: int) -> Chart | None:
     values: Any = finding.evidence.get("histogram")
     if finding.name != "conflicting_share" or not isinstance(values, Mapping):
         return None
-    lines, top = [], 0.0
-    for colour, (name, counts) in enumerate(values.items()):
-        total = sum(counts) if isinstance(counts, list) else 0
-        if total:
-            points = tuple((100 * (i + 0.5) / len(counts), c / total) for i, c in enumerate(counts))
-            top = max(top, *(y for _, y in points))
-            lines.append(Line(f"bias-{name}" if name in ("aligned", "conflicting") else str(name), (points,), colour))
-    if not lines:
-        return None
-    svg = line_chart(
-        lines, id=f"shortcuts-histogram-{number}", title="Samples by score", x_label="score, %",
-        y_range=(0.0, top), share=True,
+    named = {f"bias-{name}" if name in ("aligned", "conflicting") else str(name): own for name, own in values.items()}
+    lines = histogram_lines(named, 0.0, 100.0)
+    return share_lines(
+        f"Training samples by score{several}", lines, id=f"shortcuts-histogram-{number}", x_label="score, %",
+        drawn="Samples by score", direct=True, note="Each line: share of its samples, in percent.",
+        top=max((y for line in lines for _, y in line.points), default=1.0),
     )  # fmt: skip
-    return Chart(f"Training samples by score{several}", svg, note="Each line: share of its samples, in percent.")
 
 
 def _gallery(title: str, rows: object) -> Gallery:
     """Each picture, then each model's saliency; one of which a part cannot be shown is left out."""
     samples: list[list[Picture]] = []
-    for row in rows if isinstance(rows, list) else ():
-        if not isinstance(row, Mapping):
-            continue
+    for row in records(rows):
         label = str(row.get("label", "?"))
         group = f"group {row['group']}" if row.get("group") is not None else ""
-        score = finite(row["score"]) if isinstance(row.get("score"), (int, float)) else None
+        score = finite(row.get("score"))
         detail = ", ".join(filter(None, [group, "" if score is None else f"score {score:.2f}"]))
         where = str(row.get("source") or f"sample {row.get('position', '?')}")
         looks = row.get("looks")

@@ -8,10 +8,11 @@ from typing import Any
 from holdfast.reports.arms import arms
 from holdfast.reports.blocks import Block, Cell, Chart, Column, Gallery, Picture, Section, Side, Table, png_picture
 from holdfast.reports.report_tables import all_numbers
+from holdfast.reports.robustness_summary import with_interval
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
-from holdfast.reports.svg import Line, line_chart
-from holdfast.reports.text import P_VALUE, finite, number, percent
+from holdfast.reports.svg import Line, share_lines
+from holdfast.reports.text import DIFFERENCE, P_VALUE, finite, number, percent, records
 from holdfast.types import Finding
 
 CHECK = "slices"
@@ -45,20 +46,18 @@ def _table(own: Sequence[Finding], name: str) -> Table:
     for f in own:
         if f.name != "slice_accuracy" or "slice" not in f.where:
             continue
-        gap, p = gaps.get(f.where["slice"]), _number(f.evidence.get("adjusted_p"))
-        confirmed = f.evidence.get("confirmed") is True
+        gap, p = gaps.get(f.where["slice"]), finite(f.evidence.get("adjusted_p"))
+        confirmed, value = f.evidence.get("confirmed") is True, finite(f.value)
         rows.append((
             Cell(f.where["slice"], strong=confirmed),
-            _share(f.value),
+            Cell("empty" if value is None else percent(value), value),
             Cell(f"{f.n:,}", f.n),
-            _gap(gap),
+            Cell("") if gap is None else with_interval(DIFFERENCE, gap.value, gap.low, gap.high),
             Cell("" if p is None else number(P_VALUE, p), p),
             Cell("confirmed" if confirmed else "not confirmed", float(confirmed), strong=confirmed),
         ))  # fmt: skip
-    columns = (
-        Column("part"), Column("accuracy, %", numeric=True), Column("n", numeric=True),
-        Column("below the rest by, points (95 %)", numeric=True), Column("adjusted p", numeric=True), Column("verdict"),
-    )  # fmt: skip
+    titles = ("accuracy, %", "n", "below the rest by, points (95 %)", "adjusted p")
+    columns = Column.texts("part") + Column.numbers(*titles) + Column.texts("verdict")
     caption = "Weak parts" + (f" of {name}" if name else "")
     return Table(caption, columns, tuple(rows), _note(own))
 
@@ -66,27 +65,13 @@ def _table(own: Sequence[Finding], name: str) -> Table:
 def _note(own: Sequence[Finding]) -> str:
     for f in own:
         if f.name == "confirmed_slices":
-            attributes, level = f.evidence.get("attributes"), _number(f.settings.get("level"))
+            attributes, level = f.evidence.get("attributes"), finite(f.settings.get("level"))
             names = ", ".join(map(str, attributes if isinstance(attributes, list) else ())) or "nothing that varies"
             count = int(finite(f.value) or 0)
             said = f"{count} confirmed" if count else "No weak part is confirmed"
             at = "" if level is None else f" at level {level:g}"
             return f"{said}{at}, on {f.n:,} samples. Attributes: {names}."
     return ""
-
-
-def _share(value: float | None) -> Cell:
-    shown = finite(value)
-    return Cell("empty" if shown is None else percent(shown), shown)
-
-
-def _gap(gap: Finding | None) -> Cell:
-    value = None if gap is None else finite(gap.value)
-    if gap is None or value is None:
-        return Cell("")
-    low, high = finite(gap.low), finite(gap.high)
-    interval = "" if low is None or high is None else f" ({percent(low)} to {percent(high)})"
-    return Cell(percent(value) + interval, value)
 
 
 def _profile(own: Sequence[Finding], name: str, id: str) -> Chart | None:
@@ -97,33 +82,21 @@ def _profile(own: Sequence[Finding], name: str, id: str) -> Chart | None:
     lines = []
     for colour, (attribute, values) in enumerate(profiles.items()):
         shares = values.get("accuracy") if isinstance(values, Mapping) else None
-        if isinstance(shares, list) and len(shares) > 1 and all(_number(v) is not None for v in shares):
+        if isinstance(shares, list) and len(shares) > 1 and all(finite(v) is not None for v in shares):
             curve = tuple((float(i + 1), float(v)) for i, v in enumerate(shares))
             lines.append(Line(str(attribute), (curve,), colour))
-    if not lines:
-        return None
-    title = "Accuracy along each attribute" + (f", {name}" if name else "")
-    svg = line_chart(
-        lines, id=id, title=title, x_label="tenth of the samples, lowest first", y_range=(0.0, 1.0), share=True,
-        direct=False,
-    )  # fmt: skip
-    legend = tuple((line.colour, line.label) for line in lines)
-    return Chart(title, svg, legend, "All test samples: for the eye, not for a verdict.")
+    title, x_label = "Accuracy along each attribute", "tenth of the samples, lowest first"
+    note = "All test samples: for the eye, not for a verdict."
+    return share_lines(f"{title}, {name}" if name else title, lines, id=id, x_label=x_label, note=note)
 
 
 def _galleries(own: Sequence[Finding], name: str) -> Iterator[Gallery]:
     for f in own:
-        examples = f.evidence.get("examples")
-        given = [_picture(v) for v in (examples if isinstance(examples, list) else ()) if isinstance(v, Mapping)]
-        if pictures := tuple(picture for picture in given if picture is not None):
-            title = f"Mistakes where {f.where.get('slice', '')}"
-            yield Gallery(f"{title}, {name}" if name else title, pictures)
+        title = f"Mistakes where {f.where.get('slice', '')}"
+        pictures = map(_picture, records(f.evidence.get("examples")))
+        yield from Gallery.readable(f"{title}, {name}" if name else title, pictures)
 
 
 def _picture(values: Mapping[str, Any]) -> Picture | None:
     title = f"{values.get('label', '?')} → {values.get('prediction', '?')}"
     return png_picture(values.get("png"), f"{title}; {values.get('source', '')}", title, wrong=True)
-
-
-def _number(value: object) -> float | None:
-    return finite(float(value)) if isinstance(value, (int, float)) and not isinstance(value, bool) else None

@@ -43,10 +43,9 @@ def track(run: RunFiles, key: str) -> Track:
     """One metric over the epochs of a run; an epoch repeated after a resume counts once, as it ended."""
     values: dict[Place, float] = {}
     for place, record in zip(_places(run), run.metrics, strict=True):
-        value = record.get(key)
-        number = finite(value) if isinstance(value, (int, float)) else None
-        if number is not None:
-            values[place] = number
+        value = finite(record.get(key))
+        if value is not None:
+            values[place] = value
     return values
 
 
@@ -83,23 +82,14 @@ def _charts(groups: Sequence[Arm], quantity: str) -> list[Chart]:
     y_range = _y_range(values, share=share, log=log)
     direct = len(groups) == 1 or all(len(arm.label) <= LONGEST_LABEL for arm in groups)
     legend = () if direct else tuple((arm.number, arm.label) for arm in groups)
-    return [
-        Chart(
-            title + (", %" if share else ", logarithmic" if log else ""),
-            line_chart(
-                lines,
-                id=f"{quantity}-{i}",
-                title=title,
-                x_label="epoch",
-                y_range=y_range,
-                log=log,
-                share=share,
-                direct=direct,
-            ),
-            legend,
-        )
-        for i, (title, lines) in enumerate(series.items())
-    ]
+    charts = []
+    for i, (title, lines) in enumerate(series.items()):
+        svg = line_chart(
+            lines, id=f"{quantity}-{i}", title=title, x_label="epoch", y_range=y_range, log=log, share=share,
+            direct=direct,
+        )  # fmt: skip
+        charts.append(Chart(title + (", %" if share else ", logarithmic" if log else ""), svg, legend))
+    return charts
 
 
 def _y_range(values: Sequence[float], *, share: bool, log: bool) -> tuple[float, float]:
@@ -146,8 +136,7 @@ def _cost(groups: Sequence[Arm]) -> Table | None:
             Cell(f"{time:,.1f}", time),
             Cell("" if rate is None else f"{rate:,.0f}", rate),
         ))  # fmt: skip
-    titles = ("epochs", "seconds per run", "images per second")
-    columns = (Column("method"), *(Column(title, numeric=True) for title in titles))
+    columns = Column.texts("method") + Column.numbers("epochs", "seconds per run", "images per second")
     note = "Means over the runs of a method." if any(len(arm.runs) > 1 for arm in groups) else ""
     return Table("Cost of training", columns, tuple(rows), note) if rows else None
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from markupsafe import Markup, escape
 
 from holdfast.printable import one_line
+from holdfast.reports.blocks import Chart
 from holdfast.reports.svg.elements import (
     COLOURS,
     WIDTH,
@@ -81,16 +83,10 @@ def line_chart(
     y_of = scale(y_range, (height - bottom, top), log=log)
     show: Callable[[float], str] = percent if share else lambda value: f"{value:.4g}"
 
-    parts = []
-    for tick, text in zip(ticks, texts, strict=True):
-        y = y_of(tick)
-        parts.append(tag("line", class_="grid", x1=left, x2=WIDTH - right, y1=y, y2=y))
-        parts.append(tag("text", text, class_="tick", x=left - 8, y=y + 4, text_anchor="end"))
+    parts = _frame(dict(zip(map(y_of, ticks), texts, strict=True)), (left, WIDTH - right), x_label, height)
     for tick in linear_ticks(x_low, x_high, whole=whole, most=7):
         place = {"x": x_of(tick), "y": height - bottom + 18}
         parts.append(tag("text", tick_text(tick), class_="tick", text_anchor="middle", **place))
-    middle = (left + WIDTH - right) / 2
-    parts.append(tag("text", x_label, class_="axis", x=middle, y=height - 4, text_anchor="middle"))
 
     for line in sorted(lines, key=lambda line: not line.thin):
         parts += [_path(segment, line, x_of, y_of) for segment in line.segments if segment]
@@ -106,6 +102,50 @@ def line_chart(
     last = "; ".join(f"{line.label} ends at {show(y)}" for line, (_, y) in zip(named, ends, strict=True))
     unit = " in percent" if share else ""
     return figure(parts, id, f"{title}{unit} over {x_label}", last or "No points yet", height)
+
+
+def _frame(ticks: Mapping[float, str], span: tuple[float, float], x_label: str, height: float) -> list[Markup]:
+    """Grid lines with their numbers, by height, and the name of the axis below."""
+    parts = [tag("text", x_label, class_="axis", x=sum(span) / 2, y=height - 4, text_anchor="middle")]
+    for y, text in ticks.items():
+        parts.append(tag("line", class_="grid", x1=span[0], x2=span[1], y1=y, y2=y))
+        parts.append(tag("text", text, class_="tick", x=span[0] - 8, y=y + 4, text_anchor="end"))
+    return parts
+
+
+def share_lines(
+    title: str,
+    lines: Sequence[Line],
+    *,
+    id: str,
+    x_label: str,
+    drawn: str = "",
+    direct: bool = False,
+    note: str = "",
+    top: float = 1.0,
+    whole: bool = True,
+) -> Chart | None:
+    """Shares from 0 to the top over a quantity, with a legend unless each is named where it ends; None without lines.
+
+    drawn: the picture's own title.
+    """
+    if not lines:
+        return None
+    svg = line_chart(
+        lines, id=id, title=drawn or title, x_label=x_label, y_range=(0.0, top), share=True, direct=direct, whole=whole
+    )
+    return Chart(title, svg, () if direct else tuple((line.colour, line.label) for line in lines), note)
+
+
+def histogram_lines(counts: Mapping[str, Any], low: float, high: float) -> list[Line]:
+    """One line per name: the share of its samples in each of the bins between low and high."""
+    lines: list[Line] = []
+    for name, own in counts.items():
+        if isinstance(own, list) and own and (total := sum(own)):
+            middles = [low + (i + 0.5) * (high - low) / len(own) for i in range(len(own))]
+            points = tuple((x, count / total) for x, count in zip(middles, own, strict=True))
+            lines.append(Line(name, (points,), len(lines)))
+    return lines
 
 
 def _path(segment: Sequence[Point], line: Line, x_of: Scale, y_of: Scale) -> Markup:
@@ -215,19 +255,13 @@ def point_chart(
     inset = 26.0 if len(places) > 1 else 0.0
     x_of = scale((0, len(places) - 1), (LEFT + inset, WIDTH - RIGHT - inset))
     y_of = scale(y_range, (HEIGHT - BOTTOM, TOP))
-    parts = []
-    for tick in linear_ticks(*y_range):
-        y = y_of(tick)
-        parts.append(tag("line", class_="grid", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y))
-        text = tick_text(round(tick * 100, 9))
-        parts.append(tag("text", text, class_="tick", x=LEFT - 8, y=y + 4, text_anchor="end"))
+    ticks = {y_of(tick): tick_text(round(tick * 100, 9)) for tick in linear_ticks(*y_range)}
+    parts = _frame(ticks, (LEFT, WIDTH - RIGHT), x_label, HEIGHT)
     room = (WIDTH - LEFT - RIGHT) / max(len(places), 1)
     most = max(3, int(room / text_width("0")))
     for i, name in enumerate(places):
         at = {"x": x_of(i), "y": HEIGHT - BOTTOM + 18, "text_anchor": "middle"}
         parts.append(tag("g", tag("title", name), tag("text", shorten(name, most), class_="tick", **at)))
-    middle = (LEFT + WIDTH - RIGHT) / 2
-    parts.append(tag("text", x_label, class_="axis", x=middle, y=HEIGHT - 4, text_anchor="middle"))
     for level in levels:
         path = f"M{LEFT:.1f} {y_of(level.value):.1f}H{WIDTH - RIGHT:.1f}"
         line = tag("path", class_=f"line dashed s{level.colour % COLOURS}", d=path)
