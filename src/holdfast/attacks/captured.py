@@ -30,7 +30,7 @@ class CapturedAttack:
 
     attack: any function of this package; settings: its arguments. model: a module or callable on a GPU; its weights
     are read in place, so later updates of them count. autocast: the type to compute in, or None.
-    compile: pass the model through torch.compile. channels_last: lay images out so.
+    compile: pass the model through torch.compile; ``compile_mode`` is its mode. channels_last: lay images out so.
     A shorter batch is filled up with copies of its first image. On a CPU nothing is captured: the attack just runs.
 
     >>> brightness = lambda x: torch.stack([x.mean((1, 2, 3)), torch.zeros(len(x))], 1)
@@ -46,6 +46,7 @@ class CapturedAttack:
         attack: Callable[..., Tensor] = pgd,
         autocast: torch.dtype | None = None,
         compile: bool = False,
+        compile_mode: str | None = None,
         channels_last: bool = False,
         **settings: Any,
     ) -> None:
@@ -56,7 +57,7 @@ class CapturedAttack:
         require(autocast in (None, torch.bfloat16, torch.float16), f"autocast must be bf16 or fp16, got {autocast}")
         self.model, self.attack, self.autocast, self.settings = model, attack, autocast, settings
         self.layout = torch.channels_last if channels_last else torch.contiguous_format
-        self._called: Any = torch.compile(model, dynamic=False) if compile else model
+        self._called: Any = torch.compile(model, mode=compile_mode, dynamic=False) if compile else model
         self._replay: CapturedCall[Tensor] | None = None
 
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:
