@@ -149,7 +149,7 @@ def test_a_class_without_training_samples_can_be_measured_but_not_trained() -> N
     data = own(train=ArraySplit(X[Y < 2], Y[Y < 2]))
     with pytest.raises(HoldfastError, match=r"mine: class 'c' \(label 2\) has no training sample"):
         fit(data, epochs=1, device="cpu")
-    assert audit(LINEAR, data, checks=["accuracy"], device="cpu")[0].value is not None
+    assert audit(LINEAR, data, checks=["accuracy"], device="cpu").findings[0].value is not None
 
 
 def test_there_is_nothing_to_audit_without_a_test_split() -> None:
@@ -161,7 +161,7 @@ def test_groups_without_names_go_by_their_numbers() -> None:
     data = make_data(groups=2)
     result = fit(replace(data, group_names=()), epochs=1, device="cpu")
     assert result.data.group_names == ("0", "1")
-    found = audit(result.model, replace(data, group_names=()), only=["groups"], device="cpu")
+    found = audit(result.model, replace(data, group_names=()), checks=["groups"], device="cpu")
     assert {f.where["group"] for f in found if "group" in f.where} == {"0", "1"}
 
 
@@ -171,7 +171,7 @@ def test_own_arrays_are_trained_on_and_measured_as_the_same_set_in_a_file(tmp_pa
     first, second = (result.history[-1]["train_loss"] for result in results)
     assert first == second
     findings = audit(
-        results[0].model, own(train=ArraySplit(X / 255, Y.astype(np.int32))), only=["accuracy"], device="cpu"
+        results[0].model, own(train=ArraySplit(X / 255, Y.astype(np.int32))), checks=["accuracy"], device="cpu"
     )
     with torch.no_grad():
         right = results[1].model(FIRST / 255).argmax(1).numpy() == Y

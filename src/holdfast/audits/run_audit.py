@@ -36,12 +36,13 @@ from holdfast.audits.gates import Gate, Gates, judge_all, parse_gates, target_of
 from holdfast.audits.measuring import measure_all, parse_budget
 from holdfast.audits.open_models import AuditedModel, open_all
 from holdfast.data import Dataset
+from holdfast.data.load_data import check_source
 from holdfast.devices import resolve_device
 from holdfast.errors import HoldfastError, unknown
 from holdfast.module_state import evaluating
 from holdfast.parts import CHECKS
 from holdfast.reports.findings_file import CheckRecord, FindingsFile, write_findings
-from holdfast.reports.html import write_report
+from holdfast.reports.html import notebook_frame, write_report
 from holdfast.reports.run_files import RunFiles
 from holdfast.settings.audit_settings import AuditSettings, make_settings
 from holdfast.train.api import FitResult
@@ -124,6 +125,10 @@ class Audit:
         """Write the report, a page of its own."""
         return write_report([RunFiles.of(file) for file in self.files], Path(path))
 
+    def _repr_html_(self) -> str:
+        """In a notebook: the report, in a frame of its own."""
+        return notebook_frame(self.files[0])
+
     def __repr__(self) -> str:
         of, on = self.files[0].model.get("name"), self.files[0].data.get("name")
         states = [record.state for record in self.checks]
@@ -157,10 +162,12 @@ def audit(
     models, compared on the same samples. fail_under, max_drop: gates, such as {"worst_group_accuracy": 0.7}. out: the
     folder to write, where an interrupted audit resumes; without one nothing is written. class_map: which output is
     which class, a mapping, a JSON file or "order". tell: called with each line of narration; without one, warnings
-    are raised as Python warnings. more: further settings,
-    with the names and defaults of :class:`AuditSettings`, which are the flags of ``holdfast audit``. A check that
-    crashes leaves its state and a warning; the others continue.
+    are raised as Python warnings. more: further settings, with the names and defaults of :class:`AuditSettings`, which
+    are the flags of ``holdfast audit``. A check that crashes leaves its state and a warning; the others continue.
     """
+    # A run folder and a file of predictions may go without data; a module cannot.
+    if not isinstance(data, Dataset) and (data is not None or isinstance(model, nn.Module)):
+        check_source(data)
     chosen = chosen_checks(checks)
     made = make_checks(settings or {})
     others = [against] if isinstance(against, str | Path) or not isinstance(against, Sequence) else list(against)
