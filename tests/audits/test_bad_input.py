@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.audits.alignment.align import draw
+from holdfast.audits.subject import draw
 from holdfast.cli import main
 from tests.audits.nearest import MODEL, QUICK
 
@@ -101,7 +101,7 @@ def make():
 def test_nan_beyond_the_sample_is_bad_input_too(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One image of 600, which the 512 that decide do not hold."""
     images = np.zeros((600, 4, 4), np.uint8)
-    outside = next(i for i in range(600) if i not in draw(600, 512, 0).tolist())
+    outside = next(i for i in range(600) if i not in draw(600, 512, 0, "alignment").tolist())
     images[outside, 0, 0] = 1
     labels = np.arange(600) % 10
     np.savez("d.npz", x_train=images[:10], y_train=labels[:10], x_test=images, y_test=labels)

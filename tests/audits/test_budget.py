@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.audits.budget import LEAST, Clock, fit_images
 from holdfast.audits.checks.attacks import Attacks
+from holdfast.audits.measuring import LEAST, Clock, fit_images
 from holdfast.parts import CHECKS
 
 

@@ -9,7 +9,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from holdfast.audits.checks.attacks.attack_findings import fallen
+from holdfast.audits.checks.attacks.attack_bench import fallen
 from holdfast.audits.checks.groups.group_accuracy import TAKEN
 from holdfast.audits.comparing import against
 from holdfast.audits.open_models import AuditedModel as Model

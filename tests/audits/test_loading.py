@@ -168,7 +168,7 @@ def test_predict_holds_out_what_its_run_held_out(folder: Path, monkeypatch: pyte
     words = ["predict", "../run", "--data", "../whole.npz", "--split", "test", "--out", "p.csv", *common]
     assert main(words) == 0
     with open("p.csv", newline="") as file:
-        seen = [Path(row["picture"]).name for row in csv.DictReader(file)]
+        seen = [Path(row["image"]).name for row in csv.DictReader(file)]
     held = load("../whole.npz", data_seed=7).test
     assert seen == [Path(held.describe(i)).name for i in range(len(held))]
     assert seen != [Path(d).name for d in ids(load("../whole.npz").test)]

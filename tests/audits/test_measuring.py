@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.audits.budget import Clock
+from holdfast.audits.measuring import Clock
 from holdfast.audits.subject import Subject
 from holdfast.cli import main
 from holdfast.parts import CHECKS

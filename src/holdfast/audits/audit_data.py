@@ -17,64 +17,36 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from holdfast.audits.alignment.classes import ClassMap
 from holdfast.audits.subject import GroupColumn, check_measuring
 from holdfast.data import Dataset, load
 from holdfast.data.splits import ArraySplit, Split, admitted
 from holdfast.data.tables import NUMBER, cell_text, name_order, read_columns
 from holdfast.errors import HoldfastError, require
 from holdfast.files import at_home
-from holdfast.models import Preprocessing
 from holdfast.printable import printable
+from holdfast.settings.audit_settings import AuditSettings
 from holdfast.train.folder import DataTerms, is_own_data, terms_of_run
 
 Tell = Callable[[str], None]
 """Says something to the user while the audit runs."""
 
 
-@dataclass(frozen=True)
-class AuditRequest:
-    """What an audit was asked for; see :func:`holdfast.audits.run_audit.audit`. data: None for predictions alone."""
-
-    data: str | Dataset | None = None
-    architecture: str | None = None
-    class_map: ClassMap | str | None = None
-    preprocessing: str | Preprocessing = "stated"
-    output: str | None = None
-    allow_random: bool = False
-    predictions: str | None = None
-    group: tuple[str, ...] = ()
-    root: str | None = None
-    data_seed: int | None = None
-    names: str | None = None
-    label: str | None = None
-    image_size: int | None = None
-    budget: str | None = None
-    samples: str = "csv"
-    no_images: bool = False
-    redact_paths: bool = False
-    seed: int = 0
-    device: str = "auto"
-    precision: str = "fp32"
-    batch_size: int = 256
-    workers: int = 4
-
-    def __post_init__(self) -> None:
-        check_measuring(self.batch_size, self.workers, self.seed, self.precision)
-        fixed = isinstance(self.data, Dataset)
-        for name in ("data_seed", "names", "label", "image_size", "root"):
-            value = getattr(self, name)
-            require(
-                not fixed or value in (None, 0),
-                f"{name} {value}: not for a set in memory, which is taken as given; give it to holdfast.data.load",
-            )
+def check_request(request: AuditSettings) -> None:
+    """Refuse what nothing can be measured with, and what would be overlooked."""
+    check_measuring(request.batch_size, request.workers, request.seed, request.precision)
+    for name in ("data_seed", "names", "label", "image_size", "root"):
+        value = getattr(request, name)
+        require(
+            not isinstance(request.data, Dataset) or value in (None, 0),
+            f"{name} {value}: not for a set in memory, which is taken as given; give it to holdfast.data.load",
+        )
 
 
 Sets = Callable[[int | None, DataTerms], Dataset]
 """The data at an image size, loaded once for all models that share it."""
 
 
-def opener(request: AuditRequest) -> Sets:
+def opener(request: AuditSettings) -> Sets:
     """Sets as they are asked for."""
     sets: dict[tuple[int | None, DataTerms], Dataset] = {}
 
@@ -88,16 +60,16 @@ def opener(request: AuditRequest) -> Sets:
     return open_set
 
 
-def load_as(terms: DataTerms, request: AuditRequest, size: int | None) -> Dataset:
+def load_as(terms: DataTerms, request: AuditSettings, size: int | None) -> Dataset:
     return load(str(request.data), root=request.root, image_size=size, training=False, **asdict(terms))
 
 
-def stated_terms(request: AuditRequest) -> DataTerms:
+def stated_terms(request: AuditSettings) -> DataTerms:
     """What the command says, for models that were not trained here."""
     return DataTerms(request.data_seed or 0, names=request.names, label=request.label)
 
 
-def terms_of_all(specs: Sequence[Any], request: AuditRequest, open_set: Sets, tell: Tell) -> list[DataTerms]:
+def terms_of_all(specs: Sequence[Any], request: AuditSettings, open_set: Sets, tell: Tell) -> list[DataTerms]:
     """The terms of every model: a run's are its own, those of other models the first run's, or what the command says.
 
     Where the test images would not be the same, one model would be measured on what another, or it itself, was trained
@@ -114,25 +86,22 @@ def terms_of_all(specs: Sequence[Any], request: AuditRequest, open_set: Sets, te
     return [runs.get(spec, usual) if isinstance(spec, str) else usual for spec in specs]
 
 
-def _of_run(spec: Any, request: AuditRequest) -> DataTerms | None:
+def _of_run(spec: Any, request: AuditSettings) -> DataTerms | None:
     if not isinstance(spec, str) or isinstance(request.data, Dataset):
         return None
     own = terms_of_run(spec, str(request.data))
     if own is None:
         return None
     if not is_own_data(spec, str(request.data)):
-        return replace(
-            stated_terms(request), data_seed=own.data_seed if request.data_seed is None else request.data_seed
-        )
+        seed = own.data_seed if request.data_seed is None else request.data_seed
+        return replace(stated_terms(request), data_seed=seed)
     return replace(own, names=request.names or own.names, label=request.label or own.label)
 
 
-def _require_one_test(terms: Mapping[str, DataTerms], request: AuditRequest, open_set: Sets) -> None:
+def _require_one_test(terms: Mapping[str, DataTerms], request: AuditSettings, open_set: Sets) -> None:
     (first, usual), *others = terms.items()
     for other, own in others:
-        if own == usual or _same_images(
-            open_set(request.image_size, usual).test, open_set(request.image_size, own).test
-        ):
+        if own == usual or _same_images(*(open_set(request.image_size, terms).test for terms in (usual, own))):
             continue
         if other == "--data-seed":
             raise HoldfastError(
@@ -185,12 +154,7 @@ class ColumnWords:
 
 
 def columns_of(
-    source: str,
-    names: Sequence[str],
-    data: Dataset,
-    seen: Dataset,
-    *,
-    again: Callable[[str], Dataset],
+    source: str, names: Sequence[str], data: Dataset, seen: Dataset, *, again: Callable[[str], Dataset]
 ) -> ColumnWords:
     """The named columns of a data set, sample by sample of ``seen``, which is all of ``data`` or a part of it.
 

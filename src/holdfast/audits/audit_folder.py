@@ -18,7 +18,7 @@ from typing import Any, Final
 import torch
 
 import holdfast
-from holdfast.audits.audit_data import AuditRequest, Tell
+from holdfast.audits.audit_data import Tell
 from holdfast.audits.checks.slices.weak_slices import Slice, attributes
 from holdfast.audits.open_models import AuditedModel
 from holdfast.audits.per_image import RIGHT, WRONG, decode
@@ -31,6 +31,7 @@ from holdfast.reports.html import write_report
 from holdfast.reports.junit import junit
 from holdfast.reports.markdown import markdown
 from holdfast.reports.run_files import METRICS, read_metrics, read_runs
+from holdfast.settings.audit_settings import AuditSettings
 from holdfast.types import Finding
 
 LIBRARIES: Final = ("torch", "torchvision", "numpy", "pillow", "timm", "onnxruntime")
@@ -71,7 +72,7 @@ def keep_curves(model: AuditedModel, folder: Path, tell: Tell) -> None:
     kept.unlink(missing_ok=True)
 
 
-def run_record(request: AuditRequest, device: torch.device, command: str) -> dict[str, Any]:
+def run_record(request: AuditSettings, device: torch.device, command: str) -> dict[str, Any]:
     """How to repeat the audit."""
     versions = {}
     for name in LIBRARIES:

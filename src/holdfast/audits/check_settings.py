@@ -5,8 +5,8 @@ Imports no torch, so that a mistyped name is refused at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import Field, fields
 from typing import Any, get_args, get_origin, get_type_hints
 
 import yaml
@@ -70,20 +70,6 @@ def parse_settings(texts: Iterable[str]) -> dict[str, dict[str, Any]]:
         own[name] = convert(_read(value, kind, text), kind, key)
         CHECKS[check].made(**own)
     return given
-
-
-def settings_help() -> Iterator[str]:
-    """One line per setting: ``attacks.images`` and its default."""
-    for check in CHECKS:
-        for name, f in command_settings(check).items():
-            default = None if f.default is MISSING else f.default
-            shown = ",".join(map(str, default)) if isinstance(default, tuple) else default
-            yield f"{check}.{name}" + ("" if shown in (None, "") else f"={shown}")
-
-
-def with_images(made: Any, images: int) -> Any:
-    """A check that takes so many images."""
-    return replace(made, images=images)
 
 
 def _without_none(kind: Any) -> Any:

@@ -86,6 +86,11 @@ class Compared:
                 made[_key("robust_accuracy", {"radius": text})] = flags
         return made
 
+    def rankings(self) -> dict[str, Ranked]:
+        """Ranks of test and OOD images, by score."""
+        size = len(self.model.subject.split)
+        return {f.where["score"]: read_ranks(f.evidence[RANKS], size) for f in self.findings if RANKS in f.evidence}
+
 
 def against(
     model: AuditedModel, other: AuditedModel, mine: Sequence[Finding], theirs: Sequence[Finding]
@@ -116,21 +121,15 @@ def against(
     for key, flags in us.answers().items():
         if key in answers:
             found += _lead(flags, _brought(answers[key], there), {**named, **dict(key)})
-    ours, others = (rankings(side.findings, len(side.model.subject.split)) for side in (us, them))
-    return [*found, *auroc_leads(ours, others, there, named, level=LEVEL)]
+    return [*found, *auroc_leads(us.rankings(), them.rankings(), there, named)]
 
 
 def _worst(us: Compared, them: Compared, there: Tensor) -> Iterator[tuple[dict[str, str], Tensor]]:
     """The worst groups of the two as (N,) flags on the first one's samples; one that is worst for both comes once."""
     cells: dict[Where, tuple[list[str], Tensor]] = {}
-    size = len(us.model.subject.split)
     for side in (us, them):
         for where, positions in side.worst():
-            inside = torch.zeros(size, dtype=torch.bool)
-            if side is us:
-                inside[positions] = True
-            else:
-                inside = torch.isin(there, positions)
+            inside = torch.isin(torch.arange(len(there)) if side is us else there, positions)
             cells.setdefault(tuple(where.items()), ([], inside))[0].append(side.model.name)
     for key, (names, inside) in cells.items():
         yield {"worst group of": " and ".join(names), **dict(key)}, inside
@@ -147,8 +146,7 @@ def _brought(values: Tensor, there: Tensor) -> Tensor:
 
 def _lead(first: Tensor, second: Tensor, where: Mapping[str, str]) -> list[Finding]:
     """From (N,) shares of right answers, NaN where a sample was not looked at; nothing where none is shared."""
-    both = ~(first.isnan() | second.isnan())
-    first, second = first[both], second[both]
+    first, second = _shared(first, second)
     if len(first) == 0:
         return []
     told = {"level": LEVEL}
@@ -164,23 +162,8 @@ def _lead(first: Tensor, second: Tensor, where: Mapping[str, str]) -> list[Findi
     ]
 
 
-AUROC = {"measure": "ood_auroc"}
-Scores = tuple[Tensor, Tensor]
-"""Of test images and of OOD ones."""
-
-
-def rankings(findings: Sequence[Finding], size: int) -> dict[str, Ranked]:
-    """By score, from findings on a test split of some size."""
-    return {f.where["score"]: read_ranks(f.evidence[RANKS], size) for f in findings if RANKS in f.evidence}
-
-
 def auroc_leads(
-    mine: Mapping[str, Ranked],
-    theirs: Mapping[str, Ranked],
-    there: Tensor,
-    named: Mapping[str, str],
-    *,
-    level: float,
+    mine: Mapping[str, Ranked], theirs: Mapping[str, Ranked], there: Tensor, named: Mapping[str, str]
 ) -> Iterator[Finding]:
     """``lead`` in AUROC of every score that both have, over all OOD images and each set of them.
 
@@ -188,18 +171,16 @@ def auroc_leads(
     are left out, and so is the lead over all OOD images then.
     """
     for score, own in mine.items():
-        other = theirs.get(score)
-        if other is None:
+        if (other := theirs.get(score)) is None:
             continue
-        test = _shared(own.test, torch.where(there >= 0, other.test[there.clamp_min(0)], torch.nan))
+        where = {**named, "measure": "ood_auroc", "score": score}
+        test = _shared(own.test, _brought(other.test, there))
         sets = {key: _shared(own.ood[key], other.ood[key]) for key in own.ood if key in other.ood}
         for (name, _), images in sets.items():
-            yield from _auroc_lead(test, images, {**named, **AUROC, "score": score, "ood": name}, level)
+            yield from _auroc_lead(test, images, {**where, "ood": name})
         if sets and len(sets) == len(own.ood) == len(other.ood):
             first, second = zip(*sets.values(), strict=True)
-            yield from _auroc_lead(
-                test, (torch.cat(first), torch.cat(second)), {**named, **AUROC, "score": score}, level
-            )
+            yield from _auroc_lead(test, (torch.cat(first), torch.cat(second)), where)
 
 
 def _shared(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
@@ -208,12 +189,9 @@ def _shared(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
     return first[both], second[both]
 
 
-def _auroc_lead(
-    test: tuple[Tensor, Tensor], ood: tuple[Tensor, Tensor], where: Mapping[str, str], level: float
-) -> Iterator[Finding]:
+def _auroc_lead(test: tuple[Tensor, Tensor], ood: tuple[Tensor, Tensor], where: Mapping[str, str]) -> Iterator[Finding]:
     if min(len(test[0]), len(ood[0])) < 2:
         return
-    pair = paired_auroc((test[0], ood[0]), (test[1], ood[1]), level=level)
-    told = {"level": level}
-    yield Finding(AGAINST, "lead", pair.lead, pair.n, pair.low, pair.high, where, told)
+    pair = paired_auroc((test[0], ood[0]), (test[1], ood[1]), level=LEVEL)
+    yield Finding(AGAINST, "lead", pair.lead, pair.n, pair.low, pair.high, where, {"level": LEVEL})
     yield Finding(AGAINST, "delong_p", pair.p, pair.n, where=where, evidence={"reason": "a p-value"})

@@ -100,11 +100,8 @@ def parse_gates(
     """
     require(not max_drop or against, "--max-drop compares with another model; name it with --against")
     known = gate_names(make_checks({}) if checks is None else checks)
-    kinds: tuple[tuple[Literal["fail-under", "max-drop"], Gates], ...] = (
-        ("fail-under", fail_under),
-        ("max-drop", max_drop),
-    )
-    return tuple(_gate(kind, *pair, known) for kind, given in kinds for pair in _pairs(kind, given))
+    under = (_gate("fail-under", *pair, known) for pair in _pairs("fail-under", fail_under))
+    return (*under, *(_gate("max-drop", *pair, known) for pair in _pairs("max-drop", max_drop)))
 
 
 def _pairs(kind: str, given: Gates) -> Iterator[tuple[str, Any]]:
@@ -149,9 +146,9 @@ def judge(
     cannot be believed, fails.
     """
     measured = target_of(gate.name)
-    words = f"{gate.name} >= {gate.threshold:g}" if gate.kind == "fail-under" else _drop_words(gate, against)
+    words = f"at most {gate.threshold:g} below {against}" if gate.kind == "max-drop" else f">= {gate.threshold:g}"
     made: dict[str, Any] = {
-        "name": words,
+        "name": f"{gate.name} {words}",
         "kind": gate.kind,
         "measure": gate.name,
         "check": measured.check,
@@ -190,14 +187,12 @@ def judge_all(
 
     names, found: of every model, the audited one first. states: (state, reason) of each of its checks.
     """
-    judged = []
-    for gate in gates:
-        if gate.kind == "fail-under":
-            judged.append(judge(gate, found[0], fail_on=fail_on, states=states))
-            continue
-        for other, theirs in zip(names[1:], found[1:], strict=True):
-            judged.append(judge(gate, found[0], fail_on=fail_on, states=states, base=theirs, against=other))
-    return judged
+    others = list(zip(names[1:], found[1:], strict=True))
+    return [
+        judge(gate, found[0], fail_on=fail_on, states=states, base=theirs, against=other)
+        for gate in gates
+        for other, theirs in (others if gate.kind == "max-drop" else [("", ())])
+    ]
 
 
 def drop(theirs: Number, ours: Number) -> Number:
@@ -263,7 +258,3 @@ def _failed(gate: Gate, number: Number, fail_on: FailOn, where: str) -> str:
         what = "lower end of the interval" if fail_on == "low" else "value"
         return f"{what} {bound:.4f} is under {gate.threshold:g}{where}"
     return f"{'drop may be' if fail_on == 'low' else 'drop is'} {bound:.4f}, more than {gate.threshold:g}{where}"
-
-
-def _drop_words(gate: Gate, against: str) -> str:
-    return f"{gate.name} at most {gate.threshold:g} below {against}"

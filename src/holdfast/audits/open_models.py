@@ -23,7 +23,6 @@ from holdfast.audits.alignment.predictions import PredictionTable, read_predicti
 from holdfast.audits.audit_data import (
     FILES,
     OWN,
-    AuditRequest,
     ColumnWords,
     Sets,
     columns_of,
@@ -42,6 +41,7 @@ from holdfast.data.unlabelled_images import resized
 from holdfast.errors import HoldfastError, require
 from holdfast.models import LoadedModel, open_model
 from holdfast.parts import CHECKS
+from holdfast.settings.audit_settings import AuditSettings
 from holdfast.train.api import FitResult
 from holdfast.train.folder import DataTerms
 from holdfast.types import Finding, Needs, Note
@@ -50,7 +50,6 @@ CODE: Final = ("python", "module")
 """Sources whose weights do not say all of what they compute."""
 NO_MODEL: Final = "there are predictions alone, and no model to ask"
 NO_IMAGES: Final = "there are no images; give the data they belong to with --data"
-MODULE_SAMPLE: Final = 512
 
 TellNote = Callable[[str, Note], None]
 """Tells the user a note on something, such as a model by its name."""
@@ -77,7 +76,7 @@ class AuditedModel:
 
 
 def open_all(
-    given: Sequence[Any], request: AuditRequest, checks: Mapping[str, Any], device: torch.device, tell: TellNote
+    given: Sequence[Any], request: AuditSettings, checks: Mapping[str, Any], device: torch.device, tell: TellNote
 ) -> list[AuditedModel]:
     """Every model, the audited one first, before any is measured. checks: those to run, with their settings."""
     if request.predictions is not None:
@@ -106,7 +105,7 @@ def _open(
     given: Any,
     name: str,
     terms: DataTerms,
-    request: AuditRequest,
+    request: AuditSettings,
     checks: Mapping[str, Any],
     device: torch.device,
     open_set: Sets,
@@ -133,7 +132,12 @@ def _open(
         return open_model(module, shape=data.shape, device=device, name=name)
 
     data = open_set(request.image_size, terms)
-    _require_auditable(data)
+    require(
+        data.test is not None,
+        f"{data.name} has no test split to audit on; give it one: Dataset(..., test=ArraySplit(images, labels))",
+    )
+    channels = data.shape[0]
+    require(channels in (1, 3), f"{data.name} has images of {channels} channels; an audit is of grey or colour images")
     opened = opened_on(data)
     if request.image_size is None and opened.read_size not in (None, data.shape[1:]):
         fitted = _at_own_size(opened, data)
@@ -193,15 +197,6 @@ def _named_models(checks: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _require_auditable(data: Dataset) -> None:
-    require(
-        data.test is not None,
-        f"{data.name} has no test split to audit on; give it one: Dataset(..., test=ArraySplit(images, labels))",
-    )
-    channels = data.shape[0]
-    require(channels in (1, 3), f"{data.name} has images of {channels} channels; an audit is of grey or colour images")
-
-
 def _at_own_size(opened: LoadedModel, data: Dataset) -> Dataset:
     """The data at the size a model was evaluated at, where it is known how its images came to that: a run's always,
     files those of others that are square."""
@@ -216,7 +211,9 @@ def _at_own_size(opened: LoadedModel, data: Dataset) -> Dataset:
     return replace(data, train=train, val=val, test=test, notes=notes)
 
 
-def _align(opened: LoadedModel, data: Dataset, request: AuditRequest, name: str, tell: TellNote, given: Any) -> Aligned:
+def _align(
+    opened: LoadedModel, data: Dataset, request: AuditSettings, name: str, tell: TellNote, given: Any
+) -> Aligned:
     """Aligned in batches that memory holds.
 
     The outputs of a module in hand are in the order of the data's classes unless it names them; what a training here
@@ -245,7 +242,7 @@ def _align(opened: LoadedModel, data: Dataset, request: AuditRequest, name: str,
             tell(name, Note("memory", f"out of memory: aligned in batches of {size}"))
 
 
-def _class_map(request: AuditRequest) -> ClassMap | str | None:
+def _class_map(request: AuditSettings) -> ClassMap | str | None:
     given = request.class_map
     return read_class_map(given) if isinstance(given, str) and given != ORDER else given
 
@@ -276,11 +273,11 @@ def out_of_memory(subject: Subject) -> Note:
     return Note("memory", f"out of memory: batches of {size} instead of {2 * size}")
 
 
-def _from_predictions(request: AuditRequest, device: torch.device, tell: TellNote) -> AuditedModel:
+def _from_predictions(request: AuditSettings, device: torch.device, tell: TellNote) -> AuditedModel:
     path = str(request.predictions)
     check_columns(request.group)
-    usual = (("preprocessing", request.preprocessing, "stated"), ("model", request.architecture, None))
-    for flag, value, default in usual:
+    unused = (("preprocessing", request.preprocessing, "stated"), ("model", request.architecture, None))
+    for flag, value, default in unused:
         require(
             value == default, f"--{flag} {value} is for a model that is asked, and predictions were made; leave it out"
         )
@@ -291,7 +288,7 @@ def _from_predictions(request: AuditRequest, device: torch.device, tell: TellNot
     for note in read.notes:
         tell("predictions", note)
     words = ColumnWords(read.columns)
-    subject = predictions_subject(read, data, device, request, words)
+    subject = _predictions_subject(read, data, device, request, words)
     name = names_of([path])[0]
     record = {
         "name": name,
@@ -310,12 +307,8 @@ def _from_predictions(request: AuditRequest, device: torch.device, tell: TellNot
     return AuditedModel(name, subject, record, about, blocked, words)
 
 
-def predictions_subject(
-    read: PredictionTable,
-    data: Dataset | None,
-    device: torch.device,
-    request: AuditRequest,
-    words: ColumnWords | None = None,
+def _predictions_subject(
+    read: PredictionTable, data: Dataset | None, device: torch.device, request: AuditSettings, words: ColumnWords
 ) -> Subject:
     """A subject for a table of predictions; without data it has no images."""
     seen = read.predictions
@@ -327,8 +320,7 @@ def predictions_subject(
         empty = test.subset(torch.arange(0))
         known = Dataset("predictions", read.classes, train=empty, test=test, group_names=read.group_names)
     made = _subject(request, nn.Identity(), known, device)
-    columns = {} if words is None else words.group_columns()
-    return replace(made, given=seen, has_scores=read.scores, has_images=data is not None, columns=columns)
+    return replace(made, given=seen, has_scores=read.scores, has_images=data is not None, columns=words.group_columns())
 
 
 def names_of(given: Sequence[Any]) -> list[str]:
@@ -348,7 +340,7 @@ def names_of(given: Sequence[Any]) -> list[str]:
     return names
 
 
-def _subject(request: AuditRequest, model: nn.Module, data: Dataset, device: torch.device) -> Subject:
+def _subject(request: AuditSettings, model: nn.Module, data: Dataset, device: torch.device) -> Subject:
     return Subject(
         model,
         data,

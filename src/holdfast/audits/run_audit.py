@@ -11,13 +11,13 @@ import time
 import warnings as python_warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from holdfast.audits.audit_data import AuditRequest
+from holdfast.audits.audit_data import check_request
 from holdfast.audits.audit_folder import (
     Redaction,
     check_kind,
@@ -29,12 +29,11 @@ from holdfast.audits.audit_folder import (
     without_pictures,
     write_samples,
 )
-from holdfast.audits.budget import parse_budget
 from holdfast.audits.check_settings import chosen_checks, make_checks
 from holdfast.audits.comparing import AGAINST, MEASURES
 from holdfast.audits.comparing import against as lead_over
-from holdfast.audits.gates import FailOn, Gate, Gates, judge_all, parse_gates, target_of
-from holdfast.audits.measuring import CheckOutcome, measure_all
+from holdfast.audits.gates import Gate, Gates, judge_all, parse_gates, target_of
+from holdfast.audits.measuring import measure_all, parse_budget
 from holdfast.audits.open_models import AuditedModel, open_all
 from holdfast.data import Dataset
 from holdfast.devices import resolve_device
@@ -44,13 +43,11 @@ from holdfast.parts import CHECKS
 from holdfast.reports.findings_file import CheckRecord, FindingsFile, write_findings
 from holdfast.reports.html import write_report
 from holdfast.reports.run_files import RunFiles
+from holdfast.settings.audit_settings import AuditSettings, make_settings
 from holdfast.train.api import FitResult
 from holdfast.types import Finding, Measure, Note
 
 if TYPE_CHECKING:
-    from holdfast.audits.alignment.classes import ClassMap
-    from holdfast.models import Preprocessing
-
     Audited = str | Path | FitResult | nn.Module | Callable[..., Any]
     """A run folder or any specification of a model, the result of a training, a module, or a callable."""
 
@@ -146,31 +143,10 @@ def audit(
     against: Audited | Sequence[Audited] = (),
     fail_under: Gates = (),
     max_drop: Gates = (),
-    fail_on: FailOn = "value",
-    budget: str | None = None,
     out: str | Path | None = None,
-    predictions: str | Path | None = None,
-    architecture: str | None = None,
-    class_map: ClassMap | str | Path | None = None,
-    preprocessing: str | Preprocessing = "stated",
-    output: str | None = None,
-    allow_random: bool = False,
-    group: str | Sequence[str] = (),
-    root: str | None = None,
-    data_seed: int | None = None,
-    names: str | None = None,
-    label: str | None = None,
-    image_size: int | None = None,
-    samples: Literal["csv", "parquet"] = "csv",
-    no_images: bool = False,
-    redact_paths: bool = False,
-    seed: int = 0,
-    device: str = "auto",
-    precision: str = "fp32",
-    batch_size: int = 256,
-    workers: int = 4,
     command: str = "",
     tell: Callable[[str], None] | None = None,
+    **more: Any,
 ) -> Audit:
     """Measure a model by every check, or by those named in ``checks``.
 
@@ -181,71 +157,53 @@ def audit(
     models, compared on the same samples. fail_under, max_drop: gates, such as {"worst_group_accuracy": 0.7}. out: the
     folder to write, where an interrupted audit resumes; without one nothing is written. class_map: which output is
     which class, a mapping, a JSON file or "order". tell: called with each line of narration; without one, warnings
-    are raised as Python warnings. All else is as ``holdfast audit --help`` says. A check that crashes leaves its state
-    and a warning; the others continue.
+    are raised as Python warnings. more: further settings,
+    with the names and defaults of :class:`AuditSettings`, which are the flags of ``holdfast audit``. A check that
+    crashes leaves its state and a warning; the others continue.
     """
-    check_kind(samples)
     chosen = chosen_checks(checks)
     made = make_checks(settings or {})
     others = [against] if isinstance(against, str | Path) or not isinstance(against, Sequence) else list(against)
     gates = parse_gates(fail_under, max_drop, against=bool(others), checks=made)
-    seconds = None if budget is None else parse_budget(budget)
-    request = AuditRequest(
-        str(data) if isinstance(data, Path) else data,
-        architecture,
-        str(class_map) if isinstance(class_map, Path) else class_map,
-        preprocessing,
-        output,
-        allow_random,
-        None if predictions is None else str(predictions),
-        (group,) if isinstance(group, str) else tuple(group),
-        root,
-        data_seed,
-        names,
-        label,
-        image_size,
-        budget,
-        samples,
-        no_images,
-        redact_paths,
-        seed,
-        device,
-        precision,
-        batch_size,
-        workers,
-    )
-    if request.data is None and isinstance(model, FitResult):
-        request = replace(request, data=model.data)
+    if data is None and isinstance(model, FitResult):
+        data = model.data
+    request = make_settings(data=data, **more)
+    check_request(request)
+    check_kind(request.samples)
     given = [str(one) if isinstance(one, Path) else one for one in ([] if model is None else [model]) + others]
     with ExitStack() as borrowed:  # a module is given back in the mode it came in
         for one in given:
             if isinstance(module := one.model if isinstance(one, FitResult) else one, nn.Module):
                 borrowed.enter_context(evaluating(module))
-        return _audit(given, request, chosen, made, gates, fail_on, seconds, out, command, tell)
+        return _audit(given, request, chosen, made, gates, out, command, tell)
 
 
 def _audit(
     given: Sequence[Any],
-    request: AuditRequest,
+    request: AuditSettings,
     chosen: Sequence[str],
     made: Mapping[str, Any],
     gates: Sequence[Gate],
-    fail_on: FailOn,
-    seconds: float | None,
     out: str | Path | None,
     command: str,
     tell: Callable[[str], None] | None,
 ) -> Audit:
     """The audit itself, once all that was asked for is known to make sense."""
+    seconds = None if request.budget is None else parse_budget(request.budget)
     place, started, where = None if out is None else Path(out), time.monotonic(), resolve_device(request.device)
     if place is not None:
         claim(place, several=len(given) > 1)
-    told = _Told(tell)
-    models = open_all(given, request, {name: made[name] for name in chosen}, where, told.note)
+    narration = _Narration(tell)
+    models = open_all(given, request, {name: made[name] for name in chosen}, where, narration.note)
     redaction = None
     if request.redact_paths:
         texts = [one for one in (request.data, request.predictions, request.class_map, *given) if isinstance(one, str)]
         redaction = Redaction([*texts, place])
+
+    def change(found: Finding) -> Finding:
+        found = without_pictures(found) if request.no_images else found
+        return redaction.finding(found) if redaction else found
+
     folders = [None if place is None else place / m.name if len(models) > 1 else place for m in models]
     results = []
     for i, (one, folder) in enumerate(zip(models, folders, strict=True)):
@@ -258,20 +216,25 @@ def _audit(
                 seconds=None if left is None else left / (len(models) - i),
                 kept=None if folder is None else folder / "checks",
                 key=_key(one, request),
-                change=lambda found: _changed(found, request.no_images, redaction),
-                tell=told.line,
+                change=change,
+                tell=narration.line,
             )
         )
-        told.crashes(one, results[-1])
+        for outcome in results[-1]:
+            if outcome.state == "crashed" and tell is None:
+                text = f"check {outcome.check} crashed: {outcome.reason}"
+                python_warnings.warn(text, RuntimeWarning, stacklevel=3)
     found = [
         [f for o in outcomes for f in o.findings] + list(m.extra) for m, outcomes in zip(models, results, strict=True)
     ]
     rivals = zip(models[1:], found[1:], strict=True)
     found[0] += [f for other, theirs in rivals for f in lead_over(models[0], other, found[0], theirs)]
     states = {o.check: (o.state, o.reason) for o in results[0]}
-    judged = judge_all(gates, fail_on, [m.name for m in models], found, states)
+    judged = judge_all(gates, request.fail_on, [m.name for m in models], found, states)
     hide = redaction.value if redaction else lambda value: value
     run = hide(run_record(request, where, command))
+    measures = {(AGAINST, m.name): m for m in MEASURES}
+    measures |= {(check, m.name): m for check in chosen for m in CHECKS[check].measures}
     files = tuple(
         FindingsFile(
             findings=tuple(own),
@@ -279,14 +242,14 @@ def _audit(
             data=hide(one.data),
             run=run,
             checks=tuple(CheckRecord.of(hide(outcome.record())) for outcome in outcomes),
-            measures={(AGAINST, m.name): m for m in MEASURES} | _declared(chosen),
+            measures=measures,
             gates=tuple(judged) if i == 0 else (),
         )
         for i, (one, own, outcomes) in enumerate(zip(models, found, results, strict=True))
     )
     if place is not None:
-        files = _write(place, files, models, [f for f in folders if f is not None], request, told.line)
-    return Audit(files, tuple(told.notes), place)
+        files = _write(place, files, models, [f for f in folders if f is not None], request, narration.line)
+    return Audit(files, tuple(narration.notes), place)
 
 
 def _write(
@@ -294,7 +257,7 @@ def _write(
     files: Sequence[FindingsFile],
     models: Sequence[AuditedModel],
     folders: Sequence[Path],
-    request: AuditRequest,
+    request: AuditSettings,
     tell: Callable[[str], None],
 ) -> tuple[FindingsFile, ...]:
     """The folder, and the files as they are read back from it."""
@@ -314,8 +277,8 @@ def _write(
     return render(place, folders)
 
 
-class _Told:
-    """What the user was told: by the caller's function line by line, or as Python warnings."""
+class _Narration:
+    """What the user hears: by the caller's function line by line, or as Python warnings."""
 
     def __init__(self, tell: Callable[[str], None] | None) -> None:
         self.tell = tell
@@ -331,19 +294,8 @@ class _Told:
         if self.tell is None and note.level == "warning":
             python_warnings.warn(str(note), RuntimeWarning, stacklevel=4)
 
-    def crashes(self, model: AuditedModel, outcomes: Sequence[CheckOutcome]) -> None:
-        for outcome in outcomes:
-            if outcome.state == "crashed" and self.tell is None:
-                text = f"check {outcome.check} crashed: {outcome.reason}"
-                python_warnings.warn(text, RuntimeWarning, stacklevel=4)
 
-
-def _changed(found: Finding, no_images: bool, redaction: Redaction | None) -> Finding:
-    found = without_pictures(found) if no_images else found
-    return redaction.finding(found) if redaction else found
-
-
-def _key(model: AuditedModel, request: AuditRequest) -> dict[str, Any]:
+def _key(model: AuditedModel, request: AuditSettings) -> dict[str, Any]:
     """All that the numbers of a check depend on. With a budget they depend on time too: what was measured stays."""
     aligned = ("source", "hash", "answers_hash", "classes", "output", "preprocessing", "surrogate")
     asked = ("seed", "precision", "batch_size", "budget", "no_images", "redact_paths")
@@ -355,7 +307,3 @@ def _key(model: AuditedModel, request: AuditRequest) -> dict[str, Any]:
         "columns": model.words.hash(),
         **{k: getattr(request, k) for k in asked},
     }
-
-
-def _declared(checks: Sequence[str]) -> dict[tuple[str, str], Measure]:
-    return {(check, m.name): m for check in checks for m in CHECKS[check].measures}

@@ -15,6 +15,7 @@ from holdfast.data.loaders import Loader, make_loader
 from holdfast.data.splits import Dataset, Split, aligned_groups, bias_alignment
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.models.loaded_model import failed_batch
+from holdfast.rng import derive
 from holdfast.train.evaluate import Predictions, predict
 
 PRECISIONS: Final = ("fp32", "tf32", "bf16", "fp16")
@@ -28,6 +29,12 @@ def check_measuring(batch_size: int, workers: int, seed: int, precision: str) ->
     require(seed < 2**63, f"seed must be in 0..2**63-1, got {seed}")
     if precision not in PRECISIONS:
         raise unknown("precision", precision, PRECISIONS)
+
+
+def draw(total: int, most: int, seed: int, purpose: str) -> Tensor:
+    """Positions of a sample, in order; all of them where there are no more."""
+    generator = torch.Generator().manual_seed(derive(seed, purpose))
+    return torch.randperm(total, generator=generator)[:most].sort().values
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,13 +103,16 @@ class Subject:
             raise
         except Exception as error:  # the model's own code may fail in any way
             raise failed_batch(error, self.batch_size) from error
-        logits = seen.logits.cpu()
-        if logits.ndim != 2 or logits.shape[1] != self.data.num_classes:
-            raise HoldfastError(
-                f"the model gives outputs of shape {tuple(logits.shape[1:])} per image, and {self.data.name} has "
-                f"{self.data.num_classes} classes; they must match"
-            )
-        return Predictions(logits, self.split.labels, self.split.groups)
+        self.check_outputs(seen.logits)
+        return Predictions(seen.logits.cpu(), self.split.labels, self.split.groups)
+
+    def check_outputs(self, outputs: Tensor) -> None:
+        """Refuse a model that does not give one output per class."""
+        require(
+            outputs.shape[1:] == (self.data.num_classes,),
+            f"the model gives outputs of shape {tuple(outputs.shape[1:])} per image, and {self.data.name} has "
+            f"{self.data.num_classes} classes; they must match",
+        )
 
     @cached_property
     def sides(self) -> dict[str, Tensor]:

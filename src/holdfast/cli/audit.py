@@ -9,84 +9,39 @@ import time
 from contextlib import redirect_stdout
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from tyro.conf import Positional, UseAppendAction, arg
 
 from holdfast.cli.common import console, narrate, parse, require_data, say
 from holdfast.errors import HoldfastError, require
 from holdfast.parts import CHECKS, data_syntax, model_syntax
+from holdfast.settings.audit_settings import AuditSettings
 from holdfast.settings.fields import Several, Unset, default_hint
 
 
 @dataclass(frozen=True)
-class AuditOptions:
+class AuditOptions(AuditSettings):
     """What to audit, on what, and what it must reach."""
 
     spec: Annotated[Positional[str | None], arg(metavar="MODEL", help_behavior_hint=default_hint)] = None
     """What to audit; a weight file needs --model, and python: runs that code."""
-    data: Unset[str] = None
-    """What to measure it on: the test split of DATA."""
     checks: Several[str] = ()
     """Checks to measure (default: all)."""
     set: UseAppendAction[tuple[str, ...]] = ()
     """CHECK.SETTING=VALUE, such as attacks.images=10000 or attacks.radii=0.01,0.02."""
     against: Several[str] = ()
     """Other models, compared on the same samples."""
-    model: Unset[str] = None
-    """Architecture of a weight file."""
-    class_map: Unset[str] = None
-    """JSON file that says which model class is which, or 'order' (default: by their names)."""
-    preprocessing: str = "stated"
-    """Done to images first: stated, none, imagenet, half, data, bgr, bytes, undo-imagenet, undo-half or undo-data."""
-    output: Unset[Literal["logits", "probabilities", "log-probabilities", "sigmoid"]] = None
-    """What the model's numbers are (default: decided on a sample)."""
-    allow_random: bool = False
-    """Audit a model whose answers change from call to call."""
-    predictions: Unset[str] = None
-    """CSV or Parquet file of predictions to audit instead of a model; --data is optional then."""
-    group: UseAppendAction[tuple[str, ...]] = ()
-    """Column of groups, each alone and crossed with the label."""
-    root: Unset[str] = None
-    """Where built-in sets lie (default: $HOLDFAST_ROOT, or ./data)."""
-    data_seed: Unset[int] = None
-    """Seed of the held-out split and of generated sets (default: the run's own, or 0)."""
-    names: Unset[str] = None
-    """Pattern of file names that labels are taken from, such as "{age}_{gender}_{race}_" (default: the run's)."""
-    label: Unset[str] = None
-    """Rule for the label on the parts of such names ("age>=40"), or an attribute of CelebA (default: the run's)."""
-    image_size: Unset[int] = None
-    """Side in pixels that images are read at (default: what the model was evaluated at, or their own)."""
+    fail_under: UseAppendAction[tuple[str, ...]] = ()
+    """Exit with 1 where a number is lower, such as worst_group_accuracy=0.7."""
+    max_drop: UseAppendAction[tuple[str, ...]] = ()
+    """Exit with 1 where a number is lower than --against's by more, such as accuracy=0.01."""
     out: Unset[str] = None
     """The folder to write (default: audits/MODEL-DATA). An interrupted audit resumes there."""
     json: bool = False
     """Print the findings as JSON instead of a table."""
     quiet: bool = False
     """No narration."""
-    budget: Unset[str] = None
-    """About how long it may take, such as 5m; costly checks then take fewer images."""
-    fail_under: UseAppendAction[tuple[str, ...]] = ()
-    """Exit with 1 where a number is lower, such as worst_group_accuracy=0.7."""
-    fail_on: Literal["value", "low"] = "value"
-    """What gates judge: the value, or the end of its interval that speaks against the model."""
-    max_drop: UseAppendAction[tuple[str, ...]] = ()
-    """Exit with 1 where a number is lower than --against's by more, such as accuracy=0.01."""
-    samples: Literal["csv", "parquet"] = "csv"
-    """What the table of samples is written as; Parquet needs pyarrow."""
-    no_images: bool = False
-    """No pictures in what is written."""
-    redact_paths: bool = False
-    """No folders in what is written."""
-    seed: int = 0
-    """Seed of attacks, of samples that checks draw, and of intervals."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:1, ..."""
-    precision: Literal["fp32", "tf32", "bf16"] = "fp32"
-    """Of the model's arithmetic."""
-    batch_size: int = 256
-    """Batch size; halved where memory runs out."""
-    workers: int = 4
-    """Processes that decode image files; 0 decodes in this process."""
 
 
 LONGEST = 100
@@ -105,18 +60,19 @@ def audit(words: list[str]) -> int:
     _check(options)
     from holdfast.audits import run_audit
 
-    own = ("spec", "checks", "set", "model", "json", "quiet", "out")
-    given = {f.name: getattr(options, f.name) for f in fields(options) if f.name not in own}
+    given = {f.name: getattr(options, f.name) for f in fields(AuditSettings)}
     out = Path(options.out or _default_out(options))
     with redirect_stdout(sys.stderr):  # whatever a model prints is not part of the results, which a pipeline reads
         made = run_audit.audit(
             options.spec,
             checks=options.checks or None,
             settings=settings,
-            architecture=options.model,
+            against=options.against,
+            fail_under=options.fail_under,
+            max_drop=options.max_drop,
             out=out,
             command=shlex.join(["holdfast", "audit", *words]),
-            tell=_silent if options.quiet else _narrate,
+            tell=(lambda text: None) if options.quiet else _narrate,
             **given,
         )
     for note in made.warnings if options.quiet else ():  # never hidden
@@ -142,7 +98,7 @@ def _about() -> str:
 
 def _check(options: AuditOptions) -> None:
     """Refuse what is wrong whatever the model, before torch is imported."""
-    if options.data is not None:
+    if isinstance(options.data, str):
         require_data(options.data)
     require(
         bool(options.spec) != bool(options.predictions),
@@ -156,7 +112,8 @@ def _print(files: Any, out: Path, *, as_json: bool) -> None:
     from holdfast.reports.overview import gates, overview, verdict
 
     if as_json:
-        found = [(folder / "findings.json").read_text(encoding="utf-8") for folder in _folders(files, out)]
+        folders = [out] if len(files) == 1 else [out / str(file.model["name"]) for file in files]
+        found = [(folder / "findings.json").read_text(encoding="utf-8") for folder in folders]
         print(found[0] if len(found) == 1 else "[" + ",\n".join(found) + "]", end="")
         return
     terminal = console()
@@ -166,10 +123,6 @@ def _print(files: Any, out: Path, *, as_json: bool) -> None:
                 terminal.print(rich_table(block))
         say(verdict(file))
     say(f"report: {out / 'report.html'}")
-
-
-def _folders(files: Any, out: Path) -> list[Path]:
-    return [out] if len(files) == 1 else [out / str(file.model["name"]) for file in files]
 
 
 def _summarise(out: Path) -> None:
@@ -188,7 +141,7 @@ def _default_out(options: AuditOptions) -> str:
     parts = [
         Path(name).stem if os.path.exists(name) else name
         for name in (options.spec or options.predictions, options.data)
-        if name
+        if isinstance(name, str)
     ]
     return "audits/" + "-".join(
         "".join(c if c.isalnum() or c in "._-" else "-" for c in part).strip("-.")[:LONGEST] for part in parts
@@ -199,7 +152,3 @@ def _narrate(text: str) -> None:
     """With the time where nobody watches a terminal: logs are read later."""
     stamp = "" if sys.stderr.isatty() else time.strftime("%H:%M:%S ")
     narrate(stamp + text)
-
-
-def _silent(text: str) -> None:
-    """Nothing is said."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from holdfast.audits.alignment.alignment_notes import find_order
+from holdfast.audits.alignment.alignment_probes import find_order
 
 
 def predictions(labels: Tensor, right: float, classes: int = 10) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from holdfast.audits.alignment.preprocessing_probe import MEANING, candidates, judge, named
+from holdfast.audits.alignment.alignment_probes import MEANING, candidates, judge, named
 from holdfast.models import HALF, IMAGENET, NONE, Preprocessing
 
 

@@ -265,7 +265,7 @@ def test_fewer_than_five_parameters(data: Dataset) -> None:
 
 
 def test_a_model_for_other_classes_is_refused(data: Dataset) -> None:
-    with pytest.raises(HoldfastError, match=r"outputs of shape \(2,\) an image, and bars has 3 classes"):
+    with pytest.raises(HoldfastError, match=r"outputs of shape \(2,\) per image, and bars has 3 classes"):
         curvature(subject_of(make_model(classes=2), data))
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.audits.checks.ood import usual_scores
-from holdfast.audits.checks.ood.ood_images import ood_images
+from holdfast.audits.checks.ood.ood_scores import ood_images
 from holdfast.audits.subject import Subject
 from holdfast.data import ArraySplit, Dataset
 from holdfast.errors import HoldfastError

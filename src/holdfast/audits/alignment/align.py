@@ -1,16 +1,27 @@
-"""A model and data brought to the same terms before anything is measured: classes, preprocessing, kind of outputs."""
+"""A model and data brought to the same terms before anything is measured: classes, preprocessing, kind of outputs.
+
+Samples of classes that the model does not know are set aside.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from holdfast.audits.alignment.aligned_data import AlignedModel, relabel, set_aside
-from holdfast.audits.alignment.alignment_notes import class_notes, order_notes, preprocessing_note
+from holdfast.audits.alignment.alignment_probes import (
+    STATED,
+    Rival,
+    candidates,
+    class_notes,
+    judge,
+    named,
+    order_notes,
+    preprocessing_note,
+)
 from holdfast.audits.alignment.classes import ORDER, ClassMap, ClassMatch, match_classes
 from holdfast.audits.alignment.outputs import (
     KINDS,
@@ -19,15 +30,15 @@ from holdfast.audits.alignment.outputs import (
     check_finite,
     decide_kind,
     kind_warning,
+    to_logits,
 )
-from holdfast.audits.alignment.preprocessing_probe import STATED, Rival, candidates, judge, named
+from holdfast.audits.subject import draw
 from holdfast.augment.basic import to_float
-from holdfast.data.splits import Dataset, Split
+from holdfast.data.splits import ArraySplit, Dataset, Split
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.models import NONE, LoadedModel, PreprocessedModel, Preprocessing
 from holdfast.models.loaded_model import failed_batch
 from holdfast.module_state import evaluating
-from holdfast.rng import derive
 from holdfast.types import Note
 
 STEADY = 1e-2
@@ -117,11 +128,13 @@ def align(
     own settings), a rival's name, or a value. probe: try the rivals. allow_random: audit a model whose answers change
     from call to call, with a warning. sample: labelled test images all decisions rest on, drawn by the seed.
     """
-    split = _test(data)
+    split = data.test
+    if split is None or len(split) == 0:
+        raise HoldfastError(f"{data.name} has no test images to align and audit a model on")
     if output is not None and output not in KINDS:
         raise unknown("kind of outputs", output, KINDS)
     device = opened.model.normalised.mean.device
-    index = draw(len(split), sample, seed)
+    index = draw(len(split), sample, seed, "alignment")
     images, labels = split.read(index), split.labels[index]
     statistics = _statistics(images)
     name, used = _choose(opened, preprocessing, statistics)
@@ -139,8 +152,9 @@ def align(
     match = match_classes(
         data.classes, opened.classes, outputs=outputs.shape[1], aliases=opened.aliases, class_map=class_map
     )
+    aside = int((~torch.tensor([bool(own) for own in match.columns])[split.labels]).sum())
     require(
-        set_aside(split, match) < len(split),
+        aside < len(split),
         f"no test image of {data.name} is of a class the model knows ({match.describe()}); check --class-map",
     )
     kind = output or decide_kind(outputs)
@@ -155,11 +169,12 @@ def align(
     notes += [note for note in (kind_warning(outputs, kind),) if note]
     notes += [rival.warning(float(right.double().mean())) for rival in rivals[:1] if rival.better]
     notes.append(preprocessing_note(name, used, stated=opened.preprocessing))
-    notes += class_notes(match, split)
+    notes += class_notes(match, split, aside)
     if match.kind == ORDER:
         notes += order_notes(outputs, labels, match)
+    names = ["all", "restricted"] if match.kind == "partial" else ["all"]
     return Aligned(
-        _readings(model, kind, match, data),
+        {n: ClassReading(n, AlignedModel(model, kind, match.selection(n)), relabel(data, match, n)) for n in names},
         match,
         kind,
         model.preprocessing,
@@ -169,20 +184,6 @@ def align(
         rivals,
         tuple(notes),
     )
-
-
-def draw(total: int, wanted: int, seed: int) -> Tensor:
-    """Positions of a sample, in order; all of them where there are no more."""
-    generator = torch.Generator().manual_seed(derive(seed, "alignment"))
-    return torch.randperm(total, generator=generator)[:wanted].sort().values
-
-
-def _test(data: Dataset) -> Split:
-    require(
-        data.test is not None and len(data.test) > 0, f"{data.name} has no test images to align and audit a model on"
-    )
-    assert data.test is not None
-    return data.test
 
 
 def _statistics(images: Tensor) -> Preprocessing:
@@ -250,9 +251,83 @@ def _right(outputs: Tensor, labels: Tensor, match: ClassMatch) -> Tensor:
     return (owner[outputs.nan_to_num().argmax(1)] == labels)[known]
 
 
-def _readings(model: PreprocessedModel, kind: str, match: ClassMatch, data: Dataset) -> dict[str, ClassReading]:
-    names = ["all", "restricted"] if match.kind == "partial" else ["all"]
-    return {
-        name: ClassReading(name, AlignedModel(model, kind, match.selection(name)), relabel(data, match, name))
-        for name in names
-    }
+class AlignedModel(nn.Module):
+    """Images (B, C, H, W) in [0, 1] at the data's size to logits (B, K), one a class.
+
+    kind: what the prepared model gives. selection: its outputs that stand for each class; several are added up as
+    probabilities.
+    """
+
+    columns: Tensor
+    unused: Tensor
+
+    def __init__(self, prepared: PreprocessedModel, kind: str, selection: Sequence[Sequence[int]]) -> None:
+        super().__init__()
+        self.prepared = prepared
+        self.kind = kind
+        widest = max(map(len, selection))
+        # Short rows repeat their first output; where more than one counts, a mask leaves the repeats out.
+        padded = [[*own, *[own[0]] * (widest - len(own))] for own in selection]
+        used = [[True] * len(own) + [False] * (widest - len(own)) for own in selection]
+        device = prepared.normalised.mean.device
+        self.register_buffer("columns", torch.tensor(padded, device=device))
+        self.register_buffer("unused", ~torch.tensor(used, device=device))
+        self.training = prepared.training
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits = to_logits(self.prepared(x), self.kind)
+        if self.columns.shape[1] == 1:
+            return logits[:, self.columns[:, 0]]
+        return logits[:, self.columns].masked_fill(self.unused, float("-inf")).logsumexp(2)
+
+
+@dataclass(frozen=True, eq=False)
+class Relabelled:
+    """A split whose labels are others'."""
+
+    inner: Split
+    labels: Tensor
+
+    @property
+    def groups(self) -> Tensor:
+        return self.inner.groups
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return self.inner.shape
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def read(self, index: Tensor) -> Tensor:
+        return self.inner.read(index)
+
+    def subset(self, index: Tensor) -> Relabelled:
+        return Relabelled(self.inner.subset(index), self.labels[index])
+
+    def describe(self, position: int) -> str:
+        return self.inner.describe(position)
+
+    def key(self, position: int) -> str | int:
+        return self.inner.key(position)
+
+
+def relabel(data: Dataset, match: ClassMatch, reading: str) -> Dataset:
+    """The data under a reading's class names: its own classes first and in its own order, so that labels stay as they
+    are where the model knows every class."""
+    names = match.names(reading)
+    if not match.missing:
+        return replace(data, classes=names)
+    new = torch.full((len(match.data),), -1)
+    new[list(match.known)] = torch.arange(len(match.known))
+
+    def move(split: Split | None) -> Split | None:
+        if split is None:
+            return None
+        kept = split.subset((new[split.labels] >= 0).nonzero().flatten())
+        labels = new[kept.labels]
+        return replace(kept, labels=labels) if isinstance(kept, ArraySplit) else Relabelled(kept, labels)
+
+    train = move(data.train)
+    assert train is not None
+    return replace(data, classes=names, train=train, val=move(data.val), test=move(data.test))

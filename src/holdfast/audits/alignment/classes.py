@@ -111,7 +111,7 @@ def match_classes(
         require(
             outputs == len(data),
             f"the model gives {outputs} outputs per image and does not name them; the data has {len(data)} classes "
-            f"({_some(data)}). Are these features rather than logits? If not, say which output is which class with "
+            f"({some(data, 3)}). Are these features rather than logits? If not, say which output is which class with "
             "--class-map FILE",
         )
         how = "in order, assumed since the outputs have no names"
@@ -167,8 +167,9 @@ def _by_name(data: tuple[str, ...], names: tuple[str, ...], aliases: Sequence[Se
         )
     require(
         any(columns),
-        f"none of the data's {len(data)} classes ({_some(data)}) is among the model's {len(names)} ({_some(names)}); "
-        "say which is which with --class-map FILE" + (f", or --class-map {ORDER}" if len(names) == len(data) else ""),
+        f"none of the data's {len(data)} classes ({some(data, 3)}) is among "
+        f"the model's {len(names)} ({some(names, 3)}); say which is which with --class-map FILE"
+        + (f", or --class-map {ORDER}" if len(names) == len(data) else ""),
     )
     return _make(data, names, columns, "by name")
 
@@ -241,5 +242,11 @@ def _is_target(value: Any) -> bool:
     )
 
 
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(printable(name) for name in names[:3]) + (", ..." if len(names) > 3 else "")
+def some(names: Iterable[str], most: int = 5) -> str:
+    """The first names of a list that may be long.
+
+    >>> some("abc", 2), some("ab", 2)
+    ('a, b, ...', 'a, b')
+    """
+    every = [printable(name) for name in names]
+    return ", ".join(every[:most]) + (", ..." if len(every) > most else "")

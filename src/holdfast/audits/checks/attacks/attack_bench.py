@@ -1,4 +1,4 @@
-"""The images under attack, every attack on them, and the surrogate model of black-box attacks."""
+"""What the check ``attacks`` measures: every attack on the test images, the surrogate of black-box ones, findings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -15,13 +15,14 @@ from torch import Tensor, nn
 from holdfast.attacks import PRESETS, apgd, fgsm, noise, pgd, square, unbounded
 from holdfast.attacks.norms import Norm
 from holdfast.audits.checks.attacks import trust
-from holdfast.audits.checks.attacks.attack_findings import findings
-from holdfast.audits.checks.attacks.attack_plans import BUDGETS, RADII, AttackBudget
-from holdfast.audits.checks.attacks.trust import BLACK, NONE, WHITE, Key, TrustCheck, comparisons
-from holdfast.audits.subject import Subject
+from holdfast.audits.checks.attacks.attack_plans import BUDGETS, RADII, AttackBudget, radius_text
+from holdfast.audits.checks.attacks.trust import BLACK, NONE, WARNING, WHITE, Key, TrustCheck, any_of, comparisons
+from holdfast.audits.per_image import FALLS, WRONG, encode
+from holdfast.audits.subject import Subject, draw
 from holdfast.data.splits import channel_statistics
 from holdfast.devices import autocast, exact, kernels
 from holdfast.errors import require
+from holdfast.metrics import paired_difference, proportion
 from holdfast.module_state import evaluating
 from holdfast.rng import derive
 from holdfast.train.api import fit
@@ -75,8 +76,7 @@ class AttackBench:
 
     def __init__(self, subject: Subject, images: int, plan: AttackBudget) -> None:
         self.subject, self.plan = subject, plan
-        generator = torch.Generator().manual_seed(derive(subject.seed, "attacks/images"))
-        self.index = index = torch.randperm(len(subject.split), generator=generator)[:images].sort().values
+        self.index = index = draw(len(subject.split), images, subject.seed, "attacks/images")
         labels = subject.split.labels[index]
         require(len(index) > 0, f"{subject.data.name} has no test images to attack")
         self.batches = [
@@ -87,12 +87,7 @@ class AttackBench:
         ]
         self.size = len(index)
         self.logits = self._logits(x for x, _ in self.batches)
-        classes = subject.data.num_classes
-        require(
-            self.logits.shape[1:] == (classes,),
-            f"the model gives outputs of shape {tuple(self.logits.shape[1:])} an image, and {subject.data.name} has "
-            f"{classes} classes; they must match",
-        )
+        subject.check_outputs(self.logits)
 
     def __len__(self) -> int:
         return self.size
@@ -212,8 +207,7 @@ def train_surrogate(subject: Subject, plan: AttackBudget) -> nn.Module | None:
     data = subject.data
     if len(data.train) == 0:
         return None
-    generator = torch.Generator().manual_seed(derive(subject.seed, "attacks/surrogate/images"))
-    index = torch.randperm(len(data.train), generator=generator)[: plan.surrogate_images].sort().values
+    index = draw(len(data.train), plan.surrogate_images, subject.seed, "attacks/surrogate/images")
     part = replace(data, train=data.train.subset(index), val=None, test=None, notes=())
     return fit(
         part,
@@ -227,3 +221,82 @@ def train_surrogate(subject: Subject, plan: AttackBudget) -> nn.Module | None:
         workers=subject.workers,
         progress=False,
     ).model
+
+
+def fallen(wrong: Mapping[Key, Tensor], norm: Norm) -> list[str]:
+    """What each image can bear: the smallest radius at which some attack brings it down."""
+    radii = sorted({key[2] for key in wrong if key[2]})
+    said = [f"withstands {radius_text(radii[-1], norm)}"] * len(wrong["clean", NONE, 0.0])
+    for radius in reversed(radii):
+        for i in any_of(wrong, radius, lambda key: True).nonzero().flatten().tolist():
+            said[i] = f"{FALLS}{radius_text(radius, norm)}"
+    for i in wrong["clean", NONE, 0.0].nonzero().flatten().tolist():
+        said[i] = WRONG
+    return said
+
+
+def findings(
+    positions: Tensor,
+    wrong: Mapping[Key, Tensor],
+    unlimited: Tensor,
+    presets: Mapping[tuple[str, str], Tensor],
+    checks: Sequence[TrustCheck],
+    settings: Mapping[str, Any],
+) -> tuple[Finding, ...]:
+    trusted = all(check.passed is not False for check in checks)
+    norm: Norm = settings["norm"]
+    verdict: dict[str, Any] = {"trusted": trusted} if trusted else {"trusted": False, "warning": WARNING}
+
+    def share(values: Tensor, where: Mapping[str, str], more: Mapping[str, Any]) -> Finding:
+        found = proportion(values)
+        ends = found.low, found.high
+        return Finding("attacks", "attack_error", found.value, found.n, *ends, where, settings, {**more, **verdict})
+
+    def error(values: Tensor, attack: str, access: str, radius: float | None) -> Finding:
+        at = {"radius": radius_text(radius, norm)} if radius else {}
+        return share(values, {"attack": attack, "access": access, **at}, {"radius": radius, "norm": norm})
+
+    made = [error(values, *key) for key, values in wrong.items()]
+    fallen_by_now = clean = wrong["clean", NONE, 0.0]
+    for radius in sorted({key[2] for key in wrong if key[2]}):
+        fallen_by_now = fallen_by_now | any_of(wrong, radius, lambda key: True)  # a ball holds the smaller ones
+        made.append(error(fallen_by_now, "strongest", "any", radius))
+    made += withstood(made)
+    made.append(error(unlimited, "unbounded", WHITE, None))
+    for (name, access), values in presets.items():
+        preset = PRESETS[name]
+        told = {"radius": preset.radius, "norm": "linf", "space": preset.space, "steps": preset.steps}
+        made.append(share(values, {"preset": name, "access": access}, told))
+    for check in checks:
+        value = None if check.passed is None else float(check.passed)
+        evidence = {"passed": check.passed, "says": check.says, **check.numbers, **verdict}
+        made.append(
+            Finding("attacks", "trust_check", value, check.n, None, None, {"check": check.name}, settings, evidence)
+        )
+    failed = [check.name for check in checks if check.passed is False]
+    said = {"failed": failed, "verdicts": encode(positions, fallen(wrong, norm)), **verdict}
+    return (*made, Finding("attacks", "trusted", float(trusted), len(clean), settings=settings, evidence=said))
+
+
+STRONGEST: Final = {"attack": "strongest", "access": "any"}
+UNMOVED: Final = {"attack": "clean", "access": "none"}
+
+
+def withstood(findings: Sequence[Finding]) -> Iterator[Finding]:
+    """``robust_accuracy`` and ``attack_drop`` at every radius, from errors under the strongest attack and without one.
+
+    The images are the same, and what is wrong as it is counts as wrong under attack. So the pairs that differ are known
+    from the two errors alone: as many as were lost, and none that was won.
+    """
+    own = [f for f in findings if f.check == "attacks" and f.name == "attack_error" and f.value is not None]
+    unmoved = next((f for f in own if f.where == UNMOVED), None)
+    for f in own:
+        if unmoved is None or f.value is None or unmoved.value is None or not f.where.items() >= STRONGEST.items():
+            continue
+        image = torch.arange(f.n)
+        before, after = (image < f.n - round(error * f.n) for error in (unmoved.value, f.value))
+        lost = paired_difference(before, after)
+        where = {"radius": f.where["radius"]}
+        low, high = (None if end is None else 1 - end for end in (f.high, f.low))
+        yield Finding("attacks", "robust_accuracy", 1 - f.value, f.n, low, high, where, f.settings, f.evidence)
+        yield Finding("attacks", "attack_drop", lost.lead, f.n, lost.low, lost.high, where, f.settings, f.evidence)

@@ -185,27 +185,18 @@ def comparisons(
     has_black = any(key[1] == BLACK for key in wrong)
     in_steps = {f"10 steps over 1, {at[r]}": (wrong["pgd-10", WHITE, r], wrong["fgsm", WHITE, r]) for r in radii}
     in_steps |= {f"more steps over 10, {at[r]}": (more, wrong["pgd-10", WHITE, r]) for r, more in long.items()}
+
+    def by_radius(strong: Mapping[float, Tensor], weak: Mapping[float, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
+        return {at[r]: (strong[r][: len(weak[r])], weak[r]) for r in radii}
+
+    search = {r: wrong["square", WHITE, r] for r in radii}  # on the first images only
+    transfer = by_radius(white, black) if has_black else {}
+    over_noise = by_radius(black, random) if has_black else {}
     return [
         at_least("radius-growth", climbing("pgd-10") | climbing("apgd-ce"), "error grows with the radius"),
         at_least("steps-growth", in_steps, "error grows with the steps"),
-        at_least(
-            "white-over-black",
-            {at[r]: (white[r], black[r]) for r in radii} if has_black else {},
-            "white-box finds no less than transfer",
-        ),
-        at_least(
-            "black-over-noise",
-            {at[r]: (black[r], random[r]) for r in radii} if has_black else {},
-            "transfer finds no less than noise",
-        ),
-        at_least(
-            "white-over-noise",
-            {at[r]: (white[r], random[r]) for r in radii},
-            "white-box finds no less than noise",
-        ),
-        at_least(
-            "gradients-over-search",
-            {at[r]: (white[r][: len(found)], found) for r in radii for found in [wrong["square", WHITE, r]]},
-            "gradients find no less than search without them",
-        ),
+        at_least("white-over-black", transfer, "white-box finds no less than transfer"),
+        at_least("black-over-noise", over_noise, "transfer finds no less than noise"),
+        at_least("white-over-noise", by_radius(white, random), "white-box finds no less than noise"),
+        at_least("gradients-over-search", by_radius(white, search), "gradients find no less than search without them"),
     ]

@@ -87,7 +87,7 @@ class Corruptions:
     def passes(self, device: str) -> float:
         return 3.0 * 8 * len(STRENGTHS)  # making a corrupted image takes about as long as two forward passes
 
-    def usual_images(self, device: str) -> int | None:
+    def usual_images(self, device: str) -> int:
         return 10_000 if device == "cuda" else 1000
 
     def run(self, subject: Subject) -> Iterable[Finding]:

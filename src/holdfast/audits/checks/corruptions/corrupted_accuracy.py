@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from holdfast.audits.checks.accuracy.clean_accuracy import accuracy
 from holdfast.audits.per_image import ANSWERS, RIGHT, WRONG, encode, pack
-from holdfast.audits.subject import Subject
+from holdfast.audits.subject import Subject, draw
 from holdfast.augment.basic import to_float
 from holdfast.corruptions import corrupt, corruption_names, example_grid, find_corruption, to_bytes
 from holdfast.data.corruption_sets import open_corrupted
@@ -54,14 +54,13 @@ def corrupted_accuracy(subject: Subject, told: Corruptions) -> tuple[Finding, ..
         reason = f"corruptions are made for grey and RGB images, and these have {channels} channels"
         return (Finding("corruptions", "corruption_accuracy", None, 0, evidence={"reason": reason}),)
     images, strengths = told.images or told.usual_images(subject.device.type), told.strengths
-    bench = _Bench(subject, images or len(subject.split))
-    eight = {(name, f"{s:g}"): _by_strength(name, s) for name in EIGHT for s in strengths}
+    bench = _Bench(subject, images)
+    eight = {(name, f"{s:g}"): partial(_corrupted, name, {"strength": s}) for name in EIGHT for s in strengths}
     right = bench.measure(eight)
-    eight_found = _Eight(bench.correct, right, tuple(f"{s:g}" for s in strengths), bench.settings)
-    found = [bench.with_answers(f, right) for f in eight_found.all()]
+    found = list(_by_strength(bench, right, [f"{s:g}" for s in strengths]))
     if told.imagenet_c:
         many = {
-            (name, str(s)): _by_severity(name, s, told.frost_folder)
+            (name, str(s)): partial(_corrupted, name, {"severity": s, "frost_folder": told.frost_folder})
             for name in corruption_names("imagenet-c")
             for s in sorted(set(told.severities))
         }
@@ -80,12 +79,8 @@ def corrupted_accuracy(subject: Subject, told: Corruptions) -> tuple[Finding, ..
 Corruption = Callable[..., Tensor]
 
 
-def _by_strength(name: str, strength: float) -> Corruption:
-    return lambda x, generator: corrupt(x, name, strength=strength, generator=generator)
-
-
-def _by_severity(name: str, severity: int, frost_folder: str | Path | None) -> Corruption:
-    return lambda x, generator: corrupt(x, name, severity=severity, generator=generator, frost_folder=frost_folder)
+def _corrupted(name: str, level: Mapping[str, Any], x: Tensor, *, generator: torch.Generator) -> Tensor:
+    return corrupt(x, name, generator=generator, **level)
 
 
 def _further(bench: _Bench, told: Corruptions) -> Iterator[Finding]:
@@ -93,14 +88,10 @@ def _further(bench: _Bench, told: Corruptions) -> Iterator[Finding]:
     for part in map(find_corruption, told.kinds):
         levels = told.strengths if part.scale == "strength" else sorted(set(told.severities))
         changes: dict[Key, Corruption] = {
-            (part.name, f"{level:g}"): partial(_at_level, part.name, part.scale, level) for level in levels
+            (part.name, f"{level:g}"): partial(_corrupted, part.name, {part.scale: level}) for level in levels
         }
         for (name, level), right in bench.measure(changes).items():
             yield share(right, {"corruption": name, part.scale: level}, bench.settings)
-
-
-def _at_level(name: str, scale: str, level: float, x: Tensor, generator: torch.Generator) -> Tensor:
-    return corrupt(x, name, generator=generator, **{scale: level})  # type: ignore[arg-type]
 
 
 class _Bench:
@@ -108,9 +99,8 @@ class _Bench:
 
     def __init__(self, subject: Subject, images: int) -> None:
         require(len(subject.split) > 0, f"{subject.data.name} has no test images to corrupt")
-        generator = torch.Generator().manual_seed(derive(subject.seed, "corruptions/images"))
         self.subject = subject
-        self.index = torch.randperm(len(subject.split), generator=generator)[:images].sort().values
+        self.index = draw(len(subject.split), images, subject.seed, "corruptions/images")
         self.correct = subject.predictions.correct[self.index]
         self.settings: dict[str, Any] = {
             "images": len(self.index),
@@ -143,13 +133,6 @@ class _Bench:
                     right[key].append(logits.argmax(1) == batch.y)
         return {key: torch.cat(parts).cpu() for key, parts in right.items()}
 
-    def with_answers(self, found: Finding, right: Mapping[Key, Tensor]) -> Finding:
-        """An accuracy with which images it counts and which are right, so that models can be compared on them."""
-        flags = right.get((found.where.get("corruption", ""), found.where.get("strength", "")))
-        if found.name != "corruption_accuracy" or flags is None:
-            return found
-        return replace(found, evidence={**found.evidence, ANSWERS: pack(self.index, flags, len(self.subject.split))})
-
 
 def exact(device: torch.device) -> AbstractContextManager[None]:
     """Full float32 while images are made: blurs and warps are matrix products, which TF32 would round."""
@@ -165,32 +148,25 @@ def failures(clean: Tensor, right: Mapping[Key, Tensor], strength: str) -> list[
     return said
 
 
-@dataclass(frozen=True)
-class _Eight:
-    """The eight on the same images as clean: right (N,) by corruption and strength."""
+def _by_strength(bench: _Bench, right: Mapping[Key, Tensor], strengths: Sequence[str]) -> Iterator[Finding]:
+    """Accuracy and what it loses, under each of the eight and in the mean; right: (N,) on the same images as clean.
 
-    clean: Tensor
-    right: Mapping[Key, Tensor]
-    strengths: tuple[str, ...]
-    settings: Mapping[str, Any]
+    Each accuracy keeps which images it counts and which are right, so that models can be compared on them.
+    """
 
-    def all(self) -> Iterator[Finding]:
-        yield share(self.clean, {"corruption": "none"}, self.settings)
-        for (name, strength), right in self.right.items():
-            where = {"corruption": name, "strength": strength}
-            yield share(right, where, self.settings)
-            yield self.drop("corruption_drop", right.double(), where, mcnemar(self.clean, right).p)
-        for strength in self.strengths:
-            every = torch.stack([right for key, right in self.right.items() if key[1] == strength]).double().mean(0)
-            where = {"strength": strength}
-            yield mean("mean_corruption_accuracy", every, where, self.settings)
-            yield self.drop("mean_corruption_drop", every, where)
+    def drop(name: str, right: Tensor, where: dict[str, str], evidence: Mapping[str, Any]) -> Finding:
+        lost = bounded_mean(bench.correct.double() - right, (-1.0, 1.0), extra=1)
+        return Finding("corruptions", name, lost.value, lost.n, lost.low, lost.high, where, bench.settings, evidence)
 
-    def drop(self, name: str, right: Tensor, where: dict[str, str], p: float | None = None) -> Finding:
-        """How much accuracy is lost, image by image on the same ones."""
-        evidence = {} if p is None else {"mcnemar_p": p}
-        found = bounded_mean(self.clean.double() - right, (-1.0, 1.0), extra=1)
-        return Finding("corruptions", name, found.value, found.n, found.low, found.high, where, self.settings, evidence)
+    yield share(bench.correct, {"corruption": "none"}, bench.settings)
+    for (name, strength), own in right.items():
+        where = {"corruption": name, "strength": strength}
+        yield share(own, where, bench.settings, {ANSWERS: pack(bench.index, own, len(bench.subject.split))})
+        yield drop("corruption_drop", own.double(), where, {"mcnemar_p": mcnemar(bench.correct, own).p})
+    for strength in strengths:
+        every = torch.stack([own for key, own in right.items() if key[1] == strength]).double().mean(0)
+        yield mean("mean_corruption_accuracy", every, {"strength": strength}, bench.settings)
+        yield drop("mean_corruption_drop", every, {"strength": strength}, {})
 
 
 @torch.no_grad()
@@ -315,9 +291,11 @@ def _right(subject: Subject, split: Split, name: str) -> Tensor:
     return torch.cat(found).cpu()
 
 
-def share(right: Tensor, where: dict[str, str], settings: Mapping[str, Any]) -> Finding:
-    made = accuracy(right, where, check="corruptions", name="corruption_accuracy")
-    return Finding(made.check, made.name, made.value, made.n, made.low, made.high, where, settings)
+def share(
+    right: Tensor, where: dict[str, str], settings: Mapping[str, Any], evidence: dict[str, Any] | None = None
+) -> Finding:
+    made = accuracy(right, where, check="corruptions", name="corruption_accuracy", evidence=evidence)
+    return replace(made, settings=settings)
 
 
 def mean(

@@ -45,7 +45,7 @@ class Curvature:
     def passes(self, device: str) -> float:
         return 3.0 * 3 * 40  # 40 products of three gradients each
 
-    def usual_images(self, device: str) -> int | None:
+    def usual_images(self, device: str) -> int:
         return 1000 if device == "cuda" else 250  # on a CPU a thousand would take longer than many a training
 
     def run(self, subject: Subject) -> Iterable[Finding]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from holdfast.audits.subject import Subject
+from holdfast.audits.subject import Subject, draw
 from holdfast.augment.basic import to_float
 from holdfast.curvature import Loss, NoSpectrum, Spectrum, hessian_operator, lanczos, smoothed
 from holdfast.curvature.derivatives import many_derivatives
@@ -40,9 +40,8 @@ def top_eigenvalues(subject: Subject, told: Curvature) -> tuple[Finding, ...]:
     """What the check ``curvature`` finds; see its settings."""
     ggn = told.ggn
     name, split = ("train", subject.data.train) if len(subject.data.train) else ("test", subject.split)
-    generator = torch.Generator().manual_seed(derive(subject.seed, "curvature/images"))
     wanted = told.images or told.usual_images(subject.device.type)
-    chosen = torch.randperm(len(split), generator=generator)[:wanted].sort().values
+    chosen = draw(len(split), wanted, subject.seed, "curvature/images")
     settings = {
         "matrix": "generalised Gauss-Newton" if ggn else "Hessian",
         "loss": "mean cross-entropy",
@@ -69,12 +68,7 @@ def spectrum(subject: Subject, split: Split, *, ggn: bool) -> Spectrum:
         matrix = hessian_operator(subject.model, batches(subject, split), loss_of(subject), ggn=ggn)
         start = torch.randn(matrix.size, generator=generator, device=device, dtype=matrix.dtype)
         return lanczos(
-            matrix,
-            start,
-            top=min(TOP, matrix.size),
-            tolerance=TOLERANCE,
-            least=DENSITY_STEPS,
-            generator=generator,
+            matrix, start, top=min(TOP, matrix.size), tolerance=TOLERANCE, least=DENSITY_STEPS, generator=generator
         )
 
 
@@ -113,16 +107,10 @@ def _moves(subject: Subject, split: Split, found: Spectrum, number: int) -> Tens
 
 
 def loss_of(subject: Subject) -> Loss:
-    """Cross-entropy, for a model that gives one output a class."""
-    classes = subject.data.num_classes
+    """Cross-entropy, for a model that gives one output per class."""
 
     def loss(outputs: Tensor, y: Tensor) -> Tensor:
-        shape = tuple(outputs.shape[1:])
-        require(
-            shape == (classes,),
-            f"the model gives outputs of shape {shape} an image, and {subject.data.name} has {classes} classes; "
-            "they must match",
-        )
+        subject.check_outputs(outputs)
         return cross_entropy(outputs, y)
 
     return loss

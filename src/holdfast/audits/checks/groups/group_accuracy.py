@@ -41,7 +41,7 @@ class Groups:
     usual: Tensor | None = None
 
     def sides(self, labels: Tensor) -> dict[str, Tensor]:
-        """(N,) which samples follow the shortcut of the training set and which contradict it; empty where unknown."""
+        """(N,) which samples follow the shortcut of the training set and which do not; empty where unknown."""
         return {} if self.usual is None else bias_alignment(labels, self.ids, self.usual)
 
 
@@ -181,37 +181,26 @@ def tabulate(correct: Tensor, labels: Tensor, ids: Tensor, classes: int, count: 
 
 
 def columns_of(subject: Subject) -> list[Groups]:
-    """The columns that were asked for, or the data set's own where test samples have groups."""
-    if subject.columns:
-        return _given(subject, subject.columns)
-    data, ids = subject.data, subject.split.groups
-    if not bool((ids >= 0).any()):
-        return []
-    return [_column(subject, OWN, ids, data.group_names, data.train.groups)]
+    """The columns that were asked for, or the data set's own; those that say nothing of any test sample are left out.
 
-
-def _given(subject: Subject, columns: Mapping[str, GroupColumn]) -> list[Groups]:
-    check_columns(columns)
-    made = []
-    for name, column in columns.items():
-        ids = column.ids
+    Groups beyond the given names are named by their number.
+    """
+    check_columns(subject.columns)
+    data, made = subject.data, []
+    own = {OWN: GroupColumn(subject.split.groups, data.group_names, data.train.groups)}
+    for name, column in (subject.columns or own).items():
+        ids, train, usual = column.ids.cpu().long(), column.train, None
         require(
             ids.shape == (len(subject.split),),
             f"group column {name!r} has shape {tuple(ids.shape)}, and there are {len(subject.split)} test samples",
         )
-        if bool((ids >= 0).any()):
-            made.append(_column(subject, name, ids.cpu().long(), column.names, column.train))
+        if not bool((ids >= 0).any()):
+            continue
+        names = (*column.names, *(str(i) for i in range(len(column.names), int(ids.max()) + 1)))
+        if train is not None and bool((train >= 0).any()):
+            usual = aligned_groups(data.train.labels, train.cpu(), data.num_classes)
+        made.append(Groups(name, ids, names, usual))
     return made
-
-
-def _column(subject: Subject, name: str, ids: Tensor, names: Sequence[str], train: Tensor | None) -> Groups:
-    """Groups beyond the given names are named by their number."""
-    most = int(ids.max()) + 1
-    full = (*names, *(str(i) for i in range(len(names), most)))
-    usual = None
-    if train is not None and bool((train >= 0).any()):
-        usual = aligned_groups(subject.data.train.labels, train.cpu(), subject.data.num_classes)
-    return Groups(name, ids, full, usual)
 
 
 def _finding(name: str, found: Estimate, where: dict[str, str], evidence: Mapping[str, Any] | None = None) -> Finding:

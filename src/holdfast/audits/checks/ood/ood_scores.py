@@ -1,17 +1,24 @@
-"""Scores of test images and of out-of-distribution images, and how well they are told apart: the check ``ood``."""
+"""What the check ``ood`` measures: out-of-distribution images, and how well scores tell them from test images."""
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor
 
-from holdfast.audits.checks.ood.ood_images import NOISE, cut, few, ood_images, sample
+from holdfast.audits.alignment.classes import simple
 from holdfast.audits.per_image import RANKS, Looked
-from holdfast.audits.subject import Subject
+from holdfast.audits.subject import Subject, draw
+from holdfast.data import load
+from holdfast.data.images import resize
+from holdfast.data.loaders import Images
+from holdfast.data.splits import Dataset
 from holdfast.detect.detectors import make_detector
 from holdfast.detect.detectors.detector import Detector
 from holdfast.detect.evaluation import Evaluation, curves, evaluate_scores, findings_of
@@ -19,12 +26,14 @@ from holdfast.detect.features import ClassifierExtractor, Features, LogitExtract
 from holdfast.detect.threshold import Threshold
 from holdfast.errors import HoldfastError, require
 from holdfast.models.heads import find_head
+from holdfast.parts import named_data
 from holdfast.png import png
 from holdfast.rng import derive
 from holdfast.types import Finding
 
 if TYPE_CHECKING:
     from holdfast.audits.checks.ood import OutOfDistribution
+
 
 MOST_TRAIN: Final = 5000
 """Training images that distances are measured to."""
@@ -41,17 +50,17 @@ def ood_scores(subject: Subject, told: OutOfDistribution) -> tuple[Finding, ...]
     known = min(MOST_TRAIN, len(subject.data.train))
     settings = {"false_alarm_rate": FALSE_ALARMS, "seed": seed, "train_images": cut(known, share)}
     try:
-        of_train = sample(subject.data.train, cut(known, share), seed)
+        of_train = draw(len(subject.data.train), cut(known, share), seed, "unknown/sample")
         shown = subject.data.train.subset(of_train)
         train = extract(extractor, shown, workers=subject.workers) if len(shown) else None
-        of_test = sample(subject.split, images or len(subject.split), seed)
+        of_test = draw(len(subject.split), images or len(subject.split), seed, "unknown/sample")
         test = extract(extractor, subject.split.subset(of_test), workers=subject.workers)
     except HoldfastError as error:
         return (Finding("ood", "ood_auroc", None, 0, settings=settings, evidence={"reason": str(error)}),)
     kept = torch.randperm(len(test), generator=torch.Generator().manual_seed(derive(seed, "unknown/halves")))
     level, judged = kept[: len(kept) // 2].sort().values, kept[len(kept) // 2 :].sort().values
     every = ood_images(subject, data)
-    of_ood = {name: few(own, share, seed) for name, own in every.items()}
+    of_ood = {name: draw(len(own), cut(len(own), share), seed, "unknown/few") for name, own in every.items()}
     looked = Looked(
         of_test[judged],
         len(subject.split),
@@ -167,3 +176,71 @@ def _misses(
         for sure, name, label, image in rows[:PICTURES]
     ]
     return Finding("ood", "misses", None, 0, settings=settings, evidence={"misses": pictures})
+
+
+NOISE: Final = "noise"
+"""Drawn in the size of the data's images, unlike those that are read: in another size it is other images."""
+MOST_OOD: Final = 1000
+OF_DIGITS: Final = ("digits", "coloured-digits", "mnist", "svhn")
+DIGITS: Final = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+FEWEST: Final = 16
+"""Images of a kind that are left when there is little time."""
+
+
+def ood_images(subject: Subject, given: Mapping[str, str | Dataset | Images] | None) -> dict[str, Tensor]:
+    """Images of no known class, in the model's size and colours."""
+    shape, seed = subject.data.shape, subject.seed
+    made: dict[str, Tensor] = {}
+    if given is not None:
+        for name, images in given.items():
+            made[name] = _given(images, shape, seed)
+        return made
+    generator = torch.Generator().manual_seed(derive(seed, "unknown/noise"))
+    made[NOISE] = torch.randint(0, 256, (256, *shape), generator=generator).to(torch.uint8)
+    if not knows_digits(subject.data):
+        made["digits"] = _given("digits", shape, seed)
+    return made
+
+
+def knows_digits(data: Dataset) -> bool:
+    """Whether digits are, or may be, classes of the data: by the published set it is named after, else by its classes.
+
+    Classes without names are numbered: ten of them may be digits, and what a model knows is not out of distribution.
+    """
+    named = simple(Path(data.name).stem)
+    for known in sorted(named_data(), key=len, reverse=True):  # fashion-mnist before mnist
+        if re.search(rf"\b{re.escape(simple(known))}\b", named):
+            return known in OF_DIGITS
+    words = {word for name in data.classes for word in simple(name).split()}
+    return all(words & {str(digit), word} for digit, word in enumerate(DIGITS))
+
+
+def cut(count: int, share: float) -> int:
+    """A share of a number, but not so few that nothing can be said of them."""
+    return min(count, max(FEWEST, math.ceil(share * count)))
+
+
+def _given(images: str | Dataset | Images, shape: tuple[int, int, int], seed: int) -> Tensor:
+    if isinstance(images, str):
+        images = load(images)
+    if isinstance(images, Dataset):
+        images = images.test if images.test is not None else images.train
+    if not isinstance(images, Tensor):
+        images = images.read(draw(len(images), MOST_OOD, seed, "unknown/sample"))
+    if images.dtype != torch.uint8:
+        images = images.mul(255).round().to(torch.uint8)
+    if tuple(images.shape[2:]) != shape[1:]:
+        images = _fitted_size(images, shape[1], shape[2])
+    if images.shape[1] == 1 and shape[0] == 3:
+        images = images.expand(-1, 3, -1, -1)
+    elif images.shape[1] == 3 and shape[0] == 1:
+        images = images.float().mean(1, keepdim=True).round().to(torch.uint8)
+    return images.contiguous()
+
+
+def _fitted_size(images: Tensor, height: int, width: int) -> Tensor:
+    """The centre of a square that covers the size."""
+    side = max(height, width)
+    square = resize(images, side)
+    top, left = (side - height) // 2, (side - width) // 2
+    return square[:, :, top : top + height, left : left + width]

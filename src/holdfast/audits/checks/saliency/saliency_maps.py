@@ -12,14 +12,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from holdfast.audits.checks.saliency.grad_cam import default_layer, grad_cam
-from holdfast.audits.subject import Subject
+from holdfast.audits.subject import Subject, draw
 from holdfast.augment.basic import to_float
 from holdfast.data.splits import Split
 from holdfast.errors import HoldfastError
 from holdfast.metrics import mean_interval
 from holdfast.module_state import evaluating
 from holdfast.png import png
-from holdfast.rng import derive
 from holdfast.types import Finding
 
 if TYPE_CHECKING:
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 SHARED = 10
 """Pictures that every model of a comparison is shown, at most."""
 MISTAKES = 6
+BATCH = 64
 SIDE = 96
 """Small pictures are enlarged to about this side, or their maps could not be seen."""
 
@@ -36,8 +36,7 @@ def saliency_maps(subject: Subject, told: Saliency) -> tuple[Finding, ...]:
     """What the check ``saliency`` finds; see its settings."""
     images, others = told.images, told.others
     split, device = subject.split, subject.device
-    generator = torch.Generator().manual_seed(derive(subject.seed, "saliency/images"))
-    drawn = torch.randperm(len(split), generator=generator)[:images].sort().values
+    drawn = draw(len(split), images, subject.seed, "saliency/images")
     try:
         layer = default_layer(subject.model, read(split, drawn[:1], device))
     except HoldfastError as reason:  # no layer keeps a plane: nothing to measure, and why
@@ -111,9 +110,8 @@ def measured(name: str, values: Tensor, settings: Mapping[str, Any], where: Mapp
     """A mean with its interval; empty where no map had anything to measure."""
     if len(values) == 0:
         return Finding("saliency", name, None, 0, where=where or {}, settings=settings)
-    mean, low, high = mean_interval(values)
-    if not math.isfinite(low):
-        return Finding("saliency", name, mean, len(values), where=where or {}, settings=settings)
+    mean, *ends = mean_interval(values)
+    low, high = ends if math.isfinite(ends[0]) else (None, None)
     return Finding("saliency", name, mean, len(values), low, high, where or {}, settings)
 
 
@@ -157,7 +155,9 @@ def by_class(split: Split, wanted: Tensor | None) -> list[int]:
 def looks(model: nn.Module, images: Tensor, *, device: torch.device, classes: tuple[str, ...]) -> list[dict[str, Any]]:
     """What a model says of uint8 images (N, C, H, W), how sure it is, and an overlay of its map."""
     x = to_float(images.to(device))
-    logits, maps = predictions(model, x), grad_cam(model, x).cpu()
+    with evaluating(model), torch.no_grad():
+        logits = model(x).float().cpu()
+    maps = grad_cam(model, x).cpu()
     confidence, said = logits.softmax(1).max(1)
     return [
         {"overlay": overlay(image, heat), "prediction": classes[k], "confidence": c}
@@ -165,30 +165,18 @@ def looks(model: nn.Module, images: Tensor, *, device: torch.device, classes: tu
     ]
 
 
-@torch.no_grad()
-def predictions(model: nn.Module, x: Tensor) -> Tensor:
-    with evaluating(model):
-        logits: Tensor = model(x).float().cpu()
-    return logits
-
-
 def maps_of(
     model: nn.Module,
     split: Split,
     positions: Tensor,
-    target: Tensor | None,
+    target: Tensor,
     *,
     device: torch.device,
     layer: nn.Module | None = None,
-    batch_size: int = 64,
 ) -> Tensor:
     """(N, H, W) maps of the images at these positions, on the CPU."""
-    made = []
-    for part in range(0, len(positions), batch_size):
-        cut = slice(part, part + batch_size)
-        goal = None if target is None else target[cut].to(device)
-        made.append(grad_cam(model, read(split, positions[cut], device), goal, layer=layer).cpu())
-    return torch.cat(made)
+    pieces = zip(torch.split(positions, BATCH), torch.split(target, BATCH), strict=True)
+    return torch.cat([grad_cam(model, read(split, i, device), y.to(device), layer=layer).cpu() for i, y in pieces])
 
 
 def read(split: Split, positions: Tensor, device: torch.device) -> Tensor:

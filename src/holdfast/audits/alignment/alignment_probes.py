@@ -1,0 +1,176 @@
+"""What would explain a bad score, and what the user is told: other preprocessing, another order of outputs, classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from holdfast.audits.alignment.classes import ClassMatch, some
+from holdfast.data.splits import Split
+from holdfast.metrics import Paired, paired_difference
+from holdfast.models import HALF, IMAGENET, NONE, Preprocessing
+from holdfast.printable import printable
+from holdfast.types import Note
+
+STATED: Final = "stated"
+"""The name of what the model's own settings say."""
+LEVEL: Final = 0.99
+"""Over all rivals together: each interval has its share of the 1 %."""
+LEAST_LEAD: Final = 0.02
+"""A smaller lead is not worth an alarm, however sure."""
+MEANING: Final = {
+    "none": "images without preprocessing: the network may normalise by itself already",
+    "imagenet": "ImageNet's mean and deviation",
+    "half": "0.5 and 0.5",
+    "data": "mean and deviation of the data itself",
+    "bgr": "as stated, but blue first",
+    "bytes": "values from 0 to 255",
+    "undo-imagenet": "ImageNet's normalisation undone: the network normalises twice",
+    "undo-half": "0.5 and 0.5 undone: the network normalises twice",
+    "undo-data": "the data's normalisation undone: the network normalises twice",
+}
+
+
+@dataclass(frozen=True)
+class Rival:
+    """How another preprocessing did on the same labelled sample. paired: its lead over what the model states."""
+
+    name: str
+    preprocessing: Preprocessing
+    accuracy: float
+    paired: Paired
+
+    @property
+    def better(self) -> bool:
+        """Surely, and by enough to matter."""
+        return self.paired.low > 0 and self.paired.lead > LEAST_LEAD
+
+    def warning(self, stated: float) -> Note:
+        pair = self.paired
+        text = (
+            f"preprocessing is probably wrong: {self.name} ({MEANING[self.name]}) scores {self.accuracy:.1%} where the "
+            f"one in use scores {stated:.1%} on the same {pair.n} images: {100 * pair.lead:+.1f} points, "
+            f"{100 * pair.low:+.1f} to {100 * pair.high:+.1f} at {pair.level:.2%}, McNemar p = {pair.p:.1g}"
+        )
+        return Note("preprocessing", text, f"if so, give --preprocessing {self.name}", "warning")
+
+
+def named(stated: Preprocessing, *, channels: int, data: Preprocessing | None = None) -> dict[str, Preprocessing]:
+    """Every preprocessing that has a name. data: mean and deviation of the data itself."""
+    own = {} if data is None else {"data": data, "undo-data": data.undone()}
+    tried = {
+        "none": NONE,
+        "imagenet": IMAGENET,
+        "half": HALF,
+        "bgr": Preprocessing(stated.mean, stated.std, bgr=not stated.bgr),
+        "bytes": Preprocessing((0.0,), (1 / 255,)),
+        "undo-imagenet": IMAGENET.undone(),
+        "undo-half": HALF.undone(),
+        **own,
+    }
+    if channels != 3:
+        del tried["bgr"]
+    return {name: preprocessing.for_channels(channels) for name, preprocessing in tried.items()}
+
+
+def candidates(stated: Preprocessing, *, channels: int, data: Preprocessing | None = None) -> dict[str, Preprocessing]:
+    """Those worth trying: without what equals the stated one or an earlier name."""
+    found: dict[str, Preprocessing] = {}
+    for name, preprocessing in named(stated, channels=channels, data=data).items():
+        if preprocessing != stated.for_channels(channels) and preprocessing not in found.values():
+            found[name] = preprocessing
+    return found
+
+
+def judge(
+    stated: Tensor, rivals: Mapping[str, Tensor], preprocessing: Mapping[str, Preprocessing]
+) -> tuple[Rival, ...]:
+    """Rivals from the best to the worst. stated, rivals: (N,) bool, right or wrong on the same samples."""
+    level = 1 - (1 - LEVEL) / max(len(rivals), 1)
+    judged = (
+        Rival(name, preprocessing[name], float(right.double().mean()), paired_difference(right, stated, level=level))
+        for name, right in rivals.items()
+    )
+    return tuple(sorted(judged, key=lambda rival: -rival.accuracy))
+
+
+def preprocessing_note(name: str, used: Preprocessing, *, stated: Preprocessing | None) -> Note:
+    """What is done to images, and on whose word."""
+    if name == STATED and stated is None:
+        whose = "the model states nothing: images go in without preprocessing"
+    else:
+        whose = "by the model" if name == STATED else name
+    return Note("preprocessing-used", f"preprocessing: {used} ({whose})")
+
+
+def order_notes(outputs: Tensor, labels: Tensor, match: ClassMatch) -> list[Note]:
+    """What to say where the outputs fit the classes far better in another order."""
+    found = find_order(outputs.argmax(1), labels, len(match.data))
+    if found is None:
+        return []
+    pair = found.paired
+    wrong = [i for i, column in enumerate(found.columns) if column != i][:5]
+    swaps = ", ".join(f"{printable(match.data[i])} = output {found.columns[i]}" for i in wrong)
+    text = (
+        f"the outputs seem to stand in another order ({swaps}{', ...' if len(wrong) == 5 else ''}): "
+        f"{100 * pair.lead:+.1f} points, {100 * pair.low:+.1f} to {100 * pair.high:+.1f} at {pair.level:.0%}, on "
+        f"{pair.n} images that did not choose it"
+    )
+    return [Note("class-order", text, "state it with --class-map FILE", "warning")]
+
+
+def class_notes(match: ClassMatch, split: Split, aside: int) -> list[Note]:
+    """How the classes were matched, and what that leaves out. aside: test images of classes the model does not know."""
+    notes = [Note("classes", f"classes matched {match.how}")]
+    if match.moved:
+        notes.append(Note("class-mapping", f"class mapping: {match.describe()}"))
+    if match.assumed:
+        text = f"the model does not name its classes: output 0 is taken for {printable(match.data[0])!r}, and so on"
+        notes.append(Note("classes-assumed", f"{text} in order", "state them with --class-map FILE", "warning"))
+    if match.kind == "partial":
+        text = (
+            f"{len(match.known)} of the data's {len(match.data)} classes are among the model's {len(match.model)}; "
+            "two readings: 'all' counts an answer outside the data's classes as wrong, 'restricted' leaves it no choice"
+        )
+        notes.append(Note("classes-partial", text, level="warning"))
+    counts = torch.bincount(split.labels, minlength=len(match.data))
+    unseen = [match.data[i] for i in (counts == 0).nonzero().flatten().tolist()]
+    if unseen:
+        notes.append(
+            Note("classes-empty", f"classes without a test image, of which nothing is measured: {some(unseen)}")
+        )
+    if match.missing:
+        text = f"{some(match.missing)}: {aside} of {len(split)} test images are set aside"
+        notes.append(Note("classes-missing", f"the model does not know {text}", level="warning"))
+    return notes
+
+
+@dataclass(frozen=True)
+class OutputOrder:
+    """columns: the output of each class. paired: its lead over the order as it is, on samples that did not choose."""
+
+    columns: tuple[int, ...]
+    paired: Paired
+
+
+def find_order(predicted: Tensor, labels: Tensor, classes: int) -> OutputOrder | None:
+    """An order that is surely better by enough to matter, or None.
+
+    predicted, labels: (N,). Every second sample chooses the assignment with the most hits; the others judge it.
+    """
+    from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
+
+    choosing, judging = slice(0, None, 2), slice(1, None, 2)
+    counts = torch.zeros(classes, classes).index_put_(
+        (labels[choosing], predicted[choosing]), torch.tensor(1.0), accumulate=True
+    )
+    counts += 0.5 * torch.eye(classes)  # where samples say nothing, the order stays
+    columns = torch.from_numpy(linear_sum_assignment(counts.numpy(), maximize=True)[1])
+    now, then = predicted[judging] == labels[judging], predicted[judging] == columns[labels[judging]]
+    paired = paired_difference(then, now, level=LEVEL)
+    better = paired.low > 0 and paired.lead > LEAST_LEAD
+    return OutputOrder(tuple(columns.tolist()), paired) if better else None

@@ -1,0 +1,81 @@
+"""The settings of an audit: flags of ``holdfast audit``, and keyword arguments of :func:`holdfast.audit`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from tyro.conf import UseAppendAction, arg
+
+from holdfast.errors import unknown
+from holdfast.settings.fields import Unset
+
+if TYPE_CHECKING:
+    Given = Any
+    """Text; from Python also a ``Dataset``, a mapping of classes or a ``Preprocessing``, which lie in layers above."""
+else:
+    Given = Unset[str]
+
+
+@dataclass(frozen=True)
+class AuditSettings:
+    """What an audit is asked for beside the model, the checks and the gates."""
+
+    data: Given = None
+    """What to measure it on: the test split of DATA."""
+    architecture: Annotated[Unset[str], arg(name="model")] = None
+    """Architecture of a weight file."""
+    class_map: Given = None
+    """JSON file that says which model class is which, or 'order' (default: by their names)."""
+    preprocessing: Given = "stated"
+    """Done to images first: stated, none, imagenet, half, data, bgr, bytes, undo-imagenet, undo-half or undo-data."""
+    output: Unset[Literal["logits", "probabilities", "log-probabilities", "sigmoid"]] = None
+    """What the model's numbers are (default: decided on a sample)."""
+    allow_random: bool = False
+    """Audit a model whose answers change from call to call."""
+    predictions: Unset[str] = None
+    """CSV or Parquet file of predictions to audit instead of a model; --data is optional then."""
+    group: UseAppendAction[tuple[str, ...]] = ()
+    """Column of groups, each alone and crossed with the label."""
+    root: Unset[str] = None
+    """Where built-in sets lie (default: $HOLDFAST_ROOT, or ./data)."""
+    data_seed: Unset[int] = None
+    """Seed of the held-out split and of generated sets (default: the run's own, or 0)."""
+    names: Unset[str] = None
+    """Pattern of file names that labels are taken from, such as "{age}_{gender}_{race}_" (default: the run's)."""
+    label: Unset[str] = None
+    """Rule for the label on the parts of such names ("age>=40"), or an attribute of CelebA (default: the run's)."""
+    image_size: Unset[int] = None
+    """Side in pixels that images are read at (default: what the model was evaluated at, or their own)."""
+    budget: Unset[str] = None
+    """About how long it may take, such as 5m; costly checks then take fewer images."""
+    fail_on: Literal["value", "low"] = "value"
+    """What gates judge: the value, or the end of its interval that speaks against the model."""
+    samples: Literal["csv", "parquet"] = "csv"
+    """What the table of samples is written as; Parquet needs pyarrow."""
+    no_images: bool = False
+    """No pictures in what is written."""
+    redact_paths: bool = False
+    """No folders in what is written."""
+    seed: int = 0
+    """Seed of attacks, of samples that checks draw, and of intervals."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1, ..."""
+    precision: Literal["fp32", "tf32", "bf16"] = "fp32"
+    """Of the model's arithmetic."""
+    batch_size: int = 256
+    """Batch size; halved where memory runs out."""
+    workers: int = 4
+    """Processes that decode image files; 0 decodes in this process."""
+
+
+def make_settings(**given: Any) -> AuditSettings:
+    """Settings from keyword arguments; paths and a single group column are taken too."""
+    known = [f.name for f in fields(AuditSettings)]
+    for name in given:
+        if name not in known:
+            raise unknown("setting of an audit", name, known)
+    plain = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
+    group = plain.get("group", ())
+    return AuditSettings(**plain | {"group": (group,) if isinstance(group, str) else tuple(group)})
