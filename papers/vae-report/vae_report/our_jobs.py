@@ -17,7 +17,7 @@ from holdfast.detect.features import (
     VAEExtractor,
     extract,
 )
-from holdfast.detect.fitting import FUSED
+from holdfast.detect.fitting import FUSED_LABEL_FREE as FUSED
 from holdfast.detect.fused import Fused
 from holdfast.detect.threshold import Threshold
 from holdfast.methods.fixmatch import FixMatch
