@@ -311,7 +311,10 @@ def test_help_describes_every_argument(
 
 
 @pytest.mark.slow
-def test_the_demonstration_shows_the_shortcut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_demonstration_shows_the_shortcut(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")  # heads of the table are folded at 80
     assert main(["demo", "--seeds", "2", "--epochs", "6", "--quiet", "--out", str(tmp_path)]) == 0
     assert "conflicting" in said(capsys)[0]
     assert (tmp_path / "report.html").stat().st_size > 10_000

@@ -194,7 +194,8 @@ def test_it_trains_audits_gates_reports_and_detects(place: Path) -> None:
     assert "negative" in (place / "audit" / "report.html").read_text(encoding="utf-8")
     black = ("--checks", "darkness", "--set", "darkness.level=0", "--fail-under", "dark_accuracy=0.9")
     holdfast(place, "audit", "run", "--data", "stripes", *black, "--out", "black", *common, code=1)
-    fit = ("detect", "fit", "--data", "stripes", "--run", "run", "--scores", "first-feature", "--out", "detector")
+    fit = ("detect", "fit", "--data", "stripes", "--run", "run", "--scores", "first-feature", "--out", "detector",
+           "--false-alarm-rate", "0.2")  # fmt: skip
     holdfast(place, *fit, "--device", "cpu")
     scored = holdfast(
         place, "detect", "score", "detector", "--data", "stripes", "--out", "scores.csv", "--device", "cpu"

@@ -19,10 +19,7 @@ from holdfast.types import Finding
 
 def comparison_table(runs: Sequence[RunFiles]) -> RichTable:
     """Runs side by side, as in the report: one row per method, mean ± sample standard deviation over seeds."""
-    table = rich_table(method_table(arms(runs)))
-    for column in table.columns:  # rich breaks lines at spaces alone, and would cut "bias-conflicting" anywhere
-        column.header = Text(str(column.header).replace("-", "-\n"))
-    return table
+    return rich_table(method_table(arms(runs)))
 
 
 def findings_table(findings: Iterable[Finding], measures: Measures | None = None) -> RichTable:
