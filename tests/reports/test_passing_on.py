@@ -126,8 +126,8 @@ def test_findings_show_themselves_in_a_notebook(browser: Any) -> None:
     frame = page.frame_locator("iframe")
     assert frame.locator("h1").inner_text().startswith(f"lff on coloured-digits: {100 * clean:.1f}")
     first = frame.locator("#glance table").first
-    first.get_by_role("button", name="share, %").click()
-    assert first.locator("tbody tr").first.locator("th").inner_text() == "as it is"
+    first.get_by_role("button", name="value, %").click()
+    assert first.locator("tbody tr").first.locator("th").inner_text() == "group-balanced accuracy"
     assert page.evaluate("getComputedStyle(document.body).maxWidth") == "none", "the notebook keeps its own style"
     assert problems == []
     page.close()
