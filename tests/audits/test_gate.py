@@ -66,7 +66,7 @@ def test_of_several_columns_the_worst_counts() -> None:
 
 
 def test_a_gate_on_the_low_end_must_hold_in_every_column() -> None:
-    """The column of the lowest value need not be that of the lowest end: a further column never mends a gate."""
+    """The column of the lowest value need not be that of the lowest end: a further column never rescues a gate."""
     site = Finding("groups", "worst_group_accuracy", 0.69, 200, 0.623, 0.765, {"column": "site"})
     ward = Finding("groups", "worst_group_accuracy", 0.695, 20, 0.359, 0.749, {"column": "ward"})
     for columns in ((ward,), (site, ward), (ward, site)):

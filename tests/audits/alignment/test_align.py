@@ -91,11 +91,11 @@ def test_broken_preprocessing_is_caught_with_the_remedy(
     (text,) = alarms(found)
     assert f"give --preprocessing {best}" in text
     assert found.rivals[0].name == best
-    mended = run(net(), stated=stated, preprocessing=best)
-    assert alarms(mended) == []
-    assert mended.accuracy is not None
+    fixed = run(net(), stated=stated, preprocessing=best)
+    assert alarms(fixed) == []
+    assert fixed.accuracy is not None
     assert found.accuracy is not None
-    assert mended.accuracy > found.accuracy + 0.1
+    assert fixed.accuracy > found.accuracy + 0.1
 
 
 @pytest.mark.parametrize(

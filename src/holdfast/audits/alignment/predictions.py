@@ -409,7 +409,7 @@ def _joined(logits: Tensor, match: ClassMatch) -> Tensor:
 
 
 def _require_no_text(cells: TableCells, family: Family, wanted: Sequence[str], name: str) -> None:
-    """Refuse a column that is called as a class and whose first cell is no number."""
+    """Refuse a column that is called as a class and whose first cell is not a number."""
     found = {simple(cls) for cls in family.places}
     missing = [cls for cls in wanted if simple(cls) not in found]
     text = score_columns(tuple(cells.left_out), missing)
