@@ -5,9 +5,10 @@
 model's modes, statistics and gradients are left unchanged.
 """
 
+from holdfast.attacks.apgd import apgd
 from holdfast.attacks.bias_attack import bias_adversarial
 from holdfast.attacks.captured import CapturedAttack, QueuedPgd
-from holdfast.attacks.pgd import PRESETS, Preset, apgd, fgsm, noise, pgd, transfer, unbounded
+from holdfast.attacks.pgd import PRESETS, Preset, fgsm, noise, pgd, transfer, unbounded
 from holdfast.attacks.square import square
 
 __all__ = [
