@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Integral
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from holdfast.data.loaders import Loader, make_loader
 from holdfast.data.splits import Dataset, Split, aligned_groups, bias_alignment
 from holdfast.errors import HoldfastError, require, unknown
-from holdfast.models.loaded_model import failed_batch
+from holdfast.models.loaded_model import explaining_failures
 from holdfast.rng import derive
 from holdfast.train.evaluate import Predictions, predict
 
@@ -35,6 +35,12 @@ def draw(total: int, most: int, seed: int, purpose: str) -> Tensor:
     """Positions of a sample, in order; all of them where there are no more."""
     generator = torch.Generator().manual_seed(derive(seed, purpose))
     return torch.randperm(total, generator=generator)[:most].sort().values
+
+
+def word_ids(words: Sequence[str], names: Sequence[str]) -> Tensor:
+    """(N,) int64 place of each word among the names; -1 for "", which is unknown."""
+    number = {name: i for i, name in enumerate(names)} | {"": -1}
+    return torch.tensor([number[word] for word in words], dtype=torch.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,12 +103,8 @@ class Subject:
         """Predictions on the test split, on the CPU."""
         if self.given is not None:
             return self.given
-        try:
+        with explaining_failures(self.batch_size):
             seen = predict(self.model, self.split, self.loader, device=self.device, precision=self.precision)
-        except (HoldfastError, torch.OutOfMemoryError):
-            raise
-        except Exception as error:  # the model's own code may fail in any way
-            raise failed_batch(error, self.batch_size) from error
         self.check_outputs(seen.logits)
         return Predictions(seen.logits.cpu(), self.split.labels, self.split.groups)
 
