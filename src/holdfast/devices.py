@@ -68,12 +68,13 @@ def kernels(precision: str, *, deterministic: bool, search: bool = True) -> Iter
 
 
 @contextmanager
-def exact(device: torch.device) -> Iterator[None]:
+def exact(device: torch.device, *, search: bool = False) -> Iterator[None]:
     """All digits of float32, for derivatives that shorter formats would drown in noise.
 
-    No search for kernels: convolutions that are differentiated twice and thrice are so odd that it takes a minute.
+    search: for kernels; not for convolutions that are differentiated twice and thrice, which are so odd that it takes a
+    minute.
     """
-    plain = kernels("fp32", deterministic=False, search=False) if device.type == "cuda" else nullcontext()
+    plain = kernels("fp32", deterministic=False, search=search) if device.type == "cuda" else nullcontext()
     with plain, torch.autocast(device.type, enabled=False):
         yield
 

@@ -30,7 +30,6 @@ from holdfast.audits.audit_folder import (
     write_samples,
 )
 from holdfast.audits.check_settings import chosen_checks, make_checks
-from holdfast.audits.comparing import AGAINST, MEASURES
 from holdfast.audits.comparing import against as lead_over
 from holdfast.audits.gates import Gate, Gates, judge_all, parse_gates, target_of
 from holdfast.audits.measuring import measure_all, parse_budget
@@ -41,7 +40,7 @@ from holdfast.devices import resolve_device
 from holdfast.errors import HoldfastError, unknown
 from holdfast.module_state import evaluating
 from holdfast.parts import CHECKS
-from holdfast.reports.findings_file import CheckRecord, FindingsFile, write_findings
+from holdfast.reports.findings_file import AGAINST, PAIRED, CheckRecord, FindingsFile, write_findings
 from holdfast.reports.html import notebook_frame, write_report
 from holdfast.reports.run_files import RunFiles
 from holdfast.settings.audit_settings import AuditSettings, make_settings
@@ -240,7 +239,7 @@ def _audit(
     judged = judge_all(gates, request.fail_on, [m.name for m in models], found, states)
     hide = redaction.value if redaction else lambda value: value
     run = hide(run_record(request, where, command))
-    measures = {(AGAINST, m.name): m for m in MEASURES}
+    measures = {(AGAINST, m.name): m for m in PAIRED}
     measures |= {(check, m.name): m for check in chosen for m in CHECKS[check].measures}
     files = tuple(
         FindingsFile(
@@ -276,7 +275,7 @@ def _write(
             data=file.data,
             run=file.run,
             checks=file.checks,
-            measures={AGAINST: MEASURES},
+            measures={AGAINST: PAIRED},
             gates=file.gates,
         )
         keep_curves(model, folder, tell)

@@ -33,8 +33,14 @@ def check_measuring(batch_size: int, workers: int, seed: int, precision: str) ->
 
 def draw(total: int, most: int, seed: int, purpose: str) -> Tensor:
     """Positions of a sample, in order; all of them where there are no more."""
-    generator = torch.Generator().manual_seed(derive(seed, purpose))
-    return torch.randperm(total, generator=generator)[:most].sort().values
+    order = torch.randperm(total, generator=torch.Generator().manual_seed(derive(seed, purpose)))
+    return order[:most].sort().values
+
+
+def halves(total: int, seed: int, purpose: str) -> tuple[Tensor, Tensor]:
+    """Positions in two random halves, each in order."""
+    order = torch.randperm(total, generator=torch.Generator().manual_seed(derive(seed, purpose)))
+    return order[: total // 2].sort().values, order[total // 2 :].sort().values
 
 
 def word_ids(words: Sequence[str], names: Sequence[str]) -> Tensor:
