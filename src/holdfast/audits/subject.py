@@ -17,6 +17,7 @@ from holdfast.errors import HoldfastError, require, unknown
 from holdfast.models.loaded_model import explaining_failures
 from holdfast.rng import derive
 from holdfast.train.evaluate import Predictions, predict
+from holdfast.types import Note
 
 PRECISIONS: Final = ("fp32", "tf32", "bf16", "fp16")
 
@@ -131,9 +132,10 @@ class Subject:
         usual = aligned_groups(train.labels, train.groups, self.data.num_classes)
         return bias_alignment(self.split.labels, self.split.groups, usual)
 
-    def with_half_the_batch(self) -> Subject:
-        """The same with half the batch; predictions that were computed are kept."""
+    def with_half_the_batch(self) -> tuple[Subject, Note]:
+        """The same with half the batch, and what to say of that; predictions that were computed are kept."""
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-        given = self.predictions if "predictions" in vars(self) else self.given
-        return replace(self, batch_size=max(1, self.batch_size // 2), given=given)
+        given, size = self.predictions if "predictions" in vars(self) else self.given, self.batch_size // 2
+        note = Note("memory", f"out of memory: batches of {size} instead of {2 * size}")
+        return replace(self, batch_size=size, given=given), note
