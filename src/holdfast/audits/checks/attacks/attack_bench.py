@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from holdfast.attacks import PRESETS, apgd, fgsm, noise, pgd, square, unbounded
 from holdfast.attacks.norms import Norm
-from holdfast.audits.checks.attacks import BUDGETS, RADII, AttackBudget, radius_text, trust
+from holdfast.audits.checks.attacks import trust
+from holdfast.audits.checks.attacks.attack_plans import BUDGETS, RADII, AttackBudget, radius_text
 from holdfast.audits.checks.attacks.trust import BLACK, NONE, WARNING, WHITE, Key, TrustCheck, any_of, comparisons
 from holdfast.audits.per_image import FALLS, WRONG, encode
 from holdfast.audits.subject import Subject, draw
