@@ -59,12 +59,15 @@ def kernels(precision: str, *, deterministic: bool, search: bool = True) -> Iter
     strict = torch.are_deterministic_algorithms_enabled()
     cuda.allow_tf32 = cudnn.allow_tf32 = precision != "fp32"
     cudnn.benchmark, cudnn.deterministic = search and not deterministic, deterministic
-    torch.use_deterministic_algorithms(deterministic or strict)
+    turn_on = deterministic and not strict
+    if turn_on:  # the call imports torch's compiler, which takes longer than torch itself
+        torch.use_deterministic_algorithms(True)
     try:
         yield
     finally:
         cuda.allow_tf32, cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic = before
-        torch.use_deterministic_algorithms(strict)
+        if turn_on:
+            torch.use_deterministic_algorithms(False)
 
 
 @contextmanager
