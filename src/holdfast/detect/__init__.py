@@ -38,7 +38,7 @@ _HOMES = {
     "detect.features": "ClassifierExtractor FeatureExtractor Features JointExtractor LogitExtractor "
     "RotationExtractor VAEExtractor extract",
     "detect.fitted_detector": "FittedDetector ScoreReport",
-    "detect.fitting": "fit fit_detector",
+    "detect.fitting": "fit",
     "detect.fused": "Fused",
     "detect.scoring": "Predictions evaluate predict score",
     "detect.threshold": "Threshold",
