@@ -17,8 +17,7 @@ from holdfast.data.loaders import Images, check_images
 from holdfast.data.unlabelled_images import open_unlabelled
 from holdfast.detect.detectors import FUSED, check_scores, make_detector
 from holdfast.detect.features import ClassifierExtractor, extract
-from holdfast.detect.fitted_detector import CARD, DETECTOR_FOLDER, FittedDetector, make_extractor
-from holdfast.detect.fused import Fused
+from holdfast.detect.fitted_detector import CARD, DETECTOR_FOLDER, FittedDetector, Fused, make_extractor
 from holdfast.detect.output_places import ImageSource, shape_for
 from holdfast.detect.threshold import Threshold, rank_of
 from holdfast.devices import resolve_device
