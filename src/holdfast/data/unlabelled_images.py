@@ -15,11 +15,11 @@ from torch import Tensor
 
 from holdfast.data.anomalies import AnomalySet, holds_anomalies, read_anomalies
 from holdfast.data.images import GREY_MODES, peek, resize
-from holdfast.data.listing import Files, Paths, ReaderOptions, images_under, refuse
+from holdfast.data.listing import ReaderOptions, images_under
 from holdfast.data.load_data import common_shape, load
 from holdfast.data.readers.image_tables import scan_unlabelled
 from holdfast.data.readers.npz import read_unlabelled
-from holdfast.data.splits import ArraySplit, Dataset, FileSplit, Split
+from holdfast.data.splits import ArraySplit, Dataset, FileSplit, Paths, Split, refuse
 from holdfast.data.tables import TABLES
 from holdfast.errors import require
 from holdfast.files import at_home, reading
@@ -94,7 +94,7 @@ def _of_folder(folder: Path, options: ReaderOptions) -> Split:
     found = images_under(folder)
     require(bool(found), f"{printable(folder)} holds no images; give a folder with some")
     none = torch.full((len(found),), -1)
-    return _of_files(Files(Paths(found), none, none), options.image_size)
+    return _with_size(FileSplit(Paths(found), none, none), options.image_size)
 
 
 def _of_file(
@@ -117,24 +117,24 @@ def _of_file(
             f"{printable(path)} has parts, and only the {name} part is taken: {len(part.labels)} of {rows} rows; "
             "--split chooses another"
         )
-    if isinstance(part, Files):
-        return _of_files(part, side)
+    if isinstance(part, FileSplit):
+        return _with_size(part, side)
     return part if side is None else resized(part, (side, side))
 
 
-def _parts(path: Path, root: Path | None) -> Mapping[str, ArraySplit | Files]:
+def _parts(path: Path, root: Path | None) -> Mapping[str, Split]:
     """What a file says belongs together, by name, in the order of the file."""
     if path.suffix.lower() == ".npz":
         return read_unlabelled(path)
-    listing = scan_unlabelled(path, root)
-    found = {name: files for name, files in listing.splits.items() if len(files.paths)}
-    refuse([*listing.problems, *([] if found else ["there is no sample"])], listing.name)
+    data = scan_unlabelled(path, root)
+    found = {name: split for name, split in data.splits.items() if len(split)}
+    refuse([*data.problems, *([] if found else ["there is no sample"])], data.name)
     return found
 
 
-def _of_files(files: Files, image_size: int | None) -> FileSplit:
+def _with_size(files: FileSplit, image_size: int | None) -> FileSplit:
     size, channels, _ = common_shape(files.paths, image_size)
-    return FileSplit(files.paths, files.labels, files.groups, size=size, channels=channels)
+    return replace(files, size=size, channels=channels)
 
 
 def _with_channels(images: Split, channels: int | None) -> Split:
