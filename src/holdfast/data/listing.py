@@ -59,13 +59,10 @@ class ReaderOptions:
     group: str | None = None
 
     def __post_init__(self) -> None:
-        size = self.image_size
-        whole = size is None or isinstance(size, int)
-        require(whole and (size is None or 1 <= size <= 4096), f"image_size must be in 1..4096, got {size!r}")
-        number = isinstance(self.conflict, (int, float))
-        require(number and 0 <= self.conflict <= 1, f"conflict must be in [0, 1], got {self.conflict!r}")
-        whole = isinstance(self.seed, int)
-        require(whole and 0 <= self.seed < 2**63, f"data_seed must be in 0..2**63-1, got {self.seed!r}")
+        size, seed = self.image_size, self.seed
+        sized = size is None or (isinstance(size, int) and 1 <= size <= 4096)
+        require(sized, f"image_size must be in 1..4096, got {size!r}")
+        require(isinstance(seed, int) and 0 <= seed < 2**63, f"data_seed must be in 0..2**63-1, got {seed!r}")
 
     @property
     def rules(self) -> set[str]:
@@ -170,19 +167,20 @@ def images_under(folder: Path) -> list[str]:
 
 def images_in(folder: Path) -> list[str]:
     """Paths of the visible image files directly in a folder, sorted."""
-    try:
-        return sorted(entry.path for entry in os.scandir(folder) if entry.is_file() and _is_image(entry.name))
-    except OSError as error:
-        _refuse_folder(error)
+    return [entry.path for entry in _entries(folder) if _is_image(entry.name) and entry.is_file()]
 
 
 def subfolders(folder: Path) -> list[Path]:
     """The visible folders directly in a folder, sorted by name."""
+    return [Path(entry.path) for entry in _entries(folder) if entry.is_dir()]
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
     try:
-        inner = [Path(entry.path) for entry in os.scandir(folder) if entry.is_dir()]
+        visible = [entry for entry in os.scandir(folder) if not entry.name.startswith(".")]
     except OSError as error:
         _refuse_folder(error)
-    return sorted((sub for sub in inner if not sub.name.startswith(".")), key=lambda sub: sub.name)
+    return sorted(visible, key=lambda entry: entry.name)
 
 
 def _refuse_folder(error: OSError) -> NoReturn:
