@@ -194,10 +194,7 @@ def describe_findings(made: Description, labels: Tensor | None, classes: tuple[s
     points: dict[str, Any] = {"points": [[round(v, 4) for v in row] for row in made.map[kept].tolist()]}
     if labels is not None:
         points |= {"labels": labels[kept].tolist(), "classes": list(classes)}
-    rows = {
-        name: [png(row.permute(1, 2, 0, 3).flatten(2), longest=LONGEST) for row in grid]  # images side by side
-        for name, grid in made.galleries.items()
-    }
+    rows = {name: [strip(row) for row in grid] for name, grid in made.galleries.items()}
     settings: dict[str, Any] = {"latent": made.z.shape[1]}
     if labels is not None and made.probed < n:
         small = [number for number, count in enumerate(torch.bincount(labels).tolist()) if 0 < count < LEAST]
@@ -209,6 +206,11 @@ def describe_findings(made: Description, labels: Tensor | None, classes: tuple[s
             for name, (value, rests_on) in made.figures.items()
         ),
     )
+
+
+def strip(images: Tensor) -> str:
+    """uint8 images (N, C, H, W) side by side, as a base64 PNG."""
+    return png(images.permute(1, 2, 0, 3).flatten(2), longest=LONGEST)
 
 
 def describe(
