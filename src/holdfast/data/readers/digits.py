@@ -61,8 +61,7 @@ def _stored() -> tuple[Tensor, Tensor]:
     import torch
 
     package = find_spec("sklearn")  # its loader would do, but importing that takes two seconds
-    assert package is not None and package.origin is not None
-    rows = torch.from_numpy(
-        np.loadtxt(Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
-    )
+    assert package is not None
+    stored = Path(str(package.origin)).parent / "datasets" / "data" / "digits.csv.gz"
+    rows = torch.from_numpy(np.loadtxt(stored, delimiter=","))
     return rows[:, :-1].reshape(-1, 1, 8, 8), rows[:, -1].long()
