@@ -170,21 +170,24 @@ PICTURES = frozenset({"png", "overlay"})
 def redacted(run: RunFiles) -> RunFiles:
     """The run with the names of files but not where they lie; where a picture comes from is left out altogether.
 
-    >>> _hidden("holdfast audit /home/me/runs/a --data ~/photos/cats at 8/255")
+    >>> hide_folders("holdfast audit /home/me/runs/a --data ~/photos/cats at 8/255")
     'holdfast audit …/a --data …/cats at 8/255'
     """
-    findings = tuple(replace(f, evidence=_hidden(f.evidence), settings=_hidden(f.settings)) for f in run.findings)
-    plain = {key: _hidden(getattr(run, key)) for key in ("settings", "environment", "model", "data")}
-    checks = tuple(CheckRecord.of(_hidden(asdict(record))) for record in run.checks)
+    findings = tuple(
+        replace(f, evidence=hide_folders(f.evidence), settings=hide_folders(f.settings)) for f in run.findings
+    )
+    plain = {key: hide_folders(getattr(run, key)) for key in ("settings", "environment", "model", "data")}
+    checks = tuple(CheckRecord.of(hide_folders(asdict(record))) for record in run.checks)
     return replace(run, findings=findings, checks=checks, **plain)
 
 
-def _hidden(value: Any) -> Any:
+def hide_folders(value: Any, folders: re.Pattern[str] = FOLDERS) -> Any:
+    """Plain values of any depth without the folders that a pattern finds."""
     if isinstance(value, str):
-        return FOLDERS.sub("…/", value)
-    if isinstance(value, Mapping):
-        hidden = {k: v if k in PICTURES else _hidden(v) for k, v in value.items()}
-        return {**hidden, "source": HIDDEN} if {"source", "label"} <= value.keys() else hidden
+        return folders.sub("…/", value)
     if isinstance(value, (list, tuple)):
-        return [_hidden(v) for v in value]
-    return value
+        return [hide_folders(v, folders) for v in value]
+    if not isinstance(value, Mapping):
+        return value
+    made = {k: v if k in PICTURES else hide_folders(v, folders) for k, v in value.items()}
+    return made | {"source": HIDDEN} if "source" in value and "label" in value else made
