@@ -129,8 +129,7 @@ class Arm:
 
     def spread(self, key: FindingKey) -> Spread | None:
         """The finding over the seeds; None where no run has it."""
-        findings = self.found.get(key, ())
-        return Spread.of(findings) if findings else None
+        return Spread.of(self.found[key]) if key in self.found else None
 
     def measured(self, key: FindingKey) -> Spread | None:
         """The same; None too where no run has a number."""
@@ -151,14 +150,14 @@ class Arm:
         }
 
 
-def share_bar(name: str, arm: Arm, spread: Spread | None) -> Bar:
-    """A share of one arm, with what a tooltip says of it."""
+def share_bar(name: str, arm: Arm, spread: Spread | None, *, brief: bool = False) -> Bar:
+    """A share of one arm, with what a tooltip says of it. brief: without the number of samples and the interval."""
     who = f"{name}, {arm.label}"
     if spread is None or spread.mean is None:
         text = "not measured" if spread is None else spread_cell(spread).text
         return Bar(None, None, None, text, f"{who}: {text}", arm.number)
-    note = f"{who}: {share(spread)} %, n = {spread.n:,}"
-    if spread.sd is None and (span := bounds(spread.low, spread.high)):
+    note = f"{who}: {share(spread)} %" + ("" if brief else f", n = {spread.n:,}")
+    if not brief and spread.sd is None and (span := bounds(spread.low, spread.high)):
         note += f", 95 % interval {span}"
     return Bar(spread.mean, spread.low, spread.high, percent(spread.mean), note, arm.number)
 
@@ -177,10 +176,11 @@ def share_chart(
     drawn: str = "",
     longest: int = 18,
     note: str = "",
+    brief: bool = False,
 ) -> Chart:
     """Shares as bars with their intervals: one row per name, one bar per arm. drawn: the picture's own title."""
     bars = [
-        BarRow(name, tuple(share_bar(name, arm, spread) for arm, spread in zip(arms, spreads, strict=True)))
+        BarRow(name, tuple(share_bar(name, *own, brief=brief) for own in zip(arms, spreads, strict=True)))
         for name, spreads in rows.items()
     ]
     return Chart(title, bar_chart(bars, id=id, title=drawn or title, longest=longest), legend(arms), note)
@@ -213,19 +213,15 @@ def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
     """
     result: dict[str, Any] = {}
     for key, value in settings.items():
-        if isinstance(value, Mapping) and "name" in value:
-            result[key] = value["name"]
-            result |= {f"{key}.{k}": v for k, v in value.items() if k != "name"}
-        else:
-            result[key] = value
+        own = value if isinstance(value, Mapping) and "name" in value else {"name": value}
+        result |= {key: own["name"], **{f"{key}.{k}": v for k, v in own.items() if k != "name"}}
     return result
 
 
 def named(value: Any) -> str:
     """The name of a choice that is a name or a mapping with one; empty for none."""
-    if isinstance(value, Mapping):
-        value = value.get("name")
-    return "" if value is None else str(value)
+    name = value.get("name") if isinstance(value, Mapping) else value
+    return "" if name is None else str(name)
 
 
 def varying(mappings: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Any], list[str]]:

@@ -10,7 +10,6 @@ import binascii
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import ClassVar
 
 from markupsafe import Markup
 
@@ -48,7 +47,6 @@ class Column:
 class Table:
     """The first cell of a row names it. A cell without text was not measured."""
 
-    kind: ClassVar[str] = "table"
     caption: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
@@ -59,7 +57,6 @@ class Table:
 class Chart:
     """A picture with its title; the legend names the colours that the picture does not name itself."""
 
-    kind: ClassVar[str] = "chart"
     title: str
     svg: Markup
     legend: tuple[tuple[int, str], ...] = ()
@@ -92,7 +89,6 @@ class Gallery:
     together each time, and stay on one line where there is room.
     """
 
-    kind: ClassVar[str] = "gallery"
     title: str
     pictures: tuple[Picture, ...]
     note: str = ""
@@ -110,7 +106,6 @@ class Gallery:
 class Side:
     """Blocks side by side, where there is room."""
 
-    kind: ClassVar[str] = "side"
     blocks: tuple[Block, ...]
 
 
@@ -118,7 +113,6 @@ class Side:
 class Details:
     """Blocks that show on demand."""
 
-    kind: ClassVar[str] = "details"
     summary: str
     blocks: tuple[Block, ...]
 

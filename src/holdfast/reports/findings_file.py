@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import HoldfastError
-from holdfast.files import write_atomic
+from holdfast.files import exists, reading, write_atomic
 from holdfast.parts import CHECKS
 from holdfast.types import Finding, Measure, Note, Unit
 
@@ -54,7 +54,6 @@ class CheckRecord:
 
     @classmethod
     def of(cls, values: CheckRecord | Mapping[str, Any]) -> CheckRecord:
-        """From plain values."""
         if isinstance(values, CheckRecord):
             return values
         known = {f.name: values[f.name] for f in fields(cls) if f.name in values}
@@ -114,7 +113,6 @@ def _declared() -> Measures:
 
 
 def as_note(value: Note | Mapping[str, Any] | str) -> Note:
-    """A note from its JSON."""
     if isinstance(value, Note):
         return value
     return Note("note", value) if isinstance(value, str) else Note(**value)
@@ -168,12 +166,11 @@ def read_findings(path: str | Path) -> FindingsFile:
     """What :func:`write_findings` wrote."""
     path = Path(path)
     again = "measure again to make a new one"
+    if not exists(path):
+        raise HoldfastError(f"no findings file at {path}; measure the model first")
     try:
-        content = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise HoldfastError(f"no findings file at {path}; measure the model first") from None
-    except OSError as error:
-        raise HoldfastError(f"cannot read {path}: {error.strerror}") from error
+        with reading():
+            content = json.loads(path.read_bytes())
     except ValueError as error:
         raise HoldfastError(f"{path} is truncated or not JSON ({error}); {again}") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:

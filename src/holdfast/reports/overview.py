@@ -75,7 +75,6 @@ def gates(file: FindingsFile) -> Table | None:
 
 
 def title(file: FindingsFile) -> str:
-    """Which model on which data."""
     return f"{file.model.get('name') or 'model'} on {file.data.get('name') or 'data'}"
 
 

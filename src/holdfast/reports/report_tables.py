@@ -12,18 +12,7 @@ from holdfast.reports.arms import AVERAGE, CONFLICTING, MEASURES, Arm, FindingKe
 from holdfast.reports.blocks import Cell, Column, Details, Table
 from holdfast.reports.findings_file import AGAINST, Measures, all_measures, is_known, measure_of
 from holdfast.reports.robustness_summary import headline_parts, without_column
-from holdfast.reports.text import (
-    DIFFERENCE,
-    P_VALUE,
-    bounds,
-    finite,
-    interval,
-    missing,
-    number,
-    part,
-    percent,
-    quantity,
-)
+from holdfast.reports.text import DIFFERENCE, P_VALUE, bounds, finite, interval, missing, part, percent, quantity
 from holdfast.types import Finding, Unit
 
 MOST_NUMBERS = 5000
@@ -112,12 +101,10 @@ def reasons(arm: Arm, check: str) -> list[str]:
 
 
 def why_empty(arms: Sequence[Arm], check: str) -> str:
-    """Why nothing of a check was measured."""
     return next((reason for arm in arms for reason in reasons(arm, check)), "nothing was found")
 
 
 def finding_cells(finding: Finding, measures: Measures) -> tuple[Cell, Cell, Cell]:
-    """Value, interval and number of samples."""
     value, span = shown(finding, measures)
     return Cell(value, finite(finding.value)), Cell(span, finite(finding.low)), _count(finding.n)
 
@@ -194,7 +181,6 @@ def against(arm: Arm, baseline: Arm, measure: FindingKey) -> Difference | None:
 
 
 def by_seed(arm: Arm, measure: FindingKey) -> dict[str, float]:
-    """The measure of each run, by its seed."""
     found = ((run, Arm.of(arm.label, [run]).spread(measure)) for run in arm.runs)
     return {str(run.settings.get("seed")): s.mean for run, s in found if s is not None and s.mean is not None}
 
@@ -302,7 +288,7 @@ def lead_sentence(findings: Iterable[Finding], name: str) -> str:
         return ""
     other = lead.where["against"]
     p = next((f.value for f in found if f.name == "mcnemar_p" and f.where == lead.where), None)
-    tail = f" on the same {lead.n:,} images" + ("" if p is None else f", McNemar's p {number(P_VALUE, p)}")
+    tail = f" on the same {lead.n:,} images" + ("" if p is None else f", McNemar's p {quantity(P_VALUE, p)}")
     between = bounds(lead.low, lead.high)
     span = f" ({between})" if between else ""
     if between and (lead.low or 0.0) <= 0 <= (lead.high or 0.0):

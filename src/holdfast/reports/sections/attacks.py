@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from holdfast.reports.arms import Arm, Spread, arms, spread_cell
+from holdfast.reports.arms import Arm, Spread, spread_cell
 from holdfast.reports.blocks import Cell, Chart, Column, Details, Section, Side, Table, present
 from holdfast.reports.report_tables import findings_list, over_seeds
-from holdfast.reports.run_files import RunFiles
-from holdfast.reports.sections import section
+from holdfast.reports.sections import of_check
 from holdfast.reports.svg.lines import Line, share_lines
 from holdfast.reports.text import finite
 from holdfast.types import Finding
@@ -29,11 +28,8 @@ Row = tuple[str, str]
 """Attack and access."""
 
 
-@section("attacks")
-def attacks(runs: Sequence[RunFiles]) -> Section | None:
-    groups = arms(runs, "attacks")
-    if not groups:
-        return None
+@of_check("attacks")
+def attacks(groups: Sequence[Arm]) -> Section:
     doubtful = [run.name for arm in groups for run in arm.runs if _doubtful(run.findings)]
     lead = (
         "Error on adversarial examples: test images moved by at most the radius, in the direction that hurts most. "

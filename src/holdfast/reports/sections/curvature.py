@@ -9,11 +9,10 @@ from statistics import fmean, stdev
 
 import numpy as np
 
-from holdfast.reports.arms import Arm, FindingKey, Spread, arms, legend
+from holdfast.reports.arms import Arm, FindingKey, Spread, legend
 from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Section, Side, Table, present
 from holdfast.reports.report_tables import over_seeds, reasons, seeds_cell
-from holdfast.reports.run_files import RunFiles
-from holdfast.reports.sections import section
+from holdfast.reports.sections import of_check
 from holdfast.reports.svg.bars import Bar, BarRow, bar_chart
 from holdfast.reports.svg.lines import Line, Point, line_chart
 from holdfast.reports.text import PLAIN, finite, number, numbers, pairs
@@ -29,9 +28,9 @@ FEWEST = 1e5
 """Parameters to assume where a finding does not say how many there are."""
 
 
-@section("curvature")
-def curvature(runs: Sequence[RunFiles]) -> Section | None:
-    groups = [arm for arm in arms(runs) if LARGEST in arm.found]
+@of_check("curvature")
+def curvature(given: Sequence[Arm]) -> Section | None:
+    groups = [arm for arm in given if LARGEST in arm.found]
     if not groups:
         return None
     charts = present(_eigenvalues(groups), _density(groups))

@@ -21,7 +21,6 @@ MOST_MODELS = 8
 
 @section("glance", order=-3)
 def glance(runs: Sequence[RunFiles]) -> Section | None:
-    """Headline numbers with their drops, paired differences, gates and the state of every check."""
     audited = [(i, run) for i, run in enumerate(runs) if run.checks]
     if not audited:
         return None
@@ -64,7 +63,6 @@ def _file(run: RunFiles) -> FindingsFile:
 
 
 def _chart(found: Sequence[tuple[int, RunFiles, Sequence[RobustnessResult]]]) -> Chart:
-    """One bar per share and model."""
     every = [r for _, _, own in found for r in own]
     titles = {r.name: (r.title, r.check) for r in reversed(every)}
     order = [name for _, name in all_measures(found[0][1].measures)]  # a model may lack what another one has

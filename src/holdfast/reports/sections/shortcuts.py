@@ -40,7 +40,6 @@ def shortcuts(runs: Sequence[RunFiles]) -> Section | None:
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """The outcome in one sentence."""
     value = {f.name: f for f in findings if f.check == "shortcuts" and not f.where}
     share = value.get("conflicting_share")
     if share is None or (size := finite(share.value)) is None:
