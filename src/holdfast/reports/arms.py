@@ -24,8 +24,7 @@ ALWAYS_NAMED = ("data", "model", "ascent")
 class Spread:
     """One quantity over the seeds of an arm.
 
-    values: one number per seed; none where there was nothing to measure.
-    n: the most samples that one of the numbers rests on.
+    values: one number per seed, as far as there was something to measure. n: the most samples that one rests on.
     low, high: the finding's own interval for one seed, mean ± sample standard deviation for several.
     """
 
@@ -119,7 +118,11 @@ class Arm:
     def of(cls, label: str, runs: Sequence[RunFiles], number: int = 0) -> Arm:
         seen = any(run.settings.get("select") == "oracle-test" for run in runs)
         marked = f"{label} ({SEEN})" if seen and SEEN not in label else label
-        return cls(marked, tuple(runs), _index(runs), number)
+        found: dict[FindingKey, dict[int, Finding]] = defaultdict(dict)
+        for i, run in enumerate(runs):
+            for f in run.findings:  # the first of each run, so that one run never counts twice
+                found[FindingKey(f.name, tuple(sorted(f.where.items())), f.check)].setdefault(i, f)
+        return cls(marked, tuple(runs), {key: tuple(own.values()) for key, own in found.items()}, number)
 
     @property
     def data(self) -> str:
@@ -187,10 +190,7 @@ def share_chart(
 
 
 def arms(runs: Sequence[RunFiles], check: str = "") -> tuple[Arm, ...]:
-    """Runs grouped by their settings without the seed. A repeated seed starts an arm of its own.
-
-    check: leaves out arms that have no findings of this check.
-    """
+    """Runs grouped by their settings without the seed; a repeated seed starts a new arm. check: one that they have."""
     groups: dict[tuple[str, int], list[RunFiles]] = defaultdict(list)
     seen: Counter[tuple[str, str]] = Counter()
     for position, run in enumerate(runs):
@@ -234,15 +234,6 @@ def varying(mappings: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Any], list
     keys = list(dict.fromkeys(key for mapping in given for key in mapping))
     differing = [k for k in keys if len({(k in m, setting(m.get(k))) for m in given}) > 1]
     return {k: given[0][k] for k in keys if k not in differing}, differing
-
-
-def _index(runs: Iterable[RunFiles]) -> dict[FindingKey, tuple[Finding, ...]]:
-    """One finding per run for each measure: the first, so that one run never counts twice."""
-    found: dict[FindingKey, dict[int, Finding]] = defaultdict(dict)
-    for i, run in enumerate(runs):
-        for f in run.findings:
-            found[FindingKey(f.name, tuple(sorted(f.where.items())), f.check)].setdefault(i, f)
-    return {key: tuple(findings.values()) for key, findings in found.items()}
 
 
 def _labels(runs: Sequence[RunFiles]) -> list[str]:

@@ -6,7 +6,6 @@ Blocks are data: each rendering knows how to draw them. Open this file to add a 
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -18,11 +17,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A table cell.
-
-    value: what it is sorted by, the number in full; text sorts by itself.
-    strong: the best of its column.
-    """
+    """A table cell. value: the number in full, by which it is sorted. strong: the best of its column."""
 
     text: str
     value: float | None = None
@@ -76,7 +71,7 @@ def png_picture(png: object, alt: str, title: str, detail: str = "", *, wrong: b
     """A picture from base64 text; None where that is not a PNG file. wrong: the model was, and the page marks it."""
     try:
         known = isinstance(png, str) and base64.b64decode(png, validate=True).startswith(PNG)
-    except (binascii.Error, ValueError):
+    except ValueError:
         return None
     return Picture(f"data:image/png;base64,{png}", alt, title, detail, wrong) if known else None
 
@@ -127,11 +122,7 @@ def present(*blocks: Block | None) -> tuple[Block, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One chapter of a report.
-
-    id: its anchor, a word.
-    lead: one or two sentences on how to read it.
-    """
+    """One chapter of a report. id: its anchor, a word. lead: one or two sentences on how to read it."""
 
     id: str
     title: str

@@ -104,12 +104,8 @@ def is_known(check: str, name: str, measures: Measures) -> bool:
 
 def all_measures(measures: Measures) -> Measures:
     """The measures of a file; for bare findings, all that installed checks declare."""
-    return measures or _declared()
-
-
-@cache
-def _declared() -> Measures:
-    return {(check, m.name): m for check in [*CHECKS, AGAINST] for m in declared_measures(check).values()}
+    every = [*CHECKS, AGAINST] if not measures else []
+    return measures or {(check, m.name): m for check in every for m in declared_measures(check).values()}
 
 
 def as_note(value: Note | Mapping[str, Any] | str) -> Note:
@@ -199,13 +195,10 @@ def read_findings(path: str | Path) -> FindingsFile:
 
 def finding(values: Any) -> Finding:
     """A finding from its JSON; a KeyError or TypeError names what is wrong with it."""
-    for key in ("check", "name"):
-        _checked(values, key, str)
-    for key in ("where", "settings", "evidence"):
-        _checked(values, key, dict)
-    for key in ("value", "low", "high"):
-        _checked(values, key, float, int, type(None))
-    _checked(values, "n", int)
+    kinds: dict[str, tuple[type, ...]] = dict.fromkeys(("value", "low", "high"), (float, int, type(None)))
+    kinds |= dict.fromkeys(("check", "name"), (str,)) | dict.fromkeys(("where", "settings", "evidence"), (dict,))
+    for key, allowed in (kinds | {"n": (int,)}).items():
+        _checked(values, key, *allowed)
     return Finding.from_json({**values, "where": {k: str(v) for k, v in values["where"].items()}})
 
 

@@ -41,9 +41,8 @@ KEPT = ("check", "name", "value", "low", "high", "n", "where")
 
 def write_report(runs: Sequence[RunFiles], path: str | Path, *, images: bool = True) -> Path:
     """Write the report of one or several runs. The same runs give the same bytes."""
-    path = Path(path)
-    write_atomic(path, render(runs, images=images).encode("utf-8"))
-    return path
+    write_atomic(Path(path), render(runs, images=images).encode("utf-8"))
+    return Path(path)
 
 
 def report(
@@ -202,9 +201,8 @@ def _facts(runs: Sequence[RunFiles]) -> list[str]:
     sets = {arm.data for arm in arms(runs)} - {""}
     facts = [sets.pop()] if len(sets) == 1 else []
     facts += [setting(shared["model"])] if "model" in shared else []
-    if "epochs" in shared:
-        facts.append(f"{setting(shared['epochs'])} epoch{'' if shared['epochs'] == 1 else 's'}")
-    return [*facts, f"{len(runs)} runs" if len(runs) > 1 else runs[0].name]
+    epochs = [f"{setting(n)} epoch{'' if n == 1 else 's'}" for n in [shared.get("epochs")] if "epochs" in shared]
+    return [*facts, *epochs, f"{len(runs)} runs" if len(runs) > 1 else runs[0].name]
 
 
 @cache

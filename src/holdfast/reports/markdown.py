@@ -43,10 +43,8 @@ def _chapter(file: FindingsFile) -> list[str]:
     lines += ["### Checks", "", *table(overview(file)), ""]
     warnings = [f"- {escape(str(as_note(text)))}" for text in file.model.get("warnings") or ()]
     lines += ["### Warnings", "", *warnings, ""] if warnings else []
-    for check in dict.fromkeys(f.check for f in file.findings):
+    for check in dict.fromkeys(f.check for f in file.findings if f.value is not None):
         found = [f for f in file.findings if f.check == check and f.value is not None]
-        if not found:
-            continue
         rows = table(findings_list(found[:MOST_ROWS], file.measures))
         more = [f"{len(found) - MOST_ROWS} more in findings.json."] if len(found) > MOST_ROWS else []
         summary = f"<details><summary>{escape(check)}: {len(found)} numbers</summary>"

@@ -209,7 +209,7 @@ def arm_sentence(arm: Arm) -> str:
     first = f"{arm.label}: {share(average)} % clean accuracy"
     if aligned is None or conflicting is None:
         return first + _weakest(arm)
-    drop = _mean(aligned) - _mean(conflicting)
+    drop = fmean(aligned.values) - fmean(conflicting.values)
     change = f"{'drops' if drop > 0 else 'gains'} {percent(abs(drop))} points"
     change = "no clear drop" if aligned.overlaps(conflicting) else change
     numbers = f"{share(aligned)} % bias-aligned, {share(conflicting)} % bias-conflicting"
@@ -224,11 +224,11 @@ def arms_verdict(arms: Sequence[Arm]) -> str:
         return f"{len(arms)} models on {len(sets)} data sets; numbers on different sets are not compared"
     for measure, where in ((CONFLICTING, CONFLICTING_SAMPLES), (AVERAGE, "in clean accuracy")):
         found = [(arm, spread) for arm in arms if (spread := arm.measured(measure)) is not None]
-        ranked = sorted(found, key=lambda pair: -_mean(pair[1]))
+        ranked = sorted(found, key=lambda pair: -fmean(pair[1].values))
         if len(ranked) < 2:
             continue
         (first, top), (second, next_) = ranked[:2]
-        lead = percent(_mean(top) - _mean(next_))
+        lead = percent(fmean(top.values) - fmean(next_.values))
         if top.overlaps(next_):
             return (
                 f"{first.label} and {second.label} are level {where}: "
@@ -238,15 +238,11 @@ def arms_verdict(arms: Sequence[Arm]) -> str:
     return "; ".join(arm_sentence(arm) for arm in arms)
 
 
-def _mean(spread: Spread) -> float:
-    return fmean(spread.values)
-
-
 def _weakest(arm: Arm) -> str:
     for key in ("group", "class"):
         parts = {name: s for name, s in arm.parts(key).items() if s.values}
         if len(parts) > 1:
-            name, spread = min(parts.items(), key=lambda item: _mean(item[1]))
+            name, spread = min(parts.items(), key=lambda item: fmean(item[1].values))
             return f"; weakest {key}: {name}, {share(spread)} %"
     return ""
 

@@ -62,9 +62,8 @@ class RunFiles:
         environment = settings.pop("environment", None)
         if isinstance(environment, dict):
             settings = _as_handed_over(settings, environment)
-        found = FindingsFile((), {}, {})
-        if (folder / "findings.json").exists():
-            found = read_findings(folder / "findings.json")
+        path = folder / "findings.json"
+        found = read_findings(path) if path.exists() else FindingsFile((), {}, {})
         audited = str(found.model.get("name") or "") if found.checks and not settings else ""
         return replace(
             cls.of(found),

@@ -140,7 +140,7 @@ def _by_part(groups: Sequence[Arm], key: str) -> Chart | None:
 
 
 def _chart(
-    groups: Sequence[Arm], title: str, id: str, rows: dict[str, list[Spread | None]], note: str = ""
+    arms: Sequence[Arm], title: str, id: str, rows: dict[str, list[Spread | None]], note: str = ""
 ) -> Chart | None:
     drawn = f"Accuracy, {title.lower()}"
-    return share_chart(title, groups, rows, id=f"accuracy-{id}", drawn=drawn, note=note) if rows else None
+    return share_chart(title, arms, rows, id=f"accuracy-{id}", drawn=drawn, note=note) if rows else None

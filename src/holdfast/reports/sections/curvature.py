@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby, takewhile
-from statistics import fmean, stdev
+from statistics import fmean
 
 import numpy as np
 
@@ -77,12 +77,10 @@ def _eigenvalues(groups: Sequence[Arm]) -> Chart | None:
     for arm in groups:
         found = [own for own in map(_pairs, arm.found[LARGEST]) if own]
         for rank in range(min(map(len, found), default=0)):
-            values = [own[rank][0] for own in found]
-            several = len(values) > 1
-            whisker = stdev(values) if several else found[0][rank][1]
-            note = f"λ{rank + 1}, {arm.label}: {_amount(Spread(tuple(values), 1))}"
-            note += "" if several else f", residual {whisker:.1g}"
-            mean = fmean(values)
+            spread = Spread(tuple(own[rank][0] for own in found), 1)
+            mean, whisker = fmean(spread.values), found[0][rank][1] if spread.sd is None else spread.sd
+            note = f"λ{rank + 1}, {arm.label}: {_amount(spread)}"
+            note += f", residual {whisker:.1g}" if spread.sd is None else ""
             bar = Bar(mean, mean - whisker, mean + whisker, number(PLAIN, mean), note, arm.number)
             bars.setdefault(rank, []).append(bar)
     if not bars:

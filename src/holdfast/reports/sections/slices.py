@@ -36,9 +36,7 @@ def slices(groups: Sequence[Arm]) -> Section:
 def _table(own: Sequence[Finding], name: str) -> Table:
     gaps = {f.where.get("slice"): f for f in own if f.name == "slice_gap"}
     rows = []
-    for f in own:
-        if f.name != "slice_accuracy" or "slice" not in f.where:
-            continue
+    for f in (f for f in own if f.name == "slice_accuracy" and "slice" in f.where):
         gap, p = gaps.get(f.where["slice"]), finite(f.evidence.get("adjusted_p"))
         confirmed, value = f.evidence.get("confirmed") is True, finite(f.value)
         rows.append((
