@@ -54,12 +54,9 @@ class AnomalySet:
 
     def pooled(self) -> ArraySplit:
         """All test sets as one."""
-        return ArraySplit(
-            torch.cat([s.images for s in self.sets]),
-            torch.cat([s.labels for s in self.sets]),
-            torch.cat([s.groups for s in self.sets]),
-            "pooled",
-        )
+        parts = ("images", "labels", "groups")
+        images, labels, groups = (torch.cat([getattr(s, part) for s in self.sets]) for part in parts)
+        return ArraySplit(images, labels, groups, "pooled")
 
     def normal_tests(self) -> ArraySplit:
         """All that is normal in the test sets."""

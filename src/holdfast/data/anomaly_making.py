@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -90,14 +90,8 @@ def make_fashion_anomalies(
         truth = torch.cat([labels[part], torch.full((len(kinds) - normal,), len(CLASSES))])
         mixed = torch.randperm(len(truth), generator=order)
         sets.append(ArraySplit(mixed_images[mixed], truth[mixed], kinds[mixed], name))
-    made = AnomalySet(
-        classes=tuple(fashion.classes[c] for c in CLASSES),
-        unlabeled=ArraySplit(padded(images[parts[0]]), origin="unlabeled"),
-        labeled=ArraySplit(padded(images[parts[1]]), labels[parts[1]], origin="labeled"),
-        sets=tuple(sets),
-        kinds=KINDS,
-    )
-    hashes = {s.origin: hashlib.sha256(s.images.numpy().tobytes()) for s in (made.unlabeled, made.labeled, *made.sets)}
+    free = ArraySplit(padded(images[parts[0]]), origin="unlabeled")
+    own = ArraySplit(padded(images[parts[1]]), labels[parts[1]], origin="labeled")
     manifest = {
         "made_by": "fashion-anomalies",
         "seed": seed,
@@ -106,9 +100,9 @@ def make_fashion_anomalies(
         "anomalies_per_set": counts,
         "sizes": {"unlabeled": unlabeled, "labeled": labeled, "normal": normal, "anomalous": anomalous},
         "fashion_classes": list(CLASSES),
-        "sha256": {origin: own.hexdigest() for origin, own in hashes.items()},
+        "sha256": {s.origin: hashlib.sha256(s.images.numpy().tobytes()).hexdigest() for s in (free, own, *sets)},
     }
-    return replace(made, manifest=manifest)
+    return AnomalySet(tuple(fashion.classes[c] for c in CLASSES), free, own, tuple(sets), KINDS, manifest)
 
 
 def padded(images: Tensor) -> Tensor:

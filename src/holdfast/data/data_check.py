@@ -102,7 +102,9 @@ def check_data(
     read = find_reader(name_or_path, options)
     loose: list[str] = []
     try:
-        loose = _loose(name_or_path)
+        if name_or_path not in named_data() and os.path.isdir(at_home(name_or_path)):
+            # they belong to no class, but are read where no class is needed
+            loose = images_in(at_home(name_or_path))
         found = read(options)
     except HoldfastError as error:
         sizes, modes, unreadable = _read_all(map(Path, loose))
@@ -119,12 +121,6 @@ def check_data(
     groups = {name: _count_groups(found.group_names, own.groups) for name, own in found.splits.items()}
     problems = tuple(find_problems(found))
     return DataReport(found.name, classes, groups, sizes, modes, unreadable, problems, found.notes)
-
-
-def _loose(data: str | Path) -> list[str]:
-    """Images directly in a folder: they belong to no class, but are read where no class is needed."""
-    path = at_home(data)
-    return images_in(path) if data not in named_data() and os.path.isdir(path) else []
 
 
 def _read_all(paths: Iterator[Path]) -> tuple[Sizes, Counts, tuple[Unreadable, ...]]:

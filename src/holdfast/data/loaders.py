@@ -1,11 +1,11 @@
-"""Two ways to feed a device from a split, behind one interface: uint8 batches in a given order."""
+"""Two ways to feed a device from a split, behind one interface: ``batches``, uint8, along an order of positions in the
+split, beginning with batch number ``start``."""
 
 from __future__ import annotations
 
 import os
 import signal
 from collections.abc import Iterable, Iterator
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -20,14 +20,6 @@ PREFETCH = 2
 """Batches each worker keeps ready: what is in memory never exceeds workers × PREFETCH batches."""
 Images = Tensor | Split
 """Images (N, C, H, W), uint8 or float in [0, 1], or a split of a data set."""
-
-
-class Loader(Protocol):
-    """Feeds batches of a split to a device."""
-
-    def batches(self, order: Tensor, *, start: int = 0) -> Iterator[Batch]:
-        """Batches along ``order`` (positions in the split), beginning with batch number ``start``."""
-        ...
 
 
 class ResidentLoader:
@@ -86,6 +78,9 @@ class StreamLoader:
             generator=torch.Generator(),  # else every epoch would draw from the global one
         )
         return positions, reader
+
+
+Loader = ResidentLoader | StreamLoader
 
 
 def make_loader(split: Split, *, batch_size: int, device: torch.device, kind: str = "auto", workers: int = 0) -> Loader:

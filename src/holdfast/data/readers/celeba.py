@@ -52,11 +52,8 @@ def read_celeba(source: str | Path, options: ReaderOptions) -> Listing:
         raise HoldfastError(f"{printable(folder)} has no folder img_align_celeba; unpack the images there")
     there = {entry.name for entry in os.scandir(images)}
     lost = [name for name, _ in rows if name not in there]
-    problems = []
-    if lost:
-        problems.append(
-            f"{len(lost)} images of {path.name} are not in {images.name}, the first is {printable(lost[0])}"
-        )
+    first = printable(lost[0]) if lost else ""
+    problems = [f"{len(lost)} images of {path.name} are not in {images.name}, the first is {first}"] if lost else []
     splits = _partition(folder, [name for name, _ in rows])
     classes, groups = ((f"not {names[k]}", names[k]) for k in wanted)
     found: dict[str, list[Row]] = {}

@@ -77,10 +77,9 @@ def read_metashift(source: str | Path, options: ReaderOptions) -> Listing:
 
 def _contexts(folder: Path) -> tuple[dict[str, str], list[Note]]:
     """({image: its context}, notes)."""
-    for where in (folder, folder.parent):
-        for path in (where / f"{TABLE}.json", where / f"{TABLE}.pkl"):
-            if path.is_file():
-                return _parse(path), []
+    for path in (where / f"{TABLE}{end}" for where in (folder, folder.parent) for end in (".json", ".pkl")):
+        if path.is_file():
+            return _parse(path), []
     text = f"no {TABLE}.json or .pkl in {printable(folder)}: the groups of its images are not known"
     return {}, [Note("groups-unknown", text)]
 

@@ -64,16 +64,7 @@ class TorchvisionSet:
             path = root / f"{name}.npz"
             if path.is_file():
                 return path, unpack(path)[0]
-        return self._torchvision(root)
-
-    def source(self) -> Any:
-        import torchvision.datasets  # slow to import, and needed for few sets
-
-        return getattr(torchvision.datasets, self.kind)
-
-    def _torchvision(self, root: Path) -> tuple[Path, dict[str, Array]]:
-        source = self.source()
-        where = root / self.folder
+        source, where = self.source(), root / self.folder
         with suppress(Exception):  # absent or damaged, in as many ways as there are formats: a download repairs both
             return where, self._content(source, root)
         try:
@@ -89,6 +80,11 @@ class TorchvisionSet:
                 f"{self.name}.npz (x_train, y_train, x_test, y_test) there, name another folder with root or "
                 "$HOLDFAST_ROOT, or try again with a network"
             ) from error
+
+    def source(self) -> Any:
+        import torchvision.datasets  # slow to import, and needed for few sets
+
+        return getattr(torchvision.datasets, self.kind)
 
     def _content(self, source: Any, root: Path) -> dict[str, Array]:
         import numpy as np
