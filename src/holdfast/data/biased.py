@@ -34,7 +34,7 @@ from holdfast.rng import derive
 MARK_SIDE = 4
 """Cells on each side of a corner mark."""
 CHUNK = 1024
-COLOURS = {
+COLOURS: Mapping[str, tuple[int, ...]] = {
     "red": (255, 0, 0),
     "orange": (255, 128, 0),
     "yellow": (255, 255, 0),
@@ -161,15 +161,12 @@ def _frame(images: Tensor, groups: Tensor, *, colours: Tensor, keep: float) -> T
     return painted
 
 
-def palette(count: int) -> dict[str, tuple[int, int, int]]:
+def palette(count: int) -> dict[str, tuple[int, ...]]:
     """So many colours by name: those of the coloured digits, or a wheel of hues for more."""
     if count <= len(COLOURS):
         return dict(list(COLOURS.items())[:count])
-    wheel = {}
-    for k in range(count):
-        red, green, blue = colorsys.hsv_to_rgb(k / count, 1.0, (1.0, 0.6)[k % 2])
-        wheel[f"hue {k}"] = (round(255 * red), round(255 * green), round(255 * blue))
-    return wheel
+    wheel = (colorsys.hsv_to_rgb(k / count, 1.0, (1.0, 0.6)[k % 2]) for k in range(count))
+    return {f"hue {k}": tuple(round(255 * part) for part in colour) for k, colour in enumerate(wheel)}
 
 
 def marks(count: int) -> Tensor:

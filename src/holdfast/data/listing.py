@@ -29,6 +29,7 @@ SPLIT_FOLDERS = {
     **dict.fromkeys(("test", "testing"), "test"),
 }
 """Folder name, in any case -> split. Left unread, "Train" and "Test" would pass for two classes."""
+SPLITS = ("train", "val", "test")
 Row = tuple[str, str, str]
 """Path, class and group of an image; "" is a class or group that is not known."""
 Listing: TypeAlias = "Dataset"

@@ -114,10 +114,15 @@ def float_batches(images: Images, device: torch.device, *, batch_size: int = 256
             x.ndim == 4 and x.shape[1] in (1, 3),
             f"images must be (N, C, H, W) with C 1 or 3, got {tuple(x.shape)}; add the axis of channels",
         )
-        if x.dtype == torch.uint8:
-            yield to_float(x)
-        else:
-            yield _checked(x, first)
+        if x.dtype != torch.uint8:
+            require(x.is_floating_point(), f"images must be uint8 or float in [0, 1], got {x.dtype}; convert them")
+            bad = ~torch.isfinite(x).flatten(1).all(1)
+            if bad.any():
+                at = first + int(bad.nonzero()[0])
+                raise HoldfastError(f"image {at} has NaN or infinite pixels; repair or remove it")
+            low, high = float(x.min()), float(x.max())
+            require(low >= 0 and high <= 1, f"images have values from {low:g} to {high:g}; scale them to [0, 1]")
+        yield to_float(x) if x.dtype == torch.uint8 else x.float()
         first += len(x)
 
 
@@ -127,17 +132,6 @@ def _raw(images: Images, device: torch.device, batch_size: int, workers: int) ->
     else:
         loader = make_loader(images, batch_size=batch_size, device=device, workers=workers)
         yield from (batch.x for batch in loader.batches(torch.arange(len(images))))
-
-
-def _checked(x: Tensor, first: int) -> Tensor:
-    require(x.is_floating_point(), f"images must be uint8 or float in [0, 1], got {x.dtype}; convert them")
-    bad = ~torch.isfinite(x).flatten(1).all(1)
-    if bad.any():
-        at = first + int(bad.nonzero()[0])
-        raise HoldfastError(f"image {at} has NaN or infinite pixels; repair or remove it")
-    low, high = float(x.min()), float(x.max())
-    require(low >= 0 and high <= 1, f"images have values from {low:g} to {high:g}; scale them to [0, 1]")
-    return x.float()
 
 
 class _Decoded(Dataset[Tensor | HoldfastError]):

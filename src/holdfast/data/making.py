@@ -22,9 +22,6 @@ USES = {
 }
 """Which settings each set is made with, besides its place and its seed."""
 
-STRENGTH = 0.5
-"""How badly anomalies are damaged by default."""
-
 
 def make_data(
     what: str,
@@ -53,7 +50,7 @@ def make_data(
     )
     where = resolve_device(given.pop("device", "cpu"))
     if what == "fashion-anomalies":
-        severity = given.get("strength", STRENGTH)
+        severity = given.get("strength", 0.5)
         made = make_fashion_anomalies(root=root, shares=given.get("anomalies"), severity=severity, seed=seed)
         folder = save_anomalies(made, out)
         kinds = ", ".join(f"{count} {kind}" for kind, count in made.manifest["anomalies_per_set"].items() if count)

@@ -45,16 +45,13 @@ class Split(Protocol):
     def __len__(self) -> int: ...
     def read(self, index: Tensor) -> Tensor:
         """Images at these positions, uint8 (B, C, H, W), on the CPU."""
-        ...
 
     def subset(self, index: Tensor) -> Self: ...
     def describe(self, position: int) -> str:
         """Where a sample comes from, for messages and reports."""
-        ...
 
     def key(self, position: int) -> str | int:
         """What identifies a sample in its set: two rows of a table may name one file."""
-        ...
 
 
 @dataclass(frozen=True, eq=False, init=False)

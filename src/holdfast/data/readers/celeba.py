@@ -9,14 +9,13 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.data.listing import Listing, ReaderOptions, Row, list_files, text_lines
+from holdfast.data.listing import SPLITS, Listing, ReaderOptions, Row, list_files, text_lines
 from holdfast.errors import HoldfastError, unknown
 from holdfast.parts import reader
 from holdfast.printable import printable
 
 TABLE = "list_attr_celeba"
 PARTITION = "list_eval_partition"
-SPLITS = ("train", "val", "test")
 IMAGES = ("img_align_celeba/img_align_celeba", "img_align_celeba", "Img/img_align_celeba")
 PLACES = ("", "Anno", "Eval")
 """Folders of the tables: flat, or as its authors sort them."""

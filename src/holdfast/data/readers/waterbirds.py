@@ -6,7 +6,7 @@ import csv
 from functools import partial
 from pathlib import Path
 
-from holdfast.data.listing import Listing, ReaderOptions, Row, list_files
+from holdfast.data.listing import SPLITS, Listing, ReaderOptions, Row, list_files
 from holdfast.data.tables import lower_case_header, read_table
 from holdfast.parts import reader
 from holdfast.printable import printable
@@ -15,7 +15,6 @@ TABLE = "metadata.csv"
 NEEDED = ("img_filename", "y", "split", "place")
 CLASSES = ("landbird", "waterbird")
 PLACES = ("land", "water")
-SPLITS = ("train", "val", "test")
 SHOWN = 3
 
 
