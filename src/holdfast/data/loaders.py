@@ -85,16 +85,11 @@ Loader = ResidentLoader | StreamLoader
 
 def make_loader(split: Split, *, batch_size: int, device: torch.device, kind: str = "auto", workers: int = 0) -> Loader:
     """The loader for a split: ``resident``, ``stream``, or ``auto`` (arrays stay, files stream)."""
-    check_reading(batch_size, workers)
+    require(batch_size >= 1, f"batch_size must be >= 1, got {batch_size}")
+    require(workers >= 0, f"workers must be >= 0, got {workers}")
     if kind == "resident" or (kind == "auto" and isinstance(split, ArraySplit)):
         return ResidentLoader(split, batch_size=batch_size, device=device)
     return StreamLoader(split, batch_size=batch_size, device=device, workers=workers)
-
-
-def check_reading(batch_size: int, workers: int) -> None:
-    """Refuse numbers that nothing can be read with."""
-    require(batch_size >= 1, f"batch_size must be >= 1, got {batch_size}")
-    require(workers >= 0, f"workers must be >= 0, got {workers}")
 
 
 def check_images(images: Images) -> None:
