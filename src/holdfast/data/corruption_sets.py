@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from holdfast.data.images import Array, peek, to_images, to_whole
-from holdfast.data.listing import images_under, subfolders
-from holdfast.data.splits import ArraySplit, FileSplit, Paths, Split
+from holdfast.data.listing import images_under, list_files, subfolders
+from holdfast.data.splits import ArraySplit, FileSplit, Split
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.printable import printable
 
@@ -95,16 +94,13 @@ def _rows(path: Path, labels: Array, severity: int) -> ArraySplit:
 
 def _folder(folder: Path, classes: Sequence[str]) -> FileSplit:
     require(folder.is_dir(), f"{printable(folder)} is not there; unpack that severity too")
-    paths: list[str] = []
-    labels: list[int] = []
     for sub in subfolders(folder):
         require(sub.name in classes, f"class folder {printable(sub)} is not among the {len(classes)} classes known")
-        found = images_under(sub)
-        paths += found
-        labels += [list(classes).index(sub.name)] * len(found)
-    require(bool(paths), f"{printable(folder)} holds no images; unpack the archive again")
-    size, _ = peek(Path(paths[0]))
-    return FileSplit(Paths(paths), torch.tensor(labels), torch.full((len(paths),), -1), size=size)
+    rows = [(path, sub.name, "") for sub in subfolders(folder) for path in images_under(sub)]
+    require(bool(rows), f"{printable(folder)} holds no images; unpack the archive again")
+    test = list_files(folder.name, {"test": rows}, classes=classes).test
+    assert isinstance(test, FileSplit)
+    return replace(test, size=peek(test.paths[0])[0])
 
 
 def _corruption_folders(folder: Path) -> dict[str, Path]:

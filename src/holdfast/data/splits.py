@@ -81,16 +81,11 @@ class ArraySplit:
         positions: Tensor | None = None,
     ) -> None:
         pixels = to_images(images, "images")
-        unknown = torch.full((len(pixels),), -1)
-        numbers = {
-            name: unknown if given is None else to_whole(given, name, least=-1)
-            for name, given in (("labels", labels), ("groups", groups))
-        }
-        for name, own in numbers.items():
-            require(
-                len(own) == len(pixels),
-                f"{origin}: there are {len(pixels)} images and {len(own)} {name}; make them equal",
-            )
+        count, numbers = len(pixels), {}
+        for name, given in (("labels", labels), ("groups", groups)):
+            own = torch.full((count,), -1) if given is None else to_whole(given, name, least=-1)
+            require(len(own) == count, f"{origin}: there are {count} images and {len(own)} {name}; make them equal")
+            numbers[name] = own
         for name, value in {"images": pixels, **numbers, "origin": origin, "positions": positions}.items():
             object.__setattr__(self, name, value)  # the class is frozen, and made of more types than it holds
 
