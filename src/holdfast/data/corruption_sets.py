@@ -48,9 +48,16 @@ class CorruptedTest:
             raise unknown(f"corruption of {self.name}", corruption, self.where)
         require(severity in self.severities, f"severity must be one of {self.severities}, got {severity}")
         path = self.where[known]
-        if self.labels is not None:
-            return _rows(path, self.labels, severity)
-        return _folder(path / str(severity), self.classes)
+        if self.labels is None:
+            return _folder(path / str(severity), self.classes)
+        images, total, shown = _load(path), len(self.labels), printable(path)
+        require(
+            len(images) == total,
+            f"{shown} has {len(images)} images and {LABELS} {total} values; unpack the archive again",
+        )
+        part = slice((severity - 1) * total // 5, severity * total // 5)
+        labels = to_whole(self.labels[part], f"{printable(path.parent)}: {LABELS}", least=0)
+        return ArraySplit(to_images(images[part], shown), labels, origin=f"{shown}:{severity}")
 
 
 def open_corrupted(folder: str | Path, *, classes: Sequence[str] = ()) -> CorruptedTest:
@@ -78,18 +85,6 @@ def open_corrupted(folder: str | Path, *, classes: Sequence[str] = ()) -> Corrup
     first = next(iter(where.values())) / str(severities[0])
     names = tuple(classes) or tuple(sub.name for sub in subfolders(first))
     return CorruptedTest(printable(folder.name), where, tuple(severities), names)
-
-
-def _rows(path: Path, labels: Array, severity: int) -> ArraySplit:
-    images = _load(path)
-    require(
-        len(images) == len(labels),
-        f"{printable(path)} has {len(images)} images and {LABELS} {len(labels)} values; unpack the archive again",
-    )
-    count = len(labels) // 5
-    part = slice((severity - 1) * count, severity * count)
-    own = to_whole(labels[part], f"{printable(path.parent)}: {LABELS}", least=0)
-    return ArraySplit(to_images(images[part], printable(path)), own, origin=f"{printable(path)}:{severity}")
 
 
 def _folder(folder: Path, classes: Sequence[str]) -> FileSplit:

@@ -111,8 +111,7 @@ class ArraySplit:
     def describe(self, position: int) -> str:
         return f"{self.origin}[{position if self.positions is None else int(self.positions[position])}]"
 
-    def key(self, position: int) -> str:
-        return self.describe(position)
+    key = describe
 
 
 class Paths(Sequence[Path]):
@@ -311,8 +310,7 @@ def channel_statistics(split: Split) -> tuple[tuple[float, ...], tuple[float, ..
     histogram = torch.zeros(channels, 256, dtype=torch.float64)
     for part in torch.split(index, 1024):
         images = split.read(part)
-        for channel in range(channels):
-            histogram[channel] += torch.bincount(images[:, channel].flatten(), minlength=256)
+        histogram += torch.stack([torch.bincount(images[:, c].flatten(), minlength=256) for c in range(channels)])
     values = torch.arange(256, dtype=torch.float64) / 255
     share = histogram / histogram.sum(1, keepdim=True)
     mean = share @ values
@@ -353,10 +351,7 @@ def _hash_split(split: Split, digest: Any) -> str:
 
 
 def admitted(data: Dataset, *, training: bool) -> Dataset:
-    """A set made in memory, checked as a loaded one is.
-
-    training: see :func:`find_problems`.
-    """
+    """A set made in memory, checked as a loaded one is. training: see :func:`find_problems`."""
     for what, names in (("classes", data.classes), ("group_names", data.group_names)):
         words = isinstance(names, (tuple, list)) and all(isinstance(name, str) for name in names)
         require(words, f"{data.name}: {what} must be names such as ('cat', 'dog'), got {names!r}")
@@ -435,10 +430,7 @@ def find_problems(data: Dataset, *, least: int = 2, training: bool = True) -> li
 
 
 def refuse(problems: Sequence[str], name: str, *, listed: bool = True) -> None:
-    """Raise the first problem, if there is one, and say how many more there are.
-
-    listed: whether a command can list them.
-    """
+    """Raise the first problem, if there is one, and say how many more there are. listed: by a command."""
     if problems:
         how = "; 'holdfast data check' lists all" if listed else ""
         more = f" (and {len(problems) - 1} more{how})" if len(problems) > 1 else ""

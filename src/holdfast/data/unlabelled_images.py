@@ -124,16 +124,14 @@ def _with_channels(images: Split, channels: int | None) -> Split:
         return replace(images, images=images.images.expand(-1, 3, -1, -1))
     if not isinstance(images, FileSplit):
         return images
-    if channels == 3:
-        return replace(images, channels=3)
-    # Every header is read: the few that tell a set's size may all be grey.
-    coloured = next((path for path in images.paths if peek(path)[1] not in GREY_MODES), None)
-    if coloured is None:
-        return replace(images, channels=1)
+    # Every header is read, unless colour is taken anyway: the few that tell a set's size may all be grey.
+    paths = () if channels == 3 else images.paths
+    coloured = next((path for path in paths if peek(path)[1] not in GREY_MODES), None)
     require(
-        channels is None, f"{printable(coloured)} is in colour, and grey images are needed; convert it, or leave it out"
+        channels is None or coloured is None,
+        f"{printable(coloured or '')} is in colour, and grey images are needed; convert it, or leave it out",
     )
-    return replace(images, channels=3)
+    return replace(images, channels=3 if channels == 3 or coloured else 1)
 
 
 def resized(images: Split, size: tuple[int, int]) -> Split:

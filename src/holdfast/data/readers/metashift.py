@@ -72,10 +72,8 @@ def read_metashift(source: str | Path, options: ReaderOptions) -> Listing:
         ]
         for split, part in (("train", "train"), ("test", TEST))
     }
-    names = sorted({context for own in rows.values() for _, _, context in own} - {""})
-    return list_files(
-        "metashift", rows, classes=CLASSES, groups=names, notes=[] if table else [Note("groups-unknown", text)]
-    )
+    notes = [] if table else [Note("groups-unknown", text)]
+    return list_files("metashift", rows, classes=CLASSES, notes=notes)
 
 
 def _parse(path: Path) -> dict[str, str]:
