@@ -136,11 +136,15 @@ class Fused(Detector):
 
 @dataclass(frozen=True, eq=False)
 class ScoreReport:
-    """One row per image: its score, whether it is above the threshold, and which scores made it so."""
+    """One row per image: its score, whether it is above the threshold, and which scores made it so.
+
+    z_scores: (N, M) each member's, in the detector's order.
+    """
 
     scores: Tensor
     flags: Tensor
     reasons: tuple[str, ...]
+    z_scores: Tensor
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -152,8 +156,8 @@ class ScoreReport:
 
     @classmethod
     def cat(cls, parts: Sequence[ScoreReport]) -> ScoreReport:
-        reasons = tuple(reason for part in parts for reason in part.reasons)
-        return cls(torch.cat([part.scores for part in parts]), torch.cat([part.flags for part in parts]), reasons)
+        scores, flags, z = (torch.cat([getattr(p, n) for p in parts]) for n in ("scores", "flags", "z_scores"))
+        return cls(scores, flags, tuple(reason for part in parts for reason in part.reasons), z)
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,7 +204,8 @@ class FittedDetector:
         z, scores = self.detector.z_scores(features), self.detector.score_features(features)
         flags = self.threshold.flag(scores)
         names = [member.name for member in self.detector.members]
-        return ScoreReport(scores, flags, tuple(_reason(row, names, bool(f)) for row, f in zip(z, flags, strict=True)))
+        reasons = tuple(_reason(row, names, bool(flag)) for row, flag in zip(z, flags, strict=True))
+        return ScoreReport(scores, flags, reasons, z)
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Refuse images that the detector was not made for."""

@@ -182,16 +182,18 @@ def evaluate(
     place = None if out is None else claim_folder(out, check="detect")
     fitted = load_fitted(detector, device=read.device)
     kinds = _both_kinds(normal, anomalous, read.root, split, fitted.shape)
-    by_kind = {k: _member_scores(fitted, v, read.batch_size, read.workers) for k, v in kinds.items()}
-    table = torch.cat([by_kind["normal"], by_kind["anomalous"]])
-    truth = torch.arange(len(table)) >= len(by_kind["normal"])
+    parts = [fitted.report(kinds[k], batch_size=read.batch_size, workers=read.workers) for k in ("normal", "anomalous")]
+    judged = ScoreReport.cat(parts)
+    truth = torch.arange(len(judged)) >= len(parts[0])
+    by_name = {FUSED: judged.scores} | dict(
+        zip((m.name for m in fitted.detector.members), judged.z_scores.float().T, strict=True)
+    )
     found: list[Finding] = []
-    names = [FUSED, *(m.name for m in fitted.detector.members)]
-    for name, scores in zip(names, table.T, strict=True):
+    for name, scores in by_name.items():
         threshold = fitted.threshold if name == FUSED else None
         result = evaluate_scores(scores, truth, threshold=threshold, resamples=resamples, seed=seed)
         found += _findings(result, scores, truth, name, None if threshold is None else threshold.value)
-    found.append(_worst(kinds["anomalous"], by_kind["anomalous"][:, 0], fitted.threshold.value))
+    found.append(_worst(kinds["anomalous"], parts[1].scores, fitted.threshold.value))
     if place is not None:
         name = "detector" if isinstance(detector, FittedDetector) else str(detector)
         measures = {"detect": MEASURES}
@@ -225,17 +227,6 @@ def _both_kinds(
         kinds[name] = open_unlabelled(source, root=root, split=own, usual="test", shape=shape)
         require(len(kinds[name]) > 0, f"there are no {name} images; give at least one")
     return kinds
-
-
-def _member_scores(fitted: FittedDetector, images: Split, batch_size: int, workers: int) -> Tensor:
-    """(N, 1 + M) the fused score and each member's z-score."""
-    fitted.check(images.shape)
-    extractor, parts = fitted.extractor, []
-    for x in float_batches(images, extractor.device, batch_size=batch_size, workers=workers):
-        features = extractor.extract(x).to("cpu")
-        both = [fitted.detector.score_features(features)[:, None], fitted.detector.z_scores(features).float()]
-        parts.append(torch.cat(both, 1))
-    return torch.cat(parts)
 
 
 def _findings(result: Evaluation, scores: Tensor, truth: Tensor, name: str, threshold: float | None) -> list[Finding]:
