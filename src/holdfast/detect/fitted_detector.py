@@ -118,20 +118,17 @@ class Fused(Detector):
 
     def all_state(self) -> dict[str, Tensor]:
         """Everything that fitting made, members included, under names of their own."""
-        own = {f"fused/{name}": value for name, value in self.state.items()}
-        return own | {f"{m.name}/{name}": value for m in self.members for name, value in m.state.items()}
-
-    def load_state(self, tensors: dict[str, Tensor]) -> Self:
-        everyone: list[Detector] = [self, *self.members]
-        for detector in everyone:
-            head = f"{detector.name}/"
-            detector.state = {n.removeprefix(head): t for n, t in tensors.items() if n.startswith(head)}
-        return self
+        return {f"{d.name}/{name}": value for d in (self, *self.members) for name, value in d.state.items()}
 
     @classmethod
-    def from_settings(cls, settings: dict[str, Any], extractor: FeatureExtractor | None = None) -> Fused:
-        members = [make_detector(name, extractor, **own) for name, own in settings["members"].items()]
-        return cls(members, extractor, combine=settings["combine"])
+    def restored(cls, settings: dict[str, Any], state: dict[str, Tensor]) -> Fused:
+        """From ``settings`` and :meth:`all_state`."""
+        members = [make_detector(name, **own) for name, own in settings["members"].items()]
+        made = cls(members, combine=settings["combine"])
+        for detector in (made, *members):
+            head = f"{detector.name}/"
+            detector.state = {n.removeprefix(head): t for n, t in state.items() if n.startswith(head)}
+        return made
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +161,7 @@ class ScoreReport:
 class FittedDetector:
     """Says of images of one shape how anomalous they are, and which are above the threshold.
 
-    shape: (C, H, W). kind: ``rotation`` or ``classifier``, where there is an encoder. classes: the classifier's.
+    shape: (C, H, W). kind: ``rotation`` or ``classifier``, where there is an encoder. card: the encoder's.
     """
 
     shape: tuple[int, int, int]
@@ -256,7 +253,7 @@ class FittedDetector:
                 f"{folder / CARD} has format {content.get('format')}; this version reads {FORMAT}",
             )
             channels, height, width = content["shape"]
-            detector = Fused.from_settings(content["detector"]).load_state(read_tensors(folder / STATE))
+            detector = Fused.restored(content["detector"], read_tensors(folder / STATE))
             vae = None
             if content["vae"] is not None:
                 vae = VAE(VAESettings.from_json(content["vae"]))
