@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from holdfast.errors import require
-from holdfast.methods import Method
-from holdfast.parts import method
-from holdfast.types import Batch, View, Views
+from holdfast.methods import Batch, Method, View, Views, method
+from holdfast.settings import Within
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from holdfast.methods import State
-    from holdfast.rng import Generators
+    from holdfast.methods import Generators, State
 
 
 @method(
@@ -22,22 +18,15 @@ if TYPE_CHECKING:
     about="Virtual adversarial training: predictions that do not change in the direction in which they change most.",
     passes=3.3,
 )
-@dataclass(frozen=True)
 class Vat(Method):
-    radius: float = 1.0
+    radius: Annotated[float, Within(0)] = 1.0
     """L2 length of the perturbation, in pixels."""
-    weight: float = 1.0
+    weight: Annotated[float, Within(0)] = 1.0
     """Weight of the smoothness term."""
-    steps: int = 1
+    steps: Annotated[int, Within(1)] = 1
     """Power iterations that look for the direction."""
-    xi: float = 1e-2
+    xi: Annotated[float, Within(0, ends="(]")] = 1e-2
     """Length at which the direction is probed."""
-
-    def __post_init__(self) -> None:
-        require(self.radius >= 0, f"radius must be >= 0, got {self.radius}")
-        require(self.weight >= 0, f"weight must be >= 0, got {self.weight}")
-        require(self.steps >= 1, f"steps must be >= 1, got {self.steps}")
-        require(self.xi > 0, f"xi must be > 0, got {self.xi}")
 
     def views(self, batch: Batch, *, model: nn.Module, state: State, rng: Generators) -> Views:
         """The second view is the neighbour whose prediction differs most, with the sample's own prediction as label.
