@@ -50,7 +50,7 @@ def _recipes() -> Sequence[str]:
 
 
 def _studies() -> Sequence[str]:
-    from holdfast.comparisons.studies import study_names
+    from holdfast.comparisons.plans import study_names
 
     return study_names()
 

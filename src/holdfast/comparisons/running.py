@@ -17,10 +17,9 @@ from typing import Any, Literal
 
 import torch
 
-from holdfast.comparisons.plans import Axes, ComparisonPlan, GridCell, make_plan
+from holdfast.comparisons.plans import Axes, ComparisonPlan, GridCell, make_plan, read_study
 from holdfast.comparisons.recipes import read_recipe
 from holdfast.comparisons.single_run import run
-from holdfast.comparisons.studies import read_study
 from holdfast.data import Dataset
 from holdfast.data.loaders import make_loader
 from holdfast.devices import resolve_device

@@ -13,8 +13,7 @@ from holdfast.errors import HoldfastError, first_line, require
 from holdfast.models.preprocessing import Normalised
 from holdfast.models.resolution import resolve, source_of
 from holdfast.models.source_types import NONE, Size, both_sides, describe, stated
-from holdfast.models.state_dicts import load_tensors
-from holdfast.models.weight_files import read_tensors, takes_colour
+from holdfast.models.weights import load_tensors, read_tensors, takes_colour
 from holdfast.module_state import evaluating
 
 

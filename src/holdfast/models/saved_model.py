@@ -18,8 +18,7 @@ from holdfast.files import exists, write_atomic
 from holdfast.models.built_model import BuiltModel, build_model
 from holdfast.models.preprocessing import Normalised, numbers
 from holdfast.models.source_types import Size
-from holdfast.models.state_dicts import copy
-from holdfast.models.weight_files import read_tensors
+from holdfast.models.weights import copy, read_tensors
 from holdfast.settings import read_environment
 from holdfast.settings.fields import convert
 

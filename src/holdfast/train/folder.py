@@ -1,6 +1,6 @@
-"""The run folder: who may write into it, what it holds, and its checkpoints.
+"""The run folder: who may write into it, what it holds, its checkpoints, and how its run loaded the data.
 
-Open this file to change what is stored.
+Open this file to change what is stored, or what an audit or a prediction takes over from a run.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +24,14 @@ import yaml
 
 import holdfast
 from holdfast.errors import HoldfastError, require
-from holdfast.files import exists, write_atomic
+from holdfast.files import at_home, exists, write_atomic
 from holdfast.settings import TrainSettings, build, flatten, read_environment, read_yaml
 from holdfast.train.processes import locked
 
 OWNED = (
-    "checkpoint",
-    "tensorboard",
-    "metrics.jsonl",
-    "model.safetensors",
-    "model.json",
-    "findings.json",
-    "report.html",
+    "checkpoint", "tensorboard", "metrics.jsonl", "model.safetensors", "model.json", "findings.json", "report.html",
     "run.yaml",
-)
+)  # fmt: skip
 """What a run writes; nothing else in a folder is ever touched. Set aside in this order, put back in reverse: wherever a
 process dies, run.yaml says whether all was set aside, and a checkpoint beside ``ASIDE`` is one of the new run."""
 
@@ -339,3 +334,47 @@ def environment() -> dict[str, str]:
 def _is_command(program: Path) -> bool:
     """Whether a process was started as ``holdfast`` or ``python -m holdfast``, and not by code of others."""
     return program.stem == "holdfast" or Path(__file__).parents[1] in program.parents
+
+
+@dataclass(frozen=True)
+class DataTerms:
+    """What decides which images are training and which are test, and their labels; see :func:`holdfast.data.load`."""
+
+    data_seed: int = 0
+    val: float = 0.0
+    conflict: float | None = None
+    names: str | None = None
+    label: str | None = None
+    group: str | None = None
+
+    def record(self) -> dict[str, str | int | float]:
+        """Plain values for findings.json, without what nobody said."""
+        return {key: value for key, value in asdict(self).items() if value or key == "data_seed"}
+
+    def words(self, other: DataTerms) -> str:
+        """Where these differ from others: ``data_seed 5``."""
+        mine, theirs = asdict(self), asdict(other)
+        return ", ".join(f"{key} {value}" for key, value in mine.items() if value != theirs[key])
+
+
+def terms_of_run(run: str | Path, data: str | Path) -> DataTerms | None:
+    """How a run loaded its data; of other data only the seed, which does no harm: the same images may lie elsewhere."""
+    path = Path(run, "run.yaml")
+    if not os.path.isfile(path):  # unlike Path.is_file, false for a name longer than the system allows
+        return None
+    own = read_settings(path).data
+    if not is_own_data(run, data):
+        return DataTerms(own.data_seed)
+    return DataTerms(own.data_seed, own.val, own.conflict, own.names, own.label, own.group)
+
+
+def is_own_data(run: str | Path, data: str | Path) -> bool:
+    name, recorded = read_settings(Path(run, "run.yaml")).data.name, read_environment(Path(run))
+    if "own_data" in recorded:  # it was in memory, and settings do not tell how it came there
+        return False
+    return _same(name, str(data)) or _same(recorded.get("data_path", name), str(data))
+
+
+def _same(first: str, second: str) -> bool:
+    paths = at_home(first), at_home(second)
+    return first == second or (all(map(os.path.exists, paths)) and os.path.samefile(*paths))
