@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import get_type_hints
 
 import torch
 from safetensors.torch import save
@@ -85,14 +85,10 @@ class ModelCard:
         )
         missing = [f.name for f in fields(cls) if f.name not in values]
         require(not missing, f"lacks {', '.join(missing)}; save the model anew")
-        return cls(**{f.name: _field(f.name, values) for f in fields(cls)})
-
-
-def _field(name: str, values: Mapping[str, Any]) -> Any:
-    value, kind = values[name], get_type_hints(ModelCard)[name]
-    if name == "image_size" and isinstance(value, list):
-        kind = tuple[int, int]
-    return convert(value, kind, name)
+        kinds = get_type_hints(cls)
+        if isinstance(values["image_size"], list):
+            kinds["image_size"] = tuple[int, int]
+        return cls(**{name: convert(values[name], kind, name) for name, kind in kinds.items()})
 
 
 def save_model(folder: str | Path, model: BuiltModel | nn.Module, *, card: ModelCard) -> None:

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from holdfast.errors import HoldfastError, first_line, require
 from holdfast.files import exists
-from holdfast.models.heads import find_heads
+from holdfast.models.heads import find_heads, head_note
 from holdfast.models.preprocessing import Normalised
-from holdfast.models.source_types import PICKLED, head_note
+from holdfast.models.source_types import PICKLED
 
 NESTS = ("state_dict", "model", "model_state", "model_state_dict")
 """Where training scripts keep the weights inside a checkpoint."""
@@ -159,15 +159,15 @@ def load_tensors(model: Normalised, tensors: Mapping[str, Tensor], *, origin: st
     """Like :func:`load_weights`, for tensors already read. origin: what to call them in messages."""
     prefix = find_prefix(tensors, model.net.state_dict())
     inner = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-    fit = _fit(model.net, inner)
+    found, problems, fresh_heads = _fit(model.net, inner)
     notes: list[str] = []
-    if fit.problems and (translated := respell(model.net, inner)) is not None:
+    if problems and (translated := respell(model.net, inner)) is not None:
         second = _fit(model.net, translated)
-        if not second.problems:
-            fit = second
+        if not second[1]:
+            found, problems, fresh_heads = second
             notes.append("names and sizes in the weights translated to this model's")
     normalise = _normalisation(tensors, prefix)
-    problems = [*fit.problems, *_misfits({"mean": model.mean, "std": model.std}, normalise)]
+    problems += _misfits({"mean": model.mean, "std": model.std}, normalise)
     if "std" in normalise and not bool((normalise["std"] > 0).all()):
         problems.append("std not above 0")
     outside = [n for n in tensors if not n.startswith(prefix) and n.removeprefix(_outer(prefix)) not in normalise]
@@ -177,7 +177,7 @@ def load_tensors(model: Normalised, tensors: Mapping[str, Tensor], *, origin: st
             f"weights {origin} do not fit this {type(model.net).__name__}: {'; '.join(problems)}. "
             "Check --model, --image-size and the number of channels"
         )
-    copy(model.net.state_dict(), fit.found)
+    copy(model.net.state_dict(), found)
     copy(model.state_dict(), normalise)
     if normalise:
         notes.append(f"normalisation from the weights: {model.extra_repr()}")
@@ -185,7 +185,7 @@ def load_tensors(model: Normalised, tensors: Mapping[str, Tensor], *, origin: st
         notes.append(f"no normalisation in the weights; kept: {model.extra_repr()}")
     if stripped := _outer(prefix) if normalise else prefix:
         notes.append(f"prefix {stripped!r} stripped from the names in the weights")
-    return WeightsLoaded((*fit.notes, *notes), fit.notes, bool(normalise))
+    return WeightsLoaded((*fresh_heads, *notes), tuple(fresh_heads), bool(normalise))
 
 
 def find_prefix(names: Iterable[str], expected: Iterable[str]) -> str:
@@ -209,16 +209,8 @@ def find_prefix(names: Iterable[str], expected: Iterable[str]) -> str:
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Fit:
-    """Which tensors go where, and what is wrong or worth saying."""
-
-    found: dict[str, Tensor]
-    problems: tuple[str, ...]
-    notes: tuple[str, ...]
-
-
-def _fit(net: nn.Module, tensors: Mapping[str, Tensor]) -> _Fit:
+def _fit(net: nn.Module, tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str], list[str]]:
+    """(which tensors go where, what is wrong, what to say of heads that are left fresh)."""
     own = net.state_dict()
     found = {name: tensors[name] for name in own if name in tensors}
     notes, dropped = _drop_other_heads(net, own, found)
@@ -226,7 +218,7 @@ def _fit(net: nn.Module, tensors: Mapping[str, Tensor]) -> _Fit:
     skipped = AUXILIARY if hasattr(net, "aux_logits") else ()
     unexpected = [n for n in tensors if n not in own and not n.endswith(COUNTERS) and not n.startswith(skipped)]
     problems = _listed("missing", missing) + _listed("unexpected", unexpected) + _misfits(own, found)
-    return _Fit(found, tuple(problems), tuple(notes))
+    return found, problems, notes
 
 
 def _drop_other_heads(
