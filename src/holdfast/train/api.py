@@ -4,7 +4,7 @@ what is refused before it starts."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
@@ -198,13 +198,21 @@ def prepare(
     require(loop.select != "oracle-test" or data.test is not None, "select oracle-test needs a test set")
     _check_pretraining(settings, model)
     progress = progress or Progress()
-    if model is not None:
-        check_module(model, data, resolve_device(loop.device), precision=loop.precision)
-        return model, None, _start_method(settings, data, copier(model, progress))
-    mean, std = channel_statistics(data.train)
-    make_model = model_factory(settings, data, mean, std, progress)
-    built = make_model()
-    return built.model, built, _start_method(settings, data, lambda: make_model().model)
+    built: BuiltModel | None = None
+    if model is None:
+        make = model_factory(settings, data, progress)
+        network: nn.Module = (built := make()).model
+    else:
+        network = check_module(model, data, resolve_device(loop.device), precision=loop.precision)
+    context = Context(
+        num_classes=data.num_classes,
+        labels=data.train.labels,
+        groups=data.train.groups,
+        epochs=loop.epochs,
+        make_model=copier(model, progress) if model is not None else lambda: make().model,
+        unlabeled=None if data.unlabeled is None else data.unlabeled.read(torch.arange(len(data.unlabeled))),
+    )
+    return network, built, method_of(settings).start(context)
 
 
 def _check_pretraining(settings: TrainSettings, model: nn.Module | None = None) -> None:
@@ -270,31 +278,17 @@ def load_data(settings: TrainSettings) -> Dataset:
     return few_labels(data, s.labels, unlabeled=s.unlabeled, root=s.root, seed=s.data_seed)
 
 
-def _start_method(settings: TrainSettings, data: Dataset, make_model: Callable[[], nn.Module]) -> State:
-    context = Context(
-        num_classes=data.num_classes,
-        labels=data.train.labels,
-        groups=data.train.groups,
-        epochs=settings.loop.epochs,
-        make_model=make_model,
-        unlabeled=None if data.unlabeled is None else data.unlabeled.read(torch.arange(len(data.unlabeled))),
-    )
-    return method_of(settings).start(context)
-
-
-def model_factory(
-    settings: TrainSettings, data: Dataset, mean: Sequence[float], std: Sequence[float], progress: Progress
-) -> Callable[[], BuiltModel]:
+def model_factory(settings: TrainSettings, data: Dataset, progress: Progress) -> Callable[[], BuiltModel]:
     """A function that makes the network and, for methods that need one, an auxiliary network like it."""
-    channels, height, width = data.shape
+    mean, std = channel_statistics(data.train)
     said: set[str] = set()
 
     def make() -> BuiltModel:
         built = build_model(
             settings.model.name,
             num_classes=data.num_classes,
-            in_channels=channels,
-            image_size=(height, width),
+            in_channels=data.shape[0],
+            image_size=data.shape[1:],
             mean=mean,
             std=std,
             pretrained=settings.model.pretrained,
@@ -327,12 +321,7 @@ def copier(model: nn.Module, progress: Progress) -> Callable[[], nn.Module]:
     return make
 
 
-def _tensor_in(outputs: object) -> str | None:
-    """The part of a model's outputs that is probably meant, where they have parts."""
-    return next((name for name in ("logits", "out") if isinstance(getattr(outputs, name, None), Tensor)), None)
-
-
-def check_module(model: nn.Module, data: Dataset, device: torch.device, *, precision: str) -> None:
+def check_module(model: nn.Module, data: Dataset, device: torch.device, *, precision: str) -> nn.Module:
     """Bring a module of the caller's to the device, and refuse one that does not give logits of the data's classes."""
     images = to_float(data.train.read(torch.arange(min(2, len(data.train)))).to(device))
     try:
@@ -344,13 +333,15 @@ def check_module(model: nn.Module, data: Dataset, device: torch.device, *, preci
             "that does, or other images with image_size"
         ) from error
     got = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+    meant = [name for name in ("logits", "out") if isinstance(getattr(outputs, name, None), Tensor)]
     require(
         got == (len(images), data.num_classes),
         f"this {type(model).__name__} must give logits of shape {(len(images), data.num_classes)} for {len(images)} "
         f"images of {data.num_classes} classes, and gives {got}; "
-        + (f"wrap it so that it returns .{inner}" if (inner := _tensor_in(outputs)) else "change its last layer"),
+        + (f"wrap it so that it returns .{meant[0]}" if meant else "change its last layer"),
     )
     require(
         any(p.requires_grad for p in model.parameters()),
         f"this {type(model).__name__} has no parameter to train; let some require a gradient",
     )
+    return model

@@ -122,7 +122,10 @@ class Trainer:
             assert self.folder is not None
             with self.folder.checkpoints.fitting():
                 now.load_state_dict(resumed["stage"])
-                self._restore_generators(resumed)
+                self.rng.load_state_dict(resumed["generators"])
+                torch.set_rng_state(resumed["global_rng"]["cpu"])
+                if self.device.type == "cuda":
+                    torch.cuda.set_rng_state(resumed["global_rng"]["cuda"], self.device)
         done = self.at.epoch * now.steps_per_epoch + self.at.batch
         self.progress.begin(stage.name, stage.epochs, now.steps_per_epoch, done)
         return now
@@ -299,12 +302,6 @@ class Trainer:
         self.folder.rewrite_metrics(self.history)
         self.progress.note(f"continuing at step {self.at.step}")
         return state
-
-    def _restore_generators(self, state: dict[str, Any]) -> None:
-        self.rng.load_state_dict(state["generators"])
-        torch.set_rng_state(state["global_rng"]["cpu"])
-        if self.device.type == "cuda":
-            torch.cuda.set_rng_state(state["global_rng"]["cuda"], self.device)
 
 
 class StageRun:
