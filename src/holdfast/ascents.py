@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.optim import Optimizer
 
-    from holdfast.optim import Metric
-
     Scheduled = Callable[[float], float | Tensor]
 
 Drawn = list[tuple[Views, float]]
@@ -117,17 +115,11 @@ class Sam(Ascent):
     ) -> Optimizer:
         from holdfast.optim import SAM
 
-        own = {"rho": scheduled(self.rho), "metric": self.metric(), **self.friendliness()}
+        own = {"rho": scheduled(self.rho), **self.sam_options()}
         return SAM(params, base, skip_nonfinite=skip_nonfinite, **own, **options)
 
-    def metric(self) -> Metric:
-        """T: how far each weight may move."""
-        from holdfast.optim import Euclidean
-
-        return Euclidean()
-
-    def friendliness(self) -> dict[str, Any]:
-        """What is taken out of the direction: nothing."""
+    def sam_options(self) -> dict[str, Any]:
+        """metric: T, how far each weight may move, if not Euclidean; friendly: what is taken out of the direction."""
         return {}
 
     def radius(self, done: float) -> float | None:
@@ -143,10 +135,10 @@ class Asam(Sam):
     eta: Annotated[float, Within(0)] = 0.01
     """Added to the size of each weight."""
 
-    def metric(self) -> Metric:
+    def sam_options(self) -> dict[str, Any]:
         from holdfast.optim import Adaptive
 
-        return Adaptive(self.eta, vectors=False)
+        return {"metric": Adaptive(self.eta, vectors=False)}
 
 
 @ascent("fisher-sam", about="Fisher SAM: a ball in the geometry of the gradient's own size.", order=12)
@@ -154,10 +146,10 @@ class FisherSam(Sam):
     eta: Annotated[float, Within(0)] = 1.0
     """Weight of the squared gradient."""
 
-    def metric(self) -> Metric:
+    def sam_options(self) -> dict[str, Any]:
         from holdfast.optim import Fisher
 
-        return Fisher(self.eta)
+        return {"metric": Fisher(self.eta)}
 
 
 @dataclass(frozen=True)
@@ -169,8 +161,8 @@ class Friendly(Sam):
     lmbda: Annotated[float, Within(0, 1, "[)")] = 0.9
     """Memory of the running mean."""
 
-    def friendliness(self) -> dict[str, Any]:
-        return {"friendly": True, "sigma": self.sigma, "lmbda": self.lmbda}
+    def sam_options(self) -> dict[str, Any]:
+        return {**super().sam_options(), "friendly": True, "sigma": self.sigma, "lmbda": self.lmbda}
 
 
 @ascent("fsam", about="Friendly SAM: SAM without the full-gradient part of its direction.", order=13)

@@ -13,7 +13,6 @@ from holdfast.errors import require
 from holdfast.files import exists
 from holdfast.parts import data_syntax, model_syntax
 from holdfast.settings import (
-    Choice,
     TrainSettings,
     build,
     flatten,
@@ -21,7 +20,7 @@ from holdfast.settings import (
     read_config,
     read_yaml,
 )
-from holdfast.settings.fields import Unset
+from holdfast.settings.fields import Choice, Unset
 from holdfast.types import Finding
 
 

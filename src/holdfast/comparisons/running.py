@@ -232,9 +232,8 @@ def _mark(out: Path, names: set[str]) -> None:
     """Say in the findings which runs are the baseline, so that a report from files alone knows it."""
     for path in out.glob("*/findings.json"):
         files = RunFiles.read(path.parent)
-        model = {k: v for k, v in files.model.items() if k != ROLE} | (
-            {ROLE: BASELINE} if path.parent.name in names else {}
-        )
+        role = {ROLE: BASELINE} if path.parent.name in names else {}
+        model = {k: v for k, v in files.model.items() if k != ROLE} | role
         if model != files.model:
             write_findings(path, files.findings, model=model, data=files.data)
 

@@ -89,11 +89,6 @@ class ErmBiasAdv(BiasAdv, BiasedTraining):
     radius: float = 1.0
     beta: float = 2.0
 
-    def start(self, context: Context) -> State:
-        state = super().start(context)
-        state.biased = context.make_model()
-        return state
-
     def views(self, batch: Batch, *, model: nn.Module, state: State, rng: Generators) -> Views:
         """Algorithm 1. ERM has no biased model, so g is trained alongside with generalised cross-entropy."""
         f, g, x, y = model, state.biased, batch.x, batch.y

@@ -9,7 +9,6 @@ from holdfast.settings import Within
 from holdfast.types import Needs
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor, nn
 
     from holdfast.methods import Context, Generators, State
@@ -40,11 +39,13 @@ class FixMatch(Method):
         """Guesses are made once per step, at the weights the step begins with; an ascent does not change them."""
         import torch
 
-        from holdfast.augment.basic import strong, weak
+        from holdfast.augment.basic import strong, to_float, weak
         from holdfast.module_state import frozen_statistics
 
-        draw = rng["method"]
-        plain = batch.x if state.unlabelled is None else _drawn(state.unlabelled, self.ratio * len(batch), draw)
+        draw, plain, images = rng["method"], batch.x, state.unlabelled
+        if images is not None:
+            drawn = torch.randint(len(images), (self.ratio * len(batch),), device=images.device, generator=draw)
+            plain = to_float(images[drawn])
         with torch.no_grad(), frozen_statistics(model):
             confidence, guess = model(weak(plain, draw, flip=self.flip)).float().softmax(1).max(1)
         weight = self.weight * (confidence >= self.confidence).float()
@@ -57,11 +58,3 @@ class FixMatch(Method):
         known, guessed = views.items
         out = model(torch.cat([known.x, guessed.x]))
         return out[: len(known.x)], out[len(known.x) :]
-
-
-def _drawn(images: Tensor, count: int, draw: torch.Generator) -> Tensor:
-    import torch
-
-    from holdfast.augment.basic import to_float
-
-    return to_float(images[torch.randint(len(images), (count,), device=images.device, generator=draw)])

@@ -27,6 +27,11 @@ class BiasedTraining(Method):
     gce: Literal["textbook", "scaled"] = "scaled"
     """The loss as published, or as the authors of LfF code it: its gradient is q times as long."""
 
+    def start(self, context: Context) -> State:
+        state = super().start(context)
+        state.biased = context.make_model()
+        return state
+
     def biased_loss(self, logits: Tensor, y: Tensor) -> Tensor:
         """The mean generalised cross-entropy of g."""
         from holdfast.losses import generalized_cross_entropy
@@ -50,7 +55,6 @@ class Lff(BiasedTraining):
         import torch
 
         state = super().start(context)
-        state.biased = context.make_model()
         if self.difficulty == "averaged":
             n = len(context.labels)
             state.register_buffer("labels", context.labels.clone(), persistent=False)

@@ -8,7 +8,7 @@ from holdfast.methods import Batch, Method, View, Views, method
 from holdfast.settings import Within
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
     from holdfast.methods import Generators, State
 
@@ -36,26 +36,18 @@ class Vat(Method):
         import torch
 
         from holdfast.attacks.norms import unit
+        from holdfast.losses import cross_entropy
         from holdfast.module_state import evaluating
 
         with evaluating(model):
             with torch.no_grad():
                 prediction = model(batch.x).float().softmax(1)
             direction = torch.empty_like(batch.x).normal_(generator=rng["attack"])
-            for _ in range(self.steps):
-                direction = curvature_product(model, batch.x, prediction, self.xi * unit(direction, "l2"))
+            for _ in range(self.steps):  # the gradient at a small probe is the curvature's product with it
+                with torch.enable_grad():
+                    probe = (self.xi * unit(direction, "l2")).detach().requires_grad_()
+                    divergence = cross_entropy(model(batch.x + probe), prediction).sum()
+                (direction,) = torch.autograd.grad(divergence, probe)
         neighbour = (batch.x + self.radius * unit(direction, "l2")).clamp(0, 1)
         weight = batch.x.new_full((len(batch),), self.weight)
         return Views((View(batch.x, batch.y), View(neighbour, prediction, weight)))
-
-
-def curvature_product(model: nn.Module, x: Tensor, prediction: Tensor, probe: Tensor) -> Tensor:
-    """The gradient of the divergence at a small probe: the curvature's product with it, up to a factor."""
-    import torch
-
-    from holdfast.losses import cross_entropy
-
-    with torch.enable_grad():
-        probe = probe.detach().requires_grad_()
-        (slope,) = torch.autograd.grad(cross_entropy(model(x + probe), prediction).sum(), probe)
-    return slope

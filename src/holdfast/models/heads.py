@@ -100,8 +100,7 @@ def penultimate(model: nn.Module) -> Iterator[HeadInput]:
 def _declared(net: nn.Module) -> list[nn.Module] | None:
     """The classifier as the network itself names it (timm's convention), or None."""
     for module in net.modules():
-        ask = getattr(module, "get_classifier", None)
-        if callable(ask):
+        if callable(ask := getattr(module, "get_classifier", None)):
             answer = ask()
             return list(answer) if isinstance(answer, tuple) else [answer]
     return None

@@ -10,7 +10,7 @@ from typing import get_type_hints
 
 import torch
 from safetensors.torch import save
-from torch import Tensor, nn
+from torch import nn
 
 from holdfast import __version__
 from holdfast.errors import HoldfastError, require
@@ -136,8 +136,9 @@ def load_model(folder: str | Path) -> tuple[Normalised, ModelCard]:
         ).model
     tensors = read_tensors(folder / TENSORS)
     own = model.state_dict()
+    ours, theirs = ({name: value.shape for name, value in each.items()} for each in (own, tensors))
     require(
-        _shapes(own) == _shapes(tensors),
+        ours == theirs,
         f"{folder / TENSORS} does not belong to the {CARD} beside it ({card.name}); save the model anew",
     )
     copy(own, tensors)
@@ -171,7 +172,3 @@ def _unwrapped(model: BuiltModel | nn.Module) -> Normalised:
             raise HoldfastError(f"only models from build_model can be saved, got {type(inner).__name__}")
         inner = wrapped
     return inner
-
-
-def _shapes(tensors: dict[str, Tensor]) -> dict[str, torch.Size]:
-    return {name: value.shape for name, value in tensors.items()}

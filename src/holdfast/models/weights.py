@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -42,7 +41,7 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
         path.suffix in (".safetensors", *PICKLED),
         f"weights {path} must be .safetensors or {', '.join(PICKLED)}, not {path.suffix!r}",
     )
-    found = _read_safetensors(path) if path.suffix == ".safetensors" else _unwrap(_unpickle(path), path)
+    found = _unwrap(_read(path), path)
     for name, value in found.items():
         require(
             _is_plain(value),
@@ -65,28 +64,19 @@ def _dtype(value: Tensor) -> str:
     return kind if value.layout == torch.strided else f"{kind} in {str(value.layout).removeprefix('torch.')} layout"
 
 
-def _read_safetensors(path: Path) -> dict[str, Tensor]:
+def _read(path: Path) -> Any:
+    safe = path.suffix == ".safetensors"
     try:
-        return dict(load_file(path))
-    except (SafetensorError, OSError, ValueError) as error:
-        raise HoldfastError(
-            f"cannot read weights {path}: {first_line(error)}; it is damaged or not a safetensors file"
-        ) from error
-
-
-def _unpickle(path: Path) -> Any:
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        return load_file(path) if safe else torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise HoldfastError(
             f"weights {path} hold more than tensors, a whole pickled model perhaps, or are damaged; loading them could "
             "run any code. If you trust the file, save its tensors alone with torch.save(model.state_dict(), "
             "'weights.pth'); or, to audit it, give a function that loads and returns it: python:module:function"
         ) from error
-    except Exception as error:  # damaged archives fail in many ways
-        raise HoldfastError(
-            f"cannot read weights {path}: {first_line(error)}; it is damaged or not from torch.save"
-        ) from error
+    except Exception as error:  # damaged files fail in many ways
+        kind = "a safetensors file" if safe else "from torch.save"
+        raise HoldfastError(f"cannot read weights {path}: {first_line(error)}; it is damaged or not {kind}") from error
 
 
 def _unwrap(value: Any, path: Path) -> dict[str, Tensor]:

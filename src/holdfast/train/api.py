@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from holdfast.models.saved_model import TENSORS, save_weights
 from holdfast.models.vae import LatentClassifier
 from holdfast.module_state import evaluating
 from holdfast.rng import derive
-from holdfast.settings import DATA_READING_KEYS, MethodSettings, TrainSettings, build
+from holdfast.settings import DATA_READING_KEYS, MethodSettings, ModelSettings, TrainSettings, build
 from holdfast.train.engine import Trainer
 from holdfast.train.folder import RunFolder, claim
 from holdfast.train.progress import Progress, TensorBoardSink, make_progress
@@ -200,8 +201,10 @@ def prepare(
     progress = progress or Progress()
     built: BuiltModel | None = None
     if model is None:
-        make = model_factory(settings, data, progress)
+        make = partial(build_for, data, settings.model, channel_statistics(data.train))
         network: nn.Module = (built := make()).model
+        for note in dict.fromkeys(built.notes):
+            progress.note(note)
     else:
         network = check_module(model, data, resolve_device(loop.device), precision=loop.precision)
     context = Context(
@@ -209,7 +212,7 @@ def prepare(
         labels=data.train.labels,
         groups=data.train.groups,
         epochs=loop.epochs,
-        make_model=copier(model, progress) if model is not None else lambda: make().model,
+        make_model=partial(copy_of, model, progress) if model is not None else lambda: make().model,
         unlabeled=None if data.unlabeled is None else data.unlabeled.read(torch.arange(len(data.unlabeled))),
     )
     return network, built, method_of(settings).start(context)
@@ -251,11 +254,10 @@ def _pretrain(
     assert isinstance(network, Normalised)
     if model.pretrain == "vae":
         inner = network.net
-        require(
-            isinstance(inner, LatentClassifier),
-            f"{model.name} has no VAE's encoder; use --model vae-head or vae-classifier, or --pretrain rotation",
-        )
-        assert isinstance(inner, LatentClassifier)
+        if not isinstance(inner, LatentClassifier):
+            raise HoldfastError(
+                f"{model.name} has no VAE's encoder; use --model vae-head or vae-classifier, or --pretrain rotation"
+            )
         inner.start_from(train_vae(images, inner.settings, own, device=device, note=note).model)
         return
     turned = train_rotation(images, own, model=model.name, device=device, note=note).model
@@ -278,47 +280,32 @@ def load_data(settings: TrainSettings) -> Dataset:
     return few_labels(data, s.labels, unlabeled=s.unlabeled, root=s.root, seed=s.data_seed)
 
 
-def model_factory(settings: TrainSettings, data: Dataset, progress: Progress) -> Callable[[], BuiltModel]:
-    """A function that makes the network and, for methods that need one, an auxiliary network like it."""
-    mean, std = channel_statistics(data.train)
-    said: set[str] = set()
-
-    def make() -> BuiltModel:
-        built = build_model(
-            settings.model.name,
-            num_classes=data.num_classes,
-            in_channels=data.shape[0],
-            image_size=data.shape[1:],
-            mean=mean,
-            std=std,
-            pretrained=settings.model.pretrained,
-            weights=settings.model.weights,
-        )
-        for note in built.notes:
-            if note not in said:
-                progress.note(note)
-                said.add(note)
-        return built
-
-    return make
+def build_for(data: Dataset, model: ModelSettings, statistics: tuple[tuple[float, ...], ...]) -> BuiltModel:
+    """A network for the images and classes of a data set. statistics: the mean and deviation of its channels."""
+    return build_model(
+        model.name,
+        num_classes=data.num_classes,
+        in_channels=data.shape[0],
+        image_size=data.shape[1:],
+        mean=statistics[0],
+        std=statistics[1],
+        pretrained=model.pretrained,
+        weights=model.weights,
+    )
 
 
-def copier(model: nn.Module, progress: Progress) -> Callable[[], nn.Module]:
-    """A function that makes an auxiliary network like a module of the caller's, which nobody else can build: a copy."""
+def copy_of(model: nn.Module, progress: Progress) -> nn.Module:
+    """An auxiliary network like a module of the caller's, which nobody else can build."""
     name = type(model).__name__
-
-    def make() -> nn.Module:
-        try:
-            made = deepcopy(model)
-        except Exception as error:  # whatever the caller's parts raise
-            raise HoldfastError(
-                f"this method needs a second network, and this {name} cannot be copied: {error}; fix that, or use a "
-                "method without one, such as erm"
-            ) from error
-        progress.note(f"the auxiliary network is a copy of this {name}, with the weights that it came with")
-        return made
-
-    return make
+    try:
+        made = deepcopy(model)
+    except Exception as error:  # whatever the caller's parts raise
+        raise HoldfastError(
+            f"this method needs a second network, and this {name} cannot be copied: {error}; fix that, or use a "
+            "method without one, such as erm"
+        ) from error
+    progress.note(f"the auxiliary network is a copy of this {name}, with the weights that it came with")
+    return made
 
 
 def check_module(model: nn.Module, data: Dataset, device: torch.device, *, precision: str) -> nn.Module:

@@ -85,8 +85,7 @@ class Trainer:
         self.own_order, self.measure, self.fused = order, measure, fused
         self.meters = Meters(device, self.method.measures)
         fill = channel_statistics(data.train)[0] if settings.augment.cutout else [0.0] * data.shape[0]
-        mean = torch.tensor(fill, device=device)
-        self.augment = Augment(settings.augment, data.shape, mean)
+        self.augment = Augment(settings.augment, data.shape, torch.tensor(fill, device=device))
         self.at = Position()
         self.history: list[dict[str, Any]] = []
         self.best: dict[str, Any] = {}
@@ -114,8 +113,7 @@ class Trainer:
         """Begin a stage, or continue in the middle of it."""
         if resumed is None:
             self.state.stage = stage
-            remark = self.method.begin(self.state, lambda model: self._predict(model, self.data.train).logits)
-            if remark is not None:
+            if remark := self.method.begin(self.state, lambda model: self._predict(model, self.data.train).logits):
                 self.progress.note(remark)
         now = StageRun(self, stage)
         if resumed is not None:
@@ -162,7 +160,7 @@ class Trainer:
     def _end_epoch(self, seconds: float, images: int, *, final: bool) -> None:
         """Record, evaluate, select, save; nothing of a training that has diverged is recorded or saved."""
         self._require_finite_weights()
-        loop, now, reading = self.settings.loop, self.now, self.meters.read()
+        loop, now = self.settings.loop, self.now
         self.at.epoch += 1
         self.at.batch = 0
         last = self.at.epoch == now.stage.epochs
@@ -171,8 +169,7 @@ class Trainer:
             "epoch": self.at.epoch,
             "step": self.at.step,
             "lr": now.rate(self.at.epoch * now.steps_per_epoch - 1),
-            "train_loss": reading.loss,
-            **{f"train_{name}": value for name, value in reading.measures.items()},
+            **{f"train_{name}": value for name, value in self.meters.read().items()},
             "seconds": seconds,
             "images_per_second": images / seconds,
         }
@@ -243,8 +240,7 @@ class Trainer:
         return self._loaders[id(split)]
 
     def _require_finite(self) -> None:
-        bad = self.meters.read().bad_step
-        if bad:
+        if bad := self.meters.bad_step:
             raise self._diverged(f"the loss is not finite at step {bad}")
 
     def _require_finite_weights(self) -> None:
@@ -326,8 +322,7 @@ class StageRun:
         own = [p for p in state.parameters() if p.requires_grad and id(p) not in trained]
         self.auxiliary_optimizer = build_optimizer(settings.optimizer, own, fused=trainer.fused) if own else None
         repeats = method.repeats(state)
-        times = torch.ones(count, dtype=torch.int64) if repeats is None else repeats.cpu()
-        self.positions = torch.arange(count).repeat_interleave(times)
+        self.positions = torch.arange(count).repeat_interleave(1 if repeats is None else repeats.cpu())
         self.own_order = trainer.own_order
         shown = self.positions if self.own_order is None else self.own_order(0)
         self.steps_per_epoch = batches(len(shown), loop.batch_size)
@@ -392,8 +387,7 @@ class StageRun:
         for optimizer in (self.optimizer, self.auxiliary_optimizer):
             if optimizer is not None:
                 set_option(optimizer, "lr", rate)
-        radius = self.ascent.radius(step / (self.stage.epochs * self.steps_per_epoch))
-        if radius is not None:
+        if (radius := self.ascent.radius(step / (self.stage.epochs * self.steps_per_epoch))) is not None:
             set_option(self.optimizer, "rho", radius)
 
     def state_dict(self) -> dict[str, Any]:

@@ -105,8 +105,7 @@ class Checkpoints:
 
     def load(self) -> dict[str, Any] | None:
         """The newest whole checkpoint, or None. Tensors only: nothing else is unpickled."""
-        newest = self.newest
-        if newest is None:
+        if (newest := self.newest) is None:
             return None
         path = newest / "state.pt"
         try:
@@ -147,17 +146,14 @@ class RunFolder:
                 self._require_same(settings, found)
                 if self.checkpoints.newest is None:  # it starts over, and so do its metrics
                     (self.path / "metrics.jsonl").unlink(missing_ok=True)
-            else:
-                self._begin(settings, found)
+                return
+            self._began = True
+            if self.used:
+                self._set_aside()
+            content = flatten(settings) | {"environment": {**environment(), **found}}
+            write_atomic(self.path / "run.yaml", yaml.safe_dump(content, sort_keys=False).encode())
         except OSError as error:
             raise _unwritable(self.path, error) from error
-
-    def _begin(self, settings: TrainSettings, found: Mapping[str, str]) -> None:
-        self._began = True
-        if self.used:
-            self._set_aside()
-        content = flatten(settings) | {"environment": {**environment(), **found}}
-        write_atomic(self.path / "run.yaml", yaml.safe_dump(content, sort_keys=False).encode())
 
     def _require_same(self, settings: TrainSettings, found: Mapping[str, str]) -> None:
         recorded, now = read_environment(self.path), found["data_sha256"]
@@ -242,8 +238,7 @@ class RunFolder:
 
     def rewrite_metrics(self, records: Iterable[Mapping[str, Any]]) -> None:
         """All metrics so far; what a killed process wrote after its last checkpoint is dropped."""
-        content = "".join(map(_line, records))
-        write_atomic(self.path / "metrics.jsonl", content.encode())
+        write_atomic(self.path / "metrics.jsonl", "".join(map(_line, records)).encode())
 
     def append_metrics(self, record: Mapping[str, Any]) -> None:
         try:
@@ -318,13 +313,12 @@ def read_settings(path: Path) -> TrainSettings:
 
 def environment() -> dict[str, str]:
     """What a result depends on besides its settings."""
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
     return {
         "holdfast": holdfast.__version__,
         "torch": str(torch.__version__),
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "gpu": gpu,
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
         "threads": str(torch.get_num_threads()),
         "command": shlex.join(["holdfast", *sys.argv[1:]]) if _is_command(Path(sys.argv[0])) else "",
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
