@@ -78,11 +78,10 @@ def exact(device: torch.device) -> Iterator[None]:
         yield
 
 
-def autocast(precision: str, device: torch.device) -> torch.autocast:
+def autocast(precision: str | torch.dtype | None, device: torch.device) -> torch.autocast:
     """The autocast region of a precision. Its weight cache is off: a CUDA graph must not keep casts of old weights."""
-    return torch.autocast(
-        device.type, dtype=AUTOCAST.get(precision, torch.bfloat16), enabled=precision in AUTOCAST, cache_enabled=False
-    )
+    dtype = AUTOCAST.get(precision) if isinstance(precision, str) else precision
+    return torch.autocast(device.type, dtype=dtype or torch.bfloat16, enabled=dtype is not None, cache_enabled=False)
 
 
 def side_by_side(first: Callable[[], A], second: Callable[[], B], device: torch.device) -> tuple[A, B]:
@@ -175,13 +174,11 @@ def capture(
     A failed capture leaves the generators as they were.
     """
     if rehearsals:
-        here, aside = torch.cuda.current_stream(device), torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        aside.wait_stream(here)
-        with torch.cuda.stream(aside):
+        with own_stream(device):
             for _ in range(rehearsals):
                 work(*inputs)
-        here.wait_stream(aside)
-    drawn_from = (*generators, torch.cuda.default_generators[_index(device)])
+    index = torch.cuda.current_device() if device.index is None else device.index
+    drawn_from = (*generators, torch.cuda.default_generators[index])
     before = [generator.get_state() for generator in drawn_from]
     graph = torch.cuda.CUDAGraph()
     try:
@@ -222,8 +219,7 @@ class CaptureAfterWarmUp:
         size = len(inputs[0])
         if self._failed or self._called[size] < WARM_UP:
             self._called[size] += 1
-            self.work(*inputs)
-            return
+            return self.work(*inputs)
         if size not in self._captured:
             try:
                 self._captured[size] = capture(
@@ -234,17 +230,13 @@ class CaptureAfterWarmUp:
                     stream=torch.cuda.current_stream(self.device),
                 )
             except RuntimeError as error:
-                self._give_up(error)
-                self.work(*inputs)
-                return
-        self._captured[size](*inputs)
-
-    def _give_up(self, error: RuntimeError) -> None:
-        reason = str(error).splitlines()[0]
-        if self.note is None:
-            raise HoldfastError(f"the step cannot be captured: {reason}; use --capture off") from error
-        self.note(f"the step cannot be captured ({reason}); it runs eagerly")
-        self._failed = True
+                reason = str(error).splitlines()[0]
+                if self.note is None:
+                    raise HoldfastError(f"the step cannot be captured: {reason}; use --capture off") from error
+                self.note(f"the step cannot be captured ({reason}); it runs eagerly")
+                self._failed = True
+                return self.work(*inputs)
+        return self._captured[size](*inputs)
 
 
 @contextmanager
@@ -264,10 +256,6 @@ def _capturing(
             yield
         finally:
             graph.capture_end()
-
-
-def _index(device: torch.device) -> int:
-    return torch.cuda.current_device() if device.index is None else device.index
 
 
 def _release(generator: torch.Generator, state: Tensor) -> None:

@@ -2,40 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 from torch import Tensor, nn
 
 
-@contextmanager
-def evaluating(*models: nn.Module) -> Iterator[None]:
+def evaluating(*models: nn.Module) -> AbstractContextManager[None]:
     """Put every module into evaluation mode; afterwards each has its own flag back."""
-    flags = [(module, module.training) for model in models for module in model.modules()]
-    for module, _ in flags:
-        module.training = False
-    try:
-        yield
-    finally:
-        for module, flag in flags:
-            module.training = flag
+    return _switched_off("training", [module for model in models for module in model.modules()])
 
 
-@contextmanager
-def frozen_parameters(*models: nn.Module) -> Iterator[None]:
-    """No parameter requires a gradient; afterwards each has its own flag back.
+def frozen_parameters(*models: Callable[..., object]) -> AbstractContextManager[None]:
+    """No parameter of those that are modules requires a gradient; afterwards each has its own flag back.
 
     For passes that differentiate inputs alone: a compiled model would compute every parameter's gradient all the same.
     """
-    flags = [(p, p.requires_grad) for model in models for p in model.parameters()]
-    for p, _ in flags:
-        p.requires_grad_(False)
+    return _switched_off("requires_grad", [p for m in models if isinstance(m, nn.Module) for p in m.parameters()])
+
+
+@contextmanager
+def _switched_off(flag: str, owners: Sequence[nn.Module | Tensor]) -> Iterator[None]:
+    before = [getattr(owner, flag) for owner in owners]
+    for owner in owners:
+        setattr(owner, flag, False)
     try:
         yield
     finally:
-        for p, flag in flags:
-            p.requires_grad_(flag)
+        for owner, value in zip(owners, before, strict=True):
+            setattr(owner, flag, value)
 
 
 @contextmanager
@@ -47,8 +43,12 @@ def frozen_statistics(model: nn.Module) -> Iterator[None]:
     a second time, to slower code, and would miss modules that users wrote.
     """
     places = [(module, name, buffer) for module in model.modules() for name, buffer in module._buffers.items()]
+    by_kind: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}  # each list is one kernel
+    for b in model.buffers():
+        if not _repeats_itself(b):
+            by_kind.setdefault((b.device, b.dtype), []).append(b)
     kept = []
-    for same in _by_kind(b for b in model.buffers() if not _repeats_itself(b)):
+    for same in by_kind.values():
         copies = [torch.empty_like(b) for b in same]
         torch._foreach_copy_(copies, same)
         kept.append((same, [b._version for b in same], copies))
@@ -69,11 +69,3 @@ def _repeats_itself(tensor: Tensor) -> bool:
     return tensor.layout == torch.strided and any(
         s == 0 and n > 1 for s, n in zip(tensor.stride(), tensor.shape, strict=True)
     )
-
-
-def _by_kind(tensors: Iterable[Tensor]) -> Iterable[list[Tensor]]:
-    """Tensors of one type on one device together: each list is one kernel."""
-    lists: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
-    for tensor in tensors:
-        lists.setdefault((tensor.device, tensor.dtype), []).append(tensor)
-    return lists.values()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
 from typing import Unpack
 
 import torch
@@ -93,41 +92,21 @@ def checkpoints(steps: int) -> list[int]:
     return marks
 
 
-@dataclass(eq=False)
 class ApgdState:
-    """Per sample: the position, the best position so far, and what decides the step size."""
+    """Per sample: the position, the best position so far (top), and what decides the step size."""
 
-    position: Tensor
-    before: Tensor
-    value: Tensor
-    gradient: Tensor
-    top: Tensor
-    top_value: Tensor
-    top_gradient: Tensor
-    step: Tensor
-    rises: Tensor
-    checked_value: Tensor
-    halved: Tensor
+    def __init__(self, position: Tensor, value: Tensor, gradient: Tensor, step: float) -> None:
+        self.position = self.before = self.top = position
+        self.value = self.checked_value = self.top_value = value
+        self.gradient = self.top_gradient = gradient
+        self.step = torch.full_like(value, step, dtype=position.dtype)
+        self.rises = torch.zeros_like(value)
+        # at the first checkpoint, no earlier one could have kept the step
+        self.halved = torch.ones_like(value, dtype=torch.bool)
 
-    @classmethod
-    def at(cls, position: Tensor, value: Tensor, gradient: Tensor, step: float) -> ApgdState:
-        return cls(
-            position=position,
-            before=position,
-            value=value,
-            gradient=gradient,
-            top=position,
-            top_value=value,
-            top_gradient=gradient,
-            step=torch.full_like(value, step, dtype=position.dtype),
-            rises=torch.zeros_like(value),
-            checked_value=value,
-            # at the first checkpoint, no earlier one could have kept the step
-            halved=torch.ones_like(value, dtype=torch.bool),
-        )
-
-    def take(self, index: Tensor) -> ApgdState:
-        return ApgdState(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
+    def take(self, index: Tensor) -> None:
+        """Drop all other samples."""
+        vars(self).update({name: held[index] for name, held in vars(self).items()})
 
     def move(self, ball: Ball, *, momentum: float) -> Tensor:
         direct = ball.project(self.position + per_image(self.step) * ball.ascent(self.gradient))
@@ -171,7 +150,7 @@ def _run_apgd(
         return
     value, reached, gradient = gradient_of(ball.point(start), goal)
     best.update(ball.point(start), value, reached, index)
-    state = ApgdState.at(start, value, gradient, 2 * ball.radius)
+    state = ApgdState(start, value, gradient, 2 * ball.radius)
     marks, last_mark = set(checkpoints(steps)), 0
     for done in range(1, steps + 1):
         position = state.move(ball, momentum=1 if done == 1 else MOMENTUM)
@@ -187,10 +166,10 @@ def _run_apgd(
             state.check(done - last_mark)
             last_mark = done
         if early_stop and (done in marks or done in EARLY):
-            open_ = ~(best.reached if index is None else best.reached[index])
-            left = open_.nonzero().squeeze(1)
+            left = (~(best.reached if index is None else best.reached[index])).nonzero().squeeze(1)
             if len(left) == 0:
                 return
             index = left if index is None else index[left]
-            ball, goal, state = ball.take(left), goal.take(left), state.take(left)
+            ball, goal = ball.take(left), goal.take(left)
+            state.take(left)
             gradient_of.take(left)

@@ -48,8 +48,7 @@ def bias_adversarial(
     if radius == 0:
         return x.detach().clone()
     length = min(radius, 2.5 * radius / steps) if step_size is None else step_size
-    modules = [m for m in (model, biased) if isinstance(m, torch.nn.Module)]
-    with borrowed(model, mode), borrowed(biased, mode), frozen_parameters(*modules), torch.no_grad():
+    with borrowed(model, mode), borrowed(biased, mode), frozen_parameters(model, biased), torch.no_grad():
         position = ball.random(generator) if random_start else ball.start
         move = _compiled_move() if compile else _move
         for _ in range(steps):

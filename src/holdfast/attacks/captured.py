@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import Any, Unpack
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from holdfast.attacks.norms import Ball, BallSettings, make_ball
 from holdfast.attacks.objectives import Best, Classifier, Goal, GoalGradient, LossName, Mode, borrowed, per_image
 from holdfast.attacks.pgd import default_step, pgd
-from holdfast.devices import CapturedCall, capture
+from holdfast.devices import CapturedCall, autocast, capture
 from holdfast.errors import require
 from holdfast.module_state import frozen_parameters
 
@@ -77,7 +77,7 @@ class CapturedAttack:
         return replay()[: len(x)].clone()
 
     def _run(self, x: Tensor, y: Tensor) -> Tensor:
-        with _autocast(self.autocast, x.device):
+        with autocast(self.autocast, x.device):
             return self.attack(self._called, x, y, **self.settings)
 
     def _capture(self, x: Tensor, y: Tensor) -> CapturedCall[Tensor]:
@@ -85,7 +85,7 @@ class CapturedAttack:
             self.settings["scale"] = torch.as_tensor(self.settings["scale"], device=x.device)
         generator = self.settings.get("generator")
         # a compiled backward pass would compute the gradients of all parameters otherwise
-        with frozen_parameters(*_modules(self.model)):
+        with frozen_parameters(self.model):
             self._replay = capture(
                 self._run,
                 x.detach().clone(memory_format=self.layout),
@@ -148,7 +148,7 @@ class QueuedPgd:
         require(len(x) == len(y), f"there must be one label per image, got {len(y)} for {len(x)}")
         if len(x) == 0 or self.radius == 0:
             return x.detach().clone()
-        with borrowed(self.model, self.mode), frozen_parameters(*_modules(self.model)), torch.no_grad():
+        with borrowed(self.model, self.mode), frozen_parameters(self.model), torch.no_grad():
             if self._queue is None or not self._queue.fits(x):
                 self._queue = _Queue(self, x, y)
             return self._queue.run(x, y)
@@ -209,7 +209,7 @@ class _Queue:
         attack = self.attack
         ball, goal = self.balls.take(self.slot), Goal(self.y[self.slot], attack.loss, beyond=attack.beyond)
         point = ball.point(self.position)
-        with _autocast(attack.autocast, point.device):
+        with autocast(attack.autocast, point.device):
             value, reached, gradient = GoalGradient(attack._called)(point, goal)
         best = Best(self.best.point, self.best.value, self.best.reached)
         best.update(point, value, reached)
@@ -230,15 +230,6 @@ class _Queue:
     def _put_best(self, best: Best) -> None:
         for own, given in zip(vars(self.best).values(), vars(best).values(), strict=True):
             own.copy_(given)
-
-
-def _autocast(dtype: torch.dtype | None, device: torch.device) -> torch.autocast:
-    """To be entered inside a capture, so that each replay casts the current weights."""
-    return torch.autocast(device.type, dtype=dtype or torch.bfloat16, enabled=dtype is not None, cache_enabled=False)
-
-
-def _modules(model: Classifier) -> list[nn.Module]:
-    return [model] if isinstance(model, nn.Module) else []
 
 
 def _one_more(rows: Tensor) -> Tensor:

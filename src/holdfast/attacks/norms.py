@@ -104,7 +104,7 @@ class Ball:
 def make_ball(x: Tensor, *, radius: float, **settings: Unpack[BallSettings]) -> Ball:
     """The ball around images. radius: may be infinite."""
     norm, bounds = settings.get("norm", "linf"), settings.get("bounds", (0.0, 1.0))
-    require(x.ndim == 4 and x.is_floating_point(), f"x must be float images (B, C, H, W), got {_kind(x)}")
+    require(x.ndim == 4 and x.is_floating_point(), f"x must be float images (B, C, H, W), got {x.dtype} {(*x.shape,)}")
     require(radius >= 0, f"radius must be >= 0, got {radius}")
     require(bounds[0] < bounds[1], f"bounds must be a range, got {bounds}")
     if norm not in NORMS:
@@ -180,7 +180,3 @@ def _scale(x: Tensor, space: Space, scale: Tensor | Sequence[float] | None) -> f
 
 def _uniform(like: Tensor, generator: torch.Generator | None) -> Tensor:
     return torch.rand(like.shape, generator=generator, device=like.device, dtype=like.dtype)
-
-
-def _kind(x: Tensor) -> str:
-    return f"{x.dtype} {tuple(x.shape)}"

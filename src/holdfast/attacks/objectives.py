@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -74,19 +74,13 @@ FIRST_WEIGHT = 2.0**8
 """Initial loss scale for a float16 model; later it follows the size of the gradients."""
 
 
-@contextmanager
-def borrowed(model: Classifier, mode: Mode) -> Iterator[None]:
+def borrowed(model: Classifier, mode: Mode) -> AbstractContextManager[None]:
     """The model in the given mode; its flags and statistics are restored afterwards."""
     if mode not in ("eval", "as-is"):
         raise unknown("mode", mode, ("eval", "as-is"))
     if not isinstance(model, nn.Module):
-        yield
-    elif mode == "eval":
-        with evaluating(model):
-            yield
-    else:
-        with frozen_statistics(model):
-            yield
+        return nullcontext()
+    return evaluating(model) if mode == "eval" else frozen_statistics(model)
 
 
 def prepared(model: Classifier, x: Tensor, mode: Mode, *, batch_size: int | None, early_stop: bool) -> Classifier:
@@ -227,11 +221,10 @@ class Best:
     def update(self, point: Tensor, value: Tensor, reached: Tensor, index: Tensor | None = None) -> None:
         """Compare with new points of all samples, or of those at an index."""
         if index is not None:
-            part = Best(self.point[index], self.value[index], self.reached[index])
+            part = Best(*(own[index] for own in vars(self).values()))
             part.update(point, value, reached)
-            self.point = self.point.index_copy(0, index, part.point)
-            self.value = self.value.index_copy(0, index, part.value)
-            self.reached = self.reached.index_copy(0, index, part.reached)
+            for name, new in vars(part).items():
+                setattr(self, name, getattr(self, name).index_copy(0, index, new))
             return
         value = value.to(self.value.dtype)
         better = (reached & ~self.reached) | ((reached == self.reached) & (value > self.value))

@@ -237,12 +237,11 @@ class Preset:
         self, model: Classifier, x: Tensor, y: Tensor, *, scale: Tensor | Sequence[float] | None = None
     ) -> Tensor:
         """scale: the deviation of each channel, for the normalised space."""
-        common: dict[str, Any] = {"radius": self.radius, "space": self.space}
-        if self.space == "normalised":
-            common["scale"] = scale
+        within: BallSettings = {"space": self.space, "scale": scale if self.space == "normalised" else None}
         if self.step_size is None:
-            return fgsm(model, x, y, **common)
-        return pgd(model, x, y, steps=self.steps, step_size=self.step_size, keep="last", **common)
+            return fgsm(model, x, y, radius=self.radius, **within)
+        length = self.step_size
+        return pgd(model, x, y, radius=self.radius, steps=self.steps, step_size=length, keep="last", **within)
 
 
 PRESETS: Mapping[str, Preset] = {

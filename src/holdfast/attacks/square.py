@@ -7,7 +7,8 @@ Each sample draws its own places and signs; nothing synchronises with the host.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Unpack
 
 import torch
@@ -28,6 +29,8 @@ from holdfast.attacks.objectives import (
 )
 from holdfast.errors import require
 
+Draw = Callable[..., Tensor]
+"""torch.randint with the generator of the attack, on the device of the images."""
 SHRINK_AT = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
 """Queries, of 10,000, after which the area of the patch is halved."""
 
@@ -59,7 +62,7 @@ def square(
     require(0 < area <= 1, f"area must be in (0, 1], got {area}")
     if radius == 0:
         return x.detach().clone()
-    draw = _Draw(x.device, generator)
+    draw = partial(torch.randint, generator=generator, device=x.device)
     propose = _linf_patch if ball.norm == "linf" else _l2_patch
     with borrowed(model, mode), torch.no_grad():
         model = prepared(model, x, mode, batch_size=batch_size, early_stop=early_stop)
@@ -104,34 +107,23 @@ def patch_side(query: int, queries: int, area: float, size: Sequence[int], *, od
     return min(side, *size)
 
 
-class _Draw:
-    """Random numbers on the device of the images."""
-
-    def __init__(self, device: torch.device, generator: torch.Generator | None) -> None:
-        self.device, self.generator = device, generator
-
-    def below(self, high: int, count: int) -> Tensor:
-        return torch.randint(high, (count,), generator=self.generator, device=self.device)
-
-    def signs(self, *shape: int, dtype: torch.dtype) -> Tensor:
-        drawn = torch.randint(2, shape, generator=self.generator, device=self.device)
-        return (2 * drawn - 1).to(dtype)
+def _signs(draw: Draw, *shape: int, dtype: torch.dtype) -> Tensor:
+    return (2 * draw(2, shape) - 1).to(dtype)
 
 
-def _stripes(ball: Ball, draw: _Draw) -> Tensor:
+def _stripes(ball: Ball, draw: Draw) -> Tensor:
     """Vertical stripes of full height, each at plus or minus the radius."""
     n, channels, _, width = ball.low.shape
-    return draw.signs(n, channels, 1, width, dtype=ball.low.dtype) * ball.radius * ball.scale
+    return _signs(draw, n, channels, 1, width, dtype=ball.low.dtype) * ball.radius * ball.scale
 
 
-def _linf_patch(ball: Ball, position: Tensor, side: int, draw: _Draw) -> Tensor:
+def _linf_patch(ball: Ball, position: Tensor, side: int, draw: Draw) -> Tensor:
     """One patch per image set to plus or minus the radius, by channel."""
     n, channels, height, width = position.shape
-    top = draw.below(height - side + 1, n)[:, None]
-    left = draw.below(width - side + 1, n)[:, None]
+    top, left = draw(height - side + 1, (n, 1)), draw(width - side + 1, (n, 1))
     rows, columns = torch.arange(height, device=position.device), torch.arange(width, device=position.device)
     inside = ((rows >= top) & (rows < top + side))[:, :, None] & ((columns >= left) & (columns < left + side))[:, None]
-    value = draw.signs(n, channels, 1, 1, dtype=position.dtype) * ball.radius * ball.scale
+    value = _signs(draw, n, channels, 1, 1, dtype=position.dtype) * ball.radius * ball.scale
     return torch.where(inside[:, None], ball.start + value, position)
 
 
@@ -157,34 +149,33 @@ def bumps(side: int, *, device: torch.device, dtype: torch.dtype) -> Tensor:
     return shape / length
 
 
-def _tiles(ball: Ball, draw: _Draw) -> Tensor:
+def _tiles(ball: Ball, draw: Draw) -> Tensor:
     """A grid of bumps with random signs, of the length of the radius."""
     n, channels, height, width = ball.low.shape
     side = max(min(height, width) // 5, 1)
     tile = bumps(side, device=ball.low.device, dtype=ball.low.dtype)
     rows, columns = math.ceil(height / side), math.ceil(width / side)
-    signs = draw.signs(n, channels, rows, columns, dtype=ball.low.dtype)
+    signs = _signs(draw, n, channels, rows, columns, dtype=ball.low.dtype)
     grid = signs.repeat_interleave(side, 2).repeat_interleave(side, 3) * tile.repeat(rows, columns)
     grid = grid[:, :, :height, :width]
     length: Tensor = torch.linalg.vector_norm(grid, dim=(1, 2, 3), keepdim=True)
     return grid / length * ball.radius * ball.scale
 
 
-def _l2_patch(ball: Ball, position: Tensor, side: int, draw: _Draw) -> Tensor:
+def _l2_patch(ball: Ball, position: Tensor, side: int, draw: Draw) -> Tensor:
     """Take the length that two patches of the perturbation hold, and what is left of the radius, into one of them."""
     n, channels, height, width = position.shape
     moved = (position - ball.start) / ball.scale
-    windows = [
-        _window(draw.below(height - side + 1, n), draw.below(width - side + 1, n), side, channels) for _ in range(2)
-    ]
-    first, second = windows
+    first, second = (
+        _window(draw(height - side + 1, (n, 1)), draw(width - side + 1, (n, 1)), side, channels) for _ in range(2)
+    )
     unused = (ball.radius**2 - moved.square().sum((1, 2, 3), keepdim=True)).clamp(min=0)
     either = torch.zeros_like(moved).index_put(first, moved.new_ones(())).index_put(second, moved.new_ones(()))
     room = ((moved * either).square().sum((2, 3), keepdim=True) + unused / channels).sqrt()
 
     shape = bumps(side, device=position.device, dtype=position.dtype)
-    turned = draw.below(2, n).view(-1, 1, 1, 1) == 1
-    shape = torch.where(turned, shape.T, shape) * draw.signs(n, channels, 1, 1, dtype=position.dtype)
+    turned = draw(2, (n, 1, 1, 1)) == 1
+    shape = torch.where(turned, shape.T, shape) * _signs(draw, n, channels, 1, 1, dtype=position.dtype)
     old = moved[first]
     length = torch.linalg.vector_norm(old, dim=(2, 3), keepdim=True)
     new = shape + old / torch.where(length > 0, length, 1)
@@ -198,6 +189,6 @@ def _window(top: Tensor, left: Tensor, side: int, channels: int) -> tuple[Tensor
     offset = torch.arange(side, device=top.device)
     image = torch.arange(len(top), device=top.device).view(-1, 1, 1, 1)
     channel = torch.arange(channels, device=top.device).view(1, -1, 1, 1)
-    rows = (top[:, None] + offset).view(-1, 1, side, 1)
-    columns = (left[:, None] + offset).view(-1, 1, 1, side)
+    rows = (top + offset).view(-1, 1, side, 1)
+    columns = (left + offset).view(-1, 1, 1, side)
     return image, channel, rows, columns

@@ -8,9 +8,9 @@ plain one: its fused kernels have a first derivative only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -32,14 +32,12 @@ class _Swap(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Iterable[type], args: Any = (), kwargs: Any = None
     ) -> Any:
-        kwargs = kwargs or {}
         if func in DIMENSIONS:
-            return _convolution(DIMENSIONS[func], func, *args, **kwargs)
-        return func(*args, **kwargs)
+            func = partial(_convolution, func)
+        return func(*args, **(kwargs or {}))
 
 
 def _convolution(
-    dimensions: int,
     plain: Callable[..., Tensor],
     input: Tensor,
     weight: Tensor,
@@ -49,99 +47,41 @@ def _convolution(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor:
-    if isinstance(padding, str) or input.ndim != dimensions + 2:
+    ones = (1,) * DIMENSIONS[plain]
+    if isinstance(padding, str) or input.ndim != len(ones) + 2:
         return plain(input, weight, bias, stride, padding, dilation, groups)
-    each = [_times(value, dimensions) for value in (stride, padding, dilation)]
-    result: Tensor = _Forward.apply(input, weight, _Shape(each[0], each[1], each[2], groups))
-    return result if bias is None else result + bias.view(1, -1, *[1] * dimensions)
+    each = (tuple(v) if isinstance(v, Iterable) else (v,) * len(ones) for v in (stride, padding, dilation))
+    settings = (*each, False, (0,) * len(ones), groups)  # not transposed, no output padding
+    result: Tensor = _Trilinear.apply(input, weight, None, (input.shape, weight.shape), settings)
+    return result if bias is None else result + bias.view(1, -1, *ones)
 
 
-def _times(value: Any, dimensions: int) -> tuple[int, ...]:
-    whole = tuple(value) if isinstance(value, Iterable) else (value,)
-    return whole * dimensions if len(whole) == 1 else whole
+class _Trilinear(torch.autograd.Function):
+    """The derivative of ⟨convolution of x and w, g⟩ by the one of x, w and g that is None: g's is the convolution."""
 
-
-@dataclass(frozen=True)
-class _Shape:
-    """What a convolution is but for its two operands."""
-
-    stride: tuple[int, ...]
-    padding: tuple[int, ...]
-    dilation: tuple[int, ...]
-    groups: int
-
-    def forward(self, x: Tensor, w: Tensor) -> Tensor:
-        return torch.convolution(
-            x, w, None, self.stride, self.padding, self.dilation, False, [0] * len(self.stride), self.groups
-        )
-
-    def gradient(self, g: Tensor, x: Tensor, w: Tensor, *, of_input: bool) -> Tensor:
-        """By one operand; of the other the numbers count, of this one the shape."""
-        found = torch.ops.aten.convolution_backward(
-            g, x, w, None, self.stride, self.padding, self.dilation, False, [0] * len(self.stride), self.groups,
-            (of_input, not of_input, False),
-        )  # fmt: skip
-        result: Tensor = found[0 if of_input else 1]
+    @staticmethod
+    def forward(
+        x: Tensor | None, w: Tensor | None, g: Tensor | None, sizes: Sequence[torch.Size], settings: tuple[Any, ...]
+    ) -> Tensor:
+        if g is None:
+            return torch.convolution(x, w, None, *settings)  # type: ignore[arg-type]
+        # of the missing operand the shape counts, of the other one the numbers
+        operands = [g.new_empty(1).expand(size) if t is None else t for t, size in zip((x, w), sizes, strict=True)]
+        wanted = (x is None, w is None, False)
+        found = torch.ops.aten.convolution_backward(g, *operands, None, *settings, wanted)
+        result: Tensor = found[wanted.index(True)]
         return result
-
-
-class _Bilinear(torch.autograd.Function):
-    """A function of two tensors, linear in each, and of what it keeps besides."""
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs[:2])
-        ctx.rest = inputs[2:]
-
-
-class _Forward(_Bilinear):
-    """(x, w) to their convolution."""
-
-    @staticmethod
-    def forward(x: Tensor, w: Tensor, shape: _Shape) -> Tensor:
-        return shape.forward(x, w)
+        ctx.save_for_backward(*inputs[:3])
+        ctx.rest = inputs[3:]
 
     @staticmethod
     def backward(ctx: Any, c: Tensor) -> tuple[Any, ...]:
-        (x, w), (shape,) = ctx.saved_tensors, ctx.rest
-        return (
-            _ByInput.apply(c, w, x.shape, shape) if ctx.needs_input_grad[0] else None,
-            _ByWeight.apply(x, c, w.shape, shape) if ctx.needs_input_grad[1] else None,
-            None,
-        )
-
-
-class _ByInput(_Bilinear):
-    """(g, w) to the gradient by the input."""
-
-    @staticmethod
-    def forward(g: Tensor, w: Tensor, size: torch.Size, shape: _Shape) -> Tensor:
-        return shape.gradient(g, g.new_empty(1).expand(size), w, of_input=True)
-
-    @staticmethod
-    def backward(ctx: Any, c: Tensor) -> tuple[Any, ...]:
-        (g, w), (_, shape) = ctx.saved_tensors, ctx.rest
-        return (
-            _Forward.apply(c, w, shape) if ctx.needs_input_grad[0] else None,
-            _ByWeight.apply(c, g, w.shape, shape) if ctx.needs_input_grad[1] else None,
-            None,
-            None,
-        )
-
-
-class _ByWeight(_Bilinear):
-    """(x, g) to the gradient by the weight."""
-
-    @staticmethod
-    def forward(x: Tensor, g: Tensor, size: torch.Size, shape: _Shape) -> Tensor:
-        return shape.gradient(g, x, g.new_empty(1).expand(size), of_input=False)
-
-    @staticmethod
-    def backward(ctx: Any, c: Tensor) -> tuple[Any, ...]:
-        (x, g), (_, shape) = ctx.saved_tensors, ctx.rest
-        return (
-            _ByInput.apply(g, c, x.shape, shape) if ctx.needs_input_grad[0] else None,
-            _Forward.apply(x, c, shape) if ctx.needs_input_grad[1] else None,
-            None,
-            None,
-        )
+        held = [c if operand is None else operand for operand in ctx.saved_tensors]
+        slopes = [
+            _Trilinear.apply(*held[:i], None, *held[i + 1 :], *ctx.rest) if ctx.needs_input_grad[i] else None
+            for i in range(3)
+        ]
+        return *slopes, None, None

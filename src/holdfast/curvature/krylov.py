@@ -49,11 +49,6 @@ class Ritz:
     vectors: Tensor
     leaks: Tensor
 
-    @classmethod
-    def of(cls, projection: Tensor, leaks: Tensor) -> Ritz:
-        values, vectors = (part.flip(-1) for part in torch.linalg.eigh(projection))
-        return cls(values, vectors, leaks @ vectors)
-
     @property
     def residuals(self) -> Tensor:
         lengths: Tensor = self.leaks.norm(dim=0)
@@ -120,14 +115,9 @@ class Krylov:
     def extend(self) -> None:
         """Multiply the tip; the new part of the product becomes the next tip."""
         m = self.count
-        held = self.rows[:m]
-        product = self.matvec(self.rows[self.tip]).detach()
-        along = held @ product
-        rest = torch.addmv(product, held.T, along, alpha=-1)
-        again = held @ rest
-        rest.addmv_(held.T, again, alpha=-1)
+        rest, along = self._new_part(self.matvec(self.rows[self.tip]).detach())
         length = rest.norm()
-        self.columns[:m, self.tip] = along + again
+        self.columns[:m, self.tip] = along
         self.columns[m, self.tip] = length
         torch.div(rest, length, out=self.rows[m])
         self.expanded.append(self.tip)
@@ -158,15 +148,16 @@ class Krylov:
         skew = float((inner - inner.T).abs().max())
         if skew > SKEW * self.entry:
             raise NoSpectrum(f"the matrix is not symmetric: off by {skew:.1g} where entries go up to {self.entry:.1g}")
-        found = Ritz.of((inner + inner.T) / 2, columns[self.pending][:, own])
-        self.lowest = min(self.lowest, float(found.values[-1]))
-        self.highest = max(self.highest, float(found.values[0]))
+        inner = (inner + inner.T) / 2
+        values, vectors = (part.flip(-1) for part in torch.linalg.eigh(inner))
+        found = Ritz(values, vectors, columns[self.pending][:, own] @ vectors)
+        self.lowest, self.highest = min(self.lowest, float(values[-1])), max(self.highest, float(values[0]))
         if self.since is not None:
             self.chain = found
             return
         self.ritz = found
         if self.only:
-            self.first = (inner + inner.T) / 2
+            self.first = inner
 
     def follow(self, unsettled: Tensor) -> None:
         """Continue with the pending row that the wanted pairs leak into most."""
@@ -183,7 +174,7 @@ class Krylov:
         usual = math.sqrt((self.size - m) / self.size)
         while True:
             drawn = torch.randn(self.size, generator=generator, dtype=self.rows.dtype, device=self.rows.device)
-            part, _ = self._new_part(_unit(drawn))
+            part, _ = self._new_part(drawn / drawn.norm())
             if float(part.norm()) >= 0.1 * usual:
                 return self._begin(part)
 
@@ -263,13 +254,11 @@ class Krylov:
 
     def quadrature(self) -> tuple[Tensor, Tensor]:
         """Nodes and weights of the first chain: Σ weight f(node) estimates startᵀ f(A) start / ‖start‖²."""
-        if not len(self.first):
-            return torch.zeros(0, dtype=torch.float64), torch.zeros(0, dtype=torch.float64)
         nodes, vectors = torch.linalg.eigh(self.first)
-        return nodes, vectors[0] ** 2
+        return nodes, vectors[:1].flatten() ** 2  # none after a restart
 
     def _begin(self, vector: Tensor) -> None:
-        self.rows[self.count] = _unit(vector)
+        self.rows[self.count] = vector / vector.norm()
         self.tip = self.count
         self.count += 1
 
@@ -279,7 +268,7 @@ class Krylov:
         first = held @ vector
         part = torch.addmv(vector, held.T, first, alpha=-1)
         second = held @ part
-        return torch.addmv(part, held.T, second, alpha=-1), first + second
+        return part.addmv_(held.T, second, alpha=-1), first + second
 
 
 def checked_size(start: Tensor) -> int:
@@ -308,8 +297,3 @@ def rows_that_fit(start: Tensor, wanted: int, least: int) -> int:
 def _combined(rows: Tensor, weights: Tensor) -> Tensor:
     """In float64, which also keeps clear of the shorter formats that matrix products may be allowed to take."""
     return (weights.T.to(rows.device) @ rows.double()).to(rows.dtype)
-
-
-def _unit(vector: Tensor) -> Tensor:
-    unit: Tensor = vector / vector.norm()
-    return unit

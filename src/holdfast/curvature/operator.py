@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -20,6 +22,8 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 """Outputs (B, K) and labels (B,) to one value per sample (B,)."""
 Product = Callable[[Sequence[Tensor]], Tensor]
 """A vector, cut into the shapes of the parameters, to a flat vector."""
+Piece = tuple[Product, Sequence[Tensor]]
+"""What one batch adds to a matrix, and the first derivatives behind it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,20 +84,24 @@ def hessian_operator(
     chosen = [leaf for leaf in leaves.values() if leaf.requires_grad]
     make = _gauss_newton_piece if ggn else _hessian_piece
 
-    def build(x: Tensor, y: Tensor, keep: bool) -> _Piece:
+    def build(x: Tensor, y: Tensor, keep: bool = True) -> Piece:
         with _explained(), evaluating(model), torch.enable_grad(), many_derivatives():
-            outputs = _differentiable(functional_call(model, leaves, (x,)))
+            outputs = functional_call(model, leaves, (x,))
+            if not isinstance(outputs, Tensor):
+                raise NoSpectrum(f"the model gives a {type(outputs).__name__}, not a tensor of outputs")
+            if not outputs.requires_grad:
+                raise NoSpectrum(f"no gradient flows from the outputs ({outputs.dtype}) back to the parameters")
             return make(outputs, lambda z: loss(z, y).sum() / total, chosen, keep)
+
+    def made_anew(x: Tensor, y: Tensor, parts: Sequence[Tensor]) -> Tensor:
+        return build(x, y, keep=False)[0](parts)
 
     device, dtype = chosen[0].device, chosen[0].dtype
     room = free_bytes(device) / 2 if memory is None else memory
-    each = _graph_bytes(lambda: build(data[0][0][:1], data[0][1][:1], True), leaves.values())
-    pieces: list[Product] = []
-    kept = 0
-    for x, y in data:
-        room -= each * len(y)
-        kept += room > 0
-        pieces.append(build(x, y, True).product if room > 0 else _made_anew(build, x, y))
+    each = _graph_bytes(lambda: build(data[0][0][:1], data[0][1][:1]), leaves.values())
+    kept = sum(each * so_far < room for so_far in accumulate(len(y) for _, y in data))
+    pieces = [build(x, y)[0] for x, y in data[:kept]]
+    pieces += [partial(made_anew, x, y) for x, y in data[kept:]]
     return Operator(tuple(leaf.shape for leaf in chosen), tuple(pieces), kept, device, dtype)
 
 
@@ -117,35 +125,19 @@ def _leaves(model: nn.Module, parameters: Iterable[Tensor] | None) -> dict[str, 
     return {name: p.detach().contiguous().requires_grad_(id(p) in chosen) for name, p in named.items()}
 
 
-def _differentiable(outputs: Any) -> Tensor:
-    if not isinstance(outputs, Tensor):
-        raise NoSpectrum(f"the model gives a {type(outputs).__name__}, not a tensor of outputs")
-    if not outputs.requires_grad:
-        raise NoSpectrum(f"no gradient flows from the outputs ({outputs.dtype}) back to the parameters")
-    return outputs
-
-
-@dataclass(frozen=True, eq=False)
-class _Piece:
-    """What one batch adds to a matrix, and the first derivatives behind it."""
-
-    product: Product
-    slopes: Sequence[Tensor]
-
-
-def _hessian_piece(outputs: Tensor, loss: Callable[[Tensor], Tensor], leaves: Sequence[Tensor], keep: bool) -> _Piece:
+def _hessian_piece(outputs: Tensor, loss: Callable[[Tensor], Tensor], leaves: Sequence[Tensor], keep: bool) -> Piece:
     """v → H v of one batch: the derivative of the gradient along v, by a second backward pass."""
     gradient = torch.autograd.grad(loss(outputs), leaves, create_graph=True, materialize_grads=True)
 
     def product(parts: Sequence[Tensor]) -> Tensor:
-        return _flat(_pulled_back(gradient, leaves, parts, keep))
+        return torch.cat([part.reshape(-1) for part in _pulled_back(gradient, leaves, parts, keep)])
 
-    return _Piece(product, gradient)
+    return product, gradient
 
 
 def _gauss_newton_piece(
     outputs: Tensor, loss: Callable[[Tensor], Tensor], leaves: Sequence[Tensor], keep: bool
-) -> _Piece:
+) -> Piece:
     """v → Jᵀ L J v of one batch, with L the second derivative of the loss by the outputs.
 
     J v takes two backward passes: Jᵀu is linear in u, and the derivative of vᵀ(Jᵀu) by u is J v.
@@ -158,9 +150,9 @@ def _gauss_newton_piece(
     def product(parts: Sequence[Tensor]) -> Tensor:
         pushed = _pulled_back(back, [zero], parts, True)
         curved = _pulled_back([slope], [point], pushed, True)
-        return _flat(_pulled_back([outputs], leaves, curved, keep))
+        return torch.cat([part.reshape(-1) for part in _pulled_back([outputs], leaves, curved, keep)])
 
-    return _Piece(product, back)
+    return product, back
 
 
 def _pulled_back(
@@ -174,15 +166,7 @@ def _pulled_back(
     return torch.autograd.grad(outputs, inputs, along, retain_graph=keep, materialize_grads=True)
 
 
-def _flat(parts: Sequence[Tensor]) -> Tensor:
-    return torch.cat([part.reshape(-1) for part in parts])
-
-
-def _made_anew(build: Callable[[Tensor, Tensor, bool], _Piece], x: Tensor, y: Tensor) -> Product:
-    return lambda parts: build(x, y, False).product(parts)
-
-
-def _graph_bytes(build: Callable[[], _Piece], leaves: Iterable[Tensor]) -> int:
+def _graph_bytes(build: Callable[[], Piece], leaves: Iterable[Tensor]) -> int:
     """Bytes that the graph of a piece holds on to, beside the leaves; a graph with a dead end is refused."""
     known = {leaf.untyped_storage().data_ptr() for leaf in leaves}
     held: dict[int, Tensor] = {}
@@ -193,7 +177,7 @@ def _graph_bytes(build: Callable[[], _Piece], leaves: Iterable[Tensor]) -> int:
         return saved
 
     with torch.autograd.graph.saved_tensors_hooks(see, lambda saved: saved):
-        _refuse_dead_ends(build().slopes)
+        _refuse_dead_ends(build()[1])
     return sum(t.untyped_storage().nbytes() for pointer, t in held.items() if pointer not in known)
 
 

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from holdfast.data.images import Array, peek, to_images, to_whole
-from holdfast.data.listing import Paths, images_under, subfolders
-from holdfast.data.splits import ArraySplit, FileSplit, Split
+from holdfast.data.listing import images_under, subfolders
+from holdfast.data.splits import ArraySplit, FileSplit, Paths, Split
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.printable import printable
 
@@ -52,10 +52,6 @@ class CorruptedTest:
         if self.labels is not None:
             return _rows(path, self.labels, severity)
         return _folder(path / str(severity), self.classes)
-
-
-def recognised(folder: Path) -> bool:
-    return (folder / LABELS).is_file() or bool(_corruption_folders(folder))
 
 
 def open_corrupted(folder: str | Path, *, classes: Sequence[str] = ()) -> CorruptedTest:

@@ -13,9 +13,9 @@ from pathlib import Path
 from torch import Tensor
 
 from holdfast.data.images import decode, peek, reason
-from holdfast.data.listing import Files, Listing, ReaderOptions, images_in
+from holdfast.data.listing import ReaderOptions, images_in
 from holdfast.data.load_data import find_reader
-from holdfast.data.splits import Split, label_problems
+from holdfast.data.splits import FileSplit, find_problems
 from holdfast.errors import HoldfastError
 from holdfast.files import at_home
 from holdfast.parts import named_data
@@ -107,20 +107,18 @@ def check_data(
     except HoldfastError as error:
         sizes, modes, unreadable = _read_all(map(Path, loose))
         return DataReport(printable(name_or_path), {}, {}, sizes, modes, unreadable, problems=(str(error),))
-    if isinstance(found, Listing):
-        listed = [files.paths for files in found.splits.values()]
+    listed = [split.paths for split in found.splits.values() if isinstance(split, FileSplit)]
+    if listed:
         known = {str(path) for path in chain(*listed)} if loose else set()
         sizes, modes, unreadable = _read_all(chain(*listed, (Path(path) for path in loose if path not in known)))
-        problems = found.all_problems()
     else:
         channels, height, width = found.shape
         total = sum(map(len, found.splits.values()))
         sizes, modes, unreadable = {(height, width): total}, {"L" if channels == 1 else "RGB": total}, ()
-        problems = label_problems(found)
-    splits: Mapping[str, Files | Split] = found.splits
-    classes = {name: _count(found.classes, own.labels) for name, own in splits.items()}
-    groups = {name: _count_groups(found.group_names, own.groups) for name, own in splits.items()}
-    return DataReport(found.name, classes, groups, sizes, modes, unreadable, tuple(problems), found.notes)
+    classes = {name: _count(found.classes, own.labels) for name, own in found.splits.items()}
+    groups = {name: _count_groups(found.group_names, own.groups) for name, own in found.splits.items()}
+    problems = tuple(find_problems(found))
+    return DataReport(found.name, classes, groups, sizes, modes, unreadable, problems, found.notes)
 
 
 def _loose(data: str | Path) -> list[str]:

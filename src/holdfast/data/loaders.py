@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterable, Iterator
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset
 
 from holdfast.augment.basic import to_float
 from holdfast.data.splits import ArraySplit, Split, all_images
@@ -58,13 +58,13 @@ class StreamLoader:
         self.batch_size = batch_size
         self.device = device
         self.workers = min(workers, len(os.sched_getaffinity(0)))
-        self._idle: list[tuple[_Positions, DataLoader[Tensor | HoldfastError]]] = []
+        self._idle: list[tuple[list[list[int]], DataLoader[Tensor | HoldfastError]]] = []
 
     def batches(self, order: Tensor, *, start: int = 0) -> Iterator[Batch]:
         firsts = range(start * self.batch_size, len(order), self.batch_size)
         indices = [order[first : first + self.batch_size] for first in firsts]
         positions, reader = self._idle.pop() if self._idle else self._make_reader()
-        positions.batches = [index.tolist() for index in indices]
+        positions[:] = [index.tolist() for index in indices]
         for index, images in zip(indices, reader, strict=True):
             if isinstance(images, HoldfastError):
                 raise images
@@ -72,13 +72,13 @@ class StreamLoader:
             yield Batch(index, images, labels, groups).to(self.device)
         self._idle.append((positions, reader))
 
-    def _make_reader(self) -> tuple[_Positions, DataLoader[Tensor | HoldfastError]]:
-        positions = _Positions()
+    def _make_reader(self) -> tuple[list[list[int]], DataLoader[Tensor | HoldfastError]]:
+        positions: list[list[int]] = []  # of the coming epoch; set anew before each so that workers live on
         reader: DataLoader[Tensor | HoldfastError] = DataLoader(
             _Decoded(self.split),
-            batch_sampler=positions,
+            batch_size=None,  # a position of this sampler is a whole batch
+            sampler=positions,
             num_workers=self.workers,
-            collate_fn=_as_it_is,
             worker_init_fn=_leave_signals_to_the_parent,
             pin_memory=self.device.type == "cuda",
             prefetch_factor=PREFETCH if self.workers else None,
@@ -90,16 +90,11 @@ class StreamLoader:
 
 def make_loader(split: Split, *, batch_size: int, device: torch.device, kind: str = "auto", workers: int = 0) -> Loader:
     """The loader for a split: ``resident``, ``stream``, or ``auto`` (arrays stay, files stream)."""
-    check_reading(batch_size, workers)
+    require(batch_size >= 1, f"batch_size must be >= 1, got {batch_size}")
+    require(workers >= 0, f"workers must be >= 0, got {workers}")
     if kind == "resident" or (kind == "auto" and isinstance(split, ArraySplit)):
         return ResidentLoader(split, batch_size=batch_size, device=device)
     return StreamLoader(split, batch_size=batch_size, device=device, workers=workers)
-
-
-def check_reading(batch_size: int, workers: int) -> None:
-    """Refuse numbers that nothing can be read with."""
-    require(batch_size >= 1, f"batch_size must be >= 1, got {batch_size}")
-    require(workers >= 0, f"workers must be >= 0, got {workers}")
 
 
 def check_images(images: Images) -> None:
@@ -145,34 +140,17 @@ def _checked(x: Tensor, first: int) -> Tensor:
     return x.float()
 
 
-class _Positions(Sampler[list[int]]):
-    """The batches of the coming epoch; set anew before each so that workers live on."""
-
-    def __init__(self) -> None:
-        self.batches: list[list[int]] = []
-
-    def __iter__(self) -> Iterator[list[int]]:
-        return iter(self.batches)
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-
-class _Decoded(Dataset[Tensor]):
+class _Decoded(Dataset[Tensor | HoldfastError]):
     """Whole batches by position. An unreadable file comes back as its error: torch would bury the message."""
 
     def __init__(self, split: Split) -> None:
         self.split = split
 
-    def __getitems__(self, positions: list[int]) -> Tensor | HoldfastError:
+    def __getitem__(self, positions: list[int]) -> Tensor | HoldfastError:
         try:
             return self.split.read(torch.tensor(positions))
         except HoldfastError as error:
             return error
-
-
-def _as_it_is(batch: Any) -> Any:
-    return batch
 
 
 def _leave_signals_to_the_parent(_worker: int) -> None:

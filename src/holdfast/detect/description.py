@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -28,6 +28,7 @@ from holdfast.module_state import evaluating
 from holdfast.png import png
 from holdfast.reports import report, write_findings
 from holdfast.rng import derive
+from holdfast.settings.detect_settings import DESCRIBE_TRAINING
 from holdfast.train.unlabelled import MinimiseSettings, train_vae
 from holdfast.types import Finding, Measure, Unit
 
@@ -209,8 +210,7 @@ def describe_findings(made: Description, labels: Tensor | None, classes: tuple[s
 
 def strip(images: Tensor) -> str:
     """uint8 images (N, C, H, W) side by side, as a base64 PNG."""
-    n, channels, height, width = images.shape
-    return png(images.permute(1, 2, 0, 3).reshape(channels, height, n * width), longest=LONGEST)
+    return png(images.permute(1, 2, 0, 3).flatten(2), longest=LONGEST)
 
 
 def describe(
@@ -218,41 +218,36 @@ def describe(
     *,
     out: str | Path | None = None,
     detector: str | Path | FittedDetector | None = None,
-    root: str | Path | None = None,
     split: str | None = None,
-    image_size: int | None = None,
-    latent: int = 2,
-    network: str = "strided",
     projection: str = "auto",
-    epochs: int = 30,
-    batch_size: int = 128,
-    lr: float = 1e-3,
-    seed: int = 0,
-    device: str = "auto",
     note: Callable[[str], None] | None = None,
+    **training: Any,
 ) -> tuple[Finding, ...]:
     """A low-dimensional map of a set, reconstructions, and how well its classes separate.
 
     out: a folder for findings.json and report.html. detector: fitted, or the folder of one, to use its VAE; without
-    one, a VAE with ``latent`` dimensions is trained on the set.
+    one, a VAE is trained on the set. training: root, device, latent, epochs, ... (:class:`VAETrainingSettings`); latent
+    is 2 and epochs 30 by default.
     """
+    how = replace(DESCRIBE_TRAINING, **training)
     check_projection(projection)
     place = None if out is None else claim_folder(out, check="describe")
-    where = resolve_device(device)
+    device = resolve_device(how.device)
     if detector is not None:
-        vae = load_fitted(detector, device=device).vae
+        vae = load_fitted(detector, device=how.device).vae
         require(vae is not None, f"the detector in {detector} has no VAE; fit it with a score of one, such as elbo")
         assert vae is not None
-        images = open_unlabelled(data, root=root, split=split, shape=vae.settings.shape)
+        images = open_unlabelled(data, root=how.root, split=split, shape=vae.settings.shape)
     else:
-        images = open_unlabelled(data, root=root, split=split, image_size=image_size)
+        images = open_unlabelled(data, root=how.root, split=split, image_size=how.image_size)
         channels, height, width = images.shape
-        settings = VAESettings((channels, height, width), network, latent)
+        settings = VAESettings((channels, height, width), how.network, how.latent)
         if note is not None:
-            note(f"training a {network} VAE with {latent} latent dimensions on {len(images)} images")
-        vae = train_vae(images, settings, MinimiseSettings(epochs, batch_size, lr, seed=seed), device=where).model
+            note(f"training a {how.network} VAE with {how.latent} latent dimensions on {len(images)} images")
+        loop = MinimiseSettings(how.epochs, how.batch_size, how.lr, seed=how.seed)
+        vae = train_vae(images, settings, loop, device=device).model
     labels = images.labels if bool((images.labels >= 0).all()) else None
-    made = describe_images(vae, images, labels=labels, projection=projection, seed=seed)
+    made = describe_images(vae, images, labels=labels, projection=projection, seed=how.seed)
     numbers = () if labels is None else range(int(labels.max()) + 1)
     classes = data.classes if isinstance(data, Dataset) else tuple(map(str, numbers))
     found = describe_findings(made, labels, classes)

@@ -187,20 +187,14 @@ def likelihood_regret(model: VAE, x: Tensor, *, steps: int = 20, lr: float = 0.1
         mean = first.mean.clone().requires_grad_()
         optimizer = torch.optim.Adam([mean], lr=lr)
         best = first.elbo.clone()
-        for _ in range(steps):
-            loss = -_bound(model, x, mean, first.log_var)
-            (gradient,) = torch.autograd.grad(loss.sum(), [mean])
+        for step in range(steps + 1):
+            nll = gaussian_nll(x, model.decode(mean), model.bounded_log_sigma.detach())
+            loss = nll + kl_to_standard_normal(mean, first.log_var)
             best = torch.maximum(best, -loss.detach())
-            mean.grad = gradient
-            optimizer.step()
-        with torch.no_grad():
-            best = torch.maximum(best, _bound(model, x, mean, first.log_var))
+            if step < steps:
+                (mean.grad,) = torch.autograd.grad(loss.sum(), [mean])
+                optimizer.step()
     return best - first.elbo
-
-
-def _bound(model: VAE, x: Tensor, mean: Tensor, log_var: Tensor) -> Tensor:
-    nll = gaussian_nll(x, model.decode(mean), model.bounded_log_sigma.detach())
-    return -(nll + kl_to_standard_normal(mean, log_var))
 
 
 def extract(extractor: FeatureExtractor, images: Images, *, batch_size: int = 256, workers: int = 0) -> Features:

@@ -108,10 +108,6 @@ class GradientAverage:
         cohort = _Cohort(torch.full((), empty, device=device), one, len(params))
         self._mean |= {p: (mean, cohort) for p, mean in zip(params, means, strict=True)}
 
-    def forget(self) -> None:
-        """Drop what is due from a step that was never finished."""
-        self.due = []
-
     def commit(self, bad: Tensor | None) -> None:
         """Move the means, except where ``bad`` (0 or 1) says that the step is skipped."""
         for due in self.due:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -35,16 +35,14 @@ def build_optimizer(
     # torch's fused kernels know no complex weights
     fused = (fused or on_gpu) and all(p.is_floating_point() for p in trained)
     options: dict[str, Any] = {"lr": scheduled(settings.peak_lr), "weight_decay": settings.weight_decay, "fused": fused}
-    kind: type[Optimizer]
-    own: dict[str, Any]
     if settings.name == "sgd":
-        kind, own = SGD, {"momentum": settings.momentum, "nesterov": settings.nesterov}
+        options |= {"momentum": settings.momentum, "nesterov": settings.nesterov}
     else:
-        kind = {"adam": Adam, "adamw": AdamW}[settings.name]
-        own = {"betas": settings.betas, "capturable": on_gpu}
+        options |= {"betas": settings.betas, "capturable": on_gpu}
+    kind: type[Optimizer] = {"sgd": SGD, "adam": Adam, "adamw": AdamW}[settings.name]
     if around is None:
-        return kind(trained, **options, **own)
-    return around(trained, kind, scheduled=scheduled, skip_nonfinite=skip_nonfinite, **options, **own)
+        return kind(trained, **options)
+    return around(trained, kind, scheduled=scheduled, skip_nonfinite=skip_nonfinite, **options)
 
 
 def set_option(optimizer: Optimizer, name: str, value: float) -> None:
@@ -56,10 +54,9 @@ def set_option(optimizer: Optimizer, name: str, value: float) -> None:
             group[name] = value
 
 
-def trained_parameters(optimizer: Optimizer) -> Iterator[Tensor]:
+def trained_parameters(optimizer: Optimizer) -> list[Tensor]:
     """Every parameter the optimiser moves."""
-    for group in optimizer.param_groups:
-        yield from group["params"]
+    return [p for group in optimizer.param_groups for p in group["params"]]
 
 
 def descend(base: Optimizer, bad: Tensor | None) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from torch import Tensor
 from torch.optim import Optimizer
+from torch.optim.optimizer import ParamsT
 
 from holdfast.optim.metrics import Adaptive, Fisher
 from holdfast.optim.sam import SAM
@@ -20,7 +20,7 @@ class ASAM(SAM):
 
     def __init__(
         self,
-        params: Iterable[Any],
+        params: ParamsT,
         base_optimizer: type[Optimizer],
         *,
         rho: float | Tensor = 0.5,
@@ -33,36 +33,23 @@ class ASAM(SAM):
 class FisherSAM(SAM):
     """Fisher SAM: T² = 1 / (1 + eta·g²).
 
-    kwargs: those of :class:`SAM`, such as ``friendly``, ``skip_nonfinite`` and ``capture``, and the base optimiser's.
+    kwargs: those of :class:`SAM`, such as ``rho``, ``friendly``, ``skip_nonfinite`` and ``capture``, and the base
+    optimiser's.
     """
 
-    def __init__(
-        self,
-        params: Iterable[Any],
-        base_optimizer: type[Optimizer],
-        *,
-        rho: float | Tensor = 0.05,
-        eta: float = 1.0,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(params, base_optimizer, rho=rho, metric=Fisher(eta), **kwargs)
+    def __init__(self, params: ParamsT, base_optimizer: type[Optimizer], *, eta: float = 1.0, **kwargs: Any) -> None:
+        super().__init__(params, base_optimizer, metric=Fisher(eta), **kwargs)
 
 
 class FriendlySAM(SAM):
     """Friendly SAM: the running mean of the gradient, its full-batch part, is taken out of the ascent.
 
     sigma: how much of the mean is taken out; with 0 it is SAM. lmbda: how much of the mean stays in a step.
-    kwargs: those of :class:`SAM`, such as ``adaptive``, ``skip_nonfinite`` and ``capture``, and the base optimiser's.
+    kwargs: those of :class:`SAM`, such as ``rho``, ``adaptive``, ``skip_nonfinite`` and ``capture``, and the base
+    optimiser's.
     """
 
     def __init__(
-        self,
-        params: Iterable[Any],
-        base_optimizer: type[Optimizer],
-        *,
-        rho: float | Tensor = 0.05,
-        sigma: float = 1.0,
-        lmbda: float = 0.9,
-        **kwargs: Any,
+        self, params: ParamsT, base_optimizer: type[Optimizer], *, sigma: float = 1.0, lmbda: float = 0.9, **kwargs: Any
     ) -> None:
-        super().__init__(params, base_optimizer, rho=rho, friendly=True, sigma=sigma, lmbda=lmbda, **kwargs)
+        super().__init__(params, base_optimizer, friendly=True, sigma=sigma, lmbda=lmbda, **kwargs)

@@ -64,18 +64,13 @@ def norm_of(tensors: Tensors) -> Tensor:
 
 
 def _norm_of(tensors: Tensors) -> Tensor:
-    if any(t.dtype in NARROW for t in tensors):
-        narrow, wide = ([t for t in tensors if (t.dtype in NARROW) is wanted] for wanted in (True, False))
-        norms = _norms(narrow, torch.float32) + (_norms(wide, None) if wide else [])
-    else:
-        norms = _norms(tensors, None)
+    narrow = [t for t in tensors if t.dtype in NARROW]
+    wide = [t for t in tensors if t.dtype not in NARROW] if narrow else tensors
+    norms = [*torch._foreach_norm(narrow, dtype=torch.float32)] if narrow else []
+    norms += torch._foreach_norm(wide) if wide else []
     device = norms[0].device
     total: Tensor = torch.linalg.vector_norm(torch.stack([n if n.device == device else n.to(device) for n in norms]))
     return total
-
-
-def _norms(tensors: Tensors, dtype: torch.dtype | None) -> Tensors:
-    return list(torch._foreach_norm(tensors, dtype=dtype))
 
 
 def dense_gradient(gradient: Tensor, parameter: Tensor) -> Tensor:

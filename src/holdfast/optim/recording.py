@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
@@ -13,33 +14,20 @@ from holdfast.optim.foreach import Tensors
 Result = TypeVar("Result")
 
 
-class Branch:
-    """Work that a recording may run in parallel with what follows, until ``join``; outside one it runs in order.
+@contextmanager
+def branch(tensors: Tensors) -> Iterator[Callable[[], None]]:
+    """Work that a recording may run in parallel with what follows, until that calls what this yields.
 
     A pass over a list of tensors leaves part of the device idle, so two that do not need each other go well together.
-    tensors: some of what it works on.
+    Outside a recording it runs in order. tensors: some of what it works on.
     """
-
-    def __init__(self, tensors: Tensors) -> None:
-        recording = bool(tensors) and tensors[0].is_cuda and torch.cuda.is_current_stream_capturing()
-        self._stream = torch.cuda.Stream() if recording else None  # type: ignore[no-untyped-call]
-        self._entered: torch.cuda.StreamContext | None = None
-
-    def __enter__(self) -> Branch:
-        if self._stream is not None:
-            self._stream.wait_stream(torch.cuda.current_stream())
-            self._entered = torch.cuda.stream(self._stream)
-            self._entered.__enter__()  # type: ignore[no-untyped-call]
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._entered is not None:
-            self._entered.__exit__(*error)
-
-    def join(self) -> None:
-        """What follows needs the work done."""
-        if self._stream is not None:
-            torch.cuda.current_stream().wait_stream(self._stream)
+    if not tensors or not tensors[0].is_cuda or not torch.cuda.is_current_stream_capturing():
+        yield lambda: None
+        return
+    aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    aside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(aside):
+        yield lambda: torch.cuda.current_stream().wait_stream(aside)
 
 
 class Recordings:

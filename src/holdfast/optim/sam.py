@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, TypeVar
@@ -14,11 +14,12 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
+from torch.optim.optimizer import ParamsT
 from torch.utils.hooks import RemovableHandle
 
 from holdfast.errors import require
 from holdfast.optim.average import Due, GradientAverage, with_averages, without_averages
-from holdfast.optim.descent import descend
+from holdfast.optim.descent import descend, trained_parameters
 from holdfast.optim.foreach import (
     Tensors,
     add_any,
@@ -32,7 +33,7 @@ from holdfast.optim.foreach import (
     spread_like,
 )
 from holdfast.optim.metrics import Adaptive, Euclidean, Fisher, Metric
-from holdfast.optim.recording import Branch, Recordings
+from holdfast.optim.recording import Recordings, branch
 from holdfast.optim.validation import OWN, require_capturable, require_descent, require_settings, warn_of_lost_gradients
 
 Result = TypeVar("Result")
@@ -67,7 +68,7 @@ class SAM(Optimizer):
 
     def __init__(
         self,
-        params: Iterable[Any],
+        params: ParamsT,
         base_optimizer: type[Optimizer],
         *,
         rho: float | Tensor = 0.05,
@@ -121,30 +122,25 @@ class SAM(Optimizer):
     def first_step(self, zero_grad: bool = False, *, scaler: torch.amp.GradScaler | None = None) -> None:
         """Climb: from w, with the gradient there, to w + ε. ``scaler``: the one that scaled the loss."""
         require(not self._moved, "first_step was called twice; call second_step in between")
-        self.average.forget()
+        scaler = _enabled(scaler)
+        self.average.due = []  # of a step that was never finished
         moved = self._with_gradient()
         if not moved:
             return
         # A checked step needs the direction until its end, when this memory may hold the second gradient; and a
         # metric other than these may look at the gradient itself.
-        checked = self._checks(scaler)
+        checked = self.skip_nonfinite or scaler is not None
         in_place = zero_grad and not checked and isinstance(self.metric, (Euclidean, Adaptive))
         climb = partial(self._climb, scaler, checked=checked, in_place=in_place)
         recorded = scaler is None and isinstance(self.metric, (Euclidean, Adaptive, Fisher))
         self._first_norm, self.average.due = self._run(climb, moved, in_place) if recorded else climb()
         self._moved = moved
-        self._weights_moved()
+        # The kernels that moved the weights are none that torch watches.
+        torch.autograd.graph.increment_version(moved)  # a graph of before must not be gone back through
+        torch.clear_autocast_cache()  # nor casts of before be used, where the caller has autocast around both passes
         self._tell_other_processes()
         if zero_grad:
             self.zero_grad()
-
-    def _checks(self, scaler: torch.amp.GradScaler | None) -> bool:
-        return self.skip_nonfinite or (scaler is not None and scaler.is_enabled())
-
-    def _weights_moved(self) -> None:
-        """What torch must hear of, since the kernels that moved the weights are none that it watches."""
-        torch.autograd.graph.increment_version(self._moved)  # a graph of before must not be gone back through
-        torch.clear_autocast_cache()  # nor casts of before be used, where the caller has autocast around both passes
 
     def _tell_other_processes(self) -> None:
         """Let a first gradient that was not finite into the second, which the processes share.
@@ -169,15 +165,15 @@ class SAM(Optimizer):
         params = self._with_gradient()
         weights = own_parts(params)
         grads = [dense_gradient(g, w) for g, w in zip(own_parts(list(self._gradients())), weights, strict=True)]
-        if scaler is not None and scaler.is_enabled():
+        if scaler is not None:
             one = torch.ones((), device=grads[0].device)
             grads = list(torch._foreach_mul(grads, scaler.scale(one).double().reciprocal().to(one.dtype)))
         spans = self._spans(params)
         places = [self._place(p, w) for p, w in zip(params, weights, strict=True)]
-        with Branch(weights) as saving:
+        with branch(weights) as saved:
             torch._foreach_copy_(places, weights)
         direction = self._direction(spans, params, grads, in_place=in_place)
-        with Branch(weights) as averaging:
+        with branch(weights) as averaged:
             if not checked:
                 self.average.commit(None)
         normed, climb = self.metric.scale(weights, grads, direction)
@@ -186,10 +182,10 @@ class SAM(Optimizer):
             norm = norm.fmod(torch.inf)  # ∞ becomes NaN, and so do the weights it moves
         inverse = (norm + TINY).reciprocal_()
         rates = [inverse * _signed_radius(group) for group, _ in spans]
-        saving.join()
+        saved()
         for (_, mine), rate in zip(spans, rates, strict=True):
             add_any(weights[mine], climb[mine], rate)
-        averaging.join()
+        averaged()
         return (norm if checked else None), self.average.due
 
     @_disable_dynamo
@@ -212,7 +208,7 @@ class SAM(Optimizer):
         if self._telling is not None:
             self._telling.remove()
             self._telling = None
-        self.average.forget()
+        self.average.due = []
 
     @_disable_dynamo
     @torch.no_grad()
@@ -224,6 +220,7 @@ class SAM(Optimizer):
         before_descent: Callable[[], Any] | None = None,
     ) -> None:
         """Back to w, then descend with the gradient taken at w + ε. ``before_descent`` is the place to clip it."""
+        scaler = _enabled(scaler)
         try:
             if scaler is None and before_descent is None:
                 self._run(self._fall, self._with_gradient())
@@ -257,22 +254,22 @@ class SAM(Optimizer):
         return self._recordings.run((*map(Tensor.data_ptr, held), *settings), work)
 
     def _with_gradient(self) -> Tensors:
-        return [p for p in self._params() if p.grad is not None]
+        return [p for p in trained_parameters(self) if p.grad is not None]
 
     def _gradients(self) -> Iterator[Tensor]:
-        return (g for p in self._params() if (g := p.grad) is not None)
+        return (g for p in trained_parameters(self) if (g := p.grad) is not None)
 
     def _fall(
         self, scaler: torch.amp.GradScaler | None = None, before_descent: Callable[[], Any] | None = None
     ) -> None:
-        with Branch(self._moved) as returning:
+        with branch(self._moved) as returned:
             self._to_saved()
-        scaled = scaler is not None and scaler.is_enabled()
-        if scaler is not None and scaled:
+        if scaler is not None:
             scaler.unscale_(self.base_optimizer)
-        bad = self._bad() if self._checks(scaler) else None  # before anyone clips: ∞ cut to size would pass
-        returning.join()
-        if scaler is not None and scaled and bad is not None:
+        # before anyone clips: ∞ cut to size would pass
+        bad = self._bad() if self.skip_nonfinite or scaler is not None else None
+        returned()
+        if scaler is not None and bad is not None:
             for found in scaler._found_inf_per_device(self.base_optimizer).values():
                 found.copy_(torch.maximum(found, bad.to(found.device)))  # it has seen the second gradient only
         if before_descent is not None:
@@ -370,7 +367,7 @@ class SAM(Optimizer):
         spans = self._spans(params)
         weights, grads = own_parts(params), own_parts(grads)
         normed, climb = self.metric.scale(weights, grads, self._direction(spans, params, grads, in_place=False))
-        self.average.forget()
+        self.average.due = []
         steps = [step for group, mine in spans for step in torch._foreach_mul(climb[mine], _signed_radius(group))]
         return float(norm_of(spread_like(params, steps)) / (norm_of(spread_like(params, normed)) + TINY))
 
@@ -409,7 +406,7 @@ class SAM(Optimizer):
         require_settings(param_group)
         if not hasattr(self, "base_optimizer"):
             super().add_param_group(param_group)
-            require_seen(self._params())
+            require_seen(trained_parameters(self))
             return
         ascent = {name: self.defaults[name] for name in OWN}
         self.base_optimizer.add_param_group({**ascent, **param_group})
@@ -422,7 +419,7 @@ class SAM(Optimizer):
         self._require_whole("saving")
         for before in self._optimizer_state_dict_pre_hooks.values():
             before(self)
-        state = with_averages(self.base_optimizer.state_dict(), self._params(), self.average.kept())
+        state = with_averages(self.base_optimizer.state_dict(), trained_parameters(self), self.average.kept())
         for after in self._optimizer_state_dict_post_hooks.values():
             changed = after(self, state)
             state = state if changed is None else changed
@@ -436,7 +433,7 @@ class SAM(Optimizer):
         for before in self._optimizer_load_state_dict_pre_hooks.values():
             changed = before(self, state_dict)
             state_dict = state_dict if changed is None else changed
-        plain, averages = without_averages(state_dict, self._params())
+        plain, averages = without_averages(state_dict, trained_parameters(self))
         ascents = [{name: group[name] for name in OWN} for group in self.param_groups]
         self.base_optimizer.load_state_dict(plain)
         self._link()
@@ -470,8 +467,9 @@ class SAM(Optimizer):
             f"{act} between first_step and second_step would meet moved weights; call second_step() or restore() first",
         )
 
-    def _params(self) -> Tensors:
-        return [p for group in self.param_groups for p in group["params"]]
+
+def _enabled(scaler: torch.amp.GradScaler | None) -> torch.amp.GradScaler | None:
+    return scaler if scaler is not None and scaler.is_enabled() else None
 
 
 def _signed_radius(group: dict[str, Any]) -> float | Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from holdfast.errors import HoldfastError, require
+from holdfast.optim.descent import trained_parameters
 from holdfast.optim.foreach import are_spread
 
 OWN = ("rho", "sigma", "lmbda")
@@ -31,7 +32,7 @@ def require_eta(eta: float) -> None:
 
 
 def require_capturable(base_optimizer: Optimizer) -> None:
-    params = [p for group in base_optimizer.param_groups for p in group["params"]]
+    params = trained_parameters(base_optimizer)
     places = {p.device for p in params}
     require(
         len(places) == 1 and params[0].is_cuda,

@@ -9,6 +9,7 @@ import math
 import types
 import typing
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar, dataclass_transform, get_args
@@ -187,18 +188,12 @@ def convert(value: Any, kind: Any, name: str) -> Any:
             raise HoldfastError(f"{name} must be a mapping such as {{NAME: VALUE}}, got {value!r}")
         return {convert(k, args[0], name): convert(v, args[1], f"{name}.{k}") for k, v in value.items()}
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-    fits = {
-        int: isinstance(value, int) and not isinstance(value, bool),
-        bool: isinstance(value, bool),
-        str: isinstance(value, str),
-    }
-    if kind is float and not isinstance(value, bool):
-        try:  # YAML reads 1e-3 as text
-            return float(value)
-        except (TypeError, ValueError):
-            pass
-    elif fits.get(kind, False):
-        return value
+    if isinstance(value, bool) == (kind is bool):  # a bool is an int for Python
+        if kind is not float and isinstance(value, kind):
+            return value
+        if kind is float:
+            with suppress(TypeError, ValueError):  # YAML reads 1e-3 as text
+                return float(value)
     raise HoldfastError(f"{name} must be {words[kind]}, got {value!r}")
 
 

@@ -116,7 +116,7 @@ class Step:
 
     def trained(self) -> list[Tensor]:
         """Every parameter that the main optimiser moves."""
-        return list(trained_parameters(self.optimizer))
+        return trained_parameters(self.optimizer)
 
     @contextmanager
     def without_trace(self) -> Iterator[None]:

@@ -34,7 +34,7 @@ from holdfast.audits.alignment.outputs import (
 )
 from holdfast.audits.subject import draw
 from holdfast.augment.basic import to_float
-from holdfast.data.splits import ArraySplit, Dataset, Split
+from holdfast.data.splits import ArraySplit, Dataset, Split, WrappedSplit
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.models import NONE, LoadedModel, PreprocessedModel, Preprocessing
 from holdfast.models.loaded_model import failed_batch
@@ -281,37 +281,6 @@ class AlignedModel(nn.Module):
         return logits[:, self.columns].masked_fill(self.unused, float("-inf")).logsumexp(2)
 
 
-@dataclass(frozen=True, eq=False)
-class Relabelled:
-    """A split whose labels are others'."""
-
-    inner: Split
-    labels: Tensor
-
-    @property
-    def groups(self) -> Tensor:
-        return self.inner.groups
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        return self.inner.shape
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def read(self, index: Tensor) -> Tensor:
-        return self.inner.read(index)
-
-    def subset(self, index: Tensor) -> Relabelled:
-        return Relabelled(self.inner.subset(index), self.labels[index])
-
-    def describe(self, position: int) -> str:
-        return self.inner.describe(position)
-
-    def key(self, position: int) -> str | int:
-        return self.inner.key(position)
-
-
 def relabel(data: Dataset, match: ClassMatch, reading: str) -> Dataset:
     """The data under a reading's class names: its own classes first and in its own order, so that labels stay as they
     are where the model knows every class."""
@@ -326,7 +295,7 @@ def relabel(data: Dataset, match: ClassMatch, reading: str) -> Dataset:
             return None
         kept = split.subset((new[split.labels] >= 0).nonzero().flatten())
         labels = new[kept.labels]
-        return replace(kept, labels=labels) if isinstance(kept, ArraySplit) else Relabelled(kept, labels)
+        return replace(kept, labels=labels) if isinstance(kept, ArraySplit) else WrappedSplit(kept, labels, kept.groups)
 
     train = move(data.train)
     assert train is not None

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.data.listing import ReaderOptions
 from holdfast.errors import HoldfastError, require
@@ -103,7 +103,7 @@ def assemble(
         "arrays-not-read", f"arrays beyond images, labels and groups: {unread}", "an audit takes them with --group"
     )
     there = ", ".join(filter(None, (*arrays, unread))) or "none"
-    made: dict[str, ArraySplit] = {}
+    made: dict[str, Any] = {}
     for split in SPLITS:
         keys = (f"x_{split}", f"y_{split}")
         absent = [key for key in keys if key not in arrays]
