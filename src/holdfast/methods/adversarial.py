@@ -32,19 +32,8 @@ class Adversarial(Method):
     def views(self, batch: Batch, *, model: nn.Module, state: State, rng: Generators) -> Views:
         from holdfast.attacks import pgd
 
-        found = pgd(
-            model,
-            batch.x,
-            batch.y,
-            radius=self.radius,
-            steps=self.steps,
-            step_size=self.step_size,
-            norm=self.norm,
-            random_start=self.random_start,
-            keep="last",
-            generator=rng["attack"],
-        )
-        attacked = View(found, batch.y)
+        options = {name: getattr(self, name) for name in ("radius", "steps", "step_size", "norm", "random_start")}
+        attacked = View(pgd(model, batch.x, batch.y, keep="last", generator=rng["attack"], **options), batch.y)
         if not self.clean:
             return Views((attacked,))
         weight = batch.x.new_full((len(batch),), self.clean)

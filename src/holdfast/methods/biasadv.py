@@ -58,18 +58,13 @@ class BiasAdv(Method):
         pair = (f, g)
         if self.statistics == "running":  # under autocast, copies that hold the casts, made once per batch
             pair = (state.eval_copies.of(f, batch.x.device), state.eval_copies.of(g, batch.x.device))
+        own = ("radius", "lam", "steps", "norm", "step_size", "space", "random_start")
         x_adv = bias_adversarial(
             batch.x,
             batch.y,
             *pair,
-            radius=self.radius,
-            lam=self.lam,
-            steps=self.steps,
-            norm=self.norm,
-            step_size=self.step_size,
-            space=self.space,
+            **{name: getattr(self, name) for name in own},
             scale=deviation(f) if self.space == "normalised" else None,
-            random_start=self.random_start,
             mode="eval" if self.statistics == "running" else "as-is",
             compile=hasattr(f, "_orig_mod"),
             generator=rng["attack"],

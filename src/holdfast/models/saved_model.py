@@ -125,15 +125,9 @@ def load_model(folder: str | Path) -> tuple[Normalised, ModelCard]:
         card = ModelCard.from_json((folder / CARD).read_text(encoding="utf-8"))
     except (HoldfastError, OSError, UnicodeDecodeError) as error:
         raise HoldfastError(f"cannot read {folder / CARD}: {error}") from error
+    options = {name: getattr(card, name) for name in ("num_classes", "in_channels", "image_size", "mean", "std")}
     with torch.random.fork_rng(devices=[]):
-        model = build_model(
-            card.name,
-            num_classes=card.num_classes,
-            in_channels=card.in_channels,
-            image_size=card.image_size,
-            mean=card.mean,
-            std=card.std,
-        ).model
+        model = build_model(card.name, **options).model
     tensors = read_tensors(folder / TENSORS)
     own = model.state_dict()
     ours, theirs = ({name: value.shape for name, value in each.items()} for each in (own, tensors))

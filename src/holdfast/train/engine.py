@@ -217,25 +217,15 @@ class Trainer:
             self.model.load_state_dict(self.now.evaluated.state_dict())
 
     def _predict(self, model: nn.Module, split: Split) -> Predictions:
-        return predict(
-            model,
-            split,
-            self.loader(split),
-            device=self.device,
-            precision=self.settings.loop.precision,
-            memory_format=self.memory_format,
-        )
+        precision, order = self.settings.loop.precision, self.memory_format
+        return predict(model, split, self.loader(split), device=self.device, precision=precision, memory_format=order)
 
     def loader(self, split: Split) -> Loader:
         """The loader of a split, made when first needed: resident data is on the device once."""
         if id(split) not in self._loaders:
-            data = self.settings.data
+            data, size = self.settings.data, self.settings.loop.batch_size
             self._loaders[id(split)] = make_loader(
-                split,
-                batch_size=self.settings.loop.batch_size,
-                device=self.device,
-                kind=data.loader,
-                workers=data.workers,
+                split, batch_size=size, device=self.device, kind=data.loader, workers=data.workers
             )
         return self._loaders[id(split)]
 
@@ -403,13 +393,8 @@ class StageRun:
                 group |= kept
 
     def _parts(self) -> dict[str, Any]:
-        parts = {
-            "optimizer": self.optimizer,
-            "auxiliary_optimizer": self.auxiliary_optimizer,
-            "scaler": self.scaler,
-            "average": self.average,
-        }
-        return {name: part for name, part in parts.items() if part is not None}
+        names = ("optimizer", "auxiliary_optimizer", "scaler", "average")
+        return {name: part for name in names if (part := getattr(self, name)) is not None}
 
 
 def batches(count: int, batch_size: int) -> int:
