@@ -295,7 +295,7 @@ class StageRun:
 
     def __init__(self, trainer: Trainer, stage: Stage) -> None:
         settings, method, state, device = trainer.settings, trainer.method, trainer.state, trainer.device
-        loop, count = settings.loop, len(trainer.data.train)
+        loop, loader, count = settings.loop, trainer.loader(trainer.data.train), len(trainer.data.train)
         self.stage, self.settings, self.ascent = stage, settings, ascent_of(settings)
         state.stage = stage
         self.trainee = method.trainee(state, trainer.model)
@@ -331,7 +331,7 @@ class StageRun:
             meters=trainer.meters,
             autocast=partial(autocast, loop.precision, device),
             scaler=self.scaler,
-            whole=lambda: trainer.loader(trainer.data.train).batches(torch.arange(whole)),
+            whole=lambda: loader.batches(torch.arange(whole)),  # not the trainer: a cycle would keep its memory
             whole_size=whole,
             ascent=self.ascent,
             clip=settings.optimizer.clip,
