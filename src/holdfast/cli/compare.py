@@ -101,7 +101,7 @@ def plan_comparison(words: list[str]) -> tuple[ComparisonPlan, CompareOptions, i
     options = replace(options, plan=options.plan or shared.print_config)
     study: dict[str, Any] = {}
     if options.study is not None:
-        from holdfast.comparisons.studies import read_study
+        from holdfast.comparisons.plans import read_study
 
         study = read_study(options.study)
     plan = make_plan(

@@ -36,7 +36,7 @@ def _recipes() -> dict[str, str]:
 
 
 def _studies() -> dict[str, str]:
-    from holdfast.comparisons.studies import study_names
+    from holdfast.comparisons.plans import study_names
 
     return dict.fromkeys(study_names(), "")
 

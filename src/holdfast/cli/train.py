@@ -12,8 +12,8 @@ from holdfast.cli.common import console, narrate, parse, peek, require_data, say
 from holdfast.errors import require
 from holdfast.files import exists
 from holdfast.parts import data_syntax, model_syntax
-from holdfast.settings import Choice, TrainSettings, build, flatten, layered, read_config, read_yaml
-from holdfast.settings.fields import Unset
+from holdfast.settings import TrainSettings, build, flatten, layered, read_config, read_yaml
+from holdfast.settings.fields import Choice, Unset
 from holdfast.types import Finding
 
 

@@ -30,7 +30,7 @@ from holdfast.errors import HoldfastError, require
 from holdfast.files import filling, write_atomic
 from holdfast.models import ModelCard, load_model, save_model
 from holdfast.models.vae import VAE, VAESettings
-from holdfast.models.weight_files import read_tensors
+from holdfast.models.weights import read_tensors
 
 CARD: Final = "detector.json"
 STATE: Final = "detector.safetensors"
