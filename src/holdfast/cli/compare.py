@@ -15,7 +15,7 @@ from holdfast.cli.common import console, narrate, parse, peek, require_data, say
 from holdfast.cli.train import parse_train
 from holdfast.errors import require
 from holdfast.settings import TrainSettings
-from holdfast.settings.fields import Several, Unset
+from holdfast.settings.fields import Quiet, Several, Unset
 
 if TYPE_CHECKING:
     from holdfast.comparisons.plans import ComparisonPlan
@@ -47,8 +47,7 @@ class CompareOptions:
     """Say what would be trained and stop."""
     overwrite: bool = False
     """Train anew what is there."""
-    quiet: bool = False
-    """No progress, only the result."""
+    quiet: Quiet = False
 
 
 def compare(words: list[str]) -> int:

@@ -51,6 +51,12 @@ else:
 Several = Annotated[tuple[T, ...], arg(help_behavior_hint=default_hint)]
 """``Several[str]`` is any number of strings, also none."""
 
+# Settings that several commands have, with what help says of them.
+Device = Annotated[str, arg(help="auto, cpu, cuda, cuda:1, ...")]
+Root = Annotated[Unset[str], arg(help="Where built-in sets lie (default: $HOLDFAST_ROOT, or ./data).")]
+Workers = Annotated[int, arg(help="Processes that decode image files; 0 decodes in this process.")]
+Quiet = Annotated[bool, arg(help="No progress, only the result.")]
+
 
 @dataclass(frozen=True)
 class Within:
@@ -105,10 +111,8 @@ def _bounds(settings: type) -> dict[str, Within]:
     return found
 
 
-def build(
-    settings: type[T], values: Mapping[str, Any], *, base: T | None = None, where: str = "settings", group: str = "name"
-) -> T:
-    """Settings of the given type from flat values; what is not named comes from ``base`` or the defaults.
+def build(settings: type[T], values: Mapping[str, Any], *, where: str = "settings", group: str = "name") -> T:
+    """Settings of the given type from flat values; what is not named has its default.
 
     group: what people call the field ``name``, which for them is the group's own name ("data: digits").
 
@@ -127,18 +131,12 @@ def build(
     made: dict[str, Any] = {}
     for f in fields(settings):  # type: ignore[arg-type]
         kind = hints[f.name]
-        if (choose := _chooser(kind)) is not None:
-            if f.name in values:
-                made[f.name] = choose(values[f.name])
-        elif is_dataclass(kind):
-            own = {inner: values[outer] for outer, (group, inner) in leaves.items()
-                   if group == f.name and outer in values}  # fmt: skip
-            old = getattr(base, f.name) if base is not None else None
-            made[f.name] = build(kind, own, base=old, where=where, group=f.name)  # type: ignore[arg-type]
+        if _is_group(kind):
+            own = {inner: values[outer] for outer, (home, inner) in leaves.items()
+                   if home == f.name and outer in values}  # fmt: skip
+            made[f.name] = build(kind, own, where=where, group=f.name)
         elif f.name in values:
             made[f.name] = convert(values[f.name], kind, group if f.name == "name" else f.name)
-        if f.name not in made and base is not None:
-            made[f.name] = getattr(base, f.name)
     return settings(**made)
 
 
@@ -147,14 +145,13 @@ def flatten(settings: Any) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for f in fields(settings):
         value = getattr(settings, f.name)
-        if not is_dataclass(value):
-            flat[f.name] = list(value) if isinstance(value, tuple) else value
-        elif _chooser(type(value)) is not None:
+        if isinstance(value, Choice):
             own = flatten(value)
-            name: str = getattr(value, "name")  # noqa: B009  (a class variable the dataclass type does not show)
-            flat[f.name] = {"name": name, **own} if own else name
-        else:
+            flat[f.name] = {"name": value.name, **own} if own else value.name
+        elif is_dataclass(value):
             flat |= {f.name if name == "name" else name: v for name, v in flatten(value).items()}
+        else:
+            flat[f.name] = list(value) if isinstance(value, tuple) else value
     return flat
 
 
@@ -167,6 +164,8 @@ def convert(value: Any, kind: Any, name: str) -> Any:
     Traceback (most recent call last):
     holdfast.errors.HoldfastError: epochs must be a whole number, got 2.5
     """
+    if isinstance(kind, type) and issubclass(kind, Choice):
+        return kind.choose(value)
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         if value is None and type(None) in args:
@@ -203,7 +202,7 @@ def _leaves(settings: Any) -> dict[str, tuple[str, str]]:
     leaves: dict[str, tuple[str, str]] = {}
     for f in fields(settings):
         kind = hints[f.name]
-        if is_dataclass(kind) and _chooser(kind) is None:
+        if _is_group(kind):
             for inner in fields(kind):
                 leaves[f.name if inner.name == "name" else inner.name] = (f.name, inner.name)
         else:
@@ -211,9 +210,9 @@ def _leaves(settings: Any) -> dict[str, tuple[str, str]]:
     return leaves
 
 
-def _chooser(kind: Any) -> Any:
-    """The function that picks among registered settings, for a field that holds one of several classes."""
-    return getattr(kind, "choose", None) if isinstance(kind, type) else None
+def _is_group(kind: Any) -> bool:
+    """Whether a field holds settings that are flat outside, not one of several classes."""
+    return is_dataclass(kind) and not issubclass(kind, Choice)  # type: ignore[arg-type]
 
 
 @dataclass_transform(frozen_default=True)
