@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from holdfast.corruptions.jpeg import Codec, jpeg
@@ -25,7 +26,6 @@ from holdfast.corruptions.pixels import (
     poisson,
     sample,
     separable,
-    solve_affine,
     uniform,
 )
 from holdfast.parts import corruption
@@ -176,7 +176,9 @@ def affine_jitter(x: Tensor, moved: Tensor) -> Tensor:
     centre = torch.tensor([width // 2, height // 2], dtype=x.dtype, device=x.device)
     reach = min(height, width) // 3
     corners = torch.tensor([[1, 1], [1, -1], [-1, -1]], dtype=x.dtype, device=x.device) * reach + centre
-    back = solve_affine(corners + moved, corners.expand_as(moved))[:, :, :, None, None]
+    # the affine map (B, 2, 3) that takes the moved points back
+    places = F.pad(corners + moved, (0, 1), value=1.0)
+    back: Tensor = torch.linalg.solve(places, corners.expand_as(moved)).mT[..., None, None]
     row, column = pixel_grid(x)
     source = back[:, :, 0] * column + back[:, :, 1] * row + back[:, :, 2]
     return sample(x, source[:, 1], source[:, 0], border="mirror")

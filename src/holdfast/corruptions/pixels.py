@@ -41,11 +41,6 @@ def poisson(rate: Tensor, *, generator: torch.Generator) -> Tensor:
     return torch.poisson(rate.to(generator.device), generator=generator).to(rate.device)
 
 
-def per_image(values: Tensor) -> Tensor:
-    """(B,) as (B, 1, 1, 1), to meet images (B, C, H, W)."""
-    return values[:, None, None, None]
-
-
 LUMA = (0.299, 0.587, 0.114)
 """Weights of red, green and blue in brightness (ITU-R BT.601)."""
 
@@ -187,13 +182,6 @@ def sample(x: Tensor, row: Tensor, column: Tensor, *, border: Border) -> Tensor:
     )
     padding = "border" if border == "edge" else "reflection"
     return F.grid_sample(x, places, mode="bilinear", padding_mode=padding, align_corners=through_centres)
-
-
-def solve_affine(source: Tensor, target: Tensor) -> Tensor:
-    """(B, 2, 3): the affine map that takes three points (B, 3, 2) to three others."""
-    ones = torch.ones_like(source[..., :1])
-    solved: Tensor = torch.linalg.solve(torch.cat([source, ones], dim=-1), target)
-    return solved.mT
 
 
 def solve_perspective(source: Tensor, target: Tensor) -> Tensor:

@@ -68,19 +68,14 @@ def snow(
     keep: float,
     generator: torch.Generator,
 ) -> Tensor:
-    """Flakes, magnified by ``size`` and blown sideways, over an image whitened by 1 - keep."""
+    """Flakes (noise above a threshold), magnified by ``size`` and blown sideways, over an image whitened by 1-keep."""
     layer = mean + deviation * normal((len(x), 1, *x.shape[-2:]), like=x, generator=generator)
     degrees = uniform((len(x),), -135, -45, like=x, generator=generator)
-    flakes = snowflakes(layer, degrees, size=size, threshold=threshold, radius=radius, sigma=sigma)
-    whitened = torch.maximum(x, luminance(x) * 1.5 + 0.5)
-    return (keep * x + (1 - keep) * whitened + flakes + flakes.rot90(2, (2, 3))).clamp(0, 1)
-
-
-def snowflakes(layer: Tensor, degrees: Tensor, *, size: float, threshold: float, radius: int, sigma: float) -> Tensor:
-    """Noise (B, 1, H, W) above a threshold, smeared along the wind."""
     layer = zoom(layer, size)
     layer = torch.where(layer < threshold, torch.zeros_like(layer), layer)
-    return smear(truncate_to_bytes(layer.clamp(0, 1)), degrees, radius=radius, sigma=sigma)
+    flakes = smear(truncate_to_bytes(layer.clamp(0, 1)), degrees, radius=radius, sigma=sigma)
+    whitened = torch.maximum(x, luminance(x) * 1.5 + 0.5)
+    return (keep * x + (1 - keep) * whitened + flakes + flakes.rot90(2, (2, 3))).clamp(0, 1)
 
 
 @imagenet_c(

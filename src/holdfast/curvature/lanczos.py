@@ -104,7 +104,7 @@ def lanczos(
         unsettled = ritz.residuals[:top] > limits
         settled = len(limits) == top and not bool(unsettled.any())
         found = krylov.found(top, risk, float(limits[-1]))
-        complete = found is False or krylov.exhausted
+        complete = found is False or (krylov.since is None and len(krylov.expanded) == n)
         if settled and (complete or risk == 1):
             break
         if krylov.products >= steps and len(limits) == top:
