@@ -114,7 +114,6 @@ def corrupt(
 class ExampleGrid:
     """images: (corruption, strength, C, H, W) in [0, 1]; strength 0 is the image itself."""
 
-    original: Tensor
     images: Tensor
     names: tuple[str, ...]
     strengths: tuple[float, ...]
@@ -134,4 +133,4 @@ def example_grid(
         for strength in strengths:
             generator.set_state(state)
             images.append(corrupt(x[None], name, strength=strength, generator=generator))
-    return ExampleGrid(x, torch.cat(images).unflatten(0, (len(shown), -1)), shown, tuple(strengths))
+    return ExampleGrid(torch.cat(images).unflatten(0, (len(shown), -1)), shown, tuple(strengths))

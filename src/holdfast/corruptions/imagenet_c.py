@@ -195,10 +195,8 @@ def jpeg_compression(x: Tensor, *, quality: int, codec: Codec = "auto") -> Tenso
 @severities("factor", cifar=(0.95, 0.9, 0.85, 0.75, 0.65), imagenet=(0.6, 0.5, 0.4, 0.3, 0.25))
 def pixelate(x: Tensor, *, factor: float) -> Tensor:
     """Shrunk by a box filter and enlarged again."""
-    small = [int(side * factor) for side in x.shape[-2:]]
-    down = [box_matrix(side, to) for side, to in zip(x.shape[-2:], small, strict=True)]
-    up = [box_matrix(to, side) for side, to in zip(x.shape[-2:], small, strict=True)]
-    return separable(x, *(enlarge @ shrink for enlarge, shrink in zip(up, down, strict=True)))
+    sides = [(side, int(side * factor)) for side in x.shape[-2:]]
+    return separable(x, *(box_matrix(small, side) @ box_matrix(side, small) for side, small in sides))
 
 
 @imagenet_c("saturate", about="paler or stronger colours", order=19, coloured=True, extra=True)

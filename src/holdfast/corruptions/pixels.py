@@ -74,9 +74,8 @@ def truncate_to_bytes(x: Tensor) -> Tensor:
 
 
 def _levels(values: Tensor) -> Tensor:
-    if values.dtype != torch.float64:  # float32 has no bits left for the grid
-        return (values * 1024).round_().div_(1024)
-    return (values * GRID).round_().div_(GRID)
+    grid = GRID if values.dtype == torch.float64 else 1024  # float32 has no bits left for the grid
+    return (values * grid).round_().div_(grid)
 
 
 Border = Literal["edge", "mirror", "symmetric"]
@@ -87,11 +86,9 @@ def fold(position: Tensor, size: int, border: Border) -> Tensor:
     """Whole positions, however far outside, as positions in 0..size-1."""
     if border == "edge" or size == 1:
         return position.clamp(0, size - 1)
-    if border == "mirror":
-        position = position.remainder(2 * size - 2)
-        return torch.minimum(position, 2 * size - 2 - position)
-    position = position.remainder(2 * size)
-    return torch.minimum(position, 2 * size - 1 - position)
+    period, turn = (2 * size - 2, 2 * size - 2) if border == "mirror" else (2 * size, 2 * size - 1)
+    position = position.remainder(period)
+    return torch.minimum(position, turn - position)
 
 
 def gaussian_matrices(size: int, sigma: Tensor, radius: Tensor, border: Border) -> Tensor:

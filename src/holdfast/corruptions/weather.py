@@ -221,17 +221,9 @@ FARTHEST = 20.0
 """Pixels from the rim of a drop beyond which the distance no longer counts."""
 RELIEF = ((-2.0, -1.0, 0.0), (-1.0, 1.0, 1.0), (0.0, 1.0, 2.0))
 """Light from the upper left."""
-MOVES = [
-    (down, right, length)
-    for down in range(-2, 3)
-    for right in range(-2, 3)
-    if (
-        length := {(0, 1): 1.0, (1, 1): 1.4, (1, 2): 2.1969}.get(
-            (min(abs(down), abs(right)), max(abs(down), abs(right)))
-        )
-    )
-]
-"""Steps of the chamfer distance with a 5x5 mask, straight, diagonal and a knight's, with their lengths."""
+LENGTHS = {1: 1.0, 2: 1.4, 5: 2.1969}
+"""Steps of the chamfer distance with a 5x5 mask, straight, diagonal and a knight's: lengths by true squares."""
+MOVES = [(i, j, LENGTHS[i * i + j * j]) for i in range(-2, 3) for j in range(-2, 3) if i * i + j * j in LENGTHS]
 
 
 @imagenet_c("spatter", about="drops of water or mud on the lens", order=15, coloured=True, extra=True)
