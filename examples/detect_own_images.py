@@ -8,7 +8,7 @@ import argparse
 import torch
 from sklearn.datasets import load_digits
 
-from holdfast.detect import MinimiseSettings, auroc, fit_detector
+from holdfast.detect import MinimiseSettings, auroc, fit
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--epochs", type=int, default=15)
@@ -20,7 +20,7 @@ images = torch.tensor(pixels / 16, dtype=torch.float32).view(-1, 1, 8, 8)
 labels = torch.tensor(labels)
 normal, foreign = images[labels < 5], images[labels >= 5]
 
-fitted = fit_detector(
+fitted = fit(
     normal[:700],
     scores=("reconstruction", "mahalanobis"),
     vae_loop=MinimiseSettings(epochs=epochs, batch_size=32, lr=3e-3),

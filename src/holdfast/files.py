@@ -12,6 +12,8 @@ from pathlib import Path
 
 from holdfast.errors import HoldfastError, require
 
+IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
+
 
 def at_home(path: str | Path) -> Path:
     """The path with a leading ~ resolved; one of a user who does not exist is left alone."""

@@ -152,10 +152,12 @@ NAMES_A_MODEL: Final = {"names_a_model": True}
 
 @dataclass(frozen=True, kw_only=True)
 class SettingsPart(Part):
-    """A part that is chosen with settings of its own: made is a frozen dataclass of them, below the decorator."""
+    """A part that is chosen with settings of its own: made becomes a frozen dataclass of them, if it is not one yet."""
 
     def attach(self) -> None:
         """Name the class and, where it has only the docstring that a dataclass gets, describe it."""
+        if "__dataclass_fields__" not in vars(self.made):
+            dataclass(frozen=True)(self.made)
         self.made.name = self.name
         if (self.made.__doc__ or "").startswith(f"{self.made.__name__}("):
             self.made.__doc__ = self.about

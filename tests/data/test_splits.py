@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from holdfast.data import ArraySplit, FileSplit, Split
-from holdfast.data.listing import Paths
-from holdfast.data.splits import hold_out
+from holdfast.data.splits import Paths, hold_out
 from holdfast.printable import printable
 from tests.data.pictures import noise, write
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from holdfast.data import ArraySplit, load
-from holdfast.detect import FittedDetector, MinimiseSettings, fit_detector
+from holdfast.detect import FittedDetector, MinimiseSettings, fit
 
 QUICK = {
     "vae_loop": MinimiseSettings(epochs=6, lr=3e-3, batch_size=50),
@@ -33,7 +33,7 @@ def fresh() -> ArraySplit:
 
 @pytest.fixture(scope="session")
 def fitted(normal: Tensor) -> FittedDetector:
-    return fit_detector(normal, false_alarm_rate=0.1, **QUICK)
+    return fit(normal, false_alarm_rate=0.1, **QUICK)
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.data import ArraySplit
-from holdfast.detect import MinimiseSettings, fit_detector
+from holdfast.detect import MinimiseSettings, fit
 from holdfast.errors import HoldfastError
 from holdfast.models import build_model
 from tests.detect.conftest import QUICK
@@ -18,8 +18,8 @@ from tests.detect.conftest import QUICK
 
 def test_the_seed_decides_everything(normal: Tensor) -> None:
     loop = MinimiseSettings(epochs=1)
-    first, again = (fit_detector(normal, scores="elbo", vae_loop=loop, seed=3) for _ in range(2))
-    other = fit_detector(normal, scores="elbo", vae_loop=loop, seed=4)
+    first, again = (fit(normal, scores="elbo", vae_loop=loop, seed=3) for _ in range(2))
+    other = fit(normal, scores="elbo", vae_loop=loop, seed=4)
     assert torch.equal(first.score(normal[:9]), again.score(normal[:9]))
     assert first.threshold == again.threshold != other.threshold
 
@@ -35,7 +35,7 @@ def test_nothing_held_out_is_trained_on(normal: Tensor, monkeypatch: pytest.Monk
         return real(images, *rest, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(module, "train_vae", spy)
-    fit_detector(normal, scores="reconstruction", vae_loop=MinimiseSettings(epochs=1), held_out=0.3)
+    fit(normal, scores="reconstruction", vae_loop=MinimiseSettings(epochs=1), held_out=0.3)
     assert len(seen["vae"]) == len(normal) - round(0.3 * len(normal))
     train, scale, level = module._parts(normal, 0.3, 0)
     assert sorted([*train.tolist(), *scale.tolist(), *level.tolist()]) == list(range(len(normal)))
@@ -61,7 +61,7 @@ def test_labels_go_with_the_images_that_are_learned_from(normal: Tensor, monkeyp
         (ArraySplit(normal, own, unknown), None),
         (ArraySplit(normal, unknown, unknown), None),
     ):
-        fit_detector(images, classifier=model, scores="mahalanobis", labels=labels, held_out=0.3)
+        fit(images, classifier=model, scores="mahalanobis", labels=labels, held_out=0.3)
     train, _, _ = module._parts(normal, 0.3, 0)
     assert [None if x is None else x.tolist() for x in given] == [None, own[train].tolist(), own[train].tolist(), None]
 
@@ -76,7 +76,7 @@ def test_what_fused_joins_depends_on_whether_there_is_a_classifier() -> None:
 def test_around_a_classifier(normal: Tensor, fresh: ArraySplit, tmp_path: Path) -> None:
     model = build_model("convnet", num_classes=5, in_channels=1, image_size=16).model
     before = {k: v.clone() for k, v in model.state_dict().items()}
-    made = fit_detector(normal, classifier=model, scores=("energy", "knn", "vim", "mahalanobis"))
+    made = fit(normal, classifier=model, scores=("energy", "knn", "vim", "mahalanobis"))
     assert torch.isfinite(made.score(fresh.images)).all()
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
     with pytest.raises(HoldfastError, match="only encoders from build_model"):
@@ -86,16 +86,16 @@ def test_around_a_classifier(normal: Tensor, fresh: ArraySplit, tmp_path: Path) 
 class TestBadInput:
     def test_constant_images_to_learn_from(self) -> None:
         with pytest.raises(HoldfastError, match="the same score, so it has no scale"):
-            fit_detector(torch.zeros(60, 1, 8, 8, dtype=torch.uint8), scores="knn", false_alarm_rate=0.2, **QUICK)
+            fit(torch.zeros(60, 1, 8, 8, dtype=torch.uint8), scores="knn", false_alarm_rate=0.2, **QUICK)
 
     @pytest.mark.parametrize("n", [0, 3])
     def test_too_few_images(self, n: int) -> None:
         with pytest.raises(HoldfastError, match=f"{n} images with held_out 0.2 leave"):
-            fit_detector(torch.zeros(n, 1, 8, 8, dtype=torch.uint8))
+            fit(torch.zeros(n, 1, 8, 8, dtype=torch.uint8))
 
     def test_too_few_for_the_rate(self, normal: Tensor) -> None:
         with pytest.raises(HoldfastError, match="needs at least 99 held-out normal samples"):
-            fit_detector(normal[:60], scores="elbo", vae_loop=MinimiseSettings(epochs=1), false_alarm_rate=0.01)
+            fit(normal[:60], scores="elbo", vae_loop=MinimiseSettings(epochs=1), false_alarm_rate=0.01)
 
     @pytest.mark.parametrize(
         ("scores", "message"),
@@ -108,11 +108,11 @@ class TestBadInput:
     )
     def test_scores_that_cannot_be(self, normal: Tensor, scores: str, message: str) -> None:
         with pytest.raises(HoldfastError, match=message):
-            fit_detector(normal, scores=scores)
+            fit(normal, scores=scores)
 
     def test_rotation_beside_a_classifier(self, normal: Tensor) -> None:
         with pytest.raises(HoldfastError, match="rotation needs an encoder of its own"):
-            fit_detector(normal, scores="rotation", classifier=nn.Flatten())
+            fit(normal, scores="rotation", classifier=nn.Flatten())
 
     @pytest.mark.parametrize(
         ("wrong", "message"),
@@ -125,5 +125,5 @@ class TestBadInput:
     def test_it_is_said_before_anything_is_trained(self, normal: Tensor, wrong: dict[str, Any], message: str) -> None:
         said: list[str] = []
         with pytest.raises(HoldfastError, match=message):
-            fit_detector(normal, **wrong, note=said.append)
+            fit(normal, **wrong, note=said.append)
         assert said == []

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from holdfast.data import ArraySplit, Dataset
 from holdfast.settings import TrainSettings
 from holdfast.shortcuts.biased_models import EpochScorer, relative_difficulty
-from holdfast.train.progress import Progress
 
 
 def test_relative_difficulty_is_lffs_weight() -> None:
@@ -48,7 +47,7 @@ def test_every_epoch_but_the_first_counts_the_same(
     images, labels = torch.zeros(2, 1, 4, 4, dtype=torch.uint8), torch.tensor([0, 1])
     data = Dataset("two", ("a", "b"), ArraySplit(images, labels, torch.full((2,), -1)))
     model = Sure()
-    scorer = EpochScorer(TrainSettings(), data, model, device=torch.device("cpu"), progress=Progress())
+    scorer = EpochScorer(TrainSettings(), data, model, device=torch.device("cpu"))
     for model.p in said:
         scorer.score_epoch()
     seen = scorer.result()

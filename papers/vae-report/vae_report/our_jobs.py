@@ -17,8 +17,8 @@ from holdfast.detect.features import (
     VAEExtractor,
     extract,
 )
+from holdfast.detect.fitted_detector import Fused
 from holdfast.detect.fitting import FUSED_LABEL_FREE as FUSED
-from holdfast.detect.fused import Fused
 from holdfast.detect.threshold import Threshold
 from holdfast.methods.fixmatch import FixMatch
 from vae_report.bench import Bench

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -100,7 +101,7 @@ def plan_comparison(words: list[str]) -> tuple[ComparisonPlan, CompareOptions, i
     options = replace(options, plan=options.plan or shared.print_config)
     study: dict[str, Any] = {}
     if options.study is not None:
-        from holdfast.comparisons.studies import read_study
+        from holdfast.comparisons.plans import read_study
 
         study = read_study(options.study)
     plan = make_plan(
@@ -138,7 +139,6 @@ def _labels(names: Sequence[str]) -> list[str]:
     ['resnet18', 'resnet18-sam']
     """
     words = [re.split("(?<=[/-])", name) for name in names]
-    same = 0
-    while all(len(own) > same + 1 for own in words) and len({own[same] for own in words}) == 1:
-        same += 1
+    columns = zip(*(own[:-1] for own in words), strict=False)
+    same = len(list(takewhile(lambda column: len(set(column)) == 1, columns)))
     return ["".join(own[same:]) for own in words]

@@ -3,105 +3,32 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from holdfast.cli.common import narrate, parse, say
 from holdfast.errors import HoldfastError
-from holdfast.settings.fields import Unset
+from holdfast.settings.detect_settings import DESCRIBE_TRAINING, FitSettings, ReadSettings, VAETrainingSettings
+from holdfast.settings.fields import Unset, flatten
 
 Split = Literal["train", "val", "test", "labeled"]
 """``labeled``: of a set with anomalies, its labelled part."""
 
 
-def _scores_hint(default: str) -> str:
-    """What ``--scores`` takes, read from the declarations when help is asked for."""
-    from holdfast.parts import DETECTORS
-
-    return f"(default: {default}; or any of {', '.join(DETECTORS)})"
-
-
 @dataclass(frozen=True)
-class ReadOptions:
-    """How images are read."""
-
-    root: Unset[str] = None
-    """Where built-in sets lie (default: $HOLDFAST_ROOT, or ./data)."""
-    batch_size: int = 256
-    """Images per pass."""
-    workers: int = 4
-    """Processes that decode image files; 0 decodes in this process."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:1, ..."""
-
-
-@dataclass(frozen=True)
-class TrainOptions:
-    """How a VAE is trained on images."""
-
-    root: Unset[str] = None
-    """Where built-in sets lie (default: $HOLDFAST_ROOT, or ./data)."""
-    image_size: Unset[int] = None
-    """Side in pixels that images are resized to (default: their own)."""
-    network: Literal["strided", "report"] = "strided"
-    """The VAE: ours, or that of the report this follows."""
-    latent: int = 16
-    """Latent dimensions of the VAE."""
-    epochs: int = 20
-    """Epochs of the VAE."""
-    batch_size: int = 128
-    """Batch size."""
-    lr: float = 1e-3
-    """Learning rate."""
-    seed: int = 0
-    """Seed of the weights, the order and the held-out images."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:1, ..."""
-
-
-def values_of(options: Any) -> dict[str, Any]:
-    """All fields by name, those of groups among them."""
-    found: dict[str, Any] = {}
-    for own in fields(options):
-        value = getattr(options, own.name)
-        found |= values_of(value) if is_dataclass(value) else {own.name: value}
-    return found
-
-
-@dataclass(frozen=True)
-class FitOptions:
-    """What is normal, and how to learn it."""
+class NormalImages:
+    """What is normal."""
 
     data: str
     """Normal images: a built-in set, an .npz file, a folder of images, or a CSV/Parquet table."""
-    out: Unset[str] = None
-    """The detector's folder (default: inside --run)."""
-    run: Unset[str] = None
-    """A trained run whose classifier is to be watched; its features are scored then."""
-    scores: Annotated[tuple[str, ...], arg(metavar="NAME [NAME ...]", help_behavior_hint=_scores_hint)] = ("fused",)
-    """Detectors to score with, several of them joined; fused is the default choice."""
-    beta: float = 1.0
-    """Weight of the VAE's divergence term."""
-    sigma: Unset[float] = None
-    """The VAE's standard deviation of a pixel (default: learned; the report's is 0.7071)."""
-    encoder: str = "convnet"
-    """Network that learns features by predicting rotations."""
-    changes: bool = False
-    """It also learns to recognise changes (blurred, pasted, ...), so that damage shows in its features."""
-    combine: Literal["mean", "max"] = "mean"
-    """How several scores are joined."""
-    encoder_epochs: int = 10
-    """Epochs of that network."""
-    held_out: float = 0.2
-    """Share of the images that is held out: it gives the scores their scale, and the threshold."""
-    false_alarm_rate: float = 0.05
-    """Share of normal images that may be flagged."""
-    precision: Literal["fp32", "tf32", "bf16"] = "fp32"
-    """Of the arithmetic."""
-    training: OmitArgPrefixes[TrainOptions] = TrainOptions()
+
+
+@dataclass(frozen=True)
+class FitOptions(FitSettings, NormalImages):
+    """What is normal, and how to learn it."""
 
 
 def detect_fit(words: list[str]) -> int:
@@ -114,7 +41,7 @@ def detect_fit(words: list[str]) -> int:
         raise HoldfastError("no place for the detector; give --out, or the --run it belongs to")
     from holdfast.detect import fit
 
-    values = values_of(options)
+    values = flatten(options)
     fitted = fit(values.pop("data"), **values, note=narrate)
     where = options.out or f"{options.run}/detector"
     say(f"{where}: flags scores above {fitted.threshold.value:.4g} ({options.false_alarm_rate:.1%} of held-out images)")
@@ -133,7 +60,7 @@ class ScoreOptions:
     """The CSV file to write: one row per image, with score, flag and reason."""
     split: Unset[Split] = None
     """Which part of data that has parts (default: train); a folder, and a file without parts, is taken whole."""
-    reading: OmitArgPrefixes[ReadOptions] = ReadOptions()
+    reading: OmitArgPrefixes[ReadSettings] = field(default_factory=ReadSettings)
 
 
 def detect_score(words: list[str]) -> int:
@@ -141,7 +68,7 @@ def detect_score(words: list[str]) -> int:
     options: ScoreOptions = parse(ScoreOptions, words, "detect score", detect_score.__doc__)
     from holdfast.detect import score
 
-    values = values_of(options)
+    values = flatten(options)
     found = score(values.pop("detector"), values.pop("data"), **values, note=narrate)
     say(f"{options.out}: {found.flagged} of {len(found)} images flagged")
     return 0
@@ -165,7 +92,7 @@ class EvaluateOptions:
     """Bootstrap samples behind the intervals of AUROC, AP, FPR95 and F1."""
     seed: int = 0
     """Seed of those samples."""
-    reading: OmitArgPrefixes[ReadOptions] = ReadOptions()
+    reading: OmitArgPrefixes[ReadSettings] = field(default_factory=ReadSettings)
 
 
 def detect_evaluate(words: list[str]) -> int:
@@ -174,7 +101,7 @@ def detect_evaluate(words: list[str]) -> int:
     from holdfast.detect import evaluate
     from holdfast.detect.scoring import summary_text
 
-    values = values_of(options)
+    values = flatten(options)
     found = evaluate(values.pop("detector"), values.pop("normal"), values.pop("anomalous"), **values)
     say(summary_text(found))
     if options.out:
@@ -196,7 +123,7 @@ class PredictOptions:
     """A detector's folder (default: the one in the run, if any)."""
     split: Unset[Split] = None
     """Which part of data that has parts (default: test); a folder, and a file without parts, is taken whole."""
-    reading: OmitArgPrefixes[ReadOptions] = ReadOptions()
+    reading: OmitArgPrefixes[ReadSettings] = field(default_factory=ReadSettings)
 
 
 def predict_(words: list[str]) -> int:
@@ -204,7 +131,7 @@ def predict_(words: list[str]) -> int:
     options: PredictOptions = parse(PredictOptions, words, "predict", predict_.__doc__)
     from holdfast.detect import predict
 
-    values = values_of(options)
+    values = flatten(options)
     found = predict(values.pop("run"), values.pop("data"), **values, note=narrate)
     flagged = (
         "not checked for out-of-distribution inputs" if found.ood is None else f"{found.ood.flagged} flagged as ood"
@@ -232,7 +159,7 @@ class DescribeOptions:
     """Which part of data that has parts (default: train)."""
     projection: Literal["auto", "pca", "tsne", "umap"] = "auto"
     """How more than two latent dimensions become a map."""
-    training: OmitArgPrefixes[TrainOptions] = TrainOptions(latent=2, epochs=30)
+    training: OmitArgPrefixes[VAETrainingSettings] = DESCRIBE_TRAINING
 
 
 def describe_(words: list[str]) -> int:
@@ -240,7 +167,7 @@ def describe_(words: list[str]) -> int:
     options: DescribeOptions = parse(DescribeOptions, words, "describe", describe_.__doc__)
     from holdfast.detect import describe
 
-    values = values_of(options)
+    values = flatten(options)
     found = describe(values.pop("data"), **values, note=narrate)
     for finding in found:
         if finding.value is not None:

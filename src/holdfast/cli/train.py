@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, make_dataclass, replace
+from dataclasses import dataclass, field, make_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 from tyro.conf import OmitArgPrefixes, arg
 
@@ -12,16 +12,8 @@ from holdfast.cli.common import console, narrate, parse, peek, require_data, say
 from holdfast.errors import require
 from holdfast.files import exists
 from holdfast.parts import data_syntax, model_syntax
-from holdfast.settings import (
-    Choice,
-    TrainSettings,
-    build,
-    flatten,
-    layered,
-    read_config,
-    read_yaml,
-)
-from holdfast.settings.fields import Unset
+from holdfast.settings import TrainSettings, build, flatten, layered, read_config, read_yaml
+from holdfast.settings.fields import Choice, Unset
 from holdfast.types import Finding
 
 
@@ -108,42 +100,29 @@ def parse_train(words: list[str], *, called: str = "train") -> tuple[TrainSettin
         kind = current.registry.kind
         name = peek(words, f"--{kind}")
         chosen[kind] = current if name is None else current.switched(name)
+    hints = get_type_hints(TrainSettings, include_extras=True)
+    groups = {name: kind for name, kind in hints.items() if name not in chosen}
     command = make_dataclass(
         "Train",
         [
             ("run", OmitArgPrefixes[RunOptions], field(default_factory=RunOptions)),
             *(
-                (
-                    f"{kind}_name",
-                    Annotated[str, arg(name=kind, help=_choices(choice))],
-                    choice.name,
-                )
+                (f"{kind}_name", Annotated[str, arg(name=kind, help=_choices(choice))], choice.name)
                 for kind, choice in chosen.items()
             ),
             *((kind, type(choice), field(default=choice)) for kind, choice in chosen.items()),
-            *((f.name, f.type, getattr(base, f.name)) for f in _groups()),
+            *((name, kind, getattr(base, name)) for name, kind in groups.items()),
         ],
         frozen=True,
     )
     about = f"{train.__doc__}\n\nDATA is {data_syntax()}.\nMODEL is {model_syntax(training=True)}."
     parsed = parse(command, words, called, about, negatable=True)
-    groups = {f.name: getattr(parsed, f.name) for f in _groups()}
-    return replace(base, method=parsed.method, ascent=parsed.ascent, **groups), parsed.run
+    return replace(base, **{name: getattr(parsed, name) for name in (*chosen, *groups)}), parsed.run
 
 
 def _choices(choice: Choice) -> str:
-    more = f"; --{choice.registry.kind} NAME --help shows the settings of one"
-    return f"One of: {', '.join(choice.registry)}{more}."
-
-
-def _groups() -> list[Any]:
-    import typing
-
-    hints = typing.get_type_hints(TrainSettings, include_extras=True)
-    found = [f for f in fields(TrainSettings) if f.name not in ("method", "ascent")]
-    for f in found:
-        f.type = hints[f.name]
-    return found
+    kind, names = choice.registry.kind, ", ".join(choice.registry)
+    return f"One of: {names}; --{kind} NAME --help shows the settings of one."
 
 
 def default_out(settings: TrainSettings) -> str:

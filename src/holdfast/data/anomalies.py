@@ -54,12 +54,9 @@ class AnomalySet:
 
     def pooled(self) -> ArraySplit:
         """All test sets as one."""
-        return ArraySplit(
-            torch.cat([s.images for s in self.sets]),
-            torch.cat([s.labels for s in self.sets]),
-            torch.cat([s.groups for s in self.sets]),
-            "pooled",
-        )
+        parts = ("images", "labels", "groups")
+        images, labels, groups = (torch.cat([getattr(s, part) for s in self.sets]) for part in parts)
+        return ArraySplit(images, labels, groups, "pooled")
 
     def normal_tests(self) -> ArraySplit:
         """All that is normal in the test sets."""
@@ -116,11 +113,7 @@ def holds_anomalies(path: str | Path) -> bool:
 
 
 def read_anomalies(path: str | Path) -> AnomalySet:
-    """The report's nested dictionary from .npy or .npz, or what :func:`save_anomalies` wrote.
-
-    The dictionary is a pickle. It is read by an unpickler that can rebuild numpy arrays and nothing else, so a file
-    that holds anything more is refused before it can do anything.
-    """
+    """The report's nested dictionary (a pickle) from .npy or .npz, or what :func:`save_anomalies` wrote."""
     path = at_home(path)
     require(exists(path), f"no such file: {printable(path)}; correct the path of the data")
     require(path.is_file(), f"{printable(path)} is a folder; give the file with the set, such as {FILE} in it")
@@ -193,18 +186,16 @@ def _content(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, EOFError, MemoryError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
         remedy = "" if "; " in str(error) else "; it is damaged or not a numpy file: copy it again"
         raise HoldfastError(f"cannot read {printable(path)}: {error}{remedy}") from error
-    if len(values) == 1 and isinstance(next(iter(values.values())), dict):
-        return dict(next(iter(values.values())))
-    require(
-        "" not in values,
-        f"{printable(path)} holds one {_kind(values.get(''))}, not the dictionary of unlabeled_data, labeled_data and "
-        f"{' and '.join(SETS)}; images alone can be given as .npz with x_train and y_train, or as a folder",
-    )
+    only = next(iter(values.values())) if len(values) == 1 else None
+    if isinstance(only, dict):
+        return only
+    if "" in values:
+        kind = f"array of shape {only.shape}" if isinstance(only, np.ndarray) else type(only).__name__
+        raise HoldfastError(
+            f"{printable(path)} holds one {kind}, not the dictionary of unlabeled_data, labeled_data and "
+            f"{' and '.join(SETS)}; images alone can be given as .npz with x_train and y_train, or as a folder"
+        )
     return values
-
-
-def _kind(value: Any) -> str:
-    return f"array of shape {value.shape}" if isinstance(value, np.ndarray) else type(value).__name__
 
 
 def _read_npy(file: io.BytesIO) -> Any:
@@ -224,13 +215,14 @@ def _read_npy(file: io.BytesIO) -> Any:
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """Rebuilds numpy arrays, dictionaries, lists, text and numbers. Asked for any other name, it refuses."""
+    """Rebuilds numpy arrays, dictionaries, lists, text and numbers; a file that names anything else is refused before
+    it can do anything."""
 
     def find_class(self, module: str, name: str) -> Any:
         if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
             return np.zeros(0).__reduce__()[0]
         if module in ("numpy.core.numeric", "numpy._core.numeric") and name == "_frombuffer":
-            return _frombuffer
+            return np.zeros(1).__reduce_ex__(5)[0]
         if (module, name) in (("numpy", "ndarray"), ("numpy", "dtype")):
             return getattr(np, name)
         if (module, name) == ("_codecs", "encode"):
@@ -239,11 +231,6 @@ class _ArraysOnly(pickle.Unpickler):
             f"it holds more than arrays ({printable(module)}.{printable(name)}), which could run code and is "
             "never unpickled; save it as plain arrays: numpy.savez(file, **{'labeled_data/data': ..., ...})"
         )
-
-
-def _frombuffer(buffer: Any, dtype: Any, shape: Any, order: Any, axis_order: Any = None) -> Array:
-    array: Array = np.frombuffer(buffer, dtype=np.dtype(dtype)).reshape(shape, order=order)
-    return array if axis_order is None else array.transpose(axis_order)
 
 
 def _latin1(text: str, encoding: str) -> bytes:

@@ -26,17 +26,15 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from holdfast import __version__
-from holdfast.data.splits import ArraySplit, Dataset, Split, aligned_groups, all_images
+from holdfast.data.splits import ArraySplit, Dataset, Painter, Split, WrappedSplit, aligned_groups, all_images
 from holdfast.errors import require, unknown
 from holdfast.files import replacing, write_atomic
 from holdfast.rng import derive
 
 MARK_SIDE = 4
 """Cells on each side of a corner mark."""
-Painter = Callable[[Tensor, Tensor], Tensor]
-"""Images uint8 (B, C, H, W) and their groups (B,) to painted images uint8 (B, C', H, W)."""
 CHUNK = 1024
-COLOURS = {
+COLOURS: Mapping[str, tuple[int, ...]] = {
     "red": (255, 0, 0),
     "orange": (255, 128, 0),
     "yellow": (255, 255, 0),
@@ -101,7 +99,9 @@ def apportion(exact: Sequence[float], total: int) -> list[int]:
     return counts
 
 
-def coloured(data: Dataset, *, conflict: float = 0.05, seed: int = 0, tint: float | None = None) -> Dataset:
+def coloured(
+    data: Dataset, *, conflict: float = 0.05, seed: int = 0, tint: float | None = None, purpose: str = "biased"
+) -> Dataset:
     """Images in the colour of their group. tint: 0 leaves them, 1 keeps nothing but brightness times the colour; 1 by
     default for grey images and 0.5 for coloured ones.
     """
@@ -109,7 +109,7 @@ def coloured(data: Dataset, *, conflict: float = 0.05, seed: int = 0, tint: floa
     amount = tint if tint is not None else (1.0 if data.shape[0] == 1 else 0.5)
     colours = palette(data.num_classes)
     painter = partial(_tint, colours=torch.tensor(list(colours.values())) / 255, amount=amount)
-    return _variant(data, "coloured", tuple(colours), painter, 3, conflict, seed)
+    return _variant(data, "coloured", tuple(colours), painter, 3, conflict, seed, purpose)
 
 
 def watermark(data: Dataset, *, conflict: float = 0.05, seed: int = 0) -> Dataset:
@@ -127,11 +127,7 @@ def background(data: Dataset, *, conflict: float = 0.05, seed: int = 0, keep: fl
     return _variant(data, "background", tuple(f"{name} stripes" for name in colours), painter, 3, conflict, seed)
 
 
-VARIANTS: Mapping[str, Callable[..., Dataset]] = {
-    "coloured": coloured,
-    "watermark": watermark,
-    "background": background,
-}
+VARIANTS: Mapping[str, Callable[..., Dataset]] = {made.__name__: made for made in (coloured, watermark, background)}
 
 
 def _tint(images: Tensor, groups: Tensor, *, colours: Tensor, amount: float) -> Tensor:
@@ -165,15 +161,12 @@ def _frame(images: Tensor, groups: Tensor, *, colours: Tensor, keep: float) -> T
     return painted
 
 
-def palette(count: int) -> dict[str, tuple[int, int, int]]:
+def palette(count: int) -> dict[str, tuple[int, ...]]:
     """So many colours by name: those of the coloured digits, or a wheel of hues for more."""
     if count <= len(COLOURS):
         return dict(list(COLOURS.items())[:count])
-    wheel = {}
-    for k in range(count):
-        red, green, blue = colorsys.hsv_to_rgb(k / count, 1.0, (1.0, 0.6)[k % 2])
-        wheel[f"hue {k}"] = (round(255 * red), round(255 * green), round(255 * blue))
-    return wheel
+    wheel = (colorsys.hsv_to_rgb(k / count, 1.0, (1.0, 0.6)[k % 2]) for k in range(count))
+    return {f"hue {k}": tuple(round(255 * part) for part in colour) for k, colour in enumerate(wheel)}
 
 
 def marks(count: int) -> Tensor:
@@ -192,64 +185,31 @@ def marks(count: int) -> Tensor:
 
 
 def _variant(
-    data: Dataset, name: str, names: tuple[str, ...], painter: Painter, channels: int, conflict: float, seed: int
+    data: Dataset,
+    name: str,
+    names: tuple[str, ...],
+    painter: Painter,
+    channels: int,
+    conflict: float,
+    seed: int,
+    purpose: str = "biased",
 ) -> Dataset:
     """Training (and validation) biased, test balanced."""
-    groups = data.num_classes
-
-    def biased(split: Split, seed: int) -> Split:
-        return paint(split, biased_groups(split.labels, groups, conflict, seed), painter, channels)
-
-    test = data.test
-    if test is not None:
-        test = paint(test, balanced_groups(test.labels, groups, seed), painter, channels)
-    return replace(
-        data,
-        name=f"{data.name}-{name}",
-        train=biased(data.train, seed),
-        val=None if data.val is None else biased(data.val, seed + 1),
-        test=test,
-        group_names=names,
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class PaintedSplit:
-    """Another split's images with something of their group drawn on them."""
-
-    base: Split
-    groups: Tensor
-    painter: Painter
-    channels: int
-
-    @property
-    def labels(self) -> Tensor:
-        return self.base.labels
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        return (self.channels, *self.base.shape[1:])
-
-    def __len__(self) -> int:
-        return len(self.base)
-
-    def read(self, index: Tensor) -> Tensor:
-        return self.painter(self.base.read(index), self.groups[index])
-
-    def subset(self, index: Tensor) -> PaintedSplit:
-        return replace(self, base=self.base.subset(index), groups=self.groups[index])
-
-    def describe(self, position: int) -> str:
-        return self.base.describe(position)
-
-    def key(self, position: int) -> str | int:
-        return self.base.key(position)
+    made: dict[str, Any] = {}
+    for part, split in data.splits.items():
+        if part == "test":
+            groups = balanced_groups(split.labels, data.num_classes, seed, purpose=purpose)
+        else:
+            own = seed + (part == "val")
+            groups = biased_groups(split.labels, data.num_classes, conflict, own, purpose=purpose)
+        made[part] = paint(split, groups, painter, channels)
+    return replace(data, name=f"{data.name}-{name}", group_names=names, **made)
 
 
 def paint(base: Split, groups: Tensor, painter: Painter, channels: int) -> Split:
     """Painted at once where the images are in memory, as they are read where they are files."""
     if not isinstance(base, ArraySplit):
-        return PaintedSplit(base, groups, painter, channels)
+        return WrappedSplit(base, base.labels, groups, painter, channels)
     images = base.images.new_empty(len(base), channels, *base.shape[1:])
     for start in range(0, len(base), CHUNK):
         part = slice(start, start + CHUNK)
@@ -275,21 +235,23 @@ class Manifest:
     sha256: Mapping[str, str]
     versions: Mapping[str, str]
 
-    def to_json(self) -> str:
-        return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
-
 
 def write_set(data: Dataset, out: Path, *, made_from: str, settings: Mapping[str, Any]) -> Manifest:
     """Write ``out`` (.npz) and, beside it, ``<out without .npz>.manifest.json``. Both are there whole or not at all."""
     require(out.suffix == ".npz", f"out must end in .npz, got {out}")
     content: dict[str, npt.NDArray[Any]] = {}
     counts: dict[str, Any] = {}
-    own = aligned_groups(data.train.labels, data.train.groups, data.num_classes)
+    groups, own = len(data.group_names), aligned_groups(data.train.labels, data.train.groups, data.num_classes)
     for part, split in data.splits.items():
         content[f"x_{part}"] = np.ascontiguousarray(all_images(split).permute(0, 2, 3, 1).numpy())
         content[f"y_{part}"] = split.labels.numpy().astype(np.int64)
         content[f"group_{part}"] = split.groups.numpy().astype(np.int64)
-        counts[part] = _counts(split, own, data.num_classes, len(data.group_names))
+        cells = torch.bincount(split.labels * groups + split.groups, minlength=data.num_classes * groups)
+        counts[part] = {
+            "samples": len(split),
+            "conflicting": int((split.groups != own[split.labels]).sum()),
+            "by_class_and_group": cells.view(-1, groups).tolist(),
+        }
     manifest = Manifest(
         name=data.name,
         made_from=made_from,
@@ -309,11 +271,6 @@ def write_set(data: Dataset, out: Path, *, made_from: str, settings: Mapping[str
     names = {"classes": np.array(data.classes), "group_names": np.array(data.group_names)}
     with replacing(out) as temporary, temporary.open("wb") as file:  # no second copy of the arrays in memory
         np.savez(file, allow_pickle=False, **content, **names)
-    write_atomic(out.with_suffix(".manifest.json"), manifest.to_json().encode())
+    text = json.dumps(asdict(manifest), indent=2, ensure_ascii=False) + "\n"
+    write_atomic(out.with_suffix(".manifest.json"), text.encode())
     return manifest
-
-
-def _counts(split: Split, own: Tensor, classes: int, groups: int) -> dict[str, Any]:
-    table = torch.bincount(split.labels * groups + split.groups, minlength=classes * groups).view(classes, groups)
-    conflicting = int((split.groups != own[split.labels]).sum())
-    return {"samples": len(split), "conflicting": conflicting, "by_class_and_group": table.tolist()}

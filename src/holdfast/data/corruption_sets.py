@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from holdfast.data.images import Array, peek, to_images, to_whole
-from holdfast.data.listing import Paths, images_under, subfolders
-from holdfast.data.splits import ArraySplit, FileSplit, Split
+from holdfast.data.listing import images_under, subfolders
+from holdfast.data.splits import ArraySplit, FileSplit, Paths, Split
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.printable import printable
 
@@ -54,10 +54,6 @@ class CorruptedTest:
         return _folder(path / str(severity), self.classes)
 
 
-def recognised(folder: Path) -> bool:
-    return (folder / LABELS).is_file() or bool(_corruption_folders(folder))
-
-
 def open_corrupted(folder: str | Path, *, classes: Sequence[str] = ()) -> CorruptedTest:
     """CIFAR-10-C, CIFAR-100-C or ImageNet-C by what is in the folder.
 
@@ -65,7 +61,14 @@ def open_corrupted(folder: str | Path, *, classes: Sequence[str] = ()) -> Corrup
     """
     folder = Path(folder)
     if (folder / LABELS).is_file():
-        return _open_arrays(folder)
+        labels = _load(folder / LABELS)
+        arrays = {path.stem: path for path in sorted(folder.glob("*.npy")) if path.name != LABELS}
+        require(bool(arrays), f"{printable(folder)} has {LABELS} but no <corruption>.npy; unpack the archive again")
+        require(
+            labels.ndim == 1 and len(labels) > 0 and len(labels) % 5 == 0,
+            f"{printable(folder / LABELS)} has shape {labels.shape}; five severities of one test set were expected",
+        )
+        return CorruptedTest(printable(folder.name), arrays, (1, 2, 3, 4, 5), labels=labels)
     where = _corruption_folders(folder)
     if not where:
         raise HoldfastError(
@@ -76,17 +79,6 @@ def open_corrupted(folder: str | Path, *, classes: Sequence[str] = ()) -> Corrup
     first = next(iter(where.values())) / str(severities[0])
     names = tuple(classes) or tuple(sub.name for sub in subfolders(first))
     return CorruptedTest(printable(folder.name), where, tuple(severities), names)
-
-
-def _open_arrays(folder: Path) -> CorruptedTest:
-    labels = _load(folder / LABELS)
-    where = {path.stem: path for path in sorted(folder.glob("*.npy")) if path.name != LABELS}
-    require(bool(where), f"{printable(folder)} has {LABELS} but no <corruption>.npy; unpack the archive again")
-    require(
-        labels.ndim == 1 and len(labels) > 0 and len(labels) % 5 == 0,
-        f"{printable(folder / LABELS)} has shape {labels.shape}; five severities of one test set were expected",
-    )
-    return CorruptedTest(printable(folder.name), where, (1, 2, 3, 4, 5), labels=labels)
 
 
 def _rows(path: Path, labels: Array, severity: int) -> ArraySplit:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from holdfast.data.images import GREY_MODES, peek
-from holdfast.data.listing import Listing, Paths, ReaderOptions, refuse
-from holdfast.data.splits import Dataset, FileSplit, hold_out, label_problems
+from holdfast.data.listing import ReaderOptions
+from holdfast.data.splits import Dataset, FileSplit, find_problems, hold_out, refuse
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.files import at_home, exists, reading
 from holdfast.parts import READERS, data_syntax, named_data
@@ -75,23 +76,16 @@ def load(
     check_source(name_or_path)
     require(isinstance(val, (int, float)) and 0 <= val < 1, f"val must be in [0, 1), got {val!r}")
     check_conflict(name_or_path, conflict)
-    options = ReaderOptions(
-        root=None if root is None else at_home(root),
-        image_size=image_size,
-        conflict=CONFLICT if conflict is None else conflict,
-        seed=data_seed,
-        names=names,
-        label=label,
-        group=group,
-    )
+    home, share = None if root is None else at_home(root), CONFLICT if conflict is None else conflict
+    options = ReaderOptions(home, image_size, share, data_seed, names, label, group)
     with reading():
-        found = find_reader(name_or_path, options)(options)
-        data = open_files(found, image_size, training=training) if isinstance(found, Listing) else found
-    refuse(label_problems(data, least=least_classes, training=training), data.name)
+        data = find_reader(name_or_path, options)(options)
+        refuse(find_problems(data, least=least_classes, training=training), data.name)
+        data = _with_size(data, image_size)
     return _with_val(_with_test(data, data_seed), val, data_seed)
 
 
-def find_reader(source: str | Path, options: ReaderOptions) -> Callable[[ReaderOptions], Dataset | Listing]:
+def find_reader(source: str | Path, options: ReaderOptions) -> Callable[[ReaderOptions], Dataset]:
     """What reads a named set, a file or a folder. A name wins over a folder of that name (write ./name)."""
     named = named_data()
     if isinstance(source, str) and source in named:
@@ -122,20 +116,17 @@ def _refuse_rules(source: str | Path, unused: set[str]) -> None:
     )
 
 
-def open_files(listing: Listing, image_size: int | None, *, training: bool = True) -> Dataset:
-    """The data set behind a listing without problems. Reads a few headers, no pixels."""
-    refuse(listing.all_problems(training=training), listing.name)
-    shown = next(files.paths for files in listing.splits.values() if len(files.paths))
-    size, channels, notes = common_shape(shown, image_size)
-    made = {
-        split: FileSplit(files.paths, files.labels, files.groups, size=size, channels=channels, rows=files.rows)
-        for split, files in listing.splits.items()
-    }
-    every = (*listing.notes, *notes)
-    return Dataset(listing.name, listing.classes, **made, group_names=listing.group_names, notes=every)
+def _with_size(data: Dataset, image_size: int | None) -> Dataset:
+    """Files whose size is not chosen yet get that of the first split. Reads a few headers, no pixels."""
+    files = {name: split for name, split in data.splits.items() if isinstance(split, FileSplit) and not any(split.size)}
+    if not files:
+        return data
+    size, channels, notes = common_shape(next(s.paths for s in files.values() if len(s)), image_size)
+    made: Mapping[str, Any] = {name: replace(split, size=size, channels=channels) for name, split in files.items()}
+    return replace(data, **made, notes=(*data.notes, *notes))
 
 
-def common_shape(paths: Paths, image_size: int | None) -> tuple[tuple[int, int], int, list[Note]]:
+def common_shape(paths: Sequence[Path], image_size: int | None) -> tuple[tuple[int, int], int, list[Note]]:
     """((H, W), C, notes) to bring all images to, judged by evenly spaced samples."""
     count = min(SAMPLED, len(paths))
     heads = [peek(paths[i * len(paths) // count]) for i in range(count)]

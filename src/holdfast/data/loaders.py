@@ -1,15 +1,15 @@
-"""Two ways to feed a device from a split, behind one interface: uint8 batches in a given order."""
+"""Two ways to feed a device from a split, behind one interface: ``batches``, uint8, along an order of positions in the
+split, beginning with batch number ``start``."""
 
 from __future__ import annotations
 
 import os
 import signal
 from collections.abc import Iterable, Iterator
-from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset
 
 from holdfast.augment.basic import to_float
 from holdfast.data.splits import ArraySplit, Split, all_images
@@ -20,14 +20,6 @@ PREFETCH = 2
 """Batches each worker keeps ready: what is in memory never exceeds workers × PREFETCH batches."""
 Images = Tensor | Split
 """Images (N, C, H, W), uint8 or float in [0, 1], or a split of a data set."""
-
-
-class Loader(Protocol):
-    """Feeds batches of a split to a device."""
-
-    def batches(self, order: Tensor, *, start: int = 0) -> Iterator[Batch]:
-        """Batches along ``order`` (positions in the split), beginning with batch number ``start``."""
-        ...
 
 
 class ResidentLoader:
@@ -58,13 +50,13 @@ class StreamLoader:
         self.batch_size = batch_size
         self.device = device
         self.workers = min(workers, len(os.sched_getaffinity(0)))
-        self._idle: list[tuple[_Positions, DataLoader[Tensor | HoldfastError]]] = []
+        self._idle: list[tuple[list[list[int]], DataLoader[Tensor | HoldfastError]]] = []
 
     def batches(self, order: Tensor, *, start: int = 0) -> Iterator[Batch]:
         firsts = range(start * self.batch_size, len(order), self.batch_size)
         indices = [order[first : first + self.batch_size] for first in firsts]
         positions, reader = self._idle.pop() if self._idle else self._make_reader()
-        positions.batches = [index.tolist() for index in indices]
+        positions[:] = [index.tolist() for index in indices]
         for index, images in zip(indices, reader, strict=True):
             if isinstance(images, HoldfastError):
                 raise images
@@ -72,13 +64,13 @@ class StreamLoader:
             yield Batch(index, images, labels, groups).to(self.device)
         self._idle.append((positions, reader))
 
-    def _make_reader(self) -> tuple[_Positions, DataLoader[Tensor | HoldfastError]]:
-        positions = _Positions()
+    def _make_reader(self) -> tuple[list[list[int]], DataLoader[Tensor | HoldfastError]]:
+        positions: list[list[int]] = []  # of the coming epoch; set anew before each so that workers live on
         reader: DataLoader[Tensor | HoldfastError] = DataLoader(
             _Decoded(self.split),
-            batch_sampler=positions,
+            batch_size=None,  # a position of this sampler is a whole batch
+            sampler=positions,
             num_workers=self.workers,
-            collate_fn=_as_it_is,
             worker_init_fn=_leave_signals_to_the_parent,
             pin_memory=self.device.type == "cuda",
             prefetch_factor=PREFETCH if self.workers else None,
@@ -88,18 +80,16 @@ class StreamLoader:
         return positions, reader
 
 
+Loader = ResidentLoader | StreamLoader
+
+
 def make_loader(split: Split, *, batch_size: int, device: torch.device, kind: str = "auto", workers: int = 0) -> Loader:
     """The loader for a split: ``resident``, ``stream``, or ``auto`` (arrays stay, files stream)."""
-    check_reading(batch_size, workers)
+    require(batch_size >= 1, f"batch_size must be >= 1, got {batch_size}")
+    require(workers >= 0, f"workers must be >= 0, got {workers}")
     if kind == "resident" or (kind == "auto" and isinstance(split, ArraySplit)):
         return ResidentLoader(split, batch_size=batch_size, device=device)
     return StreamLoader(split, batch_size=batch_size, device=device, workers=workers)
-
-
-def check_reading(batch_size: int, workers: int) -> None:
-    """Refuse numbers that nothing can be read with."""
-    require(batch_size >= 1, f"batch_size must be >= 1, got {batch_size}")
-    require(workers >= 0, f"workers must be >= 0, got {workers}")
 
 
 def check_images(images: Images) -> None:
@@ -119,10 +109,15 @@ def float_batches(images: Images, device: torch.device, *, batch_size: int = 256
             x.ndim == 4 and x.shape[1] in (1, 3),
             f"images must be (N, C, H, W) with C 1 or 3, got {tuple(x.shape)}; add the axis of channels",
         )
-        if x.dtype == torch.uint8:
-            yield to_float(x)
-        else:
-            yield _checked(x, first)
+        if x.dtype != torch.uint8:
+            require(x.is_floating_point(), f"images must be uint8 or float in [0, 1], got {x.dtype}; convert them")
+            bad = ~torch.isfinite(x).flatten(1).all(1)
+            if bad.any():
+                at = first + int(bad.nonzero()[0])
+                raise HoldfastError(f"image {at} has NaN or infinite pixels; repair or remove it")
+            low, high = float(x.min()), float(x.max())
+            require(low >= 0 and high <= 1, f"images have values from {low:g} to {high:g}; scale them to [0, 1]")
+        yield to_float(x) if x.dtype == torch.uint8 else x.float()
         first += len(x)
 
 
@@ -134,45 +129,17 @@ def _raw(images: Images, device: torch.device, batch_size: int, workers: int) ->
         yield from (batch.x for batch in loader.batches(torch.arange(len(images))))
 
 
-def _checked(x: Tensor, first: int) -> Tensor:
-    require(x.is_floating_point(), f"images must be uint8 or float in [0, 1], got {x.dtype}; convert them")
-    bad = ~torch.isfinite(x).flatten(1).all(1)
-    if bad.any():
-        at = first + int(bad.nonzero()[0])
-        raise HoldfastError(f"image {at} has NaN or infinite pixels; repair or remove it")
-    low, high = float(x.min()), float(x.max())
-    require(low >= 0 and high <= 1, f"images have values from {low:g} to {high:g}; scale them to [0, 1]")
-    return x.float()
-
-
-class _Positions(Sampler[list[int]]):
-    """The batches of the coming epoch; set anew before each so that workers live on."""
-
-    def __init__(self) -> None:
-        self.batches: list[list[int]] = []
-
-    def __iter__(self) -> Iterator[list[int]]:
-        return iter(self.batches)
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-
-class _Decoded(Dataset[Tensor]):
+class _Decoded(Dataset[Tensor | HoldfastError]):
     """Whole batches by position. An unreadable file comes back as its error: torch would bury the message."""
 
     def __init__(self, split: Split) -> None:
         self.split = split
 
-    def __getitems__(self, positions: list[int]) -> Tensor | HoldfastError:
+    def __getitem__(self, positions: list[int]) -> Tensor | HoldfastError:
         try:
             return self.split.read(torch.tensor(positions))
         except HoldfastError as error:
             return error
-
-
-def _as_it_is(batch: Any) -> Any:
-    return batch
 
 
 def _leave_signals_to_the_parent(_worker: int) -> None:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+import os
+from array import array
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Protocol, Self, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from holdfast.data.images import Given, read_image, to_images, to_whole
-from holdfast.data.listing import Paths, find_problems, refuse
 from holdfast.errors import HoldfastError, require
+from holdfast.files import IMAGE_SUFFIXES
 from holdfast.printable import printable
 from holdfast.types import Note
 
@@ -23,6 +26,8 @@ SAMPLED_FILES = 2048
 """Enough decoded images for three digits of the mean; all arrays in memory are used whole."""
 MOST_BYTES: Final = 2**30
 """Files of more than this in all are hashed by names and sizes; reading them would take too long."""
+Painter = Callable[[Tensor, Tensor], Tensor]
+"""Images uint8 (B, C, H, W) and their groups (B,) to painted images uint8 (B, C', H, W)."""
 
 
 class Split(Protocol):
@@ -40,16 +45,13 @@ class Split(Protocol):
     def __len__(self) -> int: ...
     def read(self, index: Tensor) -> Tensor:
         """Images at these positions, uint8 (B, C, H, W), on the CPU."""
-        ...
 
     def subset(self, index: Tensor) -> Self: ...
     def describe(self, position: int) -> str:
         """Where a sample comes from, for messages and reports."""
-        ...
 
     def key(self, position: int) -> str | int:
         """What identifies a sample in its set: two rows of a table may name one file."""
-        ...
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -118,18 +120,47 @@ class ArraySplit:
         return self.describe(position)
 
 
+class Paths(Sequence[Path]):
+    """A fixed list of paths, kept as one block of bytes.
+
+    A million Path objects take most of a gigabyte, and worker processes copy them page by page as they touch them; the
+    block takes the length of the names and is shared.
+
+    >>> Paths(["a/1.png", "a/2.png"])[1].as_posix()
+    'a/2.png'
+    """
+
+    def __init__(self, paths: Iterable[str | os.PathLike[str]]) -> None:
+        encoded = [os.fsencode(path) for path in paths]
+        self._block = b"".join(encoded)
+        self._ends = array("q", accumulate(map(len, encoded), initial=0))
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> Path: ...
+    @overload
+    def __getitem__(self, index: slice) -> Paths: ...
+    def __getitem__(self, index: int | slice) -> Path | Paths:
+        if isinstance(index, slice):
+            return Paths(self[i] for i in range(*index.indices(len(self))))
+        at = range(len(self))[index]
+        return Path(os.fsdecode(self._block[self._ends[at] : self._ends[at + 1]]))
+
+
 @dataclass(frozen=True, eq=False)
 class FileSplit:
     """Images on disk, decoded when they are read.
 
-    size: (height, width) every image is resized to. channels: 1 or 3. rows: (N,) of the table that names the files,
-    counted from 0; None without one.
+    size: (height, width) every image is resized to; not yet chosen where it is (0, 0). channels: 1 or 3. rows: (N,) of
+    the table that names the files, counted from 0; None without one.
     """
 
     paths: Sequence[Path]
     labels: Tensor
     groups: Tensor
-    size: tuple[int, int]
+    size: tuple[int, int] = (0, 0)
     channels: int = 3
     rows: Tensor | None = None
 
@@ -159,6 +190,40 @@ class FileSplit:
 
 
 @dataclass(frozen=True, eq=False)
+class WrappedSplit:
+    """Another split's images under these labels and groups.
+
+    painter: what they are painted with as they are read, to have so many channels; None leaves them.
+    """
+
+    inner: Split
+    labels: Tensor
+    groups: Tensor
+    painter: Painter | None = None
+    channels: int = 3
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return self.inner.shape if self.painter is None else (self.channels, *self.inner.shape[1:])
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def read(self, index: Tensor) -> Tensor:
+        images = self.inner.read(index)
+        return images if self.painter is None else self.painter(images, self.groups[index])
+
+    def subset(self, index: Tensor) -> WrappedSplit:
+        return replace(self, inner=self.inner.subset(index), labels=self.labels[index], groups=self.groups[index])
+
+    def describe(self, position: int) -> str:
+        return self.inner.describe(position)
+
+    def key(self, position: int) -> str | int:
+        return self.inner.key(position)
+
+
+@dataclass(frozen=True, eq=False)
 class Dataset:
     """A named set: a training split, and a validation and a test split where there are some.
 
@@ -166,6 +231,8 @@ class Dataset:
     group_names: name of each group; empty where the set has no groups.
     notes: what the reader decided by itself and the user should know.
     unlabeled: images to learn from whose labels are not known, or not to be used.
+    problems: why it cannot be used, as its reader found; ``load`` refuses them, ``holdfast data check`` lists them.
+    untrainable: why it cannot be trained on, though a model may be measured on it.
     """
 
     name: str
@@ -176,6 +243,8 @@ class Dataset:
     group_names: tuple[str, ...] = ()
     notes: tuple[Note, ...] = ()
     unlabeled: Split | None = None
+    problems: tuple[str, ...] = ()
+    untrainable: tuple[str, ...] = ()
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -267,22 +336,17 @@ def _hash_split(split: Split, digest: Any) -> str:
     digest.update(json.dumps([len(split), list(split.shape)]).encode())
     for numbers in (split.labels, split.groups):
         digest.update(numbers.cpu().contiguous().numpy().tobytes())
-    inner: Any = split
-    while not isinstance(inner, (ArraySplit, FileSplit)) and hasattr(inner, "inner"):
+    inner = split
+    while isinstance(inner, WrappedSplit) and inner.painter is None:
         inner = inner.inner
-    if isinstance(inner, FileSplit):
-        return _hash_files(inner.paths, digest)
-    for part in torch.split(torch.arange(len(split)), 4096):
-        digest.update(split.read(part).contiguous().numpy().tobytes())
-    return "pixels"
-
-
-def _hash_files(paths: Iterable[Path], digest: Any) -> str:
-    listed = list(paths)
+    if not isinstance(inner, FileSplit):
+        for part in torch.split(torch.arange(len(split)), 4096):
+            digest.update(split.read(part).contiguous().numpy().tobytes())
+        return "pixels"
     try:
-        sizes = [path.stat().st_size for path in listed]
+        sizes = [path.stat().st_size for path in inner.paths]
         whole = sum(sizes) <= MOST_BYTES
-        for path, size in zip(listed, sizes, strict=True):
+        for path, size in zip(inner.paths, sizes, strict=True):
             digest.update(f"{path.parent.name}/{path.name}/{size}/".encode("utf-8", "surrogateescape"))
             if whole:
                 digest.update(path.read_bytes())
@@ -308,7 +372,7 @@ def admitted(data: Dataset, *, training: bool) -> Dataset:
             f"{data.name}: {name} is a {type(split).__name__}; give a split: ArraySplit(images, labels)",
         )
     data = consistent(replace(data, classes=tuple(data.classes), group_names=tuple(data.group_names)))
-    refuse(label_problems(data, training=training), data.name, listed=False)
+    refuse(find_problems(data, training=training), data.name, listed=False)
     return data
 
 
@@ -342,7 +406,45 @@ def check_once(names: Sequence[str], what: str) -> None:
     require(not twice, f"{what} has {twice[0] if twice else ''!r} more than once; give each a name of its own")
 
 
-def label_problems(data: Dataset, *, least: int = 2, training: bool = True) -> list[str]:
-    """:func:`find_problems` of a set."""
+def find_problems(data: Dataset, *, least: int = 2, training: bool = True) -> list[str]:
+    """Why a set cannot be used, one sentence each: what its reader found, and everything wrong with its labels.
+
+    least: how many classes there must be. training: whether every class must have training samples; a model that is
+    there already can be measured without.
+    """
     labels = {name: split.labels for name, split in data.splits.items()}
-    return find_problems(data.classes, labels, least=least, training=training)
+    found = [*data.problems, *(data.untrainable if training else ())]
+    suffixes = ", ".join(sorted(IMAGE_SUFFIXES))
+    more = f" (images are files that end in {suffixes})" if isinstance(data.train, FileSplit) else ""
+    if training and not len(data.train):
+        return [*found, f"there is no training sample{more}"]
+    if not any(map(len, labels.values())):
+        return [*found, f"there is no sample{more}"]
+    count = data.num_classes
+    if count < least:
+        found.append(f"a classifier needs at least two classes, found {count}: {', '.join(data.classes)}{more}")
+    for split, own in labels.items():
+        outside = (own < 0) | (own >= count)
+        if outside.any():
+            at = int(outside.nonzero()[0])
+            found.append(
+                f"label {int(own[at])} at position {at} of the {split} split is out of range: "
+                f"there are {count} classes, so labels are 0..{count - 1}"
+            )
+    present = set(data.train.labels.tolist())
+    return found + [
+        f"class {name!r} (label {label}) has no training sample; add some, or remove the class from every split{more}"
+        for label, name in enumerate(data.classes if training else ())
+        if label not in present
+    ]
+
+
+def refuse(problems: Sequence[str], name: str, *, listed: bool = True) -> None:
+    """Raise the first problem, if there is one, and say how many more there are.
+
+    listed: whether a command can list them.
+    """
+    if problems:
+        how = "; 'holdfast data check' lists all" if listed else ""
+        more = f" (and {len(problems) - 1} more{how})" if len(problems) > 1 else ""
+        raise HoldfastError(f"{name}: {problems[0]}{more}")

@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from holdfast.data.anomalies import AnomalySet, holds_anomalies, read_anomalies
+from holdfast.data.anomalies import holds_anomalies, read_anomalies
 from holdfast.data.images import GREY_MODES, peek, resize
-from holdfast.data.listing import Files, Paths, ReaderOptions, images_under, refuse
+from holdfast.data.listing import ReaderOptions, images_under
 from holdfast.data.load_data import common_shape, load
 from holdfast.data.readers.image_tables import scan_unlabelled
 from holdfast.data.readers.npz import read_unlabelled
-from holdfast.data.splits import ArraySplit, Dataset, FileSplit, Split
+from holdfast.data.splits import ArraySplit, Dataset, FileSplit, Paths, Split, refuse
 from holdfast.data.tables import TABLES
 from holdfast.errors import require
 from holdfast.files import at_home, reading
@@ -27,8 +27,6 @@ from holdfast.printable import printable
 from holdfast.rng import derive
 from holdfast.types import Note
 
-WITH_PARTS = (".npz", *TABLES)
-"""Files of images that may say of each which part it belongs to."""
 REST = "rest"
 """What ``unlabeled`` is called that are the training images without their labels."""
 
@@ -67,16 +65,33 @@ def open_unlabelled(
         return data
     path = at_home(data)
     if holds_anomalies(path):
-        return _of_anomalies(read_anomalies(path), split or usual)
+        held = read_anomalies(path)
+        own = {"train": held.unlabeled, "labeled": held.labeled, "test": held.normal_tests()}
+        name = split or usual
+        require(name in own, f"a set with anomalies has no split {name!r}; choose train, labeled or test")
+        return own[name]
     if shape is not None:
         image_size = shape[1] if shape[1] == shape[2] else None
     options = ReaderOptions(None if root is None else at_home(root), image_size)
-    if path.is_dir():
-        images = _of_folder(path, options)
-    elif path.suffix.lower() in WITH_PARTS and path.is_file():
-        images = _of_file(path, options, split, usual, terms or {}, note)
+    parts = _parts(path, options.root)
+    if not parts or (split is not None and (len(parts) == 1 or split not in parts)):
+        loaded = load(data, root=options.root, image_size=image_size, least_classes=1, **(terms or {}))
+        images = _part(loaded, split or usual)
     else:
-        images = _of_set(data, options, split or usual, terms or {})
+        name = next(iter(parts)) if len(parts) == 1 else split or usual
+        require(name in parts, f"{printable(path)} has no {name} part; choose with split: {', '.join(parts)}")
+        images = parts[name]
+        if note is not None and split is None and len(parts) > 1:
+            rows = sum(map(len, parts.values()))
+            note(
+                f"{printable(path)} has parts, and only the {name} part is taken: {len(images)} of {rows} rows; "
+                "--split chooses another"
+            )
+        if isinstance(images, FileSplit):
+            size, channels, _ = common_shape(images.paths, image_size)
+            images = replace(images, size=size, channels=channels)
+        elif image_size is not None:
+            images = resized(images, (image_size, image_size))
     images = _with_channels(images, None if shape is None else shape[0])
     return images if shape is None else resized(images, shape[1:])
 
@@ -86,55 +101,21 @@ def is_taken_whole(data: str | Path | Split | Dataset) -> bool:
     return at_home(data).is_dir() if isinstance(data, (str, Path)) else not isinstance(data, Dataset)
 
 
-def _of_set(data: str | Path, options: ReaderOptions, split: str, terms: Mapping[str, Any]) -> Split:
-    return _part(load(data, root=options.root, image_size=options.image_size, least_classes=1, **terms), split)
-
-
-def _of_folder(folder: Path, options: ReaderOptions) -> Split:
-    found = images_under(folder)
-    require(bool(found), f"{printable(folder)} holds no images; give a folder with some")
-    none = torch.full((len(found),), -1)
-    return _of_files(Files(Paths(found), none, none), options.image_size)
-
-
-def _of_file(
-    path: Path,
-    options: ReaderOptions,
-    split: str | None,
-    usual: str,
-    terms: Mapping[str, Any],
-    note: Callable[[str], None] | None,
-) -> Split:
-    parts = _parts(path, options.root)
-    if split is not None and (len(parts) == 1 or split not in parts):
-        return _of_set(path, options, split, terms)
-    name = next(iter(parts)) if len(parts) == 1 else split or usual
-    require(name in parts, f"{printable(path)} has no {name} part; choose with split: {', '.join(parts)}")
-    part, side = parts[name], options.image_size
-    if note is not None and split is None and len(parts) > 1:
-        rows = sum(len(own.labels) for own in parts.values())
-        note(
-            f"{printable(path)} has parts, and only the {name} part is taken: {len(part.labels)} of {rows} rows; "
-            "--split chooses another"
-        )
-    if isinstance(part, Files):
-        return _of_files(part, side)
-    return part if side is None else resized(part, (side, side))
-
-
-def _parts(path: Path, root: Path | None) -> Mapping[str, ArraySplit | Files]:
-    """What a file says belongs together, by name, in the order of the file."""
+def _parts(path: Path, root: Path | None) -> Mapping[str, Split]:
+    """What a file or folder says belongs together, by name; a folder is one part. Nothing for anything else."""
+    if path.is_dir():
+        found = images_under(path)
+        require(bool(found), f"{printable(path)} holds no images; give a folder with some")
+        none = torch.full((len(found),), -1)
+        return {"": FileSplit(Paths(found), none, none)}
+    if path.suffix.lower() not in (".npz", *TABLES) or not path.is_file():
+        return {}
     if path.suffix.lower() == ".npz":
         return read_unlabelled(path)
-    listing = scan_unlabelled(path, root)
-    found = {name: files for name, files in listing.splits.items() if len(files.paths)}
-    refuse([*listing.problems, *([] if found else ["there is no sample"])], listing.name)
-    return found
-
-
-def _of_files(files: Files, image_size: int | None) -> FileSplit:
-    size, channels, _ = common_shape(files.paths, image_size)
-    return FileSplit(files.paths, files.labels, files.groups, size=size, channels=channels)
+    data = scan_unlabelled(path, root)
+    parts = {name: split for name, split in data.splits.items() if len(split)}
+    refuse([*data.problems, *([] if parts else ["there is no sample"])], data.name)
+    return parts
 
 
 def _with_channels(images: Split, channels: int | None) -> Split:
@@ -150,8 +131,7 @@ def _with_channels(images: Split, channels: int | None) -> Split:
     if coloured is None:
         return replace(images, channels=1)
     require(
-        channels is None,
-        f"{printable(coloured)} is in colour, and grey images are needed; convert it, or leave it out",
+        channels is None, f"{printable(coloured)} is in colour, and grey images are needed; convert it, or leave it out"
     )
     return replace(images, channels=3)
 
@@ -163,15 +143,6 @@ def resized(images: Split, size: tuple[int, int]) -> Split:
     if isinstance(images, ArraySplit):
         return replace(images, images=resize(images.images, size))
     return images
-
-
-def _of_anomalies(data: AnomalySet, split: str) -> Split:
-    if split == "train":
-        return data.unlabeled
-    if split == "labeled":
-        return data.labeled
-    require(split == "test", f"a set with anomalies has no split {split!r}; choose train, labeled or test")
-    return data.normal_tests()
 
 
 def _part(data: Dataset, split: str) -> Split:

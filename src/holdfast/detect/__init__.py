@@ -15,13 +15,11 @@ if TYPE_CHECKING:  # for checkers; at run time _HOMES says where a name is
     from holdfast.detect.detectors import *  # noqa: F403
     from holdfast.detect.detectors.detector import *  # noqa: F403
     from holdfast.detect.detectors.feature_distances import *  # noqa: F403
-    from holdfast.detect.detectors.label_free import *  # noqa: F403
-    from holdfast.detect.detectors.logit_scores import *  # noqa: F403
+    from holdfast.detect.detectors.unfitted import *  # noqa: F403
     from holdfast.detect.evaluation import *  # noqa: F403
     from holdfast.detect.features import *  # noqa: F403
     from holdfast.detect.fitted_detector import *  # noqa: F403
     from holdfast.detect.fitting import *  # noqa: F403
-    from holdfast.detect.fused import *  # noqa: F403
     from holdfast.detect.scoring import *  # noqa: F403
     from holdfast.detect.threshold import *  # noqa: F403
     from holdfast.train.rotation import *  # noqa: F403
@@ -29,17 +27,15 @@ if TYPE_CHECKING:  # for checkers; at run time _HOMES says where a name is
 
 _HOMES = {
     "detect.description": "Description describe describe_images probe",
-    "detect.detectors": "detectors_reading make_detector",
+    "detect.detectors": "make_detector",
     "detect.detectors.detector": "Detector",
     "detect.detectors.feature_distances": "KNN LocalReconstruction Mahalanobis RelativeMahalanobis ViM",
-    "detect.detectors.label_free": "KL Elbo LikelihoodRegret Reconstruction Rotation",
-    "detect.detectors.logit_scores": "MSP Energy MaxLogit",
+    "detect.detectors.unfitted": "KL MSP Elbo Energy LikelihoodRegret MaxLogit Reconstruction Rotation",
     "detect.evaluation": "Evaluation auroc evaluate_scores",
     "detect.features": "ClassifierExtractor FeatureExtractor Features JointExtractor LogitExtractor "
     "RotationExtractor VAEExtractor extract",
-    "detect.fitted_detector": "FittedDetector ScoreReport",
-    "detect.fitting": "fit fit_detector",
-    "detect.fused": "Fused",
+    "detect.fitted_detector": "FittedDetector Fused ScoreReport",
+    "detect.fitting": "fit",
     "detect.scoring": "Predictions evaluate predict score",
     "detect.threshold": "Threshold",
     "train.rotation": "train_rotation",

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -28,6 +28,7 @@ from holdfast.module_state import evaluating
 from holdfast.png import png
 from holdfast.reports import report, write_findings
 from holdfast.rng import derive
+from holdfast.settings.detect_settings import DESCRIBE_TRAINING
 from holdfast.train.unlabelled import MinimiseSettings, train_vae
 from holdfast.types import Finding, Measure, Unit
 
@@ -138,18 +139,19 @@ def describe_images(
     vae: VAE, images: Images, *, labels: Tensor | None = None, projection: str = "auto", seed: int = 0, steps: int = 9
 ) -> Description:
     """Where a VAE puts images, and what it draws: reconstructions, a walk along each dimension, one between images."""
-    parts, first = [], None
+    device = next(vae.parameters()).device
+
+    def decode(codes: Tensor) -> Tensor:
+        return vae.decode(codes.to(device)).cpu()
+
     with evaluating(vae), torch.no_grad():
-        for x in float_batches(images, next(vae.parameters()).device):
-            first = x if first is None else first
-            parts.append(vae(x).cpu())
+        parts = [vae(x).cpu() for x in float_batches(images, device)]
         require(bool(parts), "there is no image to describe; give at least one")
-        assert first is not None
-        z = torch.cat(parts)
+        z, first = torch.cat(parts), next(float_batches(images, device, batch_size=steps))
         galleries = {
-            "reconstructions": torch.stack([first[:steps], vae.decode(vae(first[:steps]))]).cpu(),
-            "traversals": _walks(vae, z, steps),
-            "interpolations": _between(vae, z, labels, steps),
+            "reconstructions": torch.stack([first.cpu(), decode(vae(first))]),
+            "traversals": _walks(decode, z, steps),
+            "interpolations": _between(decode, z, labels, steps),
         }
     if labels is None and not isinstance(images, Tensor) and bool((images.labels >= 0).all()):
         labels = images.labels
@@ -161,29 +163,26 @@ def describe_images(
     return Description(z, project(z, how=projection, seed=seed), as_bytes, figures, int(probed.sum()))
 
 
-def _walks(vae: VAE, z: Tensor, steps: int, most: int = 6) -> Tensor:
+def _walks(decode: Callable[[Tensor], Tensor], z: Tensor, steps: int, most: int = 6) -> Tensor:
     """Each dimension from its 2.5th to its 97.5th percentile, the others at their mean; the widest ones first."""
-    device = next(vae.parameters()).device
     wide = z.std(0, unbiased=False).argsort(descending=True)[:most]
     low, high = z.quantile(0.025, 0), z.quantile(0.975, 0)
     rows = []
     for k in wide.tolist():
         row = z.mean(0).repeat(steps, 1)
         row[:, k] = torch.linspace(float(low[k]), float(high[k]), steps)
-        rows.append(vae.decode(row.to(device)).cpu())
+        rows.append(decode(row))
     return torch.stack(rows)
 
 
-def _between(vae: VAE, z: Tensor, labels: Tensor | None, steps: int, most: int = 4) -> Tensor:
+def _between(decode: Callable[[Tensor], Tensor], z: Tensor, labels: Tensor | None, steps: int, most: int = 4) -> Tensor:
     """Straight lines between images, of different classes where they are known."""
-    device = next(vae.parameters()).device
     ends = torch.arange(len(z)) if labels is None else torch.stack([
         (labels == label).nonzero()[0, 0] for label in torch.unique(labels)
     ])  # fmt: skip
     chosen = z[ends[: most + 1]] if len(ends) > 1 else z[[0, 0]]
     share = torch.linspace(0, 1, steps)[:, None]
-    rows = [vae.decode(torch.lerp(a, b, share).to(device)).cpu() for a, b in pairwise(chosen)]
-    return torch.stack(rows)
+    return torch.stack([decode(torch.lerp(a, b, share)) for a, b in pairwise(chosen)])
 
 
 def describe_findings(made: Description, labels: Tensor | None, classes: tuple[str, ...]) -> tuple[Finding, ...]:
@@ -209,8 +208,7 @@ def describe_findings(made: Description, labels: Tensor | None, classes: tuple[s
 
 def strip(images: Tensor) -> str:
     """uint8 images (N, C, H, W) side by side, as a base64 PNG."""
-    n, channels, height, width = images.shape
-    return png(images.permute(1, 2, 0, 3).reshape(channels, height, n * width), longest=LONGEST)
+    return png(images.permute(1, 2, 0, 3).flatten(2), longest=LONGEST)
 
 
 def describe(
@@ -218,41 +216,36 @@ def describe(
     *,
     out: str | Path | None = None,
     detector: str | Path | FittedDetector | None = None,
-    root: str | Path | None = None,
     split: str | None = None,
-    image_size: int | None = None,
-    latent: int = 2,
-    network: str = "strided",
     projection: str = "auto",
-    epochs: int = 30,
-    batch_size: int = 128,
-    lr: float = 1e-3,
-    seed: int = 0,
-    device: str = "auto",
     note: Callable[[str], None] | None = None,
+    **training: Any,
 ) -> tuple[Finding, ...]:
     """A low-dimensional map of a set, reconstructions, and how well its classes separate.
 
     out: a folder for findings.json and report.html. detector: fitted, or the folder of one, to use its VAE; without
-    one, a VAE with ``latent`` dimensions is trained on the set.
+    one, a VAE is trained on the set. training: root, device, latent, epochs, ... (:class:`VAETrainingSettings`); latent
+    is 2 and epochs 30 by default.
     """
+    how = replace(DESCRIBE_TRAINING, **training)
     check_projection(projection)
     place = None if out is None else claim_folder(out, check="describe")
-    where = resolve_device(device)
+    device = resolve_device(how.device)
     if detector is not None:
-        vae = load_fitted(detector, device=device).vae
+        vae = load_fitted(detector, device=how.device).vae
         require(vae is not None, f"the detector in {detector} has no VAE; fit it with a score of one, such as elbo")
         assert vae is not None
-        images = open_unlabelled(data, root=root, split=split, shape=vae.settings.shape)
+        images = open_unlabelled(data, root=how.root, split=split, shape=vae.settings.shape)
     else:
-        images = open_unlabelled(data, root=root, split=split, image_size=image_size)
+        images = open_unlabelled(data, root=how.root, split=split, image_size=how.image_size)
         channels, height, width = images.shape
-        settings = VAESettings((channels, height, width), network, latent)
+        settings = VAESettings((channels, height, width), how.network, how.latent)
         if note is not None:
-            note(f"training a {network} VAE with {latent} latent dimensions on {len(images)} images")
-        vae = train_vae(images, settings, MinimiseSettings(epochs, batch_size, lr, seed=seed), device=where).model
+            note(f"training a {how.network} VAE with {how.latent} latent dimensions on {len(images)} images")
+        loop = MinimiseSettings(how.epochs, how.batch_size, how.lr, seed=how.seed)
+        vae = train_vae(images, settings, loop, device=device).model
     labels = images.labels if bool((images.labels >= 0).all()) else None
-    made = describe_images(vae, images, labels=labels, projection=projection, seed=seed)
+    made = describe_images(vae, images, labels=labels, projection=projection, seed=how.seed)
     numbers = () if labels is None else range(int(labels.max()) + 1)
     classes = data.classes if isinstance(data, Dataset) else tuple(map(str, numbers))
     found = describe_findings(made, labels, classes)

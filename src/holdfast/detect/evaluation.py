@@ -73,18 +73,19 @@ def evaluate_scores(
         for first in range(0, resamples, step)
     ])  # fmt: skip
     negatives, caught, alarms = n - positives, int((flags & truth).sum()), int((flags & ~truth).sum())
-    able = {"fpr95": negatives}
     found = {
-        name: _estimate(once[0, i], spread[:, i], n, able.get(name, min(positives, negatives)))
+        name: _estimate(once[0, i], spread[:, i], n, negatives if name == "fpr95" else min(positives, negatives))
         for i, name in enumerate(FIGURES)
     }
-    fpr95 = found["fpr95"]
+    fpr95, f1 = found["fpr95"], found.pop("f1")
     wilson = wilson_interval(fpr95.value * negatives, negatives)
     found["fpr95"] = replace(fpr95, low=min(fpr95.low, wilson[0]), high=max(fpr95.high, wilson[1]))
+    if threshold is None:
+        return Evaluation(negatives, positives, found, {}, {})
     decision = {
         "precision": _share(caught, caught + alarms),
         "recall": _share(caught, positives),
-        "f1": found.pop("f1"),
+        "f1": f1,
         "false_alarm_rate": _share(alarms, negatives),
     }
     confusion = {
@@ -93,13 +94,7 @@ def evaluate_scores(
         "false_negative": positives - caught,
         "true_negative": negatives - alarms,
     }
-    return Evaluation(
-        normal=negatives,
-        anomalous=positives,
-        ranking=found,
-        decision=decision if threshold is not None else {},
-        confusion=confusion if threshold is not None else {},
-    )
+    return Evaluation(negatives, positives, found, decision, confusion)
 
 
 FIGURES = ("auroc", "ap", "fpr95", "f1")
@@ -119,8 +114,7 @@ def auroc(scores: Tensor, anomalous: Tensor) -> float:
 
 def curves(scores: Tensor, anomalous: Tensor, *, points: int = 200) -> dict[str, list[list[float]]]:
     """roc: [false alarms, recall] and pr: [recall, precision], thinned to so many points, for a report."""
-    order = scores.double().argsort(descending=True, stable=True)
-    truth, ordered = anomalous.bool()[order], scores.double()[order]
+    ordered, truth = _ordered(scores, anomalous)
     ends = _ends(ordered)
     tp, fp = truth.cumsum(0)[ends].double(), (~truth).cumsum(0)[ends].double()
     roc = torch.stack([fp / fp[-1], tp / tp[-1]], 1)

@@ -1,12 +1,12 @@
-"""A fitted detector with its threshold, its models and the images it is for; saved to a folder and loaded again."""
+"""A fitted detector: its scores joined as one, its threshold, its models and its images; saved and loaded again."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Self
 
 import torch
 from safetensors.torch import save
@@ -14,6 +14,8 @@ from torch import Tensor, nn
 
 from holdfast import __version__
 from holdfast.data.loaders import Images, check_images, float_batches
+from holdfast.detect.detectors import FUSED, make_detector
+from holdfast.detect.detectors.detector import Detector
 from holdfast.detect.features import (
     ClassifierExtractor,
     FeatureExtractor,
@@ -22,14 +24,13 @@ from holdfast.detect.features import (
     RotationExtractor,
     VAEExtractor,
 )
-from holdfast.detect.fused import Fused
 from holdfast.detect.threshold import Threshold
 from holdfast.devices import resolve_device
 from holdfast.errors import HoldfastError, require
 from holdfast.files import filling, write_atomic
 from holdfast.models import ModelCard, load_model, save_model
 from holdfast.models.vae import VAE, VAESettings
-from holdfast.models.weight_files import read_tensors
+from holdfast.models.weights import read_tensors
 
 CARD: Final = "detector.json"
 STATE: Final = "detector.safetensors"
@@ -43,13 +44,107 @@ KINDS: Final = ("rotation", "classifier")
 REGRET_STEPS: Final = 20
 
 
+COMBINE = ("mean", "max")
+
+
+class Fused(Detector):
+    """The mean (or the largest) of its members' z-scores.
+
+    Corrupted pixels and images of other classes show in different scores; a z-score makes their units the same.
+    Members learn from one part of the normal data, centre and scale come from the other: a distance to data that one
+    was fitted on is too small to be typical.
+    """
+
+    name = FUSED
+
+    def __init__(
+        self, members: Sequence[Detector], extractor: FeatureExtractor | None = None, *, combine: str = "mean"
+    ) -> None:
+        super().__init__(extractor)
+        require(len(members) >= 1, "fused needs at least one member")
+        names = [member.name for member in members]
+        require(len(set(names)) == len(names), f"fused has a member twice: {', '.join(names)}")
+        require(combine in COMBINE, f"combine must be one of {', '.join(COMBINE)}, got {combine!r}")
+        self.members, self.combine = tuple(members), combine
+        self.reads = tuple(dict.fromkeys(field for member in members for field in member.reads))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"combine": self.combine, "members": {m.name: m.settings for m in self.members}}
+
+    def fit(self, images: Images, *, labels: Tensor | None = None, held_out: Images | None = None) -> Self:
+        kept = None if held_out is None else self._extract(held_out)
+        return self.fit_features(self._extract(images), labels=labels, held_out=kept)
+
+    def fit_features(
+        self, features: Features | Tensor, *, labels: Tensor | None = None, held_out: Features | None = None
+    ) -> Self:
+        """Learn from normal data. held_out: normal data for centre and scale; by default every fifth sample."""
+        features = self._checked(features)
+        if labels is not None:
+            features = features.beside(Features(labels=labels))
+        if held_out is None:
+            require(
+                len(features) >= 10, f"fused needs at least 10 normal samples to hold some out, got {len(features)}"
+            )
+            kept = torch.arange(len(features)) % 5 == 4
+            features, held_out = features[~kept], features[kept]
+        require(len(held_out) >= 2, f"fused needs at least 2 held-out normal samples, got {len(held_out)}")
+        for member in self.members:
+            member.fit_features(features)
+        values = self.member_scores(held_out).double()
+        centre, scale = values.mean(0), values.std(0)
+        for member, deviation in zip(self.members, scale.tolist(), strict=True):
+            require(
+                deviation > 0,
+                f"{member.name} gives every held-out normal sample the same score, so it has no scale; leave it out "
+                "(constant images?)",
+            )
+        self.state = {"centre": centre, "scale": scale}
+        return self
+
+    def member_scores(self, features: Features) -> Tensor:
+        """(N, M) the raw score of each member."""
+        return torch.stack([member.score_features(features) for member in self.members], 1)
+
+    def z_scores(self, features: Features) -> Tensor:
+        """(N, M) how many standard deviations each score lies above what is normal."""
+        require(bool(self.state), "fused has not been fitted; call fit first")
+        return (self.member_scores(features).double() - self.state["centre"]) / self.state["scale"]
+
+    def compute(self, features: Features) -> Tensor:
+        z = self.z_scores(features)
+        return z.mean(1) if self.combine == "mean" else z.amax(1)
+
+    def all_state(self) -> dict[str, Tensor]:
+        """Everything that fitting made, members included, under names of their own."""
+        own = {f"fused/{name}": value for name, value in self.state.items()}
+        return own | {f"{m.name}/{name}": value for m in self.members for name, value in m.state.items()}
+
+    def load_state(self, tensors: dict[str, Tensor]) -> Self:
+        everyone: list[Detector] = [self, *self.members]
+        for detector in everyone:
+            head = f"{detector.name}/"
+            detector.state = {n.removeprefix(head): t for n, t in tensors.items() if n.startswith(head)}
+        return self
+
+    @classmethod
+    def from_settings(cls, settings: dict[str, Any], extractor: FeatureExtractor | None = None) -> Fused:
+        members = [make_detector(name, extractor, **own) for name, own in settings["members"].items()]
+        return cls(members, extractor, combine=settings["combine"])
+
+
 @dataclass(frozen=True, eq=False)
 class ScoreReport:
-    """One row per image: its score, whether it is above the threshold, and which scores made it so."""
+    """One row per image: its score, whether it is above the threshold, and which scores made it so.
+
+    z_scores: (N, M) each member's, in the detector's order.
+    """
 
     scores: Tensor
     flags: Tensor
     reasons: tuple[str, ...]
+    z_scores: Tensor
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -61,8 +156,8 @@ class ScoreReport:
 
     @classmethod
     def cat(cls, parts: Sequence[ScoreReport]) -> ScoreReport:
-        reasons = tuple(reason for part in parts for reason in part.reasons)
-        return cls(torch.cat([part.scores for part in parts]), torch.cat([part.flags for part in parts]), reasons)
+        scores, flags, z = (torch.cat([getattr(p, n) for p in parts]) for n in ("scores", "flags", "z_scores"))
+        return cls(scores, flags, tuple(reason for part in parts for reason in part.reasons), z)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,32 +194,31 @@ class FittedDetector:
         check_images(images)
         if not isinstance(images, Tensor):
             self.check(images.shape)
-        extractor = self.extractor
-        for x in float_batches(images, extractor.device, batch_size=batch_size, workers=workers):
+        for x in float_batches(images, self.extractor.device, batch_size=batch_size, workers=workers):
             self.check(tuple(x.shape[1:]))
-            yield self.report_features(extractor.extract(x).to("cpu"))
+            yield self.report_batch(x)
 
-    def report_features(self, features: Features) -> ScoreReport:
-        """The report of features that were extracted before."""
-        z = self.detector.z_scores(features)
-        scores = self.detector.score_features(features)
+    def report_batch(self, x: Tensor) -> ScoreReport:
+        """The report of float images (B, C, H, W) on the detector's device."""
+        features = self.extractor.extract(x).to("cpu")
+        z, scores = self.detector.z_scores(features), self.detector.score_features(features)
         flags = self.threshold.flag(scores)
         names = [member.name for member in self.detector.members]
-        return ScoreReport(scores, flags, tuple(_reason(row, names, bool(f)) for row, f in zip(z, flags, strict=True)))
+        reasons = tuple(_reason(row, names, bool(flag)) for row, flag in zip(z, flags, strict=True))
+        return ScoreReport(scores, flags, reasons, z)
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Refuse images that the detector was not made for."""
-        own, other = self.shape, shape
         words = {1: "grey", 3: "colour"}
-        if len(other) == 3 and own[0] != other[0]:
-            raise HoldfastError(
-                f"this detector is for {words.get(own[0], own[0])} images, and these are "
-                f"{words.get(other[0], other[0])}; convert them, or fit a detector on such images"
-            )
+        own, other = (words.get(channels, channels) for channels in (self.shape[0], shape[0]))
         require(
-            own == tuple(other),
-            f"this detector is for images of {own[1]}x{own[2]} pixels, and these have "
-            f"{'x'.join(map(str, other[1:]))}; bring them to that size",
+            len(shape) != 3 or own == other,
+            f"this detector is for {own} images, and these are {other}; convert them, or fit a detector on such images",
+        )
+        require(
+            self.shape == tuple(shape),
+            f"this detector is for images of {self.shape[1]}x{self.shape[2]} pixels, and these have "
+            f"{'x'.join(map(str, shape[1:]))}; bring them to that size",
         )
 
     def save(self, folder: str | Path) -> None:
@@ -137,18 +231,15 @@ class FittedDetector:
             "holdfast": __version__,
             "shape": list(self.shape),
             "detector": self.detector.settings,
-            "threshold": self.threshold.to_json(),
+            "threshold": asdict(self.threshold),
             "vae": None if self.vae is None else self.vae.settings.to_json(),
             "encoder": None if self.encoder is None else self.kind,
         }
-        state = {name: value.contiguous().clone() for name, value in self.detector.all_state().items()}
         with filling(Path(folder)) as place:
             write_atomic(place / CARD, (json.dumps(content, indent=2) + "\n").encode())
-            write_atomic(place / STATE, save(state))
+            write_atomic(place / STATE, _plain(self.detector.all_state()))
             if self.vae is not None:
-                weights = {n: v.detach().cpu().clone(memory_format=torch.contiguous_format)
-                           for n, v in self.vae.state_dict().items()}  # fmt: skip
-                write_atomic(place / VAE_WEIGHTS, save(weights))
+                write_atomic(place / VAE_WEIGHTS, _plain(self.vae.state_dict()))
             if self.encoder is not None:
                 assert self.card is not None
                 save_model(place / ENCODER, self.encoder, card=self.card)
@@ -171,7 +262,7 @@ class FittedDetector:
                 vae = VAE(VAESettings.from_json(content["vae"]))
                 vae.load_state_dict(read_tensors(folder / VAE_WEIGHTS))
                 vae = vae.to(device).eval()
-            threshold, kind = Threshold.from_json(content["threshold"]), content["encoder"]
+            threshold, kind = Threshold(**content["threshold"]), content["encoder"]
             require(kind in (None, *KINDS), f"{folder / CARD} has encoder {kind!r}; known: {', '.join(KINDS)}")
             encoder, card = load_model(folder / ENCODER) if kind else (None, None)
             encoder = None if encoder is None else encoder.to(device)
@@ -206,10 +297,13 @@ def make_extractor(
     return parts[0] if len(parts) == 1 else JointExtractor(tuple(parts))
 
 
+def _plain(tensors: Mapping[str, Tensor]) -> bytes:
+    """A safetensors file of tensors, wherever and however they are stored."""
+    return save({n: t.detach().cpu().clone(memory_format=torch.contiguous_format) for n, t in tensors.items()})
+
+
 def _reason(z: Tensor, names: Sequence[str], flagged: bool) -> str:
     """Which scores stand out, the worst first."""
-    order = z.argsort(descending=True).tolist()
-    shown = [f"{names[i]} {float(z[i]):+.1f} sd" for i in order if z[i] > 2] if flagged else []
-    if flagged and not shown:
-        shown = [f"{names[order[0]]} {float(z[order[0]]):+.1f} sd"]
-    return "; ".join(shown)
+    first, *rest = z.argsort(descending=True).tolist()
+    shown = [first, *(i for i in rest if z[i] > 2)] if flagged else []
+    return "; ".join(f"{names[i]} {float(z[i]):+.1f} sd" for i in shown)

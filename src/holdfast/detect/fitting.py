@@ -1,13 +1,14 @@
 """Fit a detector on normal images: train the models that the scores need, fit the scores, set the threshold.
 
-``fit`` is what ``holdfast detect fit`` calls; ``fit_detector`` takes the parts as objects.
+``fit`` is what ``holdfast detect fit`` calls.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +16,8 @@ from torch import Tensor, nn
 from holdfast.data.loaders import Images, check_images
 from holdfast.data.unlabelled_images import open_unlabelled
 from holdfast.detect.detectors import FUSED, check_scores, make_detector
-from holdfast.detect.features import extract
-from holdfast.detect.fitted_detector import CARD, DETECTOR_FOLDER, FittedDetector, make_extractor
-from holdfast.detect.fused import Fused
+from holdfast.detect.features import ClassifierExtractor, extract
+from holdfast.detect.fitted_detector import CARD, DETECTOR_FOLDER, FittedDetector, Fused, make_extractor
 from holdfast.detect.output_places import ImageSource, shape_for
 from holdfast.detect.threshold import Threshold, rank_of
 from holdfast.devices import resolve_device
@@ -26,7 +26,9 @@ from holdfast.files import writable_folder
 from holdfast.models import ModelCard, load_model
 from holdfast.models.resolution import resolve
 from holdfast.models.vae import VAESettings
+from holdfast.parts import DETECTORS
 from holdfast.rng import derive
+from holdfast.settings.detect_settings import FitSettings, VAETrainingSettings
 from holdfast.train.rotation import rotation_card, train_rotation
 from holdfast.train.unlabelled import MinimiseSettings, train_vae
 
@@ -40,103 +42,45 @@ VAE_TERMS: Final = frozenset({"reconstruction", "kl", "regret"})
 def fit(
     data: Tensor | ImageSource,
     *,
-    out: str | Path | None = None,
-    scores: str | Sequence[str] = FUSED,
-    run: str | Path | None = None,
-    root: str | Path | None = None,
-    image_size: int | None = None,
-    network: str = "strided",
-    latent: int = 16,
-    beta: float = 1.0,
-    sigma: float | None = None,
-    encoder: str = "convnet",
-    changes: bool = False,
-    epochs: int = 20,
-    encoder_epochs: int = 10,
-    batch_size: int = 128,
-    lr: float = 1e-3,
-    combine: str = "mean",
-    held_out: float = 0.2,
-    false_alarm_rate: float = 0.05,
-    seed: int = 0,
-    device: str = "auto",
-    precision: str = "fp32",
-    note: Callable[[str], None] | None = None,
-) -> FittedDetector:
-    """Learn what is normal from ``data``, every image of which is.
-
-    data: a name, path, split or data set, or images (N, C, H, W). out: the folder to write the detector to. run: a
-    trained run whose classifier is to be watched; its features are scored then, and the detector is written into the
-    run unless ``out`` says otherwise, where ``predict`` finds it. scores: ``fused``, or names of detectors.
-    Everything else is as in ``holdfast detect fit --help``.
-    """
-    place = None
-    if out is not None or run is not None:
-        place = writable_folder(Path(run or "") / DETECTOR_FOLDER if out is None else out)
-        require(not (place / CARD).exists(), f"{place} holds a detector already; choose another place")
-    where = resolve_device(device)
-    classifier, card = (None, None) if run is None else load_model(run)
-    images: Images = data if isinstance(data, Tensor) else open_unlabelled(
-        data, root=root, shape=shape_for(card), image_size=image_size
-    )  # fmt: skip
-    channels, height, width = images.shape[-3:]
-    fitted = fit_detector(
-        images,
-        scores=scores,
-        classifier=None if classifier is None else classifier.to(where),
-        card=card,
-        vae=VAESettings((channels, height, width), network, latent, sigma, beta),
-        vae_loop=MinimiseSettings(epochs, batch_size, lr, precision=precision, seed=seed),
-        encoder=encoder,
-        encoder_loop=MinimiseSettings(
-            encoder_epochs, batch_size, 2 * lr, schedule="cosine", precision=precision, seed=seed
-        ),
-        changes=changes,
-        combine=combine,
-        held_out=held_out,
-        false_alarm_rate=false_alarm_rate,
-        seed=seed,
-        device=where,
-        note=note,
-    )
-    if place is not None:
-        fitted.save(place)
-    return fitted
-
-
-def fit_detector(
-    images: Images,
-    *,
-    scores: str | Sequence[str] = "fused",
     labels: Tensor | None = None,
     classifier: nn.Module | None = None,
     card: ModelCard | None = None,
-    vae: VAESettings | None = None,
     vae_loop: MinimiseSettings | None = None,
-    encoder: str = "convnet",
     encoder_loop: MinimiseSettings | None = None,
-    changes: bool = False,
-    combine: str = "mean",
-    held_out: float = 0.2,
-    false_alarm_rate: float = 0.05,
-    seed: int = 0,
-    device: str | torch.device = "cpu",
     note: Callable[[str], None] | None = None,
+    **settings: Any,
 ) -> FittedDetector:
-    """Learn what is normal from images that all are.
+    """Learn what is normal from ``data``, every image of which is.
 
-    scores: one name, several, or ``fused`` for the default choice. labels: (N,) classes, for scores that can use them;
-    a split brings its own. classifier: a trained model whose features and logits are scored, with its card where the
-    detector shall be saved; without one, an encoder learns to predict rotations of these images, if a score needs it.
-    changes: it also learns to tell changes (:mod:`holdfast.train.rotation`).
-    held_out: share of the images that nothing is trained on: one half of it gives centre and scale of each score, the
-    other the threshold. false_alarm_rate: share of normal images that may be flagged.
+    data: a name, path, split or data set, or images (N, C, H, W). labels: (N,) classes, for scores that can use them; a
+    split brings its own. classifier: a trained model whose features and logits are scored, where it is, with its card
+    where the detector shall be saved. vae_loop, encoder_loop: how to train each, where ``settings`` do not suffice.
+
+    settings: the fields of :class:`FitSettings` and :class:`VAETrainingSettings`, as in ``holdfast detect fit --help``.
+    out: the folder to write the detector to. run: a trained run instead of a classifier; the detector is written into
+    it unless ``out`` says otherwise, where ``predict`` finds it. Without a classifier, an encoder learns to predict
+    rotations of these images, if a score needs it. held_out: of that share, on which nothing is trained, one half gives
+    centre and scale of each score, the other the threshold.
     """
+    given = {f.name: settings.pop(f.name) for f in fields(VAETrainingSettings) if f.name in settings}
+    own, training = FitSettings(**settings), VAETrainingSettings(**given)
+    place = None
+    if own.out is not None or own.run is not None:
+        place = writable_folder(Path(own.run or "") / DETECTOR_FOLDER if own.out is None else own.out)
+        require(not (place / CARD).exists(), f"{place} holds a detector already; choose another place")
+    device = resolve_device(str(training.device))
+    if classifier is not None:
+        device = ClassifierExtractor(classifier).device
+    elif own.run is not None:
+        classifier, card = load_model(own.run)
+        classifier.to(device)
+    images: Images = data if isinstance(data, Tensor) else open_unlabelled(
+        data, root=training.root, shape=shape_for(card), image_size=training.image_size
+    )  # fmt: skip
     check_images(images)
-    names = _names(scores, classifier is not None)
-    members = [make_detector(name) for name in names]
-    reads = {field for member in members for field in member.reads}
-    require(0 < held_out < 1, f"held_out must be in (0, 1), got {held_out}")
+    names = _names(own.scores, classifier is not None)
+    reads = {field for name in names for field in DETECTORS[name].reads}
+    require(0 < own.held_out < 1, f"held_out must be in (0, 1), got {own.held_out}")
     require(
         classifier is not None or "logits" not in reads,
         f"{', '.join(names)}: scores of logits need a classifier; give one, or choose other scores",
@@ -147,30 +91,36 @@ def fit_detector(
     )
     if labels is None and not isinstance(images, Tensor) and bool((images.labels >= 0).all()):
         labels = images.labels
-    train, scale, level = _parts(images, held_out, seed)
-    rank_of(false_alarm_rate, len(level))  # what cannot be is said before anything is trained
+    train, scale, level = _parts(images, own.held_out, training.seed)
+    rank_of(own.false_alarm_rate, len(level))  # what cannot be is said before anything is trained
     if classifier is None:
-        resolve(encoder)
-    shape = tuple(images.shape[-3:])
+        resolve(own.encoder)
+    channels, height, width = images.shape[-3:]
+    shape, square = (channels, height, width), height == width
+    vae = VAESettings(shape, training.network, training.latent, own.sigma, own.beta)
+    shared: dict[str, Any] = {"batch_size": training.batch_size, "precision": own.precision, "seed": training.seed}
+    vae_loop = vae_loop or MinimiseSettings(training.epochs, lr=training.lr, **shared)
+    encoder_loop = encoder_loop or MinimiseSettings(own.encoder_epochs, lr=2 * training.lr, schedule="cosine", **shared)
     say = note or (lambda text: None)
     trained = None
-    if reads & VAE_TERMS or (classifier is None and "features" in reads and shape[1] != shape[2]):
-        settings = vae or VAESettings((shape[0], shape[1], shape[2]))
-        say(f"training a {settings.network} VAE with {settings.latent} latent dimensions on {len(train)} images")
-        loop = vae_loop or MinimiseSettings(seed=seed)
-        trained = train_vae(_chosen(images, train), settings, loop, device=device).model
+    if reads & VAE_TERMS or (classifier is None and "features" in reads and not square):
+        say(f"training a {vae.network} VAE with {vae.latent} latent dimensions on {len(train)} images")
+        trained = train_vae(_chosen(images, train), vae, vae_loop, device=device).model
     network, kind = classifier, "classifier"
-    if network is None and reads & {"features", "rotation"} and shape[1] == shape[2]:
-        say(f"training {encoder} to predict rotations on {len(train)} images")
-        loop = encoder_loop or MinimiseSettings(epochs=10, lr=2e-3, schedule="cosine", seed=seed)
-        built = train_rotation(_chosen(images, train), loop, model=encoder, changes=changes, device=device)
-        network, kind, card = built.model, "rotation", rotation_card(built, (shape[0], shape[1], shape[2]))
+    if network is None and reads & {"features", "rotation"} and square:
+        say(f"training {own.encoder} to predict rotations on {len(train)} images")
+        shown = _chosen(images, train)
+        built = train_rotation(shown, encoder_loop, model=own.encoder, changes=own.changes, device=device)
+        network, kind, card = built.model, "rotation", rotation_card(built, shape)
     extractor = make_extractor(trained, network, kind, reads=reads)
     found = [extract(extractor, _chosen(images, part)) for part in (train, scale, level)]
-    fused = Fused([make_detector(name, extractor) for name in names], combine=combine)
+    fused = Fused([make_detector(name, extractor) for name in names], combine=own.combine)
     fused.fit_features(found[0], labels=None if labels is None else labels[train], held_out=found[1])
-    threshold = Threshold.from_normal(fused.score_features(found[2]), false_alarm_rate=false_alarm_rate)
-    return FittedDetector((shape[0], shape[1], shape[2]), fused, threshold, trained, network, kind, card)
+    threshold = Threshold.from_normal(fused.score_features(found[2]), false_alarm_rate=own.false_alarm_rate)
+    fitted = FittedDetector(shape, fused, threshold, trained, network, kind, card)
+    if place is not None:
+        fitted.save(place)
+    return fitted
 
 
 def _names(scores: str | Sequence[str], classifier: bool) -> list[str]:

@@ -1,16 +1,18 @@
 """Anomaly scores as pure functions of logits, features and distances, and the covariance behind some of them.
 
-Higher is always more anomalous. Open this file for the formulas; the detectors fit what these functions take.
+Higher is always more anomalous. Open this file for the formulas; the detectors fit what these functions take, and
+import this file where torch must not be imported yet.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from holdfast.errors import require
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 CELLS = 2**24
 """Distances held at a time: 64 MiB in float32, whatever the sizes of the two sets."""
@@ -25,6 +27,7 @@ LEAST = 1e-12
 def msp(logits: Tensor) -> Tensor:
     """(N,) 1 − the largest probability (Hendrycks & Gimpel, 2017).
 
+    >>> import torch
     >>> msp(torch.zeros(1, 4))
     tensor([0.7500])
     """
@@ -37,25 +40,19 @@ def max_logit(logits: Tensor) -> Tensor:
 
 
 def energy(logits: Tensor, *, temperature: float = 1.0) -> Tensor:
-    """(N,) −T log Σ exp(logit / T) (Liu et al., 2020).
-
-    >>> round(float(energy(torch.zeros(1, 1))), 4)
-    -0.0
-    """
+    """(N,) −T log Σ exp(logit / T) (Liu et al., 2020)."""
     return -temperature * (logits / temperature).logsumexp(1)
 
 
-def squared_distances(x: Tensor, centres: Tensor) -> Tensor:
-    """(N, K) squared Euclidean distances of x (N, D) to centres (K, D), each as a difference: nothing cancels."""
-    return torch.stack([(x - centre).square().sum(1) for centre in centres], 1)
-
-
 def mahalanobis(x: Tensor, means: Tensor, whitening: Tensor) -> Tensor:
-    """(N, K) squared Mahalanobis distances of x (N, D) to means (K, D).
+    """(N, K) squared Mahalanobis distances of x (N, D) to means (K, D), each as a difference: nothing cancels.
 
     whitening: (D, D') such that whitening @ whitening.T is the inverse covariance.
     """
-    return squared_distances(x @ whitening, means @ whitening)
+    import torch
+
+    white = x @ whitening
+    return torch.stack([(white - mean).square().sum(1) for mean in means @ whitening], 1)
 
 
 def vim(x: Tensor, logits: Tensor, *, origin: Tensor, residual: Tensor, alpha: float | Tensor) -> Tensor:
@@ -63,7 +60,7 @@ def vim(x: Tensor, logits: Tensor, *, origin: Tensor, residual: Tensor, alpha: f
 
     residual: (D, R) orthonormal basis of what the principal space leaves out.
     """
-    outside: Tensor = torch.linalg.vector_norm((x - origin) @ residual, dim=1)
+    outside: Tensor = ((x - origin) @ residual).norm(dim=1)
     return alpha * outside + energy(logits)
 
 
@@ -92,6 +89,8 @@ def neighbours(x: Tensor, bank: Tensor | Bank, *, k: int, cells: int = CELLS) ->
     A matrix product finds the candidates in pieces of bounded memory; the distances to the few that are kept are
     then computed as differences, so that the product's rounding does not reach the result.
     """
+    import torch
+
     bank = bank if isinstance(bank, Bank) else Bank.of(bank)
     vectors, size = bank.vectors, len(bank.vectors)
     require(1 <= k <= size, f"k must be in 1..{size}, the number of vectors in the bank, got {k}")
@@ -112,38 +111,30 @@ def neighbours(x: Tensor, bank: Tensor | Bank, *, k: int, cells: int = CELLS) ->
     return torch.cat(found), torch.cat(rows_of)
 
 
-def ledoit_wolf(centred: Tensor) -> float:
-    """The share of (tr S / D)·I that minimises the expected squared error of the covariance (Ledoit & Wolf, 2004).
-
-    centred: (N, D), with mean 0. Few samples ask for much, many for next to nothing.
-    """
-    n, d = centred.shape
-    squares = centred.square()
-    covariance = centred.T @ centred / n
-    trace_mean = squares.sum() / n / d
-    beta = (squares.T @ squares).sum() / n - covariance.square().sum()
-    delta = covariance.square().sum() - d * trace_mean**2
-    if not delta > 0:
-        return 1.0
-    return float((beta / n / delta).clamp(0, 1))
-
-
 def shrunk_covariance(centred: Tensor, *, shrinkage: float | None = None) -> tuple[Tensor, float]:
-    """((D, D) covariance, share of shrinkage) of centred (N, D) in float64. shrinkage: None is Ledoit and Wolf's."""
+    """((D, D) covariance, share of (tr S / D)·I in it) of centred (N, D), which has mean 0, in float64.
+
+    shrinkage: that share; None is the one that minimises the expected squared error (Ledoit & Wolf, 2004). Few samples
+    ask for much, many for next to nothing.
+    """
     require(shrinkage is None or 0 <= shrinkage <= 1, f"shrinkage must be in [0, 1], got {shrinkage}")
     centred = centred.double()
     n, d = centred.shape
-    share = ledoit_wolf(centred) if shrinkage is None else shrinkage
+    squares = centred.square()
     covariance = centred.T @ centred / n
-    covariance *= 1 - share
-    covariance.diagonal().add_(share * centred.square().sum() / n / d)
-    return covariance, share
+    if shrinkage is None:
+        beta = (squares.T @ squares).sum() / n - covariance.square().sum()
+        delta = covariance.square().sum() - d * (squares.sum() / n / d) ** 2
+        shrinkage = float((beta / n / delta).clamp(0, 1)) if delta > 0 else 1.0
+    covariance *= 1 - shrinkage
+    covariance.diagonal().add_(shrinkage * squares.sum() / n / d)
+    return covariance, shrinkage
 
 
 def whitening(covariance: Tensor) -> Tensor:
     """(D, D) W with W Wᵀ the inverse covariance; directions without any variance get the floor's."""
-    values: Tensor
-    vectors: Tensor
+    import torch
+
     values, vectors = torch.linalg.eigh(covariance)
-    least = max(float(values[-1]) * FLOOR, LEAST)
-    return vectors * values.clamp(min=least).rsqrt()
+    made: Tensor = vectors * values.clamp(min=max(float(values[-1]) * FLOOR, LEAST)).rsqrt()
+    return made

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from holdfast.data.anomalies import holds_anomalies, read_anomalies
-from holdfast.data.loaders import check_reading, float_batches
+from holdfast.data.loaders import float_batches
 from holdfast.data.splits import Split
 from holdfast.data.tables import growing_table
 from holdfast.data.unlabelled_images import is_taken_whole, open_unlabelled
@@ -28,7 +28,8 @@ from holdfast.models import load_model
 from holdfast.module_state import evaluating
 from holdfast.png import png
 from holdfast.reports import report, write_findings
-from holdfast.train.run_data import terms_of_run
+from holdfast.settings.detect_settings import ReadSettings
+from holdfast.train.folder import terms_of_run
 from holdfast.types import Finding
 
 SCORE_COLUMNS: Final = ("image", "score", "flag", "reason")
@@ -48,28 +49,26 @@ def score(
     data: ImageSource,
     *,
     out: str | Path | None = None,
-    root: str | Path | None = None,
     split: str | None = None,
-    batch_size: int = 256,
-    workers: int = 4,
-    device: str = "auto",
     progress: Progress | None = None,
     note: Callable[[str], None] | None = None,
+    **reading: Any,
 ) -> ScoreReport:
     """How anomalous each image is, whether that is above the threshold, and why; one row per image, in order.
 
     detector: fitted, or the folder of one. out: a CSV file for the rows, which is written as it grows and put in place
-    when it is complete. note: called with what is left out of a file that has parts.
+    when it is complete. note: called with what is left out of a file that has parts. reading: root, batch_size, workers
+    and device (:class:`ReadSettings`).
     """
-    check_reading(batch_size, workers)
+    read = ReadSettings(**reading)
     place = None if out is None else claim_table(out, SCORE_COLUMNS)
-    fitted = load_fitted(detector, device=device)
-    images = open_unlabelled(data, root=root, split=split, shape=fitted.shape, note=note)
+    fitted = load_fitted(detector, device=read.device)
+    images = open_unlabelled(data, root=read.root, split=split, shape=fitted.shape, note=note)
     require(len(images) > 0, "there are no images to score; give at least one")
     parts: list[ScoreReport] = []
     done = 0
-    with nullcontext(_nowhere) if place is None else growing_table(place, SCORE_COLUMNS) as write:
-        for part in fitted.stream(images, batch_size=batch_size, workers=workers):
+    with nullcontext(lambda row: None) if place is None else growing_table(place, SCORE_COLUMNS) as write:
+        for part in fitted.stream(images, batch_size=read.batch_size, workers=read.workers):
             for value, flag, reason in zip(part.scores.tolist(), part.flags.tolist(), part.reasons, strict=True):
                 write([images.describe(done), f"{value:.6g}", int(flag), reason])
                 done += 1
@@ -101,29 +100,27 @@ def predict(
     *,
     out: str | Path | None = None,
     detector: str | Path | FittedDetector | None = None,
-    root: str | Path | None = None,
     split: str | None = None,
-    batch_size: int = 256,
-    workers: int = 4,
-    device: str = "auto",
     note: Callable[[str], None] | None = None,
+    **reading: Any,
 ) -> Predictions:
     """Classify images with a run and, where there is a detector, flag those that are out-of-distribution.
 
     run: the folder of a trained classifier. detector: fitted, or the folder of one; by default ``detector`` in the run.
     out: a CSV file with label, confidence, the flag ``ood`` (0 or 1, empty without a detector) and its reason. note:
-    called with what is left out of a file that has parts.
+    called with what is left out of a file that has parts. reading: root, batch_size, workers and device
+    (:class:`ReadSettings`).
     """
-    check_reading(batch_size, workers)
+    read = ReadSettings(**reading)
     place = None if out is None else claim_table(out, PREDICTION_COLUMNS)
-    where = resolve_device(device)
+    where = resolve_device(read.device)
     model, card = load_model(run)
     model = model.to(where)
-    fitted = _detector_of(run, detector, device)
+    fitted = _detector_of(run, detector, read.device)
     terms = terms_of_run(run, data) if isinstance(data, (str, Path)) else None
     images = open_unlabelled(
         data,
-        root=root,
+        root=read.root,
         split=split,
         usual="test",
         shape=shape_for(card),
@@ -135,20 +132,18 @@ def predict(
         images.shape[0] == card.in_channels,
         f"the model takes images of {card.in_channels} channels, these have {images.shape[0]}; convert them",
     )
-    extractor = None
     if fitted is not None:
         fitted.check(images.shape)
-        extractor = fitted.extractor
     answers: list[tuple[Tensor, Tensor]] = []
     reports: list[ScoreReport] = []
     done = 0
-    table = nullcontext(_nowhere) if place is None else growing_table(place, PREDICTION_COLUMNS)
+    table = nullcontext(lambda row: None) if place is None else growing_table(place, PREDICTION_COLUMNS)
     with table as write, evaluating(model), torch.no_grad():
-        for x in float_batches(images, where, batch_size=batch_size, workers=workers):
+        for x in float_batches(images, where, batch_size=read.batch_size, workers=read.workers):
             confidence, label = (t.cpu() for t in model(x).float().softmax(1).max(1))
             answers.append((label, confidence))
-            if fitted is not None and extractor is not None:
-                reports.append(fitted.report_features(extractor.extract(x).to("cpu")))
+            if fitted is not None:
+                reports.append(fitted.report_batch(x))
             for i, (sure, own) in enumerate(zip(confidence.tolist(), label.tolist(), strict=True)):
                 flag = (int(reports[-1].flags[i]), reports[-1].reasons[i]) if reports else ("", "")
                 write([images.describe(done), card.classes[own], f"{sure:.6g}", *flag])
@@ -165,46 +160,40 @@ def _detector_of(run: str | Path, detector: str | Path | FittedDetector | None, 
     return load_fitted(folder, device=device) if folder.is_dir() else None
 
 
-def _nowhere(row: Sequence[object]) -> None:
-    """Where rows go that nobody wants in a file."""
-
-
 def evaluate(
     detector: str | Path | FittedDetector,
     normal: ImageSource,
     anomalous: ImageSource | None = None,
     *,
     out: str | Path | None = None,
-    root: str | Path | None = None,
     split: str | None = None,
-    batch_size: int = 256,
-    workers: int = 4,
     resamples: int = 1000,
     seed: int = 0,
-    device: str = "auto",
+    **reading: Any,
 ) -> tuple[Finding, ...]:
     """Measure a detector on images that are known to be normal and images that are known to be anomalous.
 
     detector: fitted, or the folder of one. normal: normal images; or, alone, a set with anomalies (``holdfast data make
     fashion-anomalies``), whose test sets bring both. out: a folder for findings.json and report.html. Nothing of the
-    detector is changed: its threshold was set before.
+    detector is changed: its threshold was set before. reading: root, batch_size, workers and device
+    (:class:`ReadSettings`).
     """
-    check_reading(batch_size, workers)
+    read = ReadSettings(**reading)
     place = None if out is None else claim_folder(out, check="detect")
-    fitted = load_fitted(detector, device=device)
-    kinds = _both_kinds(normal, anomalous, root, split, fitted.shape)
-    by_kind = {k: _member_scores(fitted, v, batch_size, workers) for k, v in kinds.items()}
-    truth = torch.cat([torch.zeros(len(by_kind["normal"])), torch.ones(len(by_kind["anomalous"]))]).bool()
+    fitted = load_fitted(detector, device=read.device)
+    kinds = _both_kinds(normal, anomalous, read.root, split, fitted.shape)
+    parts = [fitted.report(kinds[k], batch_size=read.batch_size, workers=read.workers) for k in ("normal", "anomalous")]
+    judged = ScoreReport.cat(parts)
+    truth = torch.arange(len(judged)) >= len(parts[0])
+    by_name = {FUSED: judged.scores} | dict(
+        zip((m.name for m in fitted.detector.members), judged.z_scores.float().T, strict=True)
+    )
     found: list[Finding] = []
-    table = torch.cat([by_kind["normal"], by_kind["anomalous"]])
-    names = [FUSED, *(m.name for m in fitted.detector.members)]
-    for i, name in enumerate(names):
-        scores = table[:, i]
-        result = evaluate_scores(
-            scores, truth, threshold=fitted.threshold if i == 0 else None, resamples=resamples, seed=seed
-        )  # fmt: skip
-        found += _findings(result, scores, truth, name, fitted.threshold.value if i == 0 else None)
-    found.append(_worst(kinds["anomalous"], by_kind["anomalous"][:, 0], fitted.threshold.value))
+    for name, scores in by_name.items():
+        threshold = fitted.threshold if name == FUSED else None
+        result = evaluate_scores(scores, truth, threshold=threshold, resamples=resamples, seed=seed)
+        found += _findings(result, scores, truth, name, None if threshold is None else threshold.value)
+    found.append(_worst(kinds["anomalous"], parts[1].scores, fitted.threshold.value))
     if place is not None:
         name = "detector" if isinstance(detector, FittedDetector) else str(detector)
         measures = {"detect": MEASURES}
@@ -238,17 +227,6 @@ def _both_kinds(
         kinds[name] = open_unlabelled(source, root=root, split=own, usual="test", shape=shape)
         require(len(kinds[name]) > 0, f"there are no {name} images; give at least one")
     return kinds
-
-
-def _member_scores(fitted: FittedDetector, images: Split, batch_size: int, workers: int) -> Tensor:
-    """(N, 1 + M) the fused score and each member's z-score."""
-    fitted.check(images.shape)
-    extractor, parts = fitted.extractor, []
-    for x in float_batches(images, extractor.device, batch_size=batch_size, workers=workers):
-        features = extractor.extract(x).to("cpu")
-        both = [fitted.detector.score_features(features)[:, None], fitted.detector.z_scores(features).float()]
-        parts.append(torch.cat(both, 1))
-    return torch.cat(parts)
 
 
 def _findings(result: Evaluation, scores: Tensor, truth: Tensor, name: str, threshold: float | None) -> list[Finding]:

@@ -6,7 +6,7 @@ import json
 import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -75,21 +75,14 @@ class Threshold:
         best = int(cost.argmin())
         return cls(float(candidates[best]), "cost", float(alarms[best]), len(normal))
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, values: dict[str, Any]) -> Threshold:
-        return cls(**values)
-
     def save(self, path: str | Path) -> None:
-        write_atomic(Path(path), (json.dumps(self.to_json(), indent=2) + "\n").encode())
+        write_atomic(Path(path), (json.dumps(asdict(self), indent=2) + "\n").encode())
 
     @classmethod
     def load(cls, path: str | Path) -> Threshold:
         path = Path(path)
         try:
-            return cls.from_json(json.loads(path.read_bytes()))
+            return cls(**json.loads(path.read_bytes()))
         except FileNotFoundError:
             raise HoldfastError(f"no threshold at {path}; set one with Threshold.from_normal") from None
         except (OSError, ValueError, TypeError) as error:

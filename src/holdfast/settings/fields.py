@@ -5,15 +5,18 @@ Open this file when a value from YAML, a recipe or a keyword argument is read wr
 
 from __future__ import annotations
 
+import math
 import types
 import typing
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar, get_args
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar, dataclass_transform, get_args
 
 from tyro.conf import arg
 
-from holdfast.errors import HoldfastError, unknown
+from holdfast.errors import HoldfastError, require, unknown
 from holdfast.parts import ASCENTS, METHODS, AscentPart, MethodPart, Registry
 
 T = TypeVar("T")
@@ -47,6 +50,59 @@ else:
 
 Several = Annotated[tuple[T, ...], arg(help_behavior_hint=default_hint)]
 """``Several[str]`` is any number of strings, also none."""
+
+
+@dataclass(frozen=True)
+class Within:
+    """The bounds of a number, in the type of its setting: ``Annotated[float, Within(0, 1, "[)")]``.
+
+    ends: "[" or "(" and "]" or ")", as in mathematics; ".." for whole numbers, ends included. The words are those of
+    the message; an upper bound of infinity is not among them.
+    """
+
+    low: float
+    high: float = math.inf
+    ends: str = "[]"
+
+    def __contains__(self, value: float) -> bool:
+        return (self.low < value if self.ends[0] == "(" else self.low <= value) and (
+            value < self.high if self.ends[1] == ")" else value <= self.high
+        )
+
+    def __str__(self) -> str:
+        if self.high == math.inf:
+            return f"{'>' if self.ends[0] == '(' else '>='} {self.low}"
+        if self.ends == "..":
+            return f"in {self.low}..{self.high}"
+        return f"in {self.ends[0]}{self.low}, {self.high}{self.ends[1]}"
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """Settings whose numbers must be within the bounds that their types declare.
+
+    >>> from holdfast.settings.training import AugmentSettings
+    >>> AugmentSettings(crop=-1)
+    Traceback (most recent call last):
+    holdfast.errors.HoldfastError: crop must be >= 0, got -1
+    """
+
+    def __post_init__(self) -> None:
+        for name, bounds in _bounds(type(self)).items():  # type: ignore[arg-type]
+            value = getattr(self, name)
+            require(value is None or value in bounds, f"{name} must be {bounds}, got {value}")
+
+
+@cache
+def _bounds(settings: type) -> dict[str, Within]:
+    """The bounds of each setting; a class that changes a default alone keeps those of its base."""
+    found: dict[str, Within] = {}
+    for base in settings.__mro__:
+        for name, kind in typing.get_type_hints(base, include_extras=True).items():
+            for bounds in getattr(kind, "__metadata__", ()):
+                if isinstance(bounds, Within):
+                    found.setdefault(name, bounds)
+    return found
 
 
 def build(
@@ -132,18 +188,12 @@ def convert(value: Any, kind: Any, name: str) -> Any:
             raise HoldfastError(f"{name} must be a mapping such as {{NAME: VALUE}}, got {value!r}")
         return {convert(k, args[0], name): convert(v, args[1], f"{name}.{k}") for k, v in value.items()}
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-    fits = {
-        int: isinstance(value, int) and not isinstance(value, bool),
-        bool: isinstance(value, bool),
-        str: isinstance(value, str),
-    }
-    if kind is float and not isinstance(value, bool):
-        try:  # YAML reads 1e-3 as text
-            return float(value)
-        except (TypeError, ValueError):
-            pass
-    elif fits.get(kind, False):
-        return value
+    if isinstance(value, bool) == (kind is bool):  # a bool is an int for Python
+        if kind is not float and isinstance(value, kind):
+            return value
+        if kind is float:
+            with suppress(TypeError, ValueError):  # YAML reads 1e-3 as text
+                return float(value)
     raise HoldfastError(f"{name} must be {words[kind]}, got {value!r}")
 
 
@@ -166,8 +216,9 @@ def _chooser(kind: Any) -> Any:
     return getattr(kind, "choose", None) if isinstance(kind, type) else None
 
 
+@dataclass_transform(frozen_default=True)
 @dataclass(frozen=True)
-class Choice:
+class Choice(Bounded):
     """Base of a family of settings. A family sets its ``registry``; the decorator of a part sets its ``name``."""
 
     registry: ClassVar[Registry[Any]]

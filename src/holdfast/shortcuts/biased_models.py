@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
-from holdfast.data.loaders import Loader, make_loader
-from holdfast.data.splits import Dataset, channel_statistics
+from holdfast.data.loaders import make_loader
+from holdfast.data.splits import Dataset
 from holdfast.devices import kernels
 from holdfast.errors import HoldfastError
-from holdfast.methods import Context
-from holdfast.methods.lff import Lff
 from holdfast.rng import derive
 from holdfast.settings import TrainSettings
-from holdfast.train.api import model_factory
+from holdfast.train.api import prepare
 from holdfast.train.engine import Trainer
 from holdfast.train.evaluate import predict
 from holdfast.train.progress import Progress
@@ -43,64 +39,58 @@ class BiasedModel:
 def train_biased_model(
     settings: TrainSettings, data: Dataset, *, device: torch.device, progress: Progress
 ) -> BiasedModel:
-    """Train a biased model and, alongside, a debiased one (LfF); score the training set after every epoch."""
+    """Train a biased model and, alongside, a debiased one; score the training set after every epoch.
+
+    The method of the settings must be lff."""
     loop = settings.loop
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(derive(loop.seed, "weights"))
-        make = model_factory(settings, data, *channel_statistics(data.train), Progress())
-        model, labels, groups = make().model, data.train.labels, data.train.groups
-        context = Context(data.num_classes, labels, groups, loop.epochs, make_model=lambda: make().model)
-        method = settings.method
-        if not isinstance(method, Lff):
-            raise HoldfastError(f"method must be lff or lff+biasadv, got {method.name!r}")
-        state = method.start(context)
+        model, _, state = prepare(settings, data)
         torch.manual_seed(derive(loop.seed, "model"))
-        scorer = EpochScorer(settings, data, state.biased, device=device, progress=progress)
+        scorer = EpochScorer(settings, data, state.biased, device=device)
         with progress:
-            Trainer(settings, data, model, state, device=device, folder=None, progress=scorer).run()
-    return scorer.result(
-        difficulty=relative_difficulty(state.biased_average, state.average, state.labels).cpu(),
-        debiased=model.eval(),
-    )
+            Trainer(
+                settings, data, model, state, device=device, folder=None, progress=progress, measure=scorer.score_epoch
+            ).run()
+    difficulty = relative_difficulty(state.biased_average, state.average, state.labels).cpu()
+    return replace(scorer.result(), difficulty=difficulty, debiased=model.eval())
 
 
 def score_biased_model(
     model: nn.Module, settings: TrainSettings, data: Dataset, *, device: torch.device
 ) -> BiasedModel:
     """The same for a biased model that is trained already: scored once."""
-    scorer = EpochScorer(settings, data, model.to(device), device=device, progress=Progress())
+    scorer = EpochScorer(settings, data, model.to(device), device=device)
     with kernels(settings.loop.precision, deterministic=False):
         scorer.score_epoch()
     return scorer.result()
 
 
-class EpochScorer(Progress):
-    """Has the biased model score the training set after each epoch; all else goes to another progress."""
+class EpochScorer:
+    """Has the biased model score the training set after each epoch."""
 
-    def __init__(
-        self, settings: TrainSettings, data: Dataset, biased: nn.Module, *, device: torch.device, progress: Progress
-    ) -> None:
-        self.settings, self.data, self.biased, self.device, self.progress = settings, data, biased, device, progress
+    def __init__(self, settings: TrainSettings, data: Dataset, biased: nn.Module, *, device: torch.device) -> None:
+        self.loop, self.data, self.biased, self.device = settings.loop, data, biased, device
         self.labels = data.train.labels.to(device)
         self.epochs = 0
         self.score = torch.zeros(len(data.train), device=device)
         self.wrong = torch.zeros_like(self.score)
         self.probabilities = torch.empty(0)
-        self._loader: Loader | None = None
+        size, given = max(self.loop.batch_size, 256), settings.data
+        self.loader = make_loader(data.train, batch_size=size, device=device, kind=given.loader, workers=given.workers)
 
-    def score_epoch(self) -> None:
-        loop, given = self.settings.loop, self.settings.data
-        split = self.data.train
-        if self._loader is None:
-            size = max(loop.batch_size, 256)
-            self._loader = make_loader(
-                split, batch_size=size, device=self.device, kind=given.loader, workers=given.workers
-            )
+    def score_epoch(self, epoch: int = 0, model: nn.Module | None = None) -> dict[str, float]:
+        """Adds nothing to the record of the epoch, nor needs the debiased model: what a training may measure."""
+        loop, classes = self.loop, self.data.num_classes
         layout = torch.channels_last if loop.channels_last else torch.contiguous_format
         found = predict(
-            self.biased, split, self._loader, device=self.device, precision=loop.precision, memory_format=layout
+            self.biased,
+            self.data.train,
+            self.loader,
+            device=self.device,
+            precision=loop.precision,
+            memory_format=layout,
         )
-        classes = self.data.num_classes
         if found.logits.ndim != 2 or found.logits.shape[1] != classes:
             raise HoldfastError(
                 f"the biased model gives outputs of shape {tuple(found.logits.shape[1:])} per image, and "
@@ -112,32 +102,14 @@ class EpochScorer(Progress):
             self.score.zero_()
             self.wrong.zero_()
         self.score += 1 - own
-        self.wrong += found.logits.argmax(1) != self.labels
+        self.wrong += ~found.correct
         self.epochs += 1
+        return {}
 
-    def result(self, *, difficulty: Tensor | None = None, debiased: nn.Module | None = None) -> BiasedModel:
+    def result(self) -> BiasedModel:
         counted = max(self.epochs - 1, 1)
-        return BiasedModel(
-            score=(self.score / counted).cpu(),
-            wrong=(self.wrong / counted).cpu(),
-            probabilities=self.probabilities.cpu(),
-            biased=self.biased.eval(),
-            difficulty=difficulty,
-            debiased=debiased,
-        )
-
-    def begin(self, stage: str, epochs: int, steps: int, done: int) -> None:
-        self.progress.begin(stage, epochs, steps, done)
-
-    def step(self) -> None:
-        self.progress.step()
-
-    def epoch(self, record: Mapping[str, Any], epochs: int) -> None:
-        self.progress.epoch(record, epochs)
-        self.score_epoch()
-
-    def note(self, text: str) -> None:
-        self.progress.note(text)
+        score, wrong = (self.score / counted).cpu(), (self.wrong / counted).cpu()
+        return BiasedModel(score, wrong, self.probabilities.cpu(), self.biased.eval())
 
 
 def relative_difficulty(biased: Tensor, debiased: Tensor, labels: Tensor) -> Tensor:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from holdfast.data import Dataset, load
@@ -64,16 +63,17 @@ def find_shortcuts(
     >>> found.order[:20].shape, found.share.low <= found.share.value <= found.share.high
     (torch.Size([20]), True)
     """
-    for name, value in {"epochs": epochs, "seeds": seeds, "resamples": resamples}.items():
-        require(value >= 1, f"{name} must be >= 1, got {value}")
-    for name, number in {"clusters": clusters, "batch_size": batch_size}.items():
-        require(number is None or number >= 1, f"{name} must be >= 1, got {number}")
+    counts = {"epochs": epochs, "seeds": seeds, "resamples": resamples, "clusters": clusters, "batch_size": batch_size}
+    for name, value in counts.items():
+        require(value is None or value >= 1, f"{name} must be >= 1, got {value}")
     folder = None if out is None else writable_folder(out)
     if folder is not None and not overwrite:
         there = ", ".join(name for name in (CSV, JSON, PAGE) if (folder / name).exists())
         require(not there, f"{folder} already holds {there}; replace with --overwrite or choose another --out")
     progress, where = progress or Progress(), resolve_device(device)
-    run = None if isinstance(source, Dataset) else _run_folder(source)
+    run = None
+    if not isinstance(source, Dataset) and os.path.isfile(os.path.join(source, "run.yaml")):  # Path.is_file may raise
+        run = Path(source)
     require(run is not None or not reuse, f"reuse needs the folder of a run, and {source} is not one")
     require(not (reuse and isinstance(model, nn.Module)), "reuse and a model of your own exclude each other; give one")
     base, dataset, own = _open(source, run, data, loading, model=model)
@@ -101,46 +101,26 @@ def find_shortcuts(
         },
     )
     given = model if isinstance(model, nn.Module) else _kept_model(run) if reuse and run else None
-    models = _biased_models(settings, dataset, given, seeds=seeds, device=where, progress=progress)
+    if given is not None:
+        models: tuple[BiasedModel, ...] = (score_biased_model(given, settings, dataset, device=where),)
+    else:
+        models = ()
+        for i in range(seeds):
+            if seeds > 1:
+                progress.note(f"biased model {i + 1} of {seeds}")
+            seeded = replace(settings, loop=replace(settings.loop, seed=seed + i))
+            models += (train_biased_model(seeded, dataset, device=where, progress=progress),)
     found = rank(settings, dataset, models, resamples=resamples, seed=seed)
     with kernels(precision, deterministic=False):
-        found = replace(found, clusters=clusters_of(found, clusters, device=where))
-        shown = {"biased": models[0].biased}
-        if models[0].debiased is not None:
-            shown["debiased"] = models[0].debiased
-        if own is not None:
-            shown["the run's own"] = own.to(where)
-        found = replace(found, findings=findings_of(found, shown))
+        found = replace(found, clusters=clusters_of(found, clusters))
+        shown = {"biased": models[0].biased, "debiased": models[0].debiased, "the run's own": own}
+        kept = {name: shown_model.to(where) for name, shown_model in shown.items() if shown_model is not None}
+        found = replace(found, findings=findings_of(found, kept))
     for note in found.notes:
         progress.note(str(note))
     if folder is not None:
         write(found, folder)
     return found
-
-
-def _biased_models(
-    settings: TrainSettings,
-    data: Dataset,
-    given: nn.Module | None,
-    *,
-    seeds: int,
-    device: torch.device,
-    progress: Progress,
-) -> tuple[BiasedModel, ...]:
-    if given is not None:
-        return (score_biased_model(given, settings, data, device=device),)
-    made = []
-    for i in range(seeds):
-        if seeds > 1:
-            progress.note(f"biased model {i + 1} of {seeds}")
-        seeded = replace(settings, loop=replace(settings.loop, seed=settings.loop.seed + i))
-        made.append(train_biased_model(seeded, data, device=device, progress=progress))
-    return tuple(made)
-
-
-def _run_folder(source: str | Path) -> Path | None:
-    """The folder of a run, or None for anything else; unlike Path.is_file, also for names no file could have."""
-    return Path(source) if os.path.isfile(os.path.join(source, "run.yaml")) else None
 
 
 def _open(
@@ -158,12 +138,26 @@ def _open(
     require(run is not None or data is None, "data goes with a run; without one, the source is the data")
     if isinstance(data or source, Dataset) or (run is not None and data is None):
         _require_defaults(options, source)
+    settings, own, card = TrainSettings(), None, None
     if run is not None:
         _require_named(run, data=data, model=model)
-        settings, dataset, own = _open_run(run, data, options)
+        settings = read_settings(run / "run.yaml")
+        own, card = load_model(run) if (run / "model.json").is_file() else (None, None)
+    given = source if run is None else data
+    if isinstance(given, Dataset):
+        dataset = given
+    elif given is not None:
+        dataset = load(given, **options)
     else:
-        settings, own = TrainSettings(), None
-        dataset = source if isinstance(source, Dataset) else load(source, **options)
+        root = settings.data.root if options.get("root") is None else options["root"]
+        try:
+            dataset = load_data(replace(settings, data=replace(settings.data, root=root)))
+        except HoldfastError as error:
+            raise HoldfastError(f"the data of {run} is not there: {error}; name its place with --data") from error
+    require(
+        card is None or card.classes == dataset.classes,
+        f"the model of {run} was not trained on {dataset.name}: the classes differ; give its data with --data",
+    )
     n, classes = len(dataset.train), len(set(dataset.train.labels.tolist()))
     require(n >= 2, f"{dataset.name} has {n} training samples; a shortcut shows in the training split: give one")
     require(
@@ -192,29 +186,6 @@ def _require_named(run: Path, **given: object) -> None:
         f"{run} was trained with a module of its own, {own.get('model')}, which its folder does not hold; name a "
         "network with --model",
     )
-
-
-def _open_run(
-    run: Path, data: str | Path | Dataset | None, options: Mapping[str, Any]
-) -> tuple[TrainSettings, Dataset, nn.Module | None]:
-    """A run's settings, its data, and its trained model where it is finished."""
-    settings = read_settings(run / "run.yaml")
-    own, card = load_model(run) if (run / "model.json").is_file() else (None, None)
-    if isinstance(data, Dataset):
-        dataset = data
-    elif data is not None:
-        dataset = load(data, **options)
-    else:
-        root = settings.data.root if options.get("root") is None else options["root"]
-        try:
-            dataset = load_data(replace(settings, data=replace(settings.data, root=root)))
-        except HoldfastError as error:
-            raise HoldfastError(f"the data of {run} is not there: {error}; name its place with --data") from error
-    require(
-        card is None or card.classes == dataset.classes,
-        f"the model of {run} was not trained on {dataset.name}: the classes differ; give its data with --data",
-    )
-    return settings, dataset, own
 
 
 def _kept_model(run: Path) -> nn.Module:

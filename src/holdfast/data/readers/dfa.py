@@ -7,7 +7,7 @@ bffhq/0.5pct/{align,conflict}/<class>/..., bffhq/{valid,test}/<id>_<class>_<bias
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.data.listing import Listing, ReaderOptions, Row, images_under, list_files
@@ -51,21 +51,16 @@ def shares(folder: Path) -> list[Path]:
 )
 def read_dfa(source: str | Path, options: ReaderOptions) -> Listing:
     """A folder of one share or of a set, or the share below the root folder."""
-    if isinstance(source, Path):
-        return scan(source) if recognised(source) else scan_set(source)
-    name, _, share = source.partition("-")
-    share = share or "0.5pct"
-    return scan(options.published(source, (f"{name}/{share}", share), recognised))
-
-
-def scan_set(folder: Path) -> Listing:
-    """A set's folder with one share in it; of several, one must be named."""
-    found = shares(folder)
+    if isinstance(source, str):
+        name, _, share = source.partition("-")
+        share = share or "0.5pct"
+        return scan(options.published(source, (f"{name}/{share}", share), recognised))
+    found = [source] if recognised(source) else shares(source)
     if len(found) != 1:
         there = ", ".join(printable(sub.name) for sub in found) or "none"
         raise HoldfastError(
-            f"{printable(folder)} holds these shares of conflicting images: {there}; name the folder of one, such as "
-            f"{printable(folder / (found[0].name if found else '1pct'))}"
+            f"{printable(source)} holds these shares of conflicting images: {there}; name the folder of one, such as "
+            f"{printable(source / (found[0].name if found else '1pct'))}"
         )
     return scan(found[0])
 
@@ -81,23 +76,21 @@ def scan(folder: Path) -> Listing:
     rows = {part: _read(folders, problems) for part, folders in parts.items() if folders}
     classes, groups = (1 + max((int(r[k]) for own in rows.values() for r in own), default=-1) for k in (1, 2))
     place = str(folder.resolve()).lower()
-    is_faces = classes == 2 and "bffhq" in place
-    names = tuple(map(str, range(classes)))
-    if is_faces:
-        names = BFFHQ_CLASSES
+    names: Sequence[str] = [str(k) for k in range(classes)]
+    group_names: Sequence[str] = [f"bias {k}" for k in range(groups)]
+    if classes == 2 and "bffhq" in place:
+        names, group_names = BFFHQ_CLASSES, BFFHQ_GROUPS if groups <= 2 else group_names
     elif classes == len(CIFAR10) and "cifar" in place:
         names = CIFAR10
     text = f"no test folder beside {printable(folder)}: a part of training is held out, which has its bias"
-    listing = list_files(
+    return list_files(
         f"{folder.resolve().parent.name}/{folder.name}",
         rows,
-        classes=[str(k) for k in range(classes)],
-        groups=[str(k) for k in range(groups)],
+        classes={str(k): name for k, name in enumerate(names)},
+        groups={str(k): name for k, name in enumerate(group_names)},
         notes=[] if "test" in rows else [Note("no-test-folder", text)],
         problems=problems,
     )
-    group_names = BFFHQ_GROUPS if is_faces and groups <= 2 else tuple(f"bias {k}" for k in range(groups))
-    return replace(listing, classes=names, group_names=group_names)
 
 
 def _read(folders: list[Path], problems: list[str]) -> list[Row]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +14,7 @@ from holdfast.parts import reader
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from holdfast.data.splits import ArraySplit, Dataset, Split
+    from holdfast.data.splits import Dataset
 
 SIDE = 16
 """Default side: twice the stored 8, so that convolutions and saliency maps have something to work on."""
@@ -22,11 +24,15 @@ TEST_SHARE = 1 / 3
 @reader("digits", about="1,797 grey handwritten digits; no download.", names=("digits",), order=10)
 def read_digits(source: str | Path, options: ReaderOptions) -> Dataset:
     """1797 digits, grey, 10 classes, about 2/3 for training."""
-    from holdfast.data.splits import Dataset, hold_out
+    from holdfast.data.images import resize
+    from holdfast.data.splits import ArraySplit, Dataset, hold_out
     from holdfast.rng import derive
 
-    train, test = hold_out(_all_digits(options), TEST_SHARE, derive(options.seed, "digits/test"))
-    return Dataset("digits", tuple(map(str, range(10))), train=train, test=test)
+    stored, labels = _stored()
+    images = resize(stored * (255 / 16), options.image_size or SIDE)
+    digits = ArraySplit(images, labels, origin=str(source))
+    train, test = hold_out(digits, TEST_SHARE, derive(options.seed, "digits/test"))
+    return Dataset(str(source), tuple(map(str, range(10))), train=train, test=test)
 
 
 @reader(
@@ -42,48 +48,20 @@ def read_coloured_digits(source: str | Path, options: ReaderOptions) -> Dataset:
     In training a digit has its class's own colour, but for a share ``conflict`` of every class, which has one of the
     nine others. In the test set colours are balanced within every class: they say nothing about it.
     """
-    from holdfast.data.biased import COLOURS, balanced_groups, biased_groups
-    from holdfast.data.splits import Dataset
+    from holdfast.data.biased import coloured
 
-    plain = read_digits(source, options)
-    assert plain.test is not None
-    train = biased_groups(plain.train.labels, len(COLOURS), options.conflict, options.seed, purpose="colours")
-    test = balanced_groups(plain.test.labels, len(COLOURS), options.seed, purpose="colours")
-    return Dataset(
-        "coloured-digits",
-        plain.classes,
-        train=_paint(plain.train, train),
-        test=_paint(plain.test, test),
-        group_names=tuple(COLOURS),
-    )
+    made = coloured(read_digits(source, options), conflict=options.conflict, seed=options.seed, purpose="colours")
+    return replace(made, name=str(source))
 
 
 @cache
 def _stored() -> tuple[Tensor, Tensor]:
     """(images (1797, 1, 8, 8) with values 0..16, labels (1797,)); kept, as their text takes a while to parse."""
-    import torch
-    from sklearn.datasets import load_digits  # slow to import, needed for these sets only
-
-    pixels, labels = load_digits(return_X_y=True)
-    return torch.from_numpy(pixels).view(-1, 1, 8, 8), torch.from_numpy(labels).long()
-
-
-def _all_digits(options: ReaderOptions) -> ArraySplit:
-    from holdfast.data.images import resize
-    from holdfast.data.splits import ArraySplit
-
-    stored, labels = _stored()
-    images = stored * (255 / 16)
-    return ArraySplit(resize(images, options.image_size or SIDE), labels, origin="digits")
-
-
-def _paint(split: Split, colours: Tensor) -> ArraySplit:
+    import numpy as np
     import torch
 
-    from holdfast.data.biased import COLOURS
-    from holdfast.data.splits import ArraySplit
-
-    assert isinstance(split, ArraySplit)
-    palette = torch.tensor(list(COLOURS.values()))[colours]
-    images = (split.images.float() * (palette[:, :, None, None] / 255)).round().to(torch.uint8)
-    return ArraySplit(images, split.labels, colours, "coloured-digits", split.positions)
+    package = find_spec("sklearn")  # its loader would do, but importing that takes two seconds
+    assert package is not None
+    stored = Path(str(package.origin)).parent / "datasets" / "data" / "digits.csv.gz"
+    rows = torch.from_numpy(np.loadtxt(stored, delimiter=","))
+    return rows[:, :-1].reshape(-1, 1, 8, 8), rows[:, -1].long()

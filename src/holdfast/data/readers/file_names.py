@@ -8,8 +8,8 @@ of them is ever run as code.
 
 from __future__ import annotations
 
-import operator
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -24,13 +24,6 @@ FIELD = re.compile(r"\{(\w+)\}")
 COMPARISON = re.compile(r"(\w+)\s*(>=|<=|==|!=|>|<)\s*(.+)")
 BINS = re.compile(r"(\w+)\s*:\s*([-+.\d]+(?:\s*,\s*[-+.\d]+)*)")
 MEMBERS = re.compile(r"(\w+)\s+in\s+(.+)")
-COMPARE: dict[str, Callable[[float, float], bool]] = {
-    ">=": operator.ge,
-    "<=": operator.le,
-    ">": operator.gt,
-    "<": operator.lt,
-}
-OPPOSITE = {">=": "<", "<=": ">", ">": "<=", "<": ">=", "==": "!=", "!=": "=="}
 
 
 @reader(
@@ -111,12 +104,16 @@ def compile_rule(text: str, fields: list[str]) -> Rule:
 
 def _term(text: str, fields: list[str]) -> Rule:
     if match := BINS.fullmatch(text):
-        return _bins(match[1], match[2], fields)
+        cuts = [cut.strip() for cut in match[2].split(",")]
+        return _ranges(_known(match[1], fields), cuts, ">=", f"the ranges of {match[1]}")
     if match := MEMBERS.fullmatch(text):
         field, members = _known(match[1], fields), {member.strip() for member in match[2].split(",")}
         return lambda parts: f"{'' if parts[field] in members else 'not '}{text}"
     if match := COMPARISON.fullmatch(text):
-        return _comparison(match[1], match[2], match[3].strip(), fields)
+        field, sign, value = _known(match[1], fields), match[2], match[3].strip()
+        if sign in ("==", "!="):
+            return lambda parts: f"{field}{'==' if parts[field] == value else '!='}{value}"
+        return _ranges(field, [value], ">=" if sign in (">=", "<") else ">", f"the rule {field}{sign}{value}")
     require(
         re.fullmatch(r"\w+", text) is not None,
         f"cannot read the rule {text!r}; write a part (gender), a comparison (age>=40), ranges (age: 20, 40) or "
@@ -126,34 +123,14 @@ def _term(text: str, fields: list[str]) -> Rule:
     return lambda parts: parts[field]
 
 
-def _comparison(name: str, sign: str, value: str, fields: list[str]) -> Rule:
-    field = _known(name, fields)
-    if sign in ("==", "!="):
-        return lambda parts: f"{field}{sign if (parts[field] == value) == (sign == '==') else OPPOSITE[sign]}{value}"
-    bound = _number(value, f"the rule {name}{sign}{value}")
-    holds = COMPARE[sign]
-
-    def rule(parts: dict[str, str]) -> str:
-        own = _number(parts[field], f"a file name whose {field} is {parts[field]!r}")
-        return f"{field}{sign if holds(own, bound) else OPPOSITE[sign]}{value}"
-
-    return rule
-
-
-def _bins(name: str, cuts: str, fields: list[str]) -> Rule:
-    field = _known(name, fields)
-    texts = [cut.strip() for cut in cuts.split(",")]
-    bounds = [_number(cut, f"the ranges of {name}") for cut in texts]
-    require(bounds == sorted(set(bounds)), f"the ranges of {name} must rise, got {cuts}")
-    labels = [f"{field}<{texts[0]}"]
-    labels += [f"{low}<={field}<{high}" for low, high in pairwise(texts)]
-    labels += [f"{field}>={texts[-1]}"]
-
-    def rule(parts: dict[str, str]) -> str:
-        own = _number(parts[field], f"a file name whose {field} is {parts[field]!r}")
-        return labels[sum(own >= bound for bound in bounds)]
-
-    return rule
+def _ranges(field: str, cuts: list[str], sign: str, what: str) -> Rule:
+    """A class between every two cuts. sign: >= or >, whether a value that is a cut belongs above it."""
+    bounds = [_number(cut, what) for cut in cuts]
+    require(bounds == sorted(set(bounds)), f"{what} must rise, got {', '.join(cuts)}")
+    below, place = ("<", bisect_right) if sign == ">=" else ("<=", bisect_left)
+    inner = [f"{low}<={field}<{high}" for low, high in pairwise(cuts)]
+    labels = [f"{field}{below}{cuts[0]}", *inner, f"{field}{sign}{cuts[-1]}"]
+    return lambda parts: labels[place(bounds, _number(parts[field], f"a file name whose {field} is {parts[field]!r}"))]
 
 
 def _known(name: str, fields: list[str]) -> str:

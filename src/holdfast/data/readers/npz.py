@@ -7,9 +7,9 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from holdfast.data.listing import ReaderOptions
+from holdfast.data.listing import SPLITS, ReaderOptions
 from holdfast.errors import HoldfastError, require
 from holdfast.parts import reader
 from holdfast.printable import printable
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from holdfast.data.images import Array
     from holdfast.data.splits import ArraySplit, Dataset
 
-SPLITS = ("train", "val", "test")
 KNOWN = (*(f"{k}_{s}" for s in SPLITS for k in ("x", "y", "group")), "classes", "group_names")
 
 
@@ -103,7 +102,7 @@ def assemble(
         "arrays-not-read", f"arrays beyond images, labels and groups: {unread}", "an audit takes them with --group"
     )
     there = ", ".join(filter(None, (*arrays, unread))) or "none"
-    made: dict[str, ArraySplit] = {}
+    made: dict[str, Any] = {}
     for split in SPLITS:
         keys = (f"x_{split}", f"y_{split}")
         absent = [key for key in keys if key not in arrays]

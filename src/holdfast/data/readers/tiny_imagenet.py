@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from holdfast.data.listing import Listing, ReaderOptions, Row, images_under, list_files, text_lines
@@ -57,4 +56,4 @@ def scan(folder: Path) -> Listing:
                 f"line {number} of val/val_annotations.txt names the class {printable(wnid)!r}, which {MARK} "
                 "lacks; unpack the archive again"
             )
-    return replace(list_files("tiny-imagenet", rows, classes=ids, problems=problems), classes=tuple(names))
+    return list_files("tiny-imagenet", rows, classes=dict(zip(ids, names, strict=True)), problems=problems)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from holdfast.detect import scores
 from holdfast.detect.detectors.detector import Detector, there
 from holdfast.errors import require
 from holdfast.parts import detector
@@ -24,37 +25,27 @@ class KNN(Detector):
     normalise: put features on the unit sphere first, as the paper does.
     """
 
+    least: ClassVar[int | None] = None
+    """How many normal samples it takes; None is k."""
+
     def __init__(self, extractor: FeatureExtractor | None = None, *, k: int = 5, normalise: bool = True) -> None:
         super().__init__(extractor)
         require(k >= 1, f"k must be >= 1, got {k}")
         self.k, self.normalise = k, normalise
 
     def learn(self, features: Features) -> dict[str, Tensor]:
-        from holdfast.detect import scores
-
         bank = self._prepared(there(features.features))
-        require(
-            len(bank) >= self.least,
-            f"{self.name} needs at least {self.least} normal samples, got {len(bank)}"
-            + ("; lower k" if self.least == self.k else ""),
-        )
-        made = scores.Bank.of(bank.detach().float())
-        return {"vectors": made.vectors, "centre": made.centre, "norms": made.norms}
+        least, remedy = (self.k, "; lower k") if self.least is None else (self.least, "")
+        require(len(bank) >= least, f"{self.name} needs at least {least} normal samples, got {len(bank)}{remedy}")
+        return dict(vars(scores.Bank.of(bank.detach().float())))
 
     def compute(self, features: Features) -> Tensor:
         return self._nearest(features)[0][:, -1]
 
     def _nearest(self, features: Features) -> tuple[Tensor, Tensor]:
-        from holdfast.detect import scores
-
         bank = scores.Bank(*(self.state[name] for name in ("vectors", "centre", "norms")))
         x = self._prepared(there(features.features)).detach().to(bank.vectors)
         return scores.neighbours(x, bank, k=min(self.k, len(bank.vectors)))
-
-    @property
-    def least(self) -> int:
-        """How many normal samples it takes."""
-        return self.k
 
     def _prepared(self, x: Tensor) -> Tensor:
         import torch
@@ -74,6 +65,8 @@ class LocalReconstruction(KNN):
     Some normal things are harder to draw than others: a patterned bag is normal, a shoe drawn as badly is not.
     """
 
+    least = 2
+
     def __init__(self, extractor: FeatureExtractor | None = None, *, k: int = 50, normalise: bool = True) -> None:
         super().__init__(extractor, k=k, normalise=normalise)
         require(k >= 2, f"k must be >= 2 to have a standard deviation, got {k}")
@@ -85,10 +78,6 @@ class LocalReconstruction(KNN):
         near = self.state["reconstruction"][self._nearest(features)[1]]
         scale = near.std(1).clamp(min=float(self.state["reconstruction"].std()) * LEAST_SPREAD + 1e-12)
         return (there(features.reconstruction).double() - near.mean(1)) / scale
-
-    @property
-    def least(self) -> int:
-        return 2
 
 
 @detector("mahalanobis", about="distance to the nearest class mean, in covariance units", reads=("features",), order=5)
@@ -111,14 +100,10 @@ class Mahalanobis(Detector):
         return {"means": means, "whitening": self._whitening(x - means[torch.unique(labels, return_inverse=True)[1]])}
 
     def compute(self, features: Features) -> Tensor:
-        from holdfast.detect import scores
-
         x = there(features.features).double()
         return scores.mahalanobis(x, self.state["means"].to(x), self.state["whitening"].to(x)).amin(1)
 
     def _whitening(self, centred: Tensor) -> Tensor:
-        from holdfast.detect import scores
-
         require(len(centred) >= 2, f"{self.name} needs at least 2 normal samples, got {len(centred)}")
         return scores.whitening(scores.shrunk_covariance(centred, shrinkage=self.shrinkage)[0])
 
@@ -142,8 +127,6 @@ class RelativeMahalanobis(Mahalanobis):
         return {**super().learn(features), "mean": mean, "background": self._whitening(x - mean)}
 
     def compute(self, features: Features) -> Tensor:
-        from holdfast.detect import scores
-
         x = there(features.features).double()
         background = scores.mahalanobis(x, self.state["mean"].to(x), self.state["background"].to(x))[:, 0]
         return scores.mahalanobis(x, self.state["means"].to(x), self.state["whitening"].to(x)).amin(1) - background
@@ -175,7 +158,8 @@ class ViM(Detector):
         import torch
 
         x, logits = there(features.features).double(), there(features.logits).double()
-        head = self.head or _head_of(self.extractor)
+        parts: tuple[Any, ...] = getattr(self.extractor, "parts", (self.extractor,))
+        head = self.head or next((part.head for part in parts if hasattr(part, "head")), None)
         require(head is not None, "vim needs the classifier's head; give head=(weight, bias), or a classifier")
         assert head is not None
         weight, bias = (t.to(x) for t in head)
@@ -191,8 +175,6 @@ class ViM(Detector):
         return {"origin": origin, "residual": residual, "alpha": alpha}
 
     def compute(self, features: Features) -> Tensor:
-        from holdfast.detect import scores
-
         x, logits = there(features.features).double(), there(features.logits).double()
         kept = {name: self.state[name].to(x) for name in ("origin", "residual", "alpha")}
         return scores.vim(x, logits, **kept)
@@ -202,8 +184,3 @@ def _classes(features: Features) -> Tensor:
     import torch
 
     return torch.zeros(len(features), dtype=torch.int64) if features.labels is None else features.labels
-
-
-def _head_of(extractor: FeatureExtractor | None) -> tuple[Tensor, Tensor] | None:
-    parts: tuple[Any, ...] = getattr(extractor, "parts", (extractor,))
-    return next((part.head for part in parts if hasattr(part, "head")), None)

@@ -1,0 +1,79 @@
+"""Detectors with nothing to fit: they read a classifier's logits, or a VAE or encoder trained without labels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.detect import scores
+from holdfast.detect.detectors.detector import Detector, there
+from holdfast.errors import require
+from holdfast.parts import detector
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from holdfast.detect.features import FeatureExtractor, Features
+
+
+class Unfitted(Detector):
+    """What the network says is the score: the sum of what the detector reads, where it computes nothing else."""
+
+    learns = False
+
+    def compute(self, features: Features) -> Tensor:
+        first, *rest = (there(getattr(features, name)) for name in self.reads)
+        return sum(rest, first)
+
+
+@detector("msp", about="1 − the classifier's confidence", reads=("logits",), order=1)
+class MSP(Unfitted):
+    """1 − the largest probability (Hendrycks & Gimpel, 2017)."""
+
+    def compute(self, features: Features) -> Tensor:
+        return scores.msp(there(features.logits))
+
+
+@detector("max-logit", about="−the largest logit", reads=("logits",), order=2)
+class MaxLogit(Unfitted):
+    """−the largest logit (Hendrycks et al., 2022)."""
+
+    def compute(self, features: Features) -> Tensor:
+        return scores.max_logit(there(features.logits))
+
+
+@detector("energy", about="−log Σ exp of the logits", reads=("logits",), order=3)
+class Energy(Unfitted):
+    """−T log Σ exp(logit / T) (Liu et al., 2020)."""
+
+    def __init__(self, extractor: FeatureExtractor | None = None, *, temperature: float = 1.0) -> None:
+        super().__init__(extractor)
+        require(temperature > 0, f"temperature must be > 0, got {temperature}")
+        self.temperature = temperature
+
+    def compute(self, features: Features) -> Tensor:
+        return scores.energy(there(features.logits), temperature=self.temperature)
+
+
+@detector("elbo", about="−ELBO of a VAE at z = μ", reads=("reconstruction", "kl"), order=8)
+class Elbo(Unfitted):
+    """−ELBO at z = μ: reconstruction plus KL."""
+
+
+@detector("reconstruction", about="−log p(x|z) of a VAE at z = μ", reads=("reconstruction",), order=9)
+class Reconstruction(Unfitted):
+    """−log p(x|z) at z = μ."""
+
+
+@detector("kl", about="KL(q(z|x) ‖ p(z)) of a VAE", reads=("kl",), order=10)
+class KL(Unfitted):
+    """KL(q(z|x) ‖ p(z))."""
+
+
+@detector("likelihood-regret", about="what the ELBO gains when μ is fitted to the image", reads=("regret",), order=11)
+class LikelihoodRegret(Unfitted):
+    """How much the bound gains when q(z|x) is fitted to the image alone (Xiao et al., 2020)."""
+
+
+@detector("rotation", about="how badly an encoder recognises the turns of the image", reads=("rotation",), order=12)
+class Rotation(Unfitted):
+    """How badly a rotation-predicting encoder recognises the turns of the image (Hendrycks et al., 2019)."""

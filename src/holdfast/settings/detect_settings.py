@@ -1,0 +1,97 @@
+"""The settings of detectors: flags of ``holdfast detect``, ``predict`` and ``describe``, and keyword arguments of the
+functions of :mod:`holdfast.detect` behind them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from tyro.conf import OmitArgPrefixes, arg
+
+from holdfast.errors import require
+from holdfast.settings.fields import Unset
+
+
+def _scores_hint(default: str) -> str:
+    """What ``--scores`` takes, read from the declarations when help is asked for."""
+    from holdfast.parts import DETECTORS
+
+    return f"(default: {default}; or any of {', '.join(DETECTORS)})"
+
+
+@dataclass(frozen=True)
+class ReadSettings:
+    """How images are read."""
+
+    root: Unset[str] = None
+    """Where built-in sets lie (default: $HOLDFAST_ROOT, or ./data)."""
+    batch_size: int = 256
+    """Images per pass."""
+    workers: int = 4
+    """Processes that decode image files; 0 decodes in this process."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1, ..."""
+
+    def __post_init__(self) -> None:
+        require(self.batch_size >= 1, f"batch_size must be >= 1, got {self.batch_size}")
+        require(self.workers >= 0, f"workers must be >= 0, got {self.workers}")
+
+
+@dataclass(frozen=True)
+class VAETrainingSettings:
+    """How a VAE is trained on images."""
+
+    root: Unset[str] = None
+    """Where built-in sets lie (default: $HOLDFAST_ROOT, or ./data)."""
+    image_size: Unset[int] = None
+    """Side in pixels that images are resized to (default: their own)."""
+    network: Literal["strided", "report"] = "strided"
+    """The VAE: ours, or that of the report this follows."""
+    latent: int = 16
+    """Latent dimensions of the VAE."""
+    epochs: int = 20
+    """Epochs of the VAE."""
+    batch_size: int = 128
+    """Batch size."""
+    lr: float = 1e-3
+    """Learning rate."""
+    seed: int = 0
+    """Seed of the weights, the order and the held-out images."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1, ..."""
+
+
+DESCRIBE_TRAINING = VAETrainingSettings(latent=2, epochs=30)
+"""How a VAE is trained that only draws a map."""
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """How to learn what is normal."""
+
+    out: Unset[str] = None
+    """The detector's folder (default: inside --run)."""
+    run: Unset[str] = None
+    """A trained run whose classifier is to be watched; its features are scored then."""
+    scores: Annotated[tuple[str, ...], arg(metavar="NAME [NAME ...]", help_behavior_hint=_scores_hint)] = ("fused",)
+    """Detectors to score with, several of them joined; fused is the default choice."""
+    beta: float = 1.0
+    """Weight of the VAE's divergence term."""
+    sigma: Unset[float] = None
+    """The VAE's standard deviation of a pixel (default: learned; the report's is 0.7071)."""
+    encoder: str = "convnet"
+    """Network that learns features by predicting rotations."""
+    changes: bool = False
+    """It also learns to recognise changes (blurred, pasted, ...), so that damage shows in its features."""
+    combine: Literal["mean", "max"] = "mean"
+    """How several scores are joined."""
+    encoder_epochs: int = 10
+    """Epochs of that network."""
+    held_out: float = 0.2
+    """Share of the images that is held out: it gives the scores their scale, and the threshold."""
+    false_alarm_rate: float = 0.05
+    """Share of normal images that may be flagged."""
+    precision: Literal["fp32", "tf32", "bf16"] = "fp32"
+    """Of the arithmetic."""
+    training: OmitArgPrefixes[VAETrainingSettings] = VAETrainingSettings()
