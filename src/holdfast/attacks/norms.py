@@ -144,13 +144,14 @@ def inward(x: Tensor, step: Tensor | float, dtype: torch.dtype) -> Tensor:
     start = x.double()
     step = step.double() if isinstance(step, Tensor) else step
     moved = (start + step).to(dtype)
+    size = step.abs() if isinstance(step, Tensor) else abs(step)
     back = moved.double() - start
     # one to two units in the last place, for any type; nextafter does not support float16
     info = torch.finfo(dtype)
     ulp = (moved.double().abs() * info.eps + info.smallest_normal * info.eps).copysign(back)
     stepped_back = (moved.double() - ulp).to(dtype)
     stepped_back = torch.where((stepped_back.double() - start) * back > 0, stepped_back, x.to(dtype))
-    return torch.where(back.abs() > abs(step), stepped_back, moved)
+    return torch.where(back.abs() > size, stepped_back, moved)
 
 
 def _rounded_down(radius: float, scale: float | Tensor, dtype: torch.dtype) -> Tensor:

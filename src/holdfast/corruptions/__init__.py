@@ -133,4 +133,4 @@ def example_grid(
         for strength in strengths:
             generator.set_state(state)
             images.append(corrupt(x[None], name, strength=strength, generator=generator))
-    return ExampleGrid(torch.cat(images).unflatten(0, (len(shown), -1)), shown, tuple(strengths))
+    return ExampleGrid(torch.cat(images).view(len(shown), -1, *x.shape), shown, tuple(strengths))
