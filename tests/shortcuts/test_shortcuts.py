@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from holdfast.data import ArraySplit, Dataset
 from holdfast.data.splits import aligned_groups
+from holdfast.detect.features import ClassifierExtractor, extract
 from holdfast.errors import HoldfastError
 from holdfast.reports import read_findings
 from holdfast.settings import TrainSettings
 from holdfast.shortcuts import Shortcuts, find_shortcuts
-from holdfast.shortcuts.conflicting_samples import features
 from holdfast.train import fit
 from tests.conftest import Heard, make_data
 from tests.reports.page import Page
@@ -284,7 +284,7 @@ def test_data_that_is_not_simple_is_pointed_out() -> None:
 
 def test_features_are_the_heads_input() -> None:
     data = shortcut_data()
-    seen = features(Colour(), data.train, torch.tensor([5, 290]), device=torch.device("cpu"))
+    seen = extract(ClassifierExtractor(Colour()), data.train.subset(torch.tensor([5, 290]))).features
     torch.testing.assert_close(seen, data.train.images[[5, 290]].float().div(255).mean((2, 3)))  # type: ignore[attr-defined]
 
 
