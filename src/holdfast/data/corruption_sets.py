@@ -61,7 +61,14 @@ def open_corrupted(folder: str | Path, *, classes: Sequence[str] = ()) -> Corrup
     """
     folder = Path(folder)
     if (folder / LABELS).is_file():
-        return _open_arrays(folder)
+        labels = _load(folder / LABELS)
+        arrays = {path.stem: path for path in sorted(folder.glob("*.npy")) if path.name != LABELS}
+        require(bool(arrays), f"{printable(folder)} has {LABELS} but no <corruption>.npy; unpack the archive again")
+        require(
+            labels.ndim == 1 and len(labels) > 0 and len(labels) % 5 == 0,
+            f"{printable(folder / LABELS)} has shape {labels.shape}; five severities of one test set were expected",
+        )
+        return CorruptedTest(printable(folder.name), arrays, (1, 2, 3, 4, 5), labels=labels)
     where = _corruption_folders(folder)
     if not where:
         raise HoldfastError(
@@ -72,17 +79,6 @@ def open_corrupted(folder: str | Path, *, classes: Sequence[str] = ()) -> Corrup
     first = next(iter(where.values())) / str(severities[0])
     names = tuple(classes) or tuple(sub.name for sub in subfolders(first))
     return CorruptedTest(printable(folder.name), where, tuple(severities), names)
-
-
-def _open_arrays(folder: Path) -> CorruptedTest:
-    labels = _load(folder / LABELS)
-    where = {path.stem: path for path in sorted(folder.glob("*.npy")) if path.name != LABELS}
-    require(bool(where), f"{printable(folder)} has {LABELS} but no <corruption>.npy; unpack the archive again")
-    require(
-        labels.ndim == 1 and len(labels) > 0 and len(labels) % 5 == 0,
-        f"{printable(folder / LABELS)} has shape {labels.shape}; five severities of one test set were expected",
-    )
-    return CorruptedTest(printable(folder.name), where, (1, 2, 3, 4, 5), labels=labels)
 
 
 def _rows(path: Path, labels: Array, severity: int) -> ArraySplit:

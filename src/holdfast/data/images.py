@@ -156,10 +156,7 @@ def to_whole(given: Given, what: str, *, least: int) -> Tensor:
         values.ndim == 1,
         f"{what} has shape {values.shape}; give one whole number a sample (one-hot rows: take argmax(1))",
     )
-    require(
-        values.dtype.kind in "iubf",
-        f"{what} is of type {values.dtype}; give whole numbers, such as type int64",
-    )
+    require(values.dtype.kind in "iubf", f"{what} is of type {values.dtype}; give whole numbers, such as type int64")
     if values.dtype.kind == "f":
         # from 2**53 on a float cannot tell neighbouring whole numbers apart
         odd = ~np.isfinite(values) | (values != np.rint(values)) | (np.abs(values) > 2**53)

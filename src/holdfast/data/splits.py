@@ -45,16 +45,13 @@ class Split(Protocol):
     def __len__(self) -> int: ...
     def read(self, index: Tensor) -> Tensor:
         """Images at these positions, uint8 (B, C, H, W), on the CPU."""
-        ...
 
     def subset(self, index: Tensor) -> Self: ...
     def describe(self, position: int) -> str:
         """Where a sample comes from, for messages and reports."""
-        ...
 
     def key(self, position: int) -> str | int:
         """What identifies a sample in its set: two rows of a table may name one file."""
-        ...
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -342,19 +339,14 @@ def _hash_split(split: Split, digest: Any) -> str:
     inner = split
     while isinstance(inner, WrappedSplit) and inner.painter is None:
         inner = inner.inner
-    if isinstance(inner, FileSplit):
-        return _hash_files(inner.paths, digest)
-    for part in torch.split(torch.arange(len(split)), 4096):
-        digest.update(split.read(part).contiguous().numpy().tobytes())
-    return "pixels"
-
-
-def _hash_files(paths: Iterable[Path], digest: Any) -> str:
-    listed = list(paths)
+    if not isinstance(inner, FileSplit):
+        for part in torch.split(torch.arange(len(split)), 4096):
+            digest.update(split.read(part).contiguous().numpy().tobytes())
+        return "pixels"
     try:
-        sizes = [path.stat().st_size for path in listed]
+        sizes = [path.stat().st_size for path in inner.paths]
         whole = sum(sizes) <= MOST_BYTES
-        for path, size in zip(listed, sizes, strict=True):
+        for path, size in zip(inner.paths, sizes, strict=True):
             digest.update(f"{path.parent.name}/{path.name}/{size}/".encode("utf-8", "surrogateescape"))
             if whole:
                 digest.update(path.read_bytes())

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from holdfast.data.anomalies import AnomalySet, holds_anomalies, read_anomalies
+from holdfast.data.anomalies import holds_anomalies, read_anomalies
 from holdfast.data.images import GREY_MODES, peek, resize
 from holdfast.data.listing import ReaderOptions, images_under
 from holdfast.data.load_data import common_shape, load
@@ -65,7 +65,11 @@ def open_unlabelled(
         return data
     path = at_home(data)
     if holds_anomalies(path):
-        return _of_anomalies(read_anomalies(path), split or usual)
+        held = read_anomalies(path)
+        own = {"train": held.unlabeled, "labeled": held.labeled, "test": held.normal_tests()}
+        name = split or usual
+        require(name in own, f"a set with anomalies has no split {name!r}; choose train, labeled or test")
+        return own[name]
     if shape is not None:
         image_size = shape[1] if shape[1] == shape[2] else None
     options = ReaderOptions(None if root is None else at_home(root), image_size)
@@ -127,8 +131,7 @@ def _with_channels(images: Split, channels: int | None) -> Split:
     if coloured is None:
         return replace(images, channels=1)
     require(
-        channels is None,
-        f"{printable(coloured)} is in colour, and grey images are needed; convert it, or leave it out",
+        channels is None, f"{printable(coloured)} is in colour, and grey images are needed; convert it, or leave it out"
     )
     return replace(images, channels=3)
 
@@ -140,12 +143,6 @@ def resized(images: Split, size: tuple[int, int]) -> Split:
     if isinstance(images, ArraySplit):
         return replace(images, images=resize(images.images, size))
     return images
-
-
-def _of_anomalies(data: AnomalySet, split: str) -> Split:
-    parts = {"train": data.unlabeled, "labeled": data.labeled, "test": data.normal_tests()}
-    require(split in parts, f"a set with anomalies has no split {split!r}; choose train, labeled or test")
-    return parts[split]
 
 
 def _part(data: Dataset, split: str) -> Split:

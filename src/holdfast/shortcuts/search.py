@@ -63,10 +63,9 @@ def find_shortcuts(
     >>> found.order[:20].shape, found.share.low <= found.share.value <= found.share.high
     (torch.Size([20]), True)
     """
-    for name, value in {"epochs": epochs, "seeds": seeds, "resamples": resamples}.items():
-        require(value >= 1, f"{name} must be >= 1, got {value}")
-    for name, number in {"clusters": clusters, "batch_size": batch_size}.items():
-        require(number is None or number >= 1, f"{name} must be >= 1, got {number}")
+    counts = {"epochs": epochs, "seeds": seeds, "resamples": resamples, "clusters": clusters, "batch_size": batch_size}
+    for name, value in counts.items():
+        require(value is None or value >= 1, f"{name} must be >= 1, got {value}")
     folder = None if out is None else writable_folder(out)
     if folder is not None and not overwrite:
         there = ", ".join(name for name in (CSV, JSON, PAGE) if (folder / name).exists())
@@ -113,13 +112,10 @@ def find_shortcuts(
             models += (train_biased_model(seeded, dataset, device=where, progress=progress),)
     found = rank(settings, dataset, models, resamples=resamples, seed=seed)
     with kernels(precision, deterministic=False):
-        found = replace(found, clusters=clusters_of(found, clusters, device=where))
-        shown = {"biased": models[0].biased}
-        if models[0].debiased is not None:
-            shown["debiased"] = models[0].debiased
-        if own is not None:
-            shown["the run's own"] = own.to(where)
-        found = replace(found, findings=findings_of(found, shown))
+        found = replace(found, clusters=clusters_of(found, clusters))
+        shown = {"biased": models[0].biased, "debiased": models[0].debiased, "the run's own": own}
+        kept = {name: shown_model.to(where) for name, shown_model in shown.items() if shown_model is not None}
+        found = replace(found, findings=findings_of(found, kept))
     for note in found.notes:
         progress.note(str(note))
     if folder is not None:

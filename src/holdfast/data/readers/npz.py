@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.data.listing import ReaderOptions
+from holdfast.data.listing import SPLITS, ReaderOptions
 from holdfast.errors import HoldfastError, require
 from holdfast.parts import reader
 from holdfast.printable import printable
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from holdfast.data.images import Array
     from holdfast.data.splits import ArraySplit, Dataset
 
-SPLITS = ("train", "val", "test")
 KNOWN = (*(f"{k}_{s}" for s in SPLITS for k in ("x", "y", "group")), "classes", "group_names")
 
 
