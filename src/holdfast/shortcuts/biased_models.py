@@ -8,13 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.data.loaders import make_loader
-from holdfast.data.splits import Dataset, channel_statistics
+from holdfast.data.splits import Dataset
 from holdfast.devices import kernels
 from holdfast.errors import HoldfastError
-from holdfast.methods import Context, method_of
 from holdfast.rng import derive
 from holdfast.settings import TrainSettings
-from holdfast.train.api import model_factory
+from holdfast.train.api import prepare
 from holdfast.train.engine import Trainer
 from holdfast.train.evaluate import predict
 from holdfast.train.progress import Progress
@@ -46,10 +45,7 @@ def train_biased_model(
     loop = settings.loop
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(derive(loop.seed, "weights"))
-        make = model_factory(settings, data, *channel_statistics(data.train), Progress())
-        model, labels, groups = make().model, data.train.labels, data.train.groups
-        context = Context(data.num_classes, labels, groups, loop.epochs, make_model=lambda: make().model)
-        state = method_of(settings).start(context)
+        model, _, state = prepare(settings, data)
         torch.manual_seed(derive(loop.seed, "model"))
         scorer = EpochScorer(settings, data, state.biased, device=device)
         with progress:
