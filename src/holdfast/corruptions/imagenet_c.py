@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from holdfast.corruptions.jpeg import Codec, jpeg
@@ -25,7 +26,6 @@ from holdfast.corruptions.pixels import (
     poisson,
     sample,
     separable,
-    solve_affine,
     uniform,
 )
 from holdfast.parts import corruption
@@ -176,7 +176,9 @@ def affine_jitter(x: Tensor, moved: Tensor) -> Tensor:
     centre = torch.tensor([width // 2, height // 2], dtype=x.dtype, device=x.device)
     reach = min(height, width) // 3
     corners = torch.tensor([[1, 1], [1, -1], [-1, -1]], dtype=x.dtype, device=x.device) * reach + centre
-    back = solve_affine(corners + moved, corners.expand_as(moved))[:, :, :, None, None]
+    # the affine map (B, 2, 3) that takes the moved points back
+    places = F.pad(corners + moved, (0, 1), value=1.0)
+    back: Tensor = torch.linalg.solve(places, corners.expand_as(moved)).mT[..., None, None]
     row, column = pixel_grid(x)
     source = back[:, :, 0] * column + back[:, :, 1] * row + back[:, :, 2]
     return sample(x, source[:, 1], source[:, 0], border="mirror")
@@ -193,10 +195,8 @@ def jpeg_compression(x: Tensor, *, quality: int, codec: Codec = "auto") -> Tenso
 @severities("factor", cifar=(0.95, 0.9, 0.85, 0.75, 0.65), imagenet=(0.6, 0.5, 0.4, 0.3, 0.25))
 def pixelate(x: Tensor, *, factor: float) -> Tensor:
     """Shrunk by a box filter and enlarged again."""
-    small = [int(side * factor) for side in x.shape[-2:]]
-    down = [box_matrix(side, to) for side, to in zip(x.shape[-2:], small, strict=True)]
-    up = [box_matrix(to, side) for side, to in zip(x.shape[-2:], small, strict=True)]
-    return separable(x, *(enlarge @ shrink for enlarge, shrink in zip(up, down, strict=True)))
+    sides = [(side, int(side * factor)) for side in x.shape[-2:]]
+    return separable(x, *(box_matrix(small, side) @ box_matrix(side, small) for side, small in sides))
 
 
 @imagenet_c("saturate", about="paler or stronger colours", order=19, coloured=True, extra=True)

@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 from torch.utils.hooks import RemovableHandle
 
+from holdfast.devices import Recordings, branch
 from holdfast.errors import require
 from holdfast.optim.average import Due, GradientAverage, with_averages, without_averages
 from holdfast.optim.descent import descend, trained_parameters
@@ -33,7 +34,6 @@ from holdfast.optim.foreach import (
     spread_like,
 )
 from holdfast.optim.metrics import Adaptive, Euclidean, Fisher, Metric
-from holdfast.optim.recording import Recordings, branch
 from holdfast.optim.validation import OWN, require_capturable, require_descent, require_settings, warn_of_lost_gradients
 
 Result = TypeVar("Result")

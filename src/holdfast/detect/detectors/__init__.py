@@ -35,12 +35,3 @@ def make_detector(name: str, extractor: FeatureExtractor | None = None, **settin
     """A detector by name."""
     made: Detector = DETECTORS[name].made(extractor, **settings)
     return made
-
-
-def detectors_reading(fields: Collection[str]) -> tuple[str, ...]:
-    """Names of the detectors that need no other fields of ``Features`` than these.
-
-    >>> detectors_reading({"logits"})
-    ('msp', 'max-logit', 'energy')
-    """
-    return tuple(name for name, part in DETECTORS.items() if set(part.reads) <= set(fields))
