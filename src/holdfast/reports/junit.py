@@ -65,8 +65,7 @@ def _gate_numbers(gate: Mapping[str, Any]) -> str:
     shares = {key: finite(gate.get(key)) for key in ("value", "low", "high")}
     words = [f"{key} {number(EXACT, share)}" for key, share in shares.items() if share is not None]
     words += [f"n {gate['n']:,}"] if gate.get("n") is not None else []
-    words += [f"threshold {gate['threshold']:g}"] if "threshold" in gate else []
-    return ", ".join(words)
+    return ", ".join([*words, *([f"threshold {gate['threshold']:g}"] if "threshold" in gate else [])])
 
 
 def clean(text: str) -> str:

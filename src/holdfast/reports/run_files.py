@@ -135,9 +135,7 @@ def read_metrics(path: Path) -> tuple[Mapping[str, Any], ...]:
     with reading():
         lines = path.read_bytes().split(b"\n") if exists(path) else []
     records = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
+    for number, line in ((i, line) for i, line in enumerate(lines, start=1) if line.strip()):
         try:
             record = json.loads(line)
         except ValueError:

@@ -24,9 +24,6 @@ LISTED = ("attack_error", "robust_accuracy", "attack_drop")
 MOST_NUMBERS = 2000
 """More findings than this are not listed one by one."""
 
-Row = tuple[str, str]
-"""Attack and access."""
-
 
 @of_check("attacks")
 def attacks(groups: Sequence[Arm]) -> Section:
@@ -76,7 +73,7 @@ def _errors(arm: Arm, *, alone: bool) -> Table | None:
     return Table("Error under attack" if alone else f"Error under attack: {arm.label}", columns, tuple(rows), notes)
 
 
-def _spreads(arm: Arm) -> dict[tuple[Row, str], Spread]:
+def _spreads(arm: Arm) -> dict[tuple[tuple[str, str], str], Spread]:
     """Error over the seeds, by attack, access and radius as written; no radius where one attack has none."""
     keys = [key for key in arm.found if (key.check, key.name) == ("attacks", "attack_error")]
     found = ((dict(key.where), arm.found[key]) for key in keys)
