@@ -41,6 +41,7 @@ def test_numbers_are_those_of_scikit_learn(digits: int | None) -> None:
     assert found.confusion == {"true_positive": tp, "false_positive": fp, "false_negative": fn, "true_negative": tn}
 
 
+@pytest.mark.slow
 def test_intervals_are_those_of_a_plain_bootstrap() -> None:
     scores, truth = sample(200, 0.2)
     found = evaluate_scores(scores, truth, resamples=2000).ranking
@@ -58,6 +59,7 @@ def test_intervals_are_those_of_a_plain_bootstrap() -> None:
         assert found[name].high == pytest.approx(high, abs=0.02)
 
 
+@pytest.mark.slow
 def test_what_resampling_lifts_is_taken_back() -> None:
     """A sample drawn twice ties with itself: resamplings of a small set have the higher average precision."""
     generator = torch.Generator().manual_seed(0)

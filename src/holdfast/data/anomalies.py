@@ -215,8 +215,7 @@ def _read_npy(file: io.BytesIO) -> Any:
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """Rebuilds numpy arrays, dictionaries, lists, text and numbers; a file that names anything else is refused before
-    it can do anything."""
+    """Rebuilds arrays, dictionaries, lists, text and numbers; any other name is refused before it can do anything."""
 
     def find_class(self, module: str, name: str) -> Any:
         if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":

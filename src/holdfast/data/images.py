@@ -117,11 +117,9 @@ def to_images(given: Given, what: str) -> Tensor:
     x = _array(given, what)
     if x.ndim == 3:
         x = x[:, None]
-    elif ordered:
-        pass
-    elif x.ndim == 4 and x.shape[3] in (1, 3):
+    elif x.ndim == 4 and x.shape[3] in (1, 3) and not ordered:
         x = x.transpose(0, 3, 1, 2)
-    elif x.ndim != 4 or x.shape[1] not in (1, 3):
+    elif not ordered and (x.ndim != 4 or x.shape[1] not in (1, 3)):
         raise HoldfastError(
             f"{what} has shape {x.shape}; images are (N, H, W), (N, H, W, C) or (N, C, H, W) with C 1 or 3"
         )

@@ -247,8 +247,8 @@ def write_table(path: Path, columns: Mapping[str, Sequence[Cell]], *, types: Map
 
     arrow = {int: pyarrow.int64(), float: pyarrow.float64()}
     kinds = {name: arrow[kind] for name, kind in (types or {}).items()}
-    sink = pyarrow.BufferOutputStream()
     arrays = {name: pyarrow.array(cells, kinds.get(name, pyarrow.string())) for name, cells in columns.items()}
+    sink = pyarrow.BufferOutputStream()
     parquet.write_table(pyarrow.table(arrays), sink)
     write_atomic(path, sink.getvalue().to_pybytes())
 

@@ -81,15 +81,10 @@ class EpochScorer:
 
     def score_epoch(self, epoch: int = 0, model: nn.Module | None = None) -> dict[str, float]:
         """Adds nothing to the record of the epoch, nor needs the debiased model: what a training may measure."""
-        loop, classes = self.loop, self.data.num_classes
-        layout = torch.channels_last if loop.channels_last else torch.contiguous_format
+        classes, precision = self.data.num_classes, self.loop.precision
+        layout = torch.channels_last if self.loop.channels_last else torch.contiguous_format
         found = predict(
-            self.biased,
-            self.data.train,
-            self.loader,
-            device=self.device,
-            precision=loop.precision,
-            memory_format=layout,
+            self.biased, self.data.train, self.loader, device=self.device, precision=precision, memory_format=layout
         )
         if found.logits.ndim != 2 or found.logits.shape[1] != classes:
             raise HoldfastError(

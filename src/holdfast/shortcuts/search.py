@@ -16,7 +16,7 @@ from holdfast.errors import HoldfastError, require
 from holdfast.files import writable_folder
 from holdfast.models import load_model
 from holdfast.settings import TrainSettings, build, read_environment
-from holdfast.shortcuts.biased_models import BiasedModel, score_biased_model, train_biased_model
+from holdfast.shortcuts.biased_models import score_biased_model, train_biased_model
 from holdfast.shortcuts.conflicting_samples import Shortcuts, clusters_of, rank
 from holdfast.shortcuts.shortcut_files import CSV, JSON, PAGE, findings_of, write
 from holdfast.train.api import load_data
@@ -101,16 +101,13 @@ def find_shortcuts(
         },
     )
     given = model if isinstance(model, nn.Module) else _kept_model(run) if reuse and run else None
-    if given is not None:
-        models: tuple[BiasedModel, ...] = (score_biased_model(given, settings, dataset, device=where),)
-    else:
-        models = ()
-        for i in range(seeds):
-            if seeds > 1:
-                progress.note(f"biased model {i + 1} of {seeds}")
-            seeded = replace(settings, loop=replace(settings.loop, seed=seed + i))
-            models += (train_biased_model(seeded, dataset, device=where, progress=progress),)
-    found = rank(settings, dataset, models, resamples=resamples, seed=seed)
+    models = [] if given is None else [score_biased_model(given, settings, dataset, device=where)]
+    for i in range(seeds if given is None else 0):
+        if seeds > 1:
+            progress.note(f"biased model {i + 1} of {seeds}")
+        seeded = replace(settings, loop=replace(settings.loop, seed=seed + i))
+        models.append(train_biased_model(seeded, dataset, device=where, progress=progress))
+    found = rank(settings, dataset, tuple(models), resamples=resamples, seed=seed)
     with kernels(precision, deterministic=False):
         found = replace(found, clusters=clusters_of(found, clusters))
         shown = {"biased": models[0].biased, "debiased": models[0].debiased, "the run's own": own}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from holdfast.data.listing import Listing, ReaderOptions, Row, images_under, list_files
+from holdfast.data.listing import Listing, ReaderOptions, images_under, list_files
 from holdfast.errors import HoldfastError, require
 from holdfast.parts import reader
 from holdfast.printable import printable
@@ -88,24 +88,21 @@ def scan(folder: Path, name: str, seed: int) -> Listing:
     }
     notes = []
     if share := name.partition("-")[2]:
-        moved = _chosen(rows["test"], MOVED[share], seed, f"bar/{share}")
+        import torch
+
+        from holdfast.rng import derive
+
+        count = MOVED[share]
+        require(
+            len(rows["test"]) > count,
+            f"BAR's test folder has {len(rows['test'])} images, of which {count} should move into training; it is "
+            "incomplete: unpack it again",
+        )
+        # by name, so that neither the place of the folder nor the order of a listing matters
+        ordered = sorted(rows["test"], key=lambda row: Path(row[0]).name)
+        generator = torch.Generator().manual_seed(derive(seed, f"bar/{share}"))
+        moved = [ordered[i] for i in sorted(torch.randperm(len(ordered), generator=generator)[:count].tolist())]
         rows = {"train": rows["train"] + moved, "test": [row for row in rows["test"] if row not in moved]}
         text = f"{len(moved)} test images were moved into training (data_seed {seed})"
         notes.append(Note("test-images-moved", text))
     return list_files(name, rows, classes=classes, groups=GROUPS, notes=notes, problems=problems)
-
-
-def _chosen(rows: list[Row], count: int, seed: int, purpose: str) -> list[Row]:
-    import torch
-
-    from holdfast.rng import derive
-
-    require(
-        len(rows) > count,
-        f"BAR's test folder has {len(rows)} images, of which {count} should move into training; it is incomplete: "
-        "unpack it again",
-    )
-    # by name, so that neither the place of the folder nor the order of a listing matters
-    ordered = sorted(rows, key=lambda row: Path(row[0]).name)
-    order = torch.randperm(len(ordered), generator=torch.Generator().manual_seed(derive(seed, purpose)))
-    return [ordered[i] for i in sorted(order[:count].tolist())]

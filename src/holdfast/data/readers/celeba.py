@@ -59,8 +59,7 @@ def read_celeba(source: str | Path, options: ReaderOptions) -> Listing:
     for (name, values), number in zip(rows, splits, strict=True):
         label, group = (own[values[k] > 0] for own, k in zip((classes, groups), wanted, strict=True))
         found.setdefault(SPLITS[number], []).append((str(images / name), label, group))
-    ordered = {split: found[split] for split in SPLITS if split in found}
-    return list_files("celeba", ordered, classes=classes, groups=groups, problems=problems)
+    return list_files("celeba", found, classes=classes, groups=groups, problems=problems)
 
 
 def _table(folder: Path, stem: str) -> Path | None:

@@ -71,7 +71,7 @@ def corrupted_cifar10(
     seed: int = 0,
     device: str | torch.device = "cpu",
     frost_folder: str | Path | None = None,
-    progress: Progress | None = None,
+    progress: Progress = lambda done, total: None,
 ) -> Dataset:
     """The set in memory; groups are corruptions. Training is biased, the test set balanced within every class.
 
@@ -103,8 +103,7 @@ def corrupted_cifar10(
         nonlocal done
         with lock:  # several threads count
             done += more
-            if progress is not None:
-                progress(done, total)
+            progress(done, total)
 
     def make(part: str, split: Split, groups: Tensor) -> ArraySplit:
         images = torch.empty(len(split), *split.shape, dtype=torch.uint8)

@@ -66,7 +66,13 @@ def _scan(table_path: Path, root: Path | None, needed: Sequence[str]) -> Listing
     trained_on = {paths[i] for i in by_split["train"]}
     trained = {labels[i] for i in by_split["train"]} | {""}
     extra = {labels[i]: i for rows in reversed(by_split.values()) for i in reversed(rows) if labels[i] not in trained}
-    problems += _missing([paths[i] for rows in by_split.values() for i in rows], base)
+    used = [paths[i] for rows in by_split.values() for i in rows]
+    if absent := [path for path in used if not os.path.isfile(path)]:
+        first = ", ".join(printable(path) for path in absent[:SHOWN]) + (", ..." if len(absent) > SHOWN else "")
+        problems.append(
+            f"{len(absent)} of {len(used)} files do not exist: {first}; "
+            f"paths are taken relative to {printable(base)}: correct them, or give root"
+        )
     return list_files(
         table_path.name,
         {split: [(paths[i], labels[i], groups[i]) for i in rows] for split, rows in by_split.items()},
@@ -83,14 +89,3 @@ def _scan(table_path: Path, root: Path | None, needed: Sequence[str]) -> Listing
             for name in name_order({*extra})
         ],
     )
-
-
-def _missing(paths: list[str], base: Path) -> list[str]:
-    absent = [path for path in paths if not os.path.isfile(path)]
-    if not absent:
-        return []
-    first = ", ".join(printable(path) for path in absent[:SHOWN]) + (", ..." if len(absent) > SHOWN else "")
-    return [
-        f"{len(absent)} of {len(paths)} files do not exist: {first}; "
-        f"paths are taken relative to {printable(base)}: correct them, or give root"
-    ]

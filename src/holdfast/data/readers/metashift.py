@@ -60,7 +60,10 @@ def recognised(folder: Path) -> bool:
 def read_metashift(source: str | Path, options: ReaderOptions) -> Listing:
     """Groups are contexts; an image in several is in the first, one in none has no group."""
     folder = options.published(source, ("metashift", "MetaShift", ""), recognised)
-    contexts, notes = _contexts(folder)
+    tables = (where / f"{TABLE}{end}" for where in (folder, folder.parent) for end in (".json", ".pkl"))
+    table = next(filter(Path.is_file, tables), None)
+    contexts = {} if table is None else _parse(table)
+    text = f"no {TABLE}.json or .pkl in {printable(folder)}: the groups of its images are not known"
     rows = {
         split: [
             (path, name, contexts.get(Path(path).stem, ""))
@@ -69,17 +72,8 @@ def read_metashift(source: str | Path, options: ReaderOptions) -> Listing:
         ]
         for split, part in (("train", "train"), ("test", TEST))
     }
-    names = sorted({context for own in rows.values() for _, _, context in own} - {""})
-    return list_files("metashift", rows, classes=CLASSES, groups=names, notes=notes)
-
-
-def _contexts(folder: Path) -> tuple[dict[str, str], list[Note]]:
-    """({image: its context}, notes)."""
-    for path in (where / f"{TABLE}{end}" for where in (folder, folder.parent) for end in (".json", ".pkl")):
-        if path.is_file():
-            return _parse(path), []
-    text = f"no {TABLE}.json or .pkl in {printable(folder)}: the groups of its images are not known"
-    return {}, [Note("groups-unknown", text)]
+    notes = [] if table else [Note("groups-unknown", text)]
+    return list_files("metashift", rows, classes=CLASSES, notes=notes)
 
 
 def _parse(path: Path) -> dict[str, str]:

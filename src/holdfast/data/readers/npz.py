@@ -37,13 +37,8 @@ def read_npz(path: Path, options: ReaderOptions) -> Dataset:
     if holds_anomalies(path):
         return read_anomalies(path).to_train_on(printable(path.name), image_size=options.image_size)
     arrays, ignored = unpack(path)
-    return assemble(
-        arrays,
-        name=printable(path.name),
-        origin=printable(path),
-        image_size=options.image_size,
-        others=map(printable, ignored),
-    )
+    name, origin = printable(path.name), printable(path)
+    return assemble(arrays, name=name, origin=origin, image_size=options.image_size, others=map(printable, ignored))
 
 
 def read_unlabelled(path: Path) -> dict[str, ArraySplit]:
