@@ -51,9 +51,8 @@ def jpeg(x: Tensor, quality: Tensor, *, codec: Codec = "auto") -> Tensor:
     # a GPU may round factors of float32 products (TF32), which would move the coefficients
     levels = to_bytes(x).to(torch.float64 if x.device.type == "cuda" else torch.float32)
     tables = quantisation(quality.to(x.device)).to(levels.dtype)
-    if x.shape[1] == 1:
-        return (_through_dct(levels, tables[:, :1]) / 255).to(x.dtype)
-    return (_in_colour(levels, tables) / 255).to(x.dtype)
+    made = _through_dct(levels, tables[:, :1]) if x.shape[1] == 1 else _in_colour(levels, tables)
+    return (made / 255).to(x.dtype)
 
 
 def quantisation(quality: Tensor) -> Tensor:

@@ -147,10 +147,8 @@ def plasma(count: int, side: int, decay: float, *, like: Tensor, generator: torc
         pair = corner + corner.roll(-1, 1)
         cloud[:, half::step, half::step] = jittered(pair + pair.roll(-1, 2))
         middle, corner = cloud[:, half::step, half::step], cloud[:, ::step, ::step]
-        above = middle + middle.roll(1, 1) + corner + corner.roll(-1, 2)
-        cloud[:, ::step, half::step] = jittered(above)
-        beside = middle + middle.roll(1, 2) + corner + corner.roll(-1, 1)
-        cloud[:, half::step, ::step] = jittered(beside)
+        cloud[:, ::step, half::step] = jittered(middle + middle.roll(1, 1) + corner + corner.roll(-1, 2))
+        cloud[:, half::step, ::step] = jittered(middle + middle.roll(1, 2) + corner + corner.roll(-1, 1))
         step, amplitude = half, amplitude / decay
     cloud -= cloud.amin((1, 2), keepdim=True)
     return cloud / cloud.amax((1, 2), keepdim=True)

@@ -319,11 +319,9 @@ class SAM(Optimizer):
     @torch.no_grad()
     def _begin_state(self) -> None:
         """What a step of zeros asks for: torch.distributed.checkpoint takes one to see what a state is made of."""
-        moved = any(bool(own(g).any()) for g in self._gradients()) or any(
-            group.get("lr") for group in self.param_groups
-        )
+        moves = any(group.get("lr") for group in self.param_groups)
         require(
-            not (moved or self.state),
+            not (moves or self.state or any(bool(own(g).any()) for g in self._gradients())),
             "step() needs a closure, because the loss is evaluated twice: def closure(): loss = ...; loss.backward(); "
             "return loss. Without one use first_step() and second_step(); a GradScaler is given to the step, "
             "step(closure, scaler=scaler), not the step to it",
