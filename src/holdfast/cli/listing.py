@@ -9,7 +9,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from holdfast.cli.common import parse, say
-from holdfast.errors import unknown
+from holdfast.errors import require_known
 from holdfast.parts import ASCENTS, CHECKS, CORRUPTIONS, DETECTORS, METHODS, MODEL_SOURCES, Part, described_data
 
 
@@ -74,9 +74,8 @@ class ListOptions:
 def list_(words: list[str]) -> int:
     """List methods, ascents, checks, measures, detectors, corruptions, data sets, models, recipes or studies."""
     options: ListOptions = parse(ListOptions, words, "list", list_.__doc__)
-    if options.what not in KINDS and options.what != "all":
-        raise unknown("kind", options.what, KINDS)
     if options.what != "all":
+        require_known("kind", options.what, KINDS)
         say("\n".join(_rows(KINDS[options.what]())))
         return 0
     for kind, listed in KINDS.items():

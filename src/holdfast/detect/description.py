@@ -22,7 +22,7 @@ from holdfast.data.unlabelled_images import open_unlabelled
 from holdfast.detect.fitted_detector import FittedDetector, load_fitted
 from holdfast.detect.output_places import FINDINGS, PAGE, ImageSource, claim_folder
 from holdfast.devices import resolve_device
-from holdfast.errors import HoldfastError, require, unknown
+from holdfast.errors import HoldfastError, require, require_known
 from holdfast.models.vae import VAE, VAESettings
 from holdfast.module_state import evaluating
 from holdfast.png import png
@@ -86,8 +86,7 @@ def _probe(z: Tensor, labels: Tensor, seed: int) -> dict[str, tuple[float, int]]
 
 def check_projection(how: str) -> None:
     """Refuse what :func:`project` could not do; worth asking before a model is trained for it."""
-    if how not in PROJECTIONS:
-        raise unknown("projection", how, PROJECTIONS)
+    require_known("projection", how, PROJECTIONS)
     if how == "umap" and find_spec("umap") is None:
         raise HoldfastError("umap is not installed; pip install umap-learn, or use pca or tsne")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import UseAppendAction, arg
 
-from holdfast.errors import unknown
+from holdfast.errors import require_known
 from holdfast.settings.fields import Device, Root, Unset, Workers
 
 if TYPE_CHECKING:
@@ -71,8 +71,7 @@ def make_settings(**given: Any) -> AuditSettings:
     """Settings from keyword arguments; paths and a single group column are taken too."""
     known = [f.name for f in fields(AuditSettings)]
     for name in given:
-        if name not in known:
-            raise unknown("setting of an audit", name, known)
+        require_known("setting of an audit", name, known)
     plain = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
     group = plain.get("group", ())
     return AuditSettings(**plain | {"group": (group,) if isinstance(group, str) else tuple(group)})

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar, datac
 
 from tyro.conf import arg
 
-from holdfast.errors import HoldfastError, require, unknown
+from holdfast.errors import HoldfastError, require, require_known, unknown
 from holdfast.parts import ASCENTS, METHODS, AscentPart, MethodPart, Registry
 
 T = TypeVar("T")
@@ -172,8 +172,7 @@ def convert(value: Any, kind: Any, name: str) -> Any:
             return None
         return convert(value, next(a for a in args if a is not type(None)), name)
     if origin is typing.Literal:
-        if value not in args:
-            raise unknown(name, value, args)
+        require_known(name, value, args)
         return value
     if origin is tuple:
         if not isinstance(value, (list, tuple)):

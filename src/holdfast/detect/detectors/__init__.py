@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import require, unknown
+from holdfast.errors import require, require_known
 from holdfast.parts import DETECTORS
 
 if TYPE_CHECKING:
@@ -26,8 +26,7 @@ def check_scores(names: Collection[str]) -> None:
     known = (FUSED, *DETECTORS)
     require(bool(names), f"no score named; give one of {', '.join(known)}")
     for name in names:
-        if name not in known:
-            raise unknown("score", name, known)
+        require_known("score", name, known)
     require(FUSED not in names or len(names) == 1, "fused is a choice of its own; name either it or single scores")
 
 
