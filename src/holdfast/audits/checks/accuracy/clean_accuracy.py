@@ -11,7 +11,7 @@ from torch import Tensor
 
 from holdfast import metrics
 from holdfast.audits.subject import Subject
-from holdfast.metrics import Estimate, mean_interval, wilson_interval
+from holdfast.metrics import Estimate, mean_interval, proportion_interval
 from holdfast.png import png
 from holdfast.rng import derive
 from holdfast.train.evaluate import Predictions
@@ -59,7 +59,7 @@ def accuracy(
     more = evidence or {}
     if n == 0:
         return Finding(check, name, None, 0, where=where, evidence=more)
-    return Finding(check, name, hits / n, n, *wilson_interval(hits, n), where=where, evidence=more)
+    return Finding(check, name, hits / n, n, *proportion_interval(hits, n), where=where, evidence=more)
 
 
 def balanced_accuracy(by_class: Sequence[Finding]) -> Finding:

@@ -14,7 +14,7 @@ from holdfast.audits.per_image import encode
 from holdfast.audits.subject import GroupColumn, Subject
 from holdfast.data.splits import aligned_groups, bias_alignment
 from holdfast.errors import require
-from holdfast.metrics import Estimate, combined, harmonic_mean, lowest, proportion, widest_gap, wilson_interval
+from holdfast.metrics import Estimate, combined, harmonic_mean, lowest, proportion, proportion_interval, widest_gap
 from holdfast.types import Finding
 
 OWN = "group"
@@ -150,7 +150,7 @@ def cells(
         "empty": int((~filled).sum()),
         "table": table,
     }
-    parts = [Estimate(h / n, *wilson_interval(h, n), n) for h, n in zip(right, sizes, strict=True)]
+    parts = [Estimate(h / n, *proportion_interval(h, n), n) for h, n in zip(right, sizes, strict=True)]
     balanced = combined(lambda p: sum(p) / len(p), parts)
     made = [
         _finding("worst_group_accuracy", worst, {}, evidence),
@@ -166,7 +166,7 @@ def cells(
             if n == 0:
                 made.append(Finding("groups", "group_accuracy", None, 0, where=where))
             else:
-                interval = wilson_interval(right_here, n)
+                interval = proportion_interval(right_here, n)
                 made.append(Finding("groups", "group_accuracy", right_here / n, n, *interval, where))
     return made, at
 
