@@ -221,7 +221,7 @@ def proportions() -> Iterator[Case]:
             yield Case("accuracy (any share)", "binomial", f"{n}", truth, one)
 
 
-def cells_of(draw: Draw, sizes: Array, chances: Array) -> tuple[list[int], list[int]]:
+def cells_of(draw: Draw, sizes: Array, chances: Array | float) -> tuple[list[int], list[int]]:
     return draw.binomial(sizes.astype(int), chances).tolist(), sizes.astype(int).tolist()
 
 
@@ -246,8 +246,15 @@ def groups() -> Iterator[Case]:
                 )  # fmt: skip
                 yield Case(
                     "balanced accuracy (mean of cells)", name, n, float(p.mean()),
-                    lambda draw, a=(sizes, p): metrics.combined(lambda q: sum(q) / len(q), parts_of(draw, *a)),
+                    lambda draw, a=(sizes, p): metrics.mean_of_shares(*cells_of(draw, *a)),
                 )  # fmt: skip
+    for truth in (0.5, 0.9, 0.99):  # many small classes, and very uneven ones
+        for sizes in (np.full(100, 10), np.full(1000, 5), np.array([2, 5, 20, 1000])):
+            n = f"{len(sizes)} cells of {min(sizes)}" + (f" to {max(sizes)}" if len(set(sizes)) > 1 else "")
+            yield Case(
+                "balanced accuracy (mean of cells)", f"all at {truth:.0%}", n, truth,
+                lambda draw, a=(sizes, truth): metrics.mean_of_shares(*cells_of(draw, *a)),
+            )  # fmt: skip
 
 
 def parts_of(draw: Draw, sizes: Array, chances: Array) -> list[Estimate]:

@@ -68,7 +68,7 @@ def proportion_interval(successes: float, n: float) -> tuple[float, float]:
     return min(low, exact[0]), max(high, exact[1])
 
 
-def share_interval(value: float, variance: float, n: int) -> tuple[float, float]:
+def share_interval(value: float, variance: float, n: float) -> tuple[float, float]:
     """The 95 % interval of a statistic in [0, 1] that rests on n samples, from an estimate of its variance.
 
     It is that of a proportion with the effective sample size at which a proportion would vary as much. Where few of
@@ -192,6 +192,26 @@ def combined(function: Callable[[Sequence[float]], float], parts: Sequence[Estim
         down += max(0.0, centre - min(ends)) ** 2
         up += max(0.0, max(ends) - centre) ** 2
     return Estimate(centre, centre - math.sqrt(down), centre + math.sqrt(up), sum(part.n for part in parts))
+
+
+def mean_of_shares(hits: Sequence[int], counts: Sequence[int]) -> Estimate:
+    """The mean of several proportions that counts each the same, such as of recalls. Cells without samples do not
+    count.
+
+    The variances of the cells add up, and the interval is that of a proportion which varies as much as their mean. A
+    cell's own variance is taken with one more sample at the mean of all: one of two samples seldom shows any.
+
+    >>> found = mean_of_shares([9, 1], [10, 2])
+    >>> found.value, found.n
+    (0.7, 12)
+    """
+    cells = [(hit, n) for hit, n in zip(hits, counts, strict=True) if n > 0]
+    value = sum(hit / n for hit, n in cells) / len(cells)
+    even = len(cells) ** 2 / sum(1 / n for _, n in cells)  # samples that would give as sure a mean of one proportion
+    likely = [((hit + value) / (n + 1), n) for hit, n in cells]
+    unbiased = (share * (1 - share) / n * (n + 1) ** 2 / (n * n + n + 1) for share, n in likely)  # for equal cells
+    variance = sum(unbiased) / len(cells) ** 2
+    return Estimate(value, *share_interval(value, variance, even), sum(n for _, n in cells))
 
 
 def lowest(hits: Sequence[int], counts: Sequence[int]) -> Estimate:

@@ -64,11 +64,11 @@ def accuracy(
 
 def balanced_accuracy(by_class: Sequence[Finding]) -> Finding:
     """Mean recall over the classes that have test samples."""
-    parts = [e for f in by_class if (e := estimate(f)).n]
-    if not parts:
+    counts = [f.n for f in by_class if f.value is not None]
+    if not counts:
         return Finding("accuracy", "balanced_accuracy", None, 0)
-    mean = metrics.combined(lambda recalls: sum(recalls) / len(recalls), parts)
-    return Finding("accuracy", "balanced_accuracy", mean.value, mean.n, max(0.0, mean.low), min(1.0, mean.high))
+    mean = metrics.mean_of_shares([round(f.value * f.n) for f in by_class if f.value is not None], counts)
+    return Finding("accuracy", "balanced_accuracy", mean.value, mean.n, mean.low, mean.high)
 
 
 def estimate(finding: Finding) -> Estimate:

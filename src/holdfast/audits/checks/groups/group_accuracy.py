@@ -14,7 +14,16 @@ from holdfast.audits.per_image import encode
 from holdfast.audits.subject import GroupColumn, Subject
 from holdfast.data.splits import aligned_groups, bias_alignment
 from holdfast.errors import require
-from holdfast.metrics import Estimate, combined, harmonic_mean, lowest, proportion, proportion_interval, widest_gap
+from holdfast.metrics import (
+    Estimate,
+    combined,
+    harmonic_mean,
+    lowest,
+    mean_of_shares,
+    proportion,
+    proportion_interval,
+    widest_gap,
+)
 from holdfast.types import Finding
 
 OWN = "group"
@@ -150,8 +159,7 @@ def cells(
         "empty": int((~filled).sum()),
         "table": table,
     }
-    parts = [Estimate(h / n, *proportion_interval(h, n), n) for h, n in zip(right, sizes, strict=True)]
-    balanced = combined(lambda p: sum(p) / len(p), parts)
+    balanced = mean_of_shares(right, sizes)
     made = [
         _finding("worst_group_accuracy", worst, {}, evidence),
         _finding("cell_gap", widest_gap(right, sizes), {}),
