@@ -8,6 +8,9 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 
+# The tests start hundreds of processes: compiled modules are kept, whatever the caller's shell says.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo test quick test-browser lint format hooks docs clean distclean
@@ -55,7 +58,7 @@ distclean: clean ## remove .venv too
 define install
 	@echo "installing $(1) into $(VENV)"
 	@if uv=$$(command -v uv || command -v $(BIN)/uv) \
-		&& "$$uv" pip install --quiet --python $(BIN)/python -e "$(1)"; \
+		&& "$$uv" pip install --quiet --compile-bytecode --python $(BIN)/python -e "$(1)"; \
 	then :; else \
 		$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip --upgrade >/dev/null; \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check -e "$(1)"; \

@@ -16,7 +16,7 @@ from torch import Tensor
 from holdfast import devices
 from holdfast.attacks.captured import CapturedAttack
 from holdfast.attacks.pgd import pgd
-from holdfast.devices import WARM_UP, CaptureAfterWarmUp, capture, own_stream, resolve_device
+from holdfast.devices import WARM_UP, CaptureAfterWarmUp, capture, kernels, own_stream, resolve_device
 from holdfast.errors import HoldfastError
 from holdfast.optim.recording import Recordings
 
@@ -208,3 +208,16 @@ def test_a_cpu_needs_no_stream_of_its_own() -> None:
 def test_devices_that_are_not_there_are_refused(name: str, message: str) -> None:
     with pytest.raises(HoldfastError, match=message):
         resolve_device(name)
+
+
+@pytest.mark.parametrize("mine", [(False, False), (True, False), (True, True)])
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_the_callers_choice_of_deterministic_kernels_is_restored(mine: tuple[bool, bool], deterministic: bool) -> None:
+    torch.use_deterministic_algorithms(mine[0], warn_only=mine[1])
+    try:
+        with kernels("fp32", deterministic=deterministic):
+            assert torch.are_deterministic_algorithms_enabled() is (deterministic or mine[0])
+        after = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+        assert after == mine
+    finally:
+        torch.use_deterministic_algorithms(False)

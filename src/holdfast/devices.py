@@ -59,21 +59,25 @@ def kernels(precision: str, *, deterministic: bool, search: bool = True) -> Iter
     strict = torch.are_deterministic_algorithms_enabled()
     cuda.allow_tf32 = cudnn.allow_tf32 = precision != "fp32"
     cudnn.benchmark, cudnn.deterministic = search and not deterministic, deterministic
-    torch.use_deterministic_algorithms(deterministic or strict)
+    turn_on = deterministic and not strict
+    if turn_on:  # the call imports torch's compiler, which takes longer than torch itself
+        torch.use_deterministic_algorithms(True)
     try:
         yield
     finally:
         cuda.allow_tf32, cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic = before
-        torch.use_deterministic_algorithms(strict)
+        if turn_on:
+            torch.use_deterministic_algorithms(False)
 
 
 @contextmanager
-def exact(device: torch.device) -> Iterator[None]:
+def exact(device: torch.device, *, search: bool = False) -> Iterator[None]:
     """All digits of float32, for derivatives that shorter formats would drown in noise.
 
-    No search for kernels: convolutions that are differentiated twice and thrice are so odd that it takes a minute.
+    search: for kernels; not for convolutions that are differentiated twice and thrice, which are so odd that it takes a
+    minute.
     """
-    plain = kernels("fp32", deterministic=False, search=False) if device.type == "cuda" else nullcontext()
+    plain = kernels("fp32", deterministic=False, search=search) if device.type == "cuda" else nullcontext()
     with plain, torch.autocast(device.type, enabled=False):
         yield
 

@@ -13,7 +13,7 @@ from holdfast.audits.checks.attacks.attack_bench import fallen
 from holdfast.audits.checks.groups.group_accuracy import TAKEN
 from holdfast.audits.comparing import against
 from holdfast.audits.open_models import AuditedModel as Model
-from holdfast.audits.per_image import RANKS, Looked, encode
+from holdfast.audits.per_image import RANKS, encode, pack_ranks
 from holdfast.cli import main
 from holdfast.reports import read_findings
 from holdfast.types import Finding
@@ -159,9 +159,8 @@ def test_foreign_images_count_where_both_models_saw_them() -> None:
 
 def _ranked(test: list[int], foreign: dict[str, list[int]], scores: str, kind: str = "3x32x32") -> list[Finding]:
     """Findings as the check leaves them, from scores of the test images and of the foreign ones."""
-    positions = {name: torch.tensor(own) for name, own in foreign.items()}
-    looked = Looked(torch.tensor(test), 4, positions, dict.fromkeys(foreign, 3), {"noise": kind})
-    ranks = looked.ranks(torch.tensor([float(word) for word in scores.split()]))
+    sets = {name: (torch.tensor(own), 3, kind if name == "noise" else "") for name, own in foreign.items()}
+    ranks = pack_ranks(torch.tensor([float(word) for word in scores.split()]), torch.tensor(test), 4, sets)
     return [Finding("ood", "ood_auroc", 0.5, 7, where={"score": "msp"}, evidence={RANKS: ranks})]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.audits.audit_folder import Redaction, without_pictures
+from holdfast.audits.audit_folder import redaction, without_pictures
 from holdfast.audits.measuring import CheckOutcome as Outcome
 from holdfast.audits.measuring import _hash as key_of
 from holdfast.audits.measuring import read_check, write_check
@@ -15,11 +15,10 @@ from holdfast.types import Finding, Note
 OUTCOME = Outcome(
     "accuracy",
     "measured",
-    (Finding("accuracy", "accuracy", 1 / 3, 9, 0.1, 0.6),),
-    "",
-    {"images": 9},
-    1.25,
-    (Note("x", "y", "z"),),
+    settings={"images": 9},
+    seconds=1.25,
+    notes=(Note("x", "y", "z"),),
+    findings=(Finding("accuracy", "accuracy", 1 / 3, 9, 0.1, 0.6),),
 )
 
 
@@ -57,5 +56,5 @@ def test_a_picture_takes_along_what_describes_it() -> None:
 
 def test_redaction_leaves_the_name_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
-    redaction = Redaction([tmp_path / "data"])
-    assert redaction.value({"spec": f"{tmp_path}/data/x.png", "n": 3}) == {"spec": "…/x.png", "n": 3}
+    hide = redaction([tmp_path / "data"])
+    assert hide({"spec": f"{tmp_path}/data/x.png", "n": 3}) == {"spec": "…/x.png", "n": 3}

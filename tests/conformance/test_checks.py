@@ -72,7 +72,7 @@ def plain(outcome: Outcome) -> str:
 def check_numbers(outcome: Outcome) -> None:
     """Every number has n and an interval around it, or a reason not to."""
     for f in outcome.findings:
-        assert f.check == outcome.check
+        assert f.check == outcome.name
         json.dumps(f.to_json(), allow_nan=False)
         if f.value is None:
             assert f.n == 0

@@ -18,7 +18,7 @@ from vae_report.tables import FAITHFUL, intervals, markdown, squared_error, trai
 
 from holdfast.errors import HoldfastError
 from holdfast.reports.markdown import table
-from holdfast.reports.svg import Line
+from holdfast.reports.svg.lines import Line
 
 PNG = "iVBORw0KGgo="
 

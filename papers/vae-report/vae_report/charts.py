@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median, quantiles
 
 from holdfast.reports.blocks import Chart
-from holdfast.reports.svg import Line, line_chart
+from holdfast.reports.svg.lines import Line, line_chart
 from vae_report.tables import Record
 
 BINS = 40

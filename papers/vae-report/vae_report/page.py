@@ -14,7 +14,7 @@ from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Gallery
 from holdfast.reports.html import render_sections, unbroken
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections.describe import describe
-from holdfast.reports.svg import Line
+from holdfast.reports.svg.lines import Line
 from holdfast.types import Finding
 from vae_report import tables as rows
 from vae_report.charts import curves, histogram, losses, panel

@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from holdfast.audits.subject import GroupColumn, check_measuring
+from holdfast.audits.subject import GroupColumn, check_measuring, word_ids
 from holdfast.data import Dataset, load
 from holdfast.data.splits import ArraySplit, Split, admitted
 from holdfast.data.tables import NUMBER, cell_text, name_order, read_columns
@@ -48,16 +49,9 @@ Sets = Callable[[int | None, DataTerms], Dataset]
 
 def opener(request: AuditSettings) -> Sets:
     """Sets as they are asked for."""
-    sets: dict[tuple[int | None, DataTerms], Dataset] = {}
-
-    def open_set(size: int | None, terms: DataTerms) -> Dataset:
-        if isinstance(request.data, Dataset):
-            return admitted(request.data, training=False)
-        if (size, terms) not in sets:
-            sets[size, terms] = load_as(terms, request, size)
-        return sets[size, terms]
-
-    return open_set
+    if isinstance(given := request.data, Dataset):
+        return lambda size, terms: admitted(given, training=False)
+    return cache(lambda size, terms: load_as(terms, request, size))
 
 
 def load_as(terms: DataTerms, request: AuditSettings, size: int | None) -> Dataset:
@@ -145,8 +139,8 @@ class ColumnWords:
         made = {}
         for name, words in self.test.items():
             names = tuple(name_order({*words, *self.train.get(name, ())} - {""}))
-            train = _ids(self.train[name], names) if name in self.train else None
-            made[name] = GroupColumn(_ids(words, names), names, train, _numbers(words, names))
+            train = word_ids(self.train[name], names) if name in self.train else None
+            made[name] = GroupColumn(word_ids(words, names), names, train, _numbers(words, names))
         return made
 
     def hash(self) -> str:
@@ -214,11 +208,6 @@ def _groups(data: Dataset) -> Words:
 
 def _in_order(words: Words, split: Split | None) -> list[str]:
     return [] if split is None else [words.get(split.key(i), "") for i in range(len(split))]
-
-
-def _ids(words: Sequence[str], names: Sequence[str]) -> Tensor:
-    number = {name: i for i, name in enumerate(names)} | {"": -1}
-    return torch.tensor([number[word] for word in words], dtype=torch.int64)
 
 
 def _numbers(words: Sequence[str], names: Sequence[str]) -> Tensor | None:

@@ -9,8 +9,10 @@ import os
 import platform
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -26,11 +28,11 @@ from holdfast.audits.subject import Subject
 from holdfast.data.tables import require_writable, write_table
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.files import writable_folder, write_atomic
-from holdfast.reports.findings_file import FindingsFile, read_findings
+from holdfast.reports.findings_file import AGAINST, PAIRED, FindingsFile, read_findings, write_findings
 from holdfast.reports.html import write_report
 from holdfast.reports.junit import junit
 from holdfast.reports.markdown import markdown
-from holdfast.reports.run_files import METRICS, read_metrics, read_runs
+from holdfast.reports.run_files import HIDDEN, METRICS, hide_folders, read_metrics, read_runs
 from holdfast.settings.audit_settings import AuditSettings
 from holdfast.types import Finding
 
@@ -46,13 +48,26 @@ def claim(out: Path, *, several: bool) -> None:
         raise HoldfastError(f"{out} holds the audit of a single model; choose another --out for several")
 
 
-def render(out: Path, folders: Sequence[Path]) -> tuple[FindingsFile, ...]:
-    """Everything for people and pipelines, from the findings files alone."""
-    files = tuple(read_findings(folder / "findings.json") for folder in folders)
-    write_atomic(out / "summary.md", markdown(files).encode("utf-8"))
-    write_atomic(out / "junit.xml", junit(files).encode("utf-8"))
+def write_audit(
+    out: Path,
+    files: Sequence[FindingsFile],
+    models: Sequence[AuditedModel],
+    folders: Sequence[Path],
+    request: AuditSettings,
+    tell: Tell,
+) -> tuple[FindingsFile, ...]:
+    """The folder of each model, then everything for people and pipelines, from the findings files as they are read back
+    alone."""
+    for file, model, folder in zip(files, models, folders, strict=True):
+        own = {name: getattr(file, name) for name in ("model", "data", "run", "checks", "gates")}
+        write_findings(folder / "findings.json", file.findings, **own, measures={AGAINST: PAIRED})
+        keep_curves(model, folder, tell)
+        write_samples(folder, sample_columns(model, file.findings, redacted=request.redact_paths), request.samples)
+    written = tuple(read_findings(folder / "findings.json") for folder in folders)
+    write_atomic(out / "summary.md", markdown(written).encode("utf-8"))
+    write_atomic(out / "junit.xml", junit(written).encode("utf-8"))
     write_report(read_runs([out]), out / "report.html")
-    return files
+    return written
 
 
 def keep_curves(model: AuditedModel, folder: Path, tell: Tell) -> None:
@@ -76,10 +91,8 @@ def run_record(request: AuditSettings, device: torch.device, command: str) -> di
     """How to repeat the audit."""
     versions = {}
     for name in LIBRARIES:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
     gpu = {"gpu": torch.cuda.get_device_name(device)} if device.type == "cuda" else {}
     return {
         "command": command,
@@ -133,9 +146,8 @@ def write_samples(folder: Path, columns: Mapping[str, Sequence[str | int | float
     require(not missing, f"a table of samples needs the columns {', '.join(missing)}")
     ordered = {name: columns[name] for name in FIRST} | dict(columns)
     write_table(folder / f"samples.{kind}", ordered, types={"id": int, "confidence": float})
-    for other in SAMPLE_KINDS:
-        if other != kind:
-            (folder / f"samples.{other}").unlink(missing_ok=True)
+    for other in {*SAMPLE_KINDS} - {kind}:
+        (folder / f"samples.{other}").unlink(missing_ok=True)
 
 
 def verdicts(subject: Subject, findings: Sequence[Finding]) -> dict[str, list[str | None]]:
@@ -174,9 +186,6 @@ def _in_slices(subject: Subject, confirmed: Sequence[Finding]) -> list[str | Non
 
 PNG: Final = "iVBORw0KGgo"
 """How a PNG file begins in base64."""
-HIDDEN: Final = "(hidden)"
-SOURCE: Final = "source"
-"""Under this key, evidence says where a picture comes from."""
 
 
 def without_pictures(found: Finding) -> Finding:
@@ -188,8 +197,7 @@ def _bare(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {k: _bare(v) for k, v in value.items() if not _is_picture(v)}
     if isinstance(value, (list, tuple)):
-        kept = [item for item in value if not _is_picture(item) and not _shows(item)]
-        return [_bare(item) for item in kept]
+        return [_bare(item) for item in value if not _is_picture(item) and not _shows(item)]
     return value
 
 
@@ -201,27 +209,14 @@ def _shows(value: Any) -> bool:
     return isinstance(value, Mapping) and any(_is_picture(v) or _shows(v) for v in value.values())
 
 
-class Redaction:
-    """Takes folders out of everything that is written: the name of a file stays, where it lies does not."""
+def redaction(given: Iterable[str | Path | None]) -> Callable[[Any], Any]:
+    """Takes folders out of plain values of any depth: the name of a file stays, where it lies does not.
 
-    def __init__(self, given: Iterable[str | Path | None] = ()) -> None:
-        known = {Path.cwd(), Path.home(), *(Path(p).absolute() for p in given if p and os.path.exists(p))}
-        folders = {str(p) for path in known for p in (path, path.parent, path.resolve()) if len(p.parts) > 1}
-        folders |= {str(Path(p).parent) for p in given if p and os.path.exists(p) and len(Path(p).parts) > 1}
-        self.pattern = re.compile("|".join(re.escape(f) + "/?" for f in sorted(folders, key=len, reverse=True)) or "$^")
-
-    def text(self, text: str) -> str:
-        return self.pattern.sub("…/", text).replace("…//", "…/")
-
-    def value(self, value: Any) -> Any:
-        """The same for plain values of any depth; where a picture comes from is left out altogether."""
-        if isinstance(value, str):
-            return value if _is_picture(value) else self.text(value)
-        if isinstance(value, Mapping):
-            return {k: HIDDEN if k == SOURCE and "label" in value else self.value(v) for k, v in value.items()}
-        if isinstance(value, (list, tuple)):
-            return [self.value(v) for v in value]
-        return value
-
-    def finding(self, found: Finding) -> Finding:
-        return replace(found, evidence=self.value(found.evidence), settings=self.value(found.settings))
+    Where a picture comes from is left out altogether.
+    """
+    there = [Path(p) for p in given if p and os.path.exists(p)]
+    known = {Path.cwd(), Path.home(), *(path.absolute() for path in there)}
+    folders = {str(p) for path in known for p in (path, path.parent, path.resolve()) if len(p.parts) > 1}
+    folders |= {str(path.parent) for path in there if len(path.parts) > 1}
+    pattern = "|".join(re.escape(f) + "/*" for f in sorted(folders, key=len, reverse=True))
+    return partial(hide_folders, folders=re.compile(pattern or "$^"))

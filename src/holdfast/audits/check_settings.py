@@ -18,10 +18,13 @@ from holdfast.settings.fields import convert
 
 def chosen_checks(names: Sequence[str] | None) -> list[str]:
     """The names of checks in the order they are measured, each once; None is all. An unknown one is refused."""
-    for name in names or ():
-        if name not in CHECKS:
-            raise unknown("check", name, CHECKS)
+    _require_known(names or ())
     return [name for name in CHECKS if names is None or name in names]
+
+
+def _require_known(names: Iterable[str]) -> None:
+    for name in names:
+        CHECKS[name]  # refuses what it does not know
 
 
 def command_settings(check: str) -> dict[str, Field[Any]]:
@@ -31,9 +34,7 @@ def command_settings(check: str) -> dict[str, Field[Any]]:
 
 def make_checks(given: Mapping[str, Mapping[str, Any] | Any]) -> dict[str, Any]:
     """Every check with its settings: what is given, as a mapping or as the check itself, defaults for the others."""
-    for name in given:
-        if name not in CHECKS:
-            raise unknown("check", name, CHECKS)
+    _require_known(given)
     made = {}
     for name, part in CHECKS.items():
         own = given.get(name, {})
@@ -58,8 +59,6 @@ def parse_settings(texts: Iterable[str]) -> dict[str, dict[str, Any]]:
         key, equals, value = (part.strip() for part in text.partition("="))
         check, dot, name = key.partition(".")
         require(bool(equals and dot and name and value), f"{text!r} sets nothing; write CHECK.SETTING=VALUE")
-        if check not in CHECKS:
-            raise unknown("check", check, CHECKS)
         known = command_settings(check)
         require(bool(known), f"the check {check} has no settings; leave {text!r} out")
         if name not in known:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import Final
 
 import torch
@@ -11,17 +12,11 @@ from torch import Tensor
 
 from holdfast.audits.checks.groups.group_accuracy import parts
 from holdfast.audits.open_models import AuditedModel
-from holdfast.audits.per_image import ANSWERS, FALLS, RANKS, WRONG, Ranked, decode, read_ranks, unpack
-from holdfast.metrics import bounded_mean, paired_auroc, paired_difference
-from holdfast.types import Finding, Measure, Unit
+from holdfast.audits.per_image import ANSWERS, FALLS, RANKS, WRONG, Ranks, decode, read_ranks, unpack
+from holdfast.metrics import bounded_mean, holm, paired_auroc, paired_difference
+from holdfast.reports.findings_file import AGAINST
+from holdfast.types import Finding
 
-AGAINST: Final = "against"
-"""What findings of a comparison are called by, instead of a check."""
-MEASURES: Final = (
-    Measure("lead", "lead", Unit.POINTS, headline=True),
-    Measure("mcnemar_p", "McNemar's p", Unit.P_VALUE, "neither"),
-    Measure("delong_p", "DeLong's p", Unit.P_VALUE, "neither"),
-)
 LEVEL: Final = 0.95
 MOST_GROUPS: Final = 50
 """Beyond so many groups a model is compared on the worst of them alone."""
@@ -41,13 +36,8 @@ class Compared:
     def correct(self) -> Tensor:
         return self.model.subject.predictions.correct
 
-    def measured(self, check: str) -> bool:
-        return any(f.check == check and f.value is not None for f in self.findings)
-
-    def groups(self) -> Iterator[tuple[str, dict[str, str], Tensor]]:
-        """Bias-aligned and bias-conflicting samples and every group: measure, ``where`` and (N,) who belongs."""
-        found = list(parts(self.model.subject))
-        return iter(found if len(found) <= MOST_GROUPS else [])
+    def has_groups(self) -> bool:
+        return any(f.check == "groups" and f.value is not None for f in self.findings)
 
     def worst(self) -> Iterator[tuple[dict[str, str], Tensor]]:
         """The worst cell of class and group in each column, and its positions."""
@@ -73,20 +63,18 @@ class Compared:
 
     def withstood(self, size: int) -> dict[Where, Tensor]:
         """(N,) which images no attack within a radius brings down: an image lost at one is lost at all larger ones."""
-        trusted = [f for f in self.findings if (f.check, f.name) == ("attacks", "trusted")]
         radii = {f.where["radius"]: float(f.evidence["radius"]) for f in self.findings if f.name == "robust_accuracy"}
         made = {}
-        for f in trusted:
-            said = list(decode(f.evidence["verdicts"]))
-            for text, radius in radii.items():
-                lost = {WRONG, *(f"{FALLS}{other}" for other, r in radii.items() if r <= radius)}
-                flags = torch.full((size,), torch.nan, dtype=torch.float64)
-                for position, word in said:
-                    flags[position] = float(word not in lost)
-                made[_key("robust_accuracy", {"radius": text})] = flags
+        said = [f.evidence["verdicts"] for f in self.findings if (f.check, f.name) == ("attacks", "trusted")]
+        for verdicts, (text, radius) in product(said, radii.items()):
+            lost = {WRONG, *(f"{FALLS}{other}" for other, r in radii.items() if r <= radius)}
+            flags = torch.full((size,), torch.nan, dtype=torch.float64)
+            for position, word in decode(verdicts):
+                flags[position] = float(word not in lost)
+            made[_key("robust_accuracy", {"radius": text})] = flags
         return made
 
-    def rankings(self) -> dict[str, Ranked]:
+    def rankings(self) -> dict[str, Ranks]:
         """Ranks of test and OOD images, by score."""
         size = len(self.model.subject.split)
         return {f.where["score"]: read_ranks(f.evidence[RANKS], size) for f in self.findings if RANKS in f.evidence}
@@ -98,8 +86,7 @@ def against(
     """How far a model leads another on the same samples, by paired intervals and McNemar's test.
 
     On all of them, in every group, in the worst group of either, under every corruption and attack, and in every score
-    of OOD images (there by DeLong's test): wherever both were measured. ``where`` names the
-    measure and its part, as in the check's own findings.
+    of OOD images (there by DeLong's test): wherever both were measured. ``where`` names the measure and its part.
     """
     us, them = Compared(model, mine), Compared(other, theirs)
     named = {"against": other.name}
@@ -110,18 +97,29 @@ def against(
         return [Finding(AGAINST, "lead", None, 0, where=named, evidence={"reason": reason})]
     right = _brought(them.correct.double(), there)
     found = _lead(us.correct.double(), right, {**named, "measure": "accuracy"})
-    if us.measured("groups") and them.measured("groups"):
-        for measure, where, inside in us.groups():
+    if us.has_groups() and them.has_groups():
+        groups = list(parts(model.subject))
+        groups = groups if len(groups) <= MOST_GROUPS else []
+        groups += [("group_accuracy", where, inside) for where, inside in _worst(us, them, there)]
+        for measure, where, inside in groups:
             own = torch.where(inside, us.correct.double(), torch.nan)
             found += _lead(own, right, {**named, "measure": measure, **where})
-        for where, inside in _worst(us, them, there):
-            own = torch.where(inside, us.correct.double(), torch.nan)
-            found += _lead(own, right, {**named, "measure": "group_accuracy", **where})
     answers = them.answers()
     for key, flags in us.answers().items():
         if key in answers:
             found += _lead(flags, _brought(answers[key], there), {**named, **dict(key)})
     return [*found, *auroc_leads(us.rankings(), them.rankings(), there, named)]
+
+
+def corrected(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings; what is a p-value also says, as evidence, what it is by Holm's correction for all of them."""
+    chances = [i for i, f in enumerate(findings) if f.name in ("mcnemar_p", "delong_p") and f.value is not None]
+    adjusted = dict(zip(chances, holm([findings[i].value or 0.0 for i in chances]), strict=True))
+    told = {"correction": "Holm", "comparisons": len(chances)}
+    return [
+        replace(f, evidence={**f.evidence, "adjusted_p": adjusted[i], **told}) if i in adjusted else f
+        for i, f in enumerate(findings)
+    ]
 
 
 def _worst(us: Compared, them: Compared, there: Tensor) -> Iterator[tuple[dict[str, str], Tensor]]:
@@ -163,22 +161,21 @@ def _lead(first: Tensor, second: Tensor, where: Mapping[str, str]) -> list[Findi
 
 
 def auroc_leads(
-    mine: Mapping[str, Ranked], theirs: Mapping[str, Ranked], there: Tensor, named: Mapping[str, str]
+    mine: Mapping[str, Ranks], theirs: Mapping[str, Ranks], there: Tensor, named: Mapping[str, str]
 ) -> Iterator[Finding]:
     """``lead`` in AUROC of every score that both have, over all OOD images and each set of them.
 
     there: (N,) position of each of our test images in the other's split, -1 where it has none. Sets that only one has
     are left out, and so is the lead over all OOD images then.
     """
-    for score, own in mine.items():
-        if (other := theirs.get(score)) is None:
-            continue
+    for score in [score for score in mine if score in theirs]:
+        (own_test, own), (other_test, other) = mine[score], theirs[score]
         where = {**named, "measure": "ood_auroc", "score": score}
-        test = _shared(own.test, _brought(other.test, there))
-        sets = {key: _shared(own.ood[key], other.ood[key]) for key in own.ood if key in other.ood}
+        test = _shared(own_test, _brought(other_test, there))
+        sets = {key: _shared(own[key], other[key]) for key in own if key in other}
         for (name, _), images in sets.items():
             yield from _auroc_lead(test, images, {**where, "ood": name})
-        if sets and len(sets) == len(own.ood) == len(other.ood):
+        if sets and len(sets) == len(own) == len(other):
             first, second = zip(*sets.values(), strict=True)
             yield from _auroc_lead(test, (torch.cat(first), torch.cat(second)), where)
 

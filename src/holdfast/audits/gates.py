@@ -116,10 +116,9 @@ def _pairs(kind: str, given: Gates) -> Iterator[tuple[str, Any]]:
 
 def _gate(kind: Literal["fail-under", "max-drop"], name: str, number: Any, known: Sequence[str]) -> Gate:
     measure, at, part = name.partition("@")
-    name = measure.replace("-", "_") + at + part
-    usual = [m.usual_part for c in CHECKS.values() for m in c.measures if m.name == measure.replace("-", "_")]
-    if at and usual == [part]:
-        name = measure.replace("-", "_")  # @1, where 1 is what is meant without it
+    measure = measure.replace("-", "_")
+    usual = [m.usual_part for c in CHECKS.values() for m in c.measures if m.name == measure]
+    name = measure if usual == [part] else measure + at + part  # @1, where 1 is what is meant without it
     if name not in known:
         raise unknown("gate", name, known)
     try:
@@ -169,11 +168,10 @@ def judge(
         }
     if reason:
         return {**made, "value": None, "low": None, "high": None, "n": 0, "passed": False, "reason": reason}
-    column, number = max(numbers.items(), key=lambda named: _short(gate, named[1], fail_on))
-    short = _short(gate, number, fail_on)
-    reason = "" if short <= EXACT else _failed(gate, number, fail_on, f" in column {column}" if column else "")
+    missed = {column: _missed(gate, number, fail_on, column) for column, number in numbers.items()}
+    column, (short, why) = max(missed.items(), key=lambda named: named[1][0])
     made |= {"column": column} if column else {}
-    return {**made, **vars(number), "passed": not reason, "reason": reason}
+    return {**made, **vars(numbers[column]), "passed": short <= EXACT, "reason": "" if short <= EXACT else why}
 
 
 def judge_all(
@@ -235,26 +233,14 @@ def _unusable(
     return ""
 
 
-def _bound(gate: Gate, number: Number, fail_on: FailOn) -> float | None:
-    """What the gate looks at; None where that is an end of an interval, and there is none."""
-    if fail_on == "value":
-        return number.value
-    return number.low if gate.kind == "fail-under" else number.high
-
-
-def _short(gate: Gate, number: Number, fail_on: FailOn) -> float:
-    """By how much a gate is missed; negative where it holds with room to spare."""
-    bound = _bound(gate, number, fail_on)
+def _missed(gate: Gate, number: Number, fail_on: FailOn, column: str) -> tuple[float, str]:
+    """By how much a gate is missed, negative where it holds with room to spare, and what to say if it is."""
+    under, low, where = gate.kind == "fail-under", fail_on == "low", f" in column {column}" if column else ""
+    bound = number.value if not low else number.low if under else number.high
     if bound is None:
-        return math.inf
-    return gate.threshold - bound if gate.kind == "fail-under" else bound - gate.threshold
-
-
-def _failed(gate: Gate, number: Number, fail_on: FailOn, where: str) -> str:
-    bound = _bound(gate, number, fail_on)
-    if bound is None:
-        return f"{gate.name} has no interval to fail on{where}; use --fail-on value"
-    if gate.kind == "fail-under":
-        what = "lower end of the interval" if fail_on == "low" else "value"
-        return f"{what} {bound:.4f} is under {gate.threshold:g}{where}"
-    return f"{'drop may be' if fail_on == 'low' else 'drop is'} {bound:.4f}, more than {gate.threshold:g}{where}"
+        return math.inf, f"{gate.name} has no interval to fail on{where}; use --fail-on value"
+    if under:
+        what = "lower end of the interval" if low else "value"
+        return gate.threshold - bound, f"{what} {bound:.4f} is under {gate.threshold:g}{where}"
+    what = "drop may be" if low else "drop is"
+    return bound - gate.threshold, f"{what} {bound:.4f}, more than {gate.threshold:g}{where}"

@@ -11,54 +11,29 @@ import math
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import torch
 
 import holdfast
-from holdfast.audits.open_models import AuditedModel, out_of_memory
+from holdfast.audits.audit_data import Tell
+from holdfast.audits.open_models import AuditedModel
 from holdfast.audits.subject import Subject
 from holdfast.errors import HoldfastError, first_line, require
 from holdfast.parts import CHECKS
-from holdfast.reports.findings_file import finding, write_json
+from holdfast.reports.findings_file import CheckRecord, finding, write_json
 from holdfast.types import Finding, Note
 
-State = Literal["measured", "not applicable", "crashed", "skipped"]
 FORMAT: Final = "holdfast-check"
-Tell = Callable[[str], None]
-"""Says something to the user while the audit runs."""
 
 
-@dataclass(frozen=True)
-class CheckOutcome:
-    """What became of one check.
+@dataclass(frozen=True, slots=True)
+class CheckOutcome(CheckRecord):
+    """What became of one check, with its findings: none where it crashed or was skipped."""
 
-    reason: why it was not measured; empty where it was. settings: those that it was given. seconds: how long it took.
-    notes: what happened on the way. findings: empty where it crashed or was skipped.
-    """
-
-    check: str
-    state: State
     findings: tuple[Finding, ...] = ()
-    reason: str = ""
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    seconds: float = 0.0
-    notes: tuple[Note, ...] = ()
-
-    def record(self) -> dict[str, Any]:
-        """Plain values for findings.json, which holds the findings themselves elsewhere."""
-        return {
-            "name": self.check,
-            "title": CHECKS[self.check].title,
-            "about": CHECKS[self.check].about,
-            "state": self.state,
-            "reason": self.reason,
-            "settings": dict(self.settings),
-            "seconds": round(self.seconds, 3),
-            "notes": [asdict(note) for note in self.notes],
-        }
 
 
 def measure(name: str, subject: Subject, made: Any = None) -> CheckOutcome:
@@ -71,9 +46,10 @@ def measure(name: str, subject: Subject, made: Any = None) -> CheckOutcome:
     started = time.perf_counter()
     notes: list[Note] = []
 
-    def ended(state: State, reason: str = "", found: tuple[Finding, ...] = ()) -> CheckOutcome:
-        seconds = time.perf_counter() - started
-        return CheckOutcome(name, state, found, reason, given_settings(check), seconds, tuple(notes))
+    def ended(state: str, reason: str = "", found: tuple[Finding, ...] = ()) -> CheckOutcome:
+        settings, seconds = given_settings(check), time.perf_counter() - started
+        made = CheckOutcome(name, state, reason, settings=settings, seconds=seconds, notes=tuple(notes))
+        return replace(made, findings=found)
 
     while True:
         try:
@@ -81,8 +57,8 @@ def measure(name: str, subject: Subject, made: Any = None) -> CheckOutcome:
         except torch.OutOfMemoryError as error:
             if subject.batch_size == 1:
                 return ended("crashed", f"out of memory with a single image per batch: {first_line(error)}")
-            subject = subject.with_half_the_batch()
-            notes.append(out_of_memory(subject))
+            subject, note = subject.with_half_the_batch()
+            notes.append(note)
         except HoldfastError as error:
             return ended("crashed", str(error))
         except Exception as error:  # a check must not take the others along, whatever the model's code raises
@@ -233,26 +209,19 @@ def _hash(values: Mapping[str, Any]) -> str:
 
 def write_check(folder: Path, outcome: CheckOutcome, key: str) -> None:
     """One result of an audit under way, which an audit with the same key takes instead of measuring again."""
-    content = {"format": FORMAT, "key": key, **outcome.record(), "findings": [f.to_json() for f in outcome.findings]}
-    write_json(folder / f"{outcome.check}.json", content)
+    write_json(folder / f"{outcome.name}.json", {"format": FORMAT, "key": key, **asdict(outcome)})
 
 
 def read_check(folder: Path, check: str, key: str) -> CheckOutcome | None:
     """A check that was measured before under the same key; None where it was not, or crashed, or cannot be read."""
     try:
         content = json.loads((folder / f"{check}.json").read_bytes())
-        if (content["format"], content["key"]) != (FORMAT, key) or content["state"] == "crashed":
+        if (content.pop("format"), content.pop("key")) != (FORMAT, key) or content["state"] == "crashed":
             return None
-        return CheckOutcome(
-            check,
-            content["state"],
-            tuple(finding(values) for values in content["findings"]),
-            str(content["reason"]),
-            content["settings"],
-            float(content["seconds"]),
-            tuple(Note(**values) for values in content["notes"]),
-        )
-    except (OSError, ValueError, KeyError, TypeError):  # half-written or of another version: measured again
+        content["notes"] = tuple(Note(**values) for values in content["notes"])
+        content["findings"] = tuple(finding(values) for values in content["findings"])
+        return CheckOutcome(**content)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):  # half-written or of another version
         return None
 
 

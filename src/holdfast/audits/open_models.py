@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from holdfast.audits.alignment.align import Aligned, align
 from holdfast.audits.alignment.classes import ORDER, ClassMap, read_class_map
 from holdfast.audits.alignment.outputs import check_finite
-from holdfast.audits.alignment.predictions import PredictionTable, read_predictions
+from holdfast.audits.alignment.predictions import read_predictions
 from holdfast.audits.audit_data import (
     FILES,
     OWN,
@@ -38,7 +38,7 @@ from holdfast.data import Dataset
 from holdfast.data.load_data import SIZES_DIFFER
 from holdfast.data.splits import ArraySplit, FileSplit, hash_data
 from holdfast.data.unlabelled_images import resized
-from holdfast.errors import HoldfastError, require
+from holdfast.errors import require
 from holdfast.models import LoadedModel, open_model
 from holdfast.parts import CHECKS
 from holdfast.settings.audit_settings import AuditSettings
@@ -49,6 +49,7 @@ from holdfast.types import Finding, Needs, Note
 CODE: Final = ("python", "module")
 """Sources whose weights do not say all of what they compute."""
 NO_MODEL: Final = "there are predictions alone, and no model to ask"
+NO_MEMORY: Final = "out of memory with a single image per batch; use --device cpu or smaller images"
 NO_IMAGES: Final = "there are no images; give the data they belong to with --data"
 
 TellNote = Callable[[str, Note], None]
@@ -112,12 +113,8 @@ def _open(
     tell: TellNote,
 ) -> AuditedModel:
     group, source = request.group, request.data
-    by_name = (
-        group != group[:1]
-        or group in ((), (OWN,))
-        or isinstance(source, Dataset)
-        or Path(str(source)).suffix.lower() in FILES
-    )
+    has_columns = isinstance(source, Dataset) or Path(str(source)).suffix.lower() in FILES
+    by_name = has_columns or len(group) != 1 or group == (OWN,)
     if by_name:
         check_columns(group)
     else:
@@ -174,7 +171,10 @@ def _open(
             again=lambda column: load_as(replace(terms, group=column), request, request.image_size),
         )
     others = {}
-    for setting, other in _named_models(checks):
+    named = [(f.name, own) for own in checks.values() for f in fields(own) if "names_a_model" in f.metadata]
+    for setting, own in named:
+        if (other := getattr(own, setting)) is None:
+            continue
         loaded = open_model(other, shape=data.shape, device=device, num_classes=data.num_classes)
         others[other] = _align(loaded, data, request, setting, tell, other).reading.model
         record[setting] = {"spec": other, "hash": loaded.hash}
@@ -187,28 +187,16 @@ def _open(
     return AuditedModel(name, subject, record, about, blocked, words, extra)
 
 
-def _named_models(checks: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """(setting, specification) of the models that settings of checks name."""
-    return [
-        (f.name, getattr(made, f.name))
-        for made in checks.values()
-        for f in fields(made)
-        if f.metadata.get("names_a_model") and getattr(made, f.name) is not None
-    ]
-
-
 def _at_own_size(opened: LoadedModel, data: Dataset) -> Dataset:
     """The data at the size a model was evaluated at, where it is known how its images came to that: a run's always,
     files those of others that are square."""
     size = opened.read_size
     assert size is not None
-    known = opened.source == "run" or (size[0] == size[1] and isinstance(data.test, FileSplit))
-    if not known:
+    if opened.source != "run" and not (size[0] == size[1] and isinstance(data.test, FileSplit)):
         return data
-    train, val, test = (None if split is None else resized(split, size) for split in (data.train, data.val, data.test))
-    assert train is not None
+    splits: dict[str, Any] = {name: resized(split, size) for name, split in data.splits.items()}
     notes = tuple(note for note in data.notes if note.code != SIZES_DIFFER)  # it names the size before this one
-    return replace(data, train=train, val=val, test=test, notes=notes)
+    return replace(data, **splits, notes=notes)
 
 
 def _align(
@@ -237,7 +225,7 @@ def _align(
                 batch_size=size,
             )
         except torch.OutOfMemoryError:
-            require(size > 1, "out of memory with a single image per batch; use --device cpu or smaller images")
+            require(size > 1, NO_MEMORY)
             size //= 2
             tell(name, Note("memory", f"out of memory: aligned in batches of {size}"))
 
@@ -255,22 +243,12 @@ def ready(subject: Subject) -> tuple[Subject, tuple[Note, ...]]:
     notes: list[Note] = []
     while True:
         try:
-            seen = subject.predictions
-        except torch.OutOfMemoryError:
-            if subject.batch_size == 1:
-                raise HoldfastError(
-                    "out of memory with a single image per batch; use --device cpu or smaller images"
-                ) from None
-            subject = subject.with_half_the_batch()
-            notes.append(out_of_memory(subject))
-        else:
-            check_finite(seen.logits, "the test set")
+            check_finite(subject.predictions.logits, "the test set")
             return subject, tuple(notes)
-
-
-def out_of_memory(subject: Subject) -> Note:
-    size = subject.batch_size
-    return Note("memory", f"out of memory: batches of {size} instead of {2 * size}")
+        except torch.OutOfMemoryError:
+            require(subject.batch_size > 1, NO_MEMORY)
+            subject, note = subject.with_half_the_batch()
+            notes.append(note)
 
 
 def _from_predictions(request: AuditSettings, device: torch.device, tell: TellNote) -> AuditedModel:
@@ -288,14 +266,31 @@ def _from_predictions(request: AuditSettings, device: torch.device, tell: TellNo
     for note in read.notes:
         tell("predictions", note)
     words = ColumnWords(read.columns)
-    subject = _predictions_subject(read, data, device, request, words)
+    seen = read.predictions
+    if data is not None and data.test is not None:
+        known = replace(data, test=data.test.subset(read.positions))
+    else:
+        blank = torch.zeros(len(seen.labels), 1, 1, 1, dtype=torch.uint8)  # one pixel per image, never shown
+        test = ArraySplit(blank, seen.labels, seen.groups, origin="row")
+        empty = test.subset(torch.arange(0))
+        known = Dataset("predictions", read.classes, train=empty, test=test, group_names=read.group_names)
+    subject = _subject(
+        request,
+        nn.Identity(),
+        known,
+        device,
+        given=seen,
+        has_scores=read.scores,
+        has_images=data is not None,
+        columns=words.group_columns(),
+    )
     name = names_of([path])[0]
     record = {
         "name": name,
         "spec": path,
         "source": "predictions",
         "hash": None,
-        "answers_hash": _hash_answers(read.predictions.logits),
+        "answers_hash": _hash_answers(seen.logits),
         "output": read.output,
         "notes": [str(note) for note in read.notes if note.level == "note"],
         "warnings": [str(note) for note in read.warnings],
@@ -305,22 +300,6 @@ def _from_predictions(request: AuditSettings, device: torch.device, tell: TellNo
     if data is None:
         blocked = {n: NO_IMAGES for n, part in CHECKS.items() if Needs.IMAGES in part.needs} | blocked
     return AuditedModel(name, subject, record, about, blocked, words)
-
-
-def _predictions_subject(
-    read: PredictionTable, data: Dataset | None, device: torch.device, request: AuditSettings, words: ColumnWords
-) -> Subject:
-    """A subject for a table of predictions; without data it has no images."""
-    seen = read.predictions
-    if data is not None and data.test is not None:
-        known = replace(data, test=data.test.subset(read.positions))
-    else:
-        blank = torch.zeros(len(seen.labels), 1, 1, 1, dtype=torch.uint8)  # one pixel per image, never shown
-        test = ArraySplit(blank, seen.labels, seen.groups, origin="row")
-        empty = test.subset(torch.arange(0))
-        known = Dataset("predictions", read.classes, train=empty, test=test, group_names=read.group_names)
-    made = _subject(request, nn.Identity(), known, device)
-    return replace(made, given=seen, has_scores=read.scores, has_images=data is not None, columns=words.group_columns())
 
 
 def names_of(given: Sequence[Any]) -> list[str]:
@@ -340,16 +319,9 @@ def names_of(given: Sequence[Any]) -> list[str]:
     return names
 
 
-def _subject(request: AuditSettings, model: nn.Module, data: Dataset, device: torch.device) -> Subject:
-    return Subject(
-        model,
-        data,
-        device,
-        batch_size=request.batch_size,
-        precision=request.precision,
-        seed=request.seed,
-        workers=request.workers,
-    )
+def _subject(request: AuditSettings, model: nn.Module, data: Dataset, device: torch.device, **more: Any) -> Subject:
+    asked = {name: getattr(request, name) for name in ("batch_size", "precision", "seed", "workers")}
+    return Subject(model, data, device, **asked, **more)
 
 
 def _data_record(data: Dataset, subject: Subject) -> dict[str, Any]:

@@ -11,26 +11,15 @@ import time
 import warnings as python_warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from holdfast.audits.audit_data import check_request
-from holdfast.audits.audit_folder import (
-    Redaction,
-    check_kind,
-    claim,
-    keep_curves,
-    render,
-    run_record,
-    sample_columns,
-    without_pictures,
-    write_samples,
-)
+from holdfast.audits.audit_folder import check_kind, claim, redaction, run_record, without_pictures, write_audit
 from holdfast.audits.check_settings import chosen_checks, make_checks
-from holdfast.audits.comparing import AGAINST, MEASURES
 from holdfast.audits.comparing import against as lead_over
 from holdfast.audits.gates import Gate, Gates, judge_all, parse_gates, target_of
 from holdfast.audits.measuring import measure_all, parse_budget
@@ -41,7 +30,7 @@ from holdfast.devices import resolve_device
 from holdfast.errors import HoldfastError, unknown
 from holdfast.module_state import evaluating
 from holdfast.parts import CHECKS
-from holdfast.reports.findings_file import CheckRecord, FindingsFile, write_findings
+from holdfast.reports.findings_file import AGAINST, PAIRED, CheckRecord, FindingsFile
 from holdfast.reports.html import notebook_frame, write_report
 from holdfast.reports.run_files import RunFiles
 from holdfast.settings.audit_settings import AuditSettings, make_settings
@@ -202,14 +191,12 @@ def _audit(
         claim(place, several=len(given) > 1)
     narration = _Narration(tell)
     models = open_all(given, request, {name: made[name] for name in chosen}, where, narration.note)
-    redaction = None
-    if request.redact_paths:
-        texts = [one for one in (request.data, request.predictions, request.class_map, *given) if isinstance(one, str)]
-        redaction = Redaction([*texts, place])
+    texts = [one for one in (request.data, request.predictions, request.class_map, *given) if isinstance(one, str)]
+    hide = redaction([*texts, place]) if request.redact_paths else lambda value: value
 
     def change(found: Finding) -> Finding:
         found = without_pictures(found) if request.no_images else found
-        return redaction.finding(found) if redaction else found
+        return replace(found, evidence=hide(found.evidence), settings=hide(found.settings))
 
     folders = [None if place is None else place / m.name if len(models) > 1 else place for m in models]
     results = []
@@ -229,18 +216,17 @@ def _audit(
         )
         for outcome in results[-1]:
             if outcome.state == "crashed" and tell is None:
-                text = f"check {outcome.check} crashed: {outcome.reason}"
+                text = f"check {outcome.name} crashed: {outcome.reason}"
                 python_warnings.warn(text, RuntimeWarning, stacklevel=3)
     found = [
         [f for o in outcomes for f in o.findings] + list(m.extra) for m, outcomes in zip(models, results, strict=True)
     ]
     rivals = zip(models[1:], found[1:], strict=True)
-    found[0] += [f for other, theirs in rivals for f in lead_over(models[0], other, found[0], theirs)]
-    states = {o.check: (o.state, o.reason) for o in results[0]}
+    found[0] += corrected([f for other, theirs in rivals for f in lead_over(models[0], other, found[0], theirs)])
+    states = {o.name: (o.state, o.reason) for o in results[0]}
     judged = judge_all(gates, request.fail_on, [m.name for m in models], found, states)
-    hide = redaction.value if redaction else lambda value: value
     run = hide(run_record(request, where, command))
-    measures = {(AGAINST, m.name): m for m in MEASURES}
+    measures = {(AGAINST, m.name): m for m in PAIRED}
     measures |= {(check, m.name): m for check in chosen for m in CHECKS[check].measures}
     files = tuple(
         FindingsFile(
@@ -248,40 +234,18 @@ def _audit(
             model=hide(one.model),
             data=hide(one.data),
             run=run,
-            checks=tuple(CheckRecord.of(hide(outcome.record())) for outcome in outcomes),
+            checks=tuple(
+                CheckRecord.of(hide(asdict(replace(o, findings=(), seconds=round(o.seconds, 3))))).declared()
+                for o in outcomes
+            ),
             measures=measures,
             gates=tuple(judged) if i == 0 else (),
         )
         for i, (one, own, outcomes) in enumerate(zip(models, found, results, strict=True))
     )
     if place is not None:
-        files = _write(place, files, models, [f for f in folders if f is not None], request, narration.line)
+        files = write_audit(place, files, models, [f for f in folders if f is not None], request, narration.line)
     return Audit(files, tuple(narration.notes), place)
-
-
-def _write(
-    place: Path,
-    files: Sequence[FindingsFile],
-    models: Sequence[AuditedModel],
-    folders: Sequence[Path],
-    request: AuditSettings,
-    tell: Callable[[str], None],
-) -> tuple[FindingsFile, ...]:
-    """The folder, and the files as they are read back from it."""
-    for file, model, folder in zip(files, models, folders, strict=True):
-        write_findings(
-            folder / "findings.json",
-            file.findings,
-            model=file.model,
-            data=file.data,
-            run=file.run,
-            checks=file.checks,
-            measures={AGAINST: MEASURES},
-            gates=file.gates,
-        )
-        keep_curves(model, folder, tell)
-        write_samples(folder, sample_columns(model, file.findings, redacted=request.redact_paths), request.samples)
-    return render(place, folders)
 
 
 class _Narration:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Integral
@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from holdfast.data.loaders import Loader, make_loader
 from holdfast.data.splits import Dataset, Split, aligned_groups, bias_alignment
 from holdfast.errors import HoldfastError, require, unknown
-from holdfast.models.loaded_model import failed_batch
+from holdfast.models.loaded_model import explaining_failures
 from holdfast.rng import derive
 from holdfast.train.evaluate import Predictions, predict
+from holdfast.types import Note
 
 PRECISIONS: Final = ("fp32", "tf32", "bf16", "fp16")
 
@@ -33,8 +34,20 @@ def check_measuring(batch_size: int, workers: int, seed: int, precision: str) ->
 
 def draw(total: int, most: int, seed: int, purpose: str) -> Tensor:
     """Positions of a sample, in order; all of them where there are no more."""
-    generator = torch.Generator().manual_seed(derive(seed, purpose))
-    return torch.randperm(total, generator=generator)[:most].sort().values
+    order = torch.randperm(total, generator=torch.Generator().manual_seed(derive(seed, purpose)))
+    return order[:most].sort().values
+
+
+def halves(total: int, seed: int, purpose: str) -> tuple[Tensor, Tensor]:
+    """Positions in two random halves, each in order."""
+    order = torch.randperm(total, generator=torch.Generator().manual_seed(derive(seed, purpose)))
+    return order[: total // 2].sort().values, order[total // 2 :].sort().values
+
+
+def word_ids(words: Sequence[str], names: Sequence[str]) -> Tensor:
+    """(N,) int64 place of each word among the names; -1 for "", which is unknown."""
+    number = {name: i for i, name in enumerate(names)} | {"": -1}
+    return torch.tensor([number[word] for word in words], dtype=torch.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,12 +110,8 @@ class Subject:
         """Predictions on the test split, on the CPU."""
         if self.given is not None:
             return self.given
-        try:
+        with explaining_failures(self.batch_size):
             seen = predict(self.model, self.split, self.loader, device=self.device, precision=self.precision)
-        except (HoldfastError, torch.OutOfMemoryError):
-            raise
-        except Exception as error:  # the model's own code may fail in any way
-            raise failed_batch(error, self.batch_size) from error
         self.check_outputs(seen.logits)
         return Predictions(seen.logits.cpu(), self.split.labels, self.split.groups)
 
@@ -123,9 +132,10 @@ class Subject:
         usual = aligned_groups(train.labels, train.groups, self.data.num_classes)
         return bias_alignment(self.split.labels, self.split.groups, usual)
 
-    def with_half_the_batch(self) -> Subject:
-        """The same with half the batch; predictions that were computed are kept."""
+    def with_half_the_batch(self) -> tuple[Subject, Note]:
+        """The same with half the batch, and what to say of that; predictions that were computed are kept."""
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-        given = self.predictions if "predictions" in vars(self) else self.given
-        return replace(self, batch_size=max(1, self.batch_size // 2), given=given)
+        given, size = self.predictions if "predictions" in vars(self) else self.given, self.batch_size // 2
+        note = Note("memory", f"out of memory: batches of {size} instead of {2 * size}")
+        return replace(self, batch_size=size, given=given), note

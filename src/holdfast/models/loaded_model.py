@@ -5,7 +5,8 @@ Open this file to change what an audit knows about a model before it sees the da
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -139,12 +140,18 @@ def try_out(model: PreprocessedModel, x: Tensor, spec: str) -> tuple[str, ...]:
     return (f"took {taken} that the model returns",) if taken else ()
 
 
-def failed_batch(error: Exception, size: int) -> HoldfastError:
-    """What to say of a network that took two images of noise, and fails on images of the data."""
-    return HoldfastError(
-        f"the model fails on a batch of up to {size} images: {type(error).__name__}: {first_line(error)}; give a "
-        "--batch-size that it takes, or a python: function that cuts batches for it"
-    )
+@contextmanager
+def explaining_failures(size: int) -> Iterator[None]:
+    """Says what to do where a network that took two images of noise fails on images of the data."""
+    try:
+        yield
+    except (HoldfastError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # the model's own code may fail in any way
+        raise HoldfastError(
+            f"the model fails on a batch of up to {size} images: {type(error).__name__}: {first_line(error)}; give a "
+            "--batch-size that it takes, or a python: function that cuts batches for it"
+        ) from error
 
 
 def probe_gradients(model: nn.Module, x: Tensor) -> str | None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
 from typing import Any
 
 from holdfast.reports.blocks import Cell, Chart
 from holdfast.reports.findings_file import measure_of
 from holdfast.reports.run_files import RunFiles
-from holdfast.reports.svg import Bar, BarRow, bar_chart
-from holdfast.reports.text import finite, missing, number, percent, setting, unit
+from holdfast.reports.svg.bars import Bar, BarRow, bar_chart
+from holdfast.reports.text import SHARE, bounds, finite, missing, number, percent, setting, unit
 from holdfast.types import Finding, Measure
 
 ALWAYS_NAMED = ("data", "model", "ascent")
@@ -36,15 +36,11 @@ class Spread:
 
     @classmethod
     def of(cls, findings: Sequence[Finding]) -> Spread:
-        values = tuple(v for v in (finite(f.value) for f in findings) if v is not None)
-        n = max((f.n for f in findings), default=0)
-        if len(values) > 1:
-            mean, sd = fmean(values), stdev(values)
-            return cls(values, n, mean - sd, mean + sd)
-        for finding in findings:
-            if finite(finding.value) is not None:
-                return cls(values, n, finite(finding.low), finite(finding.high))
-        return cls(values, n)
+        measured = [(value, f) for f in findings if (value := finite(f.value)) is not None]
+        made = cls(tuple(value for value, _ in measured), max((f.n for f in findings), default=0))
+        if made.mean is not None and made.sd is not None:
+            return replace(made, low=made.mean - made.sd, high=made.mean + made.sd)
+        return replace(made, low=finite(measured[0][1].low), high=finite(measured[0][1].high)) if measured else made
 
     @property
     def mean(self) -> float | None:
@@ -56,32 +52,35 @@ class Spread:
 
     def overlaps(self, other: Spread) -> bool:
         """Whether the intervals of two measured spreads share a point; without bounds, the numbers."""
-        low, high = self._bounds()
-        other_low, other_high = other._bounds()
+        (low, high), (other_low, other_high) = (
+            [fmean(s.values) if bound is None else bound for bound in (s.low, s.high)] for s in (self, other)
+        )
         return low <= other_high and other_low <= high
 
-    def _bounds(self) -> tuple[float, float]:
-        mean = fmean(self.values)
-        return mean if self.low is None else self.low, mean if self.high is None else self.high
 
-
-def spread_cell(spread: Spread | None, best: float | None = None) -> Cell:
-    """A share over seeds in percent: mean ± sample standard deviation."""
-    if spread is None:
-        return Cell("")
-    if spread.mean is None:
-        return Cell(missing(spread.n))
-    return Cell(share(spread), spread.mean, strong=spread.mean == best)
-
-
-def share(spread: Spread) -> str:
-    """Mean and, over several seeds, sample standard deviation, in percent without the sign.
+def share(spread: Spread, measure: Measure = SHARE) -> str:
+    """Mean and, over several seeds, sample standard deviation, without the unit; empty where there is no number.
 
     >>> share(Spread((0.5, 0.7), n=100)), share(Spread((0.5,), n=100))
     ('60.0 ± 14.1', '50.0')
     """
-    mean = "" if spread.mean is None else percent(spread.mean)
-    return mean if spread.sd is None else f"{mean} ± {percent(spread.sd)}"
+    return " ± ".join(number(measure, value) for value in (spread.mean, spread.sd) if value is not None)
+
+
+def spread_cell(spread: Spread | None, best: float | None = None, *, measure: Measure | None = None) -> Cell:
+    """Mean ± sample standard deviation over seeds: a share in percent, or a measure with its unit."""
+    if spread is None or spread.mean is None:
+        return Cell("" if spread is None else missing(spread.n))
+    tail = unit(measure) if measure else ""
+    return Cell(f"{share(spread, measure or SHARE)} {tail}".rstrip(), spread.mean, strong=spread.mean == best)
+
+
+def figure_cell(measure: Measure, spread: Spread | None) -> Cell:
+    """A number without its unit, with its standard deviation over seeds or its interval."""
+    if spread is None or spread.mean is None:
+        return Cell("")
+    span = bounds(spread.low, spread.high, measure) if spread.sd is None else ""
+    return Cell(share(spread, measure) + (f" ({span})" if span else ""), spread.mean)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +158,8 @@ def share_bar(name: str, arm: Arm, spread: Spread | None) -> Bar:
         text = "not measured" if spread is None else spread_cell(spread).text
         return Bar(None, None, None, text, f"{who}: {text}", arm.number)
     note = f"{who}: {share(spread)} %, n = {spread.n:,}"
-    if spread.sd is None and spread.low is not None and spread.high is not None:
-        note += f", 95 % interval {percent(spread.low)} to {percent(spread.high)}"
+    if spread.sd is None and (span := bounds(spread.low, spread.high)):
+        note += f", 95 % interval {span}"
     return Bar(spread.mean, spread.low, spread.high, percent(spread.mean), note, arm.number)
 
 
@@ -187,28 +186,11 @@ def share_chart(
     return Chart(title, bar_chart(bars, id=id, title=drawn or title, longest=longest), legend(arms), note)
 
 
-def figure_cell(measure: Measure, spread: Spread | None) -> Cell:
-    """A number without its unit, with its standard deviation over seeds or its interval."""
-    if spread is None or spread.mean is None:
-        return Cell("")
-    text = number(measure, spread.mean)
-    if spread.sd is not None:
-        text += f" ± {number(measure, spread.sd)}"
-    elif spread.low is not None and spread.high is not None:
-        text += f" ({number(measure, spread.low)} to {number(measure, spread.high)})"
-    return Cell(text, spread.mean)
+def arms(runs: Sequence[RunFiles], check: str = "") -> tuple[Arm, ...]:
+    """Runs grouped by their settings without the seed. A repeated seed starts an arm of its own.
 
-
-def measure_cell(measure: Measure, spread: Spread | None) -> Cell:
-    """A number with its unit and, over several seeds, its standard deviation."""
-    if spread is None or spread.mean is None:
-        return Cell("" if spread is None else missing(spread.n))
-    sd = "" if spread.sd is None else f" ± {number(measure, spread.sd)}"
-    return Cell(f"{number(measure, spread.mean)}{sd} {unit(measure)}".rstrip(), spread.mean)
-
-
-def arms(runs: Sequence[RunFiles]) -> tuple[Arm, ...]:
-    """Runs grouped by their settings without the seed. A repeated seed starts an arm of its own."""
+    check: leaves out arms that have no findings of this check.
+    """
     groups: dict[tuple[str, int], list[RunFiles]] = defaultdict(list)
     seen: Counter[tuple[str, str]] = Counter()
     for position, run in enumerate(runs):
@@ -219,7 +201,8 @@ def arms(runs: Sequence[RunFiles]) -> tuple[Arm, ...]:
         seen[key, seed] += 1
     members = list(groups.values())
     labels = _labels([group[0] for group in members])
-    return tuple(Arm.of(labels[i], group, i) for i, group in enumerate(members))
+    made = (Arm.of(labels[i], group, i) for i, group in enumerate(members))
+    return tuple(arm for arm in made if not check or any(key.check == check for key in arm.found))
 
 
 def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -259,14 +242,11 @@ def varying(mappings: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Any], list
 
 def _index(runs: Iterable[RunFiles]) -> dict[FindingKey, tuple[Finding, ...]]:
     """One finding per run for each measure: the first, so that one run never counts twice."""
-    found: dict[FindingKey, list[Finding]] = defaultdict(list)
-    for run in runs:
-        own: dict[FindingKey, Finding] = {}
-        for finding in run.findings:
-            own.setdefault(FindingKey(finding.name, tuple(sorted(finding.where.items())), finding.check), finding)
-        for measure, finding in own.items():
-            found[measure].append(finding)
-    return {measure: tuple(findings) for measure, findings in found.items()}
+    found: dict[FindingKey, dict[int, Finding]] = defaultdict(dict)
+    for i, run in enumerate(runs):
+        for f in run.findings:
+            found[FindingKey(f.name, tuple(sorted(f.where.items())), f.check)].setdefault(i, f)
+    return {key: tuple(findings.values()) for key, findings in found.items()}
 
 
 def _labels(runs: Sequence[RunFiles]) -> list[str]:

@@ -9,6 +9,7 @@ import base64
 import binascii
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import ClassVar
 
 from markupsafe import Markup
@@ -125,6 +126,11 @@ class Details:
 Block = Table | Chart | Gallery | Side | Details
 
 
+def present(*blocks: Block | None) -> tuple[Block, ...]:
+    """The blocks that there is something to show for."""
+    return tuple(block for block in blocks if block is not None)
+
+
 @dataclass(frozen=True, slots=True)
 class Section:
     """One chapter of a report.
@@ -145,8 +151,9 @@ MOST_BYTES = 2_500_000
 
 def fitted(sections: Sequence[Section], room: int = MOST_BYTES) -> list[Section]:
     """The sections with no more pictures than the room allows. Small galleries stay whole before large ones do."""
-    level = _level([_size(gallery) for section in sections for gallery in _galleries(section.blocks)], room)
-    return [replace(section, blocks=_cut(section.blocks, level)) for section in sections]
+    galleries = [gallery for section in sections for block in section.blocks for gallery in _galleries(block)]
+    level = _level([sum(len(picture.source) for picture in gallery.pictures) for gallery in galleries], room)
+    return [replace(section, blocks=tuple(_cut(block, level) for block in section.blocks)) for section in sections]
 
 
 def _level(sizes: Sequence[int], room: int) -> float:
@@ -164,38 +171,22 @@ def _level(sizes: Sequence[int], room: int) -> float:
     return float("inf")
 
 
-def _cut(blocks: Sequence[Block], level: float) -> tuple[Block, ...]:
-    made: list[Block] = []
-    for block in blocks:
-        if isinstance(block, (Side, Details)):
-            made.append(replace(block, blocks=_cut(block.blocks, level)))
-        else:
-            made.append(_short(block, level) if isinstance(block, Gallery) else block)
-    return tuple(made)
-
-
-def _short(gallery: Gallery, level: float) -> Gallery:
-    kept, room = [], level
-    for picture in gallery.pictures:
-        room -= len(picture.source)
-        if room < 0:
-            break
-        kept.append(picture)
-    left_out = len(gallery.pictures) - len(kept)
-    if not left_out:
-        return gallery
-    note = f"{left_out} of {len(gallery.pictures)} pictures left out"
+def _cut(block: Block, level: float) -> Block:
+    if isinstance(block, (Side, Details)):
+        return replace(block, blocks=tuple(_cut(inner, level) for inner in block.blocks))
+    if not isinstance(block, Gallery):
+        return block
+    kept = sum(size <= level for size in accumulate(len(picture.source) for picture in block.pictures))
+    if kept == len(block.pictures):
+        return block
+    note = f"{len(block.pictures) - kept} of {len(block.pictures)} pictures left out"
     note += "." if level == 0 else " to keep the page small; they are in findings.json."
-    return replace(gallery, pictures=tuple(kept), note=f"{gallery.note} {note}".strip())
+    return replace(block, pictures=block.pictures[:kept], note=f"{block.note} {note}".strip())
 
 
-def _galleries(blocks: Sequence[Block]) -> Iterator[Gallery]:
-    for block in blocks:
-        if isinstance(block, (Side, Details)):
-            yield from _galleries(block.blocks)
-        elif isinstance(block, Gallery):
-            yield block
-
-
-def _size(gallery: Gallery) -> int:
-    return sum(len(picture.source) for picture in gallery.pictures)
+def _galleries(block: Block) -> Iterator[Gallery]:
+    if isinstance(block, Gallery):
+        yield block
+    elif isinstance(block, (Side, Details)):
+        for inner in block.blocks:
+            yield from _galleries(inner)

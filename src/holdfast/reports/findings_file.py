@@ -143,16 +143,12 @@ def write_findings(
     extra = {
         "run": run or {},
         "checks": [asdict(record) for record in records],
-        "measures": [_measure_json(check, measure) for (check, _), measure in known.items()],
+        "measures": [{"check": check, **asdict(m), "unit": m.unit.name.lower()} for (check, _), m in known.items()],
         "gates": list(gates),
     }
     content |= {key: value for key, value in extra.items() if value}
     content["findings"] = [finding.to_json() for finding in found]
     write_json(path, content)
-
-
-def _measure_json(check: str, measure: Measure) -> dict[str, Any]:
-    return {"check": check, **asdict(measure), "unit": measure.unit.name.lower()}
 
 
 def _measure(values: Mapping[str, Any]) -> Measure:

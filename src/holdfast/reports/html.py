@@ -34,7 +34,7 @@ from holdfast.reports.robustness_summary import (
 from holdfast.reports.run_files import RunFiles, read_runs
 from holdfast.reports.sections import sections
 from holdfast.reports.sections.shortcuts import shortcuts, summary
-from holdfast.reports.svg.elements import series
+from holdfast.reports.svg import series
 from holdfast.reports.text import percent, setting
 from holdfast.types import Finding, Measure
 
@@ -132,9 +132,15 @@ def render_sections(
 
     sentences: (what it is about, what it says) below the verdict. numbers: JSON that the page offers to save.
     """
-    style, script = _asset("style.css"), _asset("script.js")
+    folder = files("holdfast.reports") / "templates"
+    style, script = (folder.joinpath(name).read_text(encoding="utf-8") for name in ("style.css", "script.js"))
+    digests = [hashlib.sha256(text.encode("utf-8")).digest() for text in (style, script)]
+    own = [f"'sha256-{base64.b64encode(digest).decode('ascii')}'" for digest in digests]
+    # Nothing may be loaded but pictures inside the page, and only our own style and script apply.
+    policy = f"default-src 'none'; img-src data:; style-src {own[0]}; script-src {own[1]}; "
+    policy += "base-uri 'none'; form-action 'none'"
     values = {"title": title, "facts": facts, "verdict": verdict, "sections": sections, "sentences": sentences}
-    values |= {"style": Markup(style), "script": Markup(script), "policy": _policy(style, script), "numbers": numbers}
+    values |= {"style": Markup(style), "script": Markup(script), "policy": policy, "numbers": numbers}
     return _environment().get_template("report.html").render(**values)
 
 
@@ -175,7 +181,9 @@ def _top(runs: Sequence[RunFiles], groups: Sequence[Arm]) -> dict[str, Any]:
             return {"verdict": f"{_on(runs[0].name, runs[0].data.get('name'))}: {said[0][1]}", "sentences": []}
         return {"verdict": f"{len(said)} models; no accuracy was measured", "sentences": said[:MOST_SENTENCES]}
     if len(found) < len(runs) or not all(summary_clauses(own) for _, own in found):
-        return {"verdict": unbroken(arms_verdict(groups)), "sentences": _sentences(groups)}
+        pairs = [(arm.label, arm_sentence(arm).removeprefix(f"{arm.label}: ")) for arm in groups]
+        # a single arm's sentence is the verdict already
+        return {"verdict": unbroken(arms_verdict(groups)), "sentences": _first(pairs, "table") if pairs[1:] else []}
     if len(runs) == 1:
         ((run, own),) = found
         (word, text), *rest = summary_clauses(own)
@@ -184,12 +192,6 @@ def _top(runs: Sequence[RunFiles], groups: Sequence[Arm]) -> dict[str, Any]:
     leads = [lead for run, _ in found if (lead := lead_sentence(run.findings, run.name))]
     pairs = [(run.name, summary_sentence(own)) for run, own in found]
     return {"verdict": unbroken(leads[0] if leads else arms_verdict(groups)), "sentences": _first(pairs, "tables")}
-
-
-def _sentences(groups: Sequence[Arm]) -> list[tuple[str, str]]:
-    """Each arm's name and the rest of its sentence; a single arm's is the verdict already."""
-    pairs = [(arm.label, arm_sentence(arm).removeprefix(f"{arm.label}: ")) for arm in groups]
-    return _first(pairs, "table") if len(groups) > 1 else []
 
 
 def _first(pairs: Sequence[tuple[str, str]], rest: str) -> list[tuple[str, str]]:
@@ -211,22 +213,6 @@ def _facts(runs: Sequence[RunFiles]) -> list[str]:
     if "epochs" in shared:
         facts.append(f"{setting(shared['epochs'])} epoch{'' if shared['epochs'] == 1 else 's'}")
     return [*facts, f"{len(runs)} runs" if len(runs) > 1 else runs[0].name]
-
-
-def _policy(style: str, script: str) -> str:
-    """Nothing may be loaded but pictures inside the page, and only our own style and script apply."""
-    return (
-        f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
-        "base-uri 'none'; form-action 'none'"
-    )
-
-
-def _hash(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
-
-
-def _asset(name: str) -> str:
-    return files("holdfast.reports").joinpath("templates", name).read_text(encoding="utf-8")
 
 
 @cache

@@ -15,7 +15,7 @@ from holdfast.printable import one_line
 from holdfast.reports.findings_file import CheckRecord, FindingsFile
 from holdfast.reports.overview import title
 from holdfast.reports.report_tables import shown
-from holdfast.reports.text import exact, finite, part
+from holdfast.reports.text import EXACT, finite, number, part
 
 FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What XML 1.0 cannot hold even as an entity."""
@@ -68,7 +68,7 @@ def _check(suite: ElementTree.Element, file: FindingsFile, name: str, record: Ch
 
 def _gate_numbers(gate: Mapping[str, Any]) -> str:
     shares = {key: finite(gate.get(key)) for key in ("value", "low", "high")}
-    words = [f"{key} {exact(share)}" for key, share in shares.items() if share is not None]
+    words = [f"{key} {number(EXACT, share)}" for key, share in shares.items() if share is not None]
     words += [f"n {gate['n']:,}"] if gate.get("n") is not None else []
     return ", ".join([*words, *([f"threshold {gate['threshold']:g}"] if "threshold" in gate else [])])
 

@@ -8,21 +8,22 @@ from typing import Any
 from holdfast.printable import one_line
 from holdfast.reports.blocks import Cell, Column, Table
 from holdfast.reports.findings_file import AGAINST, CheckRecord, FindingsFile
-from holdfast.reports.report_tables import headline_leads, shown
+from holdfast.reports.report_tables import all_leads, finding_cells, shown
 from holdfast.reports.robustness_summary import headline_findings, robustness, summary_sentence
-from holdfast.reports.text import exact, finite, part
+from holdfast.reports.text import EXACT, bounds, finite, number, part
 from holdfast.types import Finding
 
 
 def headlines(file: FindingsFile, check: str) -> list[tuple[str, Finding]]:
     """The findings that stand for a check, each with its words; of two models, the leads that stand for one."""
     if check == AGAINST:
-        words = {id(f): place for f, place in headline_leads(file.findings, file.measures)}
-        return [(words[id(f)], f) for f in file.findings if id(f) in words]
-    found = []
-    for measure, own in headline_findings(file.findings, file.measures):
-        found += [(f"{measure.title}, {part(f.where)}" if f.where else measure.title, f) for f in own]
-    return [(words, f) for words, f in found if f.check == check]
+        return [(words, f) for f, words, stands in all_leads(file.findings, file.measures) if stands]
+    return [
+        (f"{measure.title}, {part(f.where)}" if f.where else measure.title, f)
+        for measure, own in headline_findings(file.findings, file.measures)
+        for f in own
+        if f.check == check
+    ]
 
 
 def overview(file: FindingsFile) -> Table:
@@ -31,12 +32,9 @@ def overview(file: FindingsFile) -> Table:
     against = [CheckRecord(AGAINST, "measured")] if any(f.check == AGAINST for f in file.findings) else []
     for record in [*file.checks, *against]:
         found = headlines(file, record.name) if record.state == "measured" else []
-        for what, f in found:
-            value, span = shown(f, file.measures)
-            cells = (Cell(value, finite(f.value)), Cell(span, finite(f.low)), Cell(f"{f.n:,}", f.n))
-            rows.append((Cell(record.name), Cell(record.state), Cell(what), *cells))
-        if not found:
-            rows.append((Cell(record.name), Cell(record.state), Cell(record.reason), Cell(""), Cell(""), Cell("")))
+        own = [(Cell(what), *finding_cells(f, file.measures)) for what, f in found]
+        empty = (Cell(record.reason), Cell(""), Cell(""), Cell(""))
+        rows += [(Cell(record.name), Cell(record.state), *cells) for cells in own or [empty]]
     columns = Column.texts("check", "state", "measure") + Column.numbers("value", "95 % interval", "n")
     return Table(title(file), columns, tuple(rows))
 
@@ -68,8 +66,7 @@ def gates(file: FindingsFile) -> Table | None:
     rows = []
     for gate in file.gates:
         value, low, high = (finite(gate.get(key)) for key in ("value", "low", "high"))
-        span = "" if low is None or high is None else f"{exact(low)} to {exact(high)}"
-        cells = (Cell("" if value is None else exact(value), value), Cell(span, low))
+        cells = (Cell("" if value is None else number(EXACT, value), value), Cell(bounds(low, high, EXACT), low))
         judged = Cell("passed" if gate["passed"] else "FAILED", strong=not gate["passed"])
         n, why = Cell(f"{gate.get('n', 0):,}", gate.get("n", 0)), Cell(str(gate.get("reason", "")))
         rows.append((Cell(str(gate["name"])), judged, *cells, n, why))
@@ -95,8 +92,7 @@ def states(checks: Sequence[CheckRecord], gates: Sequence[Mapping[str, Any]]) ->
     crashed = [record.name for record in checks if record.state == "crashed"]
     measured = sum(record.state == "measured" for record in checks)
     words = [f"{measured} of {len(checks)} checks measured"]
-    if crashed:
-        words.append(f"crashed: {', '.join(crashed)}")
+    words += [f"crashed: {', '.join(crashed)}"] if crashed else []
     if gates:
         every = "the gate passed" if len(gates) == 1 else f"all {len(gates)} gates passed"
         words.append(f"{failed} of {len(gates)} gates failed" if failed else every)

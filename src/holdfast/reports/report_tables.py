@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from holdfast.reports.arms import AVERAGE, CONFLICTING, MEASURES, Arm, FindingKey, measure_cell, spread_cell
+from holdfast.reports.arms import AVERAGE, CONFLICTING, MEASURES, Arm, FindingKey, Spread, figure_cell, spread_cell
 from holdfast.reports.blocks import Cell, Column, Details, Table
 from holdfast.reports.findings_file import AGAINST, Measures, all_measures, is_known, measure_of
-from holdfast.reports.robustness_summary import headline_parts, with_interval, without_column
-from holdfast.reports.text import DIFFERENCE, P_VALUE, finite, interval, missing, number, part, percent, quantity
+from holdfast.reports.robustness_summary import headline_parts, without_column
+from holdfast.reports.text import (
+    DIFFERENCE,
+    P_VALUE,
+    bounds,
+    finite,
+    interval,
+    missing,
+    number,
+    part,
+    percent,
+    quantity,
+)
 from holdfast.types import Finding, Unit
 
 MOST_NUMBERS = 5000
@@ -22,41 +34,35 @@ def method_table(arms: Sequence[Arm]) -> Table:
     """One row per arm, one column per measure that some arm has; in percent."""
     measures = [m for m in MEASURES if any(arm.spread(m) for arm in arms)]
     comparable = len(arms) > 1 and len({arm.data for arm in arms}) == 1
-    best = {m: max((s.mean for a in arms if (s := a.spread(m)) and s.mean is not None), default=None) for m in measures}
-    rows = []
-    for arm in arms:
-        cells = [spread_cell(arm.spread(m), best[m] if comparable else None) for m in measures]
-        rows.append((Cell(arm.label), *cells, seeds_cell(arm)))
+    means = {m: [s.mean for arm in arms if (s := arm.spread(m)) and s.mean is not None] for m in measures}
+    best = {m: max(own) for m, own in means.items() if own and comparable}
+    rows = tuple(
+        (Cell(arm.label), *(spread_cell(arm.spread(m), best.get(m)) for m in measures), seeds_cell(arm)) for arm in arms
+    )
     columns = Column.texts("method") + Column.numbers(*(f"{m.title}, %" for m in measures), "seeds")
-    several = any(len(arm.runs) > 1 for arm in arms)
-    note = "Mean ± sample standard deviation over seeds." if several else ""
-    if comparable and measures:
-        note = f"{note} Bold: the highest of its column.".strip()
-    return Table("Accuracy by method", columns, tuple(rows), note)
+    notes = [over_seeds(arms), "Bold: the highest of its column." if comparable and measures else ""]
+    return Table("Accuracy by method", columns, rows, " ".join(filter(None, notes)))
+
+
+def over_seeds(arms: Sequence[Arm]) -> str:
+    """How to read numbers with a ±; empty where no arm has several seeds."""
+    return "Mean ± sample standard deviation over seeds." if any(len(arm.runs) > 1 for arm in arms) else ""
 
 
 def run_table(arms: Sequence[Arm]) -> Table:
     """One row per run, with the numbers of :func:`method_table` before they are averaged."""
     measures = [m for m in MEASURES if any(arm.spread(m) for arm in arms)]
-    rows = []
-    for arm in arms:
-        for run in arm.runs:
-            alone = Arm.of(arm.label, [run])
-            rows.append((Cell(run.name), Cell(arm.label), *(spread_cell(alone.spread(m)) for m in measures)))
+    alone = [(run.name, Arm.of(arm.label, [run])) for arm in arms for run in arm.runs]
+    rows = ((Cell(name), Cell(one.label), *(spread_cell(one.spread(m)) for m in measures)) for name, one in alone)
     columns = Column.texts("run", "method") + Column.numbers(*(f"{m.title}, %" for m in measures))
     return Table("Accuracy of each run", columns, tuple(rows))
 
 
 def findings_list(items: Iterable[Finding], measures: Measures, *, caption: str = "Findings") -> Table:
     """One row per finding: what, where, how much, how sure."""
-    rows = []
-    for f in items:
-        if f.value is None and not is_known(f.check, f.name, measures):
-            continue  # evidence alone, such as pictures
-        text, span = shown(f, measures)
-        value, low = finite(f.value), finite(f.low)
-        rows.append((Cell(f.name), Cell(part(f.where)), Cell(text, value), Cell(span, low), Cell(f"{f.n:,}", f.n)))
-    return Table(caption, Column.texts("measure", "part") + Column.numbers("value", "95 % interval", "n"), tuple(rows))
+    kept = (f for f in items if f.value is not None or is_known(f.check, f.name, measures))  # others are evidence alone
+    rows = tuple((Cell(f.name), Cell(part(f.where)), *finding_cells(f, measures)) for f in kept)
+    return Table(caption, Column.texts("measure", "part") + Column.numbers("value", "95 % interval", "n"), rows)
 
 
 def all_numbers(arms: Sequence[Arm], check: str, also: Sequence[FindingKey] = ()) -> Details:
@@ -90,14 +96,13 @@ def measure_table(arms: Sequence[Arm], check: str, caption: str) -> Table | None
         (
             Cell(arms[0].measure(key).title),
             Cell(part(dict(key.where))),
-            *(measure_cell(arm.measure(key), arm.spread(key)) for arm in arms),
+            *(spread_cell(arm.spread(key), measure=arm.measure(key)) for arm in arms),
         )
         for key in keys
     )
     columns = Column.texts("measure", "part") + Column.numbers(*(arm.label for arm in arms))
-    notes = ["Mean ± sample standard deviation over seeds."] if any(len(arm.runs) > 1 for arm in arms) else []
-    notes += [f"{arm.label}: {reason}." for arm in arms for reason in reasons(arm, check)]
-    return Table(caption, columns, rows, " ".join(notes)) if rows else None
+    notes = [over_seeds(arms), *(f"{arm.label}: {reason}." for arm in arms for reason in reasons(arm, check))]
+    return Table(caption, columns, rows, " ".join(filter(None, notes))) if rows else None
 
 
 def reasons(arm: Arm, check: str) -> list[str]:
@@ -109,6 +114,12 @@ def reasons(arm: Arm, check: str) -> list[str]:
 def why_empty(arms: Sequence[Arm], check: str) -> str:
     """Why nothing of a check was measured."""
     return next((reason for arm in arms for reason in reasons(arm, check)), "nothing was found")
+
+
+def finding_cells(finding: Finding, measures: Measures) -> tuple[Cell, Cell, Cell]:
+    """Value, interval and number of samples."""
+    value, span = shown(finding, measures)
+    return Cell(value, finite(finding.value)), Cell(span, finite(finding.low)), _count(finding.n)
 
 
 def shown(finding: Finding, measures: Measures) -> tuple[str, str]:
@@ -151,8 +162,9 @@ class Difference:
         >>> str(Difference(0.05, 0.01, 0.09, 3)), str(Difference(-0.02, None, None, 1))
         ('+5.0 (+1.0 to +9.0)', '-2.0')
         """
-        interval = "" if self.low is None or self.high is None else f" ({_signed(self.low)} to {_signed(self.high)})"
-        return _signed(self.value) + interval
+        given = [v for v in (self.value, self.low, self.high) if v is not None]
+        value, *ends = [f"{'-' if v < 0 else '+'}{percent(abs(v))}" for v in given]
+        return f"{value} ({' to '.join(ends)})" if ends else value
 
 
 def difference(values: Sequence[float], baseline: Sequence[float]) -> Difference:
@@ -183,13 +195,8 @@ def against(arm: Arm, baseline: Arm, measure: FindingKey) -> Difference | None:
 
 def by_seed(arm: Arm, measure: FindingKey) -> dict[str, float]:
     """The measure of each run, by its seed."""
-    found: dict[str, float] = {}
-    for run in arm.runs:
-        spread = Arm.of(arm.label, [run]).spread(measure)
-        value = finite(spread.mean) if spread is not None else None
-        if value is not None:
-            found[str(run.settings.get("seed"))] = value
-    return found
+    found = ((run, Arm.of(arm.label, [run]).spread(measure)) for run in arm.runs)
+    return {str(run.settings.get("seed")): s.mean for run, s in found if s is not None and s.mean is not None}
 
 
 def baseline_of(arms: Sequence[Arm]) -> Arm | None:
@@ -224,71 +231,62 @@ def paired_table(arms: Sequence[Arm], baseline: Arm, *, extra: Mapping[str, Sequ
     return Table("Difference to the baseline", columns, tuple(rows), note)
 
 
-def _signed(value: float) -> str:
-    return f"{'-' if value < 0 else '+'}{percent(abs(value))}"
-
-
 def leads(findings: Sequence[Finding], measures: Measures, name: str, *, parts: bool = False) -> list[tuple[Cell, ...]]:
     """Rows of :func:`paired`: how far a model leads each other one on the same samples.
 
     By default in the parts that stand for a check, as in the table of drops; ``parts``: in all others, such as every
     group and every corruption.
     """
-    found = [f for f in findings if f.check == AGAINST]
     p = {
         tuple(f.where.items()): f
-        for f in found
-        if measure_of(f.check, f.name, measures).unit is Unit.P_VALUE and finite(f.value) is not None
+        for f in findings
+        if f.check == AGAINST and measure_of(f.check, f.name, measures).unit is Unit.P_VALUE
     }
-    standing = {id(f) for f, _ in headline_leads(findings, measures)}
-    rows = []
-    for f, place in _leads(findings, measures):
-        if (id(f) in standing) == parts:
-            continue
-        chance = p.get(tuple(f.where.items()))
-        value = None if chance is None else finite(chance.value)
-        rows.append((
+    return [
+        (
             Cell(f"{name} − {f.where.get('against', '?')}"),
             Cell(place),
-            with_interval(DIFFERENCE, f.value, f.low, f.high),
+            figure_cell(DIFFERENCE, Spread.of([f])),
             *(_count(f.evidence.get(key)) for key in ("only_this", "only_other")),
-            Cell("" if value is None else number(P_VALUE, value), value),
-            Cell(f"{f.n:,}", f.n),
-        ))  # fmt: skip
-    return rows
+            Cell(*_chance(p.get(tuple(f.where.items())))),
+            _count(f.n),
+        )
+        for f, place, stands in all_leads(findings, measures)
+        if stands != parts
+    ]
 
 
-def headline_leads(findings: Sequence[Finding], measures: Measures) -> list[tuple[Finding, str]]:
-    """The leads in the parts that stand for a check, each with its words."""
+def _chance(found: Finding | None) -> tuple[str, float | None]:
+    """A p-value as it is shown and as a number: the corrected one, or that it is not (files of older versions)."""
+    value = None if found is None else finite(found.value)
+    if found is None or value is None:
+        return "", None
+    adjusted = finite(found.evidence.get("adjusted_p"))
+    if adjusted is None:
+        return f"{number(P_VALUE, value)} (not corrected)", value
+    return number(P_VALUE, adjusted), adjusted
+
+
+def all_leads(findings: Sequence[Finding], measures: Measures) -> Iterator[tuple[Finding, str, bool]]:
+    """Every lead with its words, the measure it is in and the part of the data, and whether it stands for a check."""
     known = {name: m for (_, name), m in all_measures(measures).items()}
-    by_measure: dict[tuple[str, str], list[tuple[Finding, str]]] = {}
-    for f, place in _leads(findings, measures):
-        by_measure.setdefault((f.where.get("against", ""), f.where.get("measure", "")), []).append((f, place))
-    chosen = []
-    for (_, name), own in by_measure.items():
-        measure = known.get(name)
-        stands = headline_parts(measure, [_lead_part(f) for f, _ in own]) if measure and measure.headline else []
-        chosen += [
-            (f, place)
-            for f, place in own
-            if _lead_part(f) in stands or not without_column(_lead_part(f)) or "worst group of" in f.where
-        ]
-    order = {id(f): i for i, f in enumerate(findings)}
-    return sorted(chosen, key=lambda pair: order[id(pair[0])])
-
-
-def _leads(findings: Sequence[Finding], measures: Measures) -> Iterator[tuple[Finding, str]]:
-    """Every lead with its words: the measure it is in, and the part of the data."""
-    known = {name: m.title for (_, name), m in all_measures(measures).items()}
+    found: list[tuple[Finding, tuple[str, str], dict[str, str]]] = []
+    parts: dict[tuple[str, str], list[dict[str, str]]] = defaultdict(list)
     for f in findings:
         if f.check == AGAINST and f.name == "lead" and finite(f.value) is not None:
-            name = f.where.get("measure", "")
-            rest = _lead_part(f)
-            yield f, ", ".join(filter(None, (known.get(name, name), part(rest) if rest else "")))
+            pair = f.where.get("against", ""), f.where.get("measure", "")
+            rest = {key: value for key, value in f.where.items() if key not in ("against", "measure")}
+            found.append((f, pair, rest))
+            parts[pair].append(rest)
+    standing = {pair: headline_parts(m, own) for pair, own in parts.items() if (m := known.get(pair[1])) and m.headline}
+    for f, pair, rest in found:
+        words = [known[pair[1]].title if pair[1] in known else pair[1], part(rest) if rest else ""]
+        stands = rest in standing.get(pair, ()) or not without_column(rest) or "worst group of" in f.where
+        yield f, ", ".join(filter(None, words)), stands
 
 
-def _lead_part(finding: Finding) -> dict[str, str]:
-    return {key: value for key, value in finding.where.items() if key not in ("against", "measure")}
+def _count(value: object) -> Cell:
+    return Cell(f"{value:,}", value) if isinstance(value, int) else Cell("")
 
 
 def paired(rows: Sequence[tuple[Cell, ...]], caption: str = "Paired differences") -> Table | None:
@@ -297,8 +295,9 @@ def paired(rows: Sequence[tuple[Cell, ...]], caption: str = "Paired differences"
     columns = Column.texts("models", "measure") + Column.numbers(*titles)
     note = (
         "Both models on the same samples. In accuracy the interval is Bonett and Price's and the test McNemar's exact "
-        "one; in AUROC both are DeLong's. Each row speaks for itself: of many, one in twenty is beyond its interval by "
-        "chance, and a group that was picked as a model's worst shows that model at its worst."
+        "one; in AUROC both are DeLong's. p is corrected by Holm's method for all comparisons of its audit; intervals are "
+        "not: of many, one in twenty is beyond its interval by chance, and a group that was picked as a model's worst "
+        "shows that model at its worst."
     )
     if len({row[0].text for row in rows}) == 1:  # said once, names leave room for numbers
         columns, caption = columns[1:], f"{caption}: {rows[0][0].text}"
@@ -314,15 +313,13 @@ def lead_sentence(findings: Iterable[Finding], name: str) -> str:
     if lead is None or lead.value is None:
         return ""
     other = lead.where["against"]
-    p = next((f.value for f in found if f.name == "mcnemar_p" and f.where == lead.where), None)
-    tail = f" on the same {lead.n:,} images" + ("" if p is None else f", McNemar's p {number(P_VALUE, p)}")
-    low, high = finite(lead.low), finite(lead.high)
-    span = "" if low is None or high is None else f" ({percent(low)} to {percent(high)})"
-    if low is not None and high is not None and low <= 0 <= high:
+    p = next((f for f in found if f.name == "mcnemar_p" and f.where == lead.where), None)
+    tail = f" on the same {lead.n:,} images" + (f", McNemar's p {_chance(p)[0]}" if p is not None else "")
+    if p is not None and (many := p.evidence.get("comparisons", 1)) > 1:
+        tail += f" ({p.evidence['correction']}'s correction for {many} comparisons)"
+    between = bounds(lead.low, lead.high)
+    span = f" ({between})" if between else ""
+    if between and (lead.low or 0.0) <= 0 <= (lead.high or 0.0):
         return f"{name} and {other} are level: {percent(lead.value)} points apart{span}{tail}"
     ahead = "ahead of" if lead.value > 0 else "behind"
     return f"{name} is {percent(abs(lead.value))} points {ahead} {other}{span}{tail}"
-
-
-def _count(value: object) -> Cell:
-    return Cell(f"{value:,}", value) if isinstance(value, int) else Cell("")

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
-from holdfast.reports.arms import ALIGNED, AVERAGE, CONFLICTING, Arm, FindingKey, Spread, share
+from holdfast.reports.arms import ALIGNED, AVERAGE, CONFLICTING, Arm, FindingKey, Spread, figure_cell, share
 from holdfast.reports.blocks import Cell, Column, Table
 from holdfast.reports.findings_file import Measures, all_measures
-from holdfast.reports.text import DIFFERENCE, finite, number, part, percent
+from holdfast.reports.text import DIFFERENCE, bounds, finite, part, percent
 from holdfast.types import Finding, Measure, Unit
 
 CLEAN = ("accuracy", "accuracy")
@@ -125,16 +125,18 @@ def _worst(
     measure: Measure, own: Sequence[Finding], findings: Sequence[Finding], clean: RobustnessResult | None
 ) -> RobustnessResult:
     """Of several parts that stand for a measure, the one that drops the most, or else the lowest."""
-    drops = {(f.check, f.name, tuple(sorted(f.where.items()))): f for f in findings}
     made = []
     for f in own:
+        cell = f.evidence.get("cell")
+        words = ", ".join(f"{key} {value}" for key, value in cell.items()) if isinstance(cell, Mapping) else ""
         result = RobustnessResult(
             measure.name, f.check, measure.title, f.value or 0.0, finite(f.low), finite(f.high), f.n,
-            detail=_detail(f), gate_names=_gate_names(measure, f),
+            detail=words or (part(f.where) if f.where else ""), gate_names=_gate_names(measure, f),
         )  # fmt: skip
-        by = drops.get((f.check, measure.drop, tuple(sorted(f.where.items()))))
-        if by is not None and finite(by.value) is not None:
-            result = replace(result, drop=by.value, drop_low=finite(by.low), drop_high=finite(by.high))
+        drops = [d for d in findings if (d.check, d.name, d.where) == (f.check, measure.drop, f.where)]
+        if drops and finite(drops[-1].value) is not None:
+            low, high = finite(drops[-1].low), finite(drops[-1].high)
+            result = replace(result, drop=drops[-1].value, drop_low=low, drop_high=high)
         elif measure.drop and clean is not None:
             result = replace(result, drop=clean.value - result.value)
         made.append(result)
@@ -142,20 +144,12 @@ def _worst(
     return max(made, key=lambda r: r.drop or 0.0) if every else min(made, key=lambda r: r.value)
 
 
-def _detail(finding: Finding) -> str:
-    cell = finding.evidence.get("cell")
-    if isinstance(cell, Mapping):
-        return ", ".join(f"{key} {value}" for key, value in cell.items())
-    return part(finding.where) if finding.where else ""
-
-
 def _of_gate(gate: Mapping[str, Any], measures: Measures) -> RobustnessResult | None:
     """What a gate judged that is not a headline."""
     value, (name, _, detail) = finite(gate.get("value")), str(gate.get("measure")).partition("@")
     if value is None:
         return None
-    known = {key[1]: m for key, m in all_measures(measures).items()}
-    title = known[name].title if name in known else name
+    title = {known: m.title for (_, known), m in all_measures(measures).items()}.get(name, name)
     low, high = finite(gate.get("low")), finite(gate.get("high"))
     check, n = str(gate.get("check") or ""), int(gate.get("n") or 0)
     return RobustnessResult(str(gate.get("measure")), check, title, value, low, high, n, detail=detail)
@@ -182,11 +176,11 @@ def summary_clauses(found: Sequence[RobustnessResult]) -> list[tuple[str, str]]:
     level = [r for r in found if r.drop is not None and r not in dropping]
     said = []
     if dropping:
-        first, *others = dropping
-        rest = "".join(f", {percent(r.drop or 0.0)} in {r.where}" for r in others)
-        said.append(("drops", f"{percent(first.drop or 0.0)} points in {first.where}{rest}"))
+        words = [f"{percent(r.drop or 0.0)}{' points' * (r is dropping[0])} in {r.where}" for r in dropping]
+        said.append(("drops", ", ".join(words)))
     if level:
-        said.append(("no clear drop", f"in {_listed([r.where for r in level])}"))
+        *others, last = [r.where for r in level]
+        said.append(("no clear drop", f"in {', '.join(others)} and {last}" if others else f"in {last}"))
     failed = [_failed(r) for r in found if not r.passed and r.threshold is not None]
     if failed:
         said.append(("gate failed:" if len(failed) == 1 else "gates failed:", "; ".join(failed)))
@@ -195,11 +189,9 @@ def summary_clauses(found: Sequence[RobustnessResult]) -> list[tuple[str, str]]:
 
 def _failed(result: RobustnessResult) -> str:
     """What a failed gate says, such as "clean accuracy 47.2 %, 95 % interval 42.9 to 51.5, must be at least 60.0"."""
-    words = f"{result.where} {percent(result.value)} %"
-    if result.low is not None and result.high is not None:
-        words += f", 95 % interval {percent(result.low)} to {percent(result.high)}"
-    bound = "lower bound " if result.bounded else ""
-    return f"{words}, {bound}must be at least {percent(result.threshold or 0.0)}"
+    span = bounds(result.low, result.high)
+    words = f"{result.where} {percent(result.value)} %" + (f", 95 % interval {span}" if span else "")
+    return f"{words}, {'lower bound ' * result.bounded}must be at least {percent(result.threshold or 0.0)}"
 
 
 def drop_table(found: Sequence[RobustnessResult], caption: str) -> Table:
@@ -207,27 +199,12 @@ def drop_table(found: Sequence[RobustnessResult], caption: str) -> Table:
     gated = any(r.threshold is not None for r in found)
     rows = []
     for r in found:
-        cells = [Cell(r.title), Cell(percent(r.value), r.value)]
-        cells.append(with_interval(DIFFERENCE, r.drop, r.drop_low, r.drop_high))
-        if gated:
-            text = "" if r.threshold is None else percent(r.threshold) + ("" if r.passed else " FAILED")
-            cells.append(Cell(text, r.threshold, strong=not r.passed))
-        rows.append(tuple(cells))
+        drop = None if r.drop is None else Spread((r.drop,), r.n, r.drop_low, r.drop_high)
+        text = "" if r.threshold is None else percent(r.threshold) + " FAILED" * (not r.passed)
+        asked = [Cell(text, r.threshold, strong=not r.passed)] if gated else []
+        rows.append((Cell(r.title), Cell(percent(r.value), r.value), figure_cell(DIFFERENCE, drop), *asked))
     titles = ["value, %", "drop, points (95 %)", *(["at least, %"] if gated else [])]
     return Table(caption, Column.texts("measure") + Column.numbers(*titles), tuple(rows))
-
-
-def with_interval(measure: Measure, value: float | None, low: float | None, high: float | None) -> Cell:
-    """A share in percent or points with its interval, without units."""
-    value, low, high = finite(value), finite(low), finite(high)
-    if value is None:
-        return Cell("")
-    span = "" if low is None or high is None else f" ({number(measure, low)} to {number(measure, high)})"
-    return Cell(number(measure, value) + span, value)
-
-
-def _listed(words: Sequence[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 CONFLICTING_SAMPLES = "on bias-conflicting samples"
@@ -238,12 +215,14 @@ def arm_sentence(arm: Arm) -> str:
     average, aligned, conflicting = (arm.measured(m) for m in (AVERAGE, ALIGNED, CONFLICTING))
     if average is None:
         return f"{arm.label}: {_detection(arm) or _map(arm) or _progress(arm)}"
-    numbers = [f"{share(average)} % clean accuracy"]
+    first = f"{arm.label}: {share(average)} % clean accuracy"
     if aligned is None or conflicting is None:
-        weakest = _weakest(arm)
-        return f"{arm.label}: " + ", ".join(numbers) + (f"; {weakest}" if weakest else "")
-    numbers += [f"{share(aligned)} % bias-aligned", f"{share(conflicting)} % bias-conflicting"]
-    return f"{arm.label}: {', '.join(numbers)}: {_drop(aligned, conflicting)}"
+        return first + _weakest(arm)
+    drop = _mean(aligned) - _mean(conflicting)
+    change = f"{'drops' if drop > 0 else 'gains'} {percent(abs(drop))} points"
+    change = "no clear drop" if aligned.overlaps(conflicting) else change
+    numbers = f"{share(aligned)} % bias-aligned, {share(conflicting)} % bias-conflicting"
+    return f"{first}, {numbers}: {change} {CONFLICTING_SAMPLES}"
 
 
 def arms_verdict(arms: Sequence[Arm]) -> str:
@@ -272,19 +251,12 @@ def _mean(spread: Spread) -> float:
     return fmean(spread.values)
 
 
-def _drop(aligned: Spread, conflicting: Spread) -> str:
-    drop = _mean(aligned) - _mean(conflicting)
-    if aligned.overlaps(conflicting):
-        return f"no clear drop {CONFLICTING_SAMPLES}"
-    return f"{'drops' if drop > 0 else 'gains'} {percent(abs(drop))} points {CONFLICTING_SAMPLES}"
-
-
 def _weakest(arm: Arm) -> str:
     for key in ("group", "class"):
         parts = {name: s for name, s in arm.parts(key).items() if s.values}
         if len(parts) > 1:
             name, spread = min(parts.items(), key=lambda item: _mean(item[1]))
-            return f"weakest {key}: {name}, {share(spread)} %"
+            return f"; weakest {key}: {name}, {share(spread)} %"
     return ""
 
 

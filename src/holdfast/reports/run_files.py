@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -14,9 +14,9 @@ import yaml
 
 from holdfast.errors import HoldfastError
 from holdfast.files import reading
-from holdfast.reports.findings_file import CheckRecord, FindingsFile, Measures, measure_of, read_findings
+from holdfast.reports.findings_file import CheckRecord, FindingsFile, Measures, read_findings
 from holdfast.settings import DATA_READING_KEYS, MODEL_BUILDING_KEYS
-from holdfast.types import Finding, Measure
+from holdfast.types import Finding
 
 METRICS = "metrics.jsonl"
 COMPARISON = "comparison.json"
@@ -46,10 +46,6 @@ class RunFiles:
     checks: tuple[CheckRecord, ...] = ()
     gates: tuple[Mapping[str, Any], ...] = ()
     measures: Measures = field(default_factory=dict)
-
-    def measure(self, finding: Finding) -> Measure:
-        """What the number of a finding is."""
-        return measure_of(finding.check, finding.name, self.measures)
 
     @classmethod
     def of(cls, file: FindingsFile) -> Self:
@@ -94,18 +90,15 @@ def read_runs(folders: Iterable[str | Path]) -> list[RunFiles]:
     """
     runs: dict[Path, RunFiles] = {}
     for folder in map(Path, folders):
-        found = sorted({f.parent for name in FILES for f in _visible(folder, name)}) if not is_run(folder) else []
+        files = [] if is_run(folder) else [f.relative_to(folder) for name in FILES for f in folder.rglob(name)]
+        # not those in hidden folders, where what a training is about to replace waits
+        found = sorted({folder / f.parent for f in files if not any(p.startswith(".") for p in f.parts)})
         inside = [path for path in _compared(folder) if path in found]
         inside += [path for path in found if path not in inside]
         for path in inside or [folder]:
             runs.setdefault(path.resolve(), RunFiles.read(path))
     names = Counter(run.name for run in runs.values())
     return [replace(run, name=path.name) if names[run.name] > 1 else run for path, run in runs.items()]
-
-
-def _visible(folder: Path, name: str) -> Iterator[Path]:
-    """Files of that name at any depth, but not in hidden folders, where what a training is about to replace waits."""
-    return (f for f in folder.rglob(name) if not any(p.startswith(".") for p in f.relative_to(folder).parts))
 
 
 def _compared(folder: Path) -> list[Path]:
@@ -156,21 +149,16 @@ def read_metrics(path: Path) -> tuple[Mapping[str, Any], ...]:
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
-        record = _parsed(line)
-        if record is not None:
+        try:
+            record = json.loads(line)
+        except ValueError:
+            record = None
+        if isinstance(record, dict):
             records.append(record)
         elif number < len(lines):
             raise HoldfastError(f"line {number} of {path} is not a JSON object; remove that line")
         # A last line without its end is what a killed process leaves behind.
     return tuple(records)
-
-
-def _parsed(line: bytes) -> Mapping[str, Any] | None:
-    try:
-        record = json.loads(line)
-    except ValueError:
-        return None
-    return record if isinstance(record, dict) else None
 
 
 HIDDEN = "(hidden)"
@@ -182,26 +170,24 @@ PICTURES = frozenset({"png", "overlay"})
 def redacted(run: RunFiles) -> RunFiles:
     """The run with the names of files but not where they lie; where a picture comes from is left out altogether.
 
-    >>> _hidden("holdfast audit /home/me/runs/a --data ~/photos/cats at 8/255")
+    >>> hide_folders("holdfast audit /home/me/runs/a --data ~/photos/cats at 8/255")
     'holdfast audit …/a --data …/cats at 8/255'
     """
-    findings = tuple(replace(f, evidence=_hidden(f.evidence), settings=_hidden(f.settings)) for f in run.findings)
-    plain = {key: _hidden(getattr(run, key)) for key in ("settings", "environment", "model", "data")}
-    checks = tuple(CheckRecord.of(_hidden(asdict(record))) for record in run.checks)
+    findings = tuple(
+        replace(f, evidence=hide_folders(f.evidence), settings=hide_folders(f.settings)) for f in run.findings
+    )
+    plain = {key: hide_folders(getattr(run, key)) for key in ("settings", "environment", "model", "data")}
+    checks = tuple(CheckRecord.of(hide_folders(asdict(record))) for record in run.checks)
     return replace(run, findings=findings, checks=checks, **plain)
 
 
-def _hidden(value: Any) -> Any:
+def hide_folders(value: Any, folders: re.Pattern[str] = FOLDERS) -> Any:
+    """Plain values of any depth without the folders that a pattern finds."""
     if isinstance(value, str):
-        return FOLDERS.sub("…/", value)
-    if isinstance(value, Mapping):
-        return {k: _kept(k, v, value) for k, v in value.items()}
+        return folders.sub("…/", value)
     if isinstance(value, (list, tuple)):
-        return [_hidden(v) for v in value]
-    return value
-
-
-def _kept(key: str, value: Any, around: Mapping[str, Any]) -> Any:
-    if key == "source" and "label" in around:
-        return HIDDEN
-    return value if key in PICTURES else _hidden(value)
+        return [hide_folders(v, folders) for v in value]
+    if not isinstance(value, Mapping):
+        return value
+    made = {k: v if k in PICTURES else hide_folders(v, folders) for k, v in value.items()}
+    return made | {"source": HIDDEN} if "source" in value and "label" in value else made

@@ -13,6 +13,8 @@ DIFFERENCE = Measure("difference", "difference", Unit.POINTS)
 P_VALUE = Measure("p", "p", Unit.P_VALUE)
 PLAIN = Measure("number", "number", Unit.NUMBER)
 """What a number is that has no measure of its own, such as an adjusted p-value in the evidence."""
+EXACT = Measure("exact", "exact", Unit.NUMBER, digits=4)
+"""What a gate judges: written as thresholds are, and more finely."""
 
 
 def finite(value: object) -> float | None:
@@ -38,13 +40,23 @@ def records(value: object) -> list[Mapping[str, Any]]:
     return [one for one in value if isinstance(one, Mapping)] if isinstance(value, (list, tuple)) else []
 
 
+def numbers(values: object, key: str) -> list[float | None]:
+    """A list in some evidence, with None for what is not a number; empty where it is something else."""
+    found = values.get(key) if isinstance(values, Mapping) else None
+    return [finite(v) for v in found] if isinstance(found, (list, tuple)) else []
+
+
+def pairs(values: object, x: str, y: str) -> list[tuple[float, float]]:
+    """The points of a curve whose two lists are under these keys of some evidence."""
+    given = zip(numbers(values, x), numbers(values, y), strict=False)
+    return [(a, b) for a, b in given if a is not None and b is not None]
+
+
 def is_counts(matrix: object, rows: int, columns: int) -> bool:
     """Whether some evidence is a matrix of so many rows and columns, all whole numbers of samples."""
-    if not isinstance(matrix, list) or len(matrix) != rows:
-        return False
-    if not all(isinstance(row, list) and len(row) == columns for row in matrix):
-        return False
-    return all(isinstance(n, int) and n >= 0 for row in matrix for n in row)
+    given = matrix if isinstance(matrix, list) else []
+    whole = [len(row) if isinstance(row, list) else -1 for row in given] == [columns] * rows
+    return whole and all(isinstance(n, int) and n >= 0 for row in given for n in row)
 
 
 def percent(value: float) -> str:
@@ -62,6 +74,8 @@ def number(measure: Measure, value: float) -> str:
 
     >>> number(SHARE, 0.712), number(PLAIN, 0.83124), number(P_VALUE, 0.00012345)
     ('71.2', '0.8312', '0.00012')
+    >>> number(EXACT, 0.69962), number(EXACT, -0.0)
+    ('0.6996', '0.0000')
     >>> number(Measure("nll", "loss", Unit.NUMBER, digits=3), 0.83124), number(Measure("ok", "ok", Unit.FLAG), 1.0)
     ('0.831', 'yes')
     """
@@ -74,16 +88,7 @@ def number(measure: Measure, value: float) -> str:
             return f"{value:.2g}"
         case Unit.COUNT:
             return f"{value:,.0f}"
-    return f"{value:.4g}" if measure.digits is None else f"{value:.{measure.digits}f}"
-
-
-def exact(share: float) -> str:
-    """What a gate judges, written as thresholds are, and more finely.
-
-    >>> exact(0.69962), exact(-0.0)
-    ('0.6996', '0.0000')
-    """
-    return f"{share:z.4f}"
+    return f"{value:.4g}" if measure.digits is None else f"{value:z.{measure.digits}f}"
 
 
 def unit(measure: Measure) -> str:
@@ -109,14 +114,24 @@ def quantity(measure: Measure, value: float) -> str:
     return f"{number(measure, value)} {unit(measure)}".rstrip()
 
 
+def bounds(low: float | None, high: float | None, measure: Measure = SHARE) -> str:
+    """An interval without its unit; empty where there is none.
+
+    >>> bounds(0.5, 0.75), bounds(0.5, None)
+    ('50.0 to 75.0', '')
+    """
+    low, high = finite(low), finite(high)
+    return "" if low is None or high is None else f"{number(measure, low)} to {number(measure, high)}"
+
+
 def interval(measure: Measure, low: float | None, high: float | None) -> str:
-    """An interval; empty where there is none.
+    """The same with its unit.
 
     >>> interval(SHARE, 0.5, 0.75), interval(PLAIN, 0.5, None)
     ('50.0 to 75.0 %', '')
     """
-    low, high = finite(low), finite(high)
-    return "" if low is None or high is None else f"{number(measure, low)} to {quantity(measure, high)}"
+    span = bounds(low, high, measure)
+    return span and f"{span} {unit(measure)}".rstrip()
 
 
 def part(where: Mapping[str, str]) -> str:

@@ -10,7 +10,7 @@ from holdfast.audits.alignment.outputs import (
     check_classes,
     check_finite,
     decide_kind,
-    kind_warning,
+    kind_warnings,
     to_logits,
 )
 from holdfast.errors import HoldfastError
@@ -50,9 +50,9 @@ def test_sure_probabilities_stay_finite_and_keep_their_gradient() -> None:
 
 def test_sigmoid_outputs_are_the_users_word_and_otherwise_warned_of() -> None:
     assert torch.allclose(to_logits(LOGITS.sigmoid(), "sigmoid"), LOGITS, atol=1e-2)
-    assert "--output sigmoid" in str(kind_warning(LOGITS.sigmoid(), "logits"))
-    assert kind_warning(LOGITS, "logits") is None
-    assert kind_warning(LOGITS.softmax(1), "probabilities") is None
+    assert "--output sigmoid" in str(kind_warnings(LOGITS.sigmoid(), "logits")[0])
+    assert kind_warnings(LOGITS, "logits") == []
+    assert kind_warnings(LOGITS.softmax(1), "probabilities") == []
     with pytest.raises(HoldfastError, match="unknown kind of outputs 'logit'; did you mean 'logits'"):
         to_logits(LOGITS, "logit")
 

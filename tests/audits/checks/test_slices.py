@@ -22,11 +22,10 @@ from holdfast.audits.checks.slices.weak_slices import (
     colourfulness,
     contrast,
     file_sizes,
-    halves,
     search,
     sharpness,
 )
-from holdfast.audits.subject import Subject
+from holdfast.audits.subject import Subject, halves
 from holdfast.data import Dataset, FileSplit
 from holdfast.errors import HoldfastError
 from tests.audits.checks.from_logits import get, one_hot, split, told
@@ -84,11 +83,11 @@ def test_candidates_are_the_ends_or_the_kinds() -> None:
 def test_no_part_of_random_predictions_is_confirmed_more_often_than_the_level() -> None:
     """100 models that err without regard to the image: at most 5 are expected, 12 or more are one in a thousand."""
     generator, alarms, brought = torch.Generator().manual_seed(0), 0, 0
-    for _ in range(100):
+    for model in range(100):
         values = {name: torch.rand(600, generator=generator) for name in "abcdef"}
         values["kind"] = torch.randint(8, (600,), generator=generator)
         correct = torch.rand(600, generator=generator) < 0.8
-        found = search(values, correct, *halves(600, generator))
+        found = search(values, correct, *halves(600, model, "halves"))
         brought += len(found)
         alarms += any(s.adjusted_p <= WeakSlices().level for s in found)
     assert brought > 100  # the search alone would cry wolf more than once a model

@@ -29,7 +29,7 @@ from holdfast.audits.alignment.outputs import (
     check_classes,
     check_finite,
     decide_kind,
-    kind_warning,
+    kind_warnings,
     to_logits,
 )
 from holdfast.audits.subject import draw
@@ -37,7 +37,7 @@ from holdfast.augment.basic import to_float
 from holdfast.data.splits import ArraySplit, Dataset, Split, WrappedSplit
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.models import NONE, LoadedModel, PreprocessedModel, Preprocessing
-from holdfast.models.loaded_model import failed_batch
+from holdfast.models.loaded_model import explaining_failures
 from holdfast.module_state import evaluating
 from holdfast.types import Note
 
@@ -166,7 +166,7 @@ def align(
         tried = candidates(used, channels=model.channels, data=statistics)
         rights = {key: _right(answer(model.with_preprocessing(tried[key])), labels, match) for key in tried}
         rivals = judge(right, rights, tried)
-    notes += [note for note in (kind_warning(outputs, kind),) if note]
+    notes += kind_warnings(outputs, kind)
     notes += [rival.warning(float(right.double().mean())) for rival in rivals[:1] if rival.better]
     notes.append(preprocessing_note(name, used, stated=opened.preprocessing))
     notes += class_notes(match, split, aside)
@@ -209,13 +209,8 @@ def _choose(opened: LoadedModel, asked: str | Preprocessing, statistics: Preproc
 @torch.no_grad()
 def _answers(model: PreprocessedModel, images: Tensor, batch_size: int, device: torch.device) -> Tensor:
     """(N, K) on the CPU."""
-    try:
-        with evaluating(model):
-            return torch.cat([model(to_float(part.to(device))).cpu() for part in torch.split(images, batch_size)])
-    except (HoldfastError, torch.OutOfMemoryError):
-        raise
-    except Exception as error:  # the model's own code may fail in any way
-        raise failed_batch(error, batch_size) from error
+    with explaining_failures(batch_size), evaluating(model):
+        return torch.cat([model(to_float(part.to(device))).cpu() for part in torch.split(images, batch_size)])
 
 
 def _unsteady(
@@ -290,13 +285,10 @@ def relabel(data: Dataset, match: ClassMatch, reading: str) -> Dataset:
     new = torch.full((len(match.data),), -1)
     new[list(match.known)] = torch.arange(len(match.known))
 
-    def move(split: Split | None) -> Split | None:
-        if split is None:
-            return None
+    def move(split: Split) -> Split:
         kept = split.subset((new[split.labels] >= 0).nonzero().flatten())
         labels = new[kept.labels]
         return replace(kept, labels=labels) if isinstance(kept, ArraySplit) else WrappedSplit(kept, labels, kept.groups)
 
-    train = move(data.train)
-    assert train is not None
-    return replace(data, classes=names, train=train, val=move(data.val), test=move(data.test))
+    moved: dict[str, Any] = {name: move(split) for name, split in data.splits.items()}
+    return replace(data, classes=names, **moved)

@@ -51,10 +51,11 @@ class Rival:
 
     def warning(self, stated: float) -> Note:
         pair = self.paired
+        p = min(1.0, pair.p * (1 - LEVEL) / (1 - pair.level))
         text = (
             f"preprocessing is probably wrong: {self.name} ({MEANING[self.name]}) scores {self.accuracy:.1%} where the "
             f"one in use scores {stated:.1%} on the same {pair.n} images: {100 * pair.lead:+.1f} points, "
-            f"{100 * pair.low:+.1f} to {100 * pair.high:+.1f} at {pair.level:.2%}, McNemar p = {pair.p:.1g}"
+            f"{100 * pair.low:+.1f} to {100 * pair.high:+.1f} at {pair.level:.2%}, McNemar p = {p:.1g} (Bonferroni)"
         )
         return Note("preprocessing", text, f"if so, give --preprocessing {self.name}", "warning")
 
@@ -162,13 +163,15 @@ def find_order(predicted: Tensor, labels: Tensor, classes: int) -> OutputOrder |
 
     predicted, labels: (N,). Every second sample chooses the assignment with the most hits; the others judge it.
     """
-    from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
-
     choosing, judging = slice(0, None, 2), slice(1, None, 2)
     counts = torch.zeros(classes, classes).index_put_(
         (labels[choosing], predicted[choosing]), torch.tensor(1.0), accumulate=True
     )
     counts += 0.5 * torch.eye(classes)  # where samples say nothing, the order stays
+    if bool((counts.diagonal() == counts.amax(1)).all()):
+        return None  # no order has more hits than the present one
+    from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]  # a second, rarely needed
+
     columns = torch.from_numpy(linear_sum_assignment(counts.numpy(), maximize=True)[1])
     now, then = predicted[judging] == labels[judging], predicted[judging] == columns[labels[judging]]
     paired = paired_difference(then, now, level=LEVEL)

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.printable import printable
@@ -103,8 +103,12 @@ def match_classes(
     """
     data = tuple(data)
     names = tuple(model) if model is not None else tuple(f"output {i}" for i in range(outputs))
+    in_order = tuple((i,) for i in range(outputs))
     if isinstance(class_map, str):
-        return _by_order(data, names, outputs, class_map)
+        require(class_map == ORDER, f"class_map must be a mapping or {ORDER!r}, got {class_map!r}")
+        count = f"the model gives {outputs}, the data has {len(data)}"
+        require(outputs == len(data), f"class map {ORDER!r} needs as many outputs as classes; {count}")
+        return ClassMatch(ORDER, data, names, in_order, "in order, as asked")
     if class_map is not None:
         return _by_map(data, names, outputs, class_map)
     if model is None:
@@ -115,7 +119,7 @@ def match_classes(
             "--class-map FILE",
         )
         how = "in order, assumed since the outputs have no names"
-        return ClassMatch(ORDER, data, names, tuple((i,) for i in range(outputs)), how, assumed=True)
+        return ClassMatch(ORDER, data, names, in_order, how, assumed=True)
     require(
         len(names) == outputs,
         f"the model names {len(names)} classes but gives {outputs} outputs per image; say which output is which class "
@@ -133,7 +137,12 @@ def read_class_map(path: str | Path) -> ClassMap:
         raise HoldfastError(f"cannot read class map {printable(path)}: {error.strerror}") from error
     except ValueError as error:
         raise HoldfastError(f"class map {printable(path)} is not valid JSON ({error})") from error
-    good = isinstance(found, dict) and all(_is_target(value) for value in found.values())
+    good = isinstance(found, dict) and all(
+        isinstance(value, str | int | list)
+        and value != []
+        and all(isinstance(one, str | int) for one in targets(value))
+        for value in found.values()
+    )
     require(good, f'class map {printable(path)} must be like {{"cat": "tabby cat", "dog": 207, "bird": [10, 11]}}')
     return found  # type: ignore[no-any-return]
 
@@ -150,9 +159,9 @@ def simple(name: str) -> str:
 def _by_name(data: tuple[str, ...], names: tuple[str, ...], aliases: Sequence[Sequence[str]]) -> ClassMatch:
     others = [tuple(own) for own in aliases] or [()] * len(names)
     levels = [
-        _index((name, i) for i, name in enumerate(names)),
-        _index((simple(name), i) for i, name in enumerate(names)),
-        _index((simple(other), i) for i, own in enumerate(others) for other in own),
+        index_names((name, i) for i, name in enumerate(names)),
+        index_names((simple(name), i) for i, name in enumerate(names)),
+        index_names((simple(other), i) for i, own in enumerate(others) for other in own),
     ]
     columns = tuple(_find(name, levels) for name in data)
     owners = defaultdict(list)
@@ -182,27 +191,19 @@ def _find(name: str, levels: Sequence[Mapping[str, set[int]]]) -> tuple[int, ...
     return ()
 
 
-def _index(pairs: Iterable[tuple[str, int]]) -> dict[str, set[int]]:
+def index_names(pairs: Iterable[tuple[str, int]]) -> dict[str, set[int]]:
+    """The numbers that go by each name."""
     index: dict[str, set[int]] = defaultdict(set)
     for name, i in pairs:
         index[name].add(i)
     return dict(index)
 
 
-def _by_order(data: tuple[str, ...], names: tuple[str, ...], outputs: int, word: str) -> ClassMatch:
-    require(word == ORDER, f"class_map must be a mapping or {ORDER!r}, got {word!r}")
-    require(
-        outputs == len(data),
-        f"class map {ORDER!r} needs as many outputs as classes; the model gives {outputs}, the data has {len(data)}",
-    )
-    return ClassMatch(ORDER, data, names, tuple((i,) for i in range(outputs)), "in order, as asked")
-
-
 def _by_map(data: tuple[str, ...], names: tuple[str, ...], outputs: int, class_map: ClassMap) -> ClassMatch:
     for name in class_map:
         if name not in data:
             raise unknown("class of the data in the class map", name, data)
-    numbers = _index((name, i) for i, name in enumerate(names[:outputs]))
+    numbers = index_names((name, i) for i, name in enumerate(names[:outputs]))
     columns = tuple(
         tuple(_column(target, numbers, outputs) for target in targets(class_map[name])) if name in class_map else ()
         for name in data
@@ -233,13 +234,6 @@ def _make(data: tuple[str, ...], names: tuple[str, ...], columns: tuple[tuple[in
 
 def targets(target: Target) -> Sequence[str | int]:
     return [target] if isinstance(target, str | int) else target
-
-
-def _is_target(value: Any) -> bool:
-    single = (str, int)
-    return isinstance(value, single) or (
-        isinstance(value, list) and bool(value) and all(isinstance(item, single) for item in value)
-    )
 
 
 def some(names: Iterable[str], most: int = 5) -> str:

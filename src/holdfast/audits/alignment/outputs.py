@@ -49,18 +49,13 @@ def to_logits(outputs: Tensor, kind: str) -> Tensor:
     return outputs
 
 
-def kind_warning(outputs: Tensor, kind: str) -> Note | None:
+def kind_warnings(outputs: Tensor, kind: str) -> list[Note]:
     """What to say of logits that look like something else."""
-    unit = bool(((outputs >= 0) & (outputs <= 1)).all())
-    if kind == "logits" and unit and outputs.shape[1] > 1:
-        return Note(
-            "output-kind",
-            "all outputs lie in [0, 1] but do not sum to one: taken for logits, which makes every confidence low",
-            "if they are probabilities, give --output probabilities; if each class has a sigmoid of its own, "
-            "--output sigmoid",
-            "warning",
-        )
-    return None
+    if kind != "logits" or outputs.shape[1] == 1 or not bool(((outputs >= 0) & (outputs <= 1)).all()):
+        return []
+    text = "all outputs lie in [0, 1] but do not sum to one: taken for logits, which makes every confidence low"
+    remedy = "if they are probabilities, give --output probabilities; if each class has a sigmoid of its own, "
+    return [Note("output-kind", text, remedy + "--output sigmoid", "warning")]
 
 
 def check_finite(outputs: Tensor, of: str = "the sample") -> None:

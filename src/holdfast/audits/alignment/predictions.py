@@ -17,8 +17,18 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from holdfast.audits.alignment.classes import ORDER, ClassMap, ClassMatch, match_classes, simple, some, targets
-from holdfast.audits.alignment.outputs import KINDS, TOLERANCE, decide_kind, kind_warning, to_logits
+from holdfast.audits.alignment.classes import (
+    ORDER,
+    ClassMap,
+    ClassMatch,
+    index_names,
+    match_classes,
+    simple,
+    some,
+    targets,
+)
+from holdfast.audits.alignment.outputs import KINDS, TOLERANCE, decide_kind, kind_warnings, to_logits
+from holdfast.audits.subject import word_ids
 from holdfast.data.splits import Dataset, Split
 from holdfast.data.tables import TABLES, TableCells, name_order, read_table
 from holdfast.detect.scoring import PREDICTION_COLUMNS
@@ -76,21 +86,22 @@ def read_predictions(
     notes = [Note("columns-left-out", f"columns left out: {', '.join(unread)}")] if unread else []
     split = None if data is None else data.test
     require(data is None or split is not None, f"{data.name if data else ''} has no test split to compare {name} with")
-    classes = _classes(cells, name, output, class_map) if data is None else tuple(data.classes)
+    classes = classes_of_file(cells, name, output, class_map) if data is None else tuple(data.classes)
     logits, kind = read_scores(cells, classes, name, output=output, class_map=class_map, notes=notes)
     if split is None:
         positions = torch.arange(n)
         said = [cells.text[column] for column in ("id", "path", "position") if column in cells.text]
         _require_once([row for row in zip(*said, strict=True) if any(row)], name)
         labels = class_indices(cells, "label", classes, name)
-        names = tuple(name_order(set(cells.text.get("group", ())) - {""}))
-        number = {group: i for i, group in enumerate(names)} | {"": -1}
-        own = torch.tensor([number[cell] for cell in cells.text["group"]]) if names else torch.full((n,), -1)
+        groups_said = cells.text.get("group", [""] * n)
+        names = tuple(name_order(set(groups_said) - {""}))
+        own = word_ids(groups_said, names)
     else:
         assert data is not None
         positions = _positions(cells, split, name)
         labels, own, names = split.labels[positions], split.groups[positions], data.group_names
-        _same_labels(cells, labels, classes, name)
+        if "label" in cells.text:
+            _require_labels(cells, labels, classes, name)
         if n < len(split):
             text = f"{name} covers {n} of {len(split)} test images; the others are left out"
             notes.append(Note("covers-part", text, level="warning"))
@@ -105,20 +116,6 @@ def read_predictions(
         {column: tuple(cells.text[column]) for column in groups},
         tuple(notes),
     )
-
-
-def _classes(cells: TableCells, name: str, output: str | None, class_map: ClassMap | str | None) -> tuple[str, ...]:
-    """A class map names the classes too; in order, columns are the labels' whatever they are called."""
-    require(
-        "label" in cells.text,
-        f"{name} has no column 'label' with the truth (that of a file of 'holdfast predict' is its answer); add one, "
-        "or give the data it belongs to with --data",
-    )
-    if isinstance(class_map, Mapping):
-        return tuple(class_map)
-    if class_map is not None:
-        return tuple(name_order(set(cells.text["label"]) - {""}))
-    return classes_of_file(cells, name, output)
 
 
 def _positions(cells: TableCells, split: Split, name: str) -> Tensor:
@@ -179,10 +176,8 @@ def _place(word: str, exact: Mapping[str, int], ends: Mapping[str, Sequence[int]
     )
 
 
-def _same_labels(cells: TableCells, labels: Tensor, classes: tuple[str, ...], name: str) -> None:
+def _require_labels(cells: TableCells, labels: Tensor, classes: tuple[str, ...], name: str) -> None:
     """Labels of the file must be the data's: where they are not, rows belong to other images."""
-    if "label" not in cells.text:
-        return
     given = class_indices(cells, "label", classes, name)
     differ = (given != labels).nonzero().flatten()
     if len(differ):
@@ -216,22 +211,16 @@ def class_indices(
     cells: TableCells, column: str, classes: tuple[str, ...], name: str, class_map: ClassMap | None = None
 ) -> Tensor:
     """(N,) class of each cell of a column of words: by name, spelled as columns may be, or by number where no cell is
-    a name.
-
-    class_map: which other words stand for a class.
-    """
+    a name. class_map: which other words stand for a class."""
     require(column in cells.text, f"{name} has no column {column!r}; add one, or give the data it belongs to")
     words = cells.text[column]
     empty = next((line for cell, line in zip(words, cells.lines, strict=True) if not cell), None)
     require(empty is None, f"{name}, line {empty}: no {column}; fill the cell or remove the row")
     known = {cls: i for i, cls in enumerate(classes)}
     for cls, target in (class_map or {}).items():
-        for other in targets(target):
-            known[str(other)] = known[cls]
+        known |= {str(other): known[cls] for other in targets(target)}
     spelled = list(known)
-    loose: dict[str, set[int]] = {}
-    for cls, i in known.items():
-        loose.setdefault(simple(cls), set()).add(i)
+    loose = index_names((simple(cls), i) for cls, i in known.items())
     known = {spelling: places.pop() for spelling, places in loose.items() if len(places) == 1} | known
     words = [word if word in known else simple(word) for word in words]
     if not known.keys() & set(words) and all(word.isdecimal() and int(word) < len(classes) for word in words):
@@ -245,20 +234,15 @@ def class_indices(
 def _header(path: Path, names: Sequence[str], extra: Sequence[str]) -> list[str]:
     """Column names; those known in any case in lower case, those ignored empty."""
     stripped = [name.strip() for name in names]
-    own = {name: here for name, here in PREDICT.items() if name not in extra} if {*PREDICT} <= {*stripped} else {}
-    header = [own[name] if name in own else _known(name, extra) for name in stripped]
+    own = PREDICT if {*PREDICT} <= {*stripped} else {}
+    known = {word: word for word in WORDS} | dict.fromkeys(IGNORED, "")
+    header = [name if name in extra else own.get(name, known.get(name.lower(), name)) for name in stripped]
     require(bool(header), f"{printable(path)} is empty; the first line must name the columns")
     twice = sorted({name for name in header if name and header.count(name) > 1})
     require(not twice, f"{printable(path)} has the column {', '.join(map(printable, twice))} more than once; keep one")
     for name in extra:
         require(name in header, f"{printable(path)} has no column {name!r}; its columns are: {', '.join(names)}")
     return header
-
-
-def _known(name: str, extra: Sequence[str]) -> str:
-    if name in extra:
-        return name
-    return "" if name.lower() in IGNORED else name.lower() if name.lower() in WORDS else name
 
 
 PREFIXES: Final = {
@@ -308,11 +292,23 @@ def score_columns(names: Sequence[str], wanted: Iterable[str], output: str | Non
     return max(families, key=lambda f: (len(f.named(words)), f.prefixed and len(f.places) > 1, f.kind == output))
 
 
-def classes_of_file(cells: TableCells, name: str, output: str | None) -> tuple[str, ...]:
+def classes_of_file(
+    cells: TableCells, name: str, output: str | None, class_map: ClassMap | str | None
+) -> tuple[str, ...]:
     """The classes where the file alone says them: columns with a prefix, those that a label names, or the labels.
 
-    Columns that sum to one together are classes together, also those without a label: an answer may be one of them.
+    Columns that sum to one together are classes together, also those without a label: an answer may be one of them. A
+    class map names the classes too; in order, columns are the labels' whatever they are called.
     """
+    require(
+        "label" in cells.text,
+        f"{name} has no column 'label' with the truth (that of a file of 'holdfast predict' is its answer); add one, "
+        "or give the data it belongs to with --data",
+    )
+    if isinstance(class_map, Mapping):
+        return tuple(class_map)
+    if class_map is not None:
+        return tuple(name_order(set(cells.text["label"]) - {""}))
     words = {*cells.text["label"], *cells.text.get("prediction", ())} - {""}
     family = score_columns(cells.number_names, words, output)
     named, numbers = family.named(words), all(word.isdecimal() for word in words)
@@ -373,12 +369,11 @@ def read_scores(
     chosen = [places[column] for own in match.columns for column in own]
     _note_others(cells.number_names, chosen, notes)
     scores = torch.from_numpy(cells.numbers)
-    _require_numbers(cells, chosen, name)
     kind, scale = _kind(scores[:, chosen], scores[:, places], output or family.kind)
+    used = scores[:, chosen] / scale
+    _require_valid(cells, used, chosen, kind, name)
     stated = ", as stated" if output or family.kind else f", decided on {len(scores)} rows"
     notes.append(Note("scores", f"scores are {kind}{' in percent' if scale != 1 else ''}{stated}"))
-    used = scores[:, chosen] / scale
-    _require_kind(cells, used, chosen, kind, name)
     notes += _doubts(used, scores[:, places] / scale, kind)
     logits = _joined(to_logits(used, kind), match)
     if predicted is not None and (differ := int((logits.argmax(1) != predicted).sum())):
@@ -420,38 +415,29 @@ def _require_no_text(cells: TableCells, family: Family, wanted: Sequence[str], n
         )
 
 
-def _require_numbers(cells: TableCells, chosen: Sequence[int], name: str) -> None:
-    scores = torch.from_numpy(cells.numbers)[:, chosen]
-    bad = scores.isnan() | (scores == float("inf")) | (scores == float("-inf")).all(1, keepdim=True)
-    _refuse(bad, cells, chosen, name, NUMBERS_ONLY)
-
-
-def _require_kind(cells: TableCells, used: Tensor, chosen: Sequence[int], kind: str, name: str) -> None:
+def _require_valid(cells: TableCells, used: Tensor, chosen: Sequence[int], kind: str, name: str) -> None:
+    """Name the first cell that is not a number, or not one of its kind."""
+    infinite = (used == float("inf")) | (used == float("-inf")).all(1, keepdim=True)
+    refused = {NUMBERS_ONLY: used.isnan() | infinite}
     if kind in ("probabilities", "sigmoid"):
-        remedy = "a probability is from 0 to 1, or in percent where a row sums to 100; say --output logits for logits"
-        _refuse((used < -TOLERANCE) | (used > 1 + TOLERANCE), cells, chosen, name, remedy)
+        why = "a probability is from 0 to 1, or in percent where a row sums to 100; say --output logits for logits"
+        refused[why] = (used < -TOLERANCE) | (used > 1 + TOLERANCE)
     if kind == "log-probabilities":
-        remedy = "the logarithm of a probability is not above 0; say --output logits for logits"
-        _refuse(used > TOLERANCE, cells, chosen, name, remedy)
-
-
-def _refuse(bad: Tensor, cells: TableCells, chosen: Sequence[int], name: str, why: str) -> None:
-    """Name the first bad cell, if there is any."""
-    if not bool(bad.any()):
-        return
-    row, column = bad.nonzero()[0].tolist()
-    value = cells.numbers[row, chosen[column]]
-    more = int(bad.any(1).sum()) - 1
-    raise HoldfastError(
-        f"{name}, line {cells.lines[row]}: {printable(cells.number_names[chosen[column]])} is {value:g}"
-        + (f" (and {more} more rows are alike)" if more else "")
-        + f"; {why}"
-    )
+        refused["the logarithm of a probability is not above 0; say --output logits for logits"] = used > TOLERANCE
+    for why, bad in refused.items():
+        if bool(bad.any()):
+            row, column = bad.nonzero()[0].tolist()
+            value, more = cells.numbers[row, chosen[column]], int(bad.any(1).sum()) - 1
+            raise HoldfastError(
+                f"{name}, line {cells.lines[row]}: {printable(cells.number_names[chosen[column]])} is {value:g}"
+                + (f" (and {more} more rows are alike)" if more else "")
+                + f"; {why}"
+            )
 
 
 def _doubts(used: Tensor, family: Tensor, kind: str) -> list[Note]:
     if kind != "probabilities":
-        return [note for note in (kind_warning(used, kind),) if note]
+        return kind_warnings(used, kind)
     off, sums = min(
         ((float((part.sum(1) - 1).abs().max()), part.sum(1)) for part in (used, family)), key=lambda pair: pair[0]
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,8 +57,11 @@ def read_coloured_digits(source: str | Path, options: ReaderOptions) -> Dataset:
 @cache
 def _stored() -> tuple[Tensor, Tensor]:
     """(images (1797, 1, 8, 8) with values 0..16, labels (1797,)); kept, as their text takes a while to parse."""
+    import numpy as np
     import torch
-    from sklearn.datasets import load_digits  # slow to import, needed for these sets only
 
-    pixels, labels = load_digits(return_X_y=True)
-    return torch.from_numpy(pixels).view(-1, 1, 8, 8), torch.from_numpy(labels).long()
+    package = find_spec("sklearn")  # its loader would do, but importing that takes two seconds
+    assert package is not None
+    stored = Path(str(package.origin)).parent / "datasets" / "data" / "digits.csv.gz"
+    rows = torch.from_numpy(np.loadtxt(stored, delimiter=","))
+    return rows[:, :-1].reshape(-1, 1, 8, 8), rows[:, -1].long()

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from holdfast.parts import Part, Registry
-from holdfast.reports.arms import Arm, FindingKey, arms, share_chart
+from holdfast.reports.arms import arms, share_chart
 from holdfast.reports.blocks import Block, Section, Side
 from holdfast.reports.report_tables import all_numbers, measure_table
 from holdfast.reports.run_files import RunFiles
@@ -47,18 +48,14 @@ def sections(runs: Sequence[RunFiles]) -> list[Section]:
         [record.name for run in runs for record in run.checks] + [f.check for run in runs for f in run.findings]
     )
     makers = [part.made for part in parts if part.order < 0]
-    makers += [SECTIONS[check].made if check in SECTIONS else _generic(check) for check in checks]
+    makers += [SECTIONS[check].made if check in SECTIONS else partial(from_measures, check) for check in checks]
     makers += [part.made for part in parts if part.order > 0]
     return [made for make in makers if (made := make(runs)) is not None]
 
 
-def _generic(check: str) -> MakeSection:
-    return lambda runs: from_measures(check, runs)
-
-
 def from_measures(check: str, runs: Sequence[RunFiles]) -> Section | None:
     """The section of a check that has none of its own: its measures in a table and, shares that are, in a chart."""
-    groups = [arm for arm in arms(runs) if any(key.check == check for key in arm.found)]
+    groups = arms(runs, check)
     record = next((r for run in runs for r in run.checks if r.name == check), None)
     title = record.title if record and record.title else check.replace("_", " ").capitalize()
     table = measure_table(groups, check, title) if groups else None
@@ -66,16 +63,12 @@ def from_measures(check: str, runs: Sequence[RunFiles]) -> Section | None:
         return None
     blocks: list[Block] = [table]
     keys = list(dict.fromkeys(key for arm in groups for key in arm.found if key.check == check))
-    shares = [k for k in keys if groups[0].measure(k).unit is Unit.PERCENT and any(arm.spread(k) for arm in groups)]
-    shares = shares[:MOST_BARS]
+    measures = {key: groups[0].measure(key) for key in keys}
+    shares = [k for k in keys if measures[k].unit is Unit.PERCENT and any(arm.spread(k) for arm in groups)]
     if shares:
-        rows = {_words(groups[0], key): [arm.spread(key) for arm in groups] for key in shares}
+        words = {key: ", ".join([measures[key].title, *([part(dict(key.where))] if key.where else [])]) for key in keys}
+        rows = {words[key]: [arm.spread(key) for arm in groups] for key in shares[:MOST_BARS]}
         chart = share_chart(f"{title}, %", groups, rows, id=f"{check}-measures", drawn=title, longest=26)
         blocks.append(Side((chart,)))
     blocks.append(all_numbers(groups, check))
     return Section(check, title, record.about if record else "", tuple(blocks))
-
-
-def _words(arm: Arm, key: FindingKey) -> str:
-    title = arm.measure(key).title
-    return f"{title}, {part(dict(key.where))}" if key.where else title

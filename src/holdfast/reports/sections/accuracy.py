@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.reports.arms import AVERAGE, MEASURES, Arm, FindingKey, Spread, arms, figure_cell, share_chart
-from holdfast.reports.blocks import Block, Cell, Chart, Column, Section, Side, Table
+from holdfast.reports.blocks import Cell, Chart, Column, Section, Side, Table, present
 from holdfast.reports.report_tables import all_numbers
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
-from holdfast.reports.svg import Line, line_chart
 from holdfast.reports.svg.bars import Heat, heat_map
-from holdfast.reports.text import finite, is_counts, percent, records, titled
+from holdfast.reports.svg.lines import Line, line_chart
+from holdfast.reports.text import finite, is_counts, pairs, percent, records, titled
 
 MOST_ROWS = 20
 """A chart of more parts shows the weakest; the table below it has them all."""
@@ -25,21 +25,23 @@ PAIRS = 20
 
 @section("accuracy")
 def accuracy(runs: Sequence[RunFiles]) -> Section | None:
-    groups = [arm for arm in arms(runs) if any(f.check == "accuracy" for run in arm.runs for f in run.findings)]
+    groups = arms(runs, "accuracy")
     if not groups:
         return None
     overall = {m.title: [arm.spread(m) for arm in groups] for m in MEASURES}
     charts = [
         _chart(groups, "Overall", "overall", {title: s for title, s in overall.items() if any(s)}),
         *(_by_part(groups, key) for key in ("group", "class")),
+        _calibration(groups),
     ]
     confusions = list(_confusions(groups))
-    charts += [_calibration(groups), *(block for block in confusions if isinstance(block, Chart))]
-    blocks: list[Block] = [Side(tuple(chart for chart in charts if chart is not None))]
-    blocks += [block for block in (_probabilities(groups), *confusions) if isinstance(block, Table)]
-    blocks.append(all_numbers(groups, "accuracy", also=MEASURES[1:]))
-    lead = f"On the unmodified test set. {_whiskers(groups)}"
-    return Section("accuracy", "Clean accuracy", lead, tuple(blocks))
+    charts += [block for block in confusions if isinstance(block, Chart)]
+    tables = [_probabilities(groups), *(block for block in confusions if isinstance(block, Table))]
+    blocks = present(Side(present(*charts)), *tables, all_numbers(groups, "accuracy", also=MEASURES[1:]))
+    several, alone = "mean ± sample standard deviation over seeds", "the 95 % interval"
+    many = [len(arm.runs) > 1 for arm in groups]
+    whiskers = several if all(many) else f"{several}; for single runs, {alone}" if any(many) else alone
+    return Section("accuracy", "Clean accuracy", f"On the unmodified test set. Whiskers are {whiskers}.", blocks)
 
 
 def _probabilities(groups: Sequence[Arm]) -> Table | None:
@@ -70,12 +72,7 @@ def _calibration(groups: Sequence[Arm]) -> Chart | None:
     """Accuracy over confidence; of several seeds, the first's."""
     lines = []
     for arm in groups:
-        curve = _evidence(arm, "ece", "reliability")
-        sure, right = (curve.get(key) for key in ("confidence", "accuracy")) if isinstance(curve, Mapping) else (0, 0)
-        if not isinstance(sure, list) or not isinstance(right, list):
-            continue
-        pairs = [(finite(c), finite(a)) for c, a in zip(sure, right, strict=False)]
-        points = tuple((100 * c, a) for c, a in pairs if c is not None and a is not None)
+        points = tuple((100 * c, a) for c, a in pairs(_evidence(arm, "ece", "reliability"), "confidence", "accuracy"))
         if points:
             lines.append(Line(arm.label if len(groups) > 1 else "this model", (points,), arm.number))
     if not lines:
@@ -99,23 +96,23 @@ def _confusions(groups: Sequence[Arm]) -> Iterator[Chart | Table]:
         of = "" if len(groups) == 1 else f": {arm.label}"
         classes: Any = given.get("classes")
         matrix: Any = given.get("matrix")
-        if not isinstance(classes, list) or not is_counts(matrix, len(classes), len(classes)):
-            pairs = records(given.get("pairs"))
-            named = [(str(p.get("label")), str(p.get("prediction")), p.get("count"), p.get("of")) for p in pairs]
-            table = _pairs(named, of)
-        elif len(classes) > MOST_SIDE:
-            found = [
-                (str(classes[i]), str(classes[j]), n, sum(row))
-                for i, row in enumerate(matrix)
-                for j, n in enumerate(row)
-                if i != j and n > 0
-            ]
-            table = _pairs(sorted(found, key=lambda pair: -pair[2])[:PAIRS], of)
-        else:
-            yield _matrix([str(c) for c in classes], matrix, f"accuracy-confusion-{arm.number}", of)
-            continue
-        if table is not None:
-            yield table
+        listed = records(given.get("pairs"))
+        found = [(str(p.get("label")), str(p.get("prediction")), p.get("count"), p.get("of")) for p in listed]
+        if isinstance(classes, list) and is_counts(matrix, len(classes), len(classes)):
+            if len(classes) <= MOST_SIDE:
+                yield _matrix([str(c) for c in classes], matrix, f"accuracy-confusion-{arm.number}", of)
+                continue
+            counted = [(i, j, n) for i, row in enumerate(matrix) for j, n in enumerate(row) if i != j and n > 0]
+            largest = sorted(counted, key=lambda pair: -pair[2])[:PAIRS]
+            found = [(str(classes[i]), str(classes[j]), n, sum(matrix[i])) for i, j, n in largest]
+        rows = tuple(
+            (Cell(label), Cell(other), Cell(f"{n:,}", n), Cell(percent(n / total), n / total))
+            for label, other, n, total in found
+            if isinstance(n, int) and isinstance(total, int) and total > 0
+        )
+        columns = Column.texts("class", "taken for") + Column.numbers("samples", "of the class, %")
+        if rows:
+            yield Table(f"Most frequent confusions{of}", columns, rows)
 
 
 def _matrix(classes: Sequence[str], matrix: Sequence[Sequence[int]], id: str, of: str) -> Chart:
@@ -135,25 +132,6 @@ def _confused(label: str, other: str, n: int, total: int) -> Heat:
     return Heat(n / total, f"{100 * n / total:.0f}" if n else "", f"{label} taken for {other}: {n:,} of {total:,}")
 
 
-def _pairs(pairs: Sequence[tuple[str, str, Any, Any]], of: str) -> Table | None:
-    rows = [
-        (Cell(label), Cell(other), Cell(f"{n:,}", n), Cell(percent(n / total), n / total))
-        for label, other, n, total in pairs
-        if isinstance(n, int) and isinstance(total, int) and total > 0
-    ]
-    columns = Column.texts("class", "taken for") + Column.numbers("samples", "of the class, %")
-    return Table(f"Most frequent confusions{of}", columns, tuple(rows)) if rows else None
-
-
-def _whiskers(groups: Sequence[Arm]) -> str:
-    several, alone = "mean ± sample standard deviation over seeds", "the 95 % interval"
-    if all(len(arm.runs) == 1 for arm in groups):
-        return f"Whiskers are {alone}."
-    if all(len(arm.runs) > 1 for arm in groups):
-        return f"Whiskers are {several}."
-    return f"Whiskers are {several}; for single runs, {alone}."
-
-
 def _by_part(groups: Sequence[Arm], key: str) -> Chart | None:
     by_arm = [arm.parts(key) for arm in groups]
     names = list(dict.fromkeys(name for parts in by_arm for name in parts))
@@ -161,9 +139,8 @@ def _by_part(groups: Sequence[Arm], key: str) -> Chart | None:
     if len(names) <= MOST_ROWS:
         return _chart(groups, f"By {key}", key, rows)
     weakest = sorted(names, key=lambda name: min((s.mean for s in rows[name] if s and s.mean is not None), default=2.0))
-    kept = {name: rows[name] for name in weakest[:MOST_ROWS]}
     note = f"The {MOST_ROWS} weakest of {len(names)}; all are under “All numbers”."
-    return _chart(groups, f"By {key}", key, kept, note)
+    return _chart(groups, f"By {key}", key, {name: rows[name] for name in weakest[:MOST_ROWS]}, note)
 
 
 def _chart(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from holdfast.reports.arms import Arm, Spread, arms, spread_cell
-from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Section, Side, Table
-from holdfast.reports.report_tables import findings_list
+from holdfast.reports.blocks import Cell, Chart, Column, Details, Section, Side, Table, present
+from holdfast.reports.report_tables import findings_list, over_seeds
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
-from holdfast.reports.svg import Line, share_lines
+from holdfast.reports.svg.lines import Line, share_lines
 from holdfast.reports.text import finite
 from holdfast.types import Finding
 
@@ -31,7 +31,7 @@ Row = tuple[str, str]
 
 @section("attacks")
 def attacks(runs: Sequence[RunFiles]) -> Section | None:
-    groups = [arm for arm in arms(runs) if any(m.check == "attacks" for m in arm.found)]
+    groups = arms(runs, "attacks")
     if not groups:
         return None
     doubtful = [run.name for arm in groups for run in arm.runs if _doubtful(run.findings)]
@@ -40,24 +40,23 @@ def attacks(runs: Sequence[RunFiles]) -> Section | None:
         "White-box attacks use the model's own gradients, black-box ones those of another model. The strongest of all "
         "counts an image as wrong if any attack gets it wrong: quote this one."
     )
-    blocks: list[Block] = []
     if doubtful:
-        lead = f"{WARNING.upper()}: {_listed(doubtful)} failed a trust check, so robustness may be an illusion. {lead}"
-    errors = tuple(table for arm in groups if (table := _errors(arm, alone=len(groups) == 1)) is not None)
-    blocks += [Side(errors)] if len(errors) > 1 else [*errors]
-    blocks += [block for block in (_presets(groups), _curves(groups)) if block is not None]
-    checks = list(_checks(groups))
-    blocks += checks if doubtful or len(checks) == 1 else [Details("Trust checks, all passed", tuple(checks))]
-    blocks.append(Details("All numbers", tuple(_numbers(groups))))
-    return Section("attacks", f"Attacks: {WARNING.lower()}" if doubtful else "Attacks", lead, tuple(blocks))
+        names = ", ".join(doubtful[:5]) + (f" and {len(doubtful) - 5} more" if len(doubtful) > 5 else "")
+        lead = f"{WARNING.upper()}: {names} failed a trust check, so robustness may be an illusion. {lead}"
+    errors = present(*(_errors(arm, alone=len(groups) == 1) for arm in groups))
+    checks = tuple(_checks(groups))
+    blocks = present(
+        *([Side(errors)] if len(errors) > 1 else errors),
+        _presets(groups),
+        _curves(groups),
+        *(checks if doubtful or len(checks) == 1 else [Details("Trust checks, all passed", checks)]),
+        Details("All numbers", tuple(_numbers(groups))),
+    )
+    return Section("attacks", f"Attacks: {WARNING.lower()}" if doubtful else "Attacks", lead, blocks)
 
 
 def _doubtful(findings: Sequence[Finding]) -> bool:
     return any(f.check == "attacks" and f.evidence.get("trusted") is False for f in findings)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def _errors(arm: Arm, *, alone: bool) -> Table | None:
@@ -67,20 +66,18 @@ def _errors(arm: Arm, *, alone: bool) -> Table | None:
         return None
     radii = sorted({radius for _, radius in cells if radius}, key=lambda text: _value(arm, text))
     rows = []
-    for row in sorted(dict.fromkeys(row for row, _ in cells), key=lambda row: row[0] == STRONGEST):
-        attack, access = row
-        anywhere = cells.get((row, ""))
-        values = [cells.get((row, radius), anywhere) for radius in radii]
-        name = Cell(TITLES.get(attack, attack), strong=attack == STRONGEST)
-        shown = (spread_cell(s, best=s.mean if s and attack == STRONGEST else None) for s in values)
-        rows.append((name, Cell("" if access in ("none", "any") else access), *shown))
+    for attack, access in sorted(dict.fromkeys(row for row, _ in cells), key=lambda row: row[0] == STRONGEST):
+        strongest, anywhere = attack == STRONGEST, cells.get(((attack, access), ""))
+        values = [cells.get(((attack, access), radius), anywhere) for radius in radii]
+        shown = (spread_cell(s, best=s.mean if s and strongest else None) for s in values)
+        kind = Cell("" if access in ("none", "any") else access)
+        rows.append((Cell(TITLES.get(attack, attack), strong=strongest), kind, *shown))
     columns = Column.texts("attack", "access") + Column.numbers(*radii)
     most = max(s.n for s in cells.values())
+    warning = f"{WARNING}." if any(_doubtful(run.findings) for run in arm.runs) else ""
     note = f"In percent, on {most:,} images; radius in pixels of [0, 1], norm {_norm(arm)}."
-    note += " Mean ± sample standard deviation over seeds." if len(arm.runs) > 1 else ""
-    if any(_doubtful(run.findings) for run in arm.runs):
-        note = f"{WARNING}. {note}"
-    return Table("Error under attack" if alone else f"Error under attack: {arm.label}", columns, tuple(rows), note)
+    notes = " ".join(filter(None, [warning, note, over_seeds([arm])]))
+    return Table("Error under attack" if alone else f"Error under attack: {arm.label}", columns, tuple(rows), notes)
 
 
 def _spreads(arm: Arm) -> dict[tuple[Row, str], Spread]:
@@ -95,12 +92,9 @@ def _spreads(arm: Arm) -> dict[tuple[Row, str], Spread]:
 
 def _value(arm: Arm, text: str) -> float:
     """A radius, as the number that its findings carry."""
-    for measure, findings in arm.found.items():
-        if measure.check == "attacks" and dict(measure.where).get("radius") == text:
-            radius = finite(findings[0].evidence.get("radius"))
-            if radius is not None:
-                return float(radius)
-    return 0.0
+    keys = [key for key in arm.found if key.check == "attacks" and ("radius", text) in key.where]
+    sizes = (finite(arm.found[key][0].evidence.get("radius")) for key in keys)
+    return next((float(size) for size in sizes if size is not None), 0.0)
 
 
 def _norm(arm: Arm) -> str:
@@ -111,10 +105,12 @@ def _norm(arm: Arm) -> str:
 
 def _presets(groups: Sequence[Arm]) -> Table | None:
     """Attacks with settings by name: one row per arm, one column per name."""
-    found = [
-        {_preset_name(dict(m.where)): Spread.of(fs) for m, fs in arm.found.items() if "preset" in dict(m.where)}
-        for arm in groups
-    ]
+    found: list[dict[str, Spread]] = [{} for _ in groups]
+    for own, arm in zip(found, groups, strict=True):
+        for key, findings in arm.found.items():
+            if preset := (where := dict(key.where)).get("preset"):
+                white = where["access"] == "white-box"
+                own[preset if white else f"{preset}, {where['access']}"] = Spread.of(findings)
     names = list(dict.fromkeys(name for own in found for name in own))
     if not names:
         return None
@@ -128,10 +124,6 @@ def _presets(groups: Sequence[Arm]) -> Table | None:
         "last point, for comparison with papers."
     )
     return Table("Error under named settings", columns, rows, note)
-
-
-def _preset_name(where: Mapping[str, str]) -> str:
-    return where["preset"] if where["access"] == "white-box" else f"{where['preset']}, {where['access']}"
 
 
 def _curves(groups: Sequence[Arm]) -> Chart | None:
@@ -150,43 +142,38 @@ def _curves(groups: Sequence[Arm]) -> Chart | None:
                 if own == row and radius and s.mean is not None
             ]
             if len(points) > 1:
-                label = arm.label if len(groups) > 1 else _label(row)
-                lines.append(Line(label, (tuple(sorted(points)),), arm.number if len(groups) > 1 else len(lines)))
+                name = TITLES.get(row[0], row[0]) + (", black-box" if row[1] == "black-box" else "")
+                label, colour = (arm.label, arm.number) if len(groups) > 1 else (name, len(lines))
+                lines.append(Line(label, (tuple(sorted(points)),), colour))
     title = "Accuracy against radius" + ("" if len(groups) == 1 else ", strongest of all attacks")
     note = "Attacks must lie below noise, and white-box below black-box; the lowest line is what can be promised."
     return share_lines(title, lines, id="attacks-curves", x_label=unit, note=note)
 
 
-def _label(row: Row) -> str:
-    attack, access = row
-    return f"{TITLES.get(attack, attack)}, {access}" if access == "black-box" else TITLES.get(attack, attack)
-
-
 def _checks(groups: Sequence[Arm]) -> Iterator[Table]:
     columns = Column.texts("check", "result", "what was seen")
-    many = sum(len(arm.runs) for arm in groups) > 1
-    for arm in groups:
-        for run in arm.runs:
-            own = [f for f in run.findings if (f.check, f.name) == ("attacks", "trust_check")]
-            rows = tuple(
-                (Cell(f.where.get("check", "")), _result(f), Cell(str(f.evidence.get("says", "")))) for f in own
+    results = {None: Cell("not measured"), True: Cell("passed", 1.0), False: Cell("FAILED", 0.0, strong=True)}
+    runs = [run for arm in groups for run in arm.runs]
+    for run in runs:
+        own = [f for f in run.findings if (f.check, f.name) == ("attacks", "trust_check")]
+        rows = tuple(
+            (
+                Cell(f.where.get("check", "")),
+                results[None if f.value is None else bool(f.value)],
+                Cell(str(f.evidence.get("says", ""))),
             )
-            if rows:
-                verdict = WARNING if _doubtful(own) else "All passed: no sign of masked gradients"
-                yield Table(f"Trust checks of {run.name}" if many else "Trust checks", columns, rows, f"{verdict}.")
-
-
-def _result(finding: Finding) -> Cell:
-    if finding.value is None:
-        return Cell("not measured")
-    return Cell("passed", 1.0) if finding.value else Cell("FAILED", 0.0, strong=True)
+            for f in own
+        )
+        if rows:
+            verdict = WARNING if _doubtful(own) else "All passed: no sign of masked gradients"
+            caption = f"Trust checks of {run.name}" if len(runs) > 1 else "Trust checks"
+            yield Table(caption, columns, rows, f"{verdict}.")
 
 
 def _numbers(groups: Sequence[Arm]) -> Iterator[Table]:
     room = MOST_NUMBERS
-    for arm in groups:
-        for run in arm.runs:
-            own = [f for f in run.findings if f.check == "attacks" and f.name in LISTED]
-            room -= len(own)
-            if own and room >= 0:
-                yield findings_list(own, run.measures, caption=f"Errors and drops of {run.name}")
+    for run in (run for arm in groups for run in arm.runs):
+        own = [f for f in run.findings if f.check == "attacks" and f.name in LISTED]
+        room -= len(own)
+        if own and room >= 0:
+            yield findings_list(own, run.measures, caption=f"Errors and drops of {run.name}")

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from statistics import fmean
-from typing import Any
 
 from holdfast.reports.arms import Arm, FindingKey, Spread, arms, figure_cell, share, spread_cell
-from holdfast.reports.blocks import Block, Cell, Chart, Column, Gallery, Picture, Section, Side, Table, png_picture
+from holdfast.reports.blocks import Cell, Chart, Column, Gallery, Section, Side, Table, png_picture, present
 from holdfast.reports.report_tables import all_numbers, why_empty
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
-from holdfast.reports.svg import Line, share_lines
-from holdfast.reports.svg.elements import COLOURS
+from holdfast.reports.svg import COLOURS
+from holdfast.reports.svg.lines import Line, Point, share_lines
 from holdfast.reports.text import DIFFERENCE, finite, records, sure
 
 CHECK = "corruptions"
@@ -24,27 +24,26 @@ STANDARD = "1"
 
 @section("corruptions")
 def corruptions(runs: Sequence[RunFiles]) -> Section | None:
-    found = [arm for arm in arms(runs) if any(m.check == CHECK for m in arm.found)]
+    found = arms(runs, CHECK)
     if not found:
         return None
-    measured = [
-        arm for arm in found if any(m.check == CHECK and m.name == "corruption_accuracy" and m.where for m in arm.found)
-    ]
+    measured = [arm for arm in found if _values(arm, "corruption")]
     if not measured:
         return Section(CHECK, "Corruptions", f"Not measured: {why_empty(found, CHECK)}.", ())
     lead = (
         "The same test images, corrupted. The eight are those of BiasAdv's robustness table; strength 1 is its "
         "setting. The drop is against the same images left alone, pair by pair."
     )
-    eights = tuple(table for table in (_eight(arm, alone=len(measured) == 1) for arm in measured) if table)
-    blocks: list[Block] = [Side(eights)] if len(eights) > 1 else [*eights]
+    eights = present(*(_eight(arm, alone=len(measured) == 1) for arm in measured))
     families = list(dict.fromkeys(family for arm in measured for family in _values(arm, "family")))
-    charts = [_strengths(measured), *(_severities(measured, family, i) for i, family in enumerate(families))]
-    blocks.append(Side(tuple(chart for chart in charts if chart is not None)))
-    blocks += [t for family in families if (t := _errors(measured, family)) is not None]
-    blocks += [g for arm in measured[:1] for g in _examples(arm)]
-    blocks.append(all_numbers(measured, CHECK))
-    return Section(CHECK, "Corruptions", lead, tuple(blocks))
+    blocks = present(
+        *([Side(eights)] if len(eights) > 1 else eights),
+        Side(present(_strengths(measured), *(_severities(measured, family, i) for i, family in enumerate(families)))),
+        *(_errors(measured, family) for family in families),
+        *_examples(measured[0]),
+        all_numbers(measured, CHECK),
+    )
+    return Section(CHECK, "Corruptions", lead, blocks)
 
 
 def _spread(arm: Arm, name: str, **where: str) -> Spread | None:
@@ -86,18 +85,13 @@ def _strengths(measured: Sequence[Arm]) -> Chart | None:
     """Accuracy over the strength: every corruption for one arm, the mean for several."""
     lines: list[Line] = []
     for arm in measured:
-        clean = _spread(arm, "corruption_accuracy", corruption=NONE)
-        start = [(0.0, clean.mean)] if clean is not None and clean.mean is not None else []
         for name in [*_values(arm, "corruption"), MEAN] if len(measured) == 1 else [MEAN]:
-            points = list(start)
-            for strength in _values(arm, "strength"):
-                spread, x = _at(arm, "accuracy", name, strength), _number(strength)
-                if spread is not None and spread.mean is not None and x is not None:
-                    points.append((100 * x, spread.mean))
+            at = {strength: _at(arm, "accuracy", name, strength) for strength in _values(arm, "strength")}
+            points = _points({"0": _spread(arm, "corruption_accuracy", corruption=NONE), **at}, 100)
             if len(points) > 1:
                 several = len(measured) > 1
                 colour = arm.number if several else COLOURS if name == MEAN else len(lines)
-                lines.append(Line(arm.label if several else name, (tuple(sorted(points)),), colour))
+                lines.append(Line(arm.label if several else name, (points,), colour))
     title = "Accuracy against strength" + ("" if len(measured) == 1 else ", mean of eight")
     note = "" if len(measured) > 1 else "Dashed: the mean of eight."
     chart = share_lines(title, lines, id="corruptions-strength", x_label="strength, % of the paper's", note=note)
@@ -110,13 +104,9 @@ def _severities(measured: Sequence[Arm], family: str, number: int) -> Chart | No
     for arm in measured:
         curves = []
         for name in _values(arm, "corruption", family=family):
-            points = []
-            for severity in _values(arm, "severity", family=family, corruption=name):
-                spread = _spread(arm, "corruption_accuracy", family=family, corruption=name, severity=severity)
-                x = _number(severity)
-                if spread is not None and spread.mean is not None and x is not None:
-                    points.append((x, spread.mean))
-            curves.append(tuple(sorted(points)))
+            where = {"family": family, "corruption": name}
+            severities = _values(arm, "severity", **where)
+            curves.append(_points({s: _spread(arm, "corruption_accuracy", severity=s, **where) for s in severities}))
         lines += [Line("", (curve,), arm.number, thin=True) for curve in curves if curve]
         xs = sorted({x for curve in curves for x, _ in curve})
         mean = tuple((x, fmean(y for curve in curves for at, y in curve if at == x)) for x in xs)
@@ -152,20 +142,22 @@ def _errors(measured: Sequence[Arm], family: str) -> Table | None:
 def _examples(arm: Arm) -> Iterator[Gallery]:
     """One image under each corruption, as the model saw it; of several seeds, the first's."""
     for finding in arm.found.get(FindingKey("examples", (), CHECK), ())[:1]:
-        pictures = map(_example, records(finding.evidence.get("examples")))
+        pictures = []
+        for values in records(finding.evidence.get("examples")):
+            name, label, said = str(values.get("corruption", "")), values.get("label"), values.get("prediction")
+            title = "clean" if name == NONE else f"{name}, {values.get('strength', '')}"
+            detail = ", ".join(filter(None, [str(values.get("prediction", "?")), sure(values.get("confidence"))]))
+            alt = f"{values.get('label', '?')}, {title}; taken for {detail}"
+            pictures.append(png_picture(values.get("png"), alt, title, detail, wrong=label != said))
         yield from Gallery.readable("One image under each corruption, and what the model says", pictures)
 
 
-def _example(values: Mapping[str, Any]) -> Picture | None:
-    name = str(values.get("corruption", ""))
-    title = "clean" if name == NONE else f"{name}, {values.get('strength', '')}"
-    detail = ", ".join(filter(None, [str(values.get("prediction", "?")), sure(values.get("confidence"))]))
-    alt = f"{values.get('label', '?')}, {title}; taken for {detail}"
-    return png_picture(values.get("png"), alt, title, detail, wrong=values.get("label") != values.get("prediction"))
-
-
-def _number(text: str) -> float | None:
-    try:
-        return finite(float(text))
-    except ValueError:
-        return None
+def _points(spreads: Mapping[str, Spread | None], factor: float = 1) -> tuple[Point, ...]:
+    """Means over the numbers that their keys are; a key that is not a number is left out."""
+    points = []
+    for text, spread in spreads.items():
+        with suppress(ValueError):
+            x = finite(float(text))
+            if x is not None and spread is not None and spread.mean is not None:
+                points.append((factor * x, spread.mean))
+    return tuple(sorted(points))

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, groupby, takewhile
 from statistics import fmean, stdev
 
+import numpy as np
+
 from holdfast.reports.arms import Arm, FindingKey, Spread, arms, legend
-from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Section, Side, Table
-from holdfast.reports.report_tables import reasons, seeds_cell
+from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Section, Side, Table, present
+from holdfast.reports.report_tables import over_seeds, reasons, seeds_cell
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
-from holdfast.reports.svg import Bar, BarRow, Line, Point, bar_chart, line_chart
-from holdfast.reports.text import PLAIN, finite, number
+from holdfast.reports.svg.bars import Bar, BarRow, bar_chart
+from holdfast.reports.svg.lines import Line, Point, line_chart
+from holdfast.reports.text import PLAIN, finite, number, numbers, pairs
 from holdfast.types import Finding
 
 LARGEST = FindingKey("top_eigenvalue", check="curvature", title="λ1")
@@ -25,49 +28,34 @@ GRID = 300
 FEWEST = 1e5
 """Parameters to assume where a finding does not say how many there are."""
 
-Curve = tuple[Point, ...]
-
 
 @section("curvature")
 def curvature(runs: Sequence[RunFiles]) -> Section | None:
     groups = [arm for arm in arms(runs) if LARGEST in arm.found]
     if not groups:
         return None
-    charts = [chart for chart in (_eigenvalues(groups), _density(groups)) if chart is not None]
-    blocks: list[Block] = [_table(groups)]
-    if charts:
-        blocks += [Side(tuple(charts)), Details("All eigenvalues", tuple(_numbers(groups)))]
+    charts = present(_eigenvalues(groups), _density(groups))
+    shown: list[Block] = [Side(charts), Details("All eigenvalues", tuple(_numbers(groups)))] if charts else []
     lead = (
         "Largest eigenvalues of the Hessian of the training loss at the final weights. A small λ1 is a flat place: a "
         "step of length r in the steepest direction raises the loss by about λ1·r²/2. λ1/λ5 near 1 says that no one "
         "direction stands out. Compare models of one architecture on the same data."
     )
-    return Section("curvature", "Curvature", lead, tuple(blocks))
+    return Section("curvature", "Curvature", lead, (_table(groups), *shown))
 
 
 def _table(groups: Sequence[Arm]) -> Table:
+    images = [sorted({f.n for f in arm.found[LARGEST] if f.n}) for arm in groups]
     rows = []
-    for arm in groups:
-        spreads = [arm.spread(measure) for measure in MEASURES]
-        images = _images(arm)
-        cells = [Cell("" if s is None else _amount(s), s.mean if s else None) for s in spreads]
-        rows.append((Cell(arm.label), *cells, Cell(_span(images), max(images, default=0)), seeds_cell(arm, LARGEST)))
+    for arm, own in zip(groups, images, strict=True):
+        cells = [Cell(_amount(s), s.mean) if (s := arm.spread(measure)) else Cell("") for measure in MEASURES]
+        span = " to ".join(f"{n:,}" for n in dict.fromkeys([*own[:1], *own[-1:]]))
+        rows.append((Cell(arm.label), *cells, Cell(span, max(own, default=0)), seeds_cell(arm, LARGEST)))
     columns = Column.texts("method") + Column.numbers(*(measure.title for measure in MEASURES), "images", "seeds")
-    notes = ["Mean ± sample standard deviation over seeds."] if any(len(arm.runs) > 1 for arm in groups) else []
-    if len({n for arm in groups for n in _images(arm)}) > 1:
-        notes.append("Eigenvalues from fewer images come out larger: compare rows with the same number only.")
+    fewer = "Eigenvalues from fewer images come out larger: compare rows with the same number only."
+    notes = [over_seeds(groups), fewer if len(set(chain(*images))) > 1 else ""]
     notes += [f"{arm.label}: {reason}." for arm in groups for reason in reasons(arm, LARGEST.check)]
-    return Table("Curvature by method", columns, tuple(rows), " ".join(notes))
-
-
-def _images(arm: Arm) -> list[int]:
-    return sorted({f.n for f in arm.found[LARGEST] if f.n})
-
-
-def _span(numbers: Sequence[int]) -> str:
-    if not numbers:
-        return ""
-    return f"{numbers[0]:,}" if len(numbers) == 1 else f"{numbers[0]:,} to {numbers[-1]:,}"
+    return Table("Curvature by method", columns, tuple(rows), " ".join(filter(None, notes)))
 
 
 def _amount(spread: Spread) -> str:
@@ -88,9 +76,9 @@ def _eigenvalues(groups: Sequence[Arm]) -> Chart | None:
     """One bar per eigenvalue and arm; the whisker is its residual, or the deviation over seeds."""
     bars: dict[int, list[Bar]] = {}
     for arm in groups:
-        found = [pairs for pairs in map(_pairs, arm.found[LARGEST]) if pairs]
+        found = [own for own in map(_pairs, arm.found[LARGEST]) if own]
         for rank in range(min(map(len, found), default=0)):
-            values = [pairs[rank][0] for pairs in found]
+            values = [own[rank][0] for own in found]
             several = len(values) > 1
             whisker = stdev(values) if several else found[0][rank][1]
             note = f"λ{rank + 1}, {arm.label}: {_amount(Spread(tuple(values), 1))}"
@@ -111,36 +99,29 @@ def _eigenvalues(groups: Sequence[Arm]) -> Chart | None:
 
 def _pairs(finding: Finding) -> list[tuple[float, float]]:
     """Eigenvalues with their residuals, as far as both are numbers."""
-    values, residuals = (_list(finding.evidence, key) for key in ("eigenvalues", "residuals"))
-    pairs = []
-    for value, residual in zip(values, residuals, strict=False):
-        if value is None or residual is None:
-            break
-        pairs.append((value, residual))
-    return pairs
-
-
-def _list(values: object, key: str) -> list[float | None]:
-    found = values.get(key) if isinstance(values, Mapping) else None
-    numbers = found if isinstance(found, (list, tuple)) else ()
-    return [finite(v) for v in numbers]
+    both = zip(*(numbers(finding.evidence, key) for key in ("eigenvalues", "residuals")), strict=False)
+    return [(v, r) for v, r in takewhile(lambda pair: None not in pair, both) if v is not None and r is not None]
 
 
 def _density(groups: Sequence[Arm]) -> Chart | None:
-    curves = {arm.number: [c for c in map(_curve, arm.found[LARGEST]) if c] for arm in groups}
+    curves: dict[int, list[list[Point]]] = {}
+    for arm in groups:
+        found = (pairs(f.evidence.get("density"), "grid", "density") for f in arm.found[LARGEST])
+        curves[arm.number] = [sorted(curve) for curve in found if curve]
     xs = [x for own in curves.values() for curve in own for x, _ in curve]
     peak = max((y for own in curves.values() for curve in own for _, y in curve), default=0.0)
     if peak <= 0:
         return None
     low, high = min(xs), max(xs)
     grid = [low + (high - low) * i / (GRID - 1) for i in range(GRID)]
-    parameters = max((_parameters(f) for arm in groups for f in arm.found[LARGEST]), default=FEWEST)
-    floor = peak / parameters / 10  # an order below what a single eigenvalue shows
+    sizes = [finite(f.settings.get("parameters")) for arm in groups for f in arm.found[LARGEST]]
+    floor = peak / max(size if size and size > 0 else FEWEST for size in sizes) / 10  # below what one eigenvalue shows
     factor, x_label = _whole(high - low)
     lines = []
     for arm in groups:
-        if curves[arm.number]:
-            mean = [(x, fmean(_at(curve, x) for curve in curves[arm.number])) for x in grid]
+        if own := curves[arm.number]:
+            each = [np.interp(grid, [x for x, _ in c], [y for _, y in c], left=0.0, right=0.0) for c in own]
+            mean = zip(grid, np.mean(each, axis=0).tolist(), strict=True)
             lines.append(Line(arm.label, _above(mean, floor, factor), arm.number))
     title = "Density of eigenvalues"
     picture = line_chart(
@@ -150,41 +131,10 @@ def _density(groups: Sequence[Arm]) -> Chart | None:
     return Chart(f"{title}, logarithmic", picture, legend(groups), note)
 
 
-def _curve(finding: Finding) -> Curve:
-    density = finding.evidence.get("density")
-    pairs = zip(_list(density, "grid"), _list(density, "density"), strict=False)
-    return tuple(sorted((x, y) for x, y in pairs if x is not None and y is not None))
-
-
-def _parameters(finding: Finding) -> float:
-    value = finding.settings.get("parameters")
-    return float(value) if isinstance(value, (int, float)) and value > 0 else FEWEST
-
-
-def _at(curve: Curve, x: float) -> float:
-    """A curve between its points, and zero beside them.
-
-    >>> _at(((0.0, 1.0), (2.0, 3.0)), 0.5), _at(((0.0, 1.0), (2.0, 3.0)), 2.5)
-    (1.5, 0.0)
-    """
-    right = bisect_right(curve, x, key=lambda point: point[0])
-    if right == len(curve) and x == curve[-1][0]:
-        return curve[-1][1]
-    if right in (0, len(curve)):
-        return 0.0
-    (x0, y0), (x1, y1) = curve[right - 1 : right + 1]
-    return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
-
-
-def _above(points: Sequence[Point], floor: float, factor: float) -> tuple[tuple[Point, ...], ...]:
+def _above(points: Iterable[Point], floor: float, factor: float) -> tuple[tuple[Point, ...], ...]:
     """The stretches of a curve that are above the floor."""
-    segments: list[list[Point]] = [[]]
-    for x, y in points:
-        if y >= floor:
-            segments[-1].append((x * factor, y))
-        elif segments[-1]:
-            segments.append([])
-    return tuple(tuple(segment) for segment in segments if segment)
+    stretches = groupby(points, key=lambda point: point[1] >= floor)
+    return tuple(tuple((x * factor, y) for x, y in own) for above, own in stretches if above)
 
 
 def _whole(span: float) -> tuple[float, str]:
@@ -199,20 +149,15 @@ def _whole(span: float) -> tuple[float, str]:
 
 def _numbers(groups: Sequence[Arm]) -> Iterator[Table]:
     columns = Column.texts("eigenvalue") + Column.numbers("value", "residual") + Column.texts("converged")
-    for arm in groups:
-        for run in arm.runs:
-            for finding in run.findings:
-                if (finding.check, finding.name) != (LARGEST.check, LARGEST.name) or not _pairs(finding):
-                    continue
-                flags = finding.evidence.get("converged")
-                flags = flags if isinstance(flags, (list, tuple)) else ()
-                rows = tuple(
-                    (Cell(f"λ{i + 1}"), Cell(number(PLAIN, v), v), Cell(f"{r:.1g}", r), Cell(_yes(flags, i)))
-                    for i, (v, r) in enumerate(_pairs(finding))
-                )
-                name = run.name if len(groups) == 1 else f"{run.name} ({arm.label})"
-                yield Table(f"Eigenvalues of {name}", columns, rows, f"On {finding.n:,} images.")
-
-
-def _yes(flags: Sequence[object], i: int) -> str:
-    return ("yes" if flags[i] else "no") if i < len(flags) else ""
+    found = [(arm.label, run.name, f) for arm in groups for run in arm.runs for f in run.findings]
+    for label, name, finding in found:
+        if (finding.check, finding.name) != (LARGEST.check, LARGEST.name) or not (values := _pairs(finding)):
+            continue
+        flags = finding.evidence.get("converged")
+        said = ["yes" if flag else "no" for flag in flags] if isinstance(flags, (list, tuple)) else []
+        rows = tuple(
+            (Cell(f"λ{i + 1}"), Cell(number(PLAIN, v), v), Cell(f"{r:.1g}", r), Cell(word))
+            for i, ((v, r), word) in enumerate(zip(values, [*said, *[""] * len(values)], strict=False))
+        )
+        of = name if len(groups) == 1 else f"{name} ({label})"
+        yield Table(f"Eigenvalues of {of}", columns, rows, f"On {finding.n:,} images.")

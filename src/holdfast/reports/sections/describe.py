@@ -12,7 +12,7 @@ from holdfast.reports.blocks import Block, Chart, Gallery, Section, png_picture
 from holdfast.reports.report_tables import findings_list
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
-from holdfast.reports.svg.elements import WIDTH, figure, scale, series, shorten, tag
+from holdfast.reports.svg import WIDTH, figure, scale, series, shorten, tag
 from holdfast.reports.text import finite
 from holdfast.types import Finding
 
@@ -76,8 +76,8 @@ def _map(finding: Finding, number: int) -> Iterator[Chart]:
 def _strips(finding: Finding) -> Iterator[Gallery]:
     strips: Any = finding.evidence.get("strips")
     for name, rows in strips.items() if isinstance(strips, Mapping) else ():
-        listed = enumerate(rows if isinstance(rows, list) else ())
-        given = [png_picture(png, f"{name}, row {i + 1}", "") for i, png in listed]
+        listed = enumerate(rows if isinstance(rows, list) else (), start=1)
+        given = [png_picture(png, f"{name}, row {i}", "") for i, png in listed]
         yield from Gallery.readable(TITLES.get(name, str(name)), given, wide=True)
 
 

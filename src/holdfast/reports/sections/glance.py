@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from holdfast.reports.blocks import Block, Chart, Details, Section, Side
+from holdfast.reports.blocks import Block, Chart, Details, Section, Side, present
 from holdfast.reports.findings_file import AGAINST, FindingsFile, all_measures
 from holdfast.reports.overview import gates, overview, side_by_side, states
 from holdfast.reports.report_tables import leads, paired
 from holdfast.reports.robustness_summary import RobustnessResult, drop_table, robustness
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
-from holdfast.reports.svg import Bar, BarRow, bar_chart
+from holdfast.reports.svg.bars import Bar, BarRow, bar_chart
 from holdfast.reports.text import SHARE, interval, percent
 
 MOST_MODELS = 8
@@ -27,24 +27,28 @@ def glance(runs: Sequence[RunFiles]) -> Section | None:
         return None
     several = len(audited) > 1
     files = {run.name: _file(run) for _, run in audited}
-    said = {run.name: states(run.checks, run.gates) for _, run in audited}
-    words = [f"{name}: {text}." if several else f"{text}." for name, text in said.items()]
+    said = {run.name: f"{states(run.checks, run.gates)}." for _, run in audited}
+    words = [f"{name}: {text}" if several else text for name, text in said.items()]
     found = [(i, run, own) for i, run in audited if (own := robustness(run.findings, run.measures, run.gates))]
     blocks: list[Block] = []
     if found:
         caption = "Drop from clean accuracy"
         tables = [drop_table(own, f"{caption}: {run.name}" if several else caption) for _, run, own in found]
         blocks.append(Side((_chart(found[:MOST_MODELS]), *tables)))
-    pairs = paired([row for run in runs for row in leads(run.findings, run.measures, run.name)])
-    blocks += [pairs] if pairs is not None else []
-    rest = [row for run in runs for row in leads(run.findings, run.measures, run.name, parts=True)]
-    if (more := paired(rest, "Paired differences by part")) is not None:
-        blocks.append(Details("Paired differences in every group, corruption and score", (more,)))
+    pairs, more = (
+        [row for run in runs for row in leads(run.findings, run.measures, run.name, parts=parts)]
+        for parts in (False, True)
+    )
+    summary = "Paired differences in every group, corruption and score"
+    by_part = paired(more, "Paired differences by part")
     judged = {name: made for name, file in files.items() if (made := gates(file)) is not None}
-    blocks += [replace(made, caption=f"Gates of {name}") if several else made for name, made in judged.items()]
-    blocks.append(side_by_side(list(files.values()), list(files)) if several else overview(*files.values()))
-    lead = " ".join(words) + " What was not measured says why."
-    return Section("glance", "At a glance", lead, tuple(blocks))
+    blocks += present(
+        paired(pairs),
+        Details(summary, (by_part,)) if by_part else None,
+        *(replace(made, caption=f"Gates of {name}") if several else made for name, made in judged.items()),
+        side_by_side(list(files.values()), list(files)) if several else overview(*files.values()),
+    )
+    return Section("glance", "At a glance", " ".join(words) + " What was not measured says why.", tuple(blocks))
 
 
 @section(AGAINST)
@@ -61,26 +65,21 @@ def _file(run: RunFiles) -> FindingsFile:
 
 def _chart(found: Sequence[tuple[int, RunFiles, Sequence[RobustnessResult]]]) -> Chart:
     """One bar per share and model."""
-    titles: dict[str, tuple[str, str]] = {}
-    for _, _, own in found:
-        for r in own:
-            titles.setdefault(r.name, (r.title, r.check))
-    rows = []
+    every = [r for _, _, own in found for r in own]
+    titles = {r.name: (r.title, r.check) for r in reversed(every)}
     order = [name for _, name in all_measures(found[0][1].measures)]  # a model may lack what another one has
-    for name, (title, check) in sorted(titles.items(), key=lambda item: [*order, item[0]].index(item[0])):
-        bars = []
-        for colour, run, own in found:
-            result = next((r for r in own if r.name == name), None)
-            bars.append(_bar(result, check, run, title, colour))
-        rows.append(BarRow(title, tuple(bars)))
-    gated = any(r.threshold is not None for _, _, own in found for r in own)
+    rows = []
+    for name in sorted(dict.fromkeys(r.name for r in every), key=lambda name: [*order, name].index(name)):
+        results = ((next((r for r in own if r.name == name), None), run, colour) for colour, run, own in found)
+        rows.append(BarRow(titles[name][0], tuple(_bar(r, *titles[name], run, colour) for r, run, colour in results)))
+    gated = any(r.threshold is not None for r in every)
     note = "Whiskers are 95 % intervals." + (" A thick mark is what a gate asks for." if gated else "")
     legend = tuple((colour, run.name) for colour, run, _ in found) if len(found) > 1 else ()
     svg = bar_chart(rows, id="glance-shares", title="Headline numbers", longest=26)
     return Chart("Headline numbers, %", svg, legend, note)
 
 
-def _bar(result: RobustnessResult | None, check: str, run: RunFiles, title: str, colour: int) -> Bar:
+def _bar(result: RobustnessResult | None, title: str, check: str, run: RunFiles, colour: int) -> Bar:
     if result is None:
         measured = any(record.name == check and record.state == "measured" for record in run.checks)
         text = "none found" if measured else "not measured"

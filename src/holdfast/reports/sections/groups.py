@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
+import numpy as np
+
 from holdfast.reports.arms import Arm, FindingKey, Spread, arms, share_chart, spread_cell
-from holdfast.reports.blocks import Block, Cell, Chart, Column, Section, Side, Table
-from holdfast.reports.report_tables import all_numbers, why_empty
+from holdfast.reports.blocks import Cell, Chart, Column, Section, Side, Table
+from holdfast.reports.report_tables import all_numbers, over_seeds, why_empty
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
 from holdfast.reports.svg.bars import Heat, heat_map
@@ -34,12 +37,12 @@ def groups(runs: Sequence[RunFiles]) -> Section | None:
     if not measured:
         return Section(CHECK, "Groups", f"Not measured: {why_empty(found, CHECK)}.", ())
     lead = (
-        "A cell is one group of one class; the worst group is the lowest cell, and its interval allows for having "
-        "picked it. Bias-aligned samples are in the group that is usual for their class in training, bias-conflicting "
+        "A cell is one group of one class; the worst group is the lowest cell. Of many small cells the lowest is below "
+        "the truth by chance alone; the interval allows for having picked it, the value does not. Bias-aligned samples are in the group that is usual for their class in training, bias-conflicting "
         "ones are not. The stronger the colour the worse; an empty cell has no samples."
     )
-    blocks: list[Block] = [_table(measured), Side((*_bars(measured), *_maps(measured)))]
-    return Section(CHECK, "Groups", lead, (*blocks, all_numbers(measured, CHECK)))
+    blocks = (_table(measured), Side((*_bars(measured), *_maps(measured))), all_numbers(measured, CHECK))
+    return Section(CHECK, "Groups", lead, blocks)
 
 
 def _names(arm: Arm) -> list[str]:
@@ -71,11 +74,10 @@ def _table(measured: Sequence[Arm]) -> Table:
     kept = [i for i in range(len(COLUMNS)) if any(row[i + 1].text for row in rows)]
     titles = [titled(measured[0].measure(_key(COLUMNS[i], ""))) for i in kept]
     columns = Column.texts("method") + Column.numbers(*titles)
-    several = any(len(arm.runs) > 1 for arm in measured)
-    note = "Mean ± sample standard deviation over seeds. " if several else ""
-    note += "Group-balanced accuracy is the mean over cells that have samples: what an unbiased test set would show."
-    note += "".join(f" Worst group of {arm.label}: {cell}." for arm in measured if (cell := _worst(arm)))
-    return Table("Accuracy by group", columns, tuple((row[0], *(row[i + 1] for i in kept)) for row in rows), note)
+    balanced = "Group-balanced accuracy is the mean over cells that have samples: what an unbiased test set would show."
+    worst = (f"Worst group of {arm.label}: {cell}." for arm in measured if (cell := _worst(arm)))
+    notes = " ".join(filter(None, [over_seeds(measured), balanced, *worst]))
+    return Table("Accuracy by group", columns, tuple((row[0], *(row[i + 1] for i in kept)) for row in rows), notes)
 
 
 def _bars(measured: Sequence[Arm]) -> Iterator[Chart]:
@@ -92,49 +94,37 @@ def _bars(measured: Sequence[Arm]) -> Iterator[Chart]:
 
 
 def _maps(measured: Sequence[Arm]) -> Iterator[Chart]:
-    drawn = 0
-    for arm in measured:
-        for measure, findings in arm.found.items():
-            if not _is(measure, "worst_group_accuracy") or drawn >= MOST_MAPS:
-                continue
-            table = summed([f.evidence.get("table") for f in findings])
-            if table is None or max(len(table["classes"]), len(table["groups"])) > MOST_SIDE:
-                continue
-            drawn += 1
-            yield _map(arm, table, f"groups-map-{drawn}", alone=len(measured) == 1)
+    found = ((arm, fs) for arm in measured for key, fs in arm.found.items() if _is(key, "worst_group_accuracy"))
+    tables = ((arm, table) for arm, fs in found if (table := summed([f.evidence.get("table") for f in fs])) is not None)
+    small = ((arm, t) for arm, t in tables if max(len(t["classes"]), len(t["groups"])) <= MOST_SIDE)
+    for number, (arm, table) in enumerate(islice(small, MOST_MAPS), start=1):
+        yield _map(arm, table, f"groups-map-{number}", alone=len(measured) == 1)
 
 
 def summed(given: Sequence[Any]) -> dict[str, Any] | None:
     """The tables of several seeds as one: samples and hits add up. None where one is not what the check writes."""
     total: dict[str, Any] | None = None
     for table in given:
-        if not isinstance(table, Mapping) or not _whole(table):
+        if not isinstance(table, Mapping) or not all(isinstance(table.get(key), list) for key in ("classes", "groups")):
+            return None
+        shape = len(table["classes"]), len(table["groups"])
+        if not all(is_counts(table.get(key), *shape) for key in ("hits", "n")):
             return None
         if total is None:
-            total = {**table, "hits": [list(row) for row in table["hits"]], "n": [list(row) for row in table["n"]]}
+            total = dict(table)
         elif (table["classes"], table["groups"]) != (total["classes"], total["groups"]):
             return None
         else:
-            for key in ("hits", "n"):
-                total[key] = [
-                    [a + b for a, b in zip(*rows, strict=True)] for rows in zip(total[key], table[key], strict=True)
-                ]
+            total |= {key: np.add(total[key], table[key]).tolist() for key in ("hits", "n")}
     return total
-
-
-def _whole(table: Mapping[str, Any]) -> bool:
-    classes, names = table.get("classes"), table.get("groups")
-    if not isinstance(classes, list) or not isinstance(names, list):
-        return False
-    return all(is_counts(table.get(key), len(classes), len(names)) for key in ("hits", "n"))
 
 
 def _map(arm: Arm, table: Mapping[str, Any], id: str, *, alone: bool) -> Chart:
     classes, names = [str(c) for c in table["classes"]], [str(g) for g in table["groups"]]
     column = str(table.get("column", "group"))
     cells = [
-        [_heat(f"{classes[i]}, {names[j]}", hits, n) for j, (hits, n) in enumerate(zip(*row, strict=True))]
-        for i, row in enumerate(zip(table["hits"], table["n"], strict=True))
+        [_heat(f"{label}, {name}", hits, n) for name, hits, n in zip(names, *row, strict=True)]
+        for label, *row in zip(classes, table["hits"], table["n"], strict=True)
     ]
     title = f"Accuracy by class and {column}, %"
     svg = heat_map(classes, names, cells, id=id, title=title, x_label=column, y_label="class")

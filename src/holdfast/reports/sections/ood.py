@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from holdfast.reports.arms import Arm, FindingKey, Spread, arms, legend, share, spread_cell
-from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Gallery, Section, Side, Table, png_picture
+from holdfast.reports.arms import Arm, FindingKey, arms, legend, share, spread_cell
+from holdfast.reports.blocks import Cell, Chart, Column, Details, Gallery, Section, Side, Table, png_picture, present
 from holdfast.reports.report_tables import all_numbers
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
-from holdfast.reports.svg import LONGEST_LABEL, Bar, BarRow, Line, bar_chart, histogram_lines, share_lines
+from holdfast.reports.svg.bars import Bar, BarRow, bar_chart
+from holdfast.reports.svg.lines import LONGEST_LABEL, Line, histogram_lines, share_lines
 from holdfast.reports.text import PLAIN, finite, number, percent, records, sure, titled
 from holdfast.types import Finding
 
@@ -46,18 +47,21 @@ def detect(runs: Sequence[RunFiles]) -> Section | None:
 
 
 def _section(runs: Sequence[RunFiles], check: str, title: str, lead: str) -> Section | None:
-    groups = [arm for arm in arms(runs) if any(m.check == check for m in arm.found)]
+    groups = arms(runs, check)
     if not groups:
         return None
-    blocks: list[Block] = [block for arm in groups for block in (_table(arm, check, groups), *_confusion(arm, check))]
     alone = len(groups) == 1
-    charts = [_bars(groups, check), *(_curves(groups[0], check, alone=True) if alone else _between(groups, check))]
-    blocks.append(Side(tuple(chart for chart in charts if chart is not None)))
+    best = [(f"{arm.label}, {score}", arm.number, f) for arm in groups for score, f in _ranked(arm, check)[:1]]
+    between = _curves(groups[0], check, alone=True) if alone else _rates(best, f"{check}-{{}}", ", best score of each")
     own = () if alone else tuple(chart for arm in groups for chart in _curves(arm, check, alone=False))
-    if own:
-        blocks.append(Details("Curves of each", (Side(own),)))
-    blocks += [g for arm in groups for g in _misses(arm, check)]
-    return Section(check, title, lead, (*blocks, all_numbers(groups, check)))
+    blocks = present(
+        *(block for arm in groups for block in (_table(arm, check, groups), *_confusion(arm, check))),
+        Side((*_bars(groups, check), *between)),
+        Details("Curves of each", (Side(own),)) if own else None,
+        *(gallery for arm in groups for gallery in _misses(arm, check)),
+        all_numbers(groups, check),
+    )
+    return Section(check, title, lead, blocks)
 
 
 def _scores(arm: Arm, check: str) -> list[str]:
@@ -66,36 +70,30 @@ def _scores(arm: Arm, check: str) -> list[str]:
     return list(dict.fromkeys(w["score"] for w in found if set(w) == {"score"}))
 
 
-def _spread(arm: Arm, check: str, name: str, score: str) -> Spread | None:
-    return arm.spread(FindingKey(name, (("score", score),), check))
+def _key(check: str, score: str, name: str = "") -> FindingKey:
+    return FindingKey(name or AUROC[check], (("score", score),), check)
 
 
 def _table(arm: Arm, check: str, groups: Sequence[Arm]) -> Table:
     """One row per score, one column per measure that was taken of scores."""
     scores = _scores(arm, check)
     names = list(dict.fromkeys(k.name for k in arm.found if k.check == check and set(dict(k.where)) == {"score"}))
-    ranks = [s.mean for n in scores if (s := _spread(arm, check, AUROC[check], n)) and s.mean is not None]
-    rows, notes = [], []
-    for score in scores:
-        cells = []
-        for name in names:
-            spread = _spread(arm, check, name, score)
-            best = max(ranks, default=None) if name == AUROC[check] else None
-            measured = spread is not None and spread.mean is not None
-            cells.append(spread_cell(spread, best) if measured else Cell(""))
-        rows.append((Cell(score), *cells))
-        for finding in arm.found.get(FindingKey(AUROC[check], (("score", score),), check), ()):
-            if "reason" in finding.evidence:
-                notes.append(f"{score}: {finding.evidence['reason']}.")
-    titles = [titled(arm.measure(FindingKey(name, check=check))) for name in names]
-    columns = Column.texts("score") + Column.numbers(*titles)
+    ranks = [s.mean or 0.0 for score in scores if (s := arm.measured(_key(check, score)))]
+    best = {AUROC[check]: max(ranks, default=None)}
+    rows = tuple(
+        (Cell(score), *(spread_cell(arm.measured(_key(check, score, name)), best.get(name)) for name in names))
+        for score in scores
+    )
+    found = [(score, f) for score in scores for f in arm.found.get(_key(check, score), ())]
+    notes = dict.fromkeys(f"{score}: {f.evidence['reason']}." for score, f in found if "reason" in f.evidence)
+    columns = Column.texts("score") + Column.numbers(*(titled(arm.measure(FindingKey(n, check=check))) for n in names))
     caption = "By score" if len(groups) == 1 else f"By score, {arm.label}"
-    return Table(caption, columns, tuple(rows), " ".join(dict.fromkeys(notes)))
+    return Table(caption, columns, rows, " ".join(notes))
 
 
 def _confusion(arm: Arm, check: str) -> Iterator[Table]:
     """What a detector's threshold makes of each kind; of several seeds, the first's."""
-    for finding in arm.found.get(FindingKey(AUROC[check], (("score", JOINED),), check), ())[:1]:
+    for finding in arm.found.get(_key(check, JOINED), ())[:1]:
         counts: Any = finding.evidence.get("confusion")
         threshold = finite(finding.evidence.get("threshold"))
         names = ("true_negative", "false_positive", "false_negative", "true_positive")
@@ -107,16 +105,15 @@ def _confusion(arm: Arm, check: str) -> Iterator[Table]:
             yield Table(caption, Column.texts("truth") + Column.numbers("passed", "flagged"), rows)
 
 
-def _bars(groups: Sequence[Arm], check: str) -> Chart | None:
-    names = list(dict.fromkeys(score for arm in groups for score in _scores(arm, check)))
-    if not names:
-        return None
+def _bars(groups: Sequence[Arm], check: str) -> Iterator[Chart]:
+    names = dict.fromkeys(score for arm in groups for score in _scores(arm, check))
     rows = [BarRow(name, tuple(_bar(arm, check, name) for arm in groups)) for name in names]
-    return Chart("AUROC", bar_chart(rows, id=f"{check}-auroc", title="AUROC by score"), legend(groups))
+    if rows:
+        yield Chart("AUROC", bar_chart(rows, id=f"{check}-auroc", title="AUROC by score"), legend(groups))
 
 
 def _bar(arm: Arm, check: str, score: str) -> Bar:
-    spread = _spread(arm, check, AUROC[check], score)
+    spread = arm.measured(_key(check, score))
     if spread is None or spread.mean is None:
         return Bar(None, None, None, "not measured", f"{score}, {arm.label}: not measured", arm.number)
     note = f"{score}, {arm.label}: {share(spread)} %"
@@ -125,59 +122,43 @@ def _bar(arm: Arm, check: str, score: str) -> Bar:
 
 def _ranked(arm: Arm, check: str) -> list[tuple[str, Finding]]:
     """Scores that have curves, best first, with their finding; of several seeds, the first's."""
-    found = []
-    for score in _scores(arm, check):
-        findings = arm.found.get(FindingKey(AUROC[check], (("score", score),), check), ())
-        found += [(score, f) for f in findings[:1] if finite(f.value) is not None and "curves" in f.evidence]
+    first = [(score, f) for score in _scores(arm, check) for f in arm.found.get(_key(check, score), ())[:1]]
+    found = [(score, f) for score, f in first if finite(f.value) is not None and "curves" in f.evidence]
     return sorted(found, key=lambda row: -(row[1].value or 0.0))
 
 
-def _between(groups: Sequence[Arm], check: str) -> Iterator[Chart]:
-    """ROC and precision-recall of every model's own best score, in one chart each."""
-    best = [(arm, *ranked[0]) for arm in groups if (ranked := _ranked(arm, check))]
+def _rates(curves: Sequence[tuple[str, int, Finding]], id: str, of: str, *, direct: bool = False) -> Iterator[Chart]:
+    """ROC and precision-recall: a label, a colour and a finding with the curves for each line."""
     for key, title, x_label in KINDS:
-        lines = [
-            Line(f"{arm.label}, {score}", (points,), arm.number)
-            for arm, score, finding in best
-            if (points := _points(finding.evidence["curves"], key))
-        ]
-        direct = all(len(line.label) <= LONGEST_LABEL for line in lines)
-        words = f"{title}, best score of each"
-        if chart := share_lines(words, lines, id=f"{check}-{key}", x_label=x_label, drawn=title, direct=direct):
+        found = [(label, _points(finding.evidence["curves"], key), colour) for label, colour, finding in curves]
+        lines = [Line(label, (points,), colour) for label, points, colour in found if points]
+        short = direct or all(len(line.label) <= LONGEST_LABEL for line in lines)
+        own = id.format(key)
+        if chart := share_lines(f"{title}{of}", lines, id=own, x_label=x_label, drawn=title, direct=short):
             yield chart
 
 
 def _curves(arm: Arm, check: str, *, alone: bool) -> Iterator[Chart]:
     """ROC and precision-recall of a model's best scores, and the histogram of the one that is cut, or of the best."""
     ranked, of = _ranked(arm, check), "" if alone else f", {arm.label}"
-    suffix = "" if alone else f"-{arm.number}"
-    for key, title, x_label in KINDS:
-        lines = [
-            Line(score, (points,), colour)
-            for colour, (score, finding) in enumerate(ranked[:MOST_SCORES])
-            if (points := _points(finding.evidence["curves"], key))
-        ]
-        id = f"{check}-{key}{suffix}"
-        if chart := share_lines(f"{title}{of}", lines, id=id, x_label=x_label, drawn=title, direct=True):
-            yield chart
+    id = f"{check}-{{}}" if alone else f"{check}-{{}}-{arm.number}"
+    best = [(score, colour, finding) for colour, (score, finding) in enumerate(ranked[:MOST_SCORES])]
+    yield from _rates(best, id, of, direct=True)
     for score, finding in ([r for r in ranked if r[0] == JOINED] or ranked)[:1]:
-        if chart := _histogram(finding, score, of, f"{check}-histogram{suffix}"):
+        if chart := _histogram(finding, score, of, id.format("histogram")):
             yield chart
 
 
 def _points(values: object, key: str) -> tuple[tuple[float, float], ...]:
     found = values.get(key) if isinstance(values, Mapping) else None
     rows = found if isinstance(found, (list, tuple)) else ()
-    pairs = [(100 * float(p[0]), float(p[1])) for p in rows if isinstance(p, (list, tuple)) and len(p) == 2]
-    return tuple(pairs)
+    return tuple((100 * float(p[0]), float(p[1])) for p in rows if isinstance(p, (list, tuple)) and len(p) == 2)
 
 
 def _histogram(finding: Finding, score: str, of: str, id: str) -> Chart | None:
     """Shares of known and OOD images by score."""
     values: Any = finding.evidence.get("histogram")
-    if not isinstance(values, Mapping):
-        return None
-    low, high = finite(values.get("low")), finite(values.get("high"))
+    low, high = (finite(values.get(key)) for key in ("low", "high")) if isinstance(values, Mapping) else (None, None)
     if low is None or high is None:
         return None
     lines = histogram_lines(values, low, high)

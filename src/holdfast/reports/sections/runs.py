@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.reports.arms import ALIGNED, Arm, arms, flat, varying
-from holdfast.reports.blocks import Block, Cell, Column, Details, Gallery, Picture, Section, Table, png_picture
+from holdfast.reports.blocks import Block, Cell, Column, Details, Gallery, Picture, Section, Table, png_picture, present
 from holdfast.reports.report_tables import method_table, run_table
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
@@ -35,21 +35,16 @@ MOST_PER_ARM = 24
 
 @section("samples", order=4)
 def samples(runs: Sequence[RunFiles]) -> Section | None:
-    shown = [(arm, run, found) for arm in arms(runs) for run, found in [_first(arm)] if run and found]
-    galleries = tuple(_gallery(arm, run, found) for arm, run, found in shown)
-    if not galleries:
-        return None
+    galleries, several = [], False
+    for arm in arms(runs):
+        found = ((run, [p for f in run.findings for p in records(f.evidence.get("pictures"))]) for run in arm.runs)
+        run, given = next(((run, own) for run, own in found if own), (None, []))
+        if run is not None:
+            galleries.append(_gallery(arm, run, given))
+            several = several or len(arm.runs) > 1
     lead = "Misclassified pictures come first: 7 → 3 is a 7 that the model takes for a 3."
-    if any(len(arm.runs) > 1 for arm, _, _ in shown):
-        lead += " Of several seeds, the first is shown."
-    return Section("samples", "Samples", lead, galleries)
-
-
-def _first(arm: Arm) -> tuple[RunFiles | None, list[Mapping[str, Any]]]:
-    for run in arm.runs:
-        if found := [picture for f in run.findings for picture in records(f.evidence.get("pictures"))]:
-            return run, found
-    return None, []
+    lead += " Of several seeds, the first is shown." if several else ""
+    return Section("samples", "Samples", lead, tuple(galleries)) if galleries else None
 
 
 def _gallery(arm: Arm, run: RunFiles, found: Sequence[Mapping[str, Any]]) -> Gallery:
@@ -79,28 +74,24 @@ MOST_TEXT = 400
 @section("settings", order=5)
 def settings(runs: Sequence[RunFiles]) -> Section | None:
     own = [flat(run.settings) for run in runs]
-    differing = _differing(runs, own, "Settings that differ between runs")
-    blocks: list[Block] = [differing] if differing else []
+    blocks: list[Block | None] = [_differing(runs, own, "Settings that differ between runs")]
     everything = "All settings" if len(runs) == 1 else "Settings that all runs share"
-    for summary, mappings in (
-        (everything, own),
-        ("Environment", [run.environment for run in runs]),
-        ("Model and data", [_model_and_data(run) for run in runs]),
-    ):
-        inner = [_shared(mappings, summary if mappings is own or len(runs) == 1 else f"{summary}: what all runs share")]
-        if mappings is not own:
-            inner.append(_differing(runs, mappings, f"{summary}: where runs differ"))
-        tables = tuple(table for table in inner if table is not None)
-        if tables:
-            blocks.append(Details(summary, tables))
+    model_and_data = [
+        {f"{kind}.{key}": value for kind in ("model", "data") for key, value in getattr(run, kind).items()}
+        for run in runs
+    ]
+    mappings: dict[str, Sequence[Mapping[str, Any]]]
+    mappings = {everything: own, "Environment": [run.environment for run in runs], "Model and data": model_and_data}
+    for summary, given in mappings.items():
+        caption = summary if given is own or len(runs) == 1 else f"{summary}: what all runs share"
+        rows = tuple((Cell(key), _cell(value)) for key, value in varying(given)[0].items())
+        tables = present(
+            Table(caption, Column.texts("name", "value"), rows) if rows else None,
+            None if given is own else _differing(runs, given, f"{summary}: where runs differ"),
+        )
+        blocks.append(Details(summary, tables) if tables else None)
     lead = "Enough to repeat each run: every setting is in the run folder's run.yaml."
-    return Section("settings", "Settings", lead, tuple(blocks)) if blocks else None
-
-
-def _shared(mappings: Sequence[Mapping[str, Any]], caption: str) -> Table | None:
-    shared, _ = varying(mappings)
-    rows = tuple((Cell(key), _cell(value)) for key, value in shared.items())
-    return Table(caption, Column.texts("name", "value"), rows) if rows else None
+    return Section("settings", "Settings", lead, present(*blocks)) if any(blocks) else None
 
 
 def _differing(runs: Sequence[RunFiles], mappings: Sequence[Mapping[str, Any]], caption: str) -> Table | None:
@@ -118,7 +109,3 @@ def _cell(value: Any) -> Cell:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     text = setting(value)
     return Cell(text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]} …", float(value) if number else None)
-
-
-def _model_and_data(run: RunFiles) -> dict[str, Any]:
-    return {f"{kind}.{key}": value for kind in ("model", "data") for key, value in getattr(run, kind).items()}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from holdfast.reports.arms import Arm, arms
-from holdfast.reports.blocks import Block, Gallery, Picture, Section, Side, png_picture
+from holdfast.reports.blocks import Gallery, Picture, Section, Side, png_picture, present
 from holdfast.reports.report_tables import all_numbers, measure_table
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
@@ -18,7 +19,7 @@ CHECK = "saliency"
 
 @section(CHECK)
 def saliency(runs: Sequence[RunFiles]) -> Section | None:
-    groups = [arm for arm in arms(runs) if any(m.check == CHECK for m in arm.found)]
+    groups = arms(runs, CHECK)
     if not groups:
         return None
     lead = (
@@ -26,12 +27,11 @@ def saliency(runs: Sequence[RunFiles]) -> Section | None:
         "on the background or a mark instead of the object is a shortcut at work. Half of a map that is the same "
         "everywhere takes 50 % of the picture."
     )
-    table = measure_table(groups, CHECK, "Maps in numbers")
-    blocks: list[Block] = [table] if table is not None else []
     columns = [column for arm in groups[:MOST_MODELS] for column in _columns(arm, several=len(groups) > 1)]
-    if galleries := tuple(_grid(columns)):
-        blocks.append(Side(galleries))
-    return Section(CHECK, "Saliency", lead, (*blocks, all_numbers(groups, CHECK)))
+    galleries = tuple(_grid(columns))
+    table = measure_table(groups, CHECK, "Maps in numbers")
+    blocks = present(table, Side(galleries) if galleries else None, all_numbers(groups, CHECK))
+    return Section(CHECK, "Saliency", lead, blocks)
 
 
 Column_ = tuple[str, Mapping[int, tuple[Mapping[str, Any], Mapping[str, Any]]]]
@@ -40,42 +40,34 @@ Column_ = tuple[str, Mapping[int, tuple[Mapping[str, Any], Mapping[str, Any]]]]
 
 def _columns(arm: Arm, *, several: bool) -> Iterator[Column_]:
     """The models that an arm's first run with maps has shown."""
-    for run in arm.runs:
-        for finding in run.findings:
-            if finding.check != CHECK or finding.name != "maps":
-                continue
-            rows = records(finding.evidence.get("maps"))
-            for i, name in enumerate(finding.evidence.get("models") or [""]):
-                pairs = {
-                    int(row["position"]): (row, row["looks"][i])
-                    for row in rows
-                    if isinstance(row.get("position"), int) and _has(row.get("looks"), i)
-                }
-                label = str(name) or (arm.label if several else "map")
-                yield (f"{arm.label}: {name}" if several and name else label), pairs
-            return
+    found = (f for run in arm.runs for f in run.findings if (f.check, f.name) == (CHECK, "maps"))
+    for finding in islice(found, 1):
+        for i, name in enumerate(finding.evidence.get("models") or [""]):
+            pairs = {
+                row["position"]: (row, look)
+                for row in records(finding.evidence.get("maps"))
+                if isinstance(row.get("position"), int) and (look := _look(row.get("looks"), i)) is not None
+            }
+            label = str(name) or (arm.label if several else "map")
+            yield (f"{arm.label}: {name}" if several and name else label), pairs
 
 
-def _has(values: object, number: int) -> bool:
-    return isinstance(values, (list, tuple)) and len(values) > number and isinstance(values[number], Mapping)
+def _look(values: object, number: int) -> Mapping[str, Any] | None:
+    found = values[number] if isinstance(values, (list, tuple)) and len(values) > number else None
+    return found if isinstance(found, Mapping) else None
 
 
 def _grid(columns: Sequence[Column_]) -> Iterator[Gallery]:
     """One gallery per picture: the picture itself, then one map per model. What all models were shown comes first."""
-    rows: dict[int, Mapping[str, Any]] = {}
-    for _, pairs in columns:
-        for position, (row, _) in pairs.items():
-            rows.setdefault(position, row)
-    order = sorted(rows, key=lambda i: not rows[i].get("shared"))
-    for position in order:
-        row, png = rows[position], rows[position].get("png")
+    rows = {position: row for _, pairs in reversed(columns) for position, (row, _) in pairs.items()}
+    order = dict.fromkeys(position for _, pairs in columns for position in pairs)
+    for position in sorted(order, key=lambda i: not rows[i].get("shared")):
+        row = rows[position]
         label = str(row.get("label", "?"))
         group = f", group {row['group']}" if row.get("group") is not None else ""
         where = str(row.get("source") or f"sample {position}")
-        found = [png_picture(png, f"{label}{group}; {where}", "image")]
-        for name, pairs in columns:
-            if position in pairs:
-                found.append(look_picture(name, label, pairs[position][1]))
+        found = [png_picture(row.get("png"), f"{label}{group}; {where}", "image")]
+        found += [look_picture(name, label, pairs[position][1]) for name, pairs in columns if position in pairs]
         pictures = tuple(p for p in found if p is not None)
         if len(pictures) > 1:
             yield Gallery(f"{label}{group}", pictures)

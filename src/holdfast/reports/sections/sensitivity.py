@@ -14,7 +14,7 @@ from holdfast.reports.blocks import Block, Chart, Section, Side
 from holdfast.reports.report_tables import COMPARED, baseline_of, paired_table
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
-from holdfast.reports.svg.lines import Level, Series, Spot, point_chart
+from holdfast.reports.svg.lines import Level, Spot, point_chart
 from holdfast.reports.text import setting
 
 
@@ -40,11 +40,11 @@ def sensitivity(runs: Sequence[RunFiles]) -> Section | None:
         blocks.append(paired_table([baseline, *(arm for arm in groups if arm is not baseline)], baseline))
     if not blocks:
         return None
-    lead = "What the settings that were varied do to the accuracy on the test set." if charts else "Seed against seed."
+    lead = "Seed against seed."
     if charts:
-        lead += " Points are means over seeds, whiskers one sample standard deviation; the values stand equally spaced."
-    if charts and baseline is not None:
-        lead += f" Dashed: {baseline.label}, the baseline."
+        lead = "What the settings that were varied do to the accuracy on the test set. Points are means over seeds, "
+        lead += "whiskers one sample standard deviation; the values stand equally spaced."
+        lead += f" Dashed: {baseline.label}, the baseline." if baseline is not None else ""
     lead += " The best of many cells on the test set is not a fair estimate of itself: choose on held-out data."
     return Section("sensitivity", "Sensitivity", lead, tuple(blocks))
 
@@ -54,24 +54,21 @@ def sweeps(groups: Sequence[Arm]) -> list[tuple[Sweep, ...]]:
 
     Varying one setting at a time gives one sweep per setting; a grid gives several.
     """
-    families: dict[tuple[str, str], list[Sweep]] = {}
     by_method: dict[str, list[tuple[Arm, dict[str, Any]]]] = defaultdict(list)
     for arm in groups:
         own = flat(arm.runs[0].settings)
         own.pop("seed", None)
         by_method[str(own.get("method", ""))].append((arm, own))
+    families = []
     for method, members in by_method.items():
         keys = varying(own for _, own in members)[1]
-        for key in keys:
-            for line in _lines(key, keys, members):
-                families.setdefault((method, key), []).append(Sweep(method, key, *line))
-    return [tuple(family) for family in families.values()]
+        families += [_family(method, key, keys, members) for key in keys]
+    return [family for family in families if family]
 
 
-Line = tuple[tuple[tuple[Any, Arm], ...], tuple[tuple[str, Any], ...]]
-
-
-def _lines(key: str, keys: Sequence[str], members: Sequence[tuple[Arm, dict[str, Any]]]) -> list[Line]:
+def _family(
+    method: str, key: str, keys: Sequence[str], members: Sequence[tuple[Arm, dict[str, Any]]]
+) -> tuple[Sweep, ...]:
     """Arms that share all settings but one, in the order of that one."""
     rest = [k for k in keys if k != key]
     alike: dict[str, list[tuple[Arm, dict[str, Any]]]] = defaultdict(list)
@@ -79,29 +76,35 @@ def _lines(key: str, keys: Sequence[str], members: Sequence[tuple[Arm, dict[str,
         alike[json.dumps([own.get(k) for k in rest], default=str)].append((arm, own))
     kept = [group for group in alike.values() if len({setting(own.get(key)) for _, own in group}) > 1]
     named = varying({k: group[0][1].get(k) for k in rest} for group in kept)[1] if len(kept) > 1 else []
-    lines = []
+    found = []
     for group in kept:
         points: dict[str, tuple[Any, Arm]] = {}
         for arm, own in group:
             points.setdefault(setting(own.get(key)), (own.get(key), arm))
         numeric = _ordered([value for value, _ in points.values()])
-        ordered = sorted(points.values(), key=lambda point: float(point[0])) if numeric else list(points.values())
-        lines.append((tuple(ordered), tuple((k, group[0][1].get(k)) for k in named)))
-    orderly = _ordered([value for _, fixed in lines for _, value in fixed])
-    return sorted(lines, key=lambda line: [float(value) for _, value in line[1]]) if orderly else lines
+        ordered = sorted(points.values(), key=lambda point: float(point[0])) if numeric else points.values()
+        found.append(Sweep(method, key, tuple(ordered), tuple((k, group[0][1].get(k)) for k in named)))
+    if _ordered([value for sweep in found for _, value in sweep.fixed]):
+        found.sort(key=lambda sweep: [float(value) for _, value in sweep.fixed])
+    return tuple(found)
 
 
 def _charts(family: Sequence[Sweep], measures: Sequence[FindingKey], baseline: Arm | None, id: str) -> list[Chart]:
     """One chart with all measures for one sweep; one chart per measure for those of a grid."""
     if len(family) == 1:
-        lines = [(m.title, m, family[0], i) for i, m in enumerate(measures)]
-        return [_chart("", lines, baseline, id)] if any(_spots(s, m, [], "") for _, m, s, _ in lines) else []
-    charts = []
-    for i, measure in enumerate(measures):
-        lines = [(_fixed(sweep), measure, sweep, colour) for colour, sweep in enumerate(family)]
-        if any(_spots(sweep, measure, [], "") for sweep in family):
-            charts.append(_chart(f", {measure.title}", lines, baseline, f"{id}-{i}"))
-    return charts
+        kinds = [("", id, [(m.title, m, family[0], i) for i, m in enumerate(measures)])]
+    else:
+        fixed = [", ".join(f"{k.removeprefix('method.')} {setting(v)}" for k, v in sweep.fixed) for sweep in family]
+        named = list(zip(fixed, family, range(len(family)), strict=True))
+        kinds = [
+            (f", {m.title}", f"{id}-{i}", [(label, m, sweep, colour) for label, sweep, colour in named])
+            for i, m in enumerate(measures)
+        ]
+    return [
+        _chart(kind, lines, baseline, own)
+        for kind, own, lines in kinds
+        if any(arm.measured(m) for _, m, sweep, _ in lines for _, arm in sweep.points)
+    ]
 
 
 def _chart(kind: str, lines: Sequence[tuple[str, FindingKey, Sweep, int]], baseline: Arm | None, id: str) -> Chart:
@@ -109,12 +112,15 @@ def _chart(kind: str, lines: Sequence[tuple[str, FindingKey, Sweep, int]], basel
     values = {setting(v): v for _, _, sweep, _ in lines for v, _ in sweep.points}
     joined = _ordered(list(values.values()))
     places = sorted(values, key=lambda text: float(values[text])) if joined else list(values)
-    series = [Series(_spots(sweep, m, places, label), colour, joined) for label, m, sweep, colour in lines]
+    series = {colour: _spots(sweep, m, places, label) for label, m, sweep, colour in lines}
     levels = _levels(lines, baseline)
-    reach = [v for one in series for spot in one.spots for v in (spot.value, spot.low, spot.high) if v is not None]
+    spots = [spot for own in series.values() for spot in own]
+    reach = [v for spot in spots for v in (spot.value, spot.low, spot.high) if v is not None]
     reach += [level.value for level in levels]
     title = f"{first.method}: {first.key}{kind}".removeprefix(": ")
-    drawn = point_chart(series, levels, id=id, title=title, x_label=first.key, places=places, y_range=_y_range(reach))
+    drawn = point_chart(
+        series, levels, id=id, title=title, x_label=first.key, places=places, joined=joined, y_range=_y_range(reach)
+    )
     return Chart(f"{title}, %", drawn, tuple((colour, label) for label, _, _, colour in lines))
 
 
@@ -123,10 +129,9 @@ def _levels(lines: Sequence[tuple[str, FindingKey, Sweep, int]], baseline: Arm |
     levels: dict[FindingKey, Level] = {}
     several = len({measure for _, measure, _, _ in lines}) == len(lines)
     for _, measure, sweep, colour in lines:
-        if baseline is None or any(arm.data != baseline.data for _, arm in sweep.points):
-            continue
-        spread = baseline.measured(measure)
-        if spread is not None and spread.mean is not None:
+        same = baseline is not None and all(arm.data == baseline.data for _, arm in sweep.points)
+        spread = baseline.measured(measure) if baseline is not None and same else None
+        if baseline is not None and spread is not None and spread.mean is not None:
             note = f"{baseline.label}, {measure.title}: {share(spread)} %"
             levels.setdefault(measure, Level(spread.mean, colour if several else 7, note))
     return list(levels.values())
@@ -139,14 +144,11 @@ def _spots(sweep: Sweep, measure: FindingKey, places: Sequence[str], label: str)
         if spread is None or spread.mean is None:
             continue
         text, sd = setting(value), spread.sd
-        place = places.index(text) if places else 0
         low, high = (None, None) if sd is None else (max(0.0, spread.mean - sd), min(1.0, spread.mean + sd))
-        spots.append(Spot(place, spread.mean, low, high, f"{label}, {sweep.key} {text}: {share(spread)} %"))
+        spots.append(
+            Spot(places.index(text), spread.mean, low, high, f"{label}, {sweep.key} {text}: {share(spread)} %")
+        )
     return tuple(spots)
-
-
-def _fixed(sweep: Sweep) -> str:
-    return ", ".join(f"{key.removeprefix('method.')} {setting(value)}" for key, value in sweep.fixed)
 
 
 def _ordered(values: Sequence[Any]) -> bool:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from holdfast.reports.blocks import Block, Cell, Chart, Column, Gallery, Picture, Section, Table, png_picture
+from holdfast.reports.blocks import Block, Cell, Chart, Column, Gallery, Picture, Section, Table, png_picture, present
+from holdfast.reports.findings_file import measure_of
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
 from holdfast.reports.sections.saliency import look_picture
-from holdfast.reports.svg import histogram_lines, share_lines
-from holdfast.reports.text import finite, percent, records
+from holdfast.reports.svg.lines import histogram_lines, share_lines
+from holdfast.reports.text import SHARE, finite, interval, percent, records
 from holdfast.types import Finding
 
 MOST_BYTES = 6_000_000
@@ -44,11 +45,10 @@ def summary(findings: Sequence[Finding]) -> str:
     share = value.get("conflicting_share")
     if share is None or (size := finite(share.value)) is None:
         return "Nothing was measured"
-    text = f"About {percent(size)} % of {share.n:,} training samples are bias-conflicting"
-    low, high = finite(share.low), finite(share.high)
-    if low is not None and high is not None:
-        text += f" ({percent(low)} to {percent(high)} %)"
-    return text
+    span = interval(SHARE, share.low, share.high)
+    return f"About {percent(size)} % of {share.n:,} training samples are bias-conflicting" + (
+        f" ({span})" if span else ""
+    )
 
 
 def _blocks(found: Sequence[Finding], run: RunFiles, several: str, number: int) -> Iterator[Block]:
@@ -56,10 +56,7 @@ def _blocks(found: Sequence[Finding], run: RunFiles, several: str, number: int) 
     clusters = [f for f in found if f.name == "cluster_size"]
     if clusters:
         yield _clusters(clusters, several)
-    for finding in found:
-        chart = _histogram(finding, several, number)
-        if chart is not None:
-            yield chart
+    yield from present(*(_histogram(finding, several, number) for finding in found))
     room = MOST_BYTES
     galleries = [(_title(f), f.evidence.get("rows")) for f in clusters]
     for finding in found:
@@ -76,27 +73,27 @@ def _blocks(found: Sequence[Finding], run: RunFiles, several: str, number: int) 
 def _numbers(found: Sequence[Finding], run: RunFiles, several: str) -> Table:
     rows = []
     for f in found:
-        value, low, high = finite(f.value), finite(f.low), finite(f.high)
+        value, lift = finite(f.value), finite(f.evidence.get("lift"))
         if f.where or value is None:
             continue
-        interval = "" if low is None or high is None else f"{percent(low)} to {percent(high)} %"
-        lift = finite(f.evidence.get("lift"))
         text = f"{percent(value)} %" + (f", {lift:.1f} times the base rate" if lift is not None else "")
-        rows.append((Cell(run.measure(f).title), Cell(text, value), Cell(interval, low), Cell(f"{f.n:,}", f.n)))
+        span = Cell(interval(SHARE, f.low, f.high), finite(f.low))
+        title = measure_of(f.check, f.name, run.measures).title
+        rows.append((Cell(title), Cell(text, value), span, Cell(f"{f.n:,}", f.n)))
     columns = Column.texts("measure") + Column.numbers("value", "95 % interval", "n")
     return Table(f"What was found{several}", columns, tuple(rows))
 
 
 def _clusters(clusters: Sequence[Finding], several: str) -> Table:
-    grouped = any(f.evidence.get("group") for f in clusters)
-    rows = []
-    for f in clusters:
-        parts = [_named(f.evidence.get(key)) for key in ("label", "biased_prediction", *(["group"] if grouped else []))]
-        rows.append((Cell(f.where.get("cluster", "?")), Cell(f"{f.n:,}", f.n), *(Cell(text) for text in parts)))
-    titles = ("mostly of class", "mostly predicted as", *(["mostly in group"] if grouped else []))
-    columns = Column.texts("cluster") + Column.numbers("samples") + Column.texts(*titles)
+    titles = {"label": "mostly of class", "biased_prediction": "mostly predicted as", "group": "mostly in group"}
+    if not any(f.evidence.get("group") for f in clusters):
+        del titles["group"]
+    named = ([Cell(_named(f.evidence.get(key))) for key in titles] for f in clusters)
+    first = ((Cell(f.where.get("cluster", "?")), Cell(f"{f.n:,}", f.n)) for f in clusters)
+    rows = tuple((*cells, *own) for cells, own in zip(first, named, strict=True))
+    columns = Column.texts("cluster") + Column.numbers("samples") + Column.texts(*titles.values())
     note = "Suspected samples, clustered by k-means on the biased model's features."
-    return Table(f"Clusters of bias-conflicting samples{several}", columns, tuple(rows), note)
+    return Table(f"Clusters of bias-conflicting samples{several}", columns, rows, note)
 
 
 def _title(finding: Finding) -> str:
@@ -108,9 +105,8 @@ def _title(finding: Finding) -> str:
 
 def _named(value: object) -> str:
     """A name with its share of the cluster."""
-    pair = value if isinstance(value, (list, tuple)) and len(value) == 2 else None
-    share = None if pair is None else finite(pair[1])
-    return "" if pair is None else str(pair[0]) + ("" if share is None else f" ({100 * share:.0f} %)")
+    name, given = value if isinstance(value, (list, tuple)) and len(value) == 2 else ("", None)
+    return str(name) + ("" if (share := finite(given)) is None else f" ({100 * share:.0f} %)")
 
 
 def _histogram(finding: Finding, several: str, number: int) -> Chart | None:
@@ -135,11 +131,10 @@ def _gallery(title: str, rows: object) -> Gallery:
         score = finite(row.get("score"))
         detail = ", ".join(filter(None, [group, "" if score is None else f"score {score:.2f}"]))
         where = str(row.get("source") or f"sample {row.get('position', '?')}")
-        looks = row.get("looks")
+        looks: Any = row.get("looks")
         found = [png_picture(row.get("png"), f"{label}; {detail}; {where}", label, detail)]
-        for name, look in looks.items() if isinstance(looks, Mapping) else ():
-            if isinstance(look, Mapping):
-                found.append(look_picture(str(name), label, look))
+        named = looks.items() if isinstance(looks, Mapping) else ()
+        found += [look_picture(str(name), label, look) for name, look in named if isinstance(look, Mapping)]
         samples.append([p for p in found if p is not None])
     together = max(map(len, samples), default=1)
     return Gallery(title, tuple(p for own in samples if len(own) == together for p in own), together=together)

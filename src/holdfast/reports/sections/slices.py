@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
-from holdfast.reports.arms import arms
-from holdfast.reports.blocks import Block, Cell, Chart, Column, Gallery, Picture, Section, Side, Table, png_picture
+from holdfast.reports.arms import Spread, arms, figure_cell
+from holdfast.reports.blocks import Block, Cell, Chart, Column, Gallery, Section, Side, Table, png_picture
 from holdfast.reports.report_tables import all_numbers
-from holdfast.reports.robustness_summary import with_interval
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
-from holdfast.reports.svg import Line, share_lines
+from holdfast.reports.svg.lines import Line, share_lines
 from holdfast.reports.text import DIFFERENCE, P_VALUE, finite, number, percent, records
 from holdfast.types import Finding
 
@@ -20,8 +18,10 @@ CHECK = "slices"
 
 @section("slices")
 def slices(runs: Sequence[RunFiles]) -> Section | None:
-    groups = [arm for arm in arms(runs) if any(key.check == CHECK for key in arm.found)]
-    found = [run for arm in groups for run in arm.runs if any(f.check == CHECK for f in run.findings)]
+    groups = arms(runs, CHECK)
+    found = [
+        (run.name, own) for arm in groups for run in arm.runs if (own := [f for f in run.findings if f.check == CHECK])
+    ]
     if not found:
         return None
     lead = (
@@ -29,12 +29,10 @@ def slices(runs: Sequence[RunFiles]) -> Section | None:
         "only chance made weak does not return there. A part is confirmed if its adjusted p is at most the level."
     )
     blocks: list[Block] = []
-    for run in found:
-        own = [f for f in run.findings if f.check == CHECK]
-        name = run.name if len(found) > 1 else ""
+    for run, own in found:
+        name = run if len(found) > 1 else ""
         blocks.append(_table(own, name))
-        chart = _profile(own, name, f"slices-profile-{len(blocks)}")
-        if chart is not None:
+        if (chart := _profile(own, name, f"slices-profile-{len(blocks)}")) is not None:
             blocks.append(Side((chart,)))
         blocks += _galleries(own, name)
     return Section(CHECK, "Slices", lead, (*blocks, all_numbers(groups, CHECK)))
@@ -52,7 +50,7 @@ def _table(own: Sequence[Finding], name: str) -> Table:
             Cell(f.where["slice"], strong=confirmed),
             Cell("empty" if value is None else percent(value), value),
             Cell(f"{f.n:,}", f.n),
-            Cell("") if gap is None else with_interval(DIFFERENCE, gap.value, gap.low, gap.high),
+            figure_cell(DIFFERENCE, Spread.of([gap]) if gap else None),
             Cell("" if p is None else number(P_VALUE, p), p),
             Cell("confirmed" if confirmed else "not confirmed", float(confirmed), strong=confirmed),
         ))  # fmt: skip
@@ -92,11 +90,9 @@ def _profile(own: Sequence[Finding], name: str, id: str) -> Chart | None:
 
 def _galleries(own: Sequence[Finding], name: str) -> Iterator[Gallery]:
     for f in own:
-        title = f"Mistakes where {f.where.get('slice', '')}"
-        pictures = map(_picture, records(f.evidence.get("examples")))
-        yield from Gallery.readable(f"{title}, {name}" if name else title, pictures)
-
-
-def _picture(values: Mapping[str, Any]) -> Picture | None:
-    title = f"{values.get('label', '?')} → {values.get('prediction', '?')}"
-    return png_picture(values.get("png"), f"{title}; {values.get('source', '')}", title, wrong=True)
+        pictures = []
+        for values in records(f.evidence.get("examples")):
+            title = f"{values.get('label', '?')} → {values.get('prediction', '?')}"
+            pictures.append(png_picture(values.get("png"), f"{title}; {values.get('source', '')}", title, wrong=True))
+        what = f"Mistakes where {f.where.get('slice', '')}"
+        yield from Gallery.readable(f"{what}, {name}" if name else what, pictures)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
+from typing import Any
 
 from holdfast.reports.arms import Arm, arms
-from holdfast.reports.blocks import Block, Cell, Chart, Column, Section, Side, Table
+from holdfast.reports.blocks import Cell, Chart, Column, Section, Side, Table, present
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
-from holdfast.reports.svg import LONGEST_LABEL, Line, Point, line_chart
+from holdfast.reports.svg.lines import LONGEST_LABEL, Line, Point, line_chart
 from holdfast.reports.text import finite
 
 SPLITS = {"train": "training set", "val": "held-out set", "test": "test set"}
@@ -33,20 +34,13 @@ def curves(runs: Sequence[RunFiles]) -> Section | None:
         lead += " A thick line is the mean over seeds, as far as all of them got; thin lines are the seeds."
     if any(place[0] > 0 for run in runs for place in _places(run)):
         lead += " A gap is where a new stage of training begins."
-    blocks: list[Block] = [Side(tuple(charts))]
-    if (cost := _cost(groups)) is not None:
-        blocks.append(cost)
-    return Section("training", "Training", lead, tuple(blocks))
+    return Section("training", "Training", lead, present(Side(tuple(charts)), _cost(groups)))
 
 
 def track(run: RunFiles, key: str) -> Track:
     """One metric over the epochs of a run; an epoch repeated after a resume counts once, as it ended."""
-    values: dict[Place, float] = {}
-    for place, record in zip(_places(run), run.metrics, strict=True):
-        value = finite(record.get(key))
-        if value is not None:
-            values[place] = value
-    return values
+    found = zip(_places(run), (finite(record.get(key)) for record in run.metrics), strict=True)
+    return {place: value for place, value in found if value is not None}
 
 
 def _places(run: RunFiles) -> list[Place]:
@@ -77,29 +71,23 @@ def _charts(groups: Sequence[Arm], quantity: str) -> list[Chart]:
     values = [y for lines in series.values() for line in lines for _, y in line.points]
     if not values:
         return []
-    share = quantity == "accuracy"
-    log = not share and min(values) > 0 and max(values) / min(values) >= LOG_FROM
-    y_range = _y_range(values, share=share, log=log)
-    direct = len(groups) == 1 or all(len(arm.label) <= LONGEST_LABEL for arm in groups)
-    legend = () if direct else tuple((arm.number, arm.label) for arm in groups)
-    charts = []
-    for i, (title, lines) in enumerate(series.items()):
-        svg = line_chart(
-            lines, id=f"{quantity}-{i}", title=title, x_label="epoch", y_range=y_range, log=log, share=share,
-            direct=direct,
-        )  # fmt: skip
-        charts.append(Chart(title + (", %" if share else ", logarithmic" if log else ""), svg, legend))
-    return charts
+    share, low, high = quantity == "accuracy", min(values), max(values)
+    log = not share and low > 0 and high / low >= LOG_FROM
+    # One range for all charts of a quantity, so that they can be compared by eye.
+    y_range = (max(0.0, math.floor(low * 10) / 10), 1.0) if share else (min(0.0, low), high * 1.04 or 1.0)
+    how = {"share": share, "log": log, "y_range": (low, high) if log else y_range}
+    kind, alone = ", %" if share else ", logarithmic" if log else "", len(groups) == 1
+    named = enumerate(series.items())
+    return [_drawn(groups, lines, title, kind, alone, id=f"{quantity}-{i}", **how) for i, (title, lines) in named]
 
 
-def _y_range(values: Sequence[float], *, share: bool, log: bool) -> tuple[float, float]:
-    """One range for all charts of a quantity, so that they can be compared by eye."""
-    low, high = min(values), max(values)
-    if log:
-        return low, high
-    if share:
-        return max(0.0, math.floor(low * 10) / 10), 1.0
-    return min(0.0, low), high * 1.04 or 1.0
+def _drawn(
+    groups: Sequence[Arm], lines: Sequence[Line], title: str, kind: str = "", direct: bool = False, **how: Any
+) -> Chart:
+    """Lines over the epochs; each is named where it ends if the names are short, else in a legend."""
+    direct = direct or all(len(arm.label) <= LONGEST_LABEL for arm in groups)
+    svg = line_chart(lines, title=title, x_label="epoch", direct=direct, **how)
+    return Chart(title + kind, svg, () if direct else tuple((arm.number, arm.label) for arm in groups))
 
 
 def lines_of(arm: Arm, key: str, label: str, colour: int) -> list[Line]:
@@ -154,11 +142,7 @@ CHARTS = {
 @section("ascent", order=3)
 def ascent(runs: Sequence[RunFiles]) -> Section | None:
     groups = arms(runs)
-    charts = [
-        chart
-        for key, (title, share) in CHARTS.items()
-        if (chart := _chart(groups, key, title=title, share=share)) is not None
-    ]
+    charts = present(*(_chart(groups, key, title, share) for key, (title, share) in CHARTS.items()))
     if not charts:
         return None
     lead = (
@@ -166,17 +150,13 @@ def ascent(runs: Sequence[RunFiles]) -> Section | None:
         "The share is the squared cosine of the two: a friendly ascent takes this part away, and its running average "
         "stands for the full gradient as far as their cosine is near 1."
     )
-    return Section("ascent", "Ascent", lead, (Side(tuple(charts)),))
+    return Section("ascent", "Ascent", lead, (Side(charts),))
 
 
-def _chart(groups: Sequence[Arm], key: str, *, title: str, share: bool) -> Chart | None:
+def _chart(groups: Sequence[Arm], key: str, title: str, share: bool) -> Chart | None:
     lines = [line for arm in groups for line in lines_of(arm, key, arm.label, arm.number)]
     values = [y for line in lines for _, y in line.points]
     if not values:
         return None
-    direct = all(len(arm.label) <= LONGEST_LABEL for arm in groups)
     y_range = (min(0.0, *values), 1.0 if share else 1.04 * max(values) or 1.0)
-    drawn = line_chart(
-        lines, id=key.replace("_", "-"), title=title, x_label="epoch", y_range=y_range, share=share, direct=direct
-    )
-    return Chart(title, drawn, () if direct else tuple((arm.number, arm.label) for arm in groups))
+    return _drawn(groups, lines, title, id=key.replace("_", "-"), y_range=y_range, share=share)

@@ -7,19 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from holdfast.reports.svg.elements import (
-    COLOURS,
-    WIDTH,
-    Scale,
-    figure,
-    linear_ticks,
-    scale,
-    series,
-    shorten,
-    tag,
-    text_width,
-    tick_text,
-)
+from holdfast.reports.svg import WIDTH, Scale, figure, linear_ticks, scale, series, shorten, tag, text_width, tick_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +47,8 @@ def bar_chart(
     texts = [bar.text for row in rows for bar in row.bars if bar.value is not None] if roomy else []
     left = 16 + max(map(text_width, labels), default=0)
     right, top, bottom = 14 + max(map(text_width, texts), default=0), 4.0, 24.0
-    x_of = scale(reach or (0, 1), (left, WIDTH - right))
+    ends = reach or (0.0, 1.0)
+    x_of = scale(ends, (left, WIDTH - right))
     height = top + bottom + sum(pitch * len(row.bars) + gap for row in rows)
 
     parts = []
@@ -76,8 +65,7 @@ def bar_chart(
         if all(bar.value is None for bar in row.bars) and len(missing) == 1:
             parts.append(_missing(missing.pop(), x_of, middle))
         else:
-            span = reach or (0.0, 1.0)
-            parts += [_bar(bar, y + pitch * i, pitch, x_of, span, roomy) for i, bar in enumerate(row.bars)]
+            parts += [_bar(bar, y + pitch * i, pitch, x_of, ends, roomy) for i, bar in enumerate(row.bars)]
         y += pitch * len(row.bars) + gap
     numbers = "; ".join(bar.note for row in rows for bar in row.bars)
     return figure(parts, id, title if reach else f"{title}, in percent", numbers, height)
@@ -171,7 +159,7 @@ def _cell(cell: Heat, x: float, y: float, width: float, colour: int) -> Markup:
         parts.append(tag("rect", class_="grid", fill="none", **box))
     else:
         opacity = FAINTEST + (STRONGEST - FAINTEST) * min(max(cell.shade, 0.0), 1.0)
-        parts.append(tag("rect", class_=f"dot s{colour % COLOURS}", fill_opacity=opacity, **box))
+        parts.append(tag("rect", class_=f"dot {series(colour)}", fill_opacity=opacity, **box))
     if text_width(cell.text) <= width - 2:
         place = {"x": x + width / 2, "y": y + ROW / 2 + 4, "text_anchor": "middle"}
         parts.append(tag("text", cell.text, class_="none" if cell.shade is None else "value", **place))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from markupsafe import Markup, escape
 
 from holdfast.printable import one_line
 from holdfast.reports.blocks import Chart
-from holdfast.reports.svg.elements import (
+from holdfast.reports.svg import (
     COLOURS,
     WIDTH,
     Scale,
@@ -178,28 +179,19 @@ def _tooltips(
 def _apart(places: Sequence[float], least: float, span: tuple[float, float]) -> list[float]:
     """Places moved as little as needed to be inside the span and so far from each other.
 
-    >>> _apart([10, 12, 60], 10, (0, 100)), _apart([98, 99], 10, (0, 100))
+    >>> _apart([10, 12, 60], 10, (0.0, 100.0)), _apart([98, 99], 10, (0.0, 100.0))
     ([6.0, 16.0, 60.0], [90.0, 100.0])
     """
-
-    def centre(members: Sequence[int]) -> float:
-        half = (len(members) - 1) / 2 * least
-        mean = sum(places[i] for i in members) / len(members)
-        return max(span[0] + half, min(mean, span[1] - half))
-
-    clusters: list[list[int]] = []
-    for i in sorted(range(len(places)), key=lambda i: places[i]):
-        clusters.append([i])
-        while len(clusters) > 1:
-            below, above = clusters[-2:]
-            if centre(above) - centre(below) >= least * (len(above) + len(below)) / 2:
-                break
-            clusters[-2:] = [below + above]
-    result = [0.0] * len(places)
-    for members in clusters:
-        for rank, i in enumerate(members):
-            result[i] = centre(members) + (rank - (len(members) - 1) / 2) * least
-    return result
+    order = sorted(range(len(places)), key=lambda i: places[i])
+    clusters: list[list[float]] = []  # of places less the room for those before them, so that equal ones just fit
+    for rank, i in enumerate(order):
+        clusters.append([places[i] - rank * least])
+        while len(clusters) > 1 and fmean(clusters[-2]) > fmean(clusters[-1]):
+            clusters[-2:] = [clusters[-2] + clusters[-1]]
+    last = span[1] - (len(order) - 1) * least
+    moved = [min(max(fmean(cluster), span[0]), last) for cluster in clusters for _ in cluster]
+    result = {i: moved[rank] + rank * least for rank, i in enumerate(order)}
+    return [result[i] for i in range(len(places))]
 
 
 def _series(line: Line) -> str:
@@ -224,15 +216,6 @@ class Spot:
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
-    """Spots of one colour. joined: a line goes through them; for values that have an order."""
-
-    spots: tuple[Spot, ...]
-    colour: int
-    joined: bool = True
-
-
-@dataclass(frozen=True, slots=True)
 class Level:
     """A share that does not depend on the setting."""
 
@@ -242,23 +225,26 @@ class Level:
 
 
 def point_chart(
-    series: Sequence[Series],
+    series: Mapping[int, Sequence[Spot]],
     levels: Sequence[Level],
     *,
     id: str,
     title: str,
     x_label: str,
     places: Sequence[str],
+    joined: bool,
     y_range: tuple[float, float],
 ) -> Markup:
-    """Shares in percent over places that stand equally far apart, whatever the numbers at them."""
+    """Shares in percent over places that stand equally far apart, whatever the numbers at them.
+
+    series: by colour. joined: a line goes through the spots of one colour; for values that have an order.
+    """
     inset = 26.0 if len(places) > 1 else 0.0
     x_of = scale((0, len(places) - 1), (LEFT + inset, WIDTH - RIGHT - inset))
     y_of = scale(y_range, (HEIGHT - BOTTOM, TOP))
     ticks = {y_of(tick): tick_text(round(tick * 100, 9)) for tick in linear_ticks(*y_range)}
     parts = _frame(ticks, (LEFT, WIDTH - RIGHT), x_label, HEIGHT)
-    room = (WIDTH - LEFT - RIGHT) / max(len(places), 1)
-    most = max(3, int(room / text_width("0")))
+    most = max(3, int((WIDTH - LEFT - RIGHT) / max(len(places), 1) / text_width("0")))
     for i, name in enumerate(places):
         at = {"x": x_of(i), "y": HEIGHT - BOTTOM + 18, "text_anchor": "middle"}
         parts.append(tag("g", tag("title", name), tag("text", shorten(name, most), class_="tick", **at)))
@@ -266,25 +252,18 @@ def point_chart(
         path = f"M{LEFT:.1f} {y_of(level.value):.1f}H{WIDTH - RIGHT:.1f}"
         line = tag("path", class_=f"line dashed s{level.colour % COLOURS}", d=path)
         parts.append(tag("g", tag("title", level.note), line))
-    for i, one in enumerate(series):
-        shift = (i - (len(series) - 1) / 2) * APART
-        parts += _drawn(one, shift, x_of, y_of)
-    said = "; ".join([*(spot.note for one in series for spot in one.spots), *(level.note for level in levels)])
-    return figure(parts, id, f"{title}, in percent", said, HEIGHT)
-
-
-def _drawn(series: Series, shift: float, x_of: Scale, y_of: Scale) -> list[Markup]:
-    style = f"s{series.colour % COLOURS}"
-    parts = []
-    if series.joined and len(series.spots) > 1:
-        path = "M" + "L".join(f"{x_of(s.place) + shift:.1f} {y_of(s.value):.1f}" for s in series.spots)
-        parts.append(tag("path", class_=f"line {style}", d=path))
-    for spot in series.spots:
-        x, inner = x_of(spot.place) + shift, [tag("title", spot.note)]
-        if spot.low is not None and spot.high is not None:
-            low, high = y_of(spot.low), y_of(spot.high)
-            caps = "".join(f"M{x - CAP:.1f} {y:.1f}h{2 * CAP:.1f}" for y in (low, high))
-            inner.append(tag("path", class_="whisker", d=f"M{x:.1f} {low:.1f}V{high:.1f}{caps}"))
-        inner.append(tag("circle", class_=f"dot {style}", cx=x, cy=y_of(spot.value), r=3.5))
-        parts.append(tag("g", *inner))
-    return parts
+    for i, (colour, spots) in enumerate(series.items()):
+        style, shift = f"s{colour % COLOURS}", (i - (len(series) - 1) / 2) * APART
+        if joined and len(spots) > 1:
+            path = "M" + "L".join(f"{x_of(s.place) + shift:.1f} {y_of(s.value):.1f}" for s in spots)
+            parts.append(tag("path", class_=f"line {style}", d=path))
+        for spot in spots:
+            x, inner = x_of(spot.place) + shift, [tag("title", spot.note)]
+            if spot.low is not None and spot.high is not None:
+                low, high = y_of(spot.low), y_of(spot.high)
+                caps = "".join(f"M{x - CAP:.1f} {y:.1f}h{2 * CAP:.1f}" for y in (low, high))
+                inner.append(tag("path", class_="whisker", d=f"M{x:.1f} {low:.1f}V{high:.1f}{caps}"))
+            inner.append(tag("circle", class_=f"dot {style}", cx=x, cy=y_of(spot.value), r=3.5))
+            parts.append(tag("g", *inner))
+    said = [*(spot.note for spots in series.values() for spot in spots), *(level.note for level in levels)]
+    return figure(parts, id, f"{title}, in percent", "; ".join(said), HEIGHT)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -52,14 +52,13 @@ def accuracy(
     *,
     check: str = "accuracy",
     name: str = "accuracy",
-    evidence: dict[str, Any] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    evidence: Mapping[str, Any] | None = None,
 ) -> Finding:
-    """Share of correct predictions with Wilson's interval; empty where there is no sample."""
+    """Share of correct predictions with its interval; empty where there is no sample."""
     n, hits = len(correct), int(correct.sum())
-    more = evidence or {}
-    if n == 0:
-        return Finding(check, name, None, 0, where=where, evidence=more)
-    return Finding(check, name, hits / n, n, *proportion_interval(hits, n), where=where, evidence=more)
+    low, high = proportion_interval(hits, n) if n else (None, None)
+    return Finding(check, name, hits / n if n else None, n, low, high, where, settings or {}, evidence or {})
 
 
 def balanced_accuracy(by_class: Sequence[Finding]) -> Finding:

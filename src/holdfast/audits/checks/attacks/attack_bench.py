@@ -39,10 +39,10 @@ def attack_all(subject: Subject, told: Attacks) -> tuple[Finding, ...]:
     chosen_radii = tuple(sorted(told.radii or RADII[norm]))
     bench = AttackBench(subject, told.images or plan.images, plan)
     given = told.surrogate_module if told.surrogate is None else subject.others[told.surrogate]
-    other = given
-    if other is None and told.black_box:
-        other = train_surrogate(subject, plan)
-    with bench.kernels():
+    other = train_surrogate(subject, plan) if given is None and told.black_box else given
+    cuda = subject.device.type == "cuda"
+    # Attacks leave images alone that are wrong already, so batches come in every size.
+    with kernels(subject.precision, deterministic=False, search=False) if cuda else nullcontext():
         wrong = dict(bench.bounded(chosen_radii, norm, other))
         checks = bench.checks(wrong, chosen_radii, norm)
         unlimited = bench.found(unbounded, "unbounded", first=plan.unbounded)
@@ -54,7 +54,7 @@ def attack_all(subject: Subject, told: Attacks) -> tuple[Finding, ...]:
         }
     settings = {
         "norm": norm,
-        "images": len(bench),
+        "images": len(bench.index),
         "apgd_steps": plan.apgd_steps,
         "queries": plan.queries,
         "precision": subject.precision,
@@ -85,17 +85,8 @@ class AttackBench:
                 torch.split(index, subject.batch_size), torch.split(labels, subject.batch_size), strict=True
             )
         ]
-        self.size = len(index)
         self.logits = self._logits(x for x, _ in self.batches)
         subject.check_outputs(self.logits)
-
-    def __len__(self) -> int:
-        return self.size
-
-    def kernels(self) -> Any:
-        cuda = self.subject.device.type == "cuda"
-        # Attacks leave images alone that are wrong already, so batches come in every size.
-        return kernels(self.subject.precision, deterministic=False, search=False) if cuda else nullcontext()
 
     def bounded(self, radii: Sequence[float], norm: Norm, surrogate: nn.Module | None) -> Iterator[tuple[Key, Tensor]]:
         """(N,) which images go wrong, for every attack at every radius; radius 0 is the clean image."""
@@ -110,7 +101,7 @@ class AttackBench:
                 "pgd-10": (pgd, {}),
                 "apgd-ce": (apgd, {"steps": steps}),
                 "apgd-dlr": (apgd, {"steps": steps, "loss": "dlr"}),
-                "square": (square, {"queries": queries, "first": min(self.plan.searched, self.size)}),
+                "square": (square, {"queries": queries, "first": min(self.plan.searched, len(self.index))}),
             }
             for name, (attack, more) in searches.items():
                 yield (name, WHITE, radius), self.found(attack, f"{name}/{radius}", **where, **more)
@@ -146,7 +137,7 @@ class AttackBench:
         It is given as many as fit, so that the last ones standing are few batches and not one of every batch.
         """
         search = partial(attack, self.subject.model, early_stop=True, batch_size=self.subject.batch_size, **settings)
-        return self._errors(search, purpose, _joined(self._first(self.size if first is None else first)))
+        return self._errors(search, purpose, _joined(self._first(len(self.index) if first is None else first)))
 
     def _errors(self, attack: Attack, purpose: str, batches: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
         subject, found = self.subject, []
@@ -174,18 +165,14 @@ class AttackBench:
 
 def _joined(batches: Iterable[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
     """The same images in batches as large as TOGETHER allows."""
-    held: list[tuple[Tensor, Tensor]] = []
+    groups: list[list[tuple[Tensor, Tensor]]] = [[]]
     for x, y in batches:
-        if held and sum(b.numel() for b, _ in held) + x.numel() > TOGETHER:
-            yield _cat(held)
-            held = []
-        held.append((x, y))
-    yield _cat(held)
-
-
-def _cat(batches: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    xs, ys = zip(*batches, strict=True)
-    return torch.cat(xs), torch.cat(ys)
+        if groups[-1] and sum(b.numel() for b, _ in groups[-1]) + x.numel() > TOGETHER:
+            groups.append([])
+        groups[-1].append((x, y))
+    for held in groups:
+        xs, ys = zip(*held, strict=True)
+        yield torch.cat(xs), torch.cat(ys)
 
 
 def preset_attack(name: str, subject: Subject) -> Attack:
@@ -248,9 +235,8 @@ def findings(
     verdict: dict[str, Any] = {"trusted": trusted} if trusted else {"trusted": False, "warning": WARNING}
 
     def share(values: Tensor, where: Mapping[str, str], more: Mapping[str, Any]) -> Finding:
-        found = proportion(values)
-        ends = found.low, found.high
-        return Finding("attacks", "attack_error", found.value, found.n, *ends, where, settings, {**more, **verdict})
+        e = proportion(values)
+        return Finding("attacks", "attack_error", e.value, e.n, e.low, e.high, where, settings, {**more, **verdict})
 
     def error(values: Tensor, attack: str, access: str, radius: float | None) -> Finding:
         at = {"radius": radius_text(radius, norm)} if radius else {}
@@ -270,9 +256,8 @@ def findings(
     for check in checks:
         value = None if check.passed is None else float(check.passed)
         evidence = {"passed": check.passed, "says": check.says, **check.numbers, **verdict}
-        made.append(
-            Finding("attacks", "trust_check", value, check.n, None, None, {"check": check.name}, settings, evidence)
-        )
+        of = {"check": check.name}
+        made.append(Finding("attacks", "trust_check", value, check.n, None, None, of, settings, evidence))
     failed = [check.name for check in checks if check.passed is False]
     said = {"failed": failed, "verdicts": encode(positions, fallen(wrong, norm)), **verdict}
     return (*made, Finding("attacks", "trusted", float(trusted), len(clean), settings=settings, evidence=said))
@@ -288,15 +273,13 @@ def withstood(findings: Sequence[Finding]) -> Iterator[Finding]:
     The images are the same, and what is wrong as it is counts as wrong under attack. So the pairs that differ are known
     from the two errors alone: as many as were lost, and none that was won.
     """
-    own = [f for f in findings if f.check == "attacks" and f.name == "attack_error" and f.value is not None]
-    unmoved = next((f for f in own if f.where == UNMOVED), None)
-    for f in own:
-        if unmoved is None or f.value is None or unmoved.value is None or not f.where.items() >= STRONGEST.items():
+    own = [(f, f.value) for f in findings if f.name == "attack_error" and f.value is not None]
+    clean = next((error for f, error in own if f.where == UNMOVED), None)
+    for f, error in own:
+        if clean is None or not f.where.items() >= STRONGEST.items():
             continue
-        image = torch.arange(f.n)
-        before, after = (image < f.n - round(error * f.n) for error in (unmoved.value, f.value))
-        lost = paired_difference(before, after)
-        where = {"radius": f.where["radius"]}
+        image, where = torch.arange(f.n), {"radius": f.where["radius"]}
+        lost = paired_difference(image < f.n - round(clean * f.n), image < f.n - round(error * f.n))
         low, high = (None if end is None else 1 - end for end in (f.high, f.low))
-        yield Finding("attacks", "robust_accuracy", 1 - f.value, f.n, low, high, where, f.settings, f.evidence)
+        yield Finding("attacks", "robust_accuracy", 1 - error, f.n, low, high, where, f.settings, f.evidence)
         yield Finding("attacks", "attack_drop", lost.lead, f.n, lost.low, lost.high, where, f.settings, f.evidence)

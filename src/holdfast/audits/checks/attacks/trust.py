@@ -72,8 +72,7 @@ def at_least(name: str, pairs: Mapping[str, tuple[Tensor, Tensor]], what: str) -
     place, worst = min(rows.items(), key=lambda item: float(item[1]["p"]))
     passed = bool(worst["p"] >= ALPHA / len(pairs))
     first, second = worst["errors"]
-    verdict = "holds" if passed else "fails"
-    says = f"{what}: {verdict}; closest at {place}, {first:.1%} against {second:.1%}"
+    says = f"{what}: {'holds' if passed else 'fails'}; closest at {place}, {first:.1%} against {second:.1%}"
     return TrustCheck(name, passed, len(next(iter(pairs.values()))[0]), says, {"pairs": rows})
 
 
@@ -190,8 +189,7 @@ def comparisons(
         return {at[r]: (strong[r][: len(weak[r])], weak[r]) for r in radii}
 
     search = {r: wrong["square", WHITE, r] for r in radii}  # on the first images only
-    transfer = by_radius(white, black) if has_black else {}
-    over_noise = by_radius(black, random) if has_black else {}
+    transfer, over_noise = (by_radius(white, black), by_radius(black, random)) if has_black else ({}, {})
     return [
         at_least("radius-growth", climbing("pgd-10") | climbing("apgd-ce"), "error grows with the radius"),
         at_least("steps-growth", in_steps, "error grows with the steps"),

@@ -5,9 +5,7 @@ Open this file to change what the check ``corruptions`` measures.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -23,13 +21,14 @@ from holdfast.corruptions import corrupt, corruption_names, example_grid, find_c
 from holdfast.data.corruption_sets import open_corrupted
 from holdfast.data.loaders import make_loader
 from holdfast.data.splits import Split
-from holdfast.devices import autocast, kernels
+from holdfast.devices import autocast, exact
 from holdfast.errors import HoldfastError, require
 from holdfast.metrics import bounded_mean, mcnemar
 from holdfast.module_state import evaluating
 from holdfast.parts import CORRUPTIONS
 from holdfast.png import png
 from holdfast.rng import derive
+from holdfast.train.evaluate import predict
 from holdfast.types import Finding
 
 if TYPE_CHECKING:
@@ -47,6 +46,9 @@ ALEXNET: Final[Mapping[str, float]] = {
 """AlexNet's error on ImageNet-C, mean of the five severities: the unit of ImageNet-C's mean corruption error."""
 
 
+share = partial(accuracy, check="corruptions", name="corruption_accuracy")
+
+
 def corrupted_accuracy(subject: Subject, told: Corruptions) -> tuple[Finding, ...]:
     """What the check ``corruptions`` finds; see its settings."""
     channels = subject.data.shape[0]
@@ -55,17 +57,20 @@ def corrupted_accuracy(subject: Subject, told: Corruptions) -> tuple[Finding, ..
         return (Finding("corruptions", "corruption_accuracy", None, 0, evidence={"reason": reason}),)
     images, strengths = told.images or told.usual_images(subject.device.type), told.strengths
     bench = _Bench(subject, images)
-    eight = {(name, f"{s:g}"): partial(_corrupted, name, {"strength": s}) for name in EIGHT for s in strengths}
-    right = bench.measure(eight)
+    right = bench.measure({(name, f"{s:g}"): {"strength": s} for name in EIGHT for s in strengths})
     found = list(_by_strength(bench, right, [f"{s:g}" for s in strengths]))
     if told.imagenet_c:
         many = {
-            (name, str(s)): partial(_corrupted, name, {"severity": s, "frost_folder": told.frost_folder})
+            (name, str(s)): {"severity": s, "frost_folder": told.frost_folder}
             for name in corruption_names("imagenet-c")
             for s in sorted(set(told.severities))
         }
         found += by_severity(bench.measure(many), bench.settings, family=GENERATED, baseline=told.baseline)
-    found += list(_further(bench, told))
+    for part in map(find_corruption, told.kinds):  # by severity or strength, as each declares
+        levels = told.strengths if part.scale == "strength" else sorted(set(told.severities))
+        further = bench.measure({(part.name, f"{level:g}"): {part.scale: level} for level in levels})
+        for (name, at), own in further.items():
+            found.append(share(own, {"corruption": name, part.scale: at}, settings=bench.settings))
     if told.official is not None:
         found += official_set(subject, told.official, baseline=told.baseline)
     evidence = {
@@ -74,24 +79,6 @@ def corrupted_accuracy(subject: Subject, told: Corruptions) -> tuple[Finding, ..
     }
     found.append(Finding("corruptions", "examples", None, 0, evidence=evidence))
     return tuple(found)
-
-
-Corruption = Callable[..., Tensor]
-
-
-def _corrupted(name: str, level: Mapping[str, Any], x: Tensor, *, generator: torch.Generator) -> Tensor:
-    return corrupt(x, name, generator=generator, **level)
-
-
-def _further(bench: _Bench, told: Corruptions) -> Iterator[Finding]:
-    """Accuracy under the corruptions that were named, by severity or strength as each declares."""
-    for part in map(find_corruption, told.kinds):
-        levels = told.strengths if part.scale == "strength" else sorted(set(told.severities))
-        changes: dict[Key, Corruption] = {
-            (part.name, f"{level:g}"): partial(_corrupted, part.name, {part.scale: level}) for level in levels
-        }
-        for (name, level), right in bench.measure(changes).items():
-            yield share(right, {"corruption": name, part.scale: level}, bench.settings)
 
 
 class _Bench:
@@ -111,8 +98,8 @@ class _Bench:
         }
 
     @torch.no_grad()
-    def measure(self, made: Mapping[Key, Corruption]) -> dict[Key, Tensor]:
-        """(N,) whether each image is still recognised under each corruption.
+    def measure(self, made: Mapping[Key, Mapping[str, Any]]) -> dict[Key, Tensor]:
+        """(N,) whether each image is still recognised under each corruption. made: what :func:`corrupt` is told.
 
         A batch is read once and corrupted in all ways; every way has a generator of its own, seeded by the name of the
         corruption, so that its strengths share their draws. Nothing is read from the device before the end.
@@ -125,18 +112,13 @@ class _Bench:
         with evaluating(subject.model):
             for batch in subject.loader.batches(self.index):
                 x = to_float(batch.x)
-                for key, change in made.items():
-                    with exact(device):
-                        moved = change(x, generator=draws[key])
+                for key, level in made.items():
+                    with exact(device, search=True):  # blurs and warps are matrix products, which TF32 would round
+                        moved = corrupt(x, key[0], generator=draws[key], **level)
                     with autocast(subject.precision, device):
                         logits = subject.model(moved)
                     right[key].append(logits.argmax(1) == batch.y)
         return {key: torch.cat(parts).cpu() for key, parts in right.items()}
-
-
-def exact(device: torch.device) -> AbstractContextManager[None]:
-    """Full float32 while images are made: blurs and warps are matrix products, which TF32 would round."""
-    return kernels("fp32", deterministic=False) if device.type == "cuda" else nullcontext()
 
 
 def failures(clean: Tensor, right: Mapping[Key, Tensor], strength: str) -> list[str]:
@@ -158,10 +140,11 @@ def _by_strength(bench: _Bench, right: Mapping[Key, Tensor], strengths: Sequence
         lost = bounded_mean(bench.correct.double() - right, (-1.0, 1.0), extra=1)
         return Finding("corruptions", name, lost.value, lost.n, lost.low, lost.high, where, bench.settings, evidence)
 
-    yield share(bench.correct, {"corruption": "none"}, bench.settings)
+    yield share(bench.correct, {"corruption": "none"}, settings=bench.settings)
     for (name, strength), own in right.items():
         where = {"corruption": name, "strength": strength}
-        yield share(own, where, bench.settings, {ANSWERS: pack(bench.index, own, len(bench.subject.split))})
+        answers = pack(bench.index, own, len(bench.subject.split))
+        yield share(own, where, settings=bench.settings, evidence={ANSWERS: answers})
         yield drop("corruption_drop", own.double(), where, {"mcnemar_p": mcnemar(bench.correct, own).p})
     for strength in strengths:
         every = torch.stack([own for key, own in right.items() if key[1] == strength]).double().mean(0)
@@ -177,7 +160,7 @@ def examples(subject: Subject, index: Tensor) -> list[dict[str, Any]]:
     position = int(known[0] if len(known) else index[0])
     x = to_float(subject.split.read(torch.tensor([position]))).to(device)
     generator = torch.Generator(device).manual_seed(derive(subject.seed, "corruptions/examples"))
-    with exact(device):
+    with exact(device, search=True):
         grid = example_grid(x[0], generator=generator, strengths=SHOWN)
     pictures = torch.cat([x, grid.images.flatten(0, 1)])
     with evaluating(subject.model), autocast(subject.precision, device):
@@ -215,61 +198,52 @@ def by_severity(
 
     The images are the same in all of them, so a mean's interval is taken over images and not over answers.
     """
-    made = []
+    made = [
+        share(own, {"family": family, "corruption": name, "severity": severity}, settings=settings)
+        for (name, severity), own in right.items()
+    ]
     errors: dict[str, Tensor] = {}
-    for (name, severity), own in right.items():
-        made.append(share(own, {"family": family, "corruption": name, "severity": severity}, settings))
     for name in dict.fromkeys(name for name, _ in right):
         errors[name] = 1 - torch.stack([own for key, own in right.items() if key[0] == name]).double().mean(0)
         made.append(mean("corruption_error", errors[name], {"family": family, "corruption": name}, settings))
-    known = [spelled(name) for name in errors]
-    fifteen = [name for name in errors if spelled(name) in KEPT]
-    made += _mean_error(errors, list(errors), {"family": family}, settings, {"over": known})
+    made.append(_mean_error(errors, {"family": family}, settings))
+    fifteen = {name: own for name, own in errors.items() if spelled(name) in KEPT}
     if 0 < len(fifteen) < len(errors):
-        where = {"family": family, "over": "without the extra four"}
-        made += _mean_error(errors, fifteen, where, settings, {"over": [spelled(name) for name in fifteen]})
+        made.append(_mean_error(fifteen, {"family": family, "over": "without the extra four"}, settings))
     if baseline is not None:
-        common = [name for name in errors if spelled(name) in baseline]
-        require(
-            bool(common), f"the baseline has none of the corruptions measured: {', '.join(known)}; got {list(baseline)}"
-        )
-        relative = {name: errors[name] / baseline[spelled(name)] for name in common}
-        where = {"family": family, "relative to": "baseline"}
-        most = sum(1 / baseline[spelled(name)] for name in common) / len(common)
-        made += _mean_error(relative, common, where, settings, {"over": [spelled(name) for name in common]}, most)
+        units = {name: baseline[spelled(name)] for name in errors if spelled(name) in baseline}
+        known = ", ".join(map(spelled, errors))
+        require(bool(units), f"the baseline has none of the corruptions measured: {known}; got {list(baseline)}")
+        relative = {name: errors[name] / unit for name, unit in units.items()}
+        most = sum(1 / unit for unit in units.values()) / len(units)
+        made.append(_mean_error(relative, {"family": family, "relative to": "baseline"}, settings, most))
     return made
 
 
 def _mean_error(
-    errors: Mapping[str, Tensor],
-    names: Sequence[str],
-    where: dict[str, str],
-    settings: Mapping[str, Any],
-    evidence: Mapping[str, Any],
-    most: float = 1.0,
-) -> list[Finding]:
+    errors: Mapping[str, Tensor], where: dict[str, str], settings: Mapping[str, Any], most: float = 1.0
+) -> Finding:
     """Mean over corruptions; of sets that differ in size there is no pairing, and no interval."""
-    parts = [errors[name] for name in names]
+    parts, evidence = list(errors.values()), {"over": [spelled(name) for name in errors]}
     if len({len(part) for part in parts}) == 1:
-        together = torch.stack(parts).mean(0)
-        return [mean("mce", together, where, settings, evidence, most)]
+        return mean("mce", torch.stack(parts).mean(0), where, settings, evidence, most)
     value, n = sum(float(part.mean()) for part in parts) / len(parts), min(len(part) for part in parts)
-    return [Finding("corruptions", "mce", value, n, None, None, where, settings, evidence)]
+    return Finding("corruptions", "mce", value, n, None, None, where, settings, evidence)
 
 
 def official_set(subject: Subject, folder: str | Path, *, baseline: Mapping[str, float] | None = None) -> list[Finding]:
     """A published corrupted test set as it is, without resizing."""
     opened = open_corrupted(folder, classes=subject.data.classes)
-    right: dict[Key, Tensor] = {}
-    for name in opened.corruptions:
-        for severity in opened.severities:
-            right[spelled(name), str(severity)] = _right(subject, opened.split(name, severity), opened.name)
+    right = {
+        (spelled(name), str(severity)): _right(subject, opened.split(name, severity), opened.name)
+        for name in opened.corruptions
+        for severity in opened.severities
+    }
     n = max(len(own) for own in right.values())
     settings = {"set": opened.name, "images": n, "precision": subject.precision}
     return by_severity(right, settings, family=opened.name, baseline=baseline)
 
 
-@torch.no_grad()
 def _right(subject: Subject, split: Split, name: str) -> Tensor:
     """(N,) whether the model is right on the images of a split of the same size and classes."""
     require(
@@ -284,18 +258,7 @@ def _right(subject: Subject, split: Split, name: str) -> Tensor:
         "give the set that belongs to the data",
     )
     loader = make_loader(split, batch_size=subject.batch_size, device=subject.device, workers=subject.workers)
-    found = []
-    with evaluating(subject.model), autocast(subject.precision, subject.device):
-        for batch in loader.batches(torch.arange(len(split))):
-            found.append(subject.model(to_float(batch.x)).argmax(1) == batch.y)
-    return torch.cat(found).cpu()
-
-
-def share(
-    right: Tensor, where: dict[str, str], settings: Mapping[str, Any], evidence: dict[str, Any] | None = None
-) -> Finding:
-    made = accuracy(right, where, check="corruptions", name="corruption_accuracy", evidence=evidence)
-    return replace(made, settings=settings)
+    return predict(subject.model, split, loader, device=subject.device, precision=subject.precision).correct.cpu()
 
 
 def mean(

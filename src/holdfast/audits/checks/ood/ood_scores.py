@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from holdfast.audits.alignment.classes import simple
-from holdfast.audits.per_image import RANKS, Looked
-from holdfast.audits.subject import Subject, draw
+from holdfast.audits.per_image import RANKS, pack_ranks
+from holdfast.audits.subject import Subject, draw, halves
 from holdfast.data import load
 from holdfast.data.images import resize
 from holdfast.data.loaders import Images
@@ -57,36 +57,30 @@ def ood_scores(subject: Subject, told: OutOfDistribution) -> tuple[Finding, ...]
         test = extract(extractor, subject.split.subset(of_test), workers=subject.workers)
     except HoldfastError as error:
         return (Finding("ood", "ood_auroc", None, 0, settings=settings, evidence={"reason": str(error)}),)
-    kept = torch.randperm(len(test), generator=torch.Generator().manual_seed(derive(seed, "unknown/halves")))
-    level, judged = kept[: len(kept) // 2].sort().values, kept[len(kept) // 2 :].sort().values
-    every = ood_images(subject, data)
-    of_ood = {name: draw(len(own), cut(len(own), share), seed, "unknown/few") for name, own in every.items()}
-    looked = Looked(
-        of_test[judged],
-        len(subject.split),
-        of_ood,
-        {name: len(own) for name, own in every.items()},
-        {NOISE: "x".join(map(str, subject.data.shape))} if data is None else {},
-    )
-    sets = {name: own[of_ood[name]] for name, own in every.items()}
+    level, judged = halves(len(test), seed, "unknown/halves")
+    kinds = {NOISE: "x".join(map(str, subject.data.shape))} if data is None else {}
+    sets, drawn = {}, {}
+    for name, own in ood_images(subject, data).items():
+        few = draw(len(own), cut(len(own), share), seed, "unknown/few")
+        sets[name], drawn[name] = own[few], (few, len(own), kinds.get(name, ""))
     seen = {name: extract(extractor, images) for name, images in sets.items()}
     found: list[Finding] = []
     for score in told.gate_parts():
-        detector, reason = _fitted(score, extractor, train)
-        if detector is None:
-            nothing = {"score": score}
-            found.append(Finding("ood", "ood_auroc", None, 0, where=nothing, settings=settings, evidence=reason))
+        try:
+            detector = _fitted(score, extractor, train)
+        except HoldfastError as error:
+            reason, of = {"reason": str(error)}, {"score": score}
+            found.append(Finding("ood", "ood_auroc", None, 0, where=of, settings=settings, evidence=reason))
             continue
         normal = detector.score_features(test)
         threshold = _threshold(normal[level])
-        pooled = []
-        for name, own in seen.items():
-            scored = detector.score_features(own)
-            pooled.append(scored)
-            result = Judged(normal[judged], scored, threshold)
+        scored = {name: detector.score_features(own) for name, own in seen.items()}
+        for name, own in scored.items():
+            result = Judged(normal[judged], own, threshold)
             found += _findings(result.evaluation(seed), {"score": score, "ood": name}, settings)
-        together = Judged(normal[judged], torch.cat(pooled), threshold)
-        evidence = {**together.evidence(), RANKS: looked.ranks(together.scores)}
+        together = Judged(normal[judged], torch.cat(list(scored.values())), threshold)
+        ranks = pack_ranks(together.scores, of_test[judged], len(subject.split), drawn)
+        evidence = {**together.evidence(), RANKS: ranks}
         found += _findings(together.evaluation(seed), {"score": score}, settings, evidence)
     found.append(_misses(seen, sets, subject, settings))
     return tuple(found)
@@ -131,19 +125,13 @@ def _findings(
     return [replace(f, name=f"ood_{f.name}") for f in findings_of(result, "ood", where, settings, evidence)]
 
 
-def _fitted(
-    name: str, extractor: ClassifierExtractor | LogitExtractor, train: Features | None
-) -> tuple[Detector | None, dict[str, Any]]:
-    """The detector, or why it cannot be: too few classes or features, or nothing to learn from."""
-    try:
-        settings = {"k": min(5, len(train))} if name == "knn" and train else {}
-        detector = make_detector(name, extractor, **settings)
-        if train is None:
-            require(not detector.learns, f"{name} learns from training images, and there are none")
-            return detector, {}
-        return detector.fit_features(train), {}
-    except HoldfastError as error:
-        return None, {"reason": str(error)}
+def _fitted(name: str, extractor: ClassifierExtractor | LogitExtractor, train: Features | None) -> Detector:
+    """The detector; refused where there are too few classes or features, or nothing to learn from."""
+    detector = make_detector(name, extractor, **({"k": min(5, len(train))} if name == "knn" and train else {}))
+    if train is not None:
+        return detector.fit_features(train)
+    require(not detector.learns, f"{name} learns from training images, and there are none")
+    return detector
 
 
 def _threshold(scores: Tensor) -> Threshold | None:
@@ -162,9 +150,8 @@ def _misses(
     for name, own in seen.items():
         assert own.logits is not None
         confidence, prediction = own.logits.softmax(1).max(1)
-        images = sets[name]
         for i in confidence.argsort(descending=True)[:PICTURES].tolist():
-            rows.append((float(confidence[i]), name, int(prediction[i]), images[i]))
+            rows.append((float(confidence[i]), name, int(prediction[i]), sets[name][i]))
     rows.sort(key=lambda row: -row[0])
     pictures = [
         {
@@ -190,16 +177,11 @@ FEWEST: Final = 16
 def ood_images(subject: Subject, given: Mapping[str, str | Dataset | Images] | None) -> dict[str, Tensor]:
     """Images of no known class, in the model's size and colours."""
     shape, seed = subject.data.shape, subject.seed
-    made: dict[str, Tensor] = {}
-    if given is not None:
-        for name, images in given.items():
-            made[name] = _given(images, shape, seed)
-        return made
-    generator = torch.Generator().manual_seed(derive(seed, "unknown/noise"))
-    made[NOISE] = torch.randint(0, 256, (256, *shape), generator=generator).to(torch.uint8)
-    if not knows_digits(subject.data):
-        made["digits"] = _given("digits", shape, seed)
-    return made
+    if given is None:
+        generator = torch.Generator().manual_seed(derive(seed, "unknown/noise"))
+        noise = torch.randint(0, 256, (256, *shape), generator=generator).to(torch.uint8)
+        given = {NOISE: noise} | ({} if knows_digits(subject.data) else {"digits": "digits"})
+    return {name: _given(images, shape, seed) for name, images in given.items()}
 
 
 def knows_digits(data: Dataset) -> bool:
@@ -229,18 +211,12 @@ def _given(images: str | Dataset | Images, shape: tuple[int, int, int], seed: in
         images = images.read(draw(len(images), MOST_OOD, seed, "unknown/sample"))
     if images.dtype != torch.uint8:
         images = images.mul(255).round().to(torch.uint8)
-    if tuple(images.shape[2:]) != shape[1:]:
-        images = _fitted_size(images, shape[1], shape[2])
+    if tuple(images.shape[2:]) != shape[1:]:  # the centre of a square that covers the size
+        side = max(shape[1:])
+        top, left = (side - shape[1]) // 2, (side - shape[2]) // 2
+        images = resize(images, side)[:, :, top : top + shape[1], left : left + shape[2]]
     if images.shape[1] == 1 and shape[0] == 3:
         images = images.expand(-1, 3, -1, -1)
     elif images.shape[1] == 3 and shape[0] == 1:
         images = images.float().mean(1, keepdim=True).round().to(torch.uint8)
     return images.contiguous()
-
-
-def _fitted_size(images: Tensor, height: int, width: int) -> Tensor:
-    """The centre of a square that covers the size."""
-    side = max(height, width)
-    square = resize(images, side)
-    top, left = (side - height) // 2, (side - width) // 2
-    return square[:, :, top : top + height, left : left + width]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from holdfast.audits.checks.accuracy.clean_accuracy import accuracy
-from holdfast.audits.subject import Subject
+from holdfast.audits.subject import Subject, halves
 from holdfast.augment.basic import to_float
 from holdfast.corruptions.pixels import luminance
 from holdfast.data.images import peek
@@ -22,7 +22,6 @@ from holdfast.data.splits import FileSplit, Split
 from holdfast.errors import require
 from holdfast.metrics import combined, fisher_p, holm, proportion
 from holdfast.png import png
-from holdfast.rng import derive
 from holdfast.types import Finding
 
 LOOKS: Final = ("brightness", "contrast", "colourfulness", "sharpness")
@@ -67,8 +66,7 @@ def weak_slices(subject: Subject, level: float) -> tuple[Finding, ...]:
     """Weak parts by brightness, contrast, colourfulness, sharpness, size and aspect, and by the subject's columns."""
     values, names = attributes(subject), {name: column.names for name, column in subject.columns.items()}
     correct = subject.predictions.correct
-    generator = torch.Generator().manual_seed(derive(subject.seed, "slices/halves"))
-    first, second = halves(len(correct), generator)
+    first, second = halves(len(correct), subject.seed, "slices/halves")
     found = search(values, correct, first, second)
     settings = {"level": level, "screen": SCREEN, "shares": list(SHARES), "seed": subject.seed}
     summary = {
@@ -84,12 +82,6 @@ def weak_slices(subject: Subject, level: float) -> tuple[Finding, ...]:
     for part in found:
         made += _findings(subject, part, values[part.attribute], (first, second), level, names)
     return tuple(made)
-
-
-def halves(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Positions 0..n-1 in two random halves, each in order."""
-    order = torch.randperm(n, generator=generator)
-    return order[: n // 2].sort().values, order[n // 2 :].sort().values
 
 
 def search(values: Mapping[str, Tensor], correct: Tensor, first: Tensor, second: Tensor) -> list[Slice]:
