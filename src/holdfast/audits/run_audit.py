@@ -21,6 +21,7 @@ from holdfast.audits.audit_data import check_request
 from holdfast.audits.audit_folder import check_kind, claim, redaction, run_record, without_pictures, write_audit
 from holdfast.audits.check_settings import chosen_checks, make_checks
 from holdfast.audits.comparing import against as lead_over
+from holdfast.audits.comparing import corrected
 from holdfast.audits.gates import Gate, Gates, judge_all, parse_gates, target_of
 from holdfast.audits.measuring import measure_all, parse_budget
 from holdfast.audits.open_models import AuditedModel, open_all

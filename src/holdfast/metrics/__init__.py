@@ -12,6 +12,7 @@ from holdfast.metrics.intervals import (
     lowest,
     mean_interval,
     mean_of_shares,
+    positive_mean,
     proportion,
     proportion_interval,
     share_interval,
@@ -35,6 +36,6 @@ __all__ = [
     "RESAMPLES", "CalibrationError", "Estimate", "McNemar", "Paired", "Reliability", "auroc_interval",
     "benjamini_hochberg", "bin_edges", "bootstrap", "bounded_mean", "brier", "combined", "ece", "fisher_p",
     "fpr_interval", "harmonic_mean", "holm", "lowest", "mcnemar", "mean_interval", "mean_of_shares", "nll",
-    "paired_auroc", "paired_difference", "placements", "proportion", "proportion_interval", "reliability",
-    "share_interval", "sign_test", "top_k", "widest_gap", "wilson_interval", "worst",
+    "paired_auroc", "paired_difference", "placements", "positive_mean", "proportion", "proportion_interval",
+    "reliability", "share_interval", "sign_test", "top_k", "widest_gap", "wilson_interval", "worst",
 ]  # fmt: skip

@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-from scipy.special import betaincinv, stdtrit  # type: ignore[import-untyped]
+from scipy.special import betaincinv, gammaincinv, stdtrit  # type: ignore[import-untyped]
 from torch import Tensor
 
 Z95 = 1.959963984540054
 """97.5 % quantile of the normal distribution."""
 RESAMPLES = 1000
+FEWEST_LOSSES = 200
+"""Under so many values the mean of something unbounded and skewed has no interval."""
 CELLS = 2**22
 """Counts held at once while resampling: bounds the memory, changes no number."""
 
@@ -104,6 +106,28 @@ def mean_interval(values: Tensor) -> tuple[float, float, float]:
     n = len(values)
     half = float(stdtrit(n - 1, 0.975)) * float(values.std()) / math.sqrt(n) if n > 1 else math.inf
     return mean, mean - half, mean + half
+
+
+def positive_mean(values: Tensor) -> tuple[float, float, float]:
+    """(mean, low, high) of (N,) values above 0 that may be rare and large, such as losses; infinite ends for N < 200.
+
+    The interval is that of a Poisson count with the same ratio of mean to deviation: longer upward than Student's,
+    which misses too often where a few values make most of the mean. Under 200 values the rare ones are not seen.
+
+    >>> mean, low, high = positive_mean(torch.arange(400.0))
+    >>> mean, round(low, 1), round(high, 1)
+    (199.5, 188.3, 211.2)
+    """
+    values = values.double()
+    n, mean = len(values), float(values.mean())
+    if n < FEWEST_LOSSES:
+        return mean, -math.inf, math.inf
+    error = float(values.std()) / math.sqrt(n)
+    if error == 0:
+        return mean, mean, mean
+    count = (mean / error) ** 2
+    low, high = (float(gammaincinv(count + more, level)) for more, level in ((0, 0.025), (1, 0.975)))
+    return mean, mean * low / count, mean * high / count
 
 
 def bounded_mean(values: Tensor, ends: tuple[float, float] = (0.0, 1.0), *, extra: int = 2, z: float = Z95) -> Estimate:

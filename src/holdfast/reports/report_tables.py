@@ -295,9 +295,9 @@ def paired(rows: Sequence[tuple[Cell, ...]], caption: str = "Paired differences"
     columns = Column.texts("models", "measure") + Column.numbers(*titles)
     note = (
         "Both models on the same samples. In accuracy the interval is Bonett and Price's and the test McNemar's exact "
-        "one; in AUROC both are DeLong's. p is corrected by Holm's method for all comparisons of its audit; intervals are "
-        "not: of many, one in twenty is beyond its interval by chance, and a group that was picked as a model's worst "
-        "shows that model at its worst."
+        "one; in AUROC both are DeLong's. p is corrected by Holm's method for all comparisons of its audit. Intervals "
+        "are not: of many, one in twenty is beyond its interval by chance, and a group that was picked as a model's "
+        "worst shows that model at its worst."
     )
     if len({row[0].text for row in rows}) == 1:  # said once, names leave room for numbers
         columns, caption = columns[1:], f"{caption}: {rows[0][0].text}"

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from holdfast import metrics
 from holdfast.audits.subject import Subject
-from holdfast.metrics import Estimate, mean_interval, proportion_interval
+from holdfast.metrics import Estimate, proportion_interval
 from holdfast.png import png
 from holdfast.rng import derive
 from holdfast.train.evaluate import Predictions
@@ -84,11 +84,12 @@ def probabilities(subject: Subject) -> list[Finding]:
     if n == 0 or not subject.has_scores:
         why = {} if subject.has_scores else {"reason": NO_SCORES}
         return [Finding("accuracy", name, None, 0, evidence=why) for name in ("nll", "brier", "ece", "ece_adaptive")]
-    made = []
-    for name, scores in (("nll", metrics.nll), ("brier", metrics.brier)):
-        value, low, high = mean_interval(_by_rows(scores, seen))
-        low = max(0.0, low) if n > 1 else low  # neither is ever negative; one sample has no interval
-        made.append(Finding("accuracy", name, value, n, low, high))
+    squared = metrics.bounded_mean(_by_rows(metrics.brier, seen), (0.0, 2.0))
+    loss, low, high = metrics.positive_mean(_by_rows(metrics.nll, seen))
+    made = [
+        Finding("accuracy", "nll", loss, n, low, high),
+        Finding("accuracy", "brier", squared.value, n, squared.low, squared.high),
+    ]
     confidence = _by_rows(lambda logits, _: logits.double().softmax(1).max(1).values, seen)
     for name, adaptive in (("ece", False), ("ece_adaptive", True)):
         generator = torch.Generator().manual_seed(derive(seed, SEEDS[name]))
