@@ -4,12 +4,14 @@
 
 A row is a statistic, the data it was drawn from, the number of samples, the true value, the share of runs whose
 interval holds it, the number of runs, how many intervals lie wholly below and above the truth, and the mean width.
-``--table`` writes the page docs/methods/statistics.md anew from the results. One process; about ten minutes.
+``--only`` simulates these studies anew and keeps the other rows of the file; ``--table`` writes the page
+docs/methods/statistics.md anew from the results. One process; about fifteen minutes.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -41,8 +43,8 @@ class Case:
     n: str
     truth: float
     draw: Callable[[Draw], Estimate | metrics.Paired]
-    slow: int = 1
-    """By how much the number of runs is divided."""
+    part: float = 1.0
+    """Of the number of runs: more where a run takes no time, fewer where it takes long."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class Row:
 
 
 def simulate(case: Case, runs: int, seed: int = 0) -> Row:
-    draw = np.random.default_rng([seed, *f"{case.statistic} {case.data} {case.n}".encode()])
+    draw = np.random.default_rng([seed, *f"{case.statistic} {case.data} {case.n} {case.truth:.6f}".encode()])
     ends = np.array([(e.low, e.high) for e in (case.draw(draw) for _ in range(runs))])
     below, above = ends[:, 1] < case.truth - ROUNDING, ends[:, 0] > case.truth + ROUNDING
     return Row(
@@ -154,7 +156,7 @@ def fpr95() -> Iterator[Case]:
             for m, n in SIZES:
                 yield Case(
                     "FPR95", f"{name}, AUROC {area:g}", f"{m} / {n}", truth,
-                    lambda draw, a=(name, d, n, m): metrics.fpr_interval(*two_kinds(*a, draw)), slow=2,
+                    lambda draw, a=(name, d, n, m): metrics.fpr_interval(*two_kinds(*a, draw)), part=0.5,
                 )  # fmt: skip
 
 
@@ -171,7 +173,7 @@ def average_precision() -> Iterator[Case]:
                 yield Case(
                     "average precision", f"{name}, AUROC {area:g}", f"{m} / {n}", truth,
                     lambda draw, a=(name, d, n, m): evaluate_scores(*scored(*a, draw), resamples=300).ranking["ap"],
-                    slow=4,
+                    part=0.25,
                 )  # fmt: skip
 
 
@@ -193,7 +195,7 @@ def decisions() -> Iterator[Case]:
                     lambda draw, a=("normal", d, n, m), key=key: evaluate_scores(
                         *scored(*a, draw), threshold=Threshold(1.645), resamples=1
                     ).decision[key],
-                    slow=4,
+                    part=0.25,
                 )  # fmt: skip
 
 
@@ -232,7 +234,7 @@ def proportions() -> Iterator[Case]:
                 hits = draw.binomial(n, truth)
                 return Estimate(hits / n, *metrics.proportion_interval(hits, n), n)
 
-            yield Case("accuracy (any share)", "binomial", f"{n}", truth, one)
+            yield Case("accuracy (any share)", "binomial", f"{n}", truth, one, part=10)
 
 
 def cells_of(draw: Draw, sizes: Array, chances: Array | float) -> tuple[list[int], list[int]]:
@@ -361,7 +363,7 @@ def losses() -> Iterator[Case]:
                 if n >= FEWEST_LOSSES or one is of_squares:
                     yield Case(
                         name, data, f"{n}", truth, lambda draw, a=(n, scale, temperature), one=one: one(draw, *a),
-                        slow=5 if n > 1000 else 1,
+                        part=0.2 if n > 1000 else 1.0,
                     )  # fmt: skip
 
 
@@ -379,7 +381,7 @@ def calibration() -> Iterator[Case]:
                     return found.estimate
 
                 name = "calibration error, adaptive bins" if adaptive else "expected calibration error"
-                yield Case(name, data, f"{n}", off, one, slow=5)
+                yield Case(name, data, f"{n}", off, one, part=0.2)
 
 
 def means() -> Iterator[Case]:
@@ -439,7 +441,7 @@ def main() -> None:
     rows = []
     for name in told.only:
         for case in STUDIES[name]():
-            rows.append(simulate(case, max(1, told.runs // case.slow)))
+            rows.append(simulate(case, max(1, round(told.runs * case.part))))
             r = rows[-1]
             print(
                 f"{r.statistic:34s} {r.data:44s} {r.n:18s} {r.truth:8.4f} {r.coverage:6.3f} {r.width:8.4f}", flush=True
@@ -447,6 +449,10 @@ def main() -> None:
     if told.out is not None:
         from record import write_result
 
+        if told.out.exists():  # what was not simulated now stays
+            kept = json.loads(told.out.read_text(encoding="utf-8"))["figures"]["rows"]
+            new = {row.statistic for row in rows}
+            rows = [*(Row(**row) for row in kept if row["statistic"] not in new), *rows]
         write_result(told.out, {"rows": [asdict(row) for row in rows], "worst": min(row.coverage for row in rows)})
     if told.table:
         head, _, _ = PAGE.read_text(encoding="utf-8").partition(MARK)
