@@ -56,7 +56,7 @@ def make_trainer(data: Dataset, net: str, changes: dict[str, object], *, epochs:
 def step_time(trainer: Trainer, repeats: int = 200) -> float:
     """Median milliseconds of a step on one batch, measured on the device."""
     order = torch.arange(128)
-    batch = next(iter(trainer._loader(trainer.data.train).batches(order)))
+    batch = next(iter(trainer.loader(trainer.data.train).batches(order)))
     loop, stream = trainer.settings.loop, torch.cuda.Stream()
     with kernels(loop.precision, deterministic=False), torch.cuda.stream(stream):
         for _ in range(20):

@@ -43,6 +43,7 @@ def test_train_writes_a_run_and_report_rebuilds_it(tmp_path: Path, capsys: pytes
     assert (out / "report.html").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_what_two_checks_measure_is_printed_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -55,6 +56,7 @@ def test_what_two_checks_measure_is_printed_once(
     assert len(set(measures)) == len(measures)
 
 
+@pytest.mark.slow
 def test_a_runs_own_settings_repeat_it(tmp_path: Path) -> None:
     first, again = tmp_path / "first", tmp_path / "again"
     assert main(["train", *QUICK, "--lr", "0.02", "--seed", "3", "--out", str(first)]) == 0
@@ -62,6 +64,7 @@ def test_a_runs_own_settings_repeat_it(tmp_path: Path) -> None:
     assert (first / "model.safetensors").read_bytes() == (again / "model.safetensors").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_run_of_what_was_in_memory_is_not_repeated_on_something_else(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -95,6 +98,7 @@ def test_a_run_of_what_was_in_memory_is_not_repeated_on_something_else(
     assert "started with a module of its own, Sequential; continue it with that" in said(capsys)[1]
 
 
+@pytest.mark.slow
 def test_a_restartable_command_says_whether_it_starts_or_goes_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -251,6 +255,7 @@ def test_data_check_finds_the_broken_file(tmp_path: Path, capsys: pytest.Capture
     assert "1.png" in said(capsys)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words", [["--help"], ["train", "--help"], ["train", "--methd", "x"], ["train", "--data", "x"]]
 )
@@ -270,6 +275,7 @@ def test_help_and_usage_errors_answer_at_once_without_torch(words: list[str], tm
     assert 0 < min(took[1:]) < 0.5
 
 
+@pytest.mark.slow
 def test_tensorboard_gets_the_numbers_of_every_epoch(tmp_path: Path) -> None:
     events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     assert main(["train", *QUICK, "--epochs", "2", "--tensorboard", "--out", str(tmp_path)]) == 0

@@ -17,6 +17,7 @@ from holdfast.reports import read_runs
 QUICK = ["--recipe", "erm/coloured-digits", "--epochs", "1", "--device", "cpu", "--quiet"]
 
 
+@pytest.mark.slow
 def test_compares_and_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -33,6 +34,7 @@ def test_compares_and_says_so(
     assert {p.name for p in (tmp_path / "c").iterdir()} == names
 
 
+@pytest.mark.slow
 def test_an_epoch_chosen_on_the_test_set_is_marked_wherever_its_numbers_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,6 +110,7 @@ def test_a_mistyped_flag_exits_with_2(capsys: pytest.CaptureFixture[str]) -> Non
     assert "run holdfast compare --help" in err, "the command that was called, and not train, whose flags it takes"
 
 
+@pytest.mark.slow
 def test_methods_stand_in_tables_and_reports_as_they_were_given(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

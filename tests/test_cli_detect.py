@@ -191,6 +191,7 @@ def test_kinds_and_shares_of_anomalies(
     refused([*words, "--anomalies", "noise=much"], "anomalies are KIND=SHARE", capsys)
 
 
+@pytest.mark.slow
 def test_a_run_without_a_detector_says_that_nothing_was_checked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -341,6 +342,7 @@ def test_an_evaluation_and_a_map_are_printed_and_written(
     assert (tmp_path / "map" / "report.html").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "part", "rows"), [("score", "train", 5), ("predict", "test", 3)])
 def test_rows_that_are_left_out_are_counted(
     detector: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, part: str, rows: int

@@ -113,6 +113,7 @@ def test_a_terminal_without_unicode_ends_no_command(words: list[str]) -> None:
     assert done.stdout or done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", ["1", "4", "39"])
 def test_help_in_a_sliver_of_a_terminal_is_that_of_the_narrowest(columns: str) -> None:
     def shown(width: str) -> str:
@@ -123,6 +124,7 @@ def test_help_in_a_sliver_of_a_terminal_is_that_of_the_narrowest(columns: str) -
     assert shown(columns) == shown("40") != ""
 
 
+@pytest.mark.slow
 def test_a_file_or_recipe_that_disagrees_with_the_run_is_refused_on_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,9 +16,8 @@ from torch import Tensor
 from holdfast import devices
 from holdfast.attacks.captured import CapturedAttack
 from holdfast.attacks.pgd import pgd
-from holdfast.devices import WARM_UP, CaptureAfterWarmUp, capture, kernels, own_stream, resolve_device
+from holdfast.devices import WARM_UP, CaptureAfterWarmUp, Recordings, capture, kernels, own_stream, resolve_device
 from holdfast.errors import HoldfastError
-from holdfast.optim.recording import Recordings
 
 CPU = torch.device("cpu")
 

@@ -195,6 +195,7 @@ def test_calls_fit_what_they_call(page: Path, code: str) -> None:
             inspect.signature(called).bind_partial(*node.args, **given)
 
 
+@pytest.mark.slow
 def test_arrays_of_ones_own_are_trained_on_and_measured_as_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

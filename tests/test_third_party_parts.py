@@ -163,6 +163,7 @@ def test_it_is_listed(place: Path, kind: str, line: str) -> None:
     assert re.search(rf"^{line}", holdfast(place, "list", kind), re.M)
 
 
+@pytest.mark.slow
 def test_it_is_explained_by_help(place: Path) -> None:
     train = holdfast(place, "train", "--method", "mirrored", "--ascent", "sam-signs", "--help")
     assert "mirrored" in train

@@ -1,8 +1,8 @@
 """Where a step takes its gradient: at the weights, or where an ascent moved them to. Open this file to write an ascent.
 
-An ascent is a frozen dataclass of its settings with ``@ascent`` on top (holdfast.parts). It says which optimiser climbs
-and descends, with which metric T, and along whose gradient (F-SAM supplement, A5). Nothing here imports torch as it is
-imported, since ``holdfast train --help`` reads it.
+An ascent is a class of its settings with ``@ascent`` on top (holdfast.parts), which makes it a frozen dataclass. It
+says which optimiser climbs and descends, with which metric T, and along whose gradient (F-SAM supplement, A5). Nothing
+here imports torch as it is imported, since ``holdfast train --help`` reads it.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
-from holdfast.errors import require
 from holdfast.parts import ascent
-from holdfast.settings import AscentSettings, TrainSettings
+from holdfast.settings import AscentSettings, TrainSettings, Within
 from holdfast.types import Batch, Views
 
 if TYPE_CHECKING:
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
     from torch import Tensor
     from torch.optim import Optimizer
-
-    from holdfast.optim import Metric
 
     Scheduled = Callable[[float], float | Tensor]
 
@@ -102,42 +99,27 @@ def ascent_of(settings: TrainSettings) -> Ascent:
 
 
 @ascent("none", about="Take the gradient at the weights themselves.", passes=1, order=0)
-@dataclass(frozen=True)
 class NoAscent(Ascent):
     pass
 
 
 @ascent("sam", about="SAM: the steepest point within a ball around the weights.", order=10)
-@dataclass(frozen=True)
 class Sam(Ascent):
-    rho: float = 0.05
+    rho: Annotated[float, Within(0)] = 0.05
     """Radius of the ascent."""
     rho_schedule: Literal["constant", "linear", "cosine"] = "constant"
     """How the radius moves over the training, from rho to 0."""
-
-    def __post_init__(self) -> None:
-        for name in ("rho", "eta", "sigma"):  # whichever of them the ascent has
-            value = getattr(self, name, 0.0)
-            require(value >= 0, f"{name} must be >= 0, got {value}")
-        lmbda = getattr(self, "lmbda", 0.0)
-        require(0 <= lmbda < 1, f"lmbda must be in [0, 1), got {lmbda}")
 
     def optimizer(
         self, params: list[Tensor], base: type[Optimizer], *, scheduled: Scheduled, skip_nonfinite: bool, **options: Any
     ) -> Optimizer:
         from holdfast.optim import SAM
 
-        own = {"rho": scheduled(self.rho), "metric": self.metric(), **self.friendliness()}
+        own = {"rho": scheduled(self.rho), **self.sam_options()}
         return SAM(params, base, skip_nonfinite=skip_nonfinite, **own, **options)
 
-    def metric(self) -> Metric:
-        """T: how far each weight may move."""
-        from holdfast.optim import Euclidean
-
-        return Euclidean()
-
-    def friendliness(self) -> dict[str, Any]:
-        """What is taken out of the direction: nothing."""
+    def sam_options(self) -> dict[str, Any]:
+        """metric: T, how far each weight may move, if not Euclidean; friendly: what is taken out of the direction."""
         return {}
 
     def radius(self, done: float) -> float | None:
@@ -147,58 +129,53 @@ class Sam(Ascent):
 
 
 @ascent("asam", about="ASAM: a ball that scales with each weight.", order=11)
-@dataclass(frozen=True)
 class Asam(Sam):
     measure: ClassVar[str] = "relative"
     rho: float = 0.5
-    eta: float = 0.01
+    eta: Annotated[float, Within(0)] = 0.01
     """Added to the size of each weight."""
 
-    def metric(self) -> Metric:
+    def sam_options(self) -> dict[str, Any]:
         from holdfast.optim import Adaptive
 
-        return Adaptive(self.eta, vectors=False)
+        return {"metric": Adaptive(self.eta, vectors=False)}
 
 
 @ascent("fisher-sam", about="Fisher SAM: a ball in the geometry of the gradient's own size.", order=12)
-@dataclass(frozen=True)
 class FisherSam(Sam):
-    eta: float = 1.0
+    eta: Annotated[float, Within(0)] = 1.0
     """Weight of the squared gradient."""
 
-    def metric(self) -> Metric:
+    def sam_options(self) -> dict[str, Any]:
         from holdfast.optim import Fisher
 
-        return Fisher(self.eta)
+        return {"metric": Fisher(self.eta)}
 
 
 @dataclass(frozen=True)
 class Friendly(Sam):
     """Friendly SAM's direction: without its part along the full gradient, of which a running mean is kept."""
 
-    sigma: float = 1.0
+    sigma: Annotated[float, Within(0)] = 1.0
     """How much of the running mean gradient is taken away."""
-    lmbda: float = 0.9
+    lmbda: Annotated[float, Within(0, 1, "[)")] = 0.9
     """Memory of the running mean."""
 
-    def friendliness(self) -> dict[str, Any]:
-        return {"friendly": True, "sigma": self.sigma, "lmbda": self.lmbda}
+    def sam_options(self) -> dict[str, Any]:
+        return {**super().sam_options(), "friendly": True, "sigma": self.sigma, "lmbda": self.lmbda}
 
 
 @ascent("fsam", about="Friendly SAM: SAM without the full-gradient part of its direction.", order=13)
-@dataclass(frozen=True)
 class Fsam(Friendly):
     pass
 
 
 @ascent("fasam", about="Friendly ASAM.", order=14)
-@dataclass(frozen=True)
 class Fasam(Friendly, Asam):
     rho: float = 0.5
 
 
 @ascent("fisher-fsam", about="Friendly Fisher SAM.", order=15)
-@dataclass(frozen=True)
 class FisherFsam(Friendly, FisherSam):
     pass
 
@@ -209,7 +186,6 @@ class FisherFsam(Friendly, FisherSam):
     passes=1,
     order=20,
 )
-@dataclass(frozen=True)
 class SamFull(Sam):
     reads_whole_set: ClassVar[bool] = True
 
@@ -218,7 +194,6 @@ class SamFull(Sam):
 
 
 @ascent("sam-db", about="SAM along the gradient of another random batch.", order=21)
-@dataclass(frozen=True)
 class SamDb(Sam):
     @property
     def other_batches(self) -> int:
@@ -236,14 +211,9 @@ class SamDb(Sam):
     passes=5,
     order=22,
 )
-@dataclass(frozen=True)
 class SamLarge(Sam):
-    batches: int = 4
+    batches: Annotated[int, Within(1)] = 4
     """How many batches together; 1 is SAM."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.batches >= 1, f"batches must be >= 1, got {self.batches}")
 
     @property
     def other_batches(self) -> int:
@@ -266,7 +236,6 @@ class SamLarge(Sam):
     about="SAM along the batch gradient without its part along the full gradient; as slow as sam-full.",
     order=23,
 )
-@dataclass(frozen=True)
 class SamNoise(Sam):
     reads_whole_set: ClassVar[bool] = True
 

@@ -7,7 +7,7 @@ too early. In a CUDA graph it becomes a parallel branch. On a CPU one comes afte
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
@@ -141,6 +141,22 @@ def own_stream(device: torch.device) -> Iterator[None]:
     outer.wait_stream(own)
 
 
+@contextmanager
+def branch(tensors: Sequence[Tensor]) -> Iterator[Callable[[], None]]:
+    """Work that a recording may run in parallel with what follows, until that calls what this yields.
+
+    A pass over a list of tensors leaves part of the device idle, so two that do not need each other go well together.
+    Outside a recording it runs in order. tensors: some of what it works on.
+    """
+    if not tensors or not tensors[0].is_cuda or not torch.cuda.is_current_stream_capturing():
+        yield lambda: None
+        return
+    aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    aside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(aside):
+        yield lambda: torch.cuda.current_stream().wait_stream(aside)
+
+
 @dataclass(frozen=True, eq=False)
 class CapturedCall(Generic[A]):
     """A call as a CUDA graph. inputs: the tensors it reads. result: what it gave; replays write it again."""
@@ -241,6 +257,47 @@ class CaptureAfterWarmUp:
                 self._failed = True
                 return self.work(*inputs)
         return self._captured[size](*inputs)
+
+
+class Recordings:
+    """Graphs of work done before, by what they depend on.
+
+    An eager backward pass allocates its gradients again, but from a warm cache they get the addresses of the step
+    before. Work is done eagerly the first time its key occurs, recorded the second, and replayed from then on, so that
+    tensors whose addresses change cost time and nothing else.
+
+    limit: how many keys are kept before all are forgotten.
+    """
+
+    def __init__(self, limit: int = 32) -> None:
+        self._limit = limit
+        self._known: dict[Hashable, CapturedCall[object] | None] = {}
+        self._pool: Any = None
+
+    def clear(self) -> None:
+        """Forget everything: tensors that the work uses, other than those in its keys, have moved."""
+        self._known.clear()
+        self._pool = None  # a pool dies with its last graph
+
+    def run(self, key: Hashable, work: Callable[[], A]) -> A:
+        """What ``work`` gives. The key has to hold all that it depends on, down to the addresses of tensors.
+
+        Replays give the tensors of the recording again, with new contents.
+        """
+        if torch.cuda.is_current_stream_capturing():  # somebody else's graph takes it in
+            return work()
+        if key not in self._known:
+            if len(self._known) >= self._limit:
+                self.clear()
+            self._known[key] = None
+            return work()
+        known = self._known[key]
+        if known is None:
+            self._pool = self._pool or torch.cuda.graph_pool_handle()
+            # without emptying the allocator's cache: the gradients' addresses would go with it
+            here = torch.device("cuda", torch.cuda.current_device())
+            known = self._known[key] = capture(work, device=here, pool=self._pool, empty_cache=False)
+        return known()  # type: ignore[return-value]
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 
 MANY = 24
@@ -43,6 +43,12 @@ def unknown(kind: str, name: object, known: Iterable[str], *, listed_by: str = "
     else:
         hint = "known: " + ", ".join(names)
     return HoldfastError(f"unknown {kind} {name!r}; {hint}")
+
+
+def require_known(kind: str, name: object, known: Collection[str]) -> None:
+    """Refuse a name that is not among the known ones, as :func:`unknown` says it."""
+    if name not in known:
+        raise unknown(kind, name, known)
 
 
 def require(condition: bool, message: str) -> None:

@@ -51,11 +51,11 @@ Made = TypeVar("Made")
 class Registry(Mapping[str, P], Generic[P]):
     """The parts of one kind by name, found when first asked for.
 
-    kind: what people call one of them. homes: modules and packages of holdfast whose files declare them.
+    kind: what people call one of them. home: the module, or the package whose public files, that declare them.
     """
 
-    def __init__(self, kind: str, part: type[P], *homes: str) -> None:
-        self.kind, self.part, self.homes = kind, part, homes
+    def __init__(self, kind: str, part: type[P], home: str) -> None:
+        self.kind, self.part, self.home = kind, part, home
         self._parts: dict[str, P] = {}
         self._found = False
 
@@ -98,8 +98,9 @@ class Registry(Mapping[str, P], Generic[P]):
     def _all(self) -> dict[str, P]:
         if not self._found:
             self._found = True  # before importing: a part may look at its own registry
-            for home in self.homes:
-                _import_all(home)
+            for found in pkgutil.iter_modules(getattr(import_module(self.home), "__path__", ())):
+                if not found.name.startswith("_"):
+                    import_module(f"{self.home}.{found.name}")
             load_entry_points()
         return self._parts
 
@@ -108,18 +109,9 @@ def _place(made: Any) -> str:
     return f"{getattr(made, '__module__', '?')}.{getattr(made, '__qualname__', made)}"
 
 
-def _import_all(home: str) -> None:
-    """A module, or a package with everything in it that is not private."""
-    module = import_module(home)
-    for found in pkgutil.iter_modules(getattr(module, "__path__", ())):
-        if not found.name.startswith("_"):
-            import_module(f"{home}.{found.name}")
-
-
 @cache
-def load_entry_points() -> tuple[str, ...]:
+def load_entry_points() -> None:
     """Import what other packages offer under the entry-point group ``holdfast``; one that fails is named."""
-    loaded = []
     for entry in metadata.entry_points(group=ENTRY_POINTS):
         try:
             entry.load()
@@ -131,9 +123,6 @@ def load_entry_points() -> tuple[str, ...]:
                 RuntimeWarning,
                 stacklevel=2,
             )
-        else:
-            loaded.append(entry.value)
-    return tuple(loaded)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,10 +152,12 @@ NAMES_A_MODEL: Final = {"names_a_model": True}
 
 @dataclass(frozen=True, kw_only=True)
 class SettingsPart(Part):
-    """A part that is chosen with settings of its own: made is a frozen dataclass of them, below the decorator."""
+    """A part that is chosen with settings of its own: made becomes a frozen dataclass of them, if it is not one yet."""
 
     def attach(self) -> None:
         """Name the class and, where it has only the docstring that a dataclass gets, describe it."""
+        if "__dataclass_fields__" not in vars(self.made):
+            dataclass(frozen=True)(self.made)
         self.made.name = self.name
         if (self.made.__doc__ or "").startswith(f"{self.made.__name__}("):
             self.made.__doc__ = self.about

@@ -71,6 +71,7 @@ def assert_inside(adversarial: Tensor, x: Tensor, radius: float, norm: str) -> N
         assert (adversarial.double() - x.double()).flatten(1).norm(dim=1).max().item() <= radius
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(
     st.sampled_from(sorted(ATTACKS)),

@@ -65,6 +65,7 @@ def test_pgd_finds_what_foolbox_finds(problem: Problem, norm: str) -> None:
     assert error(problem, x) + 0.05 < error(problem, theirs) <= error(problem, ours) + 0.005
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("norm", "radius"), [("linf", 12 / 255), ("l2", 0.4)])
 @pytest.mark.parametrize("loss", ["ce", "dlr"])
 def test_apgd_agrees_with_autoattack(problem: Problem, norm: str, radius: float, loss: str) -> None:
@@ -78,6 +79,7 @@ def test_apgd_agrees_with_autoattack(problem: Problem, norm: str, radius: float,
     assert abs(ours - theirs) <= 0.02
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("norm", "radius"), [("linf", 16 / 255), ("l2", 0.6)])
 def test_square_agrees_with_autoattack(problem: Problem, norm: str, radius: float) -> None:
     peer = imported("pyautoattack.square")

@@ -51,6 +51,7 @@ def test_models_are_compared_on_the_same_samples(folder: Path, capsys: pytest.Ca
     assert Path("out/report.html").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_groups_and_corruptions_are_compared_pair_by_pair(folder: Path) -> None:
     """A lead is the difference of the two models' own numbers; its p is a sign test on the pairs that differ."""
     words = ["audit", MODEL, *QUICK, "--against", OTHER, "--checks", "accuracy", "groups", "corruptions", "--quiet"]
@@ -110,6 +111,7 @@ def test_groups_and_corruptions_are_compared_pair_by_pair(folder: Path) -> None:
         )
 
 
+@pytest.mark.slow
 def test_scores_of_foreign_images_are_compared_image_by_image(folder: Path) -> None:
     """A lead is the difference of the two models' own AUROCs, and narrower than if the images were not the same."""
     words = ["audit", MODEL, *QUICK, "--against", OTHER, "--checks", "ood", "--quiet", "--out", "out"]

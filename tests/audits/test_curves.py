@@ -25,6 +25,7 @@ def drawn() -> bool:
     return "Training" in Page(Path("out/report.html").read_text(encoding="utf-8")).text("h2")
 
 
+@pytest.mark.slow
 def test_an_audited_run_shows_its_training_also_once_the_run_is_gone(run: Path) -> None:
     assert main(["audit", "trained", *WORDS]) == 0
     assert drawn()
@@ -37,6 +38,7 @@ def test_an_audited_run_shows_its_training_also_once_the_run_is_gone(run: Path) 
     assert not drawn()
 
 
+@pytest.mark.slow
 def test_of_several_models_those_that_are_runs_show_theirs(run: Path) -> None:
     assert main(["audit", MODEL, "--against", "trained", *WORDS]) == 0
     assert not Path("out/python-nearest-make/metrics.jsonl").exists()
@@ -44,6 +46,7 @@ def test_of_several_models_those_that_are_runs_show_theirs(run: Path) -> None:
     assert drawn()
 
 
+@pytest.mark.slow
 def test_metrics_that_cannot_be_read_cost_the_curves_alone(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (run / "metrics.jsonl").write_text("{}\nbroken\n{}\n")
     assert main(["audit", "trained", *[word for word in WORDS if word != "--quiet"]]) == 0

@@ -51,6 +51,7 @@ def test_a_run_is_measured_on_what_it_held_out(flat: Path, capsys: pytest.Captur
         assert "loaded as run was trained: data_seed 5, val 0.1" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_run_of_what_was_in_memory_does_not_say_how_to_load(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     holdfast.fit(load("coloured-digits", conflict=0.2), out="run", epochs=1, device="cpu")
     assert (
@@ -60,6 +61,7 @@ def test_a_run_of_what_was_in_memory_does_not_say_how_to_load(folder: Path, caps
     assert "as run was trained" not in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_another_model_is_told_and_beside_a_run_takes_its_split(folder: Path) -> None:
     def seen(*words: str) -> list[str]:
         assert main(["audit", *words, "--data", "coloured-digits", *CHEAP, "--out", "out"]) == 0

@@ -23,6 +23,7 @@ from tests.audits.checks.run_checks import put
 from tests.audits.nearest import MODEL, QUICK
 
 
+@pytest.mark.slow
 def test_an_interrupted_audit_goes_on_with_what_is_missing(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -141,6 +141,7 @@ class Worse(nn.Module):
         return torch.cat([logits[:, :2], torch.full_like(logits[:, 2:], -1e3)], 1)
 
 
+@pytest.mark.slow
 def test_a_run_and_the_result_of_a_training_have_the_same_numbers(tmp_path: Path) -> None:
     result = fit("digits", model="convnet", epochs=1, device="cpu", progress=False, out=tmp_path / "run")
     common = {"checks": ["accuracy"], "device": "cpu", "workers": 0}

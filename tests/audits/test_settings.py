@@ -48,6 +48,7 @@ def test_what_is_wrong_is_said(text: str, says: str) -> None:
         parse_settings(["curvature.images=3", "curvature.images=4"])
 
 
+@pytest.mark.slow
 def test_the_tables_of_alps_with_either_models_gradients(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Images made against the very model are those of its own gradients; against another they are no worse."""
     quick = {"model": "convnet", "epochs": 1, "device": "cpu", "progress": False}

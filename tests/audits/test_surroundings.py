@@ -45,6 +45,7 @@ def test_nothing_private_is_written_where_it_was_asked_not_to(folder: Path) -> N
     assert [f.value for f in first.findings] == [f.value for f in second.findings]
 
 
+@pytest.mark.slow
 def test_a_locale_without_utf8_and_a_wish_for_no_colour_are_respected(folder: Path) -> None:
     words = [sys.executable, "-m", "holdfast", "audit", MODEL, *QUICK, "--checks", "accuracy", "--out", "größe"]
     surroundings = {

@@ -30,6 +30,7 @@ def worst_by_linear_program(logits: np.ndarray, y: int, epsilon: float) -> float
     return float(cost[y] - found.fun)
 
 
+@pytest.mark.slow
 def test_adversarial_labels_are_the_optimum_of_a_linear_program() -> None:
     random = np.random.default_rng(0)
     least_likely_is_the_label = 0

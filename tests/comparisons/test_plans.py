@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.comparisons.plans import ComparisonPlan, changed, make_plan, parse_axes
+from holdfast.comparisons.plans import ComparisonPlan, changed, make_plan, parse_axes, read_study
 from holdfast.comparisons.recipes import read_recipe
-from holdfast.comparisons.studies import read_study
 from holdfast.errors import HoldfastError
 from holdfast.methods.biasadv import LffBiasAdv
 from holdfast.methods.jtt import Jtt

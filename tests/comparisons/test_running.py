@@ -48,6 +48,7 @@ def copied(done: Comparison, to: Path) -> Path:
     return to
 
 
+@pytest.mark.slow
 def test_each_cell_and_seed_is_an_ordinary_run(done: Comparison) -> None:
     assert sorted(p.parent.name for p in done.out.glob("*/run.yaml")) == NAMES
     settings = RunFiles.read(done.out / "lff-q0.2-seed1").settings
@@ -120,6 +121,7 @@ def test_the_report_knows_the_baseline_from_the_files_alone(done: Comparison) ->
     assert (done.out / "report.html").read_text() == render(runs)
 
 
+@pytest.mark.slow
 def test_what_is_finished_is_not_repeated_and_what_is_new_is_added(done: Comparison, tmp_path: Path) -> None:
     out = copied(done, tmp_path / "again")
     before = {p: p.stat().st_mtime_ns for p in out.glob("*/model.safetensors")}
@@ -133,6 +135,7 @@ def test_what_is_finished_is_not_repeated_and_what_is_new_is_added(done: Compari
     assert {run.name for run in runs if run.model.get("role") == "baseline"} == {"lff-seed0"}
 
 
+@pytest.mark.slow
 def test_an_interrupted_comparison_goes_on_to_the_same_weights(done: Comparison, tmp_path: Path) -> None:
     out = tmp_path / "cut"
     plan = make_plan(build(TrainSettings, BASE), methods=["erm", "lff"])
@@ -154,6 +157,7 @@ def test_other_settings_in_the_same_folder_are_refused_before_anything_runs(done
     assert not (out / "erm-seed0").exists()
 
 
+@pytest.mark.slow
 def test_a_cell_that_fails_leaves_the_others(tmp_path: Path) -> None:
     fails = {"vary": {"lr": [1e30]}, "seeds": 1, "progress": False}
     found = compare(out=tmp_path / "a", **{**BASE, "epochs": 1, "method": "erm", "val": 0.0}, **fails)
@@ -174,6 +178,7 @@ def test_a_cell_that_another_process_trains_is_no_failed_one(name: str, tmp_path
     assert not (tmp_path / "comparison.json").exists()
 
 
+@pytest.mark.slow
 def test_a_cell_that_fails_is_not_stood_in_for_by_its_predecessor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,6 +232,7 @@ def test_runs_on_data_that_was_changed_in_between_are_not_compared(tmp_path: Pat
     compare(methods=["erm", "mixup"], seeds=1, out=tmp_path / "c", overwrite=True, **own)
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_ends_a_comparison_and_keeps_its_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,7 +64,7 @@ class TestDetector:
 
     def test_survives_being_saved(self, name: str) -> None:
         fused = Fused([make(name)]).fit_features(seen(120))
-        copy = Fused.from_settings(fused.settings).load_state(fused.all_state())
+        copy = Fused.restored(fused.settings, fused.all_state())
         other = seen(30, seed=20)
         assert torch.equal(fused.score_features(other), copy.score_features(other))
 

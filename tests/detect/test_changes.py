@@ -55,6 +55,7 @@ def test_none_is_what_anomalies_are_made_with() -> None:
     assert not set(CHANGES) & set(DAMAGES)
 
 
+@pytest.mark.slow
 def test_an_encoder_that_knows_changes_sees_damage_that_it_was_not_shown() -> None:
     data = make_digits_anomalies(seed=3)
     loop = MinimiseSettings(6, 50, 3e-3, schedule="cosine")

@@ -42,6 +42,7 @@ def test_numbers_are_those_of_scikit_learn(digits: int | None) -> None:
     assert found.confusion == {"true_positive": tp, "false_positive": fp, "false_negative": fn, "true_negative": tn}
 
 
+@pytest.mark.slow
 def test_intervals_are_those_of_a_plain_bootstrap() -> None:
     scores, truth = sample(200, 0.2)
     found = evaluate_scores(scores, truth, resamples=2000).ranking
@@ -59,6 +60,7 @@ def test_intervals_are_those_of_a_plain_bootstrap() -> None:
         assert found[name].high == pytest.approx(high, abs=0.02)
 
 
+@pytest.mark.slow
 def test_what_resampling_lifts_does_not_move_the_interval() -> None:
     """A sample drawn twice ties with itself: resamplings of a small set have the higher average precision. Only their
     spread is used."""

@@ -65,6 +65,7 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_a_score_a_flag_and_a_reason_per_image(detector: Path, pictures: Path, tmp_path: Path) -> None:
     found = {}
     for name in ("known", "new"):
@@ -138,6 +139,7 @@ def test_the_page_takes_the_sections(detector: Path, pictures: Path, tmp_path: P
         assert anchor in text
 
 
+@pytest.mark.slow
 def test_the_map_of_a_set(detector: Path, pictures: Path, tmp_path: Path) -> None:
     found = describe("digits", out=tmp_path / "a", epochs=6, lr=3e-3, latent=4, device="cpu")
     values = {f.name: f.value for f in found}
@@ -185,6 +187,7 @@ class TestBadInput:
             fit_detector(pictures / "normal", out=detector, device="cpu")
 
 
+@pytest.mark.slow
 def test_a_run_carries_its_detector(pictures: Path, tmp_path: Path) -> None:
     """Label and confidence are the model's own; the flag is the detector's."""
     data = load("digits")

@@ -20,6 +20,7 @@ from holdfast.errors import HoldfastError
 from holdfast.models.vae import VAESettings
 
 
+@pytest.mark.slow
 def test_finds_unknown_digits_and_damaged_ones(fitted: FittedDetector, fresh: ArraySplit, damaged: Tensor) -> None:
     known = fitted.score(fresh.images[fresh.labels < 5])
     foreign, noisy = fitted.score(fresh.images[fresh.labels >= 5]), fitted.score(damaged)

@@ -26,6 +26,7 @@ from tests.conftest import same_weights
 SHAPE = (1, 16, 16)
 
 
+@pytest.mark.slow
 def test_the_bound_falls_and_sigma_is_learned(normal: Tensor) -> None:
     trained = train_vae(normal, VAESettings(SHAPE, latent=8), MinimiseSettings(epochs=5, lr=3e-3, batch_size=50))
     losses = [record["loss"] for record in trained.history]
@@ -37,6 +38,7 @@ def test_the_bound_falls_and_sigma_is_learned(normal: Tensor) -> None:
     assert not trained.model.training
 
 
+@pytest.mark.slow
 def test_sigma_a_half_acts_as_a_large_beta(normal: Tensor) -> None:
     """σ² = 1/2 weighs a pixel's error 1/(2σ²) = 1, a learned σ many times more: the KL term wins and z goes dark."""
     loop = MinimiseSettings(epochs=6, lr=3e-3, batch_size=50)
@@ -44,6 +46,7 @@ def test_sigma_a_half_acts_as_a_large_beta(normal: Tensor) -> None:
     assert fixed.history[-1]["kl"] < 0.6 * learned.history[-1]["kl"]
 
 
+@pytest.mark.slow
 def test_half_precision_learns_as_well(normal: Tensor) -> None:
     settings = VAESettings(SHAPE, latent=8)
     short, full = (
@@ -53,6 +56,7 @@ def test_half_precision_learns_as_well(normal: Tensor) -> None:
     assert short == pytest.approx(full, abs=10)
 
 
+@pytest.mark.slow
 def test_iwae_and_the_halves_alone(normal: Tensor) -> None:
     loop, settings = MinimiseSettings(epochs=2, lr=3e-3, batch_size=50), VAESettings(SHAPE, latent=4)
     iwae = train_vae(normal, settings, loop, bound="iwae", samples=3)
@@ -146,6 +150,7 @@ def test_turns_are_learned_and_foreign_digits_confuse(fitted: FittedDetector, fr
         torch.testing.assert_close(seen.rotation, torch.stack(surprise).mean(0), rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_likelihood_regret_is_never_negative_and_larger_for_the_unseen(normal: Tensor, fresh: ArraySplit) -> None:
     trained = train_vae(normal, VAESettings(SHAPE, latent=8), MinimiseSettings(epochs=6, lr=3e-3, batch_size=50)).model
     scores = LikelihoodRegret(VAEExtractor(trained, regret=10)).score(fresh.images)

@@ -48,6 +48,7 @@ def test_adaptive_bins_hold_equally_many_and_keep_equals_together() -> None:
     assert len(bin_edges(torch.full((9,), 1.0), adaptive=True)) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong_by", [0.0, 0.03, 0.12])
 def test_calibration_interval_holds_its_level(wrong_by: float) -> None:
     """Models whose confidence is too high by a known amount; 95 % of 150 is 142.5, with a deviation of 2.7."""

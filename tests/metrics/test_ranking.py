@@ -68,6 +68,7 @@ def test_the_lead_in_auroc_is_delongs(n: int, m: int, seed: int) -> None:
     )
 
 
+@pytest.mark.slow
 def test_redrawn_samples_spread_as_delong_says() -> None:
     first, second = two_rankings(120, 80, 4)
     found = paired_auroc(first, second)

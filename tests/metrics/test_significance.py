@@ -67,6 +67,7 @@ def test_the_lead_by_hand() -> None:
     assert (swapped.low, swapped.high) == (pytest.approx(-found.high), pytest.approx(-found.low))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("gain", "loss"), [(0.02, 0.02), (0.10, 0.03), (0.3, 0.1)])
 def test_the_interval_covers_the_true_difference(gain: float, loss: float) -> None:
     generator = torch.Generator().manual_seed(0)

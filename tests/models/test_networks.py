@@ -142,6 +142,7 @@ def test_vgg_has_torchvisions_features() -> None:
     assert torch.allclose(net(x), net.classifier(reference(x).mean((2, 3))))
 
 
+@pytest.mark.slow
 def test_convnet_reads_digits_within_seconds() -> None:
     torch.manual_seed(0)
     digits = load_digits()

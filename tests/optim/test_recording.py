@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW
 
+from holdfast.devices import Recordings
 from holdfast.optim import ASAM, SAM, FisherSAM, FriendlySAM
 from holdfast.optim.average import Due
-from holdfast.optim.recording import Recordings
 from tests.optim.problems import identical, make_batches, make_net, weights
 
 BASES: dict[str, tuple[Any, dict[str, Any]]] = {

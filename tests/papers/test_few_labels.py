@@ -46,6 +46,7 @@ def few(split: ArraySplit, n: int = 100) -> tuple[Tensor, Tensor]:
     return split.images[:n], split.labels[:n]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_each_way_learns(way: str, digits: tuple[ArraySplit, ArraySplit], vae: VAE) -> None:
     train, test = digits
@@ -120,6 +121,7 @@ def test_a_frozen_encoder_is_asked_once_and_a_moving_one_every_step(
     torch.testing.assert_close(head(x), head.classify(*encode(vae, x)))
 
 
+@pytest.mark.slow
 def test_mistakes_cost_accuracy_and_show_the_floor(digits: tuple[ArraySplit, ArraySplit], vae: VAE) -> None:
     train, test = digits
     found = {}
@@ -132,6 +134,7 @@ def test_mistakes_cost_accuracy_and_show_the_floor(digits: tuple[ArraySplit, Arr
     assert found[True][1] > math.log(1 + 9 / math.e)
 
 
+@pytest.mark.slow
 def test_any_method_and_ascent_can_train_the_head(digits: tuple[ArraySplit, ArraySplit], vae: VAE) -> None:
     train, test = digits
     model = EncoderClassifier(vae, 10)

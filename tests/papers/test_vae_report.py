@@ -39,6 +39,7 @@ def digits(seed: int) -> AnomalySet:
     return make_digits_anomalies(seed=seed)
 
 
+@pytest.mark.slow
 def test_it_runs_and_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(study.JOBS)[:3] == [FAITHFUL, "ours", "labels-fixmatch"]
     assert len(study.JOBS) == 20
@@ -82,6 +83,7 @@ def test_it_runs_and_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert json.loads((tmp_path / f"{FAITHFUL}-seed{TINY.first_seed}.json").read_text()) == faithful
 
 
+@pytest.mark.slow
 def test_shared_models_are_trained_once(tmp_path: Path) -> None:
     bench = Bench(digits(1), 1, TINY, tmp_path)
     first, again = bench.vae(), bench.vae()

@@ -45,6 +45,7 @@ def test_a_quick_study_takes_the_sizes_it_is_given(
     assert seen[1] == StudySettings()
 
 
+@pytest.mark.slow
 def test_the_study_is_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: ModuleType) -> None:
     monkeypatch.setattr(study, "JOBS", {"labels-supervised": study.JOBS["labels-supervised"]})
     words = ["--data", "digits", "--quick", "--device", "cpu", "--out", str(tmp_path)]

@@ -61,6 +61,7 @@ def tokens(text: str) -> Iterator[Any]:
         yield from token.children or ()
 
 
+@pytest.mark.slow
 def test_markdown_has_no_markup_more() -> None:
     text, harmless = markdown(hostile.files()), markdown(hostile.files(hostile=False))
     allowed = {"text", "text_special", "softbreak"}

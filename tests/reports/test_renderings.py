@@ -145,6 +145,7 @@ def test_every_finding_is_in_the_page(files: list[FindingsFile], pages: dict[str
         assert curvature[1:4] == (values["top_eigenvalue"], values["fifth_eigenvalue"], values["eigenvalue_ratio"])
 
 
+@pytest.mark.slow
 def test_the_tables_on_top_are_the_same_everywhere(files: list[FindingsFile], pages: dict[str, Page]) -> None:
     for name, file in zip(MODELS, files, strict=True):
         for table, caption in ((overview(file), f"{name} on coloured-digits"), (gates(file), "Gates")):

@@ -231,6 +231,7 @@ def test_a_thousand_classes_stay_small(make_run: Make) -> None:
     assert len(Page(source).tables["Findings of a"]) == 1002
 
 
+@pytest.mark.slow
 def test_too_many_numbers_are_named_and_left_out(make_run: Make) -> None:
     found = [finding(0.5, 50, class_=f"c{i}") for i in range(2000)]
     page = Page(render([make_run(f"r{i}", seed=i, findings=found) for i in range(3)]))

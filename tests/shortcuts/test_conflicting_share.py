@@ -26,6 +26,7 @@ def test_a_higher_score_never_counts_less() -> None:
     assert (probability.diff() >= 0).all()
 
 
+@pytest.mark.slow
 def test_the_interval_covers_as_often_as_it_says() -> None:
     """Of 40 samples from one mixture, the 95 % interval misses the truth at most 6 times (chance: 1 in 100)."""
     torch.manual_seed(1)

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from holdfast.data import ArraySplit, Dataset
 from holdfast.data.splits import aligned_groups
+from holdfast.detect.features import ClassifierExtractor, extract
 from holdfast.errors import HoldfastError
 from holdfast.reports import read_findings
 from holdfast.settings import TrainSettings
 from holdfast.shortcuts import Shortcuts, find_shortcuts
-from holdfast.shortcuts.conflicting_samples import features
 from holdfast.train import fit
 from tests.conftest import Heard, make_data
 from tests.reports.page import Page
@@ -54,6 +54,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Shortcuts, Path]:
     return find_shortcuts(shortcut_data(), out=out, **(QUICK | {"seeds": 2})), out  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_conflicting_samples_come_first(found: tuple[Shortcuts, Path]) -> None:
     result, _ = found
     assert result.base_rate == pytest.approx(0.04)
@@ -119,6 +120,7 @@ def test_the_findings_and_the_page(found: tuple[Shortcuts, Path]) -> None:
     assert "http" not in text.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_files(found: tuple[Shortcuts, Path], tmp_path: Path) -> None:
     _, out = found
     find_shortcuts(shortcut_data(), out=tmp_path, **(QUICK | {"seeds": 2}))  # type: ignore[arg-type]
@@ -126,6 +128,7 @@ def test_the_same_seed_gives_the_same_files(found: tuple[Shortcuts, Path], tmp_p
         assert (tmp_path / name).read_bytes() == (out / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_without_groups_the_ranking_is_the_same(found: tuple[Shortcuts, Path]) -> None:
     result = find_shortcuts(shortcut_data(groups=False), **(QUICK | {"seeds": 2}))  # type: ignore[arg-type]
     assert torch.equal(result.score, found[0].score)
@@ -161,6 +164,7 @@ def test_a_biased_model_of_ones_own_is_taken() -> None:
     assert list(result.findings[-1].evidence["top"][0]["looks"]) == ["biased"]
 
 
+@pytest.mark.slow
 def test_a_run_brings_its_network_and_its_model(tmp_path: Path) -> None:
     data = shortcut_data()
     fit(data, out=tmp_path / "run", epochs=1, device="cpu", method="lff", optimizer="adam", lr=3e-3, batch_size=32)
@@ -176,6 +180,7 @@ def test_a_run_brings_its_network_and_its_model(tmp_path: Path) -> None:
         find_shortcuts(tmp_path / "run", data=make_data(channels=3))
 
 
+@pytest.mark.slow
 def test_what_was_in_memory_is_asked_for(tmp_path: Path) -> None:
     run, data = tmp_path / "run", shortcut_data()
     images = data.train.read(torch.arange(len(data.train)))
@@ -213,6 +218,7 @@ def test_a_run_without_a_biased_model_or_data_says_so(tmp_path: Path) -> None:
         find_shortcuts(run)
 
 
+@pytest.mark.slow
 def test_a_folder_of_pictures(tmp_path: Path) -> None:
     data = shortcut_data(90, 6)
     for split, own in (("train", data.train), ("test", data.test)):
@@ -284,7 +290,7 @@ def test_data_that_is_not_simple_is_pointed_out() -> None:
 
 def test_features_are_the_heads_input() -> None:
     data = shortcut_data()
-    seen = features(Colour(), data.train, torch.tensor([5, 290]), device=torch.device("cpu"))
+    seen = extract(ClassifierExtractor(Colour()), data.train.subset(torch.tensor([5, 290]))).features
     torch.testing.assert_close(seen, data.train.images[[5, 290]].float().div(255).mean((2, 3)))  # type: ignore[attr-defined]
 
 

@@ -16,7 +16,7 @@ from holdfast.errors import require
 from holdfast.files import write_atomic
 from holdfast.models import load_model, save_model
 from holdfast.models.vae import VAE, VAESettings
-from holdfast.models.weight_files import read_tensors
+from holdfast.models.weights import read_tensors
 from holdfast.rng import derive
 from holdfast.train.rotation import rotation_card, train_rotation
 from holdfast.train.unlabelled import MinimiseSettings, train_vae

@@ -84,8 +84,12 @@ def pgd(
         model = prepared(model, x, mode, batch_size=batch_size, early_stop=early_stop)
         goal = make_goal(model, x, y, target=target, loss=loss)
         if keep == "last":
-            start = ball.random(generator) if random_start else ball.start
-            return _last(GoalGradient(model, batch_size), ball, goal, length, steps, start)
+            gradient_of = GoalGradient(model, batch_size)
+            position = ball.random(generator) if random_start else ball.start
+            for _ in range(steps):
+                _, _, gradient = gradient_of(ball.point(position), goal)
+                position = ball.project(position + length * ball.ascent(gradient))
+            return ball.point(position)
         best = best_of_clean(model, x, goal) if random_start else Best.empty(x)
         for restart in range(restarts):
             start = ball.random(generator) if random_start or restart else ball.start
@@ -144,14 +148,6 @@ def _run_once(
     point = ball.point(position)
     logits = scores(gradient_of.model, point)
     best.update(point, goal.value(logits), goal.reached(logits), index)
-
-
-def _last(gradient_of: GoalGradient, ball: Ball, goal: Goal, length: float, steps: int, start: Tensor) -> Tensor:
-    position = start
-    for _ in range(steps):
-        _, _, gradient = gradient_of(ball.point(position), goal)
-        position = ball.project(position + length * ball.ascent(gradient))
-    return ball.point(position)
 
 
 def fgsm(

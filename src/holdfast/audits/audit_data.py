@@ -5,8 +5,6 @@ A run's own data is loaded as the run loaded it, so that a model meets no image 
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -26,7 +24,7 @@ from holdfast.errors import HoldfastError, require
 from holdfast.files import at_home
 from holdfast.printable import printable
 from holdfast.settings.audit_settings import AuditSettings
-from holdfast.train.run_data import DataTerms, is_own_data, terms_of_run
+from holdfast.train.folder import DataTerms, is_own_data, terms_of_run
 
 Tell = Callable[[str], None]
 """Says something to the user while the audit runs."""
@@ -86,9 +84,8 @@ def _of_run(spec: Any, request: AuditSettings) -> DataTerms | None:
     own = terms_of_run(spec, str(request.data))
     if own is None:
         return None
-    if not is_own_data(spec, str(request.data)):
-        seed = own.data_seed if request.data_seed is None else request.data_seed
-        return replace(stated_terms(request), data_seed=seed)
+    if request.data_seed is not None and not is_own_data(spec, str(request.data)):
+        own = replace(own, data_seed=request.data_seed)
     return replace(own, names=request.names or own.names, label=request.label or own.label)
 
 
@@ -142,9 +139,6 @@ class ColumnWords:
             train = word_ids(self.train[name], names) if name in self.train else None
             made[name] = GroupColumn(word_ids(words, names), names, train, _numbers(words, names))
         return made
-
-    def hash(self) -> str:
-        return hashlib.sha256(json.dumps([self.test, self.train], sort_keys=True).encode()).hexdigest()
 
 
 def columns_of(

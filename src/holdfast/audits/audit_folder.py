@@ -26,7 +26,7 @@ from holdfast.audits.open_models import AuditedModel
 from holdfast.audits.per_image import RIGHT, WRONG, decode
 from holdfast.audits.subject import Subject
 from holdfast.data.tables import require_writable, write_table
-from holdfast.errors import HoldfastError, require, unknown
+from holdfast.errors import HoldfastError, require, require_known
 from holdfast.files import writable_folder, write_atomic
 from holdfast.reports.findings_file import AGAINST, PAIRED, FindingsFile, read_findings, write_findings
 from holdfast.reports.html import write_report
@@ -42,10 +42,9 @@ LIBRARIES: Final = ("torch", "torchvision", "numpy", "pillow", "timm", "onnxrunt
 def claim(out: Path, *, several: bool) -> None:
     """Refuse a folder that holds something else, and one that cannot be written to, before anything is measured."""
     writable_folder(out)
-    if (out / "run.yaml").exists():
-        raise HoldfastError(f"{out} holds a training run; choose another --out for the audit")
-    if several and (out / "findings.json").exists():
-        raise HoldfastError(f"{out} holds the audit of a single model; choose another --out for several")
+    require(not (out / "run.yaml").exists(), f"{out} holds a training run; choose another --out for the audit")
+    single = several and (out / "findings.json").exists()
+    require(not single, f"{out} holds the audit of a single model; choose another --out for several")
 
 
 def write_audit(
@@ -120,14 +119,14 @@ def sample_columns(
     """Columns of samples.csv: what the model says of each test image, and the verdict of each check that has one."""
     seen, data, split = model.subject.predictions, model.subject.data, model.subject.split
     confidence, prediction = seen.logits.softmax(1).max(1)
-    groups: list[str | None] = [data.group_names[g] if 0 <= g < len(data.group_names) else None for g in seen.groups]
+    names = dict(enumerate(data.group_names))
     columns: dict[str, list[Any]] = {
         "id": list(range(len(split))),
         "path": [HIDDEN] * len(split) if redacted else model.ids(),
         "label": [data.classes[i] for i in seen.labels],
         "prediction": [data.classes[i] for i in prediction],
         "confidence": confidence.tolist() if model.subject.has_scores else [None] * len(split),
-        "group": groups,
+        "group": [names.get(g) for g in seen.groups.tolist()],
     }
     columns |= {f"group {name}": [word or None for word in words] for name, words in model.words.test.items()}
     return columns | verdicts(model.subject, findings)
@@ -135,8 +134,7 @@ def sample_columns(
 
 def check_kind(kind: str) -> None:
     """Refuse a table that could not be written, before anything is measured."""
-    if kind not in SAMPLE_KINDS:
-        raise unknown("kind of samples", kind, SAMPLE_KINDS)
+    require_known("kind of samples", kind, SAMPLE_KINDS)
     require_writable(f".{kind}")
 
 
@@ -175,12 +173,10 @@ def _in_slices(subject: Subject, confirmed: Sequence[Finding]) -> list[str | Non
     values = attributes(subject)
     parts: list[list[str]] = [[] for _ in range(len(subject.split))]
     for f in confirmed:
-        evidence = f.evidence
-        if evidence["attribute"] not in values:
-            continue
-        part = Slice(evidence["attribute"], evidence["side"], evidence["value"], 1.0)
-        for i in torch.nonzero(part.members(values[part.attribute])).flatten().tolist():
-            parts[i].append(f.where["slice"])
+        part = Slice(f.evidence["attribute"], f.evidence["side"], f.evidence["value"], 1.0)
+        if part.attribute in values:
+            for i in torch.nonzero(part.members(values[part.attribute])).flatten().tolist():
+                parts[i].append(f.where["slice"])
     return ["; ".join(own) for own in parts]
 
 

@@ -11,20 +11,16 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import yaml
 
-from holdfast.errors import HoldfastError, require, unknown
+from holdfast.errors import HoldfastError, require, require_known
 from holdfast.parts import CHECKS
 from holdfast.settings.fields import convert
 
 
 def chosen_checks(names: Sequence[str] | None) -> list[str]:
     """The names of checks in the order they are measured, each once; None is all. An unknown one is refused."""
-    _require_known(names or ())
+    for name in names or ():
+        require_known("check", name, CHECKS)
     return [name for name in CHECKS if names is None or name in names]
-
-
-def _require_known(names: Iterable[str]) -> None:
-    for name in names:
-        CHECKS[name]  # refuses what it does not know
 
 
 def command_settings(check: str) -> dict[str, Field[Any]]:
@@ -34,15 +30,15 @@ def command_settings(check: str) -> dict[str, Field[Any]]:
 
 def make_checks(given: Mapping[str, Mapping[str, Any] | Any]) -> dict[str, Any]:
     """Every check with its settings: what is given, as a mapping or as the check itself, defaults for the others."""
-    _require_known(given)
+    for name in given:
+        require_known("check", name, CHECKS)
     made = {}
     for name, part in CHECKS.items():
         own = given.get(name, {})
         if isinstance(own, Mapping):
             known = [f.name for f in fields(part.made)]
             for key in own:
-                if key not in known:
-                    raise unknown("setting", f"{name}.{key}", [f"{name}.{other}" for other in known])
+                require_known("setting", f"{name}.{key}", [f"{name}.{other}" for other in known])
             own = part.made(**own)
         made[name] = own
     return made
@@ -61,8 +57,7 @@ def parse_settings(texts: Iterable[str]) -> dict[str, dict[str, Any]]:
         require(bool(equals and dot and name and value), f"{text!r} sets nothing; write CHECK.SETTING=VALUE")
         known = command_settings(check)
         require(bool(known), f"the check {check} has no settings; leave {text!r} out")
-        if name not in known:
-            raise unknown("setting", key, [f"{check}.{other}" for other in known])
+        require_known("setting", key, [f"{check}.{other}" for other in known])
         own = given.setdefault(check, {})
         require(name not in own, f"{key} is set twice; give it once")
         kind = _without_none(get_type_hints(CHECKS[check].made)[name])

@@ -95,15 +95,14 @@ def against(
     if not bool((there >= 0).any()):
         reason = "the two models share no test sample"
         return [Finding(AGAINST, "lead", None, 0, where=named, evidence={"reason": reason})]
-    right = _brought(them.correct.double(), there)
-    found = _lead(us.correct.double(), right, {**named, "measure": "accuracy"})
+    ours, right = us.correct.double(), _brought(them.correct.double(), there)
+    found = _lead(ours, right, {**named, "measure": "accuracy"})
     if us.has_groups() and them.has_groups():
         groups = list(parts(model.subject))
         groups = groups if len(groups) <= MOST_GROUPS else []
         groups += [("group_accuracy", where, inside) for where, inside in _worst(us, them, there)]
         for measure, where, inside in groups:
-            own = torch.where(inside, us.correct.double(), torch.nan)
-            found += _lead(own, right, {**named, "measure": measure, **where})
+            found += _lead(torch.where(inside, ours, torch.nan), right, {**named, "measure": measure, **where})
     answers = them.answers()
     for key, flags in us.answers().items():
         if key in answers:

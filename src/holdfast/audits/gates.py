@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from holdfast.audits.check_settings import make_checks
-from holdfast.errors import HoldfastError, require, unknown
+from holdfast.errors import HoldfastError, require, require_known, unknown
 from holdfast.parts import CHECKS
 from holdfast.types import Finding
 
@@ -119,8 +119,7 @@ def _gate(kind: Literal["fail-under", "max-drop"], name: str, number: Any, known
     measure = measure.replace("-", "_")
     usual = [m.usual_part for c in CHECKS.values() for m in c.measures if m.name == measure]
     name = measure if usual == [part] else measure + at + part  # @1, where 1 is what is meant without it
-    if name not in known:
-        raise unknown("gate", name, known)
+    require_known("gate", name, known)
     try:
         threshold = float(number)
     except (TypeError, ValueError):

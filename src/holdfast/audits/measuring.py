@@ -59,10 +59,9 @@ def measure(name: str, subject: Subject, made: Any = None) -> CheckOutcome:
                 return ended("crashed", f"out of memory with a single image per batch: {first_line(error)}")
             subject, note = subject.with_half_the_batch()
             notes.append(note)
-        except HoldfastError as error:
-            return ended("crashed", str(error))
         except Exception as error:  # a check must not take the others along, whatever the model's code raises
-            return ended("crashed", f"{type(error).__name__}: {first_line(error)}")
+            own = isinstance(error, HoldfastError)
+            return ended("crashed", str(error) if own else f"{type(error).__name__}: {first_line(error)}")
         else:
             reason = why_empty(found)
             return ended("measured" if reason is None else "not applicable", reason or "", found)
@@ -164,12 +163,8 @@ def _within(subject: Subject, name: str, made: Any, still: Sequence[str], clock:
     train = subject.data.train
     of = train if CHECKS[name].images_of == "train" and len(train) else subject.split
     wanted = min(made.images or made.usual_images(clock.device) or len(of), len(of))
-    fixed: float | None = 0.0
-    short, left_out = made, None
-    if hasattr(made, "fixed_seconds"):
-        fixed = made.fixed_seconds(subject, share)
-        if fixed is None or fixed > 0:
-            short, left_out = made.without_fixed()
+    fixed = made.fixed_seconds(subject, share) if hasattr(made, "fixed_seconds") else 0.0
+    short, left_out = (made, None) if fixed == 0 else made.without_fixed()
 
     def run(images: int) -> tuple[CheckOutcome, float]:
         trial = images <= MORE * LEAST < wanted  # a trial does without what takes long whatever the images

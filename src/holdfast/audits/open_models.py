@@ -43,7 +43,7 @@ from holdfast.models import LoadedModel, open_model
 from holdfast.parts import CHECKS
 from holdfast.settings.audit_settings import AuditSettings
 from holdfast.train.api import FitResult
-from holdfast.train.run_data import DataTerms
+from holdfast.train.folder import DataTerms
 from holdfast.types import Finding, Needs, Note
 
 CODE: Final = ("python", "module")
@@ -52,8 +52,8 @@ NO_MODEL: Final = "there are predictions alone, and no model to ask"
 NO_MEMORY: Final = "out of memory with a single image per batch; use --device cpu or smaller images"
 NO_IMAGES: Final = "there are no images; give the data they belong to with --data"
 
-TellNote = Callable[[str, Note], None]
-"""Tells the user a note on something, such as a model by its name."""
+TellNotes = Callable[..., None]
+"""Tells the user notes on something, such as a model by its name: ``tell("resnet", *notes)``."""
 
 
 @dataclass(eq=False)
@@ -77,7 +77,7 @@ class AuditedModel:
 
 
 def open_all(
-    given: Sequence[Any], request: AuditSettings, checks: Mapping[str, Any], device: torch.device, tell: TellNote
+    given: Sequence[Any], request: AuditSettings, checks: Mapping[str, Any], device: torch.device, tell: TellNotes
 ) -> list[AuditedModel]:
     """Every model, the audited one first, before any is measured. checks: those to run, with their settings."""
     if request.predictions is not None:
@@ -91,10 +91,9 @@ def open_all(
     terms = terms_of_all(given, request, open_set, lambda text: tell("", Note("data-terms", text)))
     said: set[tuple[str, Note]] = set()
 
-    def once(about: str, note: Note) -> None:  # models that share data share its notes
-        if (about, note) not in said:
-            said.add((about, note))
-            tell(about, note)
+    def once(about: str, *notes: Note) -> None:  # models that share data share its notes
+        tell(about, *(note for note in dict.fromkeys(notes) if (about, note) not in said))
+        said.update((about, note) for note in notes)
 
     return [
         _open(one, name, own, request, checks, device, open_set, once)
@@ -110,7 +109,7 @@ def _open(
     checks: Mapping[str, Any],
     device: torch.device,
     open_set: Sets,
-    tell: TellNote,
+    tell: TellNotes,
 ) -> AuditedModel:
     group, source = request.group, request.data
     has_columns = isinstance(source, Dataset) or Path(str(source)).suffix.lower() in FILES
@@ -143,15 +142,12 @@ def _open(
             text = f"images are read at {tall}x{wide}, as in the model's own evaluation"
             tell(name, Note("image-size", text, "--image-size chooses"))
             data, opened = fitted, opened_on(fitted)
-    for note in data.notes:
-        tell("data", note)
+    tell("data", *data.notes)
     aligned = _align(opened, data, request, name, tell, given)
-    for note in aligned.notes:
-        tell(name, note)
+    tell(name, *aligned.notes)
     reading = aligned.reading
     subject, notes = ready(_subject(request, reading.model, reading.data, device))
-    for note in notes:
-        tell(name, note)
+    tell(name, *notes)
     extra: tuple[Finding, ...] = ()
     if reading.name == "restricted":
         every = aligned.readings["all"]
@@ -161,15 +157,13 @@ def _open(
     record = {"name": name, "spec": spec, "source": opened.source, "hash": opened.hash, **aligned.record()}
     if opened.hash is None or opened.source in CODE:
         record["answers_hash"] = _hash_answers(subject.predictions.logits)
+
+    def by_group(column: str) -> Dataset:
+        return load_as(replace(terms, group=column), request, request.image_size)
+
     words = ColumnWords()
     if by_name and group:
-        words = columns_of(
-            source if isinstance(source, str) else "",
-            group,
-            data,
-            subject.data,
-            again=lambda column: load_as(replace(terms, group=column), request, request.image_size),
-        )
+        words = columns_of(source if isinstance(source, str) else "", group, data, subject.data, again=by_group)
     others = {}
     named = [(f.name, own) for own in checks.values() for f in fields(own) if "names_a_model" in f.metadata]
     for setting, own in named:
@@ -178,9 +172,8 @@ def _open(
         loaded = open_model(other, shape=data.shape, device=device, num_classes=data.num_classes)
         others[other] = _align(loaded, data, request, setting, tell, other).reading.model
         record[setting] = {"spec": other, "hash": loaded.hash}
-    subject = replace(
-        subject, columns=words.group_columns(), others=others, given=subject.predictions
-    )  # computed once; a copy keeps them
+    seen = subject.predictions  # computed once; a copy keeps them
+    subject = replace(subject, columns=words.group_columns(), others=others, given=seen)
     about = {**_data_record(data, subject), **terms.record()}
     why = f"no gradients reach the images: {opened.no_gradients}"
     blocked = {} if opened.gradients else {n: why for n, part in CHECKS.items() if Needs.GRADIENTS in part.needs}
@@ -200,7 +193,7 @@ def _at_own_size(opened: LoadedModel, data: Dataset) -> Dataset:
 
 
 def _align(
-    opened: LoadedModel, data: Dataset, request: AuditSettings, name: str, tell: TellNote, given: Any
+    opened: LoadedModel, data: Dataset, request: AuditSettings, name: str, tell: TellNotes, given: Any
 ) -> Aligned:
     """Aligned in batches that memory holds.
 
@@ -251,7 +244,7 @@ def ready(subject: Subject) -> tuple[Subject, tuple[Note, ...]]:
             notes.append(note)
 
 
-def _from_predictions(request: AuditSettings, device: torch.device, tell: TellNote) -> AuditedModel:
+def _from_predictions(request: AuditSettings, device: torch.device, tell: TellNotes) -> AuditedModel:
     path = str(request.predictions)
     check_columns(request.group)
     unused = (("preprocessing", request.preprocessing, "stated"), ("model", request.architecture, None))
@@ -263,8 +256,7 @@ def _from_predictions(request: AuditSettings, device: torch.device, tell: TellNo
     if isinstance(data, str):
         data = load_as(stated_terms(request), request, request.image_size)
     read = read_predictions(path, data=data, output=request.output, class_map=_class_map(request), groups=request.group)
-    for note in read.notes:
-        tell("predictions", note)
+    tell("predictions", *read.notes)
     words = ColumnWords(read.columns)
     seen = read.predictions
     if data is not None and data.test is not None:
@@ -274,16 +266,9 @@ def _from_predictions(request: AuditSettings, device: torch.device, tell: TellNo
         test = ArraySplit(blank, seen.labels, seen.groups, origin="row")
         empty = test.subset(torch.arange(0))
         known = Dataset("predictions", read.classes, train=empty, test=test, group_names=read.group_names)
-    subject = _subject(
-        request,
-        nn.Identity(),
-        known,
-        device,
-        given=seen,
-        has_scores=read.scores,
-        has_images=data is not None,
-        columns=words.group_columns(),
-    )
+    subject = _subject(request, nn.Identity(), known, device)
+    subject = replace(subject, given=seen, has_scores=read.scores, has_images=data is not None)
+    subject = replace(subject, columns=words.group_columns())
     name = names_of([path])[0]
     record = {
         "name": name,
@@ -319,9 +304,9 @@ def names_of(given: Sequence[Any]) -> list[str]:
     return names
 
 
-def _subject(request: AuditSettings, model: nn.Module, data: Dataset, device: torch.device, **more: Any) -> Subject:
+def _subject(request: AuditSettings, model: nn.Module, data: Dataset, device: torch.device) -> Subject:
     asked = {name: getattr(request, name) for name in ("batch_size", "precision", "seed", "workers")}
-    return Subject(model, data, device, **asked, **more)
+    return Subject(model, data, device, **asked)
 
 
 def _data_record(data: Dataset, subject: Subject) -> dict[str, Any]:

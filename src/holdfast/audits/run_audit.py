@@ -190,8 +190,18 @@ def _audit(
     place, started, where = None if out is None else Path(out), time.monotonic(), resolve_device(request.device)
     if place is not None:
         claim(place, several=len(given) > 1)
-    narration = _Narration(tell)
-    models = open_all(given, request, {name: made[name] for name in chosen}, where, narration.note)
+    said: list[Note] = []
+    line = tell or (lambda text: None)
+
+    def say(about: str, *notes: Note) -> None:  # line by line, or as Python warnings
+        for note in notes:
+            said.append(note)
+            warning = note.level == "warning"
+            line(": ".join(filter(None, (about, "warning" if warning else "", str(note)))))
+            if tell is None and warning:
+                python_warnings.warn(str(note), RuntimeWarning, stacklevel=4)
+
+    models = open_all(given, request, {name: made[name] for name in chosen}, where, say)
     texts = [one for one in (request.data, request.predictions, request.class_map, *given) if isinstance(one, str)]
     hide = redaction([*texts, place]) if request.redact_paths else lambda value: value
 
@@ -202,20 +212,11 @@ def _audit(
     folders = [None if place is None else place / m.name if len(models) > 1 else place for m in models]
     results = []
     for i, (one, folder) in enumerate(zip(models, folders, strict=True)):
-        left = None if seconds is None else seconds - (time.monotonic() - started)
-        results.append(
-            measure_all(
-                one,
-                chosen,
-                made,
-                seconds=None if left is None else left / (len(models) - i),
-                kept=None if folder is None else folder / "checks",
-                key=_key(one, request),
-                change=change,
-                tell=narration.line,
-            )
-        )
-        for outcome in results[-1]:
+        share = None if seconds is None else (seconds - (time.monotonic() - started)) / (len(models) - i)
+        kept, key = None if folder is None else folder / "checks", _key(one, request)
+        own = measure_all(one, chosen, made, seconds=share, kept=kept, key=key, change=change, tell=line)
+        results.append(own)
+        for outcome in own:
             if outcome.state == "crashed" and tell is None:
                 text = f"check {outcome.name} crashed: {outcome.reason}"
                 python_warnings.warn(text, RuntimeWarning, stacklevel=3)
@@ -245,26 +246,8 @@ def _audit(
         for i, (one, own, outcomes) in enumerate(zip(models, found, results, strict=True))
     )
     if place is not None:
-        files = write_audit(place, files, models, [f for f in folders if f is not None], request, narration.line)
-    return Audit(files, tuple(narration.notes), place)
-
-
-class _Narration:
-    """What the user hears: by the caller's function line by line, or as Python warnings."""
-
-    def __init__(self, tell: Callable[[str], None] | None) -> None:
-        self.tell = tell
-        self.notes: list[Note] = []
-
-    def line(self, text: str) -> None:
-        if self.tell is not None:
-            self.tell(text)
-
-    def note(self, about: str, note: Note) -> None:
-        self.notes.append(note)
-        self.line(": ".join(filter(None, (about, "warning" if note.level == "warning" else "", str(note)))))
-        if self.tell is None and note.level == "warning":
-            python_warnings.warn(str(note), RuntimeWarning, stacklevel=4)
+        files = write_audit(place, files, models, [f for f in folders if f is not None], request, line)
+    return Audit(files, tuple(said), place)
 
 
 def _key(model: AuditedModel, request: AuditSettings) -> dict[str, Any]:
@@ -276,6 +259,6 @@ def _key(model: AuditedModel, request: AuditSettings) -> dict[str, Any]:
         "data": {k: model.data[k] for k in ("hash", "n", "classes", "shape")},
         "device": model.subject.device.type,
         "group": list(request.group),
-        "columns": model.words.hash(),
+        "columns": [model.words.test, model.words.train],
         **{k: getattr(request, k) for k in asked},
     }

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from holdfast.data.loaders import Loader, make_loader
 from holdfast.data.splits import Dataset, Split, aligned_groups, bias_alignment
-from holdfast.errors import HoldfastError, require, unknown
+from holdfast.errors import HoldfastError, require, require_known
 from holdfast.models.loaded_model import explaining_failures
 from holdfast.rng import derive
 from holdfast.train.evaluate import Predictions, predict
@@ -28,8 +28,7 @@ def check_measuring(batch_size: int, workers: int, seed: int, precision: str) ->
         whole = isinstance(value, Integral) and not isinstance(value, bool)  # numpy's integers are not int
         require(whole and value >= least, f"{name} must be a whole number >= {least}, got {value!r}")
     require(seed < 2**63, f"seed must be in 0..2**63-1, got {seed}")
-    if precision not in PRECISIONS:
-        raise unknown("precision", precision, PRECISIONS)
+    require_known("precision", precision, PRECISIONS)
 
 
 def draw(total: int, most: int, seed: int, purpose: str) -> Tensor:

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from holdfast.augment.mixing import covered
 from holdfast.errors import require
 from holdfast.settings import AugmentSettings
 
@@ -61,15 +62,14 @@ def crop_and_flip(x: Tensor, *, pad: int, flip: bool, generator: torch.Generator
 
 def cutout(x: Tensor, *, side: int, p: float, fill: Tensor, generator: torch.Generator) -> Tensor:
     """A square of the given side, centred anywhere on the image and clipped at its border, set to ``fill``."""
-    n, _, height, width = x.shape
-    device = x.device
-    centre = torch.rand(2, n, 1, device=device, generator=generator)
-    top = (centre[0] * height).floor() - side // 2
-    left = (centre[1] * width).floor() - side // 2
-    rows = torch.arange(height, device=device)
-    columns = torch.arange(width, device=device)
-    inside = ((rows >= top) & (rows < top + side))[:, :, None] & ((columns >= left) & (columns < left + side))[:, None]
-    chosen = torch.rand(n, 1, 1, device=device, generator=generator) < p
+    n = len(x)
+    centre = torch.rand(2, n, 1, device=x.device, generator=generator)
+    rows, columns = (
+        covered((middle * length).floor() - side // 2, side, length)
+        for middle, length in zip(centre, x.shape[-2:], strict=True)
+    )
+    inside = rows[:, :, None] & columns[:, None]
+    chosen = torch.rand(n, 1, 1, device=x.device, generator=generator) < p
     return torch.where((inside & chosen)[:, None], fill[:, None, None], x)
 
 
@@ -85,14 +85,8 @@ def strong(x: Tensor, generator: torch.Generator, *, flip: bool = False) -> Tens
     angle, shear, scale_x, scale_y = draw[0] * math.pi / 9, draw[1] * 0.2, 1 + 0.2 * draw[2], 1 + 0.2 * draw[3]
     cos, sin = angle.cos(), angle.sin()
     zero = torch.zeros_like(cos)
-    matrix = torch.stack(
-        [
-            torch.stack([cos * scale_x, -sin * scale_y + shear, zero], 1),
-            torch.stack([sin * scale_x, cos * scale_y, zero], 1),
-        ],
-        1,
-    )
-    grid = F.affine_grid(matrix, [n, channels, height, x.shape[3]], align_corners=False)
+    matrix = torch.stack([cos * scale_x, -sin * scale_y + shear, zero, sin * scale_x, cos * scale_y, zero], 1)
+    grid = F.affine_grid(matrix.view(-1, 2, 3), [n, channels, height, x.shape[3]], align_corners=False)
     x = F.grid_sample(x, grid.to(x.dtype), align_corners=False)
     x = weak(x, generator, shift=3, flip=flip)
     x = x * (1 + 0.3 * draw[4]).view(-1, 1, 1, 1) + 0.1 * draw[5].view(-1, 1, 1, 1)

@@ -48,7 +48,8 @@ def mix(x: Tensor, partner: Tensor, lam: Tensor | float) -> Tensor:
     tensor([[1.],
             [8.]])
     """
-    return torch.lerp(partner, x, _per_sample(lam, x))
+    lam = torch.as_tensor(lam, dtype=x.dtype, device=x.device)
+    return torch.lerp(partner, x, lam.reshape(-1, *[1] * (x.ndim - 1)) if lam.ndim else lam)
 
 
 def cut(x: Tensor, partner: Tensor, lam: Tensor, *, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -57,11 +58,11 @@ def cut(x: Tensor, partner: Tensor, lam: Tensor, *, generator: torch.Generator) 
     The box covers 1−λ of the area and is centred anywhere on the image; the part beyond the border is lost, so the
     share that is left can exceed λ.
     """
-    n, _, height, width = x.shape
-    centre = torch.rand(2, n, 1, device=x.device, generator=generator)
+    centre = torch.rand(2, len(x), 1, device=x.device, generator=generator)
     side = (1 - lam.float()).sqrt()[:, None]
     rows, columns = (
-        _inside(middle * length, side * length, length) for middle, length in zip(centre, (height, width), strict=True)
+        covered((middle * length - side * length / 2).round(), (side * length).round(), length)
+        for middle, length in zip(centre, x.shape[-2:], strict=True)
     )
     box = rows[:, :, None] & columns[:, None, :]
     return torch.where(box[:, None], partner, x), 1 - box.float().mean((1, 2))
@@ -92,13 +93,7 @@ def shuffled(n: int, *, generator: torch.Generator, device: torch.device) -> Ten
     return torch.rand(n, generator=generator, device=device).argsort()
 
 
-def _per_sample(lam: Tensor | float, like: Tensor) -> Tensor:
-    lam = torch.as_tensor(lam, dtype=like.dtype, device=like.device)
-    return lam.reshape(-1, *[1] * (like.ndim - 1)) if lam.ndim else lam
-
-
-def _inside(centre: Tensor, side: Tensor, length: int) -> Tensor:
-    """(n, length) which pixels a stretch around the centre covers."""
-    start = (centre - side / 2).round()
-    at = torch.arange(length, device=centre.device)
-    return (at >= start) & (at < start + side.round())
+def covered(start: Tensor, side: Tensor | int, length: int) -> Tensor:
+    """(n, length) which pixels of a line the stretches from (n, 1) on cover."""
+    at = torch.arange(length, device=start.device)
+    return (at >= start) & (at < start + side)

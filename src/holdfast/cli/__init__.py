@@ -18,7 +18,7 @@ from holdfast.cli.report import report
 from holdfast.cli.shortcuts import shortcuts
 from holdfast.cli.terminal import READER_LEFT, ended_by_term, reader_left, terminal
 from holdfast.cli.train import parse_train, train
-from holdfast.errors import HoldfastError, Interrupted, unknown
+from holdfast.errors import HoldfastError, Interrupted, require_known
 
 __all__ = ["COMMANDS", "main", "parse_train"]
 
@@ -71,8 +71,7 @@ def _dispatch(words: list[str]) -> int:
         print(_usage(f"{words[0]} "))
         return 0 if len(words) > 1 else 2
     name = _command(words)
-    if name not in COMMANDS:
-        raise unknown("command", name, COMMANDS)
+    require_known("command", name, COMMANDS)
     return COMMANDS[name](words[len(name.split()) :])
 
 

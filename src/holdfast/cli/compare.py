@@ -15,7 +15,7 @@ from holdfast.cli.common import console, narrate, parse, peek, require_data, say
 from holdfast.cli.train import parse_train
 from holdfast.errors import require
 from holdfast.settings import TrainSettings
-from holdfast.settings.fields import Several, Unset
+from holdfast.settings.fields import Quiet, Several, Unset
 
 if TYPE_CHECKING:
     from holdfast.comparisons.plans import ComparisonPlan
@@ -47,8 +47,7 @@ class CompareOptions:
     """Say what would be trained and stop."""
     overwrite: bool = False
     """Train anew what is there."""
-    quiet: bool = False
-    """No progress, only the result."""
+    quiet: Quiet = False
 
 
 def compare(words: list[str]) -> int:
@@ -101,7 +100,7 @@ def plan_comparison(words: list[str]) -> tuple[ComparisonPlan, CompareOptions, i
     options = replace(options, plan=options.plan or shared.print_config)
     study: dict[str, Any] = {}
     if options.study is not None:
-        from holdfast.comparisons.studies import read_study
+        from holdfast.comparisons.plans import read_study
 
         study = read_study(options.study)
     plan = make_plan(

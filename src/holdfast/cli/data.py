@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 
 from holdfast.cli.common import narrate, parse, require_data, say
-from holdfast.errors import HoldfastError, unknown
+from holdfast.errors import HoldfastError, require_known
 from holdfast.parts import data_syntax
 from holdfast.settings.fields import Several, Unset
 
@@ -80,8 +80,7 @@ def data_make(words: list[str]) -> int:
     """Make a data set with a known shortcut or known anomalies, with a manifest of what is in it."""
     options: MakeOptions = parse(MakeOptions, words, "data make", data_make.__doc__)
     known = ("corrupted-cifar10", "coloured", "watermark", "background", "fashion-anomalies")
-    if options.what not in known:
-        raise unknown("set to make", options.what, known)
+    require_known("set to make", options.what, known)
     from holdfast.data.making import make_data
 
     values = {**vars(options), "anomalies": _shares(options.anomalies)}

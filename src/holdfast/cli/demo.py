@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.cli.common import console, parse, say
-from holdfast.settings.fields import Unset
+from holdfast.settings.fields import Quiet, Unset
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,7 @@ class DemoOptions:
     """Trainings of each method."""
     epochs: Unset[int] = None
     """Epochs of each training (default: the recipe's)."""
-    quiet: bool = False
-    """No progress, only the result."""
+    quiet: Quiet = False
 
 
 def demo(words: list[str]) -> int:

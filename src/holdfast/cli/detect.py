@@ -133,11 +133,10 @@ def predict_(words: list[str]) -> int:
 
     values = flatten(options)
     found = predict(values.pop("run"), values.pop("data"), **values, note=narrate)
-    flagged = (
-        "not checked for out-of-distribution inputs" if found.ood is None else f"{found.ood.flagged} flagged as ood"
-    )
+    ood = found.ood
+    flagged = "not checked for out-of-distribution inputs" if ood is None else f"{ood.flagged} flagged as ood"
     say(f"{options.out}: {len(found)} images, {flagged}")
-    if found.ood is None:
+    if ood is None:
         narrate(
             f"{options.run} has no detector; fit one: "
             f"holdfast detect fit --run {shlex.quote(options.run)} --data NORMAL"

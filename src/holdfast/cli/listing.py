@@ -2,78 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
 from tyro.conf import Positional, arg
 
 from holdfast.cli.common import parse, say
-from holdfast.errors import unknown
-from holdfast.parts import (
-    ASCENTS,
-    CHECKS,
-    CORRUPTIONS,
-    DETECTORS,
-    METHODS,
-    MODEL_SOURCES,
-    Part,
-    described_data,
-)
-from holdfast.types import Measure
+from holdfast.errors import require_known
+from holdfast.parts import ASCENTS, CHECKS, CORRUPTIONS, DETECTORS, METHODS, MODEL_SOURCES, Part, described_data
 
 
-def _parts(registry: Mapping[str, Part]) -> list[str]:
-    return _rows({part.name: part.about for part in registry.values()})
+def _rows(listed: Mapping[str, Part | str]) -> list[str]:
+    width = max(map(len, listed), default=0)
+    abouts = {name: own if isinstance(own, str) else own.about for name, own in listed.items()}
+    return [f"{name:<{width}}  {about}".rstrip() for name, about in abouts.items()]
 
 
-def _rows(described: Mapping[str, str]) -> list[str]:
-    width = max(map(len, described), default=0)
-    return [f"{name:<{width}}  {about}".rstrip() for name, about in described.items()]
-
-
-def _measures() -> list[str]:
+def _measures() -> dict[str, str]:
     """What gates take and findings are called, check by check."""
-    return _rows({m.name: _described(m, part.title) for part in CHECKS.values() for m in part.measures})
+    found = {}
+    for part in CHECKS.values():
+        for m in part.measures:
+            better = "" if m.better == "neither" else f", {m.better} is better"
+            found[m.name] = f"{m.title} ({part.title}{better}{', gate' if m.gate else ''})"
+    return found
 
 
-def _described(measure: Measure, check: str) -> str:
-    gate = ", gate" if measure.gate else ""
-    better = "" if measure.better == "neither" else f", {measure.better} is better"
-    return f"{measure.title} ({check}{better}{gate})"
-
-
-def _recipes() -> Sequence[str]:
+def _recipes() -> dict[str, str]:
     from holdfast.comparisons.recipes import recipe_names
 
-    return recipe_names()
+    return dict.fromkeys(recipe_names(), "")
 
 
-def _studies() -> Sequence[str]:
-    from holdfast.comparisons.studies import study_names
+def _studies() -> dict[str, str]:
+    from holdfast.comparisons.plans import study_names
 
-    return study_names()
+    return dict.fromkeys(study_names(), "")
 
 
-def _models() -> Sequence[str]:
+def _models() -> dict[str, str]:
     from holdfast.models import model_names
 
-    return [f"{MODEL_SOURCES[source].prefix}{name}" for source, names in model_names().items() for name in names]
+    found = [f"{MODEL_SOURCES[source].prefix}{name}" for source, names in model_names().items() for name in names]
+    return dict.fromkeys(found, "")
 
 
-def _sources() -> list[str]:
-    return _rows({part.syntax or part.name: part.about for part in MODEL_SOURCES.values()})
-
-
-KINDS: dict[str, Callable[[], Sequence[str]]] = {
-    "methods": lambda: _parts(METHODS),
-    "ascents": lambda: _parts(ASCENTS),
-    "checks": lambda: _parts(CHECKS),
+KINDS: dict[str, Callable[[], Mapping[str, Part] | Mapping[str, str]]] = {
+    "methods": lambda: METHODS,
+    "ascents": lambda: ASCENTS,
+    "checks": lambda: CHECKS,
     "measures": _measures,
-    "detectors": lambda: _parts(DETECTORS),
-    "corruptions": lambda: _parts(CORRUPTIONS),
-    "data": lambda: _rows(described_data()),
-    "sources": _sources,
+    "detectors": lambda: DETECTORS,
+    "corruptions": lambda: CORRUPTIONS,
+    "data": described_data,
+    "sources": lambda: {part.syntax or part.name: part.about for part in MODEL_SOURCES.values()},
     "recipes": _recipes,
     "studies": _studies,
     "models": _models,
@@ -91,12 +74,11 @@ class ListOptions:
 def list_(words: list[str]) -> int:
     """List methods, ascents, checks, measures, detectors, corruptions, data sets, models, recipes or studies."""
     options: ListOptions = parse(ListOptions, words, "list", list_.__doc__)
-    if options.what not in KINDS and options.what != "all":
-        raise unknown("kind", options.what, KINDS)
     if options.what != "all":
-        say("\n".join(KINDS[options.what]()))
+        require_known("kind", options.what, KINDS)
+        say("\n".join(_rows(KINDS[options.what]())))
         return 0
-    for kind, lines in KINDS.items():
+    for kind, listed in KINDS.items():
         if kind not in ("models", "corruptions"):  # the latter import torch, which takes seconds
-            say("\n  ".join([f"{kind}:", *lines()]))
+            say("\n  ".join([f"{kind}:", *_rows(listed())]))
     return 0

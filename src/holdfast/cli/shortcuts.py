@@ -11,7 +11,7 @@ from tyro.conf import Positional, arg
 from holdfast.cli.common import narrate, parse, require_data, say
 from holdfast.errors import HoldfastError
 from holdfast.parts import data_syntax, model_syntax
-from holdfast.settings.fields import Unset
+from holdfast.settings.fields import Device, Quiet, Unset
 from holdfast.settings.training import check_conflict
 
 
@@ -55,8 +55,7 @@ class ShortcutsOptions:
     """The same for the group, which only judges the ranking."""
     data_seed: int = 0
     """Seed of held-out splits and generated sets."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:1, ..."""
+    device: Device = "auto"
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
     """Precision of the arithmetic."""
     channels_last: bool = False
@@ -65,8 +64,7 @@ class ShortcutsOptions:
     """Compile the network with torch.compile."""
     overwrite: bool = False
     """Replace what is in --out."""
-    quiet: bool = False
-    """No progress, only the result."""
+    quiet: Quiet = False
 
 
 def shortcuts(words: list[str]) -> int:

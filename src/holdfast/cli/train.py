@@ -12,8 +12,8 @@ from holdfast.cli.common import console, narrate, parse, peek, require_data, say
 from holdfast.errors import require
 from holdfast.files import exists
 from holdfast.parts import data_syntax, model_syntax
-from holdfast.settings import Choice, TrainSettings, build, flatten, layered, read_config, read_yaml
-from holdfast.settings.fields import Unset
+from holdfast.settings import TrainSettings, build, flatten, layered, read_config, read_yaml
+from holdfast.settings.fields import Choice, Quiet, Unset
 from holdfast.types import Finding
 
 
@@ -34,8 +34,7 @@ class RunOptions:
     """A YAML file of settings; a run.yaml repeats its run."""
     print_config: bool = False
     """Print the resolved settings as YAML and stop."""
-    quiet: bool = False
-    """No progress, only the result."""
+    quiet: Quiet = False
 
 
 def train(words: list[str]) -> int:

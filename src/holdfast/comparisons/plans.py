@@ -1,4 +1,8 @@
-"""What a comparison trains: methods, and settings varied one at a time or in grids, as cells of resolved settings."""
+"""What a comparison trains: methods, and settings varied one at a time or in grids, as cells of resolved settings.
+
+Studies are named comparisons: which settings to vary around a recipe, as YAML with ``methods, vary, grid, baseline,
+seeds``.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -14,6 +19,9 @@ from holdfast.errors import HoldfastError, require, unknown
 from holdfast.parts import METHODS
 from holdfast.settings.fields import LISTED_BY, Choice, build, flatten
 from holdfast.settings.training import TrainSettings
+from holdfast.settings.yaml_files import read_yaml
+
+STUDIES = Path(__file__).parent / "studies"
 
 Axes = Mapping[str, Sequence[Any]]
 """Settings and the values that each takes: ``{"method.lam": [0.25, 0.5], "lr": [0.01, 0.1]}``."""
@@ -184,3 +192,19 @@ def _keys(settings: TrainSettings) -> list[str]:
 
 def _text(value: Any) -> str:
     return yaml.safe_dump(value, default_flow_style=True, width=1000).removesuffix("\n").removesuffix("\n...")
+
+
+def study_names() -> list[str]:
+    """Every study, sorted.
+
+    >>> study_names()
+    ['biasadv-sensitivity', 'fsam-batch', 'fsam-radius', 'jtt-grid']
+    """
+    return sorted(path.stem for path in STUDIES.glob("*.yaml"))
+
+
+def read_study(name: str) -> dict[str, Any]:
+    """What a study varies."""
+    if name not in study_names():
+        raise unknown("study", name, study_names())
+    return read_yaml(STUDIES / f"{name}.yaml")

@@ -17,10 +17,9 @@ from typing import Any, Literal
 
 import torch
 
-from holdfast.comparisons.plans import Axes, ComparisonPlan, GridCell, make_plan
+from holdfast.comparisons.plans import Axes, ComparisonPlan, GridCell, make_plan, read_study
 from holdfast.comparisons.recipes import read_recipe
 from holdfast.comparisons.single_run import run
-from holdfast.comparisons.studies import read_study
 from holdfast.data import Dataset
 from holdfast.data.loaders import make_loader
 from holdfast.devices import resolve_device
@@ -233,9 +232,8 @@ def _mark(out: Path, names: set[str]) -> None:
     """Say in the findings which runs are the baseline, so that a report from files alone knows it."""
     for path in out.glob("*/findings.json"):
         files = RunFiles.read(path.parent)
-        model = {k: v for k, v in files.model.items() if k != ROLE} | (
-            {ROLE: BASELINE} if path.parent.name in names else {}
-        )
+        role = {ROLE: BASELINE} if path.parent.name in names else {}
+        model = {k: v for k, v in files.model.items() if k != ROLE} | role
         if model != files.model:
             write_findings(path, files.findings, model=model, data=files.data)
 

@@ -29,14 +29,8 @@ def run(
         data, loop = result.data, settings.loop
         if data.test is not None:
             chosen_on = {"epoch_chosen_on": "test"} if loop.select == "oracle-test" else {}
-            measured = audit(
-                result,
-                checks=CHECKS_OF_A_RUN,
-                device=loop.device,
-                batch_size=loop.batch_size,
-                precision=loop.precision,
-                seed=loop.seed,
-            )
+            same = {name: getattr(loop, name) for name in ("device", "batch_size", "precision", "seed")}
+            measured = audit(result, checks=CHECKS_OF_A_RUN, **same)
             write_findings(
                 folder.path / "findings.json",
                 measured.findings,

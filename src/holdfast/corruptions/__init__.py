@@ -97,11 +97,10 @@ def corrupt(
         generator = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
     options = {"table": table, "frost_folder": frost_folder, "codec": codec}
     options = {key: value for key, value in options.items() if key in inspect.signature(part.made).parameters}
+    amount = strength if severity is None else severity
     if part.scale == "strength":
-        amount = strength if severity is None else severity
         require(amount is not None and 0 <= amount < float("inf"), f"{part.scale} must be >= 0, got {amount}")
     else:
-        amount = severity
         require(amount in SEVERITIES, f"severity must be 1, 2, 3, 4 or 5, got {severity}")
     device = x.device
     if part.cpu_only and device.type != "cpu":
@@ -115,7 +114,6 @@ def corrupt(
 class ExampleGrid:
     """images: (corruption, strength, C, H, W) in [0, 1]; strength 0 is the image itself."""
 
-    original: Tensor
     images: Tensor
     names: tuple[str, ...]
     strengths: tuple[float, ...]
@@ -129,12 +127,10 @@ def example_grid(
     All strengths of a corruption share their random draws, so that along a row only the strength changes.
     """
     shown = tuple(names) or tuple(CORRUPTIONS[name].label for name in corruption_names("imgaug"))
-    rows = []
+    images = []
     for name in shown:
         state = generator.get_state()
-        row = []
         for strength in strengths:
             generator.set_state(state)
-            row.append(corrupt(x[None], name, strength=strength, generator=generator)[0])
-        rows.append(torch.stack(row))
-    return ExampleGrid(x, torch.stack(rows), shown, tuple(strengths))
+            images.append(corrupt(x[None], name, strength=strength, generator=generator))
+    return ExampleGrid(torch.cat(images).view(len(shown), -1, *x.shape), shown, tuple(strengths))

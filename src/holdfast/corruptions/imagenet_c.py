@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from holdfast.corruptions.jpeg import Codec, jpeg
@@ -25,7 +26,6 @@ from holdfast.corruptions.pixels import (
     poisson,
     sample,
     separable,
-    solve_affine,
     uniform,
 )
 from holdfast.parts import corruption
@@ -159,27 +159,21 @@ R = 244 / 224
 )
 def elastic(x: Tensor, *, shift: float, sigma: float, affine: float, generator: torch.Generator) -> Tensor:
     """A random affine map, then pixels moved by smoothed noise. Lengths are shares of the shorter side."""
-    side = min(x.shape[-2:])
-    moved = uniform((len(x), 3, 2), -affine * side, affine * side, like=x, generator=generator)
-    x = affine_jitter(x, moved)
+    height, width = x.shape[-2:]
+    side = min(height, width)
+    row, column = pixel_grid(x)
+    # three points around the middle are moved, and the image with them
+    centre = torch.tensor([width // 2, height // 2], dtype=x.dtype, device=x.device)
+    points = torch.tensor([[1, 1], [1, -1], [-1, -1]], dtype=x.dtype, device=x.device) * (side // 3) + centre
+    moved = points + uniform((len(x), 3, 2), -affine * side, affine * side, like=x, generator=generator)
+    back: Tensor = torch.linalg.solve(F.pad(moved, (0, 1), value=1.0), points.expand_as(moved)).mT[..., None, None]
+    source = back[:, :, 0] * column + back[:, :, 1] * row + back[:, :, 2]
+    x = sample(x, source[:, 1], source[:, 0], border="mirror")
     if shift == 0:
         return x.clamp(0, 1)
-    field = uniform((len(x), 2, *x.shape[-2:]), -1, 1, like=x, generator=generator)
+    field = uniform((len(x), 2, height, width), -1, 1, like=x, generator=generator)
     field = gaussian(field, sigma * side, border="symmetric", truncate=3) * (shift * side)
-    row, column = pixel_grid(x)
     return sample(x, row + field[:, 1], column + field[:, 0], border="symmetric").clamp(0, 1)
-
-
-def affine_jitter(x: Tensor, moved: Tensor) -> Tensor:
-    """Three points around the middle moved by (B, 3, 2) pixels (x, y), and the image with them."""
-    height, width = x.shape[-2:]
-    centre = torch.tensor([width // 2, height // 2], dtype=x.dtype, device=x.device)
-    reach = min(height, width) // 3
-    corners = torch.tensor([[1, 1], [1, -1], [-1, -1]], dtype=x.dtype, device=x.device) * reach + centre
-    back = solve_affine(corners + moved, corners.expand_as(moved))[:, :, :, None, None]
-    row, column = pixel_grid(x)
-    source = back[:, :, 0] * column + back[:, :, 1] * row + back[:, :, 2]
-    return sample(x, source[:, 1], source[:, 0], border="mirror")
 
 
 @imagenet_c("jpeg", about="JPEG compression of low quality", order=17, aliases=("jpeg-compression",))
@@ -193,10 +187,8 @@ def jpeg_compression(x: Tensor, *, quality: int, codec: Codec = "auto") -> Tenso
 @severities("factor", cifar=(0.95, 0.9, 0.85, 0.75, 0.65), imagenet=(0.6, 0.5, 0.4, 0.3, 0.25))
 def pixelate(x: Tensor, *, factor: float) -> Tensor:
     """Shrunk by a box filter and enlarged again."""
-    small = [int(side * factor) for side in x.shape[-2:]]
-    down = [box_matrix(side, to) for side, to in zip(x.shape[-2:], small, strict=True)]
-    up = [box_matrix(to, side) for side, to in zip(x.shape[-2:], small, strict=True)]
-    return separable(x, *(enlarge @ shrink for enlarge, shrink in zip(up, down, strict=True)))
+    sides = [(side, int(side * factor)) for side in x.shape[-2:]]
+    return separable(x, *(box_matrix(small, side) @ box_matrix(side, small) for side, small in sides))
 
 
 @imagenet_c("saturate", about="paler or stronger colours", order=19, coloured=True, extra=True)

@@ -15,7 +15,6 @@ from holdfast.corruptions.jpeg import Codec, jpeg
 from holdfast.corruptions.pixels import (
     gaussian_matrices,
     normal,
-    per_image,
     pixel_grid,
     sample,
     separable,
@@ -38,7 +37,7 @@ def gaussian(x: Tensor, *, generator: torch.Generator, strength: float = 1.0, de
     """Gaussian noise of a deviation drawn for every image; the channels of a pixel share it, as in imgaug."""
     scale = uniform((len(x),), *deviation, like=x, generator=generator) * strength
     drawn = normal((len(x), 1, *x.shape[-2:]), like=x, generator=generator)
-    return (x + per_image(scale) * drawn).clamp(0, 1)
+    return (x + scale[:, None, None, None] * drawn).clamp(0, 1)
 
 
 @imgaug("salt-and-pepper", about="single pixels nearly black or nearly white", order=32)

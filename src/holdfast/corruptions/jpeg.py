@@ -15,7 +15,6 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from PIL import Image
@@ -52,9 +51,8 @@ def jpeg(x: Tensor, quality: Tensor, *, codec: Codec = "auto") -> Tensor:
     # a GPU may round factors of float32 products (TF32), which would move the coefficients
     levels = to_bytes(x).to(torch.float64 if x.device.type == "cuda" else torch.float32)
     tables = quantisation(quality.to(x.device)).to(levels.dtype)
-    if x.shape[1] == 1:
-        return (_through_dct(levels, tables[:, :1]) / 255).to(x.dtype)
-    return (_in_colour(levels, tables) / 255).to(x.dtype)
+    made = _through_dct(levels, tables[:, :1]) if x.shape[1] == 1 else _in_colour(levels, tables)
+    return (made / 255).to(x.dtype)
 
 
 def quantisation(quality: Tensor) -> Tensor:
@@ -123,20 +121,15 @@ def _dct() -> Tensor:
 
 def _through_pillow(x: Tensor, quality: Tensor) -> Tensor:
     pixels = to_bytes(x).cpu().permute(0, 2, 3, 1).contiguous().numpy()
-    qualities = quality.tolist()
+    qualities = quality.int().tolist()
     out = np.empty_like(pixels)
 
     def part(first: int) -> None:
         for i in range(first, min(first + 64, len(pixels))):
-            out[i] = _one(pixels[i], int(qualities[i]))
+            image, file = pixels[i], io.BytesIO()
+            Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image).save(file, "JPEG", quality=qualities[i])
+            out[i] = np.asarray(Image.open(file)).reshape(image.shape)
 
     with ThreadPoolExecutor(max_workers=min(16, os.cpu_count() or 1)) as pool:  # the codec runs beside Python
         list(pool.map(part, range(0, len(pixels), 64)))
     return torch.from_numpy(out).permute(0, 3, 1, 2).to(device=x.device, dtype=x.dtype).contiguous() / 255
-
-
-def _one(pixels: npt.NDArray[np.uint8], quality: int) -> npt.NDArray[np.uint8]:
-    file = io.BytesIO()
-    Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).save(file, "JPEG", quality=quality)
-    read = np.asarray(Image.open(file))
-    return read[..., None] if pixels.shape[-1] == 1 else read

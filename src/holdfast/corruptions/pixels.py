@@ -41,11 +41,6 @@ def poisson(rate: Tensor, *, generator: torch.Generator) -> Tensor:
     return torch.poisson(rate.to(generator.device), generator=generator).to(rate.device)
 
 
-def per_image(values: Tensor) -> Tensor:
-    """(B,) as (B, 1, 1, 1), to meet images (B, C, H, W)."""
-    return values[:, None, None, None]
-
-
 LUMA = (0.299, 0.587, 0.114)
 """Weights of red, green and blue in brightness (ITU-R BT.601)."""
 
@@ -79,9 +74,8 @@ def truncate_to_bytes(x: Tensor) -> Tensor:
 
 
 def _levels(values: Tensor) -> Tensor:
-    if values.dtype != torch.float64:  # float32 has no bits left for the grid
-        return (values * 1024).round_().div_(1024)
-    return (values * GRID).round_().div_(GRID)
+    grid = GRID if values.dtype == torch.float64 else 1024  # float32 has no bits left for the grid
+    return (values * grid).round_().div_(grid)
 
 
 Border = Literal["edge", "mirror", "symmetric"]
@@ -92,11 +86,9 @@ def fold(position: Tensor, size: int, border: Border) -> Tensor:
     """Whole positions, however far outside, as positions in 0..size-1."""
     if border == "edge" or size == 1:
         return position.clamp(0, size - 1)
-    if border == "mirror":
-        position = position.remainder(2 * size - 2)
-        return torch.minimum(position, 2 * size - 2 - position)
-    position = position.remainder(2 * size)
-    return torch.minimum(position, 2 * size - 1 - position)
+    period, turn = (2 * size - 2, 2 * size - 2) if border == "mirror" else (2 * size, 2 * size - 1)
+    position = position.remainder(period)
+    return torch.minimum(position, turn - position)
 
 
 def gaussian_matrices(size: int, sigma: Tensor, radius: Tensor, border: Border) -> Tensor:
@@ -187,13 +179,6 @@ def sample(x: Tensor, row: Tensor, column: Tensor, *, border: Border) -> Tensor:
     )
     padding = "border" if border == "edge" else "reflection"
     return F.grid_sample(x, places, mode="bilinear", padding_mode=padding, align_corners=through_centres)
-
-
-def solve_affine(source: Tensor, target: Tensor) -> Tensor:
-    """(B, 2, 3): the affine map that takes three points (B, 3, 2) to three others."""
-    ones = torch.ones_like(source[..., :1])
-    solved: Tensor = torch.linalg.solve(torch.cat([source, ones], dim=-1), target)
-    return solved.mT
 
 
 def solve_perspective(source: Tensor, target: Tensor) -> Tensor:

@@ -68,19 +68,14 @@ def snow(
     keep: float,
     generator: torch.Generator,
 ) -> Tensor:
-    """Flakes, magnified by ``size`` and blown sideways, over an image whitened by 1 - keep."""
+    """Flakes (noise above a threshold), magnified by ``size`` and blown sideways, over an image whitened by 1-keep."""
     layer = mean + deviation * normal((len(x), 1, *x.shape[-2:]), like=x, generator=generator)
     degrees = uniform((len(x),), -135, -45, like=x, generator=generator)
-    flakes = snowflakes(layer, degrees, size=size, threshold=threshold, radius=radius, sigma=sigma)
-    whitened = torch.maximum(x, luminance(x) * 1.5 + 0.5)
-    return (keep * x + (1 - keep) * whitened + flakes + flakes.rot90(2, (2, 3))).clamp(0, 1)
-
-
-def snowflakes(layer: Tensor, degrees: Tensor, *, size: float, threshold: float, radius: int, sigma: float) -> Tensor:
-    """Noise (B, 1, H, W) above a threshold, smeared along the wind."""
     layer = zoom(layer, size)
     layer = torch.where(layer < threshold, torch.zeros_like(layer), layer)
-    return smear(truncate_to_bytes(layer.clamp(0, 1)), degrees, radius=radius, sigma=sigma)
+    flakes = smear(truncate_to_bytes(layer.clamp(0, 1)), degrees, radius=radius, sigma=sigma)
+    whitened = torch.maximum(x, luminance(x) * 1.5 + 0.5)
+    return (keep * x + (1 - keep) * whitened + flakes + flakes.rot90(2, (2, 3))).clamp(0, 1)
 
 
 @imagenet_c(
@@ -152,10 +147,8 @@ def plasma(count: int, side: int, decay: float, *, like: Tensor, generator: torc
         pair = corner + corner.roll(-1, 1)
         cloud[:, half::step, half::step] = jittered(pair + pair.roll(-1, 2))
         middle, corner = cloud[:, half::step, half::step], cloud[:, ::step, ::step]
-        above = middle + middle.roll(1, 1) + corner + corner.roll(-1, 2)
-        cloud[:, ::step, half::step] = jittered(above)
-        beside = middle + middle.roll(1, 2) + corner + corner.roll(-1, 1)
-        cloud[:, half::step, ::step] = jittered(beside)
+        cloud[:, ::step, half::step] = jittered(middle + middle.roll(1, 1) + corner + corner.roll(-1, 2))
+        cloud[:, half::step, ::step] = jittered(middle + middle.roll(1, 2) + corner + corner.roll(-1, 1))
         step, amplitude = half, amplitude / decay
     cloud -= cloud.amin((1, 2), keepdim=True)
     return cloud / cloud.amax((1, 2), keepdim=True)
@@ -226,17 +219,9 @@ FARTHEST = 20.0
 """Pixels from the rim of a drop beyond which the distance no longer counts."""
 RELIEF = ((-2.0, -1.0, 0.0), (-1.0, 1.0, 1.0), (0.0, 1.0, 2.0))
 """Light from the upper left."""
-MOVES = [
-    (down, right, length)
-    for down in range(-2, 3)
-    for right in range(-2, 3)
-    if (
-        length := {(0, 1): 1.0, (1, 1): 1.4, (1, 2): 2.1969}.get(
-            (min(abs(down), abs(right)), max(abs(down), abs(right)))
-        )
-    )
-]
-"""Steps of the chamfer distance with a 5x5 mask, straight, diagonal and a knight's, with their lengths."""
+LENGTHS = {1: 1.0, 2: 1.4, 5: 2.1969}
+"""Steps of the chamfer distance with a 5x5 mask, straight, diagonal and a knight's: lengths by true squares."""
+MOVES = [(i, j, LENGTHS[i * i + j * j]) for i in range(-2, 3) for j in range(-2, 3) if i * i + j * j in LENGTHS]
 
 
 @imagenet_c("spatter", about="drops of water or mud on the lens", order=15, coloured=True, extra=True)

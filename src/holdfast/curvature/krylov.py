@@ -77,6 +77,7 @@ class Krylov:
     def __init__(self, matvec: Matvec, start: Tensor, capacity: int) -> None:
         self.matvec = matvec
         self.size = len(start)
+        self.bounded = capacity <= self.size  # whether there are fewer rows than the matrix could fill
         self.rows = start.new_empty(capacity, self.size)
         self.columns = start.new_zeros(capacity, capacity)
         self.apart = start.new_empty(0, self.size)
@@ -96,16 +97,6 @@ class Krylov:
         """How many rows can still be added."""
         reserved = len(self.apart) if self.bounded and self.since is not None else 0
         return len(self.rows) - self.count - reserved
-
-    @property
-    def bounded(self) -> bool:
-        """Whether there are fewer rows than the matrix could fill."""
-        return len(self.rows) <= self.size
-
-    @property
-    def exhausted(self) -> bool:
-        """Whether there is nothing left to know."""
-        return self.since is None and len(self.expanded) == self.size
 
     @property
     def norm(self) -> float:

@@ -104,7 +104,7 @@ def lanczos(
         unsettled = ritz.residuals[:top] > limits
         settled = len(limits) == top and not bool(unsettled.any())
         found = krylov.found(top, risk, float(limits[-1]))
-        complete = found is False or krylov.exhausted
+        complete = found is False or (krylov.since is None and len(krylov.expanded) == n)
         if settled and (complete or risk == 1):
             break
         if krylov.products >= steps and len(limits) == top:
@@ -167,8 +167,7 @@ def eigenvalues(
     [8.0, 2.0]
     """
     matrix = hessian_operator(model, batches, loss or partial(F.cross_entropy, reduction="none"), ggn=ggn)
-    if generator is None:
-        generator = torch.Generator(matrix.device).manual_seed(SEED)
+    generator = generator or torch.Generator(matrix.device).manual_seed(SEED)
     start = torch.randn(matrix.size, generator=generator, device=matrix.device, dtype=matrix.dtype)
     return lanczos(matrix, start, top=min(top, matrix.size), generator=generator, **settings)
 

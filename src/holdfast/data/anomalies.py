@@ -54,12 +54,9 @@ class AnomalySet:
 
     def pooled(self) -> ArraySplit:
         """All test sets as one."""
-        return ArraySplit(
-            torch.cat([s.images for s in self.sets]),
-            torch.cat([s.labels for s in self.sets]),
-            torch.cat([s.groups for s in self.sets]),
-            "pooled",
-        )
+        parts = ("images", "labels", "groups")
+        images, labels, groups = (torch.cat([getattr(s, part) for s in self.sets]) for part in parts)
+        return ArraySplit(images, labels, groups, "pooled")
 
     def normal_tests(self) -> ArraySplit:
         """All that is normal in the test sets."""
@@ -116,11 +113,7 @@ def holds_anomalies(path: str | Path) -> bool:
 
 
 def read_anomalies(path: str | Path) -> AnomalySet:
-    """The report's nested dictionary from .npy or .npz, or what :func:`save_anomalies` wrote.
-
-    The dictionary is a pickle. It is read by an unpickler that can rebuild numpy arrays and nothing else, so a file
-    that holds anything more is refused before it can do anything.
-    """
+    """The report's nested dictionary (a pickle) from .npy or .npz, or what :func:`save_anomalies` wrote."""
     path = at_home(path)
     require(exists(path), f"no such file: {printable(path)}; correct the path of the data")
     require(path.is_file(), f"{printable(path)} is a folder; give the file with the set, such as {FILE} in it")
@@ -222,7 +215,7 @@ def _read_npy(file: io.BytesIO) -> Any:
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """Rebuilds numpy arrays, dictionaries, lists, text and numbers. Asked for any other name, it refuses."""
+    """Rebuilds arrays, dictionaries, lists, text and numbers; any other name is refused before it can do anything."""
 
     def find_class(self, module: str, name: str) -> Any:
         if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -81,23 +80,30 @@ def make_fashion_anomalies(
     exact = [share / total * anomalous for share in shares.values()]
     counts = dict(zip(shares, apportion(exact, anomalous), strict=True))
     draws = torch.Generator().manual_seed(derive(seed, "anomalies/draw"))
-    source = _AnomalySource(fashion.test, options, severity, draws)
+    left: dict[str, Tensor] = {}
+
+    def draw(kind: str, count: int, test: Split = fashion.test) -> Tensor:
+        """Anomalies of a kind, no image twice."""
+        if kind == "noise":
+            return torch.randint(0, 256, (count, 1, SIDE, SIDE), generator=draws).to(torch.uint8)
+        if kind not in left:
+            pool = _pool(kind, test, options)
+            left[kind] = pool[torch.randperm(len(pool), generator=draws)]
+        there = len(left[kind])
+        require(there >= count, f"{count} anomalies of kind {kind} are needed, {there} are left; ask for fewer")
+        drawn, left[kind] = left[kind][:count], left[kind][count:]
+        return damage_each(drawn, severity=severity, generator=draws) if kind == "corrupted" else drawn
+
     sets = []
     for name, part in zip(SETS, parts[2:], strict=True):
-        anomalies = [(KINDS.index(kind), source.draw(kind, count)) for kind, count in counts.items() if count]
+        anomalies = [(KINDS.index(kind), draw(kind, count)) for kind, count in counts.items() if count]
         mixed_images = torch.cat([padded(images[part]), *(x for _, x in anomalies)])
         kinds = torch.cat([torch.full((normal,), -1), *(torch.full((len(x),), kind) for kind, x in anomalies)])
         truth = torch.cat([labels[part], torch.full((len(kinds) - normal,), len(CLASSES))])
         mixed = torch.randperm(len(truth), generator=order)
         sets.append(ArraySplit(mixed_images[mixed], truth[mixed], kinds[mixed], name))
-    made = AnomalySet(
-        classes=tuple(fashion.classes[c] for c in CLASSES),
-        unlabeled=ArraySplit(padded(images[parts[0]]), origin="unlabeled"),
-        labeled=ArraySplit(padded(images[parts[1]]), labels[parts[1]], origin="labeled"),
-        sets=tuple(sets),
-        kinds=KINDS,
-    )
-    hashes = {s.origin: hashlib.sha256(s.images.numpy().tobytes()) for s in (made.unlabeled, made.labeled, *made.sets)}
+    free = ArraySplit(padded(images[parts[0]]), origin="unlabeled")
+    own = ArraySplit(padded(images[parts[1]]), labels[parts[1]], origin="labeled")
     manifest = {
         "made_by": "fashion-anomalies",
         "seed": seed,
@@ -106,9 +112,9 @@ def make_fashion_anomalies(
         "anomalies_per_set": counts,
         "sizes": {"unlabeled": unlabeled, "labeled": labeled, "normal": normal, "anomalous": anomalous},
         "fashion_classes": list(CLASSES),
-        "sha256": {origin: own.hexdigest() for origin, own in hashes.items()},
+        "sha256": {s.origin: hashlib.sha256(s.images.numpy().tobytes()).hexdigest() for s in (free, own, *sets)},
     }
-    return replace(made, manifest=manifest)
+    return AnomalySet(tuple(fashion.classes[c] for c in CLASSES), free, own, tuple(sets), KINDS, manifest)
 
 
 def padded(images: Tensor) -> Tensor:
@@ -118,36 +124,14 @@ def padded(images: Tensor) -> Tensor:
     return F.pad(images, (left, SIDE - width - left, top, SIDE - height - top))
 
 
-@dataclass(eq=False)
-class _AnomalySource:
-    """Hands out anomalies, no image twice."""
-
-    fashion: Split
-    options: ReaderOptions
-    severity: float
-    generator: torch.Generator
-    _left: dict[str, Tensor] = field(default_factory=dict)
-
-    def draw(self, kind: str, count: int) -> Tensor:
-        if kind == "noise":
-            return torch.randint(0, 256, (count, 1, SIDE, SIDE), generator=self.generator).to(torch.uint8)
-        if kind not in self._left:
-            pool = self._pool(kind)
-            self._left[kind] = pool[torch.randperm(len(pool), generator=self.generator)]
-        left = self._left[kind]
-        require(len(left) >= count, f"{count} anomalies of kind {kind} are needed, {len(left)} are left; ask for fewer")
-        drawn, self._left[kind] = left[:count], left[count:]
-        if kind == "corrupted":
-            return damage_each(drawn, severity=self.severity, generator=self.generator)
-        return drawn
-
-    def _pool(self, kind: str) -> Tensor:
-        if kind == "digits":
-            mnist = read_torchvision("mnist", self.options).test
-            assert mnist is not None
-            return padded(all_images(mnist))
-        mine = torch.isin(self.fashion.labels, torch.tensor(CLASSES))
-        return padded(all_images(self.fashion)[mine if kind == "corrupted" else ~mine])
+def _pool(kind: str, fashion: Split, options: ReaderOptions) -> Tensor:
+    """Images that anomalies of a kind are taken from."""
+    if kind == "digits":
+        mnist = read_torchvision("mnist", options).test
+        assert mnist is not None
+        return padded(all_images(mnist))
+    mine = torch.isin(fashion.labels, torch.tensor(CLASSES))
+    return padded(all_images(fashion)[mine if kind == "corrupted" else ~mine])
 
 
 def damage(image: Tensor, name: str, *, severity: float, generator: torch.Generator) -> Tensor:

@@ -34,7 +34,7 @@ from holdfast.rng import derive
 MARK_SIDE = 4
 """Cells on each side of a corner mark."""
 CHUNK = 1024
-COLOURS = {
+COLOURS: Mapping[str, tuple[int, ...]] = {
     "red": (255, 0, 0),
     "orange": (255, 128, 0),
     "yellow": (255, 255, 0),
@@ -161,15 +161,12 @@ def _frame(images: Tensor, groups: Tensor, *, colours: Tensor, keep: float) -> T
     return painted
 
 
-def palette(count: int) -> dict[str, tuple[int, int, int]]:
+def palette(count: int) -> dict[str, tuple[int, ...]]:
     """So many colours by name: those of the coloured digits, or a wheel of hues for more."""
     if count <= len(COLOURS):
         return dict(list(COLOURS.items())[:count])
-    wheel = {}
-    for k in range(count):
-        red, green, blue = colorsys.hsv_to_rgb(k / count, 1.0, (1.0, 0.6)[k % 2])
-        wheel[f"hue {k}"] = (round(255 * red), round(255 * green), round(255 * blue))
-    return wheel
+    wheel = (colorsys.hsv_to_rgb(k / count, 1.0, (1.0, 0.6)[k % 2]) for k in range(count))
+    return {f"hue {k}": tuple(round(255 * part) for part in colour) for k, colour in enumerate(wheel)}
 
 
 def marks(count: int) -> Tensor:
@@ -238,21 +235,23 @@ class Manifest:
     sha256: Mapping[str, str]
     versions: Mapping[str, str]
 
-    def to_json(self) -> str:
-        return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
-
 
 def write_set(data: Dataset, out: Path, *, made_from: str, settings: Mapping[str, Any]) -> Manifest:
     """Write ``out`` (.npz) and, beside it, ``<out without .npz>.manifest.json``. Both are there whole or not at all."""
     require(out.suffix == ".npz", f"out must end in .npz, got {out}")
     content: dict[str, npt.NDArray[Any]] = {}
     counts: dict[str, Any] = {}
-    own = aligned_groups(data.train.labels, data.train.groups, data.num_classes)
+    groups, own = len(data.group_names), aligned_groups(data.train.labels, data.train.groups, data.num_classes)
     for part, split in data.splits.items():
         content[f"x_{part}"] = np.ascontiguousarray(all_images(split).permute(0, 2, 3, 1).numpy())
         content[f"y_{part}"] = split.labels.numpy().astype(np.int64)
         content[f"group_{part}"] = split.groups.numpy().astype(np.int64)
-        counts[part] = _counts(split, own, data.num_classes, len(data.group_names))
+        cells = torch.bincount(split.labels * groups + split.groups, minlength=data.num_classes * groups)
+        counts[part] = {
+            "samples": len(split),
+            "conflicting": int((split.groups != own[split.labels]).sum()),
+            "by_class_and_group": cells.view(-1, groups).tolist(),
+        }
     manifest = Manifest(
         name=data.name,
         made_from=made_from,
@@ -272,11 +271,6 @@ def write_set(data: Dataset, out: Path, *, made_from: str, settings: Mapping[str
     names = {"classes": np.array(data.classes), "group_names": np.array(data.group_names)}
     with replacing(out) as temporary, temporary.open("wb") as file:  # no second copy of the arrays in memory
         np.savez(file, allow_pickle=False, **content, **names)
-    write_atomic(out.with_suffix(".manifest.json"), manifest.to_json().encode())
+    text = json.dumps(asdict(manifest), indent=2, ensure_ascii=False) + "\n"
+    write_atomic(out.with_suffix(".manifest.json"), text.encode())
     return manifest
-
-
-def _counts(split: Split, own: Tensor, classes: int, groups: int) -> dict[str, Any]:
-    table = torch.bincount(split.labels * groups + split.groups, minlength=classes * groups).view(classes, groups)
-    conflicting = int((split.groups != own[split.labels]).sum())
-    return {"samples": len(split), "conflicting": conflicting, "by_class_and_group": table.tolist()}

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from holdfast.data.images import Array, peek, to_images, to_whole
-from holdfast.data.listing import images_under, subfolders
-from holdfast.data.splits import ArraySplit, FileSplit, Paths, Split
+from holdfast.data.listing import images_under, list_files, subfolders
+from holdfast.data.splits import ArraySplit, FileSplit, Split
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.printable import printable
 
@@ -49,9 +48,16 @@ class CorruptedTest:
             raise unknown(f"corruption of {self.name}", corruption, self.where)
         require(severity in self.severities, f"severity must be one of {self.severities}, got {severity}")
         path = self.where[known]
-        if self.labels is not None:
-            return _rows(path, self.labels, severity)
-        return _folder(path / str(severity), self.classes)
+        if self.labels is None:
+            return _folder(path / str(severity), self.classes)
+        images, total, shown = _load(path), len(self.labels), printable(path)
+        require(
+            len(images) == total,
+            f"{shown} has {len(images)} images and {LABELS} {total} values; unpack the archive again",
+        )
+        part = slice((severity - 1) * total // 5, severity * total // 5)
+        labels = to_whole(self.labels[part], f"{printable(path.parent)}: {LABELS}", least=0)
+        return ArraySplit(to_images(images[part], shown), labels, origin=f"{shown}:{severity}")
 
 
 def open_corrupted(folder: str | Path, *, classes: Sequence[str] = ()) -> CorruptedTest:
@@ -61,7 +67,14 @@ def open_corrupted(folder: str | Path, *, classes: Sequence[str] = ()) -> Corrup
     """
     folder = Path(folder)
     if (folder / LABELS).is_file():
-        return _open_arrays(folder)
+        labels = _load(folder / LABELS)
+        arrays = {path.stem: path for path in sorted(folder.glob("*.npy")) if path.name != LABELS}
+        require(bool(arrays), f"{printable(folder)} has {LABELS} but no <corruption>.npy; unpack the archive again")
+        require(
+            labels.ndim == 1 and len(labels) > 0 and len(labels) % 5 == 0,
+            f"{printable(folder / LABELS)} has shape {labels.shape}; five severities of one test set were expected",
+        )
+        return CorruptedTest(printable(folder.name), arrays, (1, 2, 3, 4, 5), labels=labels)
     where = _corruption_folders(folder)
     if not where:
         raise HoldfastError(
@@ -74,41 +87,15 @@ def open_corrupted(folder: str | Path, *, classes: Sequence[str] = ()) -> Corrup
     return CorruptedTest(printable(folder.name), where, tuple(severities), names)
 
 
-def _open_arrays(folder: Path) -> CorruptedTest:
-    labels = _load(folder / LABELS)
-    where = {path.stem: path for path in sorted(folder.glob("*.npy")) if path.name != LABELS}
-    require(bool(where), f"{printable(folder)} has {LABELS} but no <corruption>.npy; unpack the archive again")
-    require(
-        labels.ndim == 1 and len(labels) > 0 and len(labels) % 5 == 0,
-        f"{printable(folder / LABELS)} has shape {labels.shape}; five severities of one test set were expected",
-    )
-    return CorruptedTest(printable(folder.name), where, (1, 2, 3, 4, 5), labels=labels)
-
-
-def _rows(path: Path, labels: Array, severity: int) -> ArraySplit:
-    images = _load(path)
-    require(
-        len(images) == len(labels),
-        f"{printable(path)} has {len(images)} images and {LABELS} {len(labels)} values; unpack the archive again",
-    )
-    count = len(labels) // 5
-    part = slice((severity - 1) * count, severity * count)
-    own = to_whole(labels[part], f"{printable(path.parent)}: {LABELS}", least=0)
-    return ArraySplit(to_images(images[part], printable(path)), own, origin=f"{printable(path)}:{severity}")
-
-
 def _folder(folder: Path, classes: Sequence[str]) -> FileSplit:
     require(folder.is_dir(), f"{printable(folder)} is not there; unpack that severity too")
-    paths: list[str] = []
-    labels: list[int] = []
     for sub in subfolders(folder):
         require(sub.name in classes, f"class folder {printable(sub)} is not among the {len(classes)} classes known")
-        found = images_under(sub)
-        paths += found
-        labels += [list(classes).index(sub.name)] * len(found)
-    require(bool(paths), f"{printable(folder)} holds no images; unpack the archive again")
-    size, _ = peek(Path(paths[0]))
-    return FileSplit(Paths(paths), torch.tensor(labels), torch.full((len(paths),), -1), size=size)
+    rows = [(path, sub.name, "") for sub in subfolders(folder) for path in images_under(sub)]
+    require(bool(rows), f"{printable(folder)} holds no images; unpack the archive again")
+    test = list_files(folder.name, {"test": rows}, classes=classes).test
+    assert isinstance(test, FileSplit)
+    return replace(test, size=peek(test.paths[0])[0])
 
 
 def _corruption_folders(folder: Path) -> dict[str, Path]:

@@ -102,7 +102,9 @@ def check_data(
     read = find_reader(name_or_path, options)
     loose: list[str] = []
     try:
-        loose = _loose(name_or_path)
+        if name_or_path not in named_data() and os.path.isdir(at_home(name_or_path)):
+            # they belong to no class, but are read where no class is needed
+            loose = images_in(at_home(name_or_path))
         found = read(options)
     except HoldfastError as error:
         sizes, modes, unreadable = _read_all(map(Path, loose))
@@ -116,15 +118,9 @@ def check_data(
         total = sum(map(len, found.splits.values()))
         sizes, modes, unreadable = {(height, width): total}, {"L" if channels == 1 else "RGB": total}, ()
     classes = {name: _count(found.classes, own.labels) for name, own in found.splits.items()}
-    groups = {name: _count_groups(found.group_names, own.groups) for name, own in found.splits.items()}
+    groups = {name: _count(found.group_names, own.groups, unknown=True) for name, own in found.splits.items()}
     problems = tuple(find_problems(found))
     return DataReport(found.name, classes, groups, sizes, modes, unreadable, problems, found.notes)
-
-
-def _loose(data: str | Path) -> list[str]:
-    """Images directly in a folder: they belong to no class, but are read where no class is needed."""
-    path = at_home(data)
-    return images_in(path) if data not in named_data() and os.path.isdir(path) else []
 
 
 def _read_all(paths: Iterator[Path]) -> tuple[Sizes, Counts, tuple[Unreadable, ...]]:
@@ -151,16 +147,11 @@ def _read(path: Path) -> tuple[tuple[int, int], str] | Unreadable:
         return Unreadable(str(path), reason(error))
 
 
-def _count(names: Sequence[str], values: Tensor) -> dict[str, int]:
-    """How often each name's position occurs in the values (N,)."""
-    return {name: int((values == k).sum()) for k, name in enumerate(names)}
-
-
-def _count_groups(names: Sequence[str], groups: Tensor) -> dict[str, int]:
-    """As above, with those that are not known where some are; nothing where the set has no groups."""
-    counts = _count(names, groups)
-    unknown = int((groups < 0).sum())
-    return counts | {"(unknown)": unknown} if names and unknown else counts
+def _count(names: Sequence[str], values: Tensor, *, unknown: bool = False) -> dict[str, int]:
+    """How often each name's position occurs in the values (N,); unknown: and what is below 0, where names are known."""
+    counts = {name: int((values == k).sum()) for k, name in enumerate(names)}
+    lost = int((values < 0).sum()) if unknown and names else 0
+    return counts | ({"(unknown)": lost} if lost else {})
 
 
 def _table(title: str, counts: Mapping[str, Counts]) -> list[str]:

@@ -117,11 +117,9 @@ def to_images(given: Given, what: str) -> Tensor:
     x = _array(given, what)
     if x.ndim == 3:
         x = x[:, None]
-    elif ordered:
-        pass
-    elif x.ndim == 4 and x.shape[3] in (1, 3):
+    elif x.ndim == 4 and x.shape[3] in (1, 3) and not ordered:
         x = x.transpose(0, 3, 1, 2)
-    elif x.ndim != 4 or x.shape[1] not in (1, 3):
+    elif not ordered and (x.ndim != 4 or x.shape[1] not in (1, 3)):
         raise HoldfastError(
             f"{what} has shape {x.shape}; images are (N, H, W), (N, H, W, C) or (N, C, H, W) with C 1 or 3"
         )
@@ -156,10 +154,7 @@ def to_whole(given: Given, what: str, *, least: int) -> Tensor:
         values.ndim == 1,
         f"{what} has shape {values.shape}; give one whole number a sample (one-hot rows: take argmax(1))",
     )
-    require(
-        values.dtype.kind in "iubf",
-        f"{what} is of type {values.dtype}; give whole numbers, such as type int64",
-    )
+    require(values.dtype.kind in "iubf", f"{what} is of type {values.dtype}; give whole numbers, such as type int64")
     if values.dtype.kind == "f":
         # from 2**53 on a float cannot tell neighbouring whole numbers apart
         odd = ~np.isfinite(values) | (values != np.rint(values)) | (np.abs(values) > 2**53)

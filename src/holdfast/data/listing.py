@@ -24,15 +24,12 @@ if TYPE_CHECKING:
     from holdfast.data.splits import Dataset
 
 SPLIT_FOLDERS = {
-    "train": "train",
-    "training": "train",
-    "val": "val",
-    "valid": "val",
-    "validation": "val",
-    "test": "test",
-    "testing": "test",
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation"), "val"),
+    **dict.fromkeys(("test", "testing"), "test"),
 }
 """Folder name, in any case -> split. Left unread, "Train" and "Test" would pass for two classes."""
+SPLITS = ("train", "val", "test")
 Row = tuple[str, str, str]
 """Path, class and group of an image; "" is a class or group that is not known."""
 Listing: TypeAlias = "Dataset"
@@ -41,14 +38,7 @@ Listing: TypeAlias = "Dataset"
 
 @dataclass(frozen=True)
 class ReaderOptions:
-    """What every reader is given.
-
-    root: where sets with a name are, and what a table's paths are relative to.
-    image_size: side in pixels that images are resized to; None keeps their own.
-    conflict: share of bias-conflicting training samples, for sets that are made here.
-    seed: of everything drawn while a set is made.
-    names, label, group: how labels and groups are taken from file names or attributes.
-    """
+    """What every reader is given, as :func:`holdfast.data.load` explains it; seed is its data_seed."""
 
     root: Path | None = None
     image_size: int | None = None

@@ -76,15 +76,8 @@ def load(
     check_source(name_or_path)
     require(isinstance(val, (int, float)) and 0 <= val < 1, f"val must be in [0, 1), got {val!r}")
     check_conflict(name_or_path, conflict)
-    options = ReaderOptions(
-        root=None if root is None else at_home(root),
-        image_size=image_size,
-        conflict=CONFLICT if conflict is None else conflict,
-        seed=data_seed,
-        names=names,
-        label=label,
-        group=group,
-    )
+    home, share = None if root is None else at_home(root), CONFLICT if conflict is None else conflict
+    options = ReaderOptions(home, image_size, share, data_seed, names, label, group)
     with reading():
         data = find_reader(name_or_path, options)(options)
         refuse(find_problems(data, least=least_classes, training=training), data.name)

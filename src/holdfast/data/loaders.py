@@ -1,11 +1,11 @@
-"""Two ways to feed a device from a split, behind one interface: uint8 batches in a given order."""
+"""Two ways to feed a device from a split, behind one interface: ``batches``, uint8, along an order of positions in the
+split, beginning with batch number ``start``."""
 
 from __future__ import annotations
 
 import os
 import signal
 from collections.abc import Iterable, Iterator
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -20,14 +20,6 @@ PREFETCH = 2
 """Batches each worker keeps ready: what is in memory never exceeds workers × PREFETCH batches."""
 Images = Tensor | Split
 """Images (N, C, H, W), uint8 or float in [0, 1], or a split of a data set."""
-
-
-class Loader(Protocol):
-    """Feeds batches of a split to a device."""
-
-    def batches(self, order: Tensor, *, start: int = 0) -> Iterator[Batch]:
-        """Batches along ``order`` (positions in the split), beginning with batch number ``start``."""
-        ...
 
 
 class ResidentLoader:
@@ -88,6 +80,9 @@ class StreamLoader:
         return positions, reader
 
 
+Loader = ResidentLoader | StreamLoader
+
+
 def make_loader(split: Split, *, batch_size: int, device: torch.device, kind: str = "auto", workers: int = 0) -> Loader:
     """The loader for a split: ``resident``, ``stream``, or ``auto`` (arrays stay, files stream)."""
     require(batch_size >= 1, f"batch_size must be >= 1, got {batch_size}")
@@ -114,10 +109,15 @@ def float_batches(images: Images, device: torch.device, *, batch_size: int = 256
             x.ndim == 4 and x.shape[1] in (1, 3),
             f"images must be (N, C, H, W) with C 1 or 3, got {tuple(x.shape)}; add the axis of channels",
         )
-        if x.dtype == torch.uint8:
-            yield to_float(x)
-        else:
-            yield _checked(x, first)
+        if x.dtype != torch.uint8:
+            require(x.is_floating_point(), f"images must be uint8 or float in [0, 1], got {x.dtype}; convert them")
+            bad = ~torch.isfinite(x).flatten(1).all(1)
+            if bad.any():
+                at = first + int(bad.nonzero()[0])
+                raise HoldfastError(f"image {at} has NaN or infinite pixels; repair or remove it")
+            low, high = float(x.min()), float(x.max())
+            require(low >= 0 and high <= 1, f"images have values from {low:g} to {high:g}; scale them to [0, 1]")
+        yield to_float(x) if x.dtype == torch.uint8 else x.float()
         first += len(x)
 
 
@@ -127,17 +127,6 @@ def _raw(images: Images, device: torch.device, batch_size: int, workers: int) ->
     else:
         loader = make_loader(images, batch_size=batch_size, device=device, workers=workers)
         yield from (batch.x for batch in loader.batches(torch.arange(len(images))))
-
-
-def _checked(x: Tensor, first: int) -> Tensor:
-    require(x.is_floating_point(), f"images must be uint8 or float in [0, 1], got {x.dtype}; convert them")
-    bad = ~torch.isfinite(x).flatten(1).all(1)
-    if bad.any():
-        at = first + int(bad.nonzero()[0])
-        raise HoldfastError(f"image {at} has NaN or infinite pixels; repair or remove it")
-    low, high = float(x.min()), float(x.max())
-    require(low >= 0 and high <= 1, f"images have values from {low:g} to {high:g}; scale them to [0, 1]")
-    return x.float()
 
 
 class _Decoded(Dataset[Tensor | HoldfastError]):

@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.data.anomalies import FILE, save_anomalies
 from holdfast.data.anomaly_making import make_fashion_anomalies
-from holdfast.data.biased import VARIANTS, Manifest, make_biased
+from holdfast.data.biased import VARIANTS, make_biased
 from holdfast.data.load_data import load
 from holdfast.data.readers.corrupted_cifar10 import KINDS, make_corrupted_cifar10
 from holdfast.devices import resolve_device
@@ -21,9 +21,6 @@ USES = {
     "fashion-anomalies": ("anomalies", "strength"),
 }
 """Which settings each set is made with, besides its place and its seed."""
-
-STRENGTH = 0.5
-"""How badly anomalies are damaged by default."""
 
 
 def make_data(
@@ -53,7 +50,7 @@ def make_data(
     )
     where = resolve_device(given.pop("device", "cpu"))
     if what == "fashion-anomalies":
-        severity = given.get("strength", STRENGTH)
+        severity = given.get("strength", 0.5)
         made = make_fashion_anomalies(root=root, shares=given.get("anomalies"), severity=severity, seed=seed)
         folder = save_anomalies(made, out)
         kinds = ", ".join(f"{count} {kind}" for kind, count in made.manifest["anomalies_per_set"].items() if count)
@@ -66,14 +63,11 @@ def make_data(
         note(f"corrupting {len(source.train) + len(source.test or ()):,} images")
         if "frost" in KINDS.get(chosen["kind"], ()) and frost is None:
             note("frost textures are drawn from noise; --frost takes a folder of photographs")
-        made_set = make_corrupted_cifar10(source, out=out, **chosen, seed=seed, device=where, frost_folder=frost)
-        return _describe(out, made_set)
-    source = load(given["data"], root=root, image_size=given.get("image_size"))
-    for own in source.notes:
-        note(str(own))
-    return _describe(out, make_biased(source, what, out=out, conflict=given.get("conflict", CONFLICT), seed=seed))
-
-
-def _describe(out: str | Path, manifest: Manifest) -> str:
+        manifest = make_corrupted_cifar10(source, out=out, **chosen, seed=seed, device=where, frost_folder=frost)
+    else:
+        source = load(given["data"], root=root, image_size=given.get("image_size"))
+        for own in source.notes:
+            note(str(own))
+        manifest = make_biased(source, what, out=out, conflict=given.get("conflict", CONFLICT), seed=seed)
     train = manifest.counts["train"]
     return f"{out}: {train['samples']} training images, {train['conflicting']} of them bias-conflicting"

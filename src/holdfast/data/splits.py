@@ -45,16 +45,13 @@ class Split(Protocol):
     def __len__(self) -> int: ...
     def read(self, index: Tensor) -> Tensor:
         """Images at these positions, uint8 (B, C, H, W), on the CPU."""
-        ...
 
     def subset(self, index: Tensor) -> Self: ...
     def describe(self, position: int) -> str:
         """Where a sample comes from, for messages and reports."""
-        ...
 
     def key(self, position: int) -> str | int:
         """What identifies a sample in its set: two rows of a table may name one file."""
-        ...
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -84,16 +81,11 @@ class ArraySplit:
         positions: Tensor | None = None,
     ) -> None:
         pixels = to_images(images, "images")
-        unknown = torch.full((len(pixels),), -1)
-        numbers = {
-            name: unknown if given is None else to_whole(given, name, least=-1)
-            for name, given in (("labels", labels), ("groups", groups))
-        }
-        for name, own in numbers.items():
-            require(
-                len(own) == len(pixels),
-                f"{origin}: there are {len(pixels)} images and {len(own)} {name}; make them equal",
-            )
+        count, numbers = len(pixels), {}
+        for name, given in (("labels", labels), ("groups", groups)):
+            own = torch.full((count,), -1) if given is None else to_whole(given, name, least=-1)
+            require(len(own) == count, f"{origin}: there are {count} images and {len(own)} {name}; make them equal")
+            numbers[name] = own
         for name, value in {"images": pixels, **numbers, "origin": origin, "positions": positions}.items():
             object.__setattr__(self, name, value)  # the class is frozen, and made of more types than it holds
 
@@ -119,8 +111,7 @@ class ArraySplit:
     def describe(self, position: int) -> str:
         return f"{self.origin}[{position if self.positions is None else int(self.positions[position])}]"
 
-    def key(self, position: int) -> str:
-        return self.describe(position)
+    key = describe
 
 
 class Paths(Sequence[Path]):
@@ -319,8 +310,7 @@ def channel_statistics(split: Split) -> tuple[tuple[float, ...], tuple[float, ..
     histogram = torch.zeros(channels, 256, dtype=torch.float64)
     for part in torch.split(index, 1024):
         images = split.read(part)
-        for channel in range(channels):
-            histogram[channel] += torch.bincount(images[:, channel].flatten(), minlength=256)
+        histogram += torch.stack([torch.bincount(images[:, c].flatten(), minlength=256) for c in range(channels)])
     values = torch.arange(256, dtype=torch.float64) / 255
     share = histogram / histogram.sum(1, keepdim=True)
     mean = share @ values
@@ -342,19 +332,14 @@ def _hash_split(split: Split, digest: Any) -> str:
     inner = split
     while isinstance(inner, WrappedSplit) and inner.painter is None:
         inner = inner.inner
-    if isinstance(inner, FileSplit):
-        return _hash_files(inner.paths, digest)
-    for part in torch.split(torch.arange(len(split)), 4096):
-        digest.update(split.read(part).contiguous().numpy().tobytes())
-    return "pixels"
-
-
-def _hash_files(paths: Iterable[Path], digest: Any) -> str:
-    listed = list(paths)
+    if not isinstance(inner, FileSplit):
+        for part in torch.split(torch.arange(len(split)), 4096):
+            digest.update(split.read(part).contiguous().numpy().tobytes())
+        return "pixels"
     try:
-        sizes = [path.stat().st_size for path in listed]
+        sizes = [path.stat().st_size for path in inner.paths]
         whole = sum(sizes) <= MOST_BYTES
-        for path, size in zip(listed, sizes, strict=True):
+        for path, size in zip(inner.paths, sizes, strict=True):
             digest.update(f"{path.parent.name}/{path.name}/{size}/".encode("utf-8", "surrogateescape"))
             if whole:
                 digest.update(path.read_bytes())
@@ -366,10 +351,7 @@ def _hash_files(paths: Iterable[Path], digest: Any) -> str:
 
 
 def admitted(data: Dataset, *, training: bool) -> Dataset:
-    """A set made in memory, checked as a loaded one is.
-
-    training: see :func:`find_problems`.
-    """
+    """A set made in memory, checked as a loaded one is. training: see :func:`find_problems`."""
     for what, names in (("classes", data.classes), ("group_names", data.group_names)):
         words = isinstance(names, (tuple, list)) and all(isinstance(name, str) for name in names)
         require(words, f"{data.name}: {what} must be names such as ('cat', 'dog'), got {names!r}")
@@ -448,10 +430,7 @@ def find_problems(data: Dataset, *, least: int = 2, training: bool = True) -> li
 
 
 def refuse(problems: Sequence[str], name: str, *, listed: bool = True) -> None:
-    """Raise the first problem, if there is one, and say how many more there are.
-
-    listed: whether a command can list them.
-    """
+    """Raise the first problem, if there is one, and say how many more there are. listed: by a command."""
     if problems:
         how = "; 'holdfast data check' lists all" if listed else ""
         more = f" (and {len(problems) - 1} more{how})" if len(problems) > 1 else ""

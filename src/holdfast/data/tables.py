@@ -130,7 +130,9 @@ def _read_csv(path: Path, header: Header, text: Collection[str], numbers: bool, 
         with path.open(newline="", encoding="utf-8-sig", errors=errors) as file:
             reader = csv.reader(file, strict=True)
             raw = next(reader, [])
-            _require_commas(path, raw)
+            for mark, word in ((";", "semicolons"), ("\t", "tabs")):  # as many spreadsheets write them
+                wrong = len(raw) == 1 and mark in raw[0]
+                require(not wrong, f"{printable(path)} seems to have {word} between its cells; save it with commas")
             names = header(raw)
             words: dict[int, list[str]] = {i: [] for i, name in enumerate(names) if name in text}
             for row in filter(None, reader):
@@ -174,15 +176,6 @@ def _read_csv(path: Path, header: Header, text: Collection[str], numbers: bool, 
     matrix = np.stack(scores) if scores else np.zeros((0, len(numeric)), dtype=np.float32)
     columns = {names[i]: cells for i, cells in words.items()}
     return TableCells(columns, lines, tuple(names[i] for i in numeric), matrix, left_out, problems=tuple(problems))
-
-
-def _require_commas(path: Path, names: Sequence[str]) -> None:
-    """Refuse a CSV file with another delimiter, as many spreadsheets write it."""
-    for mark, word in ((";", "semicolons"), ("\t", "tabs")):
-        require(
-            len(names) != 1 or mark not in names[0],
-            f"{printable(path)} seems to have {word} between its cells; save it with commas",
-        )
 
 
 def _floats(cells: Sequence[str]) -> Floats:
@@ -254,8 +247,8 @@ def write_table(path: Path, columns: Mapping[str, Sequence[Cell]], *, types: Map
 
     arrow = {int: pyarrow.int64(), float: pyarrow.float64()}
     kinds = {name: arrow[kind] for name, kind in (types or {}).items()}
-    sink = pyarrow.BufferOutputStream()
     arrays = {name: pyarrow.array(cells, kinds.get(name, pyarrow.string())) for name, cells in columns.items()}
+    sink = pyarrow.BufferOutputStream()
     parquet.write_table(pyarrow.table(arrays), sink)
     write_atomic(path, sink.getvalue().to_pybytes())
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from holdfast.data.anomalies import AnomalySet, holds_anomalies, read_anomalies
+from holdfast.data.anomalies import holds_anomalies, read_anomalies
 from holdfast.data.images import GREY_MODES, peek, resize
 from holdfast.data.listing import ReaderOptions, images_under
 from holdfast.data.load_data import common_shape, load
@@ -65,7 +65,11 @@ def open_unlabelled(
         return data
     path = at_home(data)
     if holds_anomalies(path):
-        return _of_anomalies(read_anomalies(path), split or usual)
+        held = read_anomalies(path)
+        own = {"train": held.unlabeled, "labeled": held.labeled, "test": held.normal_tests()}
+        name = split or usual
+        require(name in own, f"a set with anomalies has no split {name!r}; choose train, labeled or test")
+        return own[name]
     if shape is not None:
         image_size = shape[1] if shape[1] == shape[2] else None
     options = ReaderOptions(None if root is None else at_home(root), image_size)
@@ -120,17 +124,14 @@ def _with_channels(images: Split, channels: int | None) -> Split:
         return replace(images, images=images.images.expand(-1, 3, -1, -1))
     if not isinstance(images, FileSplit):
         return images
-    if channels == 3:
-        return replace(images, channels=3)
-    # Every header is read: the few that tell a set's size may all be grey.
-    coloured = next((path for path in images.paths if peek(path)[1] not in GREY_MODES), None)
-    if coloured is None:
-        return replace(images, channels=1)
+    # Every header is read, unless colour is taken anyway: the few that tell a set's size may all be grey.
+    paths = () if channels == 3 else images.paths
+    coloured = next((path for path in paths if peek(path)[1] not in GREY_MODES), None)
     require(
-        channels is None,
-        f"{printable(coloured)} is in colour, and grey images are needed; convert it, or leave it out",
+        channels is None or coloured is None,
+        f"{printable(coloured or '')} is in colour, and grey images are needed; convert it, or leave it out",
     )
-    return replace(images, channels=3)
+    return replace(images, channels=3 if channels == 3 or coloured else 1)
 
 
 def resized(images: Split, size: tuple[int, int]) -> Split:
@@ -140,12 +141,6 @@ def resized(images: Split, size: tuple[int, int]) -> Split:
     if isinstance(images, ArraySplit):
         return replace(images, images=resize(images.images, size))
     return images
-
-
-def _of_anomalies(data: AnomalySet, split: str) -> Split:
-    parts = {"train": data.unlabeled, "labeled": data.labeled, "test": data.normal_tests()}
-    require(split in parts, f"a set with anomalies has no split {split!r}; choose train, labeled or test")
-    return parts[split]
 
 
 def _part(data: Dataset, split: str) -> Split:
@@ -161,27 +156,22 @@ def few_labels(
     labels: None keeps all. unlabeled: images without labels; ``rest`` are the training images that lost theirs. None
     keeps what the set itself brings, and is the rest where it brings none.
     """
-    chosen = (
-        torch.arange(len(data.train))
-        if labels is None
-        else choose_labels(data.train.labels, labels, data.num_classes, seed)
-    )
+    train = data.train
+    chosen = torch.arange(len(train)) if labels is None else choose_labels(train.labels, labels, data.num_classes, seed)
     if unlabeled is None and data.unlabeled is not None:
         others: Split | None = data.unlabeled
     elif unlabeled is None or unlabeled == REST:
-        lost = torch.ones(len(data.train), dtype=torch.bool)
+        lost = torch.ones(len(train), dtype=torch.bool)
         lost[chosen] = False
         require(
             unlabeled is None or bool(lost.any()),
-            f"all {len(data.train)} training images of {data.name} keep their label, so there is no rest; "
+            f"all {len(train)} training images of {data.name} keep their label, so there is no rest; "
             "ask for fewer --labels, or name other images with --unlabeled",
         )
-        others = data.train.subset(lost.nonzero().flatten()) if lost.any() else None
+        others = train.subset(lost.nonzero().flatten()) if lost.any() else None
     else:
-        with reading():
-            others = (
-                open_unlabelled(unlabeled, root=root, shape=data.shape) if isinstance(unlabeled, str) else unlabeled
-            )
+        with reading():  # a split is returned as it is
+            others = open_unlabelled(unlabeled, root=root, shape=data.shape)
         require(
             others.shape == data.shape,
             f"unlabelled images have shape (C, H, W) {others.shape} and those of {data.name} {data.shape}; "
@@ -190,7 +180,7 @@ def few_labels(
     notes = data.notes
     if others is not None:
         notes = (*notes, Note("few-labels", f"{len(chosen)} labels, {len(others)} images without"))
-    return replace(data, train=data.train.subset(chosen), unlabeled=others, notes=notes)
+    return replace(data, train=train.subset(chosen), unlabeled=others, notes=notes)
 
 
 def choose_labels(labels: Tensor, count: int, classes: int, seed: int) -> Tensor:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # for checkers; at run time _HOMES says where a name is
 
 _HOMES = {
     "detect.description": "Description describe describe_images probe",
-    "detect.detectors": "detectors_reading make_detector",
+    "detect.detectors": "make_detector",
     "detect.detectors.detector": "Detector",
     "detect.detectors.feature_distances": "KNN LocalReconstruction Mahalanobis RelativeMahalanobis ViM",
     "detect.detectors.unfitted": "KL MSP Elbo Energy LikelihoodRegret MaxLogit Reconstruction Rotation",

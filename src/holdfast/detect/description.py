@@ -22,7 +22,7 @@ from holdfast.data.unlabelled_images import open_unlabelled
 from holdfast.detect.fitted_detector import FittedDetector, load_fitted
 from holdfast.detect.output_places import FINDINGS, PAGE, ImageSource, claim_folder
 from holdfast.devices import resolve_device
-from holdfast.errors import HoldfastError, require, unknown
+from holdfast.errors import HoldfastError, require, require_known
 from holdfast.models.vae import VAE, VAESettings
 from holdfast.module_state import evaluating
 from holdfast.png import png
@@ -86,8 +86,7 @@ def _probe(z: Tensor, labels: Tensor, seed: int) -> dict[str, tuple[float, int]]
 
 def check_projection(how: str) -> None:
     """Refuse what :func:`project` could not do; worth asking before a model is trained for it."""
-    if how not in PROJECTIONS:
-        raise unknown("projection", how, PROJECTIONS)
+    require_known("projection", how, PROJECTIONS)
     if how == "umap" and find_spec("umap") is None:
         raise HoldfastError("umap is not installed; pip install umap-learn, or use pca or tsne")
 
@@ -139,18 +138,19 @@ def describe_images(
     vae: VAE, images: Images, *, labels: Tensor | None = None, projection: str = "auto", seed: int = 0, steps: int = 9
 ) -> Description:
     """Where a VAE puts images, and what it draws: reconstructions, a walk along each dimension, one between images."""
-    parts, first = [], None
+    device = next(vae.parameters()).device
+
+    def decode(codes: Tensor) -> Tensor:
+        return vae.decode(codes.to(device)).cpu()
+
     with evaluating(vae), torch.no_grad():
-        for x in float_batches(images, next(vae.parameters()).device):
-            first = x if first is None else first
-            parts.append(vae(x).cpu())
+        parts = [vae(x).cpu() for x in float_batches(images, device)]
         require(bool(parts), "there is no image to describe; give at least one")
-        assert first is not None
-        z = torch.cat(parts)
+        z, first = torch.cat(parts), next(float_batches(images, device, batch_size=steps))
         galleries = {
-            "reconstructions": torch.stack([first[:steps], vae.decode(vae(first[:steps]))]).cpu(),
-            "traversals": _walks(vae, z, steps),
-            "interpolations": _between(vae, z, labels, steps),
+            "reconstructions": torch.stack([first.cpu(), decode(vae(first))]),
+            "traversals": _walks(decode, z, steps),
+            "interpolations": _between(decode, z, labels, steps),
         }
     if labels is None and not isinstance(images, Tensor) and bool((images.labels >= 0).all()):
         labels = images.labels
@@ -162,29 +162,26 @@ def describe_images(
     return Description(z, project(z, how=projection, seed=seed), as_bytes, figures, int(probed.sum()))
 
 
-def _walks(vae: VAE, z: Tensor, steps: int, most: int = 6) -> Tensor:
+def _walks(decode: Callable[[Tensor], Tensor], z: Tensor, steps: int, most: int = 6) -> Tensor:
     """Each dimension from its 2.5th to its 97.5th percentile, the others at their mean; the widest ones first."""
-    device = next(vae.parameters()).device
     wide = z.std(0, unbiased=False).argsort(descending=True)[:most]
     low, high = z.quantile(0.025, 0), z.quantile(0.975, 0)
     rows = []
     for k in wide.tolist():
         row = z.mean(0).repeat(steps, 1)
         row[:, k] = torch.linspace(float(low[k]), float(high[k]), steps)
-        rows.append(vae.decode(row.to(device)).cpu())
+        rows.append(decode(row))
     return torch.stack(rows)
 
 
-def _between(vae: VAE, z: Tensor, labels: Tensor | None, steps: int, most: int = 4) -> Tensor:
+def _between(decode: Callable[[Tensor], Tensor], z: Tensor, labels: Tensor | None, steps: int, most: int = 4) -> Tensor:
     """Straight lines between images, of different classes where they are known."""
-    device = next(vae.parameters()).device
     ends = torch.arange(len(z)) if labels is None else torch.stack([
         (labels == label).nonzero()[0, 0] for label in torch.unique(labels)
     ])  # fmt: skip
     chosen = z[ends[: most + 1]] if len(ends) > 1 else z[[0, 0]]
     share = torch.linspace(0, 1, steps)[:, None]
-    rows = [vae.decode(torch.lerp(a, b, share).to(device)).cpu() for a, b in pairwise(chosen)]
-    return torch.stack(rows)
+    return torch.stack([decode(torch.lerp(a, b, share)) for a, b in pairwise(chosen)])
 
 
 def describe_findings(made: Description, labels: Tensor | None, classes: tuple[str, ...]) -> tuple[Finding, ...]:

@@ -110,8 +110,7 @@ def auroc(scores: Tensor, anomalous: Tensor) -> float:
 
 def curves(scores: Tensor, anomalous: Tensor, *, points: int = 200) -> dict[str, list[list[float]]]:
     """roc: [false alarms, recall] and pr: [recall, precision], thinned to so many points, for a report."""
-    order = scores.double().argsort(descending=True, stable=True)
-    truth, ordered = anomalous.bool()[order], scores.double()[order]
+    ordered, truth = _ordered(scores, anomalous)
     ends = _ends(ordered)
     tp, fp = truth.cumsum(0)[ends].double(), (~truth).cumsum(0)[ends].double()
     roc = torch.stack([fp / fp[-1], tp / tp[-1]], 1)

@@ -6,7 +6,8 @@ Open this file to see what a detector can read, or to connect another kind of mo
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import reduce
 from typing import Protocol
 
 import torch
@@ -39,10 +40,7 @@ class Features:
     rotation: Tensor | None = None
 
     def items(self) -> Iterator[tuple[str, Tensor]]:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if value is not None:
-                yield field.name, value
+        return ((name, value) for name, value in vars(self).items() if value is not None)
 
     def __len__(self) -> int:
         return next((len(value) for _, value in self.items()), 0)
@@ -169,10 +167,7 @@ class JointExtractor:
         return self.parts[0].device
 
     def extract(self, x: Tensor) -> Features:
-        found = self.parts[0].extract(x)
-        for part in self.parts[1:]:
-            found = found.beside(part.extract(x))
-        return found
+        return reduce(Features.beside, (part.extract(x) for part in self.parts))
 
 
 def likelihood_regret(model: VAE, x: Tensor, *, steps: int = 20, lr: float = 0.1) -> Tensor:
@@ -199,9 +194,6 @@ def likelihood_regret(model: VAE, x: Tensor, *, steps: int = 20, lr: float = 0.1
 
 def extract(extractor: FeatureExtractor, images: Images, *, batch_size: int = 256, workers: int = 0) -> Features:
     """Everything an extractor computes in images, on the CPU, with the labels of a split."""
-    parts = [
-        extractor.extract(x).to("cpu")
-        for x in float_batches(images, extractor.device, batch_size=batch_size, workers=workers)
-    ]
-    found = Features.cat(parts)
+    batches = float_batches(images, extractor.device, batch_size=batch_size, workers=workers)
+    found = Features.cat([extractor.extract(x).to("cpu") for x in batches])
     return found if isinstance(images, Tensor) else found.beside(Features(labels=images.labels))

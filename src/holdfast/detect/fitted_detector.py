@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -30,7 +30,7 @@ from holdfast.errors import HoldfastError, require
 from holdfast.files import filling, write_atomic
 from holdfast.models import ModelCard, load_model, save_model
 from holdfast.models.vae import VAE, VAESettings
-from holdfast.models.weight_files import read_tensors
+from holdfast.models.weights import read_tensors
 
 CARD: Final = "detector.json"
 STATE: Final = "detector.safetensors"
@@ -118,29 +118,30 @@ class Fused(Detector):
 
     def all_state(self) -> dict[str, Tensor]:
         """Everything that fitting made, members included, under names of their own."""
-        own = {f"fused/{name}": value for name, value in self.state.items()}
-        return own | {f"{m.name}/{name}": value for m in self.members for name, value in m.state.items()}
-
-    def load_state(self, tensors: dict[str, Tensor]) -> Self:
-        everyone: list[Detector] = [self, *self.members]
-        for detector in everyone:
-            head = f"{detector.name}/"
-            detector.state = {n.removeprefix(head): t for n, t in tensors.items() if n.startswith(head)}
-        return self
+        return {f"{d.name}/{name}": value for d in (self, *self.members) for name, value in d.state.items()}
 
     @classmethod
-    def from_settings(cls, settings: dict[str, Any], extractor: FeatureExtractor | None = None) -> Fused:
-        members = [make_detector(name, extractor, **own) for name, own in settings["members"].items()]
-        return cls(members, extractor, combine=settings["combine"])
+    def restored(cls, settings: dict[str, Any], state: dict[str, Tensor]) -> Fused:
+        """From ``settings`` and :meth:`all_state`."""
+        members = [make_detector(name, **own) for name, own in settings["members"].items()]
+        made = cls(members, combine=settings["combine"])
+        for detector in (made, *members):
+            head = f"{detector.name}/"
+            detector.state = {n.removeprefix(head): t for n, t in state.items() if n.startswith(head)}
+        return made
 
 
 @dataclass(frozen=True, eq=False)
 class ScoreReport:
-    """One row per image: its score, whether it is above the threshold, and which scores made it so."""
+    """One row per image: its score, whether it is above the threshold, and which scores made it so.
+
+    z_scores: (N, M) each member's, in the detector's order.
+    """
 
     scores: Tensor
     flags: Tensor
     reasons: tuple[str, ...]
+    z_scores: Tensor
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -152,15 +153,15 @@ class ScoreReport:
 
     @classmethod
     def cat(cls, parts: Sequence[ScoreReport]) -> ScoreReport:
-        reasons = tuple(reason for part in parts for reason in part.reasons)
-        return cls(torch.cat([part.scores for part in parts]), torch.cat([part.flags for part in parts]), reasons)
+        scores, flags, z = (torch.cat([getattr(p, n) for p in parts]) for n in ("scores", "flags", "z_scores"))
+        return cls(scores, flags, tuple(reason for part in parts for reason in part.reasons), z)
 
 
 @dataclass(frozen=True, eq=False)
 class FittedDetector:
     """Says of images of one shape how anomalous they are, and which are above the threshold.
 
-    shape: (C, H, W). kind: ``rotation`` or ``classifier``, where there is an encoder. classes: the classifier's.
+    shape: (C, H, W). kind: ``rotation`` or ``classifier``, where there is an encoder. card: the encoder's.
     """
 
     shape: tuple[int, int, int]
@@ -190,32 +191,31 @@ class FittedDetector:
         check_images(images)
         if not isinstance(images, Tensor):
             self.check(images.shape)
-        extractor = self.extractor
-        for x in float_batches(images, extractor.device, batch_size=batch_size, workers=workers):
+        for x in float_batches(images, self.extractor.device, batch_size=batch_size, workers=workers):
             self.check(tuple(x.shape[1:]))
-            yield self.report_features(extractor.extract(x).to("cpu"))
+            yield self.report_batch(x)
 
-    def report_features(self, features: Features) -> ScoreReport:
-        """The report of features that were extracted before."""
-        z = self.detector.z_scores(features)
-        scores = self.detector.score_features(features)
+    def report_batch(self, x: Tensor) -> ScoreReport:
+        """The report of float images (B, C, H, W) on the detector's device."""
+        features = self.extractor.extract(x).to("cpu")
+        z, scores = self.detector.z_scores(features), self.detector.score_features(features)
         flags = self.threshold.flag(scores)
         names = [member.name for member in self.detector.members]
-        return ScoreReport(scores, flags, tuple(_reason(row, names, bool(f)) for row, f in zip(z, flags, strict=True)))
+        reasons = tuple(_reason(row, names, bool(flag)) for row, flag in zip(z, flags, strict=True))
+        return ScoreReport(scores, flags, reasons, z)
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Refuse images that the detector was not made for."""
-        own, other = self.shape, shape
         words = {1: "grey", 3: "colour"}
-        if len(other) == 3 and own[0] != other[0]:
-            raise HoldfastError(
-                f"this detector is for {words.get(own[0], own[0])} images, and these are "
-                f"{words.get(other[0], other[0])}; convert them, or fit a detector on such images"
-            )
+        own, other = (words.get(channels, channels) for channels in (self.shape[0], shape[0]))
         require(
-            own == tuple(other),
-            f"this detector is for images of {own[1]}x{own[2]} pixels, and these have "
-            f"{'x'.join(map(str, other[1:]))}; bring them to that size",
+            len(shape) != 3 or own == other,
+            f"this detector is for {own} images, and these are {other}; convert them, or fit a detector on such images",
+        )
+        require(
+            self.shape == tuple(shape),
+            f"this detector is for images of {self.shape[1]}x{self.shape[2]} pixels, and these have "
+            f"{'x'.join(map(str, shape[1:]))}; bring them to that size",
         )
 
     def save(self, folder: str | Path) -> None:
@@ -232,14 +232,11 @@ class FittedDetector:
             "vae": None if self.vae is None else self.vae.settings.to_json(),
             "encoder": None if self.encoder is None else self.kind,
         }
-        state = {name: value.contiguous().clone() for name, value in self.detector.all_state().items()}
         with filling(Path(folder)) as place:
             write_atomic(place / CARD, (json.dumps(content, indent=2) + "\n").encode())
-            write_atomic(place / STATE, save(state))
+            write_atomic(place / STATE, _plain(self.detector.all_state()))
             if self.vae is not None:
-                weights = {n: v.detach().cpu().clone(memory_format=torch.contiguous_format)
-                           for n, v in self.vae.state_dict().items()}  # fmt: skip
-                write_atomic(place / VAE_WEIGHTS, save(weights))
+                write_atomic(place / VAE_WEIGHTS, _plain(self.vae.state_dict()))
             if self.encoder is not None:
                 assert self.card is not None
                 save_model(place / ENCODER, self.encoder, card=self.card)
@@ -256,7 +253,7 @@ class FittedDetector:
                 f"{folder / CARD} has format {content.get('format')}; this version reads {FORMAT}",
             )
             channels, height, width = content["shape"]
-            detector = Fused.from_settings(content["detector"]).load_state(read_tensors(folder / STATE))
+            detector = Fused.restored(content["detector"], read_tensors(folder / STATE))
             vae = None
             if content["vae"] is not None:
                 vae = VAE(VAESettings.from_json(content["vae"]))
@@ -297,10 +294,13 @@ def make_extractor(
     return parts[0] if len(parts) == 1 else JointExtractor(tuple(parts))
 
 
+def _plain(tensors: Mapping[str, Tensor]) -> bytes:
+    """A safetensors file of tensors, wherever and however they are stored."""
+    return save({n: t.detach().cpu().clone(memory_format=torch.contiguous_format) for n, t in tensors.items()})
+
+
 def _reason(z: Tensor, names: Sequence[str], flagged: bool) -> str:
     """Which scores stand out, the worst first."""
-    order = z.argsort(descending=True).tolist()
-    shown = [f"{names[i]} {float(z[i]):+.1f} sd" for i in order if z[i] > 2] if flagged else []
-    if flagged and not shown:
-        shown = [f"{names[order[0]]} {float(z[order[0]]):+.1f} sd"]
-    return "; ".join(shown)
+    first, *rest = z.argsort(descending=True).tolist()
+    shown = [first, *(i for i in rest if z[i] > 2)] if flagged else []
+    return "; ".join(f"{names[i]} {float(z[i]):+.1f} sd" for i in shown)

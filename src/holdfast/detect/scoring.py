@@ -29,7 +29,7 @@ from holdfast.module_state import evaluating
 from holdfast.png import png
 from holdfast.reports import report, write_findings
 from holdfast.settings.detect_settings import ReadSettings
-from holdfast.train.run_data import terms_of_run
+from holdfast.train.folder import terms_of_run
 from holdfast.types import Finding
 
 SCORE_COLUMNS: Final = ("image", "score", "flag", "reason")
@@ -67,7 +67,7 @@ def score(
     require(len(images) > 0, "there are no images to score; give at least one")
     parts: list[ScoreReport] = []
     done = 0
-    with nullcontext(_nowhere) if place is None else growing_table(place, SCORE_COLUMNS) as write:
+    with nullcontext(lambda row: None) if place is None else growing_table(place, SCORE_COLUMNS) as write:
         for part in fitted.stream(images, batch_size=read.batch_size, workers=read.workers):
             for value, flag, reason in zip(part.scores.tolist(), part.flags.tolist(), part.reasons, strict=True):
                 write([images.describe(done), f"{value:.6g}", int(flag), reason])
@@ -132,20 +132,18 @@ def predict(
         images.shape[0] == card.in_channels,
         f"the model takes images of {card.in_channels} channels, these have {images.shape[0]}; convert them",
     )
-    extractor = None
     if fitted is not None:
         fitted.check(images.shape)
-        extractor = fitted.extractor
     answers: list[tuple[Tensor, Tensor]] = []
     reports: list[ScoreReport] = []
     done = 0
-    table = nullcontext(_nowhere) if place is None else growing_table(place, PREDICTION_COLUMNS)
+    table = nullcontext(lambda row: None) if place is None else growing_table(place, PREDICTION_COLUMNS)
     with table as write, evaluating(model), torch.no_grad():
         for x in float_batches(images, where, batch_size=read.batch_size, workers=read.workers):
             confidence, label = (t.cpu() for t in model(x).float().softmax(1).max(1))
             answers.append((label, confidence))
-            if fitted is not None and extractor is not None:
-                reports.append(fitted.report_features(extractor.extract(x).to("cpu")))
+            if fitted is not None:
+                reports.append(fitted.report_batch(x))
             for i, (sure, own) in enumerate(zip(confidence.tolist(), label.tolist(), strict=True)):
                 flag = (int(reports[-1].flags[i]), reports[-1].reasons[i]) if reports else ("", "")
                 write([images.describe(done), card.classes[own], f"{sure:.6g}", *flag])
@@ -160,10 +158,6 @@ def _detector_of(run: str | Path, detector: str | Path | FittedDetector | None, 
     folder = Path(run) / DETECTOR_FOLDER if detector is None else Path(detector)
     require(detector is None or folder.is_dir(), f"no detector in {folder}; fit one with --run {run}")
     return load_fitted(folder, device=device) if folder.is_dir() else None
-
-
-def _nowhere(row: Sequence[object]) -> None:
-    """Where rows go that nobody wants in a file."""
 
 
 def evaluate(
@@ -188,18 +182,18 @@ def evaluate(
     place = None if out is None else claim_folder(out, check="detect")
     fitted = load_fitted(detector, device=read.device)
     kinds = _both_kinds(normal, anomalous, read.root, split, fitted.shape)
-    by_kind = {k: _member_scores(fitted, v, read.batch_size, read.workers) for k, v in kinds.items()}
-    truth = torch.cat([torch.zeros(len(by_kind["normal"])), torch.ones(len(by_kind["anomalous"]))]).bool()
+    parts = [fitted.report(kinds[k], batch_size=read.batch_size, workers=read.workers) for k in ("normal", "anomalous")]
+    judged = ScoreReport.cat(parts)
+    truth = torch.arange(len(judged)) >= len(parts[0])
+    by_name = {FUSED: judged.scores} | dict(
+        zip((m.name for m in fitted.detector.members), judged.z_scores.float().T, strict=True)
+    )
     found: list[Finding] = []
-    table = torch.cat([by_kind["normal"], by_kind["anomalous"]])
-    names = [FUSED, *(m.name for m in fitted.detector.members)]
-    for i, name in enumerate(names):
-        scores = table[:, i]
-        result = evaluate_scores(
-            scores, truth, threshold=fitted.threshold if i == 0 else None, resamples=resamples, seed=seed
-        )  # fmt: skip
-        found += _findings(result, scores, truth, name, fitted.threshold.value if i == 0 else None)
-    found.append(_worst(kinds["anomalous"], by_kind["anomalous"][:, 0], fitted.threshold.value))
+    for name, scores in by_name.items():
+        threshold = fitted.threshold if name == FUSED else None
+        result = evaluate_scores(scores, truth, threshold=threshold, resamples=resamples, seed=seed)
+        found += _findings(result, scores, truth, name, None if threshold is None else threshold.value)
+    found.append(_worst(kinds["anomalous"], parts[1].scores, fitted.threshold.value))
     if place is not None:
         name = "detector" if isinstance(detector, FittedDetector) else str(detector)
         measures = {"detect": MEASURES}
@@ -233,17 +227,6 @@ def _both_kinds(
         kinds[name] = open_unlabelled(source, root=root, split=own, usual="test", shape=shape)
         require(len(kinds[name]) > 0, f"there are no {name} images; give at least one")
     return kinds
-
-
-def _member_scores(fitted: FittedDetector, images: Split, batch_size: int, workers: int) -> Tensor:
-    """(N, 1 + M) the fused score and each member's z-score."""
-    fitted.check(images.shape)
-    extractor, parts = fitted.extractor, []
-    for x in float_batches(images, extractor.device, batch_size=batch_size, workers=workers):
-        features = extractor.extract(x).to("cpu")
-        both = [fitted.detector.score_features(features)[:, None], fitted.detector.z_scores(features).float()]
-        parts.append(torch.cat(both, 1))
-    return torch.cat(parts)
 
 
 def _findings(result: Evaluation, scores: Tensor, truth: Tensor, name: str, threshold: float | None) -> list[Finding]:

@@ -1,7 +1,8 @@
 """What a training method is: which neighbours of a batch to train on. Open this file to write one.
 
-One file per method, with its settings as the fields of a frozen dataclass and ``@method`` on top (holdfast.parts).
-Files import without torch, since ``holdfast train --help`` reads them all; their functions import what they use.
+One file per method, with its settings as the fields of a class and ``@method`` on top, which makes it a frozen
+dataclass. Files import without torch, since ``holdfast train --help`` reads them all; their functions import what they
+use.
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from holdfast.errors import HoldfastError
+from holdfast.parts import method
 from holdfast.settings import MethodSettings, TrainSettings
-from holdfast.types import View, Views
+from holdfast.types import Batch, View, Views
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from holdfast.methods._state import State as State
-    from holdfast.rng import Generators
-    from holdfast.types import Batch
+    from holdfast.rng import Generators as Generators
 
-__all__ = ["Context", "Method", "Stage", "State", "method_of"]
+__all__ = ["Batch", "Context", "Method", "Stage", "State", "View", "Views", "method", "method_of"]
 
 
 @dataclass(frozen=True)

@@ -2,39 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from holdfast.errors import require
-from holdfast.methods import Method
-from holdfast.parts import method
-from holdfast.settings import Unset
-from holdfast.types import Batch, View, Views
+from holdfast.methods import Batch, Method, View, Views, method
+from holdfast.settings import Unset, Within
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from holdfast.methods import State
-    from holdfast.rng import Generators
+    from holdfast.methods import Generators, State
 
 
 @method("alps", about="ALPS: images mixed towards another, with the worst label within an L1 ball.")
-@dataclass(frozen=True)
 class Alps(Method):
-    epsilon: float = 0.1
+    epsilon: Annotated[float, Within(0, 2)] = 0.1
     """Radius of the label ball; half of it moves to the least likely class."""
-    mode: float = 0.9
+    mode: Annotated[float, Within(0, 1)] = 0.9
     """Most probable share of the sample's own image."""
-    concentration: float = 10.0
+    concentration: Annotated[float, Within(2, ends="(]")] = 10.0
     """How closely the shares gather around the mode: alpha + beta of their Beta distribution."""
     alpha: Unset[float] = None
     """With beta: the Beta distribution itself, instead of mode and concentration."""
     beta: Unset[float] = None
 
     def __post_init__(self) -> None:
-        require(0 <= self.epsilon <= 2, f"epsilon must be in [0, 2], got {self.epsilon}")
-        require(0 <= self.mode <= 1, f"mode must be in [0, 1], got {self.mode}")
-        require(self.concentration > 2, f"concentration must be > 2, got {self.concentration}")
+        super().__post_init__()
         require(
             (self.alpha is None) == (self.beta is None),
             f"alpha ({self.alpha}) and beta ({self.beta}) go together; give both, or mode and concentration",

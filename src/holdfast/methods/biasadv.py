@@ -7,52 +7,41 @@ wrong and f does not, so that they are bias-conflicting: they go against the cor
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from holdfast.errors import require
-from holdfast.methods import Method
+from holdfast.methods import Batch, Method, View, Views, method
 from holdfast.methods.jtt import Jtt
 from holdfast.methods.lff import BiasedTraining, Lff
-from holdfast.parts import method
-from holdfast.settings import Unset
-from holdfast.types import Batch, View, Views
+from holdfast.settings import Unset, Within
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from holdfast.methods import Context, State
-    from holdfast.rng import Generators
+    from holdfast.methods import Context, Generators, State
 
 
 @dataclass(frozen=True)
 class BiasAdv(Method):
     """How to search for bias-conflicting images. Mixed into the settings of a base method."""
 
-    lam: float = 0.5
+    lam: Annotated[float, Within(0)] = 0.5
     """λ: how much the attack spares the model that is trained."""
-    radius: float = 0.5
+    radius: Annotated[float, Within(0)] = 0.5
     """Size of the perturbation, in the norm and the space below."""
-    steps: int = 5
+    steps: Annotated[int, Within(1)] = 5
     """Attack steps."""
-    beta: float = 1.0
+    beta: Annotated[float, Within(0)] = 1.0
     """Weight of the images found."""
     norm: Literal["l2", "linf"] = "l2"
     space: Literal["pixel", "normalised"] = "pixel"
     """Whether the radius is in pixels of [0, 1] or in units of the deviation that the model divides by."""
-    step_size: Unset[float] = None
+    step_size: Annotated[Unset[float], Within(0, ends="(]")] = None
     """Length of a step (default: 2.5 radius / steps)."""
     random_start: bool = False
     statistics: Literal["running", "batch"] = "running"
     """What BatchNorm uses during the attack: its running statistics, or those of the batch."""
     running: Literal["all", "clean"] = "all"
     """Which images BatchNorm's running statistics follow: also those found, or the clean ones alone."""
-
-    def __post_init__(self) -> None:
-        require(self.lam >= 0, f"lam must be >= 0, got {self.lam}")
-        require(self.radius >= 0, f"radius must be >= 0, got {self.radius}")
-        require(self.steps >= 1, f"steps must be >= 1, got {self.steps}")
-        require(self.beta >= 0, f"beta must be >= 0, got {self.beta}")
-        require(self.step_size is None or self.step_size > 0, f"step_size must be > 0, got {self.step_size}")
 
     def start(self, context: Context) -> State:
         from holdfast.attacks.eval_copies import EvalCopies
@@ -69,18 +58,13 @@ class BiasAdv(Method):
         pair = (f, g)
         if self.statistics == "running":  # under autocast, copies that hold the casts, made once per batch
             pair = (state.eval_copies.of(f, batch.x.device), state.eval_copies.of(g, batch.x.device))
+        own = ("radius", "lam", "steps", "norm", "step_size", "space", "random_start")
         x_adv = bias_adversarial(
             batch.x,
             batch.y,
             *pair,
-            radius=self.radius,
-            lam=self.lam,
-            steps=self.steps,
-            norm=self.norm,
-            step_size=self.step_size,
-            space=self.space,
+            **{name: getattr(self, name) for name in own},
             scale=deviation(f) if self.space == "normalised" else None,
-            random_start=self.random_start,
             mode="eval" if self.statistics == "running" else "as-is",
             compile=hasattr(f, "_orig_mod"),
             generator=rng["attack"],
@@ -95,20 +79,10 @@ class BiasAdv(Method):
     passes=13,
     order=30,
 )
-@dataclass(frozen=True)
 class ErmBiasAdv(BiasAdv, BiasedTraining):
     lam: float = 1.0
     radius: float = 1.0
     beta: float = 2.0
-
-    def __post_init__(self) -> None:
-        BiasAdv.__post_init__(self)
-        BiasedTraining.__post_init__(self)
-
-    def start(self, context: Context) -> State:
-        state = super().start(context)
-        state.biased = context.make_model()
-        return state
 
     def views(self, batch: Batch, *, model: nn.Module, state: State, rng: Generators) -> Views:
         """Algorithm 1. ERM has no biased model, so g is trained alongside with generalised cross-entropy."""
@@ -119,13 +93,8 @@ class ErmBiasAdv(BiasAdv, BiasedTraining):
 
 
 @method("jtt+biasadv", about="JTT with BiasAdv: the first model is the biased one.", passes=12, order=31)
-@dataclass(frozen=True)
 class JttBiasAdv(BiasAdv, Jtt):
     lam: float = 1.0
-
-    def __post_init__(self) -> None:
-        BiasAdv.__post_init__(self)
-        Jtt.__post_init__(self)
 
     def views(self, batch: Batch, *, model: nn.Module, state: State, rng: Generators) -> Views:
         """Algorithm 2. The first model is the biased one, and is not trained any more in the second stage."""
@@ -143,12 +112,7 @@ class JttBiasAdv(BiasAdv, Jtt):
     passes=13,
     order=32,
 )
-@dataclass(frozen=True)
 class LffBiasAdv(BiasAdv, Lff):
-    def __post_init__(self) -> None:
-        BiasAdv.__post_init__(self)
-        Lff.__post_init__(self)
-
     def views(self, batch: Batch, *, model: nn.Module, state: State, rng: Generators) -> Views:
         """Algorithm 3. A sample counts by its relative difficulty w, and its x_adv by β(1 - w)."""
         from holdfast.losses import cross_entropy

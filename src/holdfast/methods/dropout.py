@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from holdfast.errors import require
-from holdfast.methods import Method
-from holdfast.parts import method
+from holdfast.methods import Method, method
+from holdfast.settings import Within
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -18,13 +16,9 @@ if TYPE_CHECKING:
 
 
 @method("dropout", about="Dropout on the features that the classifier layer is given.")
-@dataclass(frozen=True)
 class Dropout(Method):
-    p: float = 0.5
+    p: Annotated[float, Within(0, 1, "[)")] = 0.5
     """Share of the features set to zero."""
-
-    def __post_init__(self) -> None:
-        require(0 <= self.p < 1, f"p must be in [0, 1), got {self.p}")
 
     @contextmanager
     def attached(self, state: State, model: nn.Module) -> Iterator[None]:

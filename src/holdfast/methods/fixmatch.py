@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from holdfast.errors import require
-from holdfast.methods import Method
-from holdfast.parts import method
-from holdfast.types import Batch, Needs, View, Views
+from holdfast.methods import Batch, Method, View, Views, method
+from holdfast.settings import Within
+from holdfast.types import Needs
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor, nn
 
-    from holdfast.methods import Context, State
-    from holdfast.rng import Generators
+    from holdfast.methods import Context, Generators, State
 
 
 @method(
@@ -24,21 +20,15 @@ if TYPE_CHECKING:
     needs=Needs.UNLABELLED,
     passes=10.3,
 )
-@dataclass(frozen=True)
 class FixMatch(Method):
-    ratio: int = 7
+    ratio: Annotated[int, Within(1)] = 7
     """Images without labels (--labels, --unlabeled) for each labelled one; without any, the batch itself serves."""
-    confidence: float = 0.95
+    confidence: Annotated[float, Within(0, 1, "(]")] = 0.95
     """How sure a guess must be."""
-    weight: float = 1.0
+    weight: Annotated[float, Within(0)] = 1.0
     """Weight of the guesses."""
     flip: bool = False
     """Whether mirroring an image leaves its class as it is."""
-
-    def __post_init__(self) -> None:
-        require(self.ratio >= 1, f"ratio must be >= 1, got {self.ratio}")
-        require(0 < self.confidence <= 1, f"confidence must be in (0, 1], got {self.confidence}")
-        require(self.weight >= 0, f"weight must be >= 0, got {self.weight}")
 
     def start(self, context: Context) -> State:
         state = super().start(context)
@@ -49,11 +39,13 @@ class FixMatch(Method):
         """Guesses are made once per step, at the weights the step begins with; an ascent does not change them."""
         import torch
 
-        from holdfast.augment.basic import strong, weak
+        from holdfast.augment.basic import strong, to_float, weak
         from holdfast.module_state import frozen_statistics
 
-        draw = rng["method"]
-        plain = batch.x if state.unlabelled is None else _drawn(state.unlabelled, self.ratio * len(batch), draw)
+        draw, plain, images = rng["method"], batch.x, state.unlabelled
+        if images is not None:
+            drawn = torch.randint(len(images), (self.ratio * len(batch),), device=images.device, generator=draw)
+            plain = to_float(images[drawn])
         with torch.no_grad(), frozen_statistics(model):
             confidence, guess = model(weak(plain, draw, flip=self.flip)).float().softmax(1).max(1)
         weight = self.weight * (confidence >= self.confidence).float()
@@ -66,11 +58,3 @@ class FixMatch(Method):
         known, guessed = views.items
         out = model(torch.cat([known.x, guessed.x]))
         return out[: len(known.x)], out[len(known.x) :]
-
-
-def _drawn(images: Tensor, count: int, draw: torch.Generator) -> Tensor:
-    import torch
-
-    from holdfast.augment.basic import to_float
-
-    return to_float(images[torch.randint(len(images), (count,), device=images.device, generator=draw)])

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from holdfast.errors import require
-from holdfast.methods import Method
-from holdfast.parts import method
-from holdfast.types import Batch, Needs, View, Views
+from holdfast.methods import Batch, Method, View, Views, method
+from holdfast.settings import Within
+from holdfast.types import Needs
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from holdfast.methods import Context, State
-    from holdfast.rng import Generators
+    from holdfast.methods import Context, Generators, State
 
 
 @method("group-dro", about="Group DRO: weigh the groups by how badly they do. Needs group labels.", needs=Needs.GROUPS)
-@dataclass(frozen=True)
 class GroupDro(Method):
-    rate: float = 0.01
+    rate: Annotated[float, Within(0)] = 0.01
     """How fast the weight of a group follows its loss."""
-
-    def __post_init__(self) -> None:
-        require(self.rate >= 0, f"rate must be >= 0, got {self.rate}")
 
     def start(self, context: Context) -> State:
         import torch

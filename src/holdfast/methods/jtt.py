@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from holdfast.errors import require
-from holdfast.methods import Method, Stage
-from holdfast.parts import method
+from holdfast.methods import Method, Stage, method
+from holdfast.settings import Within
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from holdfast.methods import Context, State
+
 
 MOST_SHOWN = 10_000
 """How often a sample may be shown in an epoch: a slip of the keyboard would fill the memory with positions."""
@@ -22,18 +21,13 @@ MOST_SHOWN = 10_000
 @method(
     "jtt", about="JTT: train twice, the second time with the first model's errors shown more often.", passes=1, order=20
 )
-@dataclass(frozen=True)
 class Jtt(Method):
-    first_epochs: int = 20
+    first_epochs: Annotated[int, Within(1)] = 20
     """Epochs of the first model."""
-    up: int = 50
+    up: Annotated[int, Within(1, MOST_SHOWN, "..")] = 50
     """How often a sample that the first model gets wrong is shown in an epoch of the second."""
     count: Literal["times", "extra"] = "times"
     """Whether 'up' is how often it is shown, or how often it is added, as the authors' code has it."""
-
-    def __post_init__(self) -> None:
-        require(self.first_epochs >= 1, f"first_epochs must be >= 1, got {self.first_epochs}")
-        require(1 <= self.up <= MOST_SHOWN, f"up must be in 1..{MOST_SHOWN}, got {self.up}")
 
     def start(self, context: Context) -> State:
         import torch

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from holdfast.errors import require
-from holdfast.methods import Method
-from holdfast.parts import method
-from holdfast.types import Batch, View, Views
+from holdfast.methods import Batch, Method, View, Views, method
+from holdfast.settings import Within
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from holdfast.methods import State
-    from holdfast.rng import Generators
+    from holdfast.methods import Generators, State
 
 
 @method("label-smoothing", about="Label smoothing: a share of each label is spread over the other classes.")
-@dataclass(frozen=True)
 class LabelSmoothing(Method):
-    epsilon: float = 0.1
+    epsilon: Annotated[float, Within(0, 1)] = 0.1
     """The share; each other class gets epsilon / (K - 1) of it."""
-
-    def __post_init__(self) -> None:
-        require(0 <= self.epsilon <= 1, f"epsilon must be in [0, 1], got {self.epsilon}")
 
     def views(self, batch: Batch, *, model: nn.Module, state: State, rng: Generators) -> Views:
         from holdfast.augment.mixing import smooth_labels

@@ -7,31 +7,30 @@ g. Both models see the batch once: g's losses serve its own training and the wei
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from holdfast.errors import require
-from holdfast.methods import Method
-from holdfast.parts import method
-from holdfast.types import Batch, View, Views
+from holdfast.methods import Batch, Method, View, Views, method
+from holdfast.settings import Within
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from holdfast.methods import Context, State
-    from holdfast.rng import Generators
+    from holdfast.methods import Context, Generators, State
 
 
 @dataclass(frozen=True)
-class BiasedTraining:
+class BiasedTraining(Method):
     """How a biased model is trained that leans on what is easy. Mixed into the settings of a method that has one."""
 
-    q: float = 0.7
+    q: Annotated[float, Within(0, 1, "(]")] = 0.7
     """Generalised cross-entropy: 0 is cross-entropy, 1 the error rate."""
     gce: Literal["textbook", "scaled"] = "scaled"
     """The loss as published, or as the authors of LfF code it: its gradient is q times as long."""
 
-    def __post_init__(self) -> None:
-        require(0 < self.q <= 1, f"q must be in (0, 1], got {self.q}")
+    def start(self, context: Context) -> State:
+        state = super().start(context)
+        state.biased = context.make_model()
+        return state
 
     def biased_loss(self, logits: Tensor, y: Tensor) -> Tensor:
         """The mean generalised cross-entropy of g."""
@@ -46,22 +45,16 @@ class BiasedTraining:
     passes=2,
     order=10,
 )
-@dataclass(frozen=True)
-class Lff(BiasedTraining, Method):
+class Lff(BiasedTraining):
     difficulty: Literal["averaged", "raw"] = "averaged"
     """Losses averaged over visits and divided by the largest of the class, as the authors code it; or raw ones."""
-    ema: float = 0.7
+    ema: Annotated[float, Within(0, 1, "[)")] = 0.7
     """averaged: memory of a sample's losses."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(0 <= self.ema < 1, f"ema must be in [0, 1), got {self.ema}")
 
     def start(self, context: Context) -> State:
         import torch
 
         state = super().start(context)
-        state.biased = context.make_model()
         if self.difficulty == "averaged":
             n = len(context.labels)
             state.register_buffer("labels", context.labels.clone(), persistent=False)

@@ -4,31 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from holdfast.errors import HoldfastError, require
+from holdfast.errors import HoldfastError
+from holdfast.methods import Batch, View, Views, method
 from holdfast.methods.mixup import Mixup, mixed_labels
-from holdfast.parts import method
-from holdfast.types import Batch, View, Views
+from holdfast.settings import Within
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from holdfast.methods import Context, State
-    from holdfast.rng import Generators
+    from holdfast.methods import Context, Generators, State
 
 
 @method("manifold-mixup", about="Manifold MixUp: MixUp of the input or of a hidden layer, drawn at random each step.")
-@dataclass(frozen=True)
 class ManifoldMixup(Mixup):
     alpha: float = 2.0
-    depth: int = 2
+    depth: Annotated[int, Within(1)] = 2
     """How many of the network's first blocks may be mixed after, beside the input."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.depth >= 1, f"depth must be >= 1, got {self.depth}")
 
     def start(self, context: Context) -> State:
         state = super().start(context)

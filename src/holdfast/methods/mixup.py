@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from holdfast.errors import require
-from holdfast.methods import Method
-from holdfast.parts import method
-from holdfast.types import Batch, View, Views
+from holdfast.methods import Batch, Method, View, Views, method
+from holdfast.settings import Within
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from holdfast.methods import State
-    from holdfast.rng import Generators
+    from holdfast.methods import Generators, State
 
 
 @method("mixup", about="MixUp: images and labels on the line between two samples.")
-@dataclass(frozen=True)
 class Mixup(Method):
-    alpha: float = 1.0
+    alpha: Annotated[float, Within(0, ends="(]")] = 1.0
     """Shape of the symmetric Beta distribution that the place on the line is drawn from."""
     per_sample: bool = False
     """Draw a place for each sample instead of one for the batch."""
-
-    def __post_init__(self) -> None:
-        require(self.alpha > 0, f"alpha must be > 0, got {self.alpha}")
 
     def views(self, batch: Batch, *, model: nn.Module, state: State, rng: Generators) -> Views:
         from holdfast.augment.mixing import mix
@@ -46,7 +38,6 @@ class Mixup(Method):
 
 
 @method("cutmix", about="CutMix: a box of another image pasted in, labels mixed by area.")
-@dataclass(frozen=True)
 class CutMix(Mixup):
     def views(self, batch: Batch, *, model: nn.Module, state: State, rng: Generators) -> Views:
         from holdfast.augment.mixing import cut

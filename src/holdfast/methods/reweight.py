@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from holdfast.methods import Method
-from holdfast.parts import method
-from holdfast.types import Batch, View, Views
+from holdfast.methods import Batch, Method, View, Views, method
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from holdfast.methods import Context, State
-    from holdfast.rng import Generators
+    from holdfast.methods import Context, Generators, State
 
 
 @method("reweight", about="Re-weighting: every class, or every group of every class, counts the same.")
-@dataclass(frozen=True)
 class Reweight(Method):
     by: Literal["class", "group"] = "class"
     """What shall count the same; groups need group labels."""

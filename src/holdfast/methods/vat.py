@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from holdfast.errors import require
-from holdfast.methods import Method
-from holdfast.parts import method
-from holdfast.types import Batch, View, Views
+from holdfast.methods import Batch, Method, View, Views, method
+from holdfast.settings import Within
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
-    from holdfast.methods import State
-    from holdfast.rng import Generators
+    from holdfast.methods import Generators, State
 
 
 @method(
@@ -22,22 +18,15 @@ if TYPE_CHECKING:
     about="Virtual adversarial training: predictions that do not change in the direction in which they change most.",
     passes=3.3,
 )
-@dataclass(frozen=True)
 class Vat(Method):
-    radius: float = 1.0
+    radius: Annotated[float, Within(0)] = 1.0
     """L2 length of the perturbation, in pixels."""
-    weight: float = 1.0
+    weight: Annotated[float, Within(0)] = 1.0
     """Weight of the smoothness term."""
-    steps: int = 1
+    steps: Annotated[int, Within(1)] = 1
     """Power iterations that look for the direction."""
-    xi: float = 1e-2
+    xi: Annotated[float, Within(0, ends="(]")] = 1e-2
     """Length at which the direction is probed."""
-
-    def __post_init__(self) -> None:
-        require(self.radius >= 0, f"radius must be >= 0, got {self.radius}")
-        require(self.weight >= 0, f"weight must be >= 0, got {self.weight}")
-        require(self.steps >= 1, f"steps must be >= 1, got {self.steps}")
-        require(self.xi > 0, f"xi must be > 0, got {self.xi}")
 
     def views(self, batch: Batch, *, model: nn.Module, state: State, rng: Generators) -> Views:
         """The second view is the neighbour whose prediction differs most, with the sample's own prediction as label.
@@ -47,26 +36,18 @@ class Vat(Method):
         import torch
 
         from holdfast.attacks.norms import unit
+        from holdfast.losses import cross_entropy
         from holdfast.module_state import evaluating
 
         with evaluating(model):
             with torch.no_grad():
                 prediction = model(batch.x).float().softmax(1)
             direction = torch.empty_like(batch.x).normal_(generator=rng["attack"])
-            for _ in range(self.steps):
-                direction = curvature_product(model, batch.x, prediction, self.xi * unit(direction, "l2"))
+            for _ in range(self.steps):  # the gradient at a small probe is the curvature's product with it
+                with torch.enable_grad():
+                    probe = (self.xi * unit(direction, "l2")).detach().requires_grad_()
+                    divergence = cross_entropy(model(batch.x + probe), prediction).sum()
+                (direction,) = torch.autograd.grad(divergence, probe)
         neighbour = (batch.x + self.radius * unit(direction, "l2")).clamp(0, 1)
         weight = batch.x.new_full((len(batch),), self.weight)
         return Views((View(batch.x, batch.y), View(neighbour, prediction, weight)))
-
-
-def curvature_product(model: nn.Module, x: Tensor, prediction: Tensor, probe: Tensor) -> Tensor:
-    """The gradient of the divergence at a small probe: the curvature's product with it, up to a factor."""
-    import torch
-
-    from holdfast.losses import cross_entropy
-
-    with torch.enable_grad():
-        probe = probe.detach().requires_grad_()
-        (slope,) = torch.autograd.grad(cross_entropy(model(x + probe), prediction).sum(), probe)
-    return slope

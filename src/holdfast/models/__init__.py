@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from holdfast.models.resolution import model_names
     from holdfast.models.saved_model import ModelCard, load_model, save_model
     from holdfast.models.source_types import HALF, IMAGENET, NONE, Preprocessing
-    from holdfast.models.state_dicts import load_weights
+    from holdfast.models.weights import load_weights
 
 _HOMES = (
-    "source_types", "resolution", "built_model", "heads", "loaded_model", "preprocessing", "saved_model", "state_dicts",
+    "source_types", "resolution", "built_model", "heads", "loaded_model", "preprocessing", "saved_model", "weights",
 )  # fmt: skip
 __all__ = [
     "HALF", "IMAGENET", "NONE", "BuiltModel", "LoadedModel", "ModelCard", "Normalised", "PreprocessedModel",

@@ -12,9 +12,8 @@ from torch import Tensor
 from holdfast.errors import HoldfastError, first_line, require
 from holdfast.models.preprocessing import Normalised
 from holdfast.models.resolution import resolve, source_of
-from holdfast.models.source_types import NONE, Size, both_sides, describe, stated
-from holdfast.models.state_dicts import load_tensors
-from holdfast.models.weight_files import read_tensors, takes_colour
+from holdfast.models.source_types import NONE, Preprocessing, Size, both_sides
+from holdfast.models.weights import load_tensors, read_tensors, takes_colour
 from holdfast.module_state import evaluating
 
 
@@ -52,17 +51,18 @@ def build_model(
     """
     require(num_classes >= 1, f"num_classes must be >= 1, got {num_classes}")
     require(in_channels >= 1, f"in_channels must be >= 1, got {in_channels}")
-    require(image_size is None or min(both_sides(image_size)) >= 1, f"image_size must be >= 1, got {image_size}")
+    size = None if image_size is None else both_sides(image_size)
+    require(size is None or min(size) >= 1, f"image_size must be >= 1, got {image_size}")
     require(not (pretrained and weights), f"pretrained and weights ({weights}) exclude each other; give one of them")
     part, inner = resolve(name)
     tensors = read_tensors(weights) if weights is not None else None
     colour = pretrained or (mean is not None and len(mean) == 3) or (tensors is not None and takes_colour(tensors))
     channels = 3 if in_channels == 1 and colour else in_channels
     raw = source_of(part).build(
-        inner, num_classes=num_classes, channels=channels, image_size=image_size, pretrained=pretrained
+        inner, num_classes=num_classes, channels=channels, image_size=size, pretrained=pretrained
     )
     channels = raw.channels or channels
-    full, given = f"{part.prefix}{inner}", stated(mean, std)
+    full, given = f"{part.prefix}{inner}", Preprocessing.stated(mean, std)
     used = (raw.preprocessing or given or NONE).for_channels(channels)
     model = Normalised(raw.net, used.mean, used.std)
     notes = list(raw.notes)
@@ -72,19 +72,19 @@ def build_model(
         notes.append(f"{full} takes colour: it sees grey images three times over")
     if tensors is not None:
         notes += load_tensors(model, tensors, origin=str(weights)).notes
-    if image_size is not None:
-        _try_out(model, full, num_classes, in_channels, image_size)
+    if size is not None:
+        _try_out(model, full, num_classes, in_channels, size)
     return BuiltModel(model, full, tuple(notes))
 
 
-def _try_out(model: Normalised, name: str, num_classes: int, in_channels: int, size: Size) -> None:
+def _try_out(model: Normalised, name: str, num_classes: int, in_channels: int, size: tuple[int, int]) -> None:
     """Refuse a network that cannot take these images or does not give one logit per class."""
     try:
         with evaluating(model), torch.no_grad():
-            logits = model(torch.zeros(1, in_channels, *both_sides(size)))
+            logits = model(torch.zeros(1, in_channels, *size))
     except Exception as error:  # architectures refuse sizes in many ways
         raise HoldfastError(
-            f"{name} cannot take {describe(size)} images: {first_line(error)}; change --image-size or --model"
+            f"{name} cannot take {size[0]}x{size[1]} images: {first_line(error)}; change --image-size or --model"
         ) from error
     got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
     require(got == (1, num_classes), f"{name} is not an image classifier: it gives {got} instead of {(1, num_classes)}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from torch import Tensor, nn
 
@@ -41,6 +40,15 @@ def width(head: nn.Linear | nn.Conv2d) -> int:
     return head.out_features if isinstance(head, nn.Linear) else head.out_channels
 
 
+def head_note(head: str, theirs: int, ours: int) -> str:
+    """What to tell the user where a head does not fit its weights.
+
+    >>> head_note("fc", 1000, 10)
+    'head fc: the weights have 1000 classes, this model 10; replaced'
+    """
+    return f"head {head}: the weights have {theirs} classes, this model {ours}; replaced"
+
+
 def replace_head(net: nn.Module, num_classes: int) -> str:
     """Put a fresh head of the given size in the old one's place; its name."""
     name, old = find_head(net)
@@ -57,20 +65,17 @@ class HeadInput:
     """What the head was given at the last forward pass."""
 
     def __init__(self) -> None:
-        self._latest: Tensor | None = None
+        self.latest: Tensor | None = None
 
     @property
     def features(self) -> Tensor:
         """(B, D), with its graph; the mean over space where the head is a convolution."""
-        if self._latest is None:
+        if self.latest is None:
             raise HoldfastError(
                 "no forward pass has reached the head; run the model inside the with "
                 "(a compiled model skips hooks: run the one it was compiled from)"
             )
-        return self._latest.mean((2, 3)) if self._latest.ndim == 4 else self._latest
-
-    def _keep(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
-        self._latest = inputs[0]
+        return self.latest.mean((2, 3)) if self.latest.ndim == 4 else self.latest
 
 
 @contextmanager
@@ -85,7 +90,7 @@ def penultimate(model: nn.Module) -> Iterator[HeadInput]:
     tensor([[0., 2.]])
     """
     seen = HeadInput()
-    handle = find_head(model)[1].register_forward_pre_hook(seen._keep)
+    handle = find_head(model)[1].register_forward_pre_hook(lambda _, inputs: setattr(seen, "latest", inputs[0]))
     try:
         yield seen
     finally:
@@ -95,8 +100,7 @@ def penultimate(model: nn.Module) -> Iterator[HeadInput]:
 def _declared(net: nn.Module) -> list[nn.Module] | None:
     """The classifier as the network itself names it (timm's convention), or None."""
     for module in net.modules():
-        ask = getattr(module, "get_classifier", None)
-        if callable(ask):
+        if callable(ask := getattr(module, "get_classifier", None)):
             answer = ask()
             return list(answer) if isinstance(answer, tuple) else [answer]
     return None

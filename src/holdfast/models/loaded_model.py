@@ -18,7 +18,7 @@ from holdfast.models.adapters import in_its_own_precision
 from holdfast.models.preprocessing import PreprocessedModel, only_tensor, rows, uncropped
 from holdfast.models.resolution import find_source, source_of
 from holdfast.models.source_types import NONE, OpenRequest, Preprocessing, SourceModel
-from holdfast.models.weight_files import hash_tensors
+from holdfast.models.weights import hash_tensors
 from holdfast.module_state import evaluating
 from holdfast.parts import MODEL_SOURCES
 

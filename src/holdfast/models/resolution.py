@@ -80,7 +80,12 @@ def find_source(spec: str) -> tuple[SourcePart, str]:
         raise HoldfastError(f"unknown source {prefix!r} in {spec!r}; did you mean {close[0]}{rest}?")
     if len(path.parts) > 1 or any(path.suffix in part.suffixes for part in MODEL_SOURCES.values()):
         raise HoldfastError(f"model {spec} does not exist{_similar(path)}; give {model_syntax()}")
-    return _bare(spec), spec
+    name = unambiguous(spec)
+    try:
+        part = resolve(name)[0]
+    except HoldfastError as error:
+        raise HoldfastError(f"{error} (nor is there a run folder or file of that name)") from error
+    return _openable(part, name), spec
 
 
 def _trainable() -> Iterator[SourcePart]:
@@ -111,15 +116,6 @@ def _of_path(path: Path) -> SourcePart:
             return part
     kind = "a folder" if folder else path.suffix or "no suffix"
     raise HoldfastError(f"model {path} is of no known kind ({kind}); give {model_syntax()}")
-
-
-def _bare(name: str) -> SourcePart:
-    name = unambiguous(name)
-    try:
-        part = resolve(name)[0]
-    except HoldfastError as error:
-        raise HoldfastError(f"{error} (nor is there a run folder or file of that name)") from error
-    return _openable(part, name)
 
 
 def _openable(part: SourcePart, spec: str) -> SourcePart:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import get_type_hints
 
 import torch
 from safetensors.torch import save
-from torch import Tensor, nn
+from torch import nn
 
 from holdfast import __version__
 from holdfast.errors import HoldfastError, require
@@ -18,8 +18,7 @@ from holdfast.files import exists, write_atomic
 from holdfast.models.built_model import BuiltModel, build_model
 from holdfast.models.preprocessing import Normalised, numbers
 from holdfast.models.source_types import Size
-from holdfast.models.state_dicts import copy
-from holdfast.models.weight_files import read_tensors
+from holdfast.models.weights import copy, read_tensors
 from holdfast.settings import read_environment
 from holdfast.settings.fields import convert
 
@@ -86,14 +85,10 @@ class ModelCard:
         )
         missing = [f.name for f in fields(cls) if f.name not in values]
         require(not missing, f"lacks {', '.join(missing)}; save the model anew")
-        return cls(**{f.name: _field(f.name, values) for f in fields(cls)})
-
-
-def _field(name: str, values: Mapping[str, Any]) -> Any:
-    value, kind = values[name], get_type_hints(ModelCard)[name]
-    if name == "image_size" and isinstance(value, list):
-        kind = tuple[int, int]
-    return convert(value, kind, name)
+        kinds = get_type_hints(cls)
+        if isinstance(values["image_size"], list):
+            kinds["image_size"] = tuple[int, int]
+        return cls(**{name: convert(values[name], kind, name) for name, kind in kinds.items()})
 
 
 def save_model(folder: str | Path, model: BuiltModel | nn.Module, *, card: ModelCard) -> None:
@@ -130,19 +125,14 @@ def load_model(folder: str | Path) -> tuple[Normalised, ModelCard]:
         card = ModelCard.from_json((folder / CARD).read_text(encoding="utf-8"))
     except (HoldfastError, OSError, UnicodeDecodeError) as error:
         raise HoldfastError(f"cannot read {folder / CARD}: {error}") from error
+    options = {name: getattr(card, name) for name in ("num_classes", "in_channels", "image_size", "mean", "std")}
     with torch.random.fork_rng(devices=[]):
-        model = build_model(
-            card.name,
-            num_classes=card.num_classes,
-            in_channels=card.in_channels,
-            image_size=card.image_size,
-            mean=card.mean,
-            std=card.std,
-        ).model
+        model = build_model(card.name, **options).model
     tensors = read_tensors(folder / TENSORS)
     own = model.state_dict()
+    ours, theirs = ({name: value.shape for name, value in each.items()} for each in (own, tensors))
     require(
-        _shapes(own) == _shapes(tensors),
+        ours == theirs,
         f"{folder / TENSORS} does not belong to the {CARD} beside it ({card.name}); save the model anew",
     )
     copy(own, tensors)
@@ -176,7 +166,3 @@ def _unwrapped(model: BuiltModel | nn.Module) -> Normalised:
             raise HoldfastError(f"only models from build_model can be saved, got {type(inner).__name__}")
         inner = wrapped
     return inner
-
-
-def _shapes(tensors: dict[str, Tensor]) -> dict[str, torch.Size]:
-    return {name: value.shape for name, value in tensors.items()}

@@ -45,6 +45,12 @@ class Preprocessing:
             f"mean and std must be as long as each other, got {list(self.mean)} and {list(self.std)}",
         )
 
+    @classmethod
+    def stated(cls, mean: Sequence[float] | None, std: Sequence[float] | None) -> Preprocessing | None:
+        """What a model's settings say; None where they say nothing."""
+        require((mean is None) == (std is None), "mean and std go together; give both or neither")
+        return None if mean is None or std is None else cls(tuple(map(float, mean)), tuple(map(float, std)))
+
     def undone(self) -> Preprocessing:
         """The inverse of the affine part: what to put before a network that normalises once too often."""
         return Preprocessing(
@@ -75,14 +81,6 @@ class Preprocessing:
 NONE = Preprocessing()
 IMAGENET = Preprocessing((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 HALF = Preprocessing((0.5,), (0.5,))
-
-
-def stated(mean: Sequence[float] | None, std: Sequence[float] | None) -> Preprocessing | None:
-    """What a model's settings say; None where they say nothing."""
-    require((mean is None) == (std is None), "mean and std go together; give both or neither")
-    if mean is None or std is None:
-        return None
-    return Preprocessing(tuple(map(float, mean)), tuple(map(float, std)))
 
 
 @dataclass(frozen=True)
@@ -143,7 +141,7 @@ class ModelSource:
         return True
 
     def build(
-        self, name: str, *, num_classes: int, channels: int, image_size: Size | None, pretrained: bool
+        self, name: str, *, num_classes: int, channels: int, image_size: tuple[int, int] | None, pretrained: bool
     ) -> SourceModel:
         """An architecture for training, with a head for these classes. channels: of the result, if it takes others."""
         raise NotImplementedError
@@ -155,6 +153,17 @@ class ModelSource:
     def expected_input(self, name: str) -> tuple[Preprocessing | None, tuple[int, int] | None]:
         """What an architecture's weights expect where their file does not say: (preprocessing, the only size)."""
         return None, None
+
+    @staticmethod
+    def failure(name: str, error: Exception, *, size: tuple[int, int] | None, pretrained: bool) -> HoldfastError:
+        """The error for an architecture that a library could not build, or whose published weights it could not get."""
+        if pretrained:
+            return HoldfastError(
+                f"cannot get the published weights of {name}: {first_line(error)}; without a network, bring the file "
+                f"along and give --weights FILE to train, or audit it: FILE --model {name}"
+            )
+        images = f"{size[0]}x{size[1]} images" if size is not None else "its own image size"
+        return HoldfastError(f"cannot build {name} for {images}: {first_line(error)}; change --image-size or --model")
 
     @classmethod
     def trains(cls) -> bool:
@@ -172,36 +181,6 @@ def both_sides(size: Size) -> tuple[int, int]:
     ((32, 32), (28, 32))
     """
     return (size, size) if isinstance(size, int) else size
-
-
-def describe(size: Size) -> str:
-    """Height×width, for messages.
-
-    >>> describe(32)
-    '32x32'
-    """
-    height, width = both_sides(size)
-    return f"{height}x{width}"
-
-
-def build_error(name: str, size: Size | None, pretrained: bool, error: Exception) -> HoldfastError:
-    """The error for an architecture that a library could not build, or whose published weights it could not get."""
-    if pretrained:
-        return HoldfastError(
-            f"cannot get the published weights of {name}: {first_line(error)}; without a network, bring the file along "
-            f"and give --weights FILE to train, or audit it: FILE --model {name}"
-        )
-    images = f"{describe(size)} images" if size is not None else "its own image size"
-    return HoldfastError(f"cannot build {name} for {images}: {first_line(error)}; change --image-size or --model")
-
-
-def head_note(head: str, theirs: int, ours: int) -> str:
-    """What to tell the user where a head does not fit its weights.
-
-    >>> head_note("fc", 1000, 10)
-    'head fc: the weights have 1000 classes, this model 10; replaced'
-    """
-    return f"head {head}: the weights have {theirs} classes, this model {ours}; replaced"
 
 
 def hash_file(path: str) -> str:

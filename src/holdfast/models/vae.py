@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from holdfast import losses
 from holdfast.errors import HoldfastError, require, unknown
-from holdfast.models.source_types import Size, both_sides
+from holdfast.settings import Bounded, Within
 
 WIDTHS: Final = (32, 64, 128)
 NETWORKS: Final = ("strided", "report")
@@ -26,7 +26,7 @@ LOWEST_LOG_SIGMA: Final = -6.0
 
 
 @dataclass(frozen=True)
-class VAESettings:
+class VAESettings(Bounded):
     """What a VAE is.
 
     network: ``strided`` (ours) or ``report`` (three 3×3 convolutions without stride or padding). shape: (C, H, W)
@@ -36,20 +36,19 @@ class VAESettings:
 
     shape: tuple[int, int, int]
     network: str = "strided"
-    latent: int = 16
+    latent: Annotated[int, Within(1, MOST_LATENT, "..")] = 16
     sigma: float | None = None
-    beta: float = 1.0
+    beta: Annotated[float, Within(0, ends="[)")] = 1.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.network not in NETWORKS:
             raise unknown("VAE network", self.network, NETWORKS)
         require(len(self.shape) == 3 and min(self.shape) >= 1, f"shape must be (C, H, W), got {self.shape}")
-        require(1 <= self.latent <= MOST_LATENT, f"latent must be in 1..{MOST_LATENT}, got {self.latent}")
         require(
             self.sigma is None or (math.isfinite(self.sigma) and self.sigma > 0),
             f"sigma must be > 0, or None to learn it, got {self.sigma}",
         )
-        require(math.isfinite(self.beta) and self.beta >= 0, f"beta must be >= 0, got {self.beta}")
         least = 2 * len(WIDTHS) + 1 if self.network == "report" else 2
         require(
             min(self.shape[1:]) >= least,
@@ -62,8 +61,7 @@ class VAESettings:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> VAESettings:
-        channels, height, width = values["shape"]
-        return cls(**{**values, "shape": (channels, height, width)})
+        return cls(**{**values, "shape": tuple(values["shape"])})
 
 
 def report_settings(shape: tuple[int, int, int] = (1, 32, 32), *, latent: int = 16) -> VAESettings:
@@ -215,9 +213,3 @@ class LatentClassifier(nn.Module):
         require(vae.settings == self.settings, f"the classifier is for {self.settings}, the VAE is {vae.settings}")
         self.encoder.load_state_dict(vae.encoder.state_dict())
         self.to_mean.load_state_dict(vae.to_mean.state_dict())
-
-
-def latent_classifier(num_classes: int, channels: int, size: Size | None, *, frozen: bool) -> LatentClassifier:
-    require(size is not None, "a classifier on a VAE must know the size of its images; give image_size")
-    assert size is not None
-    return LatentClassifier(VAESettings((channels, *both_sides(size)), latent=LATENT), num_classes, frozen=frozen)

@@ -137,11 +137,9 @@ class GradientAverage:
 
 def with_averages(state: Mapping[str, Any], params: Iterable[Tensor], kept: Mapping[Tensor, Tensor]) -> dict[str, Any]:
     """A base optimiser's state with the averages of those parameters that have one."""
-    entries = dict(state["state"])
-    for number, p in enumerate(params):
-        if p in kept:
-            entries[number] = {**entries.get(number, {}), EMA_KEY: kept[p]}
-    return {**state, "state": entries}
+    entries = state["state"]
+    averages = {n: {**entries.get(n, {}), EMA_KEY: kept[p]} for n, p in enumerate(params) if p in kept}
+    return {**state, "state": {**entries, **averages}}
 
 
 def without_averages(state: Mapping[str, Any], params: Tensors) -> tuple[dict[str, Any], dict[Tensor, Tensor]]:

@@ -150,10 +150,7 @@ def is_spread(tensor: Tensor) -> bool:
 
 def own(tensor: Tensor) -> Tensor:
     """The part that this process holds, in its memory; of a plain tensor all of it."""
-    if is_spread(tensor):
-        spread: Any = tensor.detach()
-        return spread.to_local()  # type: ignore[no-any-return]
-    return tensor
+    return tensor.detach().to_local() if is_spread(tensor) else tensor  # type: ignore[attr-defined]
 
 
 def own_parts(tensors: list[Tensor]) -> list[Tensor]:

@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 from torch.utils.hooks import RemovableHandle
 
+from holdfast.devices import Recordings, branch
 from holdfast.errors import require
 from holdfast.optim.average import Due, GradientAverage, with_averages, without_averages
 from holdfast.optim.descent import descend, trained_parameters
@@ -33,7 +34,6 @@ from holdfast.optim.foreach import (
     spread_like,
 )
 from holdfast.optim.metrics import Adaptive, Euclidean, Fisher, Metric
-from holdfast.optim.recording import Recordings, branch
 from holdfast.optim.validation import OWN, require_capturable, require_descent, require_settings, warn_of_lost_gradients
 
 Result = TypeVar("Result")
@@ -319,11 +319,9 @@ class SAM(Optimizer):
     @torch.no_grad()
     def _begin_state(self) -> None:
         """What a step of zeros asks for: torch.distributed.checkpoint takes one to see what a state is made of."""
-        moved = any(bool(own(g).any()) for g in self._gradients()) or any(
-            group.get("lr") for group in self.param_groups
-        )
+        moves = any(group.get("lr") for group in self.param_groups)
         require(
-            not (moved or self.state),
+            not (moves or self.state or any(bool(own(g).any()) for g in self._gradients())),
             "step() needs a closure, because the loss is evaluated twice: def closure(): loss = ...; loss.backward(); "
             "return loss. Without one use first_step() and second_step(); a GradScaler is given to the step, "
             "step(closure, scaler=scaler), not the step to it",

@@ -6,12 +6,6 @@ from holdfast.reports.html import report, write_report
 from holdfast.reports.run_files import RunFiles, read_runs
 
 __all__ = [
-    "RunFiles",
-    "comparison_table",
-    "findings_table",
-    "read_findings",
-    "read_runs",
-    "report",
-    "write_findings",
+    "RunFiles", "comparison_table", "findings_table", "read_findings", "read_runs", "report", "write_findings",
     "write_report",
-]
+]  # fmt: skip

@@ -24,8 +24,7 @@ ALWAYS_NAMED = ("data", "model", "ascent")
 class Spread:
     """One quantity over the seeds of an arm.
 
-    values: one number per seed; none where there was nothing to measure.
-    n: the most samples that one of the numbers rests on.
+    values: one number per seed, as far as there was something to measure. n: the most samples that one rests on.
     low, high: the finding's own interval for one seed, mean ± sample standard deviation for several.
     """
 
@@ -119,7 +118,11 @@ class Arm:
     def of(cls, label: str, runs: Sequence[RunFiles], number: int = 0) -> Arm:
         seen = any(run.settings.get("select") == "oracle-test" for run in runs)
         marked = f"{label} ({SEEN})" if seen and SEEN not in label else label
-        return cls(marked, tuple(runs), _index(runs), number)
+        found: dict[FindingKey, dict[int, Finding]] = defaultdict(dict)
+        for i, run in enumerate(runs):
+            for f in run.findings:  # the first of each run, so that one run never counts twice
+                found[FindingKey(f.name, tuple(sorted(f.where.items())), f.check)].setdefault(i, f)
+        return cls(marked, tuple(runs), {key: tuple(own.values()) for key, own in found.items()}, number)
 
     @property
     def data(self) -> str:
@@ -129,8 +132,7 @@ class Arm:
 
     def spread(self, key: FindingKey) -> Spread | None:
         """The finding over the seeds; None where no run has it."""
-        findings = self.found.get(key, ())
-        return Spread.of(findings) if findings else None
+        return Spread.of(self.found[key]) if key in self.found else None
 
     def measured(self, key: FindingKey) -> Spread | None:
         """The same; None too where no run has a number."""
@@ -151,14 +153,14 @@ class Arm:
         }
 
 
-def share_bar(name: str, arm: Arm, spread: Spread | None) -> Bar:
-    """A share of one arm, with what a tooltip says of it."""
+def share_bar(name: str, arm: Arm, spread: Spread | None, *, brief: bool = False) -> Bar:
+    """A share of one arm, with what a tooltip says of it. brief: without the number of samples and the interval."""
     who = f"{name}, {arm.label}"
     if spread is None or spread.mean is None:
         text = "not measured" if spread is None else spread_cell(spread).text
         return Bar(None, None, None, text, f"{who}: {text}", arm.number)
-    note = f"{who}: {share(spread)} %, n = {spread.n:,}"
-    if spread.sd is None and (span := bounds(spread.low, spread.high)):
+    note = f"{who}: {share(spread)} %" + ("" if brief else f", n = {spread.n:,}")
+    if not brief and spread.sd is None and (span := bounds(spread.low, spread.high)):
         note += f", 95 % interval {span}"
     return Bar(spread.mean, spread.low, spread.high, percent(spread.mean), note, arm.number)
 
@@ -177,20 +179,18 @@ def share_chart(
     drawn: str = "",
     longest: int = 18,
     note: str = "",
+    brief: bool = False,
 ) -> Chart:
     """Shares as bars with their intervals: one row per name, one bar per arm. drawn: the picture's own title."""
     bars = [
-        BarRow(name, tuple(share_bar(name, arm, spread) for arm, spread in zip(arms, spreads, strict=True)))
+        BarRow(name, tuple(share_bar(name, *own, brief=brief) for own in zip(arms, spreads, strict=True)))
         for name, spreads in rows.items()
     ]
     return Chart(title, bar_chart(bars, id=id, title=drawn or title, longest=longest), legend(arms), note)
 
 
 def arms(runs: Sequence[RunFiles], check: str = "") -> tuple[Arm, ...]:
-    """Runs grouped by their settings without the seed. A repeated seed starts an arm of its own.
-
-    check: leaves out arms that have no findings of this check.
-    """
+    """Runs grouped by their settings without the seed; a repeated seed starts a new arm. check: one that they have."""
     groups: dict[tuple[str, int], list[RunFiles]] = defaultdict(list)
     seen: Counter[tuple[str, str]] = Counter()
     for position, run in enumerate(runs):
@@ -213,19 +213,15 @@ def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
     """
     result: dict[str, Any] = {}
     for key, value in settings.items():
-        if isinstance(value, Mapping) and "name" in value:
-            result[key] = value["name"]
-            result |= {f"{key}.{k}": v for k, v in value.items() if k != "name"}
-        else:
-            result[key] = value
+        own = value if isinstance(value, Mapping) and "name" in value else {"name": value}
+        result |= {key: own["name"], **{f"{key}.{k}": v for k, v in own.items() if k != "name"}}
     return result
 
 
 def named(value: Any) -> str:
     """The name of a choice that is a name or a mapping with one; empty for none."""
-    if isinstance(value, Mapping):
-        value = value.get("name")
-    return "" if value is None else str(value)
+    name = value.get("name") if isinstance(value, Mapping) else value
+    return "" if name is None else str(name)
 
 
 def varying(mappings: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Any], list[str]]:
@@ -238,15 +234,6 @@ def varying(mappings: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Any], list
     keys = list(dict.fromkeys(key for mapping in given for key in mapping))
     differing = [k for k in keys if len({(k in m, setting(m.get(k))) for m in given}) > 1]
     return {k: given[0][k] for k in keys if k not in differing}, differing
-
-
-def _index(runs: Iterable[RunFiles]) -> dict[FindingKey, tuple[Finding, ...]]:
-    """One finding per run for each measure: the first, so that one run never counts twice."""
-    found: dict[FindingKey, dict[int, Finding]] = defaultdict(dict)
-    for i, run in enumerate(runs):
-        for f in run.findings:
-            found[FindingKey(f.name, tuple(sorted(f.where.items())), f.check)].setdefault(i, f)
-    return {key: tuple(findings.values()) for key, findings in found.items()}
 
 
 def _labels(runs: Sequence[RunFiles]) -> list[str]:

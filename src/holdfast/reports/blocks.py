@@ -6,11 +6,9 @@ Blocks are data: each rendering knows how to draw them. Open this file to add a 
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import ClassVar
 
 from markupsafe import Markup
 
@@ -19,11 +17,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A table cell.
-
-    value: what it is sorted by, the number in full; text sorts by itself.
-    strong: the best of its column.
-    """
+    """A table cell. value: the number in full, by which it is sorted. strong: the best of its column."""
 
     text: str
     value: float | None = None
@@ -48,7 +42,6 @@ class Column:
 class Table:
     """The first cell of a row names it. A cell without text was not measured."""
 
-    kind: ClassVar[str] = "table"
     caption: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
@@ -59,7 +52,6 @@ class Table:
 class Chart:
     """A picture with its title; the legend names the colours that the picture does not name itself."""
 
-    kind: ClassVar[str] = "chart"
     title: str
     svg: Markup
     legend: tuple[tuple[int, str], ...] = ()
@@ -79,7 +71,7 @@ def png_picture(png: object, alt: str, title: str, detail: str = "", *, wrong: b
     """A picture from base64 text; None where that is not a PNG file. wrong: the model was, and the page marks it."""
     try:
         known = isinstance(png, str) and base64.b64decode(png, validate=True).startswith(PNG)
-    except (binascii.Error, ValueError):
+    except ValueError:
         return None
     return Picture(f"data:image/png;base64,{png}", alt, title, detail, wrong) if known else None
 
@@ -92,7 +84,6 @@ class Gallery:
     together each time, and stay on one line where there is room.
     """
 
-    kind: ClassVar[str] = "gallery"
     title: str
     pictures: tuple[Picture, ...]
     note: str = ""
@@ -110,7 +101,6 @@ class Gallery:
 class Side:
     """Blocks side by side, where there is room."""
 
-    kind: ClassVar[str] = "side"
     blocks: tuple[Block, ...]
 
 
@@ -118,7 +108,6 @@ class Side:
 class Details:
     """Blocks that show on demand."""
 
-    kind: ClassVar[str] = "details"
     summary: str
     blocks: tuple[Block, ...]
 
@@ -133,11 +122,7 @@ def present(*blocks: Block | None) -> tuple[Block, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One chapter of a report.
-
-    id: its anchor, a word.
-    lead: one or two sentences on how to read it.
-    """
+    """One chapter of a report. id: its anchor, a word. lead: one or two sentences on how to read it."""
 
     id: str
     title: str

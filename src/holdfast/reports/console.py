@@ -30,7 +30,6 @@ def findings_table(findings: Iterable[Finding], measures: Measures | None = None
 def paired_console(
     compared: Sequence[Arm], baseline: Arm, *, extra: Mapping[str, Sequence[Cell]] | None = None
 ) -> RichTable:
-    """The same for a terminal."""
     table = rich_table(paired_table(compared, baseline, extra=extra))
     table.columns[0].no_wrap = True
     table.collapse_padding, table.pad_edge, table.show_edge = True, False, False  # seven columns in eighty letters

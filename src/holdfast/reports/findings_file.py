@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import HoldfastError
-from holdfast.files import write_atomic
+from holdfast.files import exists, reading, write_atomic
 from holdfast.parts import CHECKS
 from holdfast.types import Finding, Measure, Note, Unit
 
@@ -54,7 +54,6 @@ class CheckRecord:
 
     @classmethod
     def of(cls, values: CheckRecord | Mapping[str, Any]) -> CheckRecord:
-        """From plain values."""
         if isinstance(values, CheckRecord):
             return values
         known = {f.name: values[f.name] for f in fields(cls) if f.name in values}
@@ -105,16 +104,11 @@ def is_known(check: str, name: str, measures: Measures) -> bool:
 
 def all_measures(measures: Measures) -> Measures:
     """The measures of a file; for bare findings, all that installed checks declare."""
-    return measures or _declared()
-
-
-@cache
-def _declared() -> Measures:
-    return {(check, m.name): m for check in [*CHECKS, AGAINST] for m in declared_measures(check).values()}
+    every = [*CHECKS, AGAINST] if not measures else []
+    return measures or {(check, m.name): m for check in every for m in declared_measures(check).values()}
 
 
 def as_note(value: Note | Mapping[str, Any] | str) -> Note:
-    """A note from its JSON."""
     if isinstance(value, Note):
         return value
     return Note("note", value) if isinstance(value, str) else Note(**value)
@@ -168,12 +162,11 @@ def read_findings(path: str | Path) -> FindingsFile:
     """What :func:`write_findings` wrote."""
     path = Path(path)
     again = "measure again to make a new one"
+    if not exists(path):
+        raise HoldfastError(f"no findings file at {path}; measure the model first")
     try:
-        content = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise HoldfastError(f"no findings file at {path}; measure the model first") from None
-    except OSError as error:
-        raise HoldfastError(f"cannot read {path}: {error.strerror}") from error
+        with reading():
+            content = json.loads(path.read_bytes())
     except ValueError as error:
         raise HoldfastError(f"{path} is truncated or not JSON ({error}); {again}") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
@@ -202,13 +195,10 @@ def read_findings(path: str | Path) -> FindingsFile:
 
 def finding(values: Any) -> Finding:
     """A finding from its JSON; a KeyError or TypeError names what is wrong with it."""
-    for key in ("check", "name"):
-        _checked(values, key, str)
-    for key in ("where", "settings", "evidence"):
-        _checked(values, key, dict)
-    for key in ("value", "low", "high"):
-        _checked(values, key, float, int, type(None))
-    _checked(values, "n", int)
+    kinds: dict[str, tuple[type, ...]] = dict.fromkeys(("value", "low", "high"), (float, int, type(None)))
+    kinds |= dict.fromkeys(("check", "name"), (str,)) | dict.fromkeys(("where", "settings", "evidence"), (dict,))
+    for key, allowed in (kinds | {"n": (int,)}).items():
+        _checked(values, key, *allowed)
     return Finding.from_json({**values, "where": {k: str(v) for k, v in values["where"].items()}})
 
 

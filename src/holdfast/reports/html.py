@@ -24,13 +24,7 @@ from holdfast.reports.blocks import MOST_BYTES, Section, fitted
 from holdfast.reports.findings_file import FindingsFile, Measures, without_nan
 from holdfast.reports.overview import states
 from holdfast.reports.report_tables import lead_sentence
-from holdfast.reports.robustness_summary import (
-    arm_sentence,
-    arms_verdict,
-    robustness,
-    summary_clauses,
-    summary_sentence,
-)
+from holdfast.reports.robustness_summary import arm_sentence, arms_verdict, drop_clauses, robustness, summary_sentence
 from holdfast.reports.run_files import RunFiles, read_runs
 from holdfast.reports.sections import sections
 from holdfast.reports.sections.shortcuts import shortcuts, summary
@@ -47,9 +41,8 @@ KEPT = ("check", "name", "value", "low", "high", "n", "where")
 
 def write_report(runs: Sequence[RunFiles], path: str | Path, *, images: bool = True) -> Path:
     """Write the report of one or several runs. The same runs give the same bytes."""
-    path = Path(path)
-    write_atomic(path, render(runs, images=images).encode("utf-8"))
-    return path
+    write_atomic(Path(path), render(runs, images=images).encode("utf-8"))
+    return Path(path)
 
 
 def report(
@@ -75,7 +68,6 @@ def report(
 
 
 def render(runs: Sequence[RunFiles], *, images: bool = True) -> str:
-    """The page as text."""
     require(bool(runs), "a report needs at least one run, got none; name a run folder")
     groups = arms(runs)
     return render_sections(
@@ -180,13 +172,13 @@ def _top(runs: Sequence[RunFiles], groups: Sequence[Arm]) -> dict[str, Any]:
         if len(said) == 1:
             return {"verdict": f"{_on(runs[0].name, runs[0].data.get('name'))}: {said[0][1]}", "sentences": []}
         return {"verdict": f"{len(said)} models; no accuracy was measured", "sentences": said[:MOST_SENTENCES]}
-    if len(found) < len(runs) or not all(summary_clauses(own) for _, own in found):
+    if len(found) < len(runs) or not all(drop_clauses(own) for _, own in found):
         pairs = [(arm.label, arm_sentence(arm).removeprefix(f"{arm.label}: ")) for arm in groups]
         # a single arm's sentence is the verdict already
         return {"verdict": unbroken(arms_verdict(groups)), "sentences": _first(pairs, "table") if pairs[1:] else []}
     if len(runs) == 1:
         ((run, own),) = found
-        (word, text), *rest = summary_clauses(own)
+        (word, text), *rest = drop_clauses(own)
         first = f"{_on(run.name, run.data.get('name'))}: {percent(own[0].value)} % {own[0].title}; {word} {text}"
         return {"verdict": unbroken(first), "sentences": [(w.rstrip(":").capitalize(), unbroken(t)) for w, t in rest]}
     leads = [lead for run, _ in found if (lead := lead_sentence(run.findings, run.name))]
@@ -205,14 +197,12 @@ def unbroken(text: str) -> str:
 
 
 def _facts(runs: Sequence[RunFiles]) -> list[str]:
-    """What all runs share, in a few words."""
     shared, _ = varying(flat(run.settings) for run in runs)
     sets = {arm.data for arm in arms(runs)} - {""}
     facts = [sets.pop()] if len(sets) == 1 else []
     facts += [setting(shared["model"])] if "model" in shared else []
-    if "epochs" in shared:
-        facts.append(f"{setting(shared['epochs'])} epoch{'' if shared['epochs'] == 1 else 's'}")
-    return [*facts, f"{len(runs)} runs" if len(runs) > 1 else runs[0].name]
+    epochs = [f"{setting(n)} epoch{'' if n == 1 else 's'}" for n in [shared.get("epochs")] if "epochs" in shared]
+    return [*facts, *epochs, f"{len(runs)} runs" if len(runs) > 1 else runs[0].name]
 
 
 @cache
@@ -226,7 +216,7 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
         finalize=_finalize,
     )
-    made.filters["series"] = series
+    made.filters |= {"series": series, "kind": lambda block: type(block).__name__}
     return made
 
 

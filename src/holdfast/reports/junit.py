@@ -25,28 +25,23 @@ def junit(files: Sequence[FindingsFile]) -> str:
     """One suite per model."""
     root = ElementTree.Element("testsuites", name="holdfast audit")
     for file in files:
-        _suite(root, file)
+        name, states = clean(title(file)), [record.state for record in file.checks]
+        counts = {
+            "tests": len(file.checks) + len(file.gates),
+            "failures": sum(not gate["passed"] for gate in file.gates),
+            "errors": states.count("crashed"),
+            "skipped": states.count("skipped") + states.count("not applicable"),
+        }
+        suite = ElementTree.SubElement(root, "testsuite", {"name": name, **{k: str(v) for k, v in counts.items()}})
+        for gate in file.gates:
+            case = ElementTree.SubElement(suite, "testcase", classname=f"{name}.gates", name=clean(str(gate["name"])))
+            if not gate["passed"]:
+                text = clean(str(gate.get("reason") or "failed"))
+                ElementTree.SubElement(case, "failure", message=text).text = _gate_numbers(gate)
+        for record in file.checks:
+            _check(suite, file, name, record)
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
-
-
-def _suite(root: ElementTree.Element, file: FindingsFile) -> None:
-    name = clean(title(file))
-    states = [record.state for record in file.checks]
-    counts = {
-        "tests": len(file.checks) + len(file.gates),
-        "failures": sum(not gate["passed"] for gate in file.gates),
-        "errors": states.count("crashed"),
-        "skipped": states.count("skipped") + states.count("not applicable"),
-    }
-    suite = ElementTree.SubElement(root, "testsuite", {"name": name, **{k: str(v) for k, v in counts.items()}})
-    for gate in file.gates:
-        case = ElementTree.SubElement(suite, "testcase", classname=f"{name}.gates", name=clean(str(gate["name"])))
-        if not gate["passed"]:
-            text = clean(str(gate.get("reason") or "failed"))
-            ElementTree.SubElement(case, "failure", message=text).text = _gate_numbers(gate)
-    for record in file.checks:
-        _check(suite, file, name, record)
 
 
 def _check(suite: ElementTree.Element, file: FindingsFile, name: str, record: CheckRecord) -> None:

@@ -10,7 +10,7 @@ from holdfast.reports.blocks import Table
 from holdfast.reports.findings_file import FindingsFile, as_note
 from holdfast.reports.overview import gates, overview, side_by_side, title, verdict
 from holdfast.reports.report_tables import findings_list, leads, paired
-from holdfast.reports.robustness_summary import drop_table, robustness, summary_clauses
+from holdfast.reports.robustness_summary import drop_clauses, drop_table, robustness
 from holdfast.reports.text import setting
 
 MOST_ROWS = 200
@@ -23,39 +23,30 @@ INSTEAD = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;&#8203;", "://": "
 
 def markdown(files: Sequence[FindingsFile]) -> str:
     """Models side by side where there are several; then a chapter per model: verdict, gates, checks, every number."""
-    return "\n".join([*_together(files), *(line for file in files for line in _chapter(file))])
-
-
-def _together(files: Sequence[FindingsFile]) -> list[str]:
-    if len(files) < 2:
-        return []
-    names = [str(file.model.get("name") or "model") for file in files]
-    lines = ["## Side by side", "", *table(side_by_side(files, names)), ""]
-    pairs = paired(
-        [row for file, name in zip(files, names, strict=True) for row in leads(file.findings, file.measures, name)]
-    )
-    return [*lines, *([f"### {escape(pairs.caption)}", "", *table(pairs), "", escape(pairs.note), ""] if pairs else [])]
+    lines: list[str] = []
+    if len(files) > 1:
+        names = [str(file.model.get("name") or "model") for file in files]
+        lines += ["## Side by side", "", *table(side_by_side(files, names)), ""]
+        named = zip(files, names, strict=True)
+        pairs = paired([row for file, name in named for row in leads(file.findings, file.measures, name)])
+        lines += [f"### {escape(pairs.caption)}", "", *table(pairs), "", escape(pairs.note), ""] if pairs else []
+    return "\n".join([*lines, *(line for file in files for line in _chapter(file))])
 
 
 def _chapter(file: FindingsFile) -> list[str]:
     lines = [f"## {escape(title(file))}", "", escape(verdict(file)), ""]
     shares = robustness(file.findings, file.measures, file.gates)
-    if summary_clauses(shares):
+    if drop_clauses(shares):
         lines += ["### Drop from clean accuracy", "", *table(drop_table(shares, "")), ""]
     made = gates(file)
-    if made is not None:
-        lines += ["### Gates", "", *table(made), ""]
+    lines += ["### Gates", "", *table(made), ""] if made is not None else []
     lines += ["### Checks", "", *table(overview(file)), ""]
-    warnings = file.model.get("warnings") or ()
-    if warnings:
-        lines += ["### Warnings", "", *(f"- {escape(str(as_note(text)))}" for text in warnings), ""]
-    for check in dict.fromkeys(f.check for f in file.findings):
+    warnings = [f"- {escape(str(as_note(text)))}" for text in file.model.get("warnings") or ()]
+    lines += ["### Warnings", "", *warnings, ""] if warnings else []
+    for check in dict.fromkeys(f.check for f in file.findings if f.value is not None):
         found = [f for f in file.findings if f.check == check and f.value is not None]
-        if not found:
-            continue
         rows = table(findings_list(found[:MOST_ROWS], file.measures))
-        left = len(found) - MOST_ROWS
-        more = [f"{left} more in findings.json."] if left > 0 else []
+        more = [f"{len(found) - MOST_ROWS} more in findings.json."] if len(found) > MOST_ROWS else []
         summary = f"<details><summary>{escape(check)}: {len(found)} numbers</summary>"
         lines += [summary, "", *rows, *more, "", "</details>", ""]
     return [*lines, *_repeat(file)]
@@ -64,9 +55,8 @@ def _chapter(file: FindingsFile) -> list[str]:
 def _repeat(file: FindingsFile) -> list[str]:
     known = [name for name in ("holdfast", "torch", "device", "seed") if name in file.run]
     facts = [f"{name} {setting(file.run[name])}" for name in known]
-    for name, record in (("weights", file.model), ("data", file.data)):
-        if record.get("hash"):
-            facts.append(f"{name} {str(record['hash'])[:12]}")
+    hashes = {"weights": file.model.get("hash"), "data": file.data.get("hash")}
+    facts += [f"{name} {str(value)[:12]}" for name, value in hashes.items() if value]
     lines = [escape(", ".join(facts)), ""] if facts else []
     if file.run.get("command"):
         lines += ["Repeat it:", "", f"    {one_line(str(file.run['command']))}", ""]

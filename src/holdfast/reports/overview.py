@@ -44,14 +44,13 @@ def side_by_side(files: Sequence[FindingsFile], names: Sequence[str]) -> Table:
     cells: dict[tuple[str, str], list[Cell]] = {}
     for i, file in enumerate(files):
         for record in file.checks:
-            check, state = record.name, record.state
-            for what, f in headlines(file, check) if state == "measured" else ():
+            for what, f in headlines(file, record.name) if record.state == "measured" else ():
                 value, span = shown(f, file.measures)
-                row = cells.setdefault((check, what), [Cell("")] * len(files))
+                row = cells.setdefault((record.name, what), [Cell("")] * len(files))
                 row[i] = Cell(f"{value} ({span})" if span else value, finite(f.value))
-            if state != "measured":
-                row = cells.setdefault((check, "state"), [Cell("measured")] * len(files))
-                row[i] = Cell(f"{state}: {record.reason}" if record.reason else state)
+            if record.state != "measured":
+                row = cells.setdefault((record.name, "state"), [Cell("measured")] * len(files))
+                row[i] = Cell(f"{record.state}: {record.reason}" if record.reason else record.state)
     columns = Column.texts("check", "measure") + Column.numbers(*names)
     order = {name: i for i, name in enumerate(dict.fromkeys(r.name for f in files for r in f.checks))}
     rows = sorted(cells.items(), key=lambda item: order[item[0][0]])
@@ -75,15 +74,13 @@ def gates(file: FindingsFile) -> Table | None:
 
 
 def title(file: FindingsFile) -> str:
-    """Which model on which data."""
     return f"{file.model.get('name') or 'model'} on {file.data.get('name') or 'data'}"
 
 
 def verdict(file: FindingsFile) -> str:
     """What drops, then the states of the checks and the gates; one line."""
-    words = summary_sentence(robustness(file.findings, file.measures, file.gates))
-    said = states(file.checks, file.gates)
-    return one_line(f"{words}. {said}" if words else said)
+    words = [summary_sentence(robustness(file.findings, file.measures, file.gates)), states(file.checks, file.gates)]
+    return one_line(". ".join(filter(None, words)))
 
 
 def states(checks: Sequence[CheckRecord], gates: Sequence[Mapping[str, Any]]) -> str:

@@ -12,18 +12,7 @@ from holdfast.reports.arms import AVERAGE, CONFLICTING, MEASURES, Arm, FindingKe
 from holdfast.reports.blocks import Cell, Column, Details, Table
 from holdfast.reports.findings_file import AGAINST, Measures, all_measures, is_known, measure_of
 from holdfast.reports.robustness_summary import headline_parts, without_column
-from holdfast.reports.text import (
-    DIFFERENCE,
-    P_VALUE,
-    bounds,
-    finite,
-    interval,
-    missing,
-    number,
-    part,
-    percent,
-    quantity,
-)
+from holdfast.reports.text import DIFFERENCE, P_VALUE, bounds, finite, interval, missing, part, percent, quantity
 from holdfast.types import Finding, Unit
 
 MOST_NUMBERS = 5000
@@ -66,10 +55,7 @@ def findings_list(items: Iterable[Finding], measures: Measures, *, caption: str 
 
 
 def all_numbers(arms: Sequence[Arm], check: str, also: Sequence[FindingKey] = ()) -> Details:
-    """What a section of a check ends with: all findings of each run, but for runs that would make the page too long.
-
-    also: findings of other checks that the section shows.
-    """
+    """What a section of a check ends with: all findings of each run, while the page stays short. also: others'."""
     tables, left, most = [], [], MOST_NUMBERS
     shown_too = {(key.check, key.name) for key in also}
     runs = [(arm, run) for arm in arms for run in arm.runs]
@@ -92,14 +78,9 @@ def measure_table(arms: Sequence[Arm], check: str, caption: str) -> Table | None
     keys = list(dict.fromkeys(key for arm in arms for key in arm.found if key.check == check))
     known = {k for k in keys if any(is_known(check, k.name, run.measures) for arm in arms for run in arm.runs)}
     keys = [k for k in keys if k in known or any(s.values for arm in arms if (s := arm.spread(k)))]
-    rows = tuple(
-        (
-            Cell(arms[0].measure(key).title),
-            Cell(part(dict(key.where))),
-            *(spread_cell(arm.spread(key), measure=arm.measure(key)) for arm in arms),
-        )
-        for key in keys
-    )
+    cells = ([spread_cell(arm.spread(key), measure=arm.measure(key)) for arm in arms] for key in keys)
+    names = ((Cell(arms[0].measure(key).title), Cell(part(dict(key.where)))) for key in keys)
+    rows = tuple((*name, *own) for name, own in zip(names, cells, strict=True))
     columns = Column.texts("measure", "part") + Column.numbers(*(arm.label for arm in arms))
     notes = [over_seeds(arms), *(f"{arm.label}: {reason}." for arm in arms for reason in reasons(arm, check))]
     return Table(caption, columns, rows, " ".join(filter(None, notes))) if rows else None
@@ -112,12 +93,10 @@ def reasons(arm: Arm, check: str) -> list[str]:
 
 
 def why_empty(arms: Sequence[Arm], check: str) -> str:
-    """Why nothing of a check was measured."""
     return next((reason for arm in arms for reason in reasons(arm, check)), "nothing was found")
 
 
 def finding_cells(finding: Finding, measures: Measures) -> tuple[Cell, Cell, Cell]:
-    """Value, interval and number of samples."""
     value, span = shown(finding, measures)
     return Cell(value, finite(finding.value)), Cell(span, finite(finding.low)), _count(finding.n)
 
@@ -194,7 +173,6 @@ def against(arm: Arm, baseline: Arm, measure: FindingKey) -> Difference | None:
 
 
 def by_seed(arm: Arm, measure: FindingKey) -> dict[str, float]:
-    """The measure of each run, by its seed."""
     found = ((run, Arm.of(arm.label, [run]).spread(measure)) for run in arm.runs)
     return {str(run.settings.get("seed")): s.mean for run, s in found if s is not None and s.mean is not None}
 
@@ -205,10 +183,7 @@ def baseline_of(arms: Sequence[Arm]) -> Arm | None:
 
 
 def paired_table(arms: Sequence[Arm], baseline: Arm, *, extra: Mapping[str, Sequence[Cell]] | None = None) -> Table:
-    """One row per arm: mean ± sample standard deviation, and the difference to the baseline with its interval.
-
-    extra: more columns by title, a cell for each arm.
-    """
+    """One row per arm: mean ± standard deviation, difference to the baseline. extra: more columns, a cell per arm."""
     measures = [m for m in COMPARED if any(arm.spread(m) for arm in arms)]
     rows = []
     for i, arm in enumerate(arms):
@@ -232,11 +207,7 @@ def paired_table(arms: Sequence[Arm], baseline: Arm, *, extra: Mapping[str, Sequ
 
 
 def leads(findings: Sequence[Finding], measures: Measures, name: str, *, parts: bool = False) -> list[tuple[Cell, ...]]:
-    """Rows of :func:`paired`: how far a model leads each other one on the same samples.
-
-    By default in the parts that stand for a check, as in the table of drops; ``parts``: in all others, such as every
-    group and every corruption.
-    """
+    """Rows of :func:`paired`: leads in the parts that stand for a check, as in the table of drops; parts: in others."""
     p = {
         tuple(f.where.items()): f
         for f in findings
@@ -263,8 +234,8 @@ def _chance(found: Finding | None) -> tuple[str, float | None]:
         return "", None
     adjusted = finite(found.evidence.get("adjusted_p"))
     if adjusted is None:
-        return f"{number(P_VALUE, value)} (not corrected)", value
-    return number(P_VALUE, adjusted), adjusted
+        return f"{quantity(P_VALUE, value)} (not corrected)", value
+    return quantity(P_VALUE, adjusted), adjusted
 
 
 def all_leads(findings: Sequence[Finding], measures: Measures) -> Iterator[tuple[Finding, str, bool]]:

@@ -84,11 +84,8 @@ class RobustnessResult:
 
     def clear(self, clean: RobustnessResult) -> bool:
         """Whether the drop is more than chance: its interval excludes zero, or the two intervals have a gap."""
-        if self.drop is None or self.drop <= 0:
-            return False
-        if self.drop_low is not None:
-            return self.drop_low > 0
-        return self.high is None or clean.low is None or self.high < clean.low
+        apart = self.high is None or clean.low is None or self.high < clean.low
+        return (self.drop or 0.0) > 0 and (apart if self.drop_low is None else self.drop_low > 0)
 
 
 def robustness(
@@ -129,17 +126,13 @@ def _worst(
     for f in own:
         cell = f.evidence.get("cell")
         words = ", ".join(f"{key} {value}" for key, value in cell.items()) if isinstance(cell, Mapping) else ""
-        result = RobustnessResult(
+        drops = Spread.of([d for d in findings if (d.check, d.name, d.where) == (f.check, measure.drop, f.where)][-1:])
+        below = clean.value - (f.value or 0.0) if measure.drop and clean is not None else None
+        made.append(RobustnessResult(
             measure.name, f.check, measure.title, f.value or 0.0, finite(f.low), finite(f.high), f.n,
+            below if drops.mean is None else drops.mean, drops.low, drops.high,
             detail=words or (part(f.where) if f.where else ""), gate_names=_gate_names(measure, f),
-        )  # fmt: skip
-        drops = [d for d in findings if (d.check, d.name, d.where) == (f.check, measure.drop, f.where)]
-        if drops and finite(drops[-1].value) is not None:
-            low, high = finite(drops[-1].low), finite(drops[-1].high)
-            result = replace(result, drop=drops[-1].value, drop_low=low, drop_high=high)
-        elif measure.drop and clean is not None:
-            result = replace(result, drop=clean.value - result.value)
-        made.append(result)
+        ))  # fmt: skip
     every = all(r.drop is not None for r in made)
     return max(made, key=lambda r: r.drop or 0.0) if every else min(made, key=lambda r: r.value)
 
@@ -156,19 +149,18 @@ def _of_gate(gate: Mapping[str, Any], measures: Measures) -> RobustnessResult | 
 
 
 def _judged(result: RobustnessResult, gates: Sequence[Mapping[str, Any]]) -> RobustnessResult:
-    if not gates:
-        return result
-    threshold, bounded = max(float(g["threshold"]) for g in gates), any(g.get("fail_on") == "low" for g in gates)
+    threshold = max((float(g["threshold"]) for g in gates), default=None)
+    bounded = any(g.get("fail_on") == "low" for g in gates)
     return replace(result, threshold=threshold, passed=all(g["passed"] for g in gates), bounded=bounded)
 
 
 def summary_sentence(found: Sequence[RobustnessResult]) -> str:
     """In words: the clean accuracy, what drops from it and by how much, what does not, and which gates failed."""
-    rest = [f"{word} {text}" for word, text in summary_clauses(found)]
+    rest = [f"{word} {text}" for word, text in drop_clauses(found)]
     return "; ".join([f"{percent(found[0].value)} % {found[0].title} on {found[0].n:,} images", *rest]) if rest else ""
 
 
-def summary_clauses(found: Sequence[RobustnessResult]) -> list[tuple[str, str]]:
+def drop_clauses(found: Sequence[RobustnessResult]) -> list[tuple[str, str]]:
     """The sentence in parts: what it is about, and what it says; none where clean accuracy is all there is."""
     if not found or (found[0].check, found[0].name) != CLEAN:
         return []
@@ -211,14 +203,13 @@ CONFLICTING_SAMPLES = "on bias-conflicting samples"
 
 
 def arm_sentence(arm: Arm) -> str:
-    """One arm: its numbers, then what drops."""
     average, aligned, conflicting = (arm.measured(m) for m in (AVERAGE, ALIGNED, CONFLICTING))
     if average is None:
         return f"{arm.label}: {_detection(arm) or _map(arm) or _progress(arm)}"
     first = f"{arm.label}: {share(average)} % clean accuracy"
     if aligned is None or conflicting is None:
         return first + _weakest(arm)
-    drop = _mean(aligned) - _mean(conflicting)
+    drop = fmean(aligned.values) - fmean(conflicting.values)
     change = f"{'drops' if drop > 0 else 'gains'} {percent(abs(drop))} points"
     change = "no clear drop" if aligned.overlaps(conflicting) else change
     numbers = f"{share(aligned)} % bias-aligned, {share(conflicting)} % bias-conflicting"
@@ -233,11 +224,11 @@ def arms_verdict(arms: Sequence[Arm]) -> str:
         return f"{len(arms)} models on {len(sets)} data sets; numbers on different sets are not compared"
     for measure, where in ((CONFLICTING, CONFLICTING_SAMPLES), (AVERAGE, "in clean accuracy")):
         found = [(arm, spread) for arm in arms if (spread := arm.measured(measure)) is not None]
-        ranked = sorted(found, key=lambda pair: -_mean(pair[1]))
+        ranked = sorted(found, key=lambda pair: -fmean(pair[1].values))
         if len(ranked) < 2:
             continue
         (first, top), (second, next_) = ranked[:2]
-        lead = percent(_mean(top) - _mean(next_))
+        lead = percent(fmean(top.values) - fmean(next_.values))
         if top.overlaps(next_):
             return (
                 f"{first.label} and {second.label} are level {where}: "
@@ -247,15 +238,11 @@ def arms_verdict(arms: Sequence[Arm]) -> str:
     return "; ".join(arm_sentence(arm) for arm in arms)
 
 
-def _mean(spread: Spread) -> float:
-    return fmean(spread.values)
-
-
 def _weakest(arm: Arm) -> str:
     for key in ("group", "class"):
         parts = {name: s for name, s in arm.parts(key).items() if s.values}
         if len(parts) > 1:
-            name, spread = min(parts.items(), key=lambda item: _mean(item[1]))
+            name, spread = min(parts.items(), key=lambda item: fmean(item[1].values))
             return f"; weakest {key}: {name}, {share(spread)} %"
     return ""
 
@@ -283,9 +270,7 @@ def _map(arm: Arm) -> str:
 
 def _progress(arm: Arm) -> str:
     last = [run.metrics[-1] for run in arm.runs if run.metrics]
-    if not last:
-        return "nothing measured yet"
-    epochs = [str(record.get("epoch", "?")) for record in last]
-    text = f"nothing measured yet; trained to epoch {', '.join(epochs)}"
+    epochs = ", ".join(str(record.get("epoch", "?")) for record in last)
+    text = "nothing measured yet" + (f"; trained to epoch {epochs}" if last else "")
     accuracy = finite(last[0].get("train_accuracy")) if len(last) == 1 else None
     return text if accuracy is None else f"{text}, {percent(accuracy)} % on the training set"

@@ -13,7 +13,7 @@ from typing import Any, Self
 import yaml
 
 from holdfast.errors import HoldfastError
-from holdfast.files import reading
+from holdfast.files import exists, reading
 from holdfast.reports.findings_file import CheckRecord, FindingsFile, Measures, read_findings
 from holdfast.settings import DATA_READING_KEYS, MODEL_BUILDING_KEYS
 from holdfast.types import Finding
@@ -30,10 +30,7 @@ class RunFiles:
     name: the folder's name; of an audit, the model's.
     settings: run.yaml without its environment; what was handed over in Python under its own name.
     environment: versions, device and command; of an audit, what its findings say of them.
-    metrics: one mapping per epoch.
-    model, data: what the findings say of the model and the data.
-    checks, gates: what became of each check of an audit, and what its gates judged.
-    measures: what the numbers are.
+    metrics: one mapping per epoch. The rest is as the findings file says.
     """
 
     name: str
@@ -65,9 +62,8 @@ class RunFiles:
         environment = settings.pop("environment", None)
         if isinstance(environment, dict):
             settings = _as_handed_over(settings, environment)
-        found = FindingsFile((), {}, {})
-        if (folder / "findings.json").exists():
-            found = read_findings(folder / "findings.json")
+        path = folder / "findings.json"
+        found = read_findings(path) if path.exists() else FindingsFile((), {}, {})
         audited = str(found.model.get("name") or "") if found.checks and not settings else ""
         return replace(
             cls.of(found),
@@ -112,11 +108,8 @@ def _compared(folder: Path) -> list[Path]:
 
 def _read_settings(path: Path) -> dict[str, Any]:
     try:
-        content = yaml.safe_load(path.read_bytes())
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise HoldfastError(f"cannot read {path}: {error.strerror}") from error
+        with reading():
+            content = yaml.safe_load(path.read_bytes()) if exists(path) else {}
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise HoldfastError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
@@ -139,16 +132,10 @@ def _as_handed_over(settings: dict[str, Any], environment: Mapping[str, Any]) ->
 
 def read_metrics(path: Path) -> tuple[Mapping[str, Any], ...]:
     """One mapping per epoch; none where there is no file."""
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except FileNotFoundError:
-        return ()
-    except OSError as error:
-        raise HoldfastError(f"cannot read {path}: {error.strerror}") from error
+    with reading():
+        lines = path.read_bytes().split(b"\n") if exists(path) else []
     records = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
+    for number, line in ((i, line) for i, line in enumerate(lines, start=1) if line.strip()):
         try:
             record = json.loads(line)
         except ValueError:

@@ -4,7 +4,7 @@
 settings of a method are with its algorithm (docs/decisions/0003-methods-declare-themselves.md).
 """
 
-from holdfast.settings.fields import AscentSettings, Choice, MethodSettings, Several, Unset, build, flatten
+from holdfast.settings.fields import AscentSettings, Bounded, MethodSettings, Several, Unset, Within, build, flatten
 from holdfast.settings.training import (
     DATA_READING_KEYS,
     MODEL_BUILDING_KEYS,
@@ -19,7 +19,8 @@ from holdfast.settings.training import (
 from holdfast.settings.yaml_files import layered, read_config, read_environment, read_yaml
 
 __all__ = [
-    "DATA_READING_KEYS", "MODEL_BUILDING_KEYS", "AscentSettings", "AugmentSettings", "Choice", "DataSettings",
-    "LoopSettings", "MethodSettings", "ModelSettings", "OptimizerSettings", "ScheduleSettings", "Several",
-    "TrainSettings", "Unset", "build", "flatten", "layered", "read_config", "read_environment", "read_yaml",
+    "DATA_READING_KEYS", "MODEL_BUILDING_KEYS", "AscentSettings", "AugmentSettings", "Bounded",
+    "DataSettings", "LoopSettings", "MethodSettings", "ModelSettings", "OptimizerSettings", "ScheduleSettings",
+    "Several", "TrainSettings", "Unset", "Within", "build", "flatten", "layered", "read_config", "read_environment",
+    "read_yaml",
 ]  # fmt: skip

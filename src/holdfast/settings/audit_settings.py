@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import UseAppendAction, arg
 
-from holdfast.errors import unknown
-from holdfast.settings.fields import Unset
+from holdfast.errors import require_known
+from holdfast.settings.fields import Device, Root, Unset, Workers
 
 if TYPE_CHECKING:
     Given = Any
@@ -38,8 +38,7 @@ class AuditSettings:
     """CSV or Parquet file of predictions to audit instead of a model; --data is optional then."""
     group: UseAppendAction[tuple[str, ...]] = ()
     """Column of groups, each alone and crossed with the label."""
-    root: Unset[str] = None
-    """Where built-in sets lie (default: $HOLDFAST_ROOT, or ./data)."""
+    root: Root = None
     data_seed: Unset[int] = None
     """Seed of the held-out split and of generated sets (default: the run's own, or 0)."""
     names: Unset[str] = None
@@ -60,22 +59,19 @@ class AuditSettings:
     """No folders in what is written."""
     seed: int = 0
     """Seed of attacks, of samples that checks draw, and of intervals."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:1, ..."""
+    device: Device = "auto"
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
     """Of the model's arithmetic."""
     batch_size: int = 256
     """Batch size; halved where memory runs out."""
-    workers: int = 4
-    """Processes that decode image files; 0 decodes in this process."""
+    workers: Workers = 4
 
 
 def make_settings(**given: Any) -> AuditSettings:
     """Settings from keyword arguments; paths and a single group column are taken too."""
     known = [f.name for f in fields(AuditSettings)]
     for name in given:
-        if name not in known:
-            raise unknown("setting of an audit", name, known)
+        require_known("setting of an audit", name, known)
     plain = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
     group = plain.get("group", ())
     return AuditSettings(**plain | {"group": (group,) if isinstance(group, str) else tuple(group)})

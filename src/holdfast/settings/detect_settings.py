@@ -9,8 +9,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import OmitArgPrefixes, arg
 
-from holdfast.errors import require
-from holdfast.settings.fields import Unset
+from holdfast.settings.fields import Bounded, Device, Root, Unset, Within, Workers
 
 
 def _scores_hint(default: str) -> str:
@@ -21,29 +20,21 @@ def _scores_hint(default: str) -> str:
 
 
 @dataclass(frozen=True)
-class ReadSettings:
+class ReadSettings(Bounded):
     """How images are read."""
 
-    root: Unset[str] = None
-    """Where built-in sets lie (default: $HOLDFAST_ROOT, or ./data)."""
-    batch_size: int = 256
+    root: Root = None
+    batch_size: Annotated[int, Within(1)] = 256
     """Images per pass."""
-    workers: int = 4
-    """Processes that decode image files; 0 decodes in this process."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:1, ..."""
-
-    def __post_init__(self) -> None:
-        require(self.batch_size >= 1, f"batch_size must be >= 1, got {self.batch_size}")
-        require(self.workers >= 0, f"workers must be >= 0, got {self.workers}")
+    workers: Annotated[Workers, Within(0)] = 4
+    device: Device = "auto"
 
 
 @dataclass(frozen=True)
 class VAETrainingSettings:
     """How a VAE is trained on images."""
 
-    root: Unset[str] = None
-    """Where built-in sets lie (default: $HOLDFAST_ROOT, or ./data)."""
+    root: Root = None
     image_size: Unset[int] = None
     """Side in pixels that images are resized to (default: their own)."""
     network: Literal["strided", "report"] = "strided"
@@ -58,8 +49,7 @@ class VAETrainingSettings:
     """Learning rate."""
     seed: int = 0
     """Seed of the weights, the order and the held-out images."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:1, ..."""
+    device: Device = "auto"
 
 
 DESCRIBE_TRAINING = VAETrainingSettings(latent=2, epochs=30)

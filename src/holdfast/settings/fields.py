@@ -5,16 +5,18 @@ Open this file when a value from YAML, a recipe or a keyword argument is read wr
 
 from __future__ import annotations
 
+import math
 import types
 import typing
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar, get_args
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar, dataclass_transform, get_args
 
 from tyro.conf import arg
 
-from holdfast.errors import HoldfastError, unknown
+from holdfast.errors import HoldfastError, require, require_known, unknown
 from holdfast.parts import ASCENTS, METHODS, AscentPart, MethodPart, Registry
 
 T = TypeVar("T")
@@ -49,11 +51,68 @@ else:
 Several = Annotated[tuple[T, ...], arg(help_behavior_hint=default_hint)]
 """``Several[str]`` is any number of strings, also none."""
 
+# Settings that several commands have, with what help says of them.
+Device = Annotated[str, arg(help="auto, cpu, cuda, cuda:1, ...")]
+Root = Annotated[Unset[str], arg(help="Where built-in sets lie (default: $HOLDFAST_ROOT, or ./data).")]
+Workers = Annotated[int, arg(help="Processes that decode image files; 0 decodes in this process.")]
+Quiet = Annotated[bool, arg(help="No progress, only the result.")]
 
-def build(
-    settings: type[T], values: Mapping[str, Any], *, base: T | None = None, where: str = "settings", group: str = "name"
-) -> T:
-    """Settings of the given type from flat values; what is not named comes from ``base`` or the defaults.
+
+@dataclass(frozen=True)
+class Within:
+    """The bounds of a number, in the type of its setting: ``Annotated[float, Within(0, 1, "[)")]``.
+
+    ends: "[" or "(" and "]" or ")", as in mathematics; ".." for whole numbers, ends included. The words are those of
+    the message; an upper bound of infinity is not among them.
+    """
+
+    low: float
+    high: float = math.inf
+    ends: str = "[]"
+
+    def __contains__(self, value: float) -> bool:
+        return (self.low < value if self.ends[0] == "(" else self.low <= value) and (
+            value < self.high if self.ends[1] == ")" else value <= self.high
+        )
+
+    def __str__(self) -> str:
+        if self.high == math.inf:
+            return f"{'>' if self.ends[0] == '(' else '>='} {self.low}"
+        if self.ends == "..":
+            return f"in {self.low}..{self.high}"
+        return f"in {self.ends[0]}{self.low}, {self.high}{self.ends[1]}"
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """Settings whose numbers must be within the bounds that their types declare.
+
+    >>> from holdfast.settings.training import AugmentSettings
+    >>> AugmentSettings(crop=-1)
+    Traceback (most recent call last):
+    holdfast.errors.HoldfastError: crop must be >= 0, got -1
+    """
+
+    def __post_init__(self) -> None:
+        for name, bounds in _bounds(type(self)).items():  # type: ignore[arg-type]
+            value = getattr(self, name)
+            require(value is None or value in bounds, f"{name} must be {bounds}, got {value}")
+
+
+@cache
+def _bounds(settings: type) -> dict[str, Within]:
+    """The bounds of each setting; a class that changes a default alone keeps those of its base."""
+    found: dict[str, Within] = {}
+    for base in settings.__mro__:
+        for name, kind in typing.get_type_hints(base, include_extras=True).items():
+            for bounds in getattr(kind, "__metadata__", ()):
+                if isinstance(bounds, Within):
+                    found.setdefault(name, bounds)
+    return found
+
+
+def build(settings: type[T], values: Mapping[str, Any], *, where: str = "settings", group: str = "name") -> T:
+    """Settings of the given type from flat values; what is not named has its default.
 
     group: what people call the field ``name``, which for them is the group's own name ("data: digits").
 
@@ -72,18 +131,12 @@ def build(
     made: dict[str, Any] = {}
     for f in fields(settings):  # type: ignore[arg-type]
         kind = hints[f.name]
-        if (choose := _chooser(kind)) is not None:
-            if f.name in values:
-                made[f.name] = choose(values[f.name])
-        elif is_dataclass(kind):
-            own = {inner: values[outer] for outer, (group, inner) in leaves.items()
-                   if group == f.name and outer in values}  # fmt: skip
-            old = getattr(base, f.name) if base is not None else None
-            made[f.name] = build(kind, own, base=old, where=where, group=f.name)  # type: ignore[arg-type]
+        if _is_group(kind):
+            own = {inner: values[outer] for outer, (home, inner) in leaves.items()
+                   if home == f.name and outer in values}  # fmt: skip
+            made[f.name] = build(kind, own, where=where, group=f.name)
         elif f.name in values:
             made[f.name] = convert(values[f.name], kind, group if f.name == "name" else f.name)
-        if f.name not in made and base is not None:
-            made[f.name] = getattr(base, f.name)
     return settings(**made)
 
 
@@ -92,14 +145,13 @@ def flatten(settings: Any) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for f in fields(settings):
         value = getattr(settings, f.name)
-        if not is_dataclass(value):
-            flat[f.name] = list(value) if isinstance(value, tuple) else value
-        elif _chooser(type(value)) is not None:
+        if isinstance(value, Choice):
             own = flatten(value)
-            name: str = getattr(value, "name")  # noqa: B009  (a class variable the dataclass type does not show)
-            flat[f.name] = {"name": name, **own} if own else name
-        else:
+            flat[f.name] = {"name": value.name, **own} if own else value.name
+        elif is_dataclass(value):
             flat |= {f.name if name == "name" else name: v for name, v in flatten(value).items()}
+        else:
+            flat[f.name] = list(value) if isinstance(value, tuple) else value
     return flat
 
 
@@ -112,14 +164,15 @@ def convert(value: Any, kind: Any, name: str) -> Any:
     Traceback (most recent call last):
     holdfast.errors.HoldfastError: epochs must be a whole number, got 2.5
     """
+    if isinstance(kind, type) and issubclass(kind, Choice):
+        return kind.choose(value)
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         if value is None and type(None) in args:
             return None
         return convert(value, next(a for a in args if a is not type(None)), name)
     if origin is typing.Literal:
-        if value not in args:
-            raise unknown(name, value, args)
+        require_known(name, value, args)
         return value
     if origin is tuple:
         if not isinstance(value, (list, tuple)):
@@ -148,7 +201,7 @@ def _leaves(settings: Any) -> dict[str, tuple[str, str]]:
     leaves: dict[str, tuple[str, str]] = {}
     for f in fields(settings):
         kind = hints[f.name]
-        if is_dataclass(kind) and _chooser(kind) is None:
+        if _is_group(kind):
             for inner in fields(kind):
                 leaves[f.name if inner.name == "name" else inner.name] = (f.name, inner.name)
         else:
@@ -156,13 +209,14 @@ def _leaves(settings: Any) -> dict[str, tuple[str, str]]:
     return leaves
 
 
-def _chooser(kind: Any) -> Any:
-    """The function that picks among registered settings, for a field that holds one of several classes."""
-    return getattr(kind, "choose", None) if isinstance(kind, type) else None
+def _is_group(kind: Any) -> bool:
+    """Whether a field holds settings that are flat outside, not one of several classes."""
+    return is_dataclass(kind) and not issubclass(kind, Choice)  # type: ignore[arg-type]
 
 
+@dataclass_transform(frozen_default=True)
 @dataclass(frozen=True)
-class Choice:
+class Choice(Bounded):
     """Base of a family of settings. A family sets its ``registry``; the decorator of a part sets its ``name``."""
 
     registry: ClassVar[Registry[Any]]

@@ -13,7 +13,7 @@ from tyro.conf import OmitArgPrefixes, Suppress, arg
 
 from holdfast.errors import require
 from holdfast.parts import named_data
-from holdfast.settings.fields import AscentSettings, MethodSettings, Several, Unset, flatten
+from holdfast.settings.fields import AscentSettings, Bounded, MethodSettings, Several, Unset, Within, flatten
 
 DEFAULT_LR = {"sgd": 0.05, "adam": 1e-3, "adamw": 1e-3}
 """The learning rate an optimiser gets when none is given."""
@@ -52,16 +52,16 @@ def check_conflict(name: object, conflict: float | None) -> None:
 
 
 @dataclass(frozen=True)
-class DataSettings:
+class DataSettings(Bounded):
     """What to train on."""
 
     name: Annotated[str, arg(name="data")] = "coloured-digits"
     """A built-in set, an .npz file, a folder of images, or a CSV/Parquet table."""
     root: Unset[str] = None
     """Where built-in sets lie or are downloaded to (default: $HOLDFAST_ROOT, or ./data)."""
-    image_size: Unset[int] = None
+    image_size: Annotated[Unset[int], Within(1, 4096, "..")] = None
     """Side in pixels that images are brought to (default: their own)."""
-    val: float = 0.0
+    val: Annotated[float, Within(0, 1, "[)")] = 0.0
     """Share of the training set held out for validation, by class; 0 uses the set's own, if any."""
     conflict: Unset[float] = None
     """Sets made with a shortcut (coloured-digits, corrupted-cifar10-...): bias-conflicting share (default: 0.05)."""
@@ -73,45 +73,36 @@ class DataSettings:
     """The same for the group."""
     data_seed: int = 0
     """Seed of the held-out split, of generated sets and of --labels; apart from --seed, so all runs share them."""
-    labels: Unset[int] = None
+    labels: Annotated[Unset[int], Within(1)] = None
     """Use only so many labels of the training set, evenly over its classes (default: all)."""
     unlabeled: Unset[str] = None
     """Pictures without labels, for --pretrain and --method fixmatch: a set, file or folder (default: the rest)."""
     loader: Literal["auto", "resident", "stream"] = "auto"
     """Keep all images on the device, or stream them (auto: arrays stay, files stream)."""
-    workers: int = 4
+    workers: Annotated[int, Within(0)] = 4
     """Processes that decode streamed files; 0 decodes in this process."""
 
     def __post_init__(self) -> None:
-        require(0 <= self.val < 1, f"val must be in [0, 1), got {self.val}")
+        super().__post_init__()
         check_conflict(self.name, self.conflict)
-        require(self.workers >= 0, f"workers must be >= 0, got {self.workers}")
-        if self.image_size is not None:
-            require(1 <= self.image_size <= 4096, f"image_size must be in 1..4096, got {self.image_size}")
-        require(self.labels is None or self.labels >= 1, f"labels must be >= 1, got {self.labels}")
 
 
 @dataclass(frozen=True)
-class AugmentSettings:
+class AugmentSettings(Bounded):
     """Random changes to training images, in batch on the device."""
 
-    crop: int = 0
+    crop: Annotated[int, Within(0)] = 0
     """Pad by this many black pixels and crop back at random; 0 is off."""
     flip: bool = False
     """Mirror left to right with probability 1/2."""
-    cutout: int = 0
+    cutout: Annotated[int, Within(0)] = 0
     """Side of a square set to the mean colour, anywhere on the image; 0 is off."""
-    cutout_p: float = 1.0
+    cutout_p: Annotated[float, Within(0, 1)] = 1.0
     """Probability that an image is cut out from."""
-
-    def __post_init__(self) -> None:
-        require(self.crop >= 0, f"crop must be >= 0, got {self.crop}")
-        require(self.cutout >= 0, f"cutout must be >= 0, got {self.cutout}")
-        require(0 <= self.cutout_p <= 1, f"cutout_p must be in [0, 1], got {self.cutout_p}")
 
 
 @dataclass(frozen=True)
-class ModelSettings:
+class ModelSettings(Bounded):
     """The network."""
 
     name: Annotated[str, arg(name="model")] = "convnet"
@@ -122,7 +113,7 @@ class ModelSettings:
     """Start from a file: .safetensors, or .pth/.pt holding tensors only."""
     pretrain: Literal["none", "rotation", "vae"] = "none"
     """Learn from the images without labels first: to tell rotations, or as a VAE (models vae-head, vae-classifier)."""
-    pretrain_for: int = 20
+    pretrain_for: Annotated[int, Within(1)] = 20
     """Epochs of that."""
 
     def __post_init__(self) -> None:
@@ -134,34 +125,31 @@ class ModelSettings:
             self.pretrain == "none" or not (self.pretrained or self.weights),
             f"pretrain {self.pretrain} would overwrite the weights that were asked for; give one of them",
         )
-        require(self.pretrain_for >= 1, f"pretrain_for must be >= 1, got {self.pretrain_for}")
+        super().__post_init__()
 
 
 @dataclass(frozen=True)
-class OptimizerSettings:
+class OptimizerSettings(Bounded):
     """Descent."""
 
     name: Annotated[Literal["sgd", "adam", "adamw"], arg(name="optimizer")] = "sgd"
     """Which torch optimiser."""
-    lr: Unset[float] = None
+    lr: Annotated[Unset[float], Within(0)] = None
     """Peak learning rate (default: 0.05 for sgd, 0.001 for adam and adamw)."""
-    momentum: float = 0.9
+    momentum: Annotated[float, Within(0, 1, "[)")] = 0.9
     """sgd only."""
     nesterov: bool = False
     """sgd only."""
     betas: tuple[float, float] = (0.9, 0.999)
     """adam and adamw only."""
-    weight_decay: float = 5e-4
+    weight_decay: Annotated[float, Within(0)] = 5e-4
     """Pull of all weights toward 0; adamw applies it apart from the gradient."""
-    clip: Unset[float] = None
+    clip: Annotated[Unset[float], Within(0, ends="(]")] = None
     """Largest norm of the whole gradient before the descent; none by default."""
 
     def __post_init__(self) -> None:
-        require(self.lr is None or self.lr >= 0, f"lr must be >= 0, got {self.lr}")
-        require(0 <= self.momentum < 1, f"momentum must be in [0, 1), got {self.momentum}")
+        super().__post_init__()
         require(all(0 <= b < 1 for b in self.betas), f"betas must be in [0, 1), got {self.betas}")
-        require(self.weight_decay >= 0, f"weight_decay must be >= 0, got {self.weight_decay}")
-        require(self.clip is None or self.clip > 0, f"clip must be > 0, got {self.clip}")
         require(not self.nesterov or self.momentum > 0, "nesterov needs momentum > 0, got 0")
 
     @property
@@ -170,24 +158,22 @@ class OptimizerSettings:
 
 
 @dataclass(frozen=True)
-class ScheduleSettings:
+class ScheduleSettings(Bounded):
     """How the learning rate moves; lengths are in epochs, the rate changes every step."""
 
     name: Annotated[Literal["constant", "step", "multistep", "cosine"], arg(name="schedule")] = "cosine"
     """From the peak: stay there, drop every so often or at milestones, or fall to 0 along a cosine."""
-    warmup: float = 0.0
+    warmup: Annotated[float, Within(0)] = 0.0
     """Epochs of linear rise from 0 at the start."""
-    step_size: int = 30
+    step_size: Annotated[int, Within(1)] = 30
     """step: epochs between two drops."""
     milestones: Several[int] = ()
     """multistep: epochs at which the rate drops."""
-    gamma: float = 0.1
+    gamma: Annotated[float, Within(0, ends="(]")] = 0.1
     """step and multistep: factor of a drop."""
 
     def __post_init__(self) -> None:
-        require(self.warmup >= 0, f"warmup must be >= 0, got {self.warmup}")
-        require(self.step_size >= 1, f"step_size must be >= 1, got {self.step_size}")
-        require(self.gamma > 0, f"gamma must be > 0, got {self.gamma}")
+        super().__post_init__()
         require(
             list(self.milestones) == sorted(self.milestones) and all(epoch >= 1 for epoch in self.milestones),
             f"milestones must rise from 1 on, got {self.milestones}",
@@ -195,14 +181,14 @@ class ScheduleSettings:
 
 
 @dataclass(frozen=True)
-class LoopSettings:
+class LoopSettings(Bounded):
     """The loop."""
 
-    epochs: int = 30
+    epochs: Annotated[int, Within(1)] = 30
     """Passes over the training set."""
-    batch_size: int = 128
+    batch_size: Annotated[int, Within(1)] = 128
     """Images per step."""
-    accumulate: int = 1
+    accumulate: Annotated[int, Within(1)] = 1
     """Parts a batch is split into to save memory; gradients are those of the whole batch."""
     seed: int = 0
     """Seed of weights, data order, augmentation, mixing and attacks."""
@@ -218,29 +204,26 @@ class LoopSettings:
     """Run the whole step as one CUDA graph (auto: on a GPU)."""
     deterministic: bool = False
     """Use deterministic kernels only, also where they are slower."""
-    ema: Unset[float] = None
+    ema: Annotated[Unset[float], Within(0, 1, "()")] = None
     """Decay of a running average of the weights that is evaluated and kept instead; none by default."""
     select: Literal["last", "val-average", "val-worst-class", "val-worst-group", "oracle-test"] = "last"
     """Which epoch's weights to keep. oracle-test looks at the test set: never report it as a result."""
-    eval_every: int = 1
+    eval_every: Annotated[int, Within(0)] = 1
     """Epochs between two evaluations; the last epoch is always evaluated. 0 evaluates at the end only."""
-    checkpoint_every: int = 1
+    checkpoint_every: Annotated[int, Within(1)] = 1
     """Epochs between two checkpoints."""
-    diagnose: int = 0
+    diagnose: Annotated[int, Within(0)] = 0
     """Epochs between two looks at the ascent (norms, share of the full gradient); 0 never looks."""
     tensorboard: bool = False
     """Also write TensorBoard events into the run folder."""
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "accumulate", "checkpoint_every", "eval_every", "diagnose"):
-            least = 0 if name in ("eval_every", "diagnose") else 1
-            require(getattr(self, name) >= least, f"{name} must be >= {least}, got {getattr(self, name)}")
+        super().__post_init__()
         require(0 <= self.seed < 2**63, f"seed must be in 0..2**63-1, got {self.seed}")
         require(
             self.accumulate <= self.batch_size,
             f"accumulate ({self.accumulate}) cannot exceed batch_size ({self.batch_size})",
         )
-        require(self.ema is None or 0 < self.ema < 1, f"ema must be in (0, 1), got {self.ema}")
 
 
 @dataclass(frozen=True)

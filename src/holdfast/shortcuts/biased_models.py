@@ -8,13 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.data.loaders import make_loader
-from holdfast.data.splits import Dataset, channel_statistics
+from holdfast.data.splits import Dataset
 from holdfast.devices import kernels
 from holdfast.errors import HoldfastError
-from holdfast.methods import Context, method_of
 from holdfast.rng import derive
 from holdfast.settings import TrainSettings
-from holdfast.train.api import model_factory
+from holdfast.train.api import prepare
 from holdfast.train.engine import Trainer
 from holdfast.train.evaluate import predict
 from holdfast.train.progress import Progress
@@ -46,10 +45,7 @@ def train_biased_model(
     loop = settings.loop
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(derive(loop.seed, "weights"))
-        make = model_factory(settings, data, *channel_statistics(data.train), Progress())
-        model, labels, groups = make().model, data.train.labels, data.train.groups
-        context = Context(data.num_classes, labels, groups, loop.epochs, make_model=lambda: make().model)
-        state = method_of(settings).start(context)
+        model, _, state = prepare(settings, data)
         torch.manual_seed(derive(loop.seed, "model"))
         scorer = EpochScorer(settings, data, state.biased, device=device)
         with progress:
@@ -85,15 +81,10 @@ class EpochScorer:
 
     def score_epoch(self, epoch: int = 0, model: nn.Module | None = None) -> dict[str, float]:
         """Adds nothing to the record of the epoch, nor needs the debiased model: what a training may measure."""
-        loop, classes = self.loop, self.data.num_classes
-        layout = torch.channels_last if loop.channels_last else torch.contiguous_format
+        classes, precision = self.data.num_classes, self.loop.precision
+        layout = torch.channels_last if self.loop.channels_last else torch.contiguous_format
         found = predict(
-            self.biased,
-            self.data.train,
-            self.loader,
-            device=self.device,
-            precision=loop.precision,
-            memory_format=layout,
+            self.biased, self.data.train, self.loader, device=self.device, precision=precision, memory_format=layout
         )
         if found.logits.ndim != 2 or found.logits.shape[1] != classes:
             raise HoldfastError(

@@ -9,23 +9,20 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from holdfast.augment.basic import to_float
 from holdfast.data import Dataset
-from holdfast.data.splits import Split, aligned_groups, bias_alignment
+from holdfast.data.splits import aligned_groups, bias_alignment
 from holdfast.detect.evaluation import evaluate_scores
+from holdfast.detect.features import ClassifierExtractor, extract
 from holdfast.errors import require
 from holdfast.metrics import Estimate
-from holdfast.models import penultimate
-from holdfast.module_state import evaluating
 from holdfast.rng import derive
 from holdfast.settings import TrainSettings
 from holdfast.shortcuts.biased_models import BiasedModel
 from holdfast.shortcuts.conflicting_share import ConflictingShare, estimate_share
 from holdfast.types import Finding, Note
 
-BATCH = 256
 MOST_CLUSTERS = 10
 MOST_CLUSTERED = 20_000
 """Suspected samples that are clustered, the likeliest first."""
@@ -138,14 +135,15 @@ def _notes(models: tuple[BiasedModel, ...], labels: Tensor, share: ConflictingSh
     return tuple(notes)
 
 
-def clusters_of(found: Shortcuts, count: int | None, *, device: torch.device) -> tuple[Cluster, ...]:
+def clusters_of(found: Shortcuts, count: int | None) -> tuple[Cluster, ...]:
     """Clusters of the suspected samples. count: how many; one per class by default, ten at most."""
     data, split = found.data, found.data.train
     suspected = found.order[found.probability[found.order] >= SUSPECTED][:MOST_CLUSTERED]
     if not len(suspected):
         return ()
     wanted = count or min(data.num_classes, MOST_CLUSTERS)
-    points = features(found.biased_models[0].biased, split, suspected, device=device)
+    points = extract(ClassifierExtractor(found.biased_models[0].biased), split.subset(suspected)).features
+    assert points is not None
     cluster = k_means(points, wanted, seed=derive(found.settings.loop.seed, "shortcuts/clusters"))
     made = []
     for number in range(int(cluster.max()) + 1):
@@ -157,17 +155,6 @@ def clusters_of(found: Shortcuts, count: int | None, *, device: torch.device) ->
         group = most_frequent(split.groups[own], data.group_names)
         made.append(Cluster(number, tuple(own.tolist()), label, prediction, group))
     return tuple(made)
-
-
-@torch.no_grad()
-def features(model: nn.Module, split: Split, positions: Tensor, *, device: torch.device) -> Tensor:
-    """(M, D) what the model's head is given for these samples, on the CPU."""
-    made = []
-    with evaluating(model), penultimate(model) as head:
-        for first in range(0, len(positions), BATCH):
-            model(to_float(split.read(positions[first : first + BATCH]).to(device)))
-            made.append(head.features.float().cpu())
-    return torch.cat(made)
 
 
 def k_means(points: Tensor, count: int, *, seed: int) -> Tensor:

@@ -16,7 +16,7 @@ from holdfast.errors import HoldfastError, require
 from holdfast.files import writable_folder
 from holdfast.models import load_model
 from holdfast.settings import TrainSettings, build, read_environment
-from holdfast.shortcuts.biased_models import BiasedModel, score_biased_model, train_biased_model
+from holdfast.shortcuts.biased_models import score_biased_model, train_biased_model
 from holdfast.shortcuts.conflicting_samples import Shortcuts, clusters_of, rank
 from holdfast.shortcuts.shortcut_files import CSV, JSON, PAGE, findings_of, write
 from holdfast.train.api import load_data
@@ -63,10 +63,9 @@ def find_shortcuts(
     >>> found.order[:20].shape, found.share.low <= found.share.value <= found.share.high
     (torch.Size([20]), True)
     """
-    for name, value in {"epochs": epochs, "seeds": seeds, "resamples": resamples}.items():
-        require(value >= 1, f"{name} must be >= 1, got {value}")
-    for name, number in {"clusters": clusters, "batch_size": batch_size}.items():
-        require(number is None or number >= 1, f"{name} must be >= 1, got {number}")
+    counts = {"epochs": epochs, "seeds": seeds, "resamples": resamples, "clusters": clusters, "batch_size": batch_size}
+    for name, value in counts.items():
+        require(value is None or value >= 1, f"{name} must be >= 1, got {value}")
     folder = None if out is None else writable_folder(out)
     if folder is not None and not overwrite:
         there = ", ".join(name for name in (CSV, JSON, PAGE) if (folder / name).exists())
@@ -102,24 +101,18 @@ def find_shortcuts(
         },
     )
     given = model if isinstance(model, nn.Module) else _kept_model(run) if reuse and run else None
-    if given is not None:
-        models: tuple[BiasedModel, ...] = (score_biased_model(given, settings, dataset, device=where),)
-    else:
-        models = ()
-        for i in range(seeds):
-            if seeds > 1:
-                progress.note(f"biased model {i + 1} of {seeds}")
-            seeded = replace(settings, loop=replace(settings.loop, seed=seed + i))
-            models += (train_biased_model(seeded, dataset, device=where, progress=progress),)
-    found = rank(settings, dataset, models, resamples=resamples, seed=seed)
+    models = [] if given is None else [score_biased_model(given, settings, dataset, device=where)]
+    for i in range(seeds if given is None else 0):
+        if seeds > 1:
+            progress.note(f"biased model {i + 1} of {seeds}")
+        seeded = replace(settings, loop=replace(settings.loop, seed=seed + i))
+        models.append(train_biased_model(seeded, dataset, device=where, progress=progress))
+    found = rank(settings, dataset, tuple(models), resamples=resamples, seed=seed)
     with kernels(precision, deterministic=False):
-        found = replace(found, clusters=clusters_of(found, clusters, device=where))
-        shown = {"biased": models[0].biased}
-        if models[0].debiased is not None:
-            shown["debiased"] = models[0].debiased
-        if own is not None:
-            shown["the run's own"] = own.to(where)
-        found = replace(found, findings=findings_of(found, shown))
+        found = replace(found, clusters=clusters_of(found, clusters))
+        shown = {"biased": models[0].biased, "debiased": models[0].debiased, "the run's own": own}
+        kept = {name: shown_model.to(where) for name, shown_model in shown.items() if shown_model is not None}
+        found = replace(found, findings=findings_of(found, kept))
     for note in found.notes:
         progress.note(str(note))
     if folder is not None:

@@ -61,8 +61,7 @@ def findings_of(found: Shortcuts, models: dict[str, nn.Module]) -> tuple[Finding
             "group": None if cluster.group is None else list(cluster.group),
             "rows": _rows(found, part, models),
         }
-        size = len(cluster.positions)
-        where = {"cluster": str(cluster.number)}
+        size, where = len(cluster.positions), {"cluster": str(cluster.number)}
         made.append(Finding(CHECK, "cluster_size", float(size), size, where=where, evidence=evidence))
     ends = {"top": found.order[: 2 * SHOWN], "bottom": found.order[-SHOWN:]}
     rows = {name: _rows(found, part, models) for name, part in ends.items()}

@@ -4,10 +4,11 @@ what is refused before it starts."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from holdfast.models.saved_model import TENSORS, save_weights
 from holdfast.models.vae import LatentClassifier
 from holdfast.module_state import evaluating
 from holdfast.rng import derive
-from holdfast.settings import DATA_READING_KEYS, MethodSettings, TrainSettings, build
+from holdfast.settings import DATA_READING_KEYS, MethodSettings, ModelSettings, TrainSettings, build
 from holdfast.train.engine import Trainer
 from holdfast.train.folder import RunFolder, claim
 from holdfast.train.progress import Progress, TensorBoardSink, make_progress
@@ -198,13 +199,23 @@ def prepare(
     require(loop.select != "oracle-test" or data.test is not None, "select oracle-test needs a test set")
     _check_pretraining(settings, model)
     progress = progress or Progress()
-    if model is not None:
-        check_module(model, data, resolve_device(loop.device), precision=loop.precision)
-        return model, None, _start_method(settings, data, copier(model, progress))
-    mean, std = channel_statistics(data.train)
-    make_model = model_factory(settings, data, mean, std, progress)
-    built = make_model()
-    return built.model, built, _start_method(settings, data, lambda: make_model().model)
+    built: BuiltModel | None = None
+    if model is None:
+        make = partial(build_for, data, settings.model, channel_statistics(data.train))
+        network: nn.Module = (built := make()).model
+        for note in dict.fromkeys(built.notes):
+            progress.note(note)
+    else:
+        network = check_module(model, data, resolve_device(loop.device), precision=loop.precision)
+    context = Context(
+        num_classes=data.num_classes,
+        labels=data.train.labels,
+        groups=data.train.groups,
+        epochs=loop.epochs,
+        make_model=partial(copy_of, model, progress) if model is not None else lambda: make().model,
+        unlabeled=None if data.unlabeled is None else data.unlabeled.read(torch.arange(len(data.unlabeled))),
+    )
+    return network, built, method_of(settings).start(context)
 
 
 def _check_pretraining(settings: TrainSettings, model: nn.Module | None = None) -> None:
@@ -243,11 +254,10 @@ def _pretrain(
     assert isinstance(network, Normalised)
     if model.pretrain == "vae":
         inner = network.net
-        require(
-            isinstance(inner, LatentClassifier),
-            f"{model.name} has no VAE's encoder; use --model vae-head or vae-classifier, or --pretrain rotation",
-        )
-        assert isinstance(inner, LatentClassifier)
+        if not isinstance(inner, LatentClassifier):
+            raise HoldfastError(
+                f"{model.name} has no VAE's encoder; use --model vae-head or vae-classifier, or --pretrain rotation"
+            )
         inner.start_from(train_vae(images, inner.settings, own, device=device, note=note).model)
         return
     turned = train_rotation(images, own, model=model.name, device=device, note=note).model
@@ -270,69 +280,35 @@ def load_data(settings: TrainSettings) -> Dataset:
     return few_labels(data, s.labels, unlabeled=s.unlabeled, root=s.root, seed=s.data_seed)
 
 
-def _start_method(settings: TrainSettings, data: Dataset, make_model: Callable[[], nn.Module]) -> State:
-    context = Context(
+def build_for(data: Dataset, model: ModelSettings, statistics: tuple[tuple[float, ...], ...]) -> BuiltModel:
+    """A network for the images and classes of a data set. statistics: the mean and deviation of its channels."""
+    return build_model(
+        model.name,
         num_classes=data.num_classes,
-        labels=data.train.labels,
-        groups=data.train.groups,
-        epochs=settings.loop.epochs,
-        make_model=make_model,
-        unlabeled=None if data.unlabeled is None else data.unlabeled.read(torch.arange(len(data.unlabeled))),
+        in_channels=data.shape[0],
+        image_size=data.shape[1:],
+        mean=statistics[0],
+        std=statistics[1],
+        pretrained=model.pretrained,
+        weights=model.weights,
     )
-    return method_of(settings).start(context)
 
 
-def model_factory(
-    settings: TrainSettings, data: Dataset, mean: Sequence[float], std: Sequence[float], progress: Progress
-) -> Callable[[], BuiltModel]:
-    """A function that makes the network and, for methods that need one, an auxiliary network like it."""
-    channels, height, width = data.shape
-    said: set[str] = set()
-
-    def make() -> BuiltModel:
-        built = build_model(
-            settings.model.name,
-            num_classes=data.num_classes,
-            in_channels=channels,
-            image_size=(height, width),
-            mean=mean,
-            std=std,
-            pretrained=settings.model.pretrained,
-            weights=settings.model.weights,
-        )
-        for note in built.notes:
-            if note not in said:
-                progress.note(note)
-                said.add(note)
-        return built
-
-    return make
-
-
-def copier(model: nn.Module, progress: Progress) -> Callable[[], nn.Module]:
-    """A function that makes an auxiliary network like a module of the caller's, which nobody else can build: a copy."""
+def copy_of(model: nn.Module, progress: Progress) -> nn.Module:
+    """An auxiliary network like a module of the caller's, which nobody else can build."""
     name = type(model).__name__
-
-    def make() -> nn.Module:
-        try:
-            made = deepcopy(model)
-        except Exception as error:  # whatever the caller's parts raise
-            raise HoldfastError(
-                f"this method needs a second network, and this {name} cannot be copied: {error}; fix that, or use a "
-                "method without one, such as erm"
-            ) from error
-        progress.note(f"the auxiliary network is a copy of this {name}, with the weights that it came with")
-        return made
-
-    return make
+    try:
+        made = deepcopy(model)
+    except Exception as error:  # whatever the caller's parts raise
+        raise HoldfastError(
+            f"this method needs a second network, and this {name} cannot be copied: {error}; fix that, or use a "
+            "method without one, such as erm"
+        ) from error
+    progress.note(f"the auxiliary network is a copy of this {name}, with the weights that it came with")
+    return made
 
 
-def _tensor_in(outputs: object) -> str | None:
-    """The part of a model's outputs that is probably meant, where they have parts."""
-    return next((name for name in ("logits", "out") if isinstance(getattr(outputs, name, None), Tensor)), None)
-
-
-def check_module(model: nn.Module, data: Dataset, device: torch.device, *, precision: str) -> None:
+def check_module(model: nn.Module, data: Dataset, device: torch.device, *, precision: str) -> nn.Module:
     """Bring a module of the caller's to the device, and refuse one that does not give logits of the data's classes."""
     images = to_float(data.train.read(torch.arange(min(2, len(data.train)))).to(device))
     try:
@@ -344,13 +320,15 @@ def check_module(model: nn.Module, data: Dataset, device: torch.device, *, preci
             "that does, or other images with image_size"
         ) from error
     got = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+    meant = [name for name in ("logits", "out") if isinstance(getattr(outputs, name, None), Tensor)]
     require(
         got == (len(images), data.num_classes),
         f"this {type(model).__name__} must give logits of shape {(len(images), data.num_classes)} for {len(images)} "
         f"images of {data.num_classes} classes, and gives {got}; "
-        + (f"wrap it so that it returns .{inner}" if (inner := _tensor_in(outputs)) else "change its last layer"),
+        + (f"wrap it so that it returns .{meant[0]}" if meant else "change its last layer"),
     )
     require(
         any(p.requires_grad for p in model.parameters()),
         f"this {type(model).__name__} has no parameter to train; let some require a gradient",
     )
+    return model

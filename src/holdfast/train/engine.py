@@ -1,4 +1,7 @@
-"""The training loop: stages, epochs, steps, evaluation, selection, checkpoints. Every training goes through it."""
+"""The training loop: stages, epochs, steps, evaluation, selection, checkpoints. Every training goes through it.
+
+``Trainer`` is the loop, ``StageRun`` what belongs to one stage: its network, optimisers, schedule, order and step.
+"""
 
 from __future__ import annotations
 
@@ -7,27 +10,31 @@ import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from holdfast.ascents import ascent_of
 from holdfast.augment.basic import Augment
 from holdfast.data.loaders import Loader, make_loader
 from holdfast.data.splits import Dataset, Split, channel_statistics
-from holdfast.devices import kernels, own_stream
+from holdfast.devices import autocast, kernels, own_stream
 from holdfast.errors import Interrupted
 from holdfast.methods import Stage, State, method_of
-from holdfast.rng import Generators
+from holdfast.optim import build_optimizer, set_option
+from holdfast.parts import ASCENTS
+from holdfast.rng import Generators, derive
 from holdfast.settings import TrainSettings
-from holdfast.train.diagnose import diagnose
 from holdfast.train.evaluate import Predictions, predict, selection_score
 from holdfast.train.folder import RunFolder
 from holdfast.train.meters import Diverged, Meters, all_finite
 from holdfast.train.processes import deferred_signals
-from holdfast.train.progress import Progress, Sink
-from holdfast.train.stage import StageRun
+from holdfast.train.progress import Progress, TensorBoardSink
+from holdfast.train.schedule import WeightAverage, rate_factor
+from holdfast.train.step import Step, captured, compiled, diagnose
 from holdfast.types import Batch
 
 READ_EVERY = 200
@@ -62,7 +69,7 @@ class Trainer:
         device: torch.device,
         folder: RunFolder | None,
         progress: Progress,
-        sinks: tuple[Sink, ...] = (),
+        sinks: tuple[TensorBoardSink, ...] = (),
         rng: Generators | None = None,
         order: Callable[[int], Tensor] | None = None,
         measure: Callable[[int, nn.Module], Mapping[str, float]] | None = None,
@@ -78,8 +85,7 @@ class Trainer:
         self.own_order, self.measure, self.fused = order, measure, fused
         self.meters = Meters(device, self.method.measures)
         fill = channel_statistics(data.train)[0] if settings.augment.cutout else [0.0] * data.shape[0]
-        mean = torch.tensor(fill, device=device)
-        self.augment = Augment(settings.augment, data.shape, mean)
+        self.augment = Augment(settings.augment, data.shape, torch.tensor(fill, device=device))
         self.at = Position()
         self.history: list[dict[str, Any]] = []
         self.best: dict[str, Any] = {}
@@ -107,29 +113,17 @@ class Trainer:
         """Begin a stage, or continue in the middle of it."""
         if resumed is None:
             self.state.stage = stage
-            remark = self.method.begin(self.state, lambda model: self._predict(model, self.data.train).logits)
-            if remark is not None:
+            if remark := self.method.begin(self.state, lambda model: self._predict(model, self.data.train).logits):
                 self.progress.note(remark)
-        now = StageRun(
-            stage,
-            self.settings,
-            self.state,
-            self.model,
-            count=len(self.data.train),
-            loader=self._loader(self.data.train),
-            augment=self.augment,
-            rng=self.rng,
-            meters=self.meters,
-            device=self.device,
-            note=self.progress.note,
-            order=self.own_order,
-            fused=self.fused,
-        )
+        now = StageRun(self, stage)
         if resumed is not None:
             assert self.folder is not None
             with self.folder.checkpoints.fitting():
                 now.load_state_dict(resumed["stage"])
-                self._restore_generators(resumed)
+                self.rng.load_state_dict(resumed["generators"])
+                torch.set_rng_state(resumed["global_rng"]["cpu"])
+                if self.device.type == "cuda":
+                    torch.cuda.set_rng_state(resumed["global_rng"]["cuda"], self.device)
         done = self.at.epoch * now.steps_per_epoch + self.at.batch
         self.progress.begin(stage.name, stage.epochs, now.steps_per_epoch, done)
         return now
@@ -158,7 +152,7 @@ class Trainer:
 
     def _epoch_batches(self) -> Iterator[tuple[Batch, ...]]:
         """Batches of the present epoch from the present one on, each with as many others as the ascent climbs."""
-        at, now, loader = self.at, self.now, self._loader(self.data.train)
+        at, now, loader = self.at, self.now, self.loader(self.data.train)
         others = [f"other-order{n if n > 1 else ''}" for n in range(1, ascent_of(self.settings).other_batches + 1)]
         orders = [now.order(at.stage, at.epoch, purpose=purpose) for purpose in ("order", *others)]
         return zip(*(loader.batches(order, start=at.batch) for order in orders), strict=True)
@@ -166,7 +160,7 @@ class Trainer:
     def _end_epoch(self, seconds: float, images: int, *, final: bool) -> None:
         """Record, evaluate, select, save; nothing of a training that has diverged is recorded or saved."""
         self._require_finite_weights()
-        loop, now, reading = self.settings.loop, self.now, self.meters.read()
+        loop, now = self.settings.loop, self.now
         self.at.epoch += 1
         self.at.batch = 0
         last = self.at.epoch == now.stage.epochs
@@ -175,8 +169,7 @@ class Trainer:
             "epoch": self.at.epoch,
             "step": self.at.step,
             "lr": now.rate(self.at.epoch * now.steps_per_epoch - 1),
-            "train_loss": reading.loss,
-            **{f"train_{name}": value for name, value in reading.measures.items()},
+            **{f"train_{name}": value for name, value in self.meters.read().items()},
             "seconds": seconds,
             "images_per_second": images / seconds,
         }
@@ -185,7 +178,7 @@ class Trainer:
         if self.measure is not None:
             record |= self.measure(self.at.epoch, now.evaluated)
         if loop.diagnose and (last or self.at.epoch % loop.diagnose == 0):
-            record |= diagnose(now.plain_step, next(iter(self._loader(self.data.train).batches(now.order(0, 0)))))
+            record |= diagnose(now.plain_step, next(iter(self.loader(self.data.train).batches(now.order(0, 0)))))
         self.history.append(record)
         self.progress.epoch(record, now.stage.epochs)
         if self.folder is not None:
@@ -224,31 +217,20 @@ class Trainer:
             self.model.load_state_dict(self.now.evaluated.state_dict())
 
     def _predict(self, model: nn.Module, split: Split) -> Predictions:
-        return predict(
-            model,
-            split,
-            self._loader(split),
-            device=self.device,
-            precision=self.settings.loop.precision,
-            memory_format=self.memory_format,
-        )
+        precision, order = self.settings.loop.precision, self.memory_format
+        return predict(model, split, self.loader(split), device=self.device, precision=precision, memory_format=order)
 
-    def _loader(self, split: Split) -> Loader:
+    def loader(self, split: Split) -> Loader:
         """The loader of a split, made when first needed: resident data is on the device once."""
         if id(split) not in self._loaders:
-            data = self.settings.data
+            data, size = self.settings.data, self.settings.loop.batch_size
             self._loaders[id(split)] = make_loader(
-                split,
-                batch_size=self.settings.loop.batch_size,
-                device=self.device,
-                kind=data.loader,
-                workers=data.workers,
+                split, batch_size=size, device=self.device, kind=data.loader, workers=data.workers
             )
         return self._loaders[id(split)]
 
     def _require_finite(self) -> None:
-        bad = self.meters.read().bad_step
-        if bad:
+        if bad := self.meters.bad_step:
             raise self._diverged(f"the loss is not finite at step {bad}")
 
     def _require_finite_weights(self) -> None:
@@ -307,8 +289,119 @@ class Trainer:
         self.progress.note(f"continuing at step {self.at.step}")
         return state
 
-    def _restore_generators(self, state: dict[str, Any]) -> None:
-        self.rng.load_state_dict(state["generators"])
-        torch.set_rng_state(state["global_rng"]["cpu"])
-        if self.device.type == "cuda":
-            torch.cuda.set_rng_state(state["global_rng"]["cuda"], self.device)
+
+class StageRun:
+    """A stage under way. Made when a stage begins or resumes; ``state_dict`` carries it over a restart."""
+
+    def __init__(self, trainer: Trainer, stage: Stage) -> None:
+        settings, method, state, device = trainer.settings, trainer.method, trainer.state, trainer.device
+        loop, loader, count = settings.loop, trainer.loader(trainer.data.train), len(trainer.data.train)
+        self.stage, self.settings, self.ascent = stage, settings, ascent_of(settings)
+        state.stage = stage
+        self.trainee = method.trainee(state, trainer.model)
+        self.average = WeightAverage(self.trainee, loop.ema) if loop.ema else None
+        self.scaler = torch.amp.GradScaler(device.type, enabled=loop.precision == "fp16")
+        self.optimizer = build_optimizer(
+            settings.optimizer,
+            self.trainee.parameters(),
+            self.ascent.optimizer,
+            skip_nonfinite=loop.precision == "fp16",  # elsewhere a step that is not finite ends the training
+            fused=trainer.fused,
+        )
+        trained = {id(p) for p in self.trainee.parameters()}
+        own = [p for p in state.parameters() if p.requires_grad and id(p) not in trained]
+        self.auxiliary_optimizer = build_optimizer(settings.optimizer, own, fused=trainer.fused) if own else None
+        repeats = method.repeats(state)
+        self.positions = torch.arange(count).repeat_interleave(1 if repeats is None else repeats.cpu())
+        self.own_order = trainer.own_order
+        shown = self.positions if self.own_order is None else self.own_order(0)
+        self.steps_per_epoch = batches(len(shown), loop.batch_size)
+        whole = min(count, batches(count, loop.batch_size) * loop.batch_size)
+        network = compiled(self.trainee) if loop.compile else self.trainee
+        for auxiliary in state.children() if loop.compile else ():
+            auxiliary.compile(dynamic=False)
+        self.plain_step = Step(
+            model=network,
+            method=method,
+            state=state,
+            optimizer=self.optimizer,
+            auxiliary_optimizer=self.auxiliary_optimizer,
+            augment=trainer.augment,
+            rng=trainer.rng,
+            meters=trainer.meters,
+            autocast=partial(autocast, loop.precision, device),
+            scaler=self.scaler,
+            whole=lambda: loader.batches(torch.arange(whole)),  # not the trainer: a cycle would keep its memory
+            whole_size=whole,
+            ascent=self.ascent,
+            clip=settings.optimizer.clip,
+            accumulate=loop.accumulate,
+            memory_format=trainer.memory_format,
+            average=self.average,
+        )
+        captures = loop.capture != "off" and device.type == "cuda" and method.capturable
+        self.step: Callable[..., None] = self.plain_step
+        if captures and not self.ascent.reads_whole_set:
+            note = trainer.progress.note if loop.capture == "auto" else None
+            self.step = captured(self.plain_step, device, note=note)
+        if self.ascent.reads_whole_set:
+            cost = self.steps_per_epoch + ASCENTS[self.ascent.name].passes
+            trainer.progress.note(
+                f"{self.ascent.name} takes the gradient of all {count} training images at each of "
+                f"{self.steps_per_epoch} steps per epoch: an epoch costs about {cost:g} plain ones"
+            )
+
+    @property
+    def evaluated(self) -> nn.Module:
+        """The network whose predictions count."""
+        return self.trainee if self.average is None else self.average.model
+
+    def order(self, stage: int, epoch: int, *, purpose: str = "order") -> Tensor:
+        """What an epoch shows, shuffled by seed, stage and epoch alone unless the training has an order of its own."""
+        if self.own_order is not None:
+            return self.own_order(epoch)
+        seed = derive(self.settings.loop.seed, f"{purpose}/{stage}/{epoch}")
+        shuffled = torch.randperm(len(self.positions), generator=torch.Generator().manual_seed(seed))
+        return self.positions[shuffled][: self.steps_per_epoch * self.settings.loop.batch_size]
+
+    def rate(self, step: int) -> float:
+        """The learning rate at a step of this stage."""
+        factor = rate_factor(
+            self.settings.schedule, step, steps_per_epoch=self.steps_per_epoch, epochs=self.stage.epochs
+        )
+        return self.settings.optimizer.peak_lr * factor
+
+    def follow_schedule(self, step: int) -> None:
+        """Set learning rates and the ascent's radius for a step of this stage."""
+        rate = self.rate(step)
+        for optimizer in (self.optimizer, self.auxiliary_optimizer):
+            if optimizer is not None:
+                set_option(optimizer, "lr", rate)
+        if (radius := self.ascent.radius(step / (self.stage.epochs * self.steps_per_epoch))) is not None:
+            set_option(self.optimizer, "rho", radius)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {name: part.state_dict() for name, part in self._parts().items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name, part in self._parts().items():
+            groups = part.param_groups if isinstance(part, Optimizer) else []
+            # the very tensors that hold scheduled options stay: they live on the device, the loaded ones do not
+            scheduled = [{k: v for k, v in group.items() if isinstance(v, Tensor)} for group in groups]
+            part.load_state_dict(state[name])
+            for group, kept in zip(part.param_groups if scheduled else [], scheduled, strict=True):
+                group |= kept
+
+    def _parts(self) -> dict[str, Any]:
+        names = ("optimizer", "auxiliary_optimizer", "scaler", "average")
+        return {name: part for name in names if (part := getattr(self, name)) is not None}
+
+
+def batches(count: int, batch_size: int) -> int:
+    """Batches per epoch. A last batch of one sample is left out: BatchNorm has no variance for it.
+
+    >>> batches(10, 5), batches(11, 5), batches(12, 5), batches(1, 5)
+    (2, 2, 3, 1)
+    """
+    full, rest = divmod(count, batch_size)
+    return full + (rest > 1 or full == 0)

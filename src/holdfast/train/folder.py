@@ -1,6 +1,6 @@
-"""The run folder: who may write into it, what it holds, and its checkpoints.
+"""The run folder: who may write into it, what it holds, its checkpoints, and how its run loaded the data.
 
-Open this file to change what is stored.
+Open this file to change what is stored, or what an audit or a prediction takes over from a run.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +24,14 @@ import yaml
 
 import holdfast
 from holdfast.errors import HoldfastError, require
-from holdfast.files import exists, write_atomic
+from holdfast.files import at_home, exists, write_atomic
 from holdfast.settings import TrainSettings, build, flatten, read_environment, read_yaml
 from holdfast.train.processes import locked
 
 OWNED = (
-    "checkpoint",
-    "tensorboard",
-    "metrics.jsonl",
-    "model.safetensors",
-    "model.json",
-    "findings.json",
-    "report.html",
+    "checkpoint", "tensorboard", "metrics.jsonl", "model.safetensors", "model.json", "findings.json", "report.html",
     "run.yaml",
-)
+)  # fmt: skip
 """What a run writes; nothing else in a folder is ever touched. Set aside in this order, put back in reverse: wherever a
 process dies, run.yaml says whether all was set aside, and a checkpoint beside ``ASIDE`` is one of the new run."""
 
@@ -110,8 +105,7 @@ class Checkpoints:
 
     def load(self) -> dict[str, Any] | None:
         """The newest whole checkpoint, or None. Tensors only: nothing else is unpickled."""
-        newest = self.newest
-        if newest is None:
+        if (newest := self.newest) is None:
             return None
         path = newest / "state.pt"
         try:
@@ -152,17 +146,14 @@ class RunFolder:
                 self._require_same(settings, found)
                 if self.checkpoints.newest is None:  # it starts over, and so do its metrics
                     (self.path / "metrics.jsonl").unlink(missing_ok=True)
-            else:
-                self._begin(settings, found)
+                return
+            self._began = True
+            if self.used:
+                self._set_aside()
+            content = flatten(settings) | {"environment": {**environment(), **found}}
+            write_atomic(self.path / "run.yaml", yaml.safe_dump(content, sort_keys=False).encode())
         except OSError as error:
             raise _unwritable(self.path, error) from error
-
-    def _begin(self, settings: TrainSettings, found: Mapping[str, str]) -> None:
-        self._began = True
-        if self.used:
-            self._set_aside()
-        content = flatten(settings) | {"environment": {**environment(), **found}}
-        write_atomic(self.path / "run.yaml", yaml.safe_dump(content, sort_keys=False).encode())
 
     def _require_same(self, settings: TrainSettings, found: Mapping[str, str]) -> None:
         recorded, now = read_environment(self.path), found["data_sha256"]
@@ -247,8 +238,7 @@ class RunFolder:
 
     def rewrite_metrics(self, records: Iterable[Mapping[str, Any]]) -> None:
         """All metrics so far; what a killed process wrote after its last checkpoint is dropped."""
-        content = "".join(map(_line, records))
-        write_atomic(self.path / "metrics.jsonl", content.encode())
+        write_atomic(self.path / "metrics.jsonl", "".join(map(_line, records)).encode())
 
     def append_metrics(self, record: Mapping[str, Any]) -> None:
         try:
@@ -323,13 +313,12 @@ def read_settings(path: Path) -> TrainSettings:
 
 def environment() -> dict[str, str]:
     """What a result depends on besides its settings."""
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
     return {
         "holdfast": holdfast.__version__,
         "torch": str(torch.__version__),
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "gpu": gpu,
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
         "threads": str(torch.get_num_threads()),
         "command": shlex.join(["holdfast", *sys.argv[1:]]) if _is_command(Path(sys.argv[0])) else "",
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -339,3 +328,47 @@ def environment() -> dict[str, str]:
 def _is_command(program: Path) -> bool:
     """Whether a process was started as ``holdfast`` or ``python -m holdfast``, and not by code of others."""
     return program.stem == "holdfast" or Path(__file__).parents[1] in program.parents
+
+
+@dataclass(frozen=True)
+class DataTerms:
+    """What decides which images are training and which are test, and their labels; see :func:`holdfast.data.load`."""
+
+    data_seed: int = 0
+    val: float = 0.0
+    conflict: float | None = None
+    names: str | None = None
+    label: str | None = None
+    group: str | None = None
+
+    def record(self) -> dict[str, str | int | float]:
+        """Plain values for findings.json, without what nobody said."""
+        return {key: value for key, value in asdict(self).items() if value or key == "data_seed"}
+
+    def words(self, other: DataTerms) -> str:
+        """Where these differ from others: ``data_seed 5``."""
+        mine, theirs = asdict(self), asdict(other)
+        return ", ".join(f"{key} {value}" for key, value in mine.items() if value != theirs[key])
+
+
+def terms_of_run(run: str | Path, data: str | Path) -> DataTerms | None:
+    """How a run loaded its data; of other data only the seed, which does no harm: the same images may lie elsewhere."""
+    path = Path(run, "run.yaml")
+    if not os.path.isfile(path):  # unlike Path.is_file, false for a name longer than the system allows
+        return None
+    own = read_settings(path).data
+    if not is_own_data(run, data):
+        return DataTerms(own.data_seed)
+    return DataTerms(own.data_seed, own.val, own.conflict, own.names, own.label, own.group)
+
+
+def is_own_data(run: str | Path, data: str | Path) -> bool:
+    name, recorded = read_settings(Path(run, "run.yaml")).data.name, read_environment(Path(run))
+    if "own_data" in recorded:  # it was in memory, and settings do not tell how it came there
+        return False
+    return _same(name, str(data)) or _same(recorded.get("data_path", name), str(data))
+
+
+def _same(first: str, second: str) -> bool:
+    paths = at_home(first), at_home(second)
+    return first == second or (all(map(os.path.exists, paths)) and os.path.samefile(*paths))

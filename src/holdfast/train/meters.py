@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from holdfast.errors import HoldfastError
-
-
-@dataclass(frozen=True)
-class MeterReading:
-    """Averages since the last reset. bad_step: the first step with a non-finite loss, counted from 1, or 0."""
-
-    loss: float
-    measures: dict[str, float]
-    bad_step: int
 
 
 class Meters:
@@ -44,10 +34,15 @@ class Meters:
         bad.copy_(torch.where(loss.isfinite() | (bad > 0), bad, done))
         self.sums += torch.stack((loss.detach() * count, *sums))
 
-    def read(self) -> MeterReading:
-        """Wait for the device and look."""
-        loss, *sums = (value / max(1, self.seen) for value in self.sums.tolist())
-        return MeterReading(loss, dict(zip(self.measures, sums, strict=True)), bad_step=int(self.steps[1]))
+    def read(self) -> dict[str, float]:
+        """The loss and the measures, averaged since the last reset. Waits for the device."""
+        averages = [value / max(1, self.seen) for value in self.sums.tolist()]
+        return dict(zip(("loss", *self.measures), averages, strict=True))
+
+    @property
+    def bad_step(self) -> int:
+        """The first step with a loss that is not finite, counted from 1, or 0. Waits for the device."""
+        return int(self.steps[1])
 
     def state_dict(self) -> dict[str, object]:
         return {"sums": self.sums, "steps": self.steps, "seen": self.seen}

@@ -36,7 +36,6 @@ class RotationObjective(Method):
     """Every image of a batch is shown in all four turns, shifted a little; with ``changes``, also changed."""
 
     name: ClassVar[str] = "rotation"
-    measures: ClassVar[tuple[str, ...]] = ("accuracy",)
     shift: int = 2
     changes: bool = False
 
@@ -83,8 +82,8 @@ def train_rotation(
     loop = loop or MinimiseSettings(schedule="cosine")
     device = torch.device(device)
     split = in_memory(images)
-    channels, height, width = split.shape
-    require(height == width, f"quarter turns need square images, got {height}x{width}; crop or pad them")
+    channels, *size = split.shape
+    require(size[0] == size[1], f"quarter turns need square images, got {size[0]}x{size[1]}; crop or pad them")
     mean, std = channel_statistics(split)
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(derive(loop.seed, "rotation/weights"))
@@ -92,7 +91,7 @@ def train_rotation(
             model,
             num_classes=TURNS + (len(CHANGES) if changes else 0),
             in_channels=channels,
-            image_size=(height, width),
+            image_size=size[0],
             mean=mean,
             std=std,
         )
@@ -106,9 +105,6 @@ def rotation_card(built: BuiltModel, shape: tuple[int, int, int]) -> ModelCard:
     """What a saved encoder is: its classes are the turns and, where it learned them, the changes."""
     names = ("0°", "90°", "180°", "270°", *CHANGES)
     return ModelCard.of(built, names[: width(find_head(built.model)[1])], shape)
-
-
-Change = Callable[[Tensor, torch.Generator], Tensor]
 
 
 def blurred(x: Tensor, generator: torch.Generator) -> Tensor:
@@ -152,13 +148,7 @@ def warped(x: Tensor, generator: torch.Generator) -> Tensor:
     return F.grid_sample(x, still.to(x.dtype) + amplitude * waves, align_corners=False)
 
 
-CHANGES: Final[dict[str, Change]] = {
-    "blurred": blurred,
-    "flattened": flattened,
-    "pasted": pasted,
-    "mixed": mixed,
-    "warped": warped,
-}
+CHANGES: Final = {change.__name__: change for change in (blurred, flattened, pasted, mixed, warped)}
 
 
 def change_each(x: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:

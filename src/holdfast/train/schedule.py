@@ -43,20 +43,18 @@ class WeightAverage:
         self.source = model
         self.model = deepcopy(model).requires_grad_(False).eval()
         self.decay = decay
-        device = next(model.parameters()).device
-        self.step = torch.zeros((), device=device)
-        self._pairs = list(zip(self.model.parameters(), model.parameters(), strict=True))
+        self.step = torch.zeros((), device=next(model.parameters()).device)
+        self._averages: list[Tensor] = list(self.model.parameters())
+        self._weights: list[Tensor] = list(model.parameters())
         self._buffers = list(zip(self.model.buffers(), model.buffers(), strict=True))
 
     @torch.no_grad()
     def update(self) -> None:
         self.step += 1
         decay = ((1 + self.step) / (10 + self.step)).clamp(max=self.decay)
-        averages: list[Tensor] = [average for average, _ in self._pairs]
-        weights: list[Tensor] = [weight for _, weight in self._pairs]
-        moved = torch._foreach_mul(weights, 1 - decay)
-        torch._foreach_mul_(averages, decay)
-        torch._foreach_add_(averages, moved)
+        moved = torch._foreach_mul(self._weights, 1 - decay)
+        torch._foreach_mul_(self._averages, decay)
+        torch._foreach_add_(self._averages, moved)
         for average, buffer in self._buffers:
             average.copy_(buffer)
 

@@ -1,7 +1,8 @@
-"""One training step: views, gradients, ascent, descent. Run eagerly, or captured as one CUDA graph."""
+"""One training step: views, gradients, ascent, descent. Run eagerly, or captured as one CUDA graph; and diagnosed."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from holdfast.devices import CaptureAfterWarmUp, ahead
 from holdfast.methods import Method, State
 from holdfast.module_state import frozen_statistics
 from holdfast.optim import SAM, trained_parameters
+from holdfast.optim.foreach import inner as inner_product
 from holdfast.rng import Generators
 from holdfast.train.meters import Meters
 from holdfast.train.schedule import WeightAverage
@@ -181,3 +183,54 @@ def captured(step: Step, device: torch.device, note: Callable[[str], None] | Non
 
     replayed = CaptureAfterWarmUp(on_tensors, device=device, generators=step.rng.values(), note=note)
     return lambda *batches: replayed(*(tensor for batch in batches for tensor in batch.tensors()))
+
+
+def compiled(model: nn.Module) -> nn.Module:
+    """The model compiled for each batch size by itself.
+
+    Torch remembers from one training to the next that batch sizes vary, and then compiles slower code for any size;
+    and it gives up compiling after a few models. Hence the reset.
+    """
+    torch.compiler.reset()
+    made: nn.Module = torch.compile(model, dynamic=False)  # type: ignore[assignment]
+    return made
+
+
+def diagnose(step: Step, batch: Batch) -> dict[str, float]:
+    """What a batch gradient holds of the full one (F-SAM, section A1): norms and angles at the present weights, for a
+    batch that is not augmented. Off the hot path.
+
+    ``gradient_norm``, ``full_gradient_norm``: ‖g‖ and ‖G‖. ``full_gradient_share``: cos²(g, G), the part of the batch
+    gradient's energy along the full gradient. ``ascent_norm``: ‖ε‖. ``ema_cosine``: cos(m, G) of a friendly ascent.
+    """
+    generators = step.rng.state_dict()
+    devices = [batch.x.device] if batch.x.is_cuda else []
+    with torch.random.fork_rng(devices):  # dropout draws from torch's own generators
+        with step.without_trace():
+            step.gradients(step.draw(batch, augment=False))
+        params = [p for p in step.trained() if p.grad is not None]
+        scale = float(step.scaler.get_scale())
+        own = [p.grad / scale for p in params if p.grad is not None]
+        step.full_gradient()
+    full = [torch.zeros_like(p) if p.grad is None else p.grad / scale for p in params]
+    step.optimizer.zero_grad(set_to_none=True)
+    step.rng.load_state_dict(generators)
+    found = {
+        "gradient_norm": _norm(own),
+        "full_gradient_norm": _norm(full),
+        "full_gradient_share": _cosine(own, full) ** 2,
+    }
+    if isinstance(step.optimizer, SAM):
+        found["ascent_norm"] = step.optimizer.ascent_norm(params, own)
+        means = [step.optimizer.average[p] for p in params if p in step.optimizer.average]
+        if len(means) == len(params):
+            found["ema_cosine"] = _cosine(means, full)
+    return found
+
+
+def _norm(tensors: list[Tensor]) -> float:
+    return math.sqrt(float(inner_product(tensors, tensors)))
+
+
+def _cosine(a: list[Tensor], b: list[Tensor]) -> float:
+    return float(inner_product(a, b)) / max(_norm(a) * _norm(b), 1e-30)

@@ -5,10 +5,9 @@ Open this file to train on images alone: an objective is a method whose loss ask
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +18,7 @@ from holdfast.errors import require
 from holdfast.methods import Context, Method, State
 from holdfast.models.vae import VAE, VAESettings
 from holdfast.rng import Generators, derive
-from holdfast.settings import LoopSettings, OptimizerSettings, ScheduleSettings, TrainSettings
+from holdfast.settings import Bounded, LoopSettings, OptimizerSettings, ScheduleSettings, TrainSettings, Within
 from holdfast.train.engine import Trainer
 from holdfast.train.meters import Diverged
 from holdfast.train.progress import Progress
@@ -34,16 +33,16 @@ OnEpoch = Callable[[int, dict[str, float]], None]
 
 
 @dataclass(frozen=True)
-class MinimiseSettings:
+class MinimiseSettings(Bounded):
     """How to minimise an objective.
 
     schedule: ``constant`` or ``cosine`` to 0. precision: ``fp32``, ``tf32`` or ``bf16``. seed: of order and draws.
     capture: on a GPU, make a step one CUDA graph. optimizer: ``adam``, or ``sgd`` with a momentum of 0.9.
     """
 
-    epochs: int = 20
-    batch_size: int = 128
-    lr: float = 1e-3
+    epochs: Annotated[int, Within(1)] = 20
+    batch_size: Annotated[int, Within(1)] = 128
+    lr: Annotated[float, Within(0, ends="()")] = 1e-3
     weight_decay: float = 0.0
     schedule: str = "constant"
     precision: str = "fp32"
@@ -52,9 +51,7 @@ class MinimiseSettings:
     optimizer: str = "adam"
 
     def __post_init__(self) -> None:
-        require(self.epochs >= 1, f"epochs must be >= 1, got {self.epochs}")
-        require(self.batch_size >= 1, f"batch_size must be >= 1, got {self.batch_size}")
-        require(math.isfinite(self.lr) and self.lr > 0, f"lr must be > 0, got {self.lr}")
+        super().__post_init__()
         require(self.optimizer in OPTIMIZERS, f"optimizer must be adam or sgd, got {self.optimizer!r}")
         require(self.schedule in ("constant", "cosine"), f"schedule must be constant or cosine, got {self.schedule!r}")
         require(
@@ -197,13 +194,10 @@ class VAEObjective(Method):
         return torch.stack([terms.reconstruction, terms.kl], 1).detach(), terms.reconstruction, terms.kl
 
     def loss(self, logits: tuple[Tensor, ...], views: Views) -> Tensor:
-        means = [term.mean() for term in logits[1:]]
-        if self.bound == "iwae":
-            return -means[0]
-        reconstruction, kl = means
-        return {"elbo": reconstruction + self.settings.beta * kl, "reconstruction": reconstruction, "kl": kl}[
-            self.bound
-        ]
+        first, *rest = (term.mean() for term in logits[1:])  # the bound; or the reconstruction and the KL term
+        if self.bound == "elbo":
+            return first + self.settings.beta * rest[0]
+        return {"iwae": -first, "reconstruction": first, "kl": rest[-1] if rest else first}[self.bound]
 
     def measured(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, ...]:
         return tuple(outputs.float().sum(0)) if self.measures else ()

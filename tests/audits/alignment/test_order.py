@@ -24,8 +24,9 @@ def test_sorted_as_text_instead_of_by_number() -> None:
     outputs = as_text.argsort()[predictions(labels, 0.8, 12)]
     found = find_order(outputs, labels, 12)
     assert found is not None
-    assert found.columns == tuple(as_text.argsort().tolist())
-    assert found.paired.n == 256
+    columns, paired = found
+    assert columns == tuple(as_text.argsort().tolist())
+    assert paired.n == 256
 
 
 def test_the_right_order_and_a_clueless_model_raise_no_alarm() -> None:

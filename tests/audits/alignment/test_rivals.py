@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from holdfast.audits.alignment.alignment_probes import MEANING, candidates, judge, named
@@ -33,6 +34,7 @@ def test_a_clear_lead_is_an_alarm_and_a_small_one_is_not() -> None:
     assert "76.0% where the one in use scores 70.0% on the same 1000 images: +6.0 points" in text
 
 
+@pytest.mark.slow
 def test_equals_raise_an_alarm_in_less_than_one_percent_of_audits() -> None:
     generator = torch.Generator().manual_seed(0)
     names = dict.fromkeys(MEANING, NONE)

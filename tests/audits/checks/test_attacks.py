@@ -72,6 +72,7 @@ def honest(model: nn.Module, digits: Dataset, surrogate: nn.Module) -> tuple[Fin
     return measured(model, digits, surrogate)
 
 
+@pytest.mark.slow
 def test_an_honest_model_is_trusted(honest: tuple[Finding, ...]) -> None:
     assert failed(honest) == set()
     assert {f.where["check"] for f in honest if f.name == "trust_check"} == CHECKS
@@ -86,6 +87,7 @@ def test_other_honest_models_are_trusted_too(digits: Dataset, surrogate: nn.Modu
     assert failed(measured(other, digits, surrogate)) == set()
 
 
+@pytest.mark.slow
 def test_numbers_are_those_of_the_attacks(
     honest: tuple[Finding, ...], model: nn.Module, digits: Dataset, surrogate: nn.Module
 ) -> None:
@@ -184,6 +186,7 @@ class Detached(Wrapped):
         return self.net(x).detach()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("hide", "amount", "caught_by"),
     [

@@ -97,6 +97,7 @@ def test_bends_are_those_of_each_image_alone(data: Dataset) -> None:
     assert found.tolist() == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_intervals_cover_the_eigenvalue_of_all_images(data: Dataset) -> None:
     """Of many samples of a large set, about 95 in a hundred must have an interval that holds the whole set's λ1."""
     model = make_model()
@@ -269,5 +270,6 @@ def test_a_model_for_other_classes_is_refused(data: Dataset) -> None:
         curvature(subject_of(make_model(classes=2), data))
 
 
+@pytest.mark.slow
 def test_is_part_of_every_audit(data: Dataset) -> None:
     assert {f.check for f in audit(make_model(), data, device="cpu")} >= {"accuracy", "curvature"}

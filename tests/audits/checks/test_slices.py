@@ -80,6 +80,7 @@ def test_candidates_are_the_ends_or_the_kinds() -> None:
     assert not any(bool(s.members(some)[0]) for s in candidates("partly", some))
 
 
+@pytest.mark.slow
 def test_no_part_of_random_predictions_is_confirmed_more_often_than_the_level() -> None:
     """100 models that err without regard to the image: at most 5 are expected, 12 or more are one in a thousand."""
     generator, alarms, brought = torch.Generator().manual_seed(0), 0, 0

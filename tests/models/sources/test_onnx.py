@@ -88,6 +88,7 @@ def test_layouts_without_the_runtime() -> None:
         read_input([], "m")
 
 
+@pytest.mark.slow
 def test_a_network_exported_by_torch(tmp_path: Path) -> None:
     pytest.importorskip("onnxscript")
     pytest.importorskip("onnxruntime")

@@ -14,7 +14,7 @@ from torch import nn
 
 from holdfast.errors import HoldfastError
 from holdfast.models import IMAGENET, LoadedModel, ModelCard, Normalised, build_model, open_model, save_model
-from holdfast.models.weight_files import hash_tensors
+from holdfast.models.weights import hash_tensors
 from tests.models.sources.small import Small
 
 CLASSES = tuple("abc")

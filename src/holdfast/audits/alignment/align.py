@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from holdfast.audits.alignment.alignment_probes import (
     STATED,
@@ -35,7 +36,7 @@ from holdfast.audits.alignment.outputs import (
 from holdfast.audits.subject import draw
 from holdfast.augment.basic import to_float
 from holdfast.data.splits import ArraySplit, Dataset, Split, WrappedSplit
-from holdfast.errors import HoldfastError, require, unknown
+from holdfast.errors import HoldfastError, require, require_known
 from holdfast.models import NONE, LoadedModel, PreprocessedModel, Preprocessing
 from holdfast.models.loaded_model import explaining_failures
 from holdfast.module_state import evaluating
@@ -131,8 +132,8 @@ def align(
     split = data.test
     if split is None or len(split) == 0:
         raise HoldfastError(f"{data.name} has no test images to align and audit a model on")
-    if output is not None and output not in KINDS:
-        raise unknown("kind of outputs", output, KINDS)
+    if output is not None:
+        require_known("kind of outputs", output, KINDS)
     device = opened.model.normalised.mean.device
     index = draw(len(split), sample, seed, "alignment")
     images, labels = split.read(index), split.labels[index]
@@ -173,17 +174,11 @@ def align(
     if match.kind == ORDER:
         notes += order_notes(outputs, labels, match)
     names = ["all", "restricted"] if match.kind == "partial" else ["all"]
-    return Aligned(
-        {n: ClassReading(n, AlignedModel(model, kind, match.selection(n)), relabel(data, match, n)) for n in names},
-        match,
-        kind,
-        model.preprocessing,
-        name,
-        float(right.double().mean()) if len(right) else None,
-        len(right),
-        rivals,
-        tuple(notes),
-    )
+    readings = {
+        n: ClassReading(n, AlignedModel(model, kind, match.selection(n)), relabel(data, match, n)) for n in names
+    }
+    accuracy = float(right.double().mean()) if len(right) else None
+    return Aligned(readings, match, kind, model.preprocessing, name, accuracy, len(right), rivals, tuple(notes))
 
 
 def _statistics(images: Tensor) -> Preprocessing:
@@ -198,11 +193,8 @@ def _choose(opened: LoadedModel, asked: str | Preprocessing, statistics: Preproc
     if isinstance(asked, Preprocessing):
         return "given", asked
     own = opened.preprocessing or NONE
-    if asked == STATED:
-        return STATED, own
-    known = named(own, channels=opened.channels, data=statistics)
-    if asked not in known:
-        raise unknown("preprocessing", asked, [STATED, *known])
+    known = {STATED: own, **named(own, channels=opened.channels, data=statistics)}
+    require_known("preprocessing", asked, known)
     return asked, known[asked]
 
 
@@ -260,13 +252,11 @@ class AlignedModel(nn.Module):
         super().__init__()
         self.prepared = prepared
         self.kind = kind
-        widest = max(map(len, selection))
-        # Short rows repeat their first output; where more than one counts, a mask leaves the repeats out.
-        padded = [[*own, *[own[0]] * (widest - len(own))] for own in selection]
-        used = [[True] * len(own) + [False] * (widest - len(own)) for own in selection]
-        device = prepared.normalised.mean.device
-        self.register_buffer("columns", torch.tensor(padded, device=device))
-        self.register_buffer("unused", ~torch.tensor(used, device=device))
+        # Short rows are padded; where more than one output counts, a mask leaves the padding out.
+        padded = pad_sequence([torch.tensor(own) for own in selection], batch_first=True, padding_value=-1)
+        padded = padded.to(prepared.normalised.mean.device)
+        self.register_buffer("columns", padded.clamp_min(0))
+        self.register_buffer("unused", padded < 0)
         self.training = prepared.training
 
     def forward(self, x: Tensor) -> Tensor:

@@ -113,9 +113,9 @@ def order_notes(outputs: Tensor, labels: Tensor, match: ClassMatch) -> list[Note
     found = find_order(outputs.argmax(1), labels, len(match.data))
     if found is None:
         return []
-    pair = found.paired
-    wrong = [i for i, column in enumerate(found.columns) if column != i][:5]
-    swaps = ", ".join(f"{printable(match.data[i])} = output {found.columns[i]}" for i in wrong)
+    columns, pair = found
+    wrong = [i for i, column in enumerate(columns) if column != i][:5]
+    swaps = ", ".join(f"{printable(match.data[i])} = output {columns[i]}" for i in wrong)
     text = (
         f"the outputs seem to stand in another order ({swaps}{', ...' if len(wrong) == 5 else ''}): "
         f"{100 * pair.lead:+.1f} points, {100 * pair.low:+.1f} to {100 * pair.high:+.1f} at {pair.level:.0%}, on "
@@ -141,25 +141,16 @@ def class_notes(match: ClassMatch, split: Split, aside: int) -> list[Note]:
     counts = torch.bincount(split.labels, minlength=len(match.data))
     unseen = [match.data[i] for i in (counts == 0).nonzero().flatten().tolist()]
     if unseen:
-        notes.append(
-            Note("classes-empty", f"classes without a test image, of which nothing is measured: {some(unseen)}")
-        )
+        text = f"classes without a test image, of which nothing is measured: {some(unseen)}"
+        notes.append(Note("classes-empty", text))
     if match.missing:
         text = f"{some(match.missing)}: {aside} of {len(split)} test images are set aside"
         notes.append(Note("classes-missing", f"the model does not know {text}", level="warning"))
     return notes
 
 
-@dataclass(frozen=True)
-class OutputOrder:
-    """columns: the output of each class. paired: its lead over the order as it is, on samples that did not choose."""
-
-    columns: tuple[int, ...]
-    paired: Paired
-
-
-def find_order(predicted: Tensor, labels: Tensor, classes: int) -> OutputOrder | None:
-    """An order that is surely better by enough to matter, or None.
+def find_order(predicted: Tensor, labels: Tensor, classes: int) -> tuple[tuple[int, ...], Paired] | None:
+    """The output of each class in an order that is surely better by enough to matter, and its lead; None without one.
 
     predicted, labels: (N,). Every second sample chooses the assignment with the most hits; the others judge it.
     """
@@ -176,4 +167,4 @@ def find_order(predicted: Tensor, labels: Tensor, classes: int) -> OutputOrder |
     now, then = predicted[judging] == labels[judging], predicted[judging] == columns[labels[judging]]
     paired = paired_difference(then, now, level=LEVEL)
     better = paired.low > 0 and paired.lead > LEAST_LEAD
-    return OutputOrder(tuple(columns.tolist()), paired) if better else None
+    return (tuple(columns.tolist()), paired) if better else None

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from holdfast.errors import HoldfastError, require, unknown
+from holdfast.errors import HoldfastError, require, require_known
 from holdfast.printable import printable
 
 ORDER: Final = "order"
@@ -201,8 +201,7 @@ def index_names(pairs: Iterable[tuple[str, int]]) -> dict[str, set[int]]:
 
 def _by_map(data: tuple[str, ...], names: tuple[str, ...], outputs: int, class_map: ClassMap) -> ClassMatch:
     for name in class_map:
-        if name not in data:
-            raise unknown("class of the data in the class map", name, data)
+        require_known("class of the data in the class map", name, data)
     numbers = index_names((name, i) for i, name in enumerate(names[:outputs]))
     columns = tuple(
         tuple(_column(target, numbers, outputs) for target in targets(class_map[name])) if name in class_map else ()
@@ -220,8 +219,7 @@ def _column(target: str | int, numbers: Mapping[str, set[int]], outputs: int) ->
     if isinstance(target, int):
         require(0 <= target < outputs, f"the class map names output {target}; the model has 0 to {outputs - 1}")
         return target
-    if target not in numbers:
-        raise unknown("class of the model in the class map", target, numbers)
+    require_known("class of the model in the class map", target, numbers)
     found = sorted(numbers[target])
     require(len(found) == 1, f"the model has {len(found)} classes named {target!r}; give the number, one of {found}")
     return found[0]

@@ -7,7 +7,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from holdfast.errors import HoldfastError, require, unknown
+from holdfast.errors import HoldfastError, require, require_known
 from holdfast.types import Note
 
 KINDS: Final = ("logits", "probabilities", "log-probabilities", "sigmoid")
@@ -44,8 +44,7 @@ def to_logits(outputs: Tensor, kind: str) -> Tensor:
         return outputs.clamp_min(TINY).log()
     if kind == "sigmoid":
         return torch.logit(outputs, eps=1e-7)
-    if kind not in KINDS:
-        raise unknown("kind of outputs", kind, KINDS)
+    require_known("kind of outputs", kind, KINDS)
     return outputs
 
 

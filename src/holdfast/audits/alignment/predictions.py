@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -32,7 +31,7 @@ from holdfast.audits.subject import word_ids
 from holdfast.data.splits import Dataset, Split
 from holdfast.data.tables import TABLES, TableCells, name_order, read_table
 from holdfast.detect.scoring import PREDICTION_COLUMNS
-from holdfast.errors import HoldfastError, require, unknown
+from holdfast.errors import HoldfastError, require, require_known, unknown
 from holdfast.files import exists
 from holdfast.printable import printable
 from holdfast.train.evaluate import Predictions
@@ -77,8 +76,8 @@ def read_predictions(
     scores, None for what stands before their names, or to decide on all rows. class_map: see :func:`match_classes`.
     groups: further columns to keep as words.
     """
-    if output is not None and output not in KINDS:
-        raise unknown("kind of outputs", output, KINDS)
+    if output is not None:
+        require_known("kind of outputs", output, KINDS)
     cells = read_cells(path, extra=groups)
     name, n = printable(path), len(cells.lines)
     require(n > 0, f"{name} has no rows; write one per image")
@@ -105,17 +104,9 @@ def read_predictions(
         if n < len(split):
             text = f"{name} covers {n} of {len(split)} test images; the others are left out"
             notes.append(Note("covers-part", text, level="warning"))
-    return PredictionTable(
-        Predictions(logits, labels, own),
-        classes,
-        names,
-        kind is not None,
-        kind,
-        positions,
-        tuple(cells.text.get("id") or cells.text.get("path") or map(str, positions.tolist())),
-        {column: tuple(cells.text[column]) for column in groups},
-        tuple(notes),
-    )
+    seen, kept = Predictions(logits, labels, own), {column: tuple(cells.text[column]) for column in groups}
+    ids = tuple(cells.text.get("id") or cells.text.get("path") or map(str, positions.tolist()))
+    return PredictionTable(seen, classes, names, kind is not None, kind, positions, ids, kept, tuple(notes))
 
 
 def _positions(cells: TableCells, split: Split, name: str) -> Tensor:
@@ -203,7 +194,20 @@ def read_cells(path: str | Path, *, extra: Sequence[str] = ()) -> TableCells:
     require(exists(path) and path.is_file(), f"predictions {printable(path)} do not exist; give a CSV or Parquet file")
     suffix = path.suffix.lower()
     require(suffix in TABLES, f"predictions {printable(path)} must be .csv or .parquet, not {suffix!r}")
-    header = partial(_header, path, extra=extra)
+
+    def header(names: Sequence[str]) -> list[str]:
+        """Column names; those known in any case in lower case, those ignored empty."""
+        stripped = [name.strip() for name in names]
+        own = PREDICT if {*PREDICT} <= {*stripped} else {}
+        known = {word: word for word in WORDS} | dict.fromkeys(IGNORED, "")
+        found = [name if name in extra else own.get(name, known.get(name.lower(), name)) for name in stripped]
+        require(bool(found), f"{printable(path)} is empty; the first line must name the columns")
+        twice = ", ".join(printable(name) for name in sorted({n for n in found if n and found.count(n) > 1}))
+        require(not twice, f"{printable(path)} has the column {twice} more than once; keep one")
+        for name in extra:
+            require(name in found, f"{printable(path)} has no column {name!r}; its columns are: {', '.join(names)}")
+        return found
+
     return read_table(path, header=header, text=(*WORDS, *extra), numbers=True, strict=True)
 
 
@@ -229,20 +233,6 @@ def class_indices(
         if word not in known:
             raise HoldfastError(f"{name}, line {line}: {unknown(column, printable(said), spelled)}")
     return torch.tensor([known[word] for word in words])
-
-
-def _header(path: Path, names: Sequence[str], extra: Sequence[str]) -> list[str]:
-    """Column names; those known in any case in lower case, those ignored empty."""
-    stripped = [name.strip() for name in names]
-    own = PREDICT if {*PREDICT} <= {*stripped} else {}
-    known = {word: word for word in WORDS} | dict.fromkeys(IGNORED, "")
-    header = [name if name in extra else own.get(name, known.get(name.lower(), name)) for name in stripped]
-    require(bool(header), f"{printable(path)} is empty; the first line must name the columns")
-    twice = sorted({name for name in header if name and header.count(name) > 1})
-    require(not twice, f"{printable(path)} has the column {', '.join(map(printable, twice))} more than once; keep one")
-    for name in extra:
-        require(name in header, f"{printable(path)} has no column {name!r}; its columns are: {', '.join(names)}")
-    return header
 
 
 PREFIXES: Final = {

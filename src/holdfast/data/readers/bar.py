@@ -22,11 +22,15 @@ GROUPS = ("aligned", "conflicting")
 ACTIONS = frozenset({"climbing", "diving", "fishing", "pole vaulting", "racing", "throwing"})
 
 
+def class_of(path: str) -> str:
+    return Path(path).stem.rpartition("_")[0]
+
+
 def unmistakable(folder: Path) -> bool:
     """Whether the layout is BAR's and so are the classes; other flat folders have underscores in names too."""
     if not recognised(folder):
         return False
-    names = {Path(path).stem.rpartition("_")[0].lower().replace("-", " ") for path in images_under(folder / "train")}
+    names = {class_of(path).lower().replace("-", " ") for path in images_under(folder / "train")}
     return bool(names) and names <= ACTIONS
 
 
@@ -55,59 +59,50 @@ def recognised(folder: Path) -> bool:
 def read_bar(source: str | Path, options: ReaderOptions) -> Listing:
     """A folder, or the set below the root folder (BAR/ or bar/), or the root folder itself."""
     if isinstance(source, Path):
-        return scan(source, seed=options.seed)
+        return scan(source, "bar", options.seed)
     root = options.folder()
     for folder in (root, root / "BAR", root / "bar"):
         if recognised(folder):
-            return scan(folder, share=source.partition("-")[2] or None, seed=options.seed)
+            return scan(folder, source, options.seed)
     raise HoldfastError(
         f"no BAR in {printable(root)}: expected BAR/train/ and BAR/test/ with images such as climbing_0.jpg; unpack it "
         "there, or name another folder with root or $HOLDFAST_ROOT"
     )
 
 
-def scan(folder: Path, *, share: str | None = None, seed: int = 0) -> Listing:
-    """share: None for the published set, or a key of MOVED. The group says whether an image follows the bias."""
-    parts = {part: images_under(folder / part) for part in ("train", "test")}
-    name_of = {path: Path(path).stem.rpartition("_")[0] for paths in parts.values() for path in paths}
+def scan(folder: Path, name: str, seed: int) -> Listing:
+    """name: bar for the published set, or with a key of MOVED. The group says whether an image follows the bias."""
+    parts = {part: [(path, class_of(path)) for path in images_under(folder / part)] for part in ("train", "test")}
     problems = [
         f"{printable(path)} is not named <class>_<number>; rename or remove it"
-        for path, name in name_of.items()
-        if not name
+        for own in parts.values()
+        for path, action in own
+        if not action
     ]
-    classes = sorted({name_of[path] for path in parts["train"] if name_of[path]})
-    extra = sorted({name_of[path] for path in parts["test"] if name_of[path]} - set(classes))
-    problems += [f"class {printable(name)!r} of test/ has no image in train/; remove it there" for name in extra]
-    known = {part: [path for path in paths if name_of[path] in classes] for part, paths in parts.items()}
-    notes: list[Note] = []
-    moved: list[str] = []
-    if share is not None:
-        moved = _chosen(known["test"], MOVED[share], seed, f"bar/{share}")
-        left = set(known["test"]) - set(moved)
-        known["test"] = [path for path in known["test"] if path in left]
+    classes = sorted({action for _, action in parts["train"]} - {""})
+    extra = sorted({action for _, action in parts["test"]} - {"", *classes})
+    problems += [f"class {printable(action)!r} of test/ has no image in train/; remove it there" for action in extra]
+    rows = {
+        part: [(path, action, group) for path, action in parts[part] if action in classes]
+        for part, group in zip(("train", "test"), GROUPS, strict=True)
+    }
+    notes = []
+    if share := name.partition("-")[2]:
+        import torch
+
+        from holdfast.rng import derive
+
+        count = MOVED[share]
+        require(
+            len(rows["test"]) > count,
+            f"BAR's test folder has {len(rows['test'])} images, of which {count} should move into training; it is "
+            "incomplete: unpack it again",
+        )
+        # by name, so that neither the place of the folder nor the order of a listing matters
+        ordered = sorted(rows["test"], key=lambda row: Path(row[0]).name)
+        generator = torch.Generator().manual_seed(derive(seed, f"bar/{share}"))
+        moved = [ordered[i] for i in sorted(torch.randperm(len(ordered), generator=generator)[:count].tolist())]
+        rows = {"train": rows["train"] + moved, "test": [row for row in rows["test"] if row not in moved]}
         text = f"{len(moved)} test images were moved into training (data_seed {seed})"
         notes.append(Note("test-images-moved", text))
-
-    training = [*known["train"], *moved]
-    rows = {
-        "train": [(path, name_of[path], "conflicting" if path in moved else "aligned") for path in training],
-        "test": [(path, name_of[path], "conflicting") for path in known["test"]],
-    }
-    name = "bar" if share is None else f"bar-{share}"
     return list_files(name, rows, classes=classes, groups=GROUPS, notes=notes, problems=problems)
-
-
-def _chosen(paths: list[str], count: int, seed: int, purpose: str) -> list[str]:
-    import torch
-
-    from holdfast.rng import derive
-
-    require(
-        len(paths) > count,
-        f"BAR's test folder has {len(paths)} images, of which {count} should move into training; it is incomplete: "
-        "unpack it again",
-    )
-    # by name, so that neither the place of the folder nor the order of a listing matters
-    ordered = sorted(paths, key=lambda path: Path(path).name)
-    order = torch.randperm(len(ordered), generator=torch.Generator().manual_seed(derive(seed, purpose)))
-    return [ordered[i] for i in sorted(order[:count].tolist())]

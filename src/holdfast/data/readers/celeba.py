@@ -9,14 +9,13 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.data.listing import Listing, ReaderOptions, Row, list_files, text_lines
+from holdfast.data.listing import SPLITS, Listing, ReaderOptions, Row, list_files, text_lines
 from holdfast.errors import HoldfastError, unknown
 from holdfast.parts import reader
 from holdfast.printable import printable
 
 TABLE = "list_attr_celeba"
 PARTITION = "list_eval_partition"
-SPLITS = ("train", "val", "test")
 IMAGES = ("img_align_celeba/img_align_celeba", "img_align_celeba", "Img/img_align_celeba")
 PLACES = ("", "Anno", "Eval")
 """Folders of the tables: flat, or as its authors sort them."""
@@ -52,19 +51,15 @@ def read_celeba(source: str | Path, options: ReaderOptions) -> Listing:
         raise HoldfastError(f"{printable(folder)} has no folder img_align_celeba; unpack the images there")
     there = {entry.name for entry in os.scandir(images)}
     lost = [name for name, _ in rows if name not in there]
-    problems = []
-    if lost:
-        problems.append(
-            f"{len(lost)} images of {path.name} are not in {images.name}, the first is {printable(lost[0])}"
-        )
+    first = printable(lost[0]) if lost else ""
+    problems = [f"{len(lost)} images of {path.name} are not in {images.name}, the first is {first}"] if lost else []
     splits = _partition(folder, [name for name, _ in rows])
     classes, groups = ((f"not {names[k]}", names[k]) for k in wanted)
     found: dict[str, list[Row]] = {}
     for (name, values), number in zip(rows, splits, strict=True):
         label, group = (own[values[k] > 0] for own, k in zip((classes, groups), wanted, strict=True))
         found.setdefault(SPLITS[number], []).append((str(images / name), label, group))
-    ordered = {split: found[split] for split in SPLITS if split in found}
-    return list_files("celeba", ordered, classes=classes, groups=groups, problems=problems)
+    return list_files("celeba", found, classes=classes, groups=groups, problems=problems)
 
 
 def _table(folder: Path, stem: str) -> Path | None:

@@ -71,7 +71,7 @@ def corrupted_cifar10(
     seed: int = 0,
     device: str | torch.device = "cpu",
     frost_folder: str | Path | None = None,
-    progress: Progress | None = None,
+    progress: Progress = lambda done, total: None,
 ) -> Dataset:
     """The set in memory; groups are corruptions. Training is biased, the test set balanced within every class.
 
@@ -96,23 +96,14 @@ def corrupted_cifar10(
     require(source.shape[0] == 3, f"{source.name} is grey; corrupted CIFAR-10 is made of coloured images")
     require(severity is None or severity in (1, 2, 3, 4, 5), f"severity must be 1, 2, 3, 4 or 5, got {severity}")
     level = SEVERITY[kind] if severity is None else severity
+    options: dict[str, Any] = {"table": "cifar", "frost_folder": frost_folder, "codec": "pillow"}
     total, done, lock = len(source.train) + len(source.test or ()), 0, Lock()
 
     def count(more: int) -> None:
         nonlocal done
         with lock:  # several threads count
             done += more
-            if progress is not None:
-                progress(done, total)
-
-    def corrupted(x: Tensor, name: str, generator: torch.Generator) -> Tensor:
-        if name == ORIGINAL:
-            return x
-        x = x.to(device).to(torch.float64) / 255
-        made = corrupt(
-            x, name, severity=level, generator=generator, table="cifar", frost_folder=frost_folder, codec="pillow"
-        )
-        return to_bytes(made).cpu()
+            progress(done, total)
 
     def make(part: str, split: Split, groups: Tensor) -> ArraySplit:
         images = torch.empty(len(split), *split.shape, dtype=torch.uint8)
@@ -122,7 +113,11 @@ def corrupted_cifar10(
             generator = torch.Generator().manual_seed(derive(seed, f"corrupted-cifar10/{part}/{name}"))
             own = (groups == group).nonzero().flatten()
             for index in (own[start : start + CHUNK] for start in range(0, len(own), CHUNK)):
-                images[index] = corrupted(split.read(index), name, generator)
+                x = split.read(index)
+                if name != ORIGINAL:
+                    x = x.to(device).to(torch.float64) / 255
+                    x = to_bytes(corrupt(x, name, severity=level, generator=generator, **options)).cpu()
+                images[index] = x
                 count(len(index))
 
         with ThreadPoolExecutor(_threads(torch.device(device))) as pool:

@@ -51,21 +51,16 @@ def shares(folder: Path) -> list[Path]:
 )
 def read_dfa(source: str | Path, options: ReaderOptions) -> Listing:
     """A folder of one share or of a set, or the share below the root folder."""
-    if isinstance(source, Path):
-        return scan(source) if recognised(source) else scan_set(source)
-    name, _, share = source.partition("-")
-    share = share or "0.5pct"
-    return scan(options.published(source, (f"{name}/{share}", share), recognised))
-
-
-def scan_set(folder: Path) -> Listing:
-    """A set's folder with one share in it; of several, one must be named."""
-    found = shares(folder)
+    if isinstance(source, str):
+        name, _, share = source.partition("-")
+        share = share or "0.5pct"
+        return scan(options.published(source, (f"{name}/{share}", share), recognised))
+    found = [source] if recognised(source) else shares(source)
     if len(found) != 1:
         there = ", ".join(printable(sub.name) for sub in found) or "none"
         raise HoldfastError(
-            f"{printable(folder)} holds these shares of conflicting images: {there}; name the folder of one, such as "
-            f"{printable(folder / (found[0].name if found else '1pct'))}"
+            f"{printable(source)} holds these shares of conflicting images: {there}; name the folder of one, such as "
+            f"{printable(source / (found[0].name if found else '1pct'))}"
         )
     return scan(found[0])
 

@@ -2,8 +2,6 @@
 
 A pattern names the parts of a name; a rule makes classes of a part. Rules are a small language of their own: nothing
 of them is ever run as code.
-
-    names="{age}_{gender}_{race}_"   label="age>=40"   group="gender"
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from holdfast.data.listing import SPLIT_FOLDERS, Listing, ReaderOptions, list_files
-from holdfast.data.tables import TABLES, TableCells, lower_case_header, name_order, read_table
+from holdfast.data.tables import TABLES, lower_case_header, name_order, read_table
 from holdfast.errors import unknown
 from holdfast.parts import reader
 from holdfast.printable import printable
@@ -28,56 +28,60 @@ SHOWN = 3
 )
 def read_image_table(path: Path, options: ReaderOptions) -> Listing:
     """Paths are relative to root, else to the table's folder."""
-    return _scan(path, options.root, _read(path, NEEDED))
+    return _scan(path, options.root, NEEDED)
 
 
 def scan_unlabelled(path: Path, root: Path | None) -> Listing:
     """A table whose rows need no label, and have -1 without one."""
-    return _scan(path, root, _read(path, ("path",)), labelled=False)
+    return _scan(path, root, ("path",))
 
 
-def _read(path: Path, needed: Sequence[str]) -> TableCells:
+def _scan(table_path: Path, root: Path | None, needed: Sequence[str]) -> Listing:
     optional = [name for name in (*NEEDED, *OPTIONAL) if name not in needed]
-    header = partial(lower_case_header, path, needed, optional=optional)
-    return read_table(path, header=header, text=(*NEEDED, *OPTIONAL))
-
-
-def _scan(table_path: Path, root: Path | None, table: TableCells, *, labelled: bool = True) -> Listing:
+    header = partial(lower_case_header, table_path, needed, optional=optional)
+    table = read_table(table_path, header=header, text=(*NEEDED, *OPTIONAL))
     base = root if root is not None else table_path.parent
-    problems = list(table.problems)
-    count = len(table.lines)
-    usable = [True] * count
-    for column in ("path", "label", "split") if labelled else ("path", "split"):
+    problems, count = list(table.problems), len(table.lines)
+    unusable: set[int] = set()
+    for column in (*needed, "split"):
         empty = [i for i, cell in enumerate(table.text.get(column, ())) if not cell]
         if empty:
             problems.append(
                 f"{len(empty)} rows have no {column}, the first at {table.unit} {table.lines[empty[0]]}; "
                 "fill the cells or remove the rows"
             )
-        for i in empty:
-            usable[i] = False
+        unusable.update(empty)
     splits = table.text.get("split", ["train"] * count)
     for name in sorted({s for s in splits if s and s.lower() not in SPLIT_FOLDERS}):
         rows = [i for i, s in enumerate(splits) if s == name]
         problems.append(f"{unknown('split', name, SPLIT_FOLDERS)} ({table.unit} {table.lines[rows[0]]})")
-        for i in rows:
-            usable[i] = False
-
+        unusable.update(rows)
     by_split: dict[str, list[int]] = {"train": []}
     for i in range(count):
-        if usable[i]:
+        if i not in unusable:
             by_split.setdefault(SPLIT_FOLDERS[splits[i].lower()], []).append(i)
     labels = table.text.get("label", [""] * count)
     groups = table.text.get("group", [""] * count)
     paths = [os.path.join(base, cell) for cell in table.text["path"]]
+    trained_on = {paths[i] for i in by_split["train"]}
     trained = {labels[i] for i in by_split["train"]} | {""}
     extra = {labels[i]: i for rows in reversed(by_split.values()) for i in reversed(rows) if labels[i] not in trained}
-    problems += _missing([paths[i] for rows in by_split.values() for i in rows], base)
+    used = [paths[i] for rows in by_split.values() for i in rows]
+    if absent := [path for path in used if not os.path.isfile(path)]:
+        first = ", ".join(printable(path) for path in absent[:SHOWN]) + (", ..." if len(absent) > SHOWN else "")
+        problems.append(
+            f"{len(absent)} of {len(used)} files do not exist: {first}; "
+            f"paths are taken relative to {printable(base)}: correct them, or give root"
+        )
     return list_files(
         table_path.name,
         {split: [(paths[i], labels[i], groups[i]) for i in rows] for split, rows in by_split.items()},
         table_rows=by_split,
-        notes=_shared({split: {paths[i] for i in rows} for split, rows in by_split.items()}),
+        notes=[  # the accuracy of a held-out split that shares files with training would be too high
+            Note("files-in-two-splits", f"{len(both)} files are both in the train and the {split} split")
+            for split, rows in by_split.items()
+            if split != "train" and (both := trained_on & {paths[i] for i in rows})
+        ],
         problems=problems,
         untrainable=[
             f"label {name!r} ({table.unit} {table.lines[extra[name]]}, {splits[extra[name]]} split) is not among the "
@@ -85,23 +89,3 @@ def _scan(table_path: Path, root: Path | None, table: TableCells, *, labelled: b
             for name in name_order({*extra})
         ],
     )
-
-
-def _missing(paths: list[str], base: Path) -> list[str]:
-    absent = [path for path in paths if not os.path.isfile(path)]
-    if not absent:
-        return []
-    first = ", ".join(printable(path) for path in absent[:SHOWN]) + (", ..." if len(absent) > SHOWN else "")
-    return [
-        f"{len(absent)} of {len(paths)} files do not exist: {first}; "
-        f"paths are taken relative to {printable(base)}: correct them, or give root"
-    ]
-
-
-def _shared(paths: dict[str, set[str]]) -> list[Note]:
-    """A note for every held-out split that shares files with training: its accuracy would be too high."""
-    return [
-        Note("files-in-two-splits", f"{len(both)} files are both in the train and the {split} split")
-        for split, own in paths.items()
-        if split != "train" and (both := own & paths["train"])
-    ]

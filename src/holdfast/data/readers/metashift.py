@@ -1,9 +1,8 @@
 """MetaShift, cat against dog (Liang and Zou, 2022): ``train/`` and ``val_out_of_domain/`` with cat/ and dog/, and a
 table of the contexts that every image belongs to, such as ``cat(sofa)``.
 
-The published table is a pickle. It is read by an unpickler that knows lists, dicts, sets, text and numbers and
-refuses everything else, so no code in it can run; a JSON file of the same content is taken instead where there is one.
-Image to contexts, or a context to its images: both are in use.
+The published table is a pickle, of which no code can run; a JSON file of the same content is taken instead where there
+is one. Image to contexts, or a context to its images: both are in use.
 """
 
 from __future__ import annotations
@@ -36,11 +35,10 @@ CONTAINERS: Mapping[str, type] = {
     "__builtin__.set": set,
     "__builtin__.list": list,
 }
-"""All that a pickle may name: to make one of these does nothing else."""
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """Plain values and containers only: nothing else can be named, and so nothing else be called."""
+    """Plain values and these containers: nothing else can be named, and so nothing else be called."""
 
     def find_class(self, module: str, name: str) -> type:
         if f"{module}.{name}" not in CONTAINERS:
@@ -62,7 +60,10 @@ def recognised(folder: Path) -> bool:
 def read_metashift(source: str | Path, options: ReaderOptions) -> Listing:
     """Groups are contexts; an image in several is in the first, one in none has no group."""
     folder = options.published(source, ("metashift", "MetaShift", ""), recognised)
-    contexts, notes = _contexts(folder)
+    tables = (where / f"{TABLE}{end}" for where in (folder, folder.parent) for end in (".json", ".pkl"))
+    table = next(filter(Path.is_file, tables), None)
+    contexts = {} if table is None else _parse(table)
+    text = f"no {TABLE}.json or .pkl in {printable(folder)}: the groups of its images are not known"
     rows = {
         split: [
             (path, name, contexts.get(Path(path).stem, ""))
@@ -71,18 +72,8 @@ def read_metashift(source: str | Path, options: ReaderOptions) -> Listing:
         ]
         for split, part in (("train", "train"), ("test", TEST))
     }
-    names = sorted({context for own in rows.values() for _, _, context in own} - {""})
-    return list_files("metashift", rows, classes=CLASSES, groups=names, notes=notes)
-
-
-def _contexts(folder: Path) -> tuple[dict[str, str], list[Note]]:
-    """({image: its context}, notes)."""
-    for where in (folder, folder.parent):
-        for path in (where / f"{TABLE}.json", where / f"{TABLE}.pkl"):
-            if path.is_file():
-                return _parse(path), []
-    text = f"no {TABLE}.json or .pkl in {printable(folder)}: the groups of its images are not known"
-    return {}, [Note("groups-unknown", text)]
+    notes = [] if table else [Note("groups-unknown", text)]
+    return list_files("metashift", rows, classes=CLASSES, notes=notes)
 
 
 def _parse(path: Path) -> dict[str, str]:

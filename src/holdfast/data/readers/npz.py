@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.data.listing import ReaderOptions
+from holdfast.data.listing import SPLITS, ReaderOptions
 from holdfast.errors import HoldfastError, require
 from holdfast.parts import reader
 from holdfast.printable import printable
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from holdfast.data.images import Array
     from holdfast.data.splits import ArraySplit, Dataset
 
-SPLITS = ("train", "val", "test")
 KNOWN = (*(f"{k}_{s}" for s in SPLITS for k in ("x", "y", "group")), "classes", "group_names")
 
 
@@ -38,13 +37,8 @@ def read_npz(path: Path, options: ReaderOptions) -> Dataset:
     if holds_anomalies(path):
         return read_anomalies(path).to_train_on(printable(path.name), image_size=options.image_size)
     arrays, ignored = unpack(path)
-    return assemble(
-        arrays,
-        name=printable(path.name),
-        origin=printable(path),
-        image_size=options.image_size,
-        others=map(printable, ignored),
-    )
+    name, origin = printable(path.name), printable(path)
+    return assemble(arrays, name=name, origin=origin, image_size=options.image_size, others=map(printable, ignored))
 
 
 def read_unlabelled(path: Path) -> dict[str, ArraySplit]:

@@ -25,15 +25,12 @@ def recognised(folder: Path) -> bool:
     order=30,
 )
 def read_tiny_imagenet(source: str | Path, options: ReaderOptions) -> Listing:
-    """A folder, or the set below the root folder, which may be the set itself."""
-    if isinstance(source, Path):
-        return scan(source)
-    root = options.folder()
-    return scan(root if recognised(root) else root / FOLDER)
-
-
-def scan(folder: Path) -> Listing:
-    """Classes are the sorted WordNet ids, as readers of class folders order them; names from words.txt."""
+    """A folder, or the set below the root folder, which may be the set itself. Classes are the sorted WordNet ids, as
+    readers of class folders order them; names from words.txt.
+    """
+    folder = source if isinstance(source, Path) else options.folder()
+    if isinstance(source, str) and not recognised(folder):
+        folder /= FOLDER
     remedy = (
         f"get http://cs231n.stanford.edu/tiny-imagenet-200.zip and unpack it so that {FOLDER} is in "
         f"{printable(folder.parent)}, or name another folder with root or $HOLDFAST_ROOT"

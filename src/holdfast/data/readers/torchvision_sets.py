@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +49,6 @@ class TorchvisionSet:
     folder: where in the root folder it keeps the files; "" for the root folder itself.
     archives: downloads it can start from, relative to the root folder.
     classes: names in the order of the labels; none where torchvision's class knows them.
-    split_by_name: whether its class takes split="train" rather than train=True.
     """
 
     name: str
@@ -56,7 +56,6 @@ class TorchvisionSet:
     folder: str
     archives: tuple[str, ...]
     classes: tuple[str, ...] = ()
-    split_by_name: bool = False
 
     def read(self, root: Path) -> tuple[Path, dict[str, Array]]:
         """(where it was found, its arrays), downloaded where it is not there."""
@@ -64,22 +63,13 @@ class TorchvisionSet:
             path = root / f"{name}.npz"
             if path.is_file():
                 return path, unpack(path)[0]
-        return self._torchvision(root)
-
-    def source(self) -> Any:
-        import torchvision.datasets  # slow to import, and needed for few sets
-
-        return getattr(torchvision.datasets, self.kind)
-
-    def _torchvision(self, root: Path) -> tuple[Path, dict[str, Array]]:
-        source = self.source()
-        where = root / self.folder
+        source, where = self.source(), root / self.folder
         with suppress(Exception):  # absent or damaged, in as many ways as there are formats: a download repairs both
             return where, self._content(source, root)
         try:
             with _staged(root, self.archives) as stage, _patience(TIMEOUT):
-                source(stage, download=True, **self._part("train"))
-                source(stage, download=True, **self._part("test"))
+                source(stage, download=True, **_part(source, "train"))
+                source(stage, download=True, **_part(source, "test"))
             return where, self._content(source, root)
         except Exception as error:
             files = f"{self.folder}/" if self.folder else ", ".join(self.archives)
@@ -90,24 +80,31 @@ class TorchvisionSet:
                 "$HOLDFAST_ROOT, or try again with a network"
             ) from error
 
+    def source(self) -> Any:
+        import torchvision.datasets  # slow to import, and needed for few sets
+
+        return getattr(torchvision.datasets, self.kind)
+
     def _content(self, source: Any, root: Path) -> dict[str, Array]:
         import numpy as np
 
         content: dict[str, Array] = {}
         for split in ("train", "test"):
-            part = source(root, **self._part(split))
+            part = source(root, **_part(source, split))
             content[f"x_{split}"] = np.asarray(part.data)
             content[f"y_{split}"] = np.asarray(part.labels if hasattr(part, "labels") else part.targets)
         return content
 
-    def _part(self, split: str) -> dict[str, Any]:
-        return {"split": split} if self.split_by_name else {"train": split == "train"}
+
+def _part(source: Any, split: str) -> dict[str, Any]:
+    """How a class of torchvision takes a split: SVHN by its name."""
+    return {"split": split} if "split" in signature(source).parameters else {"train": split == "train"}
 
 
 SETS = (
     TorchvisionSet("cifar10", "CIFAR10", "cifar-10-batches-py", ("cifar-10-python.tar.gz",), CIFAR10),
     TorchvisionSet("cifar100", "CIFAR100", "cifar-100-python", ("cifar-100-python.tar.gz",), CIFAR100),
-    TorchvisionSet("svhn", "SVHN", "", ("train_32x32.mat", "test_32x32.mat"), DIGITS, split_by_name=True),
+    TorchvisionSet("svhn", "SVHN", "", ("train_32x32.mat", "test_32x32.mat"), DIGITS),
     TorchvisionSet("mnist", "MNIST", "MNIST/raw", tuple(f"MNIST/raw/{a}" for a in MNIST_ARCHIVES)),
     TorchvisionSet(
         "fashion-mnist", "FashionMNIST", "FashionMNIST/raw", tuple(f"FashionMNIST/raw/{a}" for a in MNIST_ARCHIVES)

@@ -6,7 +6,7 @@ import csv
 from functools import partial
 from pathlib import Path
 
-from holdfast.data.listing import Listing, ReaderOptions, Row, list_files
+from holdfast.data.listing import SPLITS, Listing, ReaderOptions, Row, list_files
 from holdfast.data.tables import lower_case_header, read_table
 from holdfast.parts import reader
 from holdfast.printable import printable
@@ -15,7 +15,6 @@ TABLE = "metadata.csv"
 NEEDED = ("img_filename", "y", "split", "place")
 CLASSES = ("landbird", "waterbird")
 PLACES = ("land", "water")
-SPLITS = ("train", "val", "test")
 SHOWN = 3
 
 
@@ -41,7 +40,7 @@ def read_waterbirds(source: str | Path, options: ReaderOptions) -> Listing:
     rows: dict[str, list[Row]] = {split: [] for split in SPLITS}
     problems = list(table.problems)
     for line, name, *cells in zip(table.lines, *(table.text[column] for column in NEEDED), strict=True):
-        label, split, place = map(_number, cells)
+        label, split, place = (int(cell) if cell.isdecimal() else -1 for cell in cells)
         if label not in (0, 1) or place not in (0, 1) or split not in (0, 1, 2) or not name:
             problems.append(
                 f"line {line} of {TABLE}: y and place must be 0 or 1, split 0, 1 or 2, and img_filename not empty; "
@@ -55,7 +54,3 @@ def read_waterbirds(source: str | Path, options: ReaderOptions) -> Listing:
         problems.append(f"{len(lost)} files of {TABLE} do not exist: {first}; unpack the archive again")
     rows = {split: own for split, own in rows.items() if own}
     return list_files("waterbirds", rows, classes=CLASSES, groups=PLACES, problems=problems)
-
-
-def _number(cell: str) -> int:
-    return int(cell) if cell.isdecimal() else -1

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import require, unknown
+from holdfast.errors import require, require_known
 from holdfast.parts import DETECTORS
 
 if TYPE_CHECKING:
@@ -26,8 +26,7 @@ def check_scores(names: Collection[str]) -> None:
     known = (FUSED, *DETECTORS)
     require(bool(names), f"no score named; give one of {', '.join(known)}")
     for name in names:
-        if name not in known:
-            raise unknown("score", name, known)
+        require_known("score", name, known)
     require(FUSED not in names or len(names) == 1, "fused is a choice of its own; name either it or single scores")
 
 
@@ -35,12 +34,3 @@ def make_detector(name: str, extractor: FeatureExtractor | None = None, **settin
     """A detector by name."""
     made: Detector = DETECTORS[name].made(extractor, **settings)
     return made
-
-
-def detectors_reading(fields: Collection[str]) -> tuple[str, ...]:
-    """Names of the detectors that need no other fields of ``Features`` than these.
-
-    >>> detectors_reading({"logits"})
-    ('msp', 'max-logit', 'energy')
-    """
-    return tuple(name for name, part in DETECTORS.items() if set(part.reads) <= set(fields))

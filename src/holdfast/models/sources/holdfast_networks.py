@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.errors import HoldfastError
-from holdfast.models.source_types import NONE, ModelSource, Size, SourceModel
+from holdfast.models.source_types import NONE, ModelSource, SourceModel
 from holdfast.parts import source
 
 if TYPE_CHECKING:
@@ -31,15 +31,17 @@ class HoldfastNetworks(ModelSource):
         return [*NETWORKS, *ENCODERS]
 
     def build(
-        self, name: str, *, num_classes: int, channels: int, image_size: Size | None, pretrained: bool
+        self, name: str, *, num_classes: int, channels: int, image_size: tuple[int, int] | None, pretrained: bool
     ) -> SourceModel:
         if pretrained:
             raise HoldfastError(f"{name} has no published weights; drop --pretrained, or give --weights FILE")
         if name in ENCODERS:  # a VAE takes pixels: any other normalisation would be undone by its decoder
-            from holdfast.models.vae import latent_classifier
+            from holdfast.models.vae import LATENT, LatentClassifier, VAESettings
 
-            net = latent_classifier(num_classes, channels, image_size, frozen=ENCODERS[name])
-            return SourceModel(net, NONE)
+            if image_size is None:
+                raise HoldfastError("a classifier on a VAE must know the size of its images; give image_size")
+            settings = VAESettings((channels, *image_size), latent=LATENT)
+            return SourceModel(LatentClassifier(settings, num_classes, frozen=ENCODERS[name]), NONE)
         return SourceModel(network(name)(num_classes, channels))
 
 

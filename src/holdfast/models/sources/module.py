@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from holdfast.models.source_types import ModelSource, OpenRequest, Preprocessing, SourceModel, both_sides, stated
+from holdfast.models.source_types import ModelSource, OpenRequest, Preprocessing, SourceModel, both_sides
 from holdfast.models.sources.timm import class_names, input_size, settings_of
 from holdfast.parts import source
 
@@ -31,7 +31,7 @@ class Modules(ModelSource):
         convolution = next((m for m in net.modules() if isinstance(m, nn.Conv2d)), None)
         return SourceModel(
             net,
-            stated_by(made) or stated(settings.get("mean"), settings.get("std")),
+            stated_by(made) or Preprocessing.stated(settings.get("mean"), settings.get("std")),
             classes=classes,
             aliases=aliases,
             size=_size(size) if isinstance(size, int | list | tuple) else input_size(settings),
@@ -55,7 +55,7 @@ def stated_by(made: Any) -> Preprocessing | None:
 
     mean, std = getattr(made, "mean", None), getattr(made, "std", None)
     plain = all(isinstance(v, list | tuple) and all(isinstance(n, int | float) for n in v) for v in (mean, std))
-    return stated(mean, std) if plain else None
+    return Preprocessing.stated(mean, std) if plain else None
 
 
 def _size(size: int | Sequence[int]) -> tuple[int, int]:

@@ -55,14 +55,17 @@ class PythonFunctions(ModelSource):
 
 def load(name: str) -> ModuleType:
     """Import a module, looked for in the working folder first."""
-    here = os.getcwd()
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise HoldfastError(f"{name} needs the package {error.name!r}, which is not installed") from error
-        close = get_close_matches(name.split(".")[0], [p.stem for p in Path(here).glob("*.py")], n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"it is looked for in {here} and among installed packages"
+        close = get_close_matches(name.split(".")[0], [p.stem for p in Path.cwd().glob("*.py")], n=1)
+        hint = (
+            f"did you mean {close[0]!r}?"
+            if close
+            else f"it is looked for in {os.getcwd()} and among installed packages"
+        )
         raise HoldfastError(f"no Python module {name!r}; {hint}") from error
     except Exception as error:  # the user's code may fail in any way
         raise HoldfastError(f"importing {name} failed: {type(error).__name__}: {first_line(error)}") from error

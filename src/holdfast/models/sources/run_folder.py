@@ -14,7 +14,7 @@ from holdfast.parts import source
 class RunFolders(ModelSource):
     def open(self, name: str, request: OpenRequest) -> SourceModel:
         from holdfast.models.saved_model import CARD, load_model
-        from holdfast.models.weight_files import hash_tensors
+        from holdfast.models.weights import hash_tensors
 
         inner = [p.parent for p in Path(name).glob(f"*/{CARD}")]
         require(

@@ -9,16 +9,7 @@ from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import HoldfastError, first_line, require, unknown
-from holdfast.models.source_types import (
-    ModelSource,
-    OpenRequest,
-    Preprocessing,
-    Size,
-    SourceModel,
-    build_error,
-    head_note,
-    stated,
-)
+from holdfast.models.source_types import ModelSource, OpenRequest, Preprocessing, SourceModel
 from holdfast.parts import source
 
 if TYPE_CHECKING:
@@ -57,25 +48,18 @@ class TimmModels(ModelSource):
         return True
 
     def build(
-        self, name: str, *, num_classes: int, channels: int, image_size: Size | None, pretrained: bool
+        self, name: str, *, num_classes: int, channels: int, image_size: tuple[int, int] | None, pretrained: bool
     ) -> SourceModel:
-        import timm
         from timm.models import get_pretrained_cfg
 
-        from holdfast.models.heads import find_head
-        from holdfast.models.hub import cache_alone_if_unreachable
+        from holdfast.models.heads import find_head, head_note
 
         expected = get_pretrained_cfg(name, allow_unregistered=True)
         # timm's own sign for an architecture that is built for one image size and takes img_size
         sized = expected is not None and expected.fixed_input_size and image_size is not None
         options: dict[str, Any] = {"img_size": image_size} if sized else {}
-        try:
-            with cache_alone_if_unreachable() if pretrained else nullcontext():
-                net = timm.create_model(
-                    name, pretrained=pretrained, num_classes=num_classes, in_chans=channels, **options
-                )
-        except Exception as error:  # builders assert, and downloads fail, in many ways
-            raise build_error(f"timm:{name}", image_size, pretrained, error) from error
+        options |= {"num_classes": num_classes, "in_chans": channels}
+        net = self._create(name, pretrained, image_size, **options)
         if not hasattr(net, "get_classifier"):
             raise HoldfastError(f"timm:{name} is an encoder without a classifier; choose another --model")
         if not pretrained:
@@ -85,20 +69,26 @@ class TimmModels(ModelSource):
         if published["num_classes"] != num_classes:
             notes.append(head_note(find_head(net)[0], published["num_classes"], num_classes))
         mean, std = (tuple(islice(cycle(published[key]), channels)) for key in ("mean", "std"))
-        return SourceModel(net, stated(mean, std), notes=tuple(notes))
+        return SourceModel(net, Preprocessing.stated(mean, std), notes=tuple(notes))
 
     def open(self, name: str, request: OpenRequest) -> SourceModel:
-        hub = name.startswith(HUB)
-        full = name if hub else f"timm:{name}"
-        if not hub and not self.has(name):
-            raise unknown("model", full, [f"timm:{known}" for known in self.names()])
-        net = self._create(name, full, hub, request.pretrained)
+        import timm
+
+        full = name if name.startswith(HUB) else f"timm:{name}"
+        if full != name:
+            if not self.has(name):
+                raise unknown("model", full, [f"timm:{known}" for known in self.names()])
+            require(
+                not request.pretrained or timm.is_model_pretrained(name),
+                f"timm publishes no weights for {name}; bring a file along: FILE --model {full}",
+            )
+        net = self._create(name, request.pretrained)
         settings = settings_of(net)
         classes, aliases = class_names(settings)
         origin = ".".join(str(settings[key]) for key in ("architecture", "tag") if settings.get(key))
         return SourceModel(
             net.eval().to(request.device),
-            stated(settings.get("mean"), settings.get("std")),
+            Preprocessing.stated(settings.get("mean"), settings.get("std")),
             classes=classes,
             aliases=aliases,
             size=input_size(settings),
@@ -108,25 +98,22 @@ class TimmModels(ModelSource):
             warnings=() if request.pretrained else (RANDOM.format(full),),
         )
 
-    def _create(self, name: str, full: str, hub: bool, pretrained: bool) -> nn.Module:
-        """timm's network with its own head; every way in which it cannot be had says what to do."""
+    def _create(self, name: str, pretrained: bool, size: tuple[int, int] | None = None, **options: Any) -> nn.Module:
+        """timm's network; every way in which it cannot be had says what to do."""
         import timm
 
         from holdfast.models.hub import cache_alone_if_unreachable
 
-        require(
-            not pretrained or hub or timm.is_model_pretrained(name),
-            f"timm publishes no weights for {name}; bring a file along: FILE --model {full}",
-        )
+        hub = name.startswith(HUB)
         try:
             with cache_alone_if_unreachable() if pretrained or hub else nullcontext():  # a hub's settings are there too
-                net: nn.Module = timm.create_model(name, pretrained=pretrained)
+                net: nn.Module = timm.create_model(name, pretrained=pretrained, **options)
                 return net
-        except Exception as error:  # downloads, and settings of other people's repositories, fail in many ways
+        except Exception as error:  # builders assert; downloads, and other people's repositories, fail in many ways
             if not hub:
-                raise build_error(full, None, pretrained, error) from error
+                raise self.failure(f"timm:{name}", error, size=size, pretrained=pretrained) from error
             raise HoldfastError(
-                f"cannot get the published weights of {full}: {first_line(error)}; check the name (OWNER/NAME of a "
+                f"cannot get the published weights of {name}: {first_line(error)}; check the name (OWNER/NAME of a "
                 "repository in timm's format) and the network"
             ) from error
 
@@ -137,7 +124,7 @@ class TimmModels(ModelSource):
         if settings is None:
             return None, None
         size = input_size({"input_size": settings.input_size}) if settings.fixed_input_size else None
-        return stated(settings.mean, settings.std), size
+        return Preprocessing.stated(settings.mean, settings.std), size
 
 
 def settings_of(net: Any) -> Mapping[str, Any]:

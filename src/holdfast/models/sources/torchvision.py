@@ -6,19 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import HoldfastError, require, unknown
-from holdfast.models.source_types import (
-    HALF,
-    IMAGENET,
-    ModelSource,
-    OpenRequest,
-    Preprocessing,
-    Size,
-    SourceModel,
-    both_sides,
-    build_error,
-    head_note,
-    stated,
-)
+from holdfast.models.source_types import HALF, IMAGENET, ModelSource, OpenRequest, Preprocessing, SourceModel
 from holdfast.models.sources.timm import IMAGENET_CLASSES, RANDOM, imagenet_names
 from holdfast.parts import source
 
@@ -57,11 +45,11 @@ class TorchvisionModels(ModelSource):
         return False
 
     def build(
-        self, name: str, *, num_classes: int, channels: int, image_size: Size | None, pretrained: bool
+        self, name: str, *, num_classes: int, channels: int, image_size: tuple[int, int] | None, pretrained: bool
     ) -> SourceModel:
         import torchvision.models as zoo
 
-        from holdfast.models.heads import find_head, replace_head, width
+        from holdfast.models.heads import find_head, head_note, replace_head, width
 
         require(
             channels in (1, 3), f"torchvision:{name} takes grey or colour images, got {channels} channels; use timm"
@@ -71,7 +59,7 @@ class TorchvisionModels(ModelSource):
         try:
             net = zoo.get_model(name, weights=weights, **options)
         except Exception as error:  # builders assert, and downloads fail, in many ways
-            raise build_error(f"torchvision:{name}", image_size, pretrained, error) from error
+            raise self.failure(f"torchvision:{name}", error, size=image_size, pretrained=pretrained) from error
         if weights is None:
             return SourceModel(_plain(net), channels=3)
         # transform_input, which is dropped, turns the usual normalisation into this
@@ -93,8 +81,7 @@ class TorchvisionModels(ModelSource):
         try:
             net = zoo.get_model(name, weights=weights)
         except Exception as error:  # downloads fail in many ways
-            raise build_error(f"torchvision:{name}", None, True, error) from error
-        random = (RANDOM.format(f"torchvision:{name}"),)
+            raise self.failure(f"torchvision:{name}", error, size=None, pretrained=True) from error
         preprocessing, size, crop = settings_of(weights)
         classes = None if weights is None else tuple(weights.meta["categories"])
         return SourceModel(
@@ -106,7 +93,7 @@ class TorchvisionModels(ModelSource):
             crop=crop,
             channels=3,
             notes=() if weights is None else (f"weights: torchvision's {weights}",),
-            warnings=random if weights is None else (),
+            warnings=(RANDOM.format(f"torchvision:{name}"),) if weights is None else (),
         )
 
     def expected_input(self, name: str) -> tuple[Preprocessing | None, tuple[int, int] | None]:
@@ -137,7 +124,7 @@ def settings_of(weights: Any | None) -> tuple[Preprocessing | None, tuple[int, i
         return IMAGENET, None, 1.0
     transforms = weights.transforms()
     side, before = transforms.crop_size[0], transforms.resize_size[0]
-    return stated(transforms.mean, transforms.std), (side, side), side / before
+    return Preprocessing.stated(transforms.mean, transforms.std), (side, side), side / before
 
 
 def wordnet(classes: tuple[str, ...] | None) -> tuple[tuple[str, ...], ...]:
@@ -148,12 +135,12 @@ def wordnet(classes: tuple[str, ...] | None) -> tuple[tuple[str, ...], ...]:
     return tuple((number, *more) for number, more in zip(numbers, words, strict=True))
 
 
-def _options(name: str, num_classes: int, size: Size | None) -> dict[str, Any]:
+def _options(name: str, num_classes: int, size: tuple[int, int] | None) -> dict[str, Any]:
     options: dict[str, Any] = {"num_classes": num_classes}
     if name in ("googlenet", "inception_v3"):
         options |= {"init_weights": True, "aux_logits": False}
     if size is not None and (word := INPUT_SIZE.get(name.split("_")[0])):
-        options[word] = both_sides(size) if word == "input_size" else both_sides(size)[0]
+        options[word] = size if word == "input_size" else size[0]
     return options
 
 

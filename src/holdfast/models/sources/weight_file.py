@@ -28,8 +28,7 @@ class WeightFiles(ModelSource):
 
         from holdfast.models.built_model import build_model
         from holdfast.models.preprocessing import numbers
-        from holdfast.models.state_dicts import load_tensors
-        from holdfast.models.weight_files import hash_tensors, read_tensors, takes_colour
+        from holdfast.models.weights import hash_tensors, load_tensors, read_tensors, takes_colour
 
         tensors = read_tensors(name)
         if request.model is None:
@@ -77,8 +76,7 @@ def head_size(name: str, tensors: Mapping[str, Tensor]) -> int | None:
 
     from holdfast.models.built_model import build_model
     from holdfast.models.heads import find_heads
-    from holdfast.models.state_dicts import find_prefix
-    from holdfast.models.weight_files import takes_colour
+    from holdfast.models.weights import find_prefix, takes_colour
 
     with torch.random.fork_rng(devices=[]):
         net = build_model(name, num_classes=2, in_channels=3 if takes_colour(tensors) else 1).model.net

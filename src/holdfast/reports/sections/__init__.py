@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
 
 from holdfast.parts import Part, Registry
-from holdfast.reports.arms import arms, share_chart
+from holdfast.reports.arms import Arm, arms, share_chart
 from holdfast.reports.blocks import Block, Section, Side
 from holdfast.reports.report_tables import all_numbers, measure_table
 from holdfast.reports.run_files import RunFiles
@@ -37,8 +37,22 @@ SECTIONS: Registry[SectionPart] = Registry("report section", SectionPart, "holdf
 
 
 def section(name: str, *, order: int = 0) -> Callable[[MakeSection], MakeSection]:
-    """Declare a section of the report."""
     return SECTIONS.declare(name, about=f"the section {name}", order=order)
+
+
+def of_check(check: str) -> Callable[[Callable[[Sequence[Arm]], Section | None]], MakeSection]:
+    """Declare the section of a check as a function of the arms that have findings of it; without any it is left out."""
+
+    def declare(make: Callable[[Sequence[Arm]], Section | None]) -> MakeSection:
+        @section(check)
+        @wraps(make)
+        def made(runs: Sequence[RunFiles]) -> Section | None:
+            groups = arms(runs, check)
+            return make(groups) if groups else None
+
+        return made
+
+    return declare
 
 
 def sections(runs: Sequence[RunFiles]) -> list[Section]:

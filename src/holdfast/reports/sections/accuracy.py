@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from holdfast.reports.arms import AVERAGE, MEASURES, Arm, FindingKey, Spread, arms, figure_cell, share_chart
+from holdfast.reports.arms import AVERAGE, MEASURES, Arm, FindingKey, Spread, figure_cell, share_chart
 from holdfast.reports.blocks import Cell, Chart, Column, Section, Side, Table, present
 from holdfast.reports.report_tables import all_numbers
-from holdfast.reports.run_files import RunFiles
-from holdfast.reports.sections import section
+from holdfast.reports.sections import of_check
 from holdfast.reports.svg.bars import Heat, heat_map
 from holdfast.reports.svg.lines import Line, line_chart
 from holdfast.reports.text import finite, is_counts, pairs, percent, records, titled
@@ -23,11 +22,8 @@ MOST_MAPS = 4
 PAIRS = 20
 
 
-@section("accuracy")
-def accuracy(runs: Sequence[RunFiles]) -> Section | None:
-    groups = arms(runs, "accuracy")
-    if not groups:
-        return None
+@of_check("accuracy")
+def accuracy(groups: Sequence[Arm]) -> Section:
     overall = {m.title: [arm.spread(m) for arm in groups] for m in MEASURES}
     charts = [
         _chart(groups, "Overall", "overall", {title: s for title, s in overall.items() if any(s)}),
@@ -116,35 +112,35 @@ def _confusions(groups: Sequence[Arm]) -> Iterator[Chart | Table]:
 
 
 def _matrix(classes: Sequence[str], matrix: Sequence[Sequence[int]], id: str, of: str) -> Chart:
+    def heat(label: str, other: str, n: int, total: int) -> Heat:
+        if not total:
+            return Heat(None, "–", f"{label}: no samples")
+        return Heat(n / total, f"{100 * n / total:.0f}" if n else "", f"{label} taken for {other}: {n:,} of {total:,}")
+
     cells = [
-        [_confused(label, other, n, sum(row)) for other, n in zip(classes, row, strict=True)]
+        [heat(label, other, n, sum(row)) for other, n in zip(classes, row, strict=True)]
         for label, row in zip(classes, matrix, strict=True)
     ]
-    title = f"What is taken for what, %{of}"
-    return Chart(
-        title, heat_map(classes, classes, cells, id=id, title=title, x_label="prediction", y_label="class", colour=0)
-    )
-
-
-def _confused(label: str, other: str, n: int, total: int) -> Heat:
-    if not total:
-        return Heat(None, "–", f"{label}: no samples")
-    return Heat(n / total, f"{100 * n / total:.0f}" if n else "", f"{label} taken for {other}: {n:,} of {total:,}")
+    title, axes = f"What is taken for what, %{of}", {"x_label": "prediction", "y_label": "class"}
+    return Chart(title, heat_map(classes, classes, cells, id=id, title=title, colour=0, **axes))
 
 
 def _by_part(groups: Sequence[Arm], key: str) -> Chart | None:
     by_arm = [arm.parts(key) for arm in groups]
     names = list(dict.fromkeys(name for parts in by_arm for name in parts))
     rows = {name: [parts.get(name) for parts in by_arm] for name in names}
-    if len(names) <= MOST_ROWS:
-        return _chart(groups, f"By {key}", key, rows)
-    weakest = sorted(names, key=lambda name: min((s.mean for s in rows[name] if s and s.mean is not None), default=2.0))
-    note = f"The {MOST_ROWS} weakest of {len(names)}; all are under “All numbers”."
-    return _chart(groups, f"By {key}", key, {name: rows[name] for name in weakest[:MOST_ROWS]}, note)
+    note = ""
+    if len(rows) > MOST_ROWS:
+        weakest = sorted(
+            names, key=lambda name: min([s.mean or 0.0 for s in rows[name] if s and s.values], default=2.0)
+        )
+        rows = {name: rows[name] for name in weakest[:MOST_ROWS]}
+        note = f"The {MOST_ROWS} weakest of {len(names)}; all are under “All numbers”."
+    return _chart(groups, f"By {key}", key, rows, note)
 
 
 def _chart(
-    groups: Sequence[Arm], title: str, id: str, rows: dict[str, list[Spread | None]], note: str = ""
+    arms: Sequence[Arm], title: str, id: str, rows: dict[str, list[Spread | None]], note: str = ""
 ) -> Chart | None:
     drawn = f"Accuracy, {title.lower()}"
-    return share_chart(title, groups, rows, id=f"accuracy-{id}", drawn=drawn, note=note) if rows else None
+    return share_chart(title, arms, rows, id=f"accuracy-{id}", drawn=drawn, note=note) if rows else None

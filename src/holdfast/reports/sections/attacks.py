@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from holdfast.reports.arms import Arm, Spread, arms, spread_cell
+from holdfast.reports.arms import Arm, Spread, spread_cell
 from holdfast.reports.blocks import Cell, Chart, Column, Details, Section, Side, Table, present
 from holdfast.reports.report_tables import findings_list, over_seeds
-from holdfast.reports.run_files import RunFiles
-from holdfast.reports.sections import section
+from holdfast.reports.sections import of_check
 from holdfast.reports.svg.lines import Line, share_lines
 from holdfast.reports.text import finite
 from holdfast.types import Finding
@@ -25,15 +24,9 @@ LISTED = ("attack_error", "robust_accuracy", "attack_drop")
 MOST_NUMBERS = 2000
 """More findings than this are not listed one by one."""
 
-Row = tuple[str, str]
-"""Attack and access."""
 
-
-@section("attacks")
-def attacks(runs: Sequence[RunFiles]) -> Section | None:
-    groups = arms(runs, "attacks")
-    if not groups:
-        return None
+@of_check("attacks")
+def attacks(groups: Sequence[Arm]) -> Section:
     doubtful = [run.name for arm in groups for run in arm.runs if _doubtful(run.findings)]
     lead = (
         "Error on adversarial examples: test images moved by at most the radius, in the direction that hurts most. "
@@ -80,14 +73,11 @@ def _errors(arm: Arm, *, alone: bool) -> Table | None:
     return Table("Error under attack" if alone else f"Error under attack: {arm.label}", columns, tuple(rows), notes)
 
 
-def _spreads(arm: Arm) -> dict[tuple[Row, str], Spread]:
+def _spreads(arm: Arm) -> dict[tuple[tuple[str, str], str], Spread]:
     """Error over the seeds, by attack, access and radius as written; no radius where one attack has none."""
-    found = {}
-    for measure, findings in arm.found.items():
-        where = dict(measure.where)
-        if (measure.check, measure.name) == ("attacks", "attack_error") and "attack" in where:
-            found[(where["attack"], where.get("access", "")), where.get("radius", "")] = Spread.of(findings)
-    return found
+    keys = [key for key in arm.found if (key.check, key.name) == ("attacks", "attack_error")]
+    found = ((dict(key.where), arm.found[key]) for key in keys)
+    return {((w["attack"], w.get("access", "")), w.get("radius", "")): Spread.of(f) for w, f in found if "attack" in w}
 
 
 def _value(arm: Arm, text: str) -> float:
@@ -105,12 +95,10 @@ def _norm(arm: Arm) -> str:
 
 def _presets(groups: Sequence[Arm]) -> Table | None:
     """Attacks with settings by name: one row per arm, one column per name."""
-    found: list[dict[str, Spread]] = [{} for _ in groups]
-    for own, arm in zip(found, groups, strict=True):
-        for key, findings in arm.found.items():
-            if preset := (where := dict(key.where)).get("preset"):
-                white = where["access"] == "white-box"
-                own[preset if white else f"{preset}, {where['access']}"] = Spread.of(findings)
+    found = []
+    for arm in groups:
+        own = [(w["preset"], w["access"], fs) for key, fs in arm.found.items() if "preset" in (w := dict(key.where))]
+        found.append({n if access == "white-box" else f"{n}, {access}": Spread.of(fs) for n, access, fs in own})
     names = list(dict.fromkeys(name for own in found for name in own))
     if not names:
         return None
@@ -156,14 +144,9 @@ def _checks(groups: Sequence[Arm]) -> Iterator[Table]:
     runs = [run for arm in groups for run in arm.runs]
     for run in runs:
         own = [f for f in run.findings if (f.check, f.name) == ("attacks", "trust_check")]
-        rows = tuple(
-            (
-                Cell(f.where.get("check", "")),
-                results[None if f.value is None else bool(f.value)],
-                Cell(str(f.evidence.get("says", ""))),
-            )
-            for f in own
-        )
+        judged = [results[None if f.value is None else bool(f.value)] for f in own]
+        words = [(Cell(f.where.get("check", "")), Cell(str(f.evidence.get("says", "")))) for f in own]
+        rows = tuple((name, result, said) for (name, said), result in zip(words, judged, strict=True))
         if rows:
             verdict = WARNING if _doubtful(own) else "All passed: no sign of masked gradients"
             caption = f"Trust checks of {run.name}" if len(runs) > 1 else "Trust checks"

@@ -7,11 +7,10 @@ from contextlib import suppress
 from dataclasses import replace
 from statistics import fmean
 
-from holdfast.reports.arms import Arm, FindingKey, Spread, arms, figure_cell, share, spread_cell
+from holdfast.reports.arms import Arm, FindingKey, Spread, figure_cell, share, spread_cell
 from holdfast.reports.blocks import Cell, Chart, Column, Gallery, Section, Side, Table, png_picture, present
 from holdfast.reports.report_tables import all_numbers, why_empty
-from holdfast.reports.run_files import RunFiles
-from holdfast.reports.sections import section
+from holdfast.reports.sections import of_check
 from holdfast.reports.svg import COLOURS
 from holdfast.reports.svg.lines import Line, Point, share_lines
 from holdfast.reports.text import DIFFERENCE, finite, records, sure
@@ -22,11 +21,8 @@ STANDARD = "1"
 """The strength of the paper."""
 
 
-@section("corruptions")
-def corruptions(runs: Sequence[RunFiles]) -> Section | None:
-    found = arms(runs, CHECK)
-    if not found:
-        return None
+@of_check(CHECK)
+def corruptions(found: Sequence[Arm]) -> Section:
     measured = [arm for arm in found if _values(arm, "corruption")]
     if not measured:
         return Section(CHECK, "Corruptions", f"Not measured: {why_empty(found, CHECK)}.", ())

@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby, takewhile
-from statistics import fmean, stdev
+from statistics import fmean
 
 import numpy as np
 
-from holdfast.reports.arms import Arm, FindingKey, Spread, arms, legend
+from holdfast.reports.arms import Arm, FindingKey, Spread, legend
 from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Section, Side, Table, present
 from holdfast.reports.report_tables import over_seeds, reasons, seeds_cell
-from holdfast.reports.run_files import RunFiles
-from holdfast.reports.sections import section
+from holdfast.reports.sections import of_check
 from holdfast.reports.svg.bars import Bar, BarRow, bar_chart
 from holdfast.reports.svg.lines import Line, Point, line_chart
 from holdfast.reports.text import PLAIN, finite, number, numbers, pairs
@@ -29,9 +28,9 @@ FEWEST = 1e5
 """Parameters to assume where a finding does not say how many there are."""
 
 
-@section("curvature")
-def curvature(runs: Sequence[RunFiles]) -> Section | None:
-    groups = [arm for arm in arms(runs) if LARGEST in arm.found]
+@of_check("curvature")
+def curvature(given: Sequence[Arm]) -> Section | None:
+    groups = [arm for arm in given if LARGEST in arm.found]
     if not groups:
         return None
     charts = present(_eigenvalues(groups), _density(groups))
@@ -78,12 +77,10 @@ def _eigenvalues(groups: Sequence[Arm]) -> Chart | None:
     for arm in groups:
         found = [own for own in map(_pairs, arm.found[LARGEST]) if own]
         for rank in range(min(map(len, found), default=0)):
-            values = [own[rank][0] for own in found]
-            several = len(values) > 1
-            whisker = stdev(values) if several else found[0][rank][1]
-            note = f"λ{rank + 1}, {arm.label}: {_amount(Spread(tuple(values), 1))}"
-            note += "" if several else f", residual {whisker:.1g}"
-            mean = fmean(values)
+            spread = Spread(tuple(own[rank][0] for own in found), 1)
+            mean, whisker = fmean(spread.values), found[0][rank][1] if spread.sd is None else spread.sd
+            note = f"λ{rank + 1}, {arm.label}: {_amount(spread)}"
+            note += f", residual {whisker:.1g}" if spread.sd is None else ""
             bar = Bar(mean, mean - whisker, mean + whisker, number(PLAIN, mean), note, arm.number)
             bars.setdefault(rank, []).append(bar)
     if not bars:

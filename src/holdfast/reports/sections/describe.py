@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from holdfast.reports.blocks import Block, Chart, Gallery, Section, png_picture
+from holdfast.reports.blocks import Block, Chart, Gallery, Section, png_picture, present
 from holdfast.reports.report_tables import findings_list
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
@@ -32,12 +32,9 @@ def describe(runs: Sequence[RunFiles]) -> Section | None:
     maps = [f for f in found if f.name == "map"]
     if not maps:
         return None
-    blocks: list[Block] = []
-    for number, finding in enumerate(maps):
-        blocks += [*_map(finding, number), *_strips(finding)]
     numbers = [f for f in found if f.value is not None]
-    if numbers:
-        blocks.insert(0, findings_list(numbers, runs[0].measures, caption="How far the classes lie apart"))
+    table = findings_list(numbers, runs[0].measures, caption="How far the classes lie apart") if numbers else None
+    blocks = present(table, *(block for i, f in enumerate(maps) for block in (*_map(f, i), *_strips(f))))
     lead = (
         "Each point is an image at the mean of its code, never at a random draw of it. Silhouette is near 1 where "
         "classes form separate clusters and near 0 where they overlap; the probes are classifiers trained on the code."
@@ -45,11 +42,12 @@ def describe(runs: Sequence[RunFiles]) -> Section | None:
     few = dict.fromkeys(str(name) for f in numbers for name in f.settings.get("too_few_to_probe") or ())
     if few:
         lead += f" Classes with too few images for that are left out of the numbers: {', '.join(few)}."
-    return Section("describe", "The map", lead, tuple(blocks))
+    return Section("describe", "The map", lead, blocks)
 
 
-def _map(finding: Finding, number: int) -> Iterator[Chart]:
-    points = [p for p in finding.evidence.get("points") or () if _is_point(p)]
+def _map(finding: Finding, number: int) -> Iterator[Block]:
+    given = (p for p in finding.evidence.get("points") or () if isinstance(p, (list, tuple)) and len(p) == 2)
+    points = [p for p in given if None not in map(finite, p)]
     if not points:
         return
     labels = finding.evidence.get("labels") or [0] * len(points)
@@ -69,18 +67,13 @@ def _map(finding: Finding, number: int) -> Iterator[Chart]:
             dots.append(tag("text", name, class_="place", x=x, y=y + 4, text_anchor="middle"))
     words = f"{len(points)} images" + (f" of {len(classes)} classes" if classes else "")
     svg = figure(dots, f"describe-map-{number}", "Map of the images", words, HEIGHT)
-    legend = tuple(enumerate(classes))
-    yield Chart("Map", svg, legend, f"{words}, latent of {finding.settings.get('latent', '?')} dimensions.")
+    note = f"{words}, latent of {finding.settings.get('latent', '?')} dimensions."
+    yield Chart("Map", svg, tuple(enumerate(classes)), note)
 
 
-def _strips(finding: Finding) -> Iterator[Gallery]:
+def _strips(finding: Finding) -> Iterator[Block]:
     strips: Any = finding.evidence.get("strips")
     for name, rows in strips.items() if isinstance(strips, Mapping) else ():
         listed = enumerate(rows if isinstance(rows, list) else (), start=1)
         given = [png_picture(png, f"{name}, row {i}", "") for i, png in listed]
         yield from Gallery.readable(TITLES.get(name, str(name)), given, wide=True)
-
-
-def _is_point(value: object) -> bool:
-    pair = value if isinstance(value, (list, tuple)) and len(value) == 2 else ()
-    return bool(pair) and all(finite(v) is not None for v in pair)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from holdfast.reports.blocks import Block, Chart, Details, Section, Side, present
+from holdfast.reports.blocks import Chart, Details, Section, Side, present
 from holdfast.reports.findings_file import AGAINST, FindingsFile, all_measures
 from holdfast.reports.overview import gates, overview, side_by_side, states
 from holdfast.reports.report_tables import leads, paired
@@ -21,7 +21,6 @@ MOST_MODELS = 8
 
 @section("glance", order=-3)
 def glance(runs: Sequence[RunFiles]) -> Section | None:
-    """Headline numbers with their drops, paired differences, gates and the state of every check."""
     audited = [(i, run) for i, run in enumerate(runs) if run.checks]
     if not audited:
         return None
@@ -30,11 +29,8 @@ def glance(runs: Sequence[RunFiles]) -> Section | None:
     said = {run.name: f"{states(run.checks, run.gates)}." for _, run in audited}
     words = [f"{name}: {text}" if several else text for name, text in said.items()]
     found = [(i, run, own) for i, run in audited if (own := robustness(run.findings, run.measures, run.gates))]
-    blocks: list[Block] = []
-    if found:
-        caption = "Drop from clean accuracy"
-        tables = [drop_table(own, f"{caption}: {run.name}" if several else caption) for _, run, own in found]
-        blocks.append(Side((_chart(found[:MOST_MODELS]), *tables)))
+    caption = "Drop from clean accuracy"
+    tables = [drop_table(own, f"{caption}: {run.name}" if several else caption) for _, run, own in found]
     pairs, more = (
         [row for run in runs for row in leads(run.findings, run.measures, run.name, parts=parts)]
         for parts in (False, True)
@@ -42,13 +38,14 @@ def glance(runs: Sequence[RunFiles]) -> Section | None:
     summary = "Paired differences in every group, corruption and score"
     by_part = paired(more, "Paired differences by part")
     judged = {name: made for name, file in files.items() if (made := gates(file)) is not None}
-    blocks += present(
+    blocks = present(
+        Side((_chart(found[:MOST_MODELS]), *tables)) if found else None,
         paired(pairs),
         Details(summary, (by_part,)) if by_part else None,
         *(replace(made, caption=f"Gates of {name}") if several else made for name, made in judged.items()),
         side_by_side(list(files.values()), list(files)) if several else overview(*files.values()),
     )
-    return Section("glance", "At a glance", " ".join(words) + " What was not measured says why.", tuple(blocks))
+    return Section("glance", "At a glance", " ".join(words) + " What was not measured says why.", blocks)
 
 
 @section(AGAINST)
@@ -64,7 +61,6 @@ def _file(run: RunFiles) -> FindingsFile:
 
 
 def _chart(found: Sequence[tuple[int, RunFiles, Sequence[RobustnessResult]]]) -> Chart:
-    """One bar per share and model."""
     every = [r for _, _, own in found for r in own]
     titles = {r.name: (r.title, r.check) for r in reversed(every)}
     order = [name for _, name in all_measures(found[0][1].measures)]  # a model may lack what another one has

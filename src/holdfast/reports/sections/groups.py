@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.reports.arms import Arm, FindingKey, Spread, arms, share_chart, spread_cell
+from holdfast.reports.arms import Arm, FindingKey, Spread, share_chart, spread_cell
 from holdfast.reports.blocks import Cell, Chart, Column, Section, Side, Table
 from holdfast.reports.report_tables import all_numbers, over_seeds, why_empty
-from holdfast.reports.run_files import RunFiles
-from holdfast.reports.sections import section
+from holdfast.reports.sections import of_check
 from holdfast.reports.svg.bars import Heat, heat_map
 from holdfast.reports.text import is_counts, percent, titled
 from holdfast.types import Unit
@@ -28,9 +27,9 @@ MOST_SIDE = 24
 MOST_MAPS = 4
 
 
-@section("groups")
-def groups(runs: Sequence[RunFiles]) -> Section | None:
-    found = [arm for arm in arms(runs) if any(_is(m, "worst_group_accuracy") for m in arm.found)]
+@of_check(CHECK)
+def groups(given: Sequence[Arm]) -> Section | None:
+    found = [arm for arm in given if any(_is(m, "worst_group_accuracy") for m in arm.found)]
     if not found:
         return None
     measured = [arm for arm in found if _names(arm)]

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from holdfast.reports.arms import Arm, FindingKey, arms, legend, share, spread_cell
+from holdfast.reports.arms import Arm, FindingKey, share_chart, spread_cell
 from holdfast.reports.blocks import Cell, Chart, Column, Details, Gallery, Section, Side, Table, png_picture, present
 from holdfast.reports.report_tables import all_numbers
-from holdfast.reports.run_files import RunFiles
-from holdfast.reports.sections import section
-from holdfast.reports.svg.bars import Bar, BarRow, bar_chart
+from holdfast.reports.sections import of_check
 from holdfast.reports.svg.lines import LONGEST_LABEL, Line, histogram_lines, share_lines
-from holdfast.reports.text import PLAIN, finite, number, percent, records, sure, titled
+from holdfast.reports.text import PLAIN, finite, number, records, sure, titled
 from holdfast.types import Finding
 
 AUROC = {"ood": "ood_auroc", "detect": "auroc"}
@@ -24,39 +22,39 @@ JOINED = "fused"
 """The score of a detector that its threshold cuts."""
 
 
-@section("ood")
-def ood(runs: Sequence[RunFiles]) -> Section | None:
+@of_check("ood")
+def ood(groups: Sequence[Arm]) -> Section:
     """A classifier's own scores on OOD images."""
     lead = (
         "OOD images against test images. AUROC is the chance that an OOD image scores above a test image; FPR95 "
         "is the share of test images flagged when 95 % of the OOD ones are caught. Precision, recall, F1 and "
         "false alarms are at a threshold set on other test images."
     )
-    return _section(runs, "ood", "Out-of-distribution inputs", lead)
+    return _section(groups, "ood", "Out-of-distribution inputs", lead)
 
 
-@section("detect")
-def detect(runs: Sequence[RunFiles]) -> Section | None:
+@of_check("detect")
+def detect(groups: Sequence[Arm]) -> Section:
     """A detector on data whose anomalies are known."""
     lead = (
         "Anomalies against normal images. AUROC is the chance that an anomaly scores above a normal image; FPR95 is "
         "the share of normal images flagged when 95 % of the anomalies are caught. Precision, recall, F1 and false "
         "alarms are at the detector's own threshold, which was set on held-out normal images before."
     )
-    return _section(runs, "detect", "Detection", lead)
+    return _section(groups, "detect", "Detection", lead)
 
 
-def _section(runs: Sequence[RunFiles], check: str, title: str, lead: str) -> Section | None:
-    groups = arms(runs, check)
-    if not groups:
-        return None
+def _section(groups: Sequence[Arm], check: str, title: str, lead: str) -> Section:
     alone = len(groups) == 1
     best = [(f"{arm.label}, {score}", arm.number, f) for arm in groups for score, f in _ranked(arm, check)[:1]]
     between = _curves(groups[0], check, alone=True) if alone else _rates(best, f"{check}-{{}}", ", best score of each")
     own = () if alone else tuple(chart for arm in groups for chart in _curves(arm, check, alone=False))
+    names = dict.fromkeys(score for arm in groups for score in _scores(arm, check))
+    rows = {name: [arm.measured(_key(check, name)) for arm in groups] for name in names}
+    bars = share_chart("AUROC", groups, rows, id=f"{check}-auroc", drawn="AUROC by score", brief=True)
     blocks = present(
         *(block for arm in groups for block in (_table(arm, check, groups), *_confusion(arm, check))),
-        Side((*_bars(groups, check), *between)),
+        Side(present(bars if rows else None, *between)),
         Details("Curves of each", (Side(own),)) if own else None,
         *(gallery for arm in groups for gallery in _misses(arm, check)),
         all_numbers(groups, check),
@@ -103,21 +101,6 @@ def _confusion(arm: Arm, check: str) -> Iterator[Table]:
             rows = ((Cell("normal"), *cells[:2]), (Cell("anomalous"), *cells[2:]))
             caption = f"At the threshold, {number(PLAIN, threshold)} of {JOINED}"
             yield Table(caption, Column.texts("truth") + Column.numbers("passed", "flagged"), rows)
-
-
-def _bars(groups: Sequence[Arm], check: str) -> Iterator[Chart]:
-    names = dict.fromkeys(score for arm in groups for score in _scores(arm, check))
-    rows = [BarRow(name, tuple(_bar(arm, check, name) for arm in groups)) for name in names]
-    if rows:
-        yield Chart("AUROC", bar_chart(rows, id=f"{check}-auroc", title="AUROC by score"), legend(groups))
-
-
-def _bar(arm: Arm, check: str, score: str) -> Bar:
-    spread = arm.measured(_key(check, score))
-    if spread is None or spread.mean is None:
-        return Bar(None, None, None, "not measured", f"{score}, {arm.label}: not measured", arm.number)
-    note = f"{score}, {arm.label}: {share(spread)} %"
-    return Bar(spread.mean, spread.low, spread.high, percent(spread.mean), note, arm.number)
 
 
 def _ranked(arm: Arm, check: str) -> list[tuple[str, Finding]]:

@@ -6,22 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from holdfast.reports.arms import Arm, arms
+from holdfast.reports.arms import Arm
 from holdfast.reports.blocks import Gallery, Picture, Section, Side, png_picture, present
 from holdfast.reports.report_tables import all_numbers, measure_table
-from holdfast.reports.run_files import RunFiles
-from holdfast.reports.sections import section
+from holdfast.reports.sections import of_check
 from holdfast.reports.text import finite, percent, records
 
 MOST_MODELS = 8
 CHECK = "saliency"
 
 
-@section(CHECK)
-def saliency(runs: Sequence[RunFiles]) -> Section | None:
-    groups = arms(runs, CHECK)
-    if not groups:
-        return None
+@of_check(CHECK)
+def saliency(groups: Sequence[Arm]) -> Section:
     lead = (
         "Grad-CAM of the class that each model predicts: the brighter, the more a place speaks for it. A map that lies "
         "on the background or a mark instead of the object is a shortcut at work. Half of a map that is the same "

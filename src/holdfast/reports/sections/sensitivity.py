@@ -7,10 +7,11 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from holdfast.reports.arms import Arm, FindingKey, arms, flat, share, varying
-from holdfast.reports.blocks import Block, Chart, Section, Side
+from holdfast.reports.blocks import Chart, Section, Side, present
 from holdfast.reports.report_tables import COMPARED, baseline_of, paired_table
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
@@ -32,12 +33,12 @@ class Sweep:
 def sensitivity(runs: Sequence[RunFiles]) -> Section | None:
     groups = arms(runs)
     baseline = baseline_of(groups)
-    found = sweeps(groups)
     measured = [m for m in COMPARED if any(arm.measured(m) for arm in groups)]
-    charts = [chart for i, family in enumerate(found) for chart in _charts(family, measured, baseline, f"sweep-{i}")]
-    blocks: list[Block] = [Side(tuple(charts))] if charts else []
+    found = [_charts(family, measured, baseline, f"sweep-{i}") for i, family in enumerate(sweeps(groups))]
+    charts, table = tuple(chain.from_iterable(found)), None
     if baseline is not None and len(groups) > 1 and measured:
-        blocks.append(paired_table([baseline, *(arm for arm in groups if arm is not baseline)], baseline))
+        table = paired_table([baseline, *(arm for arm in groups if arm is not baseline)], baseline)
+    blocks = present(Side(charts) if charts else None, table)
     if not blocks:
         return None
     lead = "Seed against seed."
@@ -46,7 +47,7 @@ def sensitivity(runs: Sequence[RunFiles]) -> Section | None:
         lead += "whiskers one sample standard deviation; the values stand equally spaced."
         lead += f" Dashed: {baseline.label}, the baseline." if baseline is not None else ""
     lead += " The best of many cells on the test set is not a fair estimate of itself: choose on held-out data."
-    return Section("sensitivity", "Sensitivity", lead, tuple(blocks))
+    return Section("sensitivity", "Sensitivity", lead, blocks)
 
 
 def sweeps(groups: Sequence[Arm]) -> list[tuple[Sweep, ...]]:
@@ -92,43 +93,39 @@ def _family(
 def _charts(family: Sequence[Sweep], measures: Sequence[FindingKey], baseline: Arm | None, id: str) -> list[Chart]:
     """One chart with all measures for one sweep; one chart per measure for those of a grid."""
     if len(family) == 1:
-        kinds = [("", id, [(m.title, m, family[0], i) for i, m in enumerate(measures)])]
+        kinds = [("", id, [(m.title, m, family[0]) for m in measures])]
     else:
         fixed = [", ".join(f"{k.removeprefix('method.')} {setting(v)}" for k, v in sweep.fixed) for sweep in family]
-        named = list(zip(fixed, family, range(len(family)), strict=True))
-        kinds = [
-            (f", {m.title}", f"{id}-{i}", [(label, m, sweep, colour) for label, sweep, colour in named])
-            for i, m in enumerate(measures)
-        ]
+        named = list(zip(fixed, family, strict=True))
+        kinds = [(f", {m.title}", f"{id}-{i}", [(f, m, s) for f, s in named]) for i, m in enumerate(measures)]
     return [
         _chart(kind, lines, baseline, own)
         for kind, own, lines in kinds
-        if any(arm.measured(m) for _, m, sweep, _ in lines for _, arm in sweep.points)
+        if any(arm.measured(m) for _, m, sweep in lines for _, arm in sweep.points)
     ]
 
 
-def _chart(kind: str, lines: Sequence[tuple[str, FindingKey, Sweep, int]], baseline: Arm | None, id: str) -> Chart:
+def _chart(kind: str, lines: Sequence[tuple[str, FindingKey, Sweep]], baseline: Arm | None, id: str) -> Chart:
     first = lines[0][2]
-    values = {setting(v): v for _, _, sweep, _ in lines for v, _ in sweep.points}
+    values = {setting(v): v for _, _, sweep in lines for v, _ in sweep.points}
     joined = _ordered(list(values.values()))
     places = sorted(values, key=lambda text: float(values[text])) if joined else list(values)
-    series = {colour: _spots(sweep, m, places, label) for label, m, sweep, colour in lines}
+    series = [_spots(sweep, m, places, label) for label, m, sweep in lines]
     levels = _levels(lines, baseline)
-    spots = [spot for own in series.values() for spot in own]
-    reach = [v for spot in spots for v in (spot.value, spot.low, spot.high) if v is not None]
+    reach = [v for own in series for spot in own for v in (spot.value, spot.low, spot.high) if v is not None]
     reach += [level.value for level in levels]
     title = f"{first.method}: {first.key}{kind}".removeprefix(": ")
     drawn = point_chart(
         series, levels, id=id, title=title, x_label=first.key, places=places, joined=joined, y_range=_y_range(reach)
     )
-    return Chart(f"{title}, %", drawn, tuple((colour, label) for label, _, _, colour in lines))
+    return Chart(f"{title}, %", drawn, tuple((colour, label) for colour, (label, _, _) in enumerate(lines)))
 
 
-def _levels(lines: Sequence[tuple[str, FindingKey, Sweep, int]], baseline: Arm | None) -> list[Level]:
+def _levels(lines: Sequence[tuple[str, FindingKey, Sweep]], baseline: Arm | None) -> list[Level]:
     """The baseline once per measure: in the colour of the measure, or in grey where colours tell other things."""
     levels: dict[FindingKey, Level] = {}
-    several = len({measure for _, measure, _, _ in lines}) == len(lines)
-    for _, measure, sweep, colour in lines:
+    several = len({measure for _, measure, _ in lines}) == len(lines)
+    for colour, (_, measure, sweep) in enumerate(lines):
         same = baseline is not None and all(arm.data == baseline.data for _, arm in sweep.points)
         spread = baseline.measured(measure) if baseline is not None and same else None
         if baseline is not None and spread is not None and spread.mean is not None:
@@ -145,9 +142,8 @@ def _spots(sweep: Sweep, measure: FindingKey, places: Sequence[str], label: str)
             continue
         text, sd = setting(value), spread.sd
         low, high = (None, None) if sd is None else (max(0.0, spread.mean - sd), min(1.0, spread.mean + sd))
-        spots.append(
-            Spot(places.index(text), spread.mean, low, high, f"{label}, {sweep.key} {text}: {share(spread)} %")
-        )
+        note = f"{label}, {sweep.key} {text}: {share(spread)} %"
+        spots.append(Spot(places.index(text), spread.mean, low, high, note))
     return tuple(spots)
 
 

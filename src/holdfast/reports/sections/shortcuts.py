@@ -40,7 +40,6 @@ def shortcuts(runs: Sequence[RunFiles]) -> Section | None:
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """The outcome in one sentence."""
     value = {f.name: f for f in findings if f.check == "shortcuts" and not f.where}
     share = value.get("conflicting_share")
     if share is None or (size := finite(share.value)) is None:
@@ -59,10 +58,8 @@ def _blocks(found: Sequence[Finding], run: RunFiles, several: str, number: int) 
     yield from present(*(_histogram(finding, several, number) for finding in found))
     room = MOST_BYTES
     galleries = [(_title(f), f.evidence.get("rows")) for f in clusters]
-    for finding in found:
-        if finding.name == "examples":
-            galleries.append(("Highest scores of all", finding.evidence.get("top")))
-            galleries.append(("Lowest scores: bias-aligned samples", finding.evidence.get("bottom")))
+    ends = {"top": "Highest scores of all", "bottom": "Lowest scores: bias-aligned samples"}
+    galleries += [(words, f.evidence.get(key)) for f in found if f.name == "examples" for key, words in ends.items()]
     for title, rows in galleries:
         gallery = _gallery(f"{title}{several}", rows)
         room -= sum(len(p.source) for p in gallery.pictures)

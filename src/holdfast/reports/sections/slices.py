@@ -4,26 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from holdfast.reports.arms import Spread, arms, figure_cell
+from holdfast.reports.arms import Arm, Spread, figure_cell
 from holdfast.reports.blocks import Block, Cell, Chart, Column, Gallery, Section, Side, Table, png_picture
 from holdfast.reports.report_tables import all_numbers
-from holdfast.reports.run_files import RunFiles
-from holdfast.reports.sections import section
+from holdfast.reports.sections import of_check
 from holdfast.reports.svg.lines import Line, share_lines
-from holdfast.reports.text import DIFFERENCE, P_VALUE, finite, number, percent, records
+from holdfast.reports.text import DIFFERENCE, P_VALUE, finite, number, numbers, percent, records
 from holdfast.types import Finding
 
 CHECK = "slices"
 
 
-@section("slices")
-def slices(runs: Sequence[RunFiles]) -> Section | None:
-    groups = arms(runs, CHECK)
-    found = [
-        (run.name, own) for arm in groups for run in arm.runs if (own := [f for f in run.findings if f.check == CHECK])
-    ]
-    if not found:
-        return None
+@of_check(CHECK)
+def slices(groups: Sequence[Arm]) -> Section:
+    every = [(run.name, [f for f in run.findings if f.check == CHECK]) for arm in groups for run in arm.runs]
+    found = [(name, own) for name, own in every if own]
     lead = (
         "Parts were found on one half of the test samples and judged on the other, which the numbers are from: what "
         "only chance made weak does not return there. A part is confirmed if its adjusted p is at most the level."
@@ -41,9 +36,7 @@ def slices(runs: Sequence[RunFiles]) -> Section | None:
 def _table(own: Sequence[Finding], name: str) -> Table:
     gaps = {f.where.get("slice"): f for f in own if f.name == "slice_gap"}
     rows = []
-    for f in own:
-        if f.name != "slice_accuracy" or "slice" not in f.where:
-            continue
+    for f in (f for f in own if f.name == "slice_accuracy" and "slice" in f.where):
         gap, p = gaps.get(f.where["slice"]), finite(f.evidence.get("adjusted_p"))
         confirmed, value = f.evidence.get("confirmed") is True, finite(f.value)
         rows.append((
@@ -61,15 +54,14 @@ def _table(own: Sequence[Finding], name: str) -> Table:
 
 
 def _note(own: Sequence[Finding]) -> str:
-    for f in own:
-        if f.name == "confirmed_slices":
-            attributes, level = f.evidence.get("attributes"), finite(f.settings.get("level"))
-            names = ", ".join(map(str, attributes if isinstance(attributes, list) else ())) or "nothing that varies"
-            count = int(finite(f.value) or 0)
-            said = f"{count} confirmed" if count else "No weak part is confirmed"
-            at = "" if level is None else f" at level {level:g}"
-            return f"{said}{at}, on {f.n:,} samples. Attributes: {names}."
-    return ""
+    f = next((f for f in own if f.name == "confirmed_slices"), None)
+    if f is None:
+        return ""
+    attributes, level, count = f.evidence.get("attributes"), finite(f.settings.get("level")), int(finite(f.value) or 0)
+    names = ", ".join(map(str, attributes if isinstance(attributes, list) else ())) or "nothing that varies"
+    said = f"{count} confirmed" if count else "No weak part is confirmed"
+    at = "" if level is None else f" at level {level:g}"
+    return f"{said}{at}, on {f.n:,} samples. Attributes: {names}."
 
 
 def _profile(own: Sequence[Finding], name: str, id: str) -> Chart | None:
@@ -79,9 +71,8 @@ def _profile(own: Sequence[Finding], name: str, id: str) -> Chart | None:
         return None
     lines = []
     for colour, (attribute, values) in enumerate(profiles.items()):
-        shares = values.get("accuracy") if isinstance(values, Mapping) else None
-        if isinstance(shares, list) and len(shares) > 1 and all(finite(v) is not None for v in shares):
-            curve = tuple((float(i + 1), float(v)) for i, v in enumerate(shares))
+        curve = tuple((float(i), v) for i, v in enumerate(numbers(values, "accuracy"), start=1) if v is not None)
+        if len(curve) > 1 and len(curve) == len(numbers(values, "accuracy")):
             lines.append(Line(str(attribute), (curve,), colour))
     title, x_label = "Accuracy along each attribute", "tenth of the samples, lowest first"
     note = "All test samples: for the eye, not for a verdict."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from statistics import fmean
 from typing import Any
 
@@ -102,10 +103,8 @@ def lines_of(arm: Arm, key: str, label: str, colour: int) -> list[Line]:
 
 
 def _segments(values: Track) -> tuple[tuple[Point, ...], ...]:
-    stages: dict[int, list[Point]] = {}
-    for (stage, x), y in sorted(values.items()):
-        stages.setdefault(stage, []).append((x, y))
-    return tuple(tuple(points) for points in stages.values())
+    stages = groupby(sorted(values.items()), key=lambda item: item[0][0])
+    return tuple(tuple((x, y) for (_, x), y in points) for _, points in stages)
 
 
 def _cost(groups: Sequence[Arm]) -> Table | None:
@@ -118,12 +117,8 @@ def _cost(groups: Sequence[Arm]) -> Table | None:
         epochs = [len(set(_places(run))) for run in arm.runs]
         span = f"{min(epochs)}" if len(set(epochs)) == 1 else f"{min(epochs)} to {max(epochs)}"
         time, rate = fmean(seconds), fmean(speed) if speed else None
-        rows.append((
-            Cell(arm.label),
-            Cell(span, max(epochs)),
-            Cell(f"{time:,.1f}", time),
-            Cell("" if rate is None else f"{rate:,.0f}", rate),
-        ))  # fmt: skip
+        costs = Cell(f"{time:,.1f}", time), Cell("" if rate is None else f"{rate:,.0f}", rate)
+        rows.append((Cell(arm.label), Cell(span, max(epochs)), *costs))
     columns = Column.texts("method") + Column.numbers("epochs", "seconds per run", "images per second")
     note = "Means over the runs of a method." if any(len(arm.runs) > 1 for arm in groups) else ""
     return Table("Cost of training", columns, tuple(rows), note) if rows else None

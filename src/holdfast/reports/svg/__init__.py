@@ -27,7 +27,8 @@ def tag(name: str, *children: str | Markup, **attributes: object) -> Markup:
     >>> print(tag("text", "a < b", x=1.0, class_="tick", text_anchor="end"))
     <text x="1" class="tick" text-anchor="end">a &lt; b</text>
     """
-    pairs = "".join(f' {k.rstrip("_").replace("_", "-")}="{_attribute(v)}"' for k, v in attributes.items())
+    texts = {k: f"{round(v, 2):g}" if isinstance(v, float) else one_line(str(v)) for k, v in attributes.items()}
+    pairs = "".join(f' {k.rstrip("_").replace("_", "-")}="{escape(text)}"' for k, text in texts.items())
     inner = "".join(c if isinstance(c, Markup) else escape(one_line(c)) for c in children)
     return Markup(f"<{name}{pairs}>{inner}</{name}>")
 
@@ -73,10 +74,6 @@ def shorten(text: str, most: int) -> str:
 def text_width(text: str) -> float:
     """About how wide a text is; Chinese, Japanese and Korean characters count twice."""
     return CHARACTER * sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
-
-
-def _attribute(value: object) -> Markup:
-    return escape(f"{round(value, 2):g}" if isinstance(value, float) else one_line(str(value)))
 
 
 def linear_ticks(low: float, high: float, *, most: int = 6, whole: bool = False) -> list[float]:

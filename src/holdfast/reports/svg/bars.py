@@ -12,10 +12,7 @@ from holdfast.reports.svg import WIDTH, Scale, figure, linear_ticks, scale, seri
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A value with its interval. Without a value, its text is written in its place.
-
-    mark: what a gate asks for.
-    """
+    """A value with its interval; without a value, its text is written in its place. mark: what a gate asks for."""
 
     value: float | None
     low: float | None
@@ -35,10 +32,7 @@ class BarRow:
 def bar_chart(
     rows: Sequence[BarRow], *, id: str, title: str, longest: int = 18, reach: tuple[float, float] | None = None
 ) -> Markup:
-    """Bars from zero, with whiskers for their intervals: shares from 0 to 100 %, or other numbers within a reach.
-
-    longest: characters of a row's name.
-    """
+    """Bars from zero with whiskers: shares from 0 to 100 %, or numbers in a reach. longest: characters of a name."""
     labels = [shorten(row.label, longest) for row in rows]
     most = max((len(row.bars) for row in rows), default=1)
     roomy = most <= 3
@@ -129,8 +123,7 @@ def heat_map(
     left = 30 + max(map(text_width, names), default=0)
     width = (WIDTH - left - 4) / max(len(heads), 1)
     slanted = any(text_width(head) > width - 4 for head in heads)
-    most = max(map(text_width, heads), default=0)
-    top = 22.0 + (most * SLANT + 8 if slanted else 16)
+    top = 22.0 + (max(map(text_width, heads)) * SLANT + 8 if slanted else 16)
     height = top + ROW * len(names) + 6
 
     parts = [tag("text", x_label, class_="axis", x=(left + WIDTH) / 2, y=12, text_anchor="middle")]

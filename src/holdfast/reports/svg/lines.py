@@ -66,10 +66,8 @@ def line_chart(
 ) -> Markup:
     """Series over whole numbers.
 
-    log: the axis is logarithmic; y_range must be positive then.
-    share: values are shares, the axis is in percent.
-    direct: each series is named where it ends; otherwise the page has a legend.
-    whole: False for series over any numbers.
+    log: the axis is logarithmic; y_range must be positive then. share: values are shares, the axis is in percent.
+    direct: each series is named where it ends; otherwise the page has a legend. whole: False for any numbers.
     """
     named = [line for line in lines if not line.thin and line.points]
     labels = [shorten(line.label, LONGEST_LABEL) if direct else "" for line in named]
@@ -126,10 +124,7 @@ def share_lines(
     top: float = 1.0,
     whole: bool = True,
 ) -> Chart | None:
-    """Shares from 0 to the top over a quantity, with a legend unless each is named where it ends; None without lines.
-
-    drawn: the picture's own title.
-    """
+    """Shares from 0 to the top, with a legend unless each is named where it ends. drawn: the picture's own title."""
     if not lines:
         return None
     svg = line_chart(
@@ -225,7 +220,7 @@ class Level:
 
 
 def point_chart(
-    series: Mapping[int, Sequence[Spot]],
+    series: Sequence[Sequence[Spot]],
     levels: Sequence[Level],
     *,
     id: str,
@@ -237,7 +232,7 @@ def point_chart(
 ) -> Markup:
     """Shares in percent over places that stand equally far apart, whatever the numbers at them.
 
-    series: by colour. joined: a line goes through the spots of one colour; for values that have an order.
+    series: one per colour. joined: a line goes through the spots of one colour; for values that have an order.
     """
     inset = 26.0 if len(places) > 1 else 0.0
     x_of = scale((0, len(places) - 1), (LEFT + inset, WIDTH - RIGHT - inset))
@@ -252,8 +247,8 @@ def point_chart(
         path = f"M{LEFT:.1f} {y_of(level.value):.1f}H{WIDTH - RIGHT:.1f}"
         line = tag("path", class_=f"line dashed s{level.colour % COLOURS}", d=path)
         parts.append(tag("g", tag("title", level.note), line))
-    for i, (colour, spots) in enumerate(series.items()):
-        style, shift = f"s{colour % COLOURS}", (i - (len(series) - 1) / 2) * APART
+    for i, spots in enumerate(series):
+        style, shift = f"s{i % COLOURS}", (i - (len(series) - 1) / 2) * APART
         if joined and len(spots) > 1:
             path = "M" + "L".join(f"{x_of(s.place) + shift:.1f} {y_of(s.value):.1f}" for s in spots)
             parts.append(tag("path", class_=f"line {style}", d=path))
@@ -265,5 +260,5 @@ def point_chart(
                 inner.append(tag("path", class_="whisker", d=f"M{x:.1f} {low:.1f}V{high:.1f}{caps}"))
             inner.append(tag("circle", class_=f"dot {style}", cx=x, cy=y_of(spot.value), r=3.5))
             parts.append(tag("g", *inner))
-    said = [*(spot.note for spots in series.values() for spot in spots), *(level.note for level in levels)]
+    said = [*(spot.note for spots in series for spot in spots), *(level.note for level in levels)]
     return figure(parts, id, f"{title}, in percent", "; ".join(said), HEIGHT)

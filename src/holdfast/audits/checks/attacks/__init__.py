@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from holdfast.audits.checks.attacks.attack_plans import BUDGETS, RADII, AttackBudget, radius_text
-from holdfast.errors import require, unknown
+from holdfast.errors import require, require_known
 from holdfast.parts import NAMES_A_MODEL, PYTHON_ONLY, check
 from holdfast.types import Finding, Measure, Needs, Note, Unit
 
@@ -79,8 +79,7 @@ class Attacks:
             from holdfast.attacks import PRESETS
 
             for name in self.presets:
-                if name not in PRESETS:
-                    raise unknown("attacks.presets", name, PRESETS)
+                require_known("attacks.presets", name, PRESETS)
 
     def gate_parts(self) -> tuple[str, ...]:
         return tuple(radius_text(r, self.norm) for r in sorted(self.radii or RADII[self.norm]))

@@ -19,6 +19,7 @@ from holdfast.audits.checks.attacks.attack_plans import BUDGETS, RADII, AttackBu
 from holdfast.audits.checks.attacks.trust import BLACK, NONE, WARNING, WHITE, Key, TrustCheck, any_of, comparisons
 from holdfast.audits.per_image import FALLS, WRONG, encode
 from holdfast.audits.subject import Subject, draw
+from holdfast.augment.basic import to_float
 from holdfast.data.splits import channel_statistics
 from holdfast.devices import autocast, exact, kernels
 from holdfast.errors import require
@@ -79,12 +80,9 @@ class AttackBench:
         self.index = index = draw(len(subject.split), images, subject.seed, "attacks/images")
         labels = subject.split.labels[index]
         require(len(index) > 0, f"{subject.data.name} has no test images to attack")
-        self.batches = [
-            (subject.split.read(i).to(subject.device).float().div_(255), y.to(subject.device))
-            for i, y in zip(
-                torch.split(index, subject.batch_size), torch.split(labels, subject.batch_size), strict=True
-            )
-        ]
+        parts = zip(*(torch.split(of, subject.batch_size) for of in (index, labels)), strict=True)
+        device = subject.device
+        self.batches = [(to_float(subject.split.read(i).to(device)), y.to(device)) for i, y in parts]
         self.logits = self._logits(x for x, _ in self.batches)
         subject.check_outputs(self.logits)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from holdfast.errors import require, unknown
+from holdfast.errors import require, require_known
 from holdfast.parts import PYTHON_ONLY, check
 from holdfast.types import Finding, Measure, Needs, Unit
 
@@ -72,9 +72,7 @@ class Corruptions:
             f"corruptions.strengths must be finite numbers > 0, got {list(self.strengths)}",
         )
         for severity in self.severities:
-            if severity not in SEVERITIES:
-                raise unknown("corruptions.severities", str(severity), map(str, SEVERITIES))
-
+            require_known("corruptions.severities", str(severity), [*map(str, SEVERITIES)])
         if self.kinds:
             from holdfast.corruptions import find_corruption
 

@@ -6,6 +6,7 @@ Open this file to change what the check ``corruptions`` measures.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -226,7 +227,7 @@ def _mean_error(
     """Mean over corruptions; of sets that differ in size there is no pairing, and no interval."""
     parts, evidence = list(errors.values()), {"over": [spelled(name) for name in errors]}
     if len({len(part) for part in parts}) == 1:
-        return mean("mce", torch.stack(parts).mean(0), where, settings, evidence, most)
+        return replace(mean("mce", torch.stack(parts).mean(0), where, settings, most), evidence=evidence)
     value, n = sum(float(part.mean()) for part in parts) / len(parts), min(len(part) for part in parts)
     return Finding("corruptions", "mce", value, n, None, None, where, settings, evidence)
 
@@ -261,17 +262,10 @@ def _right(subject: Subject, split: Split, name: str) -> Tensor:
     return predict(subject.model, split, loader, device=subject.device, precision=subject.precision).correct.cpu()
 
 
-def mean(
-    name: str,
-    values: Tensor,
-    where: dict[str, str],
-    settings: Mapping[str, Any],
-    evidence: Mapping[str, Any] | None = None,
-    most: float = 1.0,
-) -> Finding:
+def mean(name: str, values: Tensor, where: dict[str, str], settings: Mapping[str, Any], most: float = 1.0) -> Finding:
     """A mean over images of numbers from 0 to ``most``."""
     found = bounded_mean(values, (0.0, most))
-    return Finding("corruptions", name, found.value, found.n, found.low, found.high, where, settings, evidence or {})
+    return Finding("corruptions", name, found.value, found.n, found.low, found.high, where, settings)
 
 
 def spelled(name: str) -> str:

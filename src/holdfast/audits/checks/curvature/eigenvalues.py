@@ -12,7 +12,7 @@ from torch.func import functional_call
 
 from holdfast.audits.subject import Subject, draw
 from holdfast.augment.basic import to_float
-from holdfast.curvature import Loss, NoSpectrum, Spectrum, hessian_operator, lanczos, smoothed
+from holdfast.curvature import NoSpectrum, Spectrum, hessian_operator, lanczos, smoothed
 from holdfast.curvature.derivatives import many_derivatives
 from holdfast.data.loaders import make_loader
 from holdfast.data.splits import Split
@@ -63,9 +63,14 @@ def top_eigenvalues(subject: Subject, told: Curvature) -> tuple[Finding, ...]:
 def spectrum(subject: Subject, split: Split, *, ggn: bool) -> Spectrum:
     """Top eigenvalues on all images of a split. In float32 throughout: shorter formats lose the small ones in noise."""
     device = subject.device
+
+    def loss(outputs: Tensor, y: Tensor) -> Tensor:
+        subject.check_outputs(outputs)
+        return cross_entropy(outputs, y)
+
     generator = torch.Generator(device).manual_seed(derive(subject.seed, "curvature/start"))
     with exact(device):
-        matrix = hessian_operator(subject.model, batches(subject, split), loss_of(subject), ggn=ggn)
+        matrix = hessian_operator(subject.model, batches(subject, split), loss, ggn=ggn)
         start = torch.randn(matrix.size, generator=generator, device=device, dtype=matrix.dtype)
         return lanczos(
             matrix, start, top=min(TOP, matrix.size), tolerance=TOLERANCE, least=DENSITY_STEPS, generator=generator
@@ -85,14 +90,11 @@ def with_intervals(
         return
     moves = {"top_eigenvalue": first, "fifth_eigenvalue": last}
     for f in made:
-        if f.value is None:
-            yield f
-            continue
-        own = moves.get(f.name)
-        if own is None:
-            own = f.value * (1 + first / first.mean() - last / last.mean())
-        _, low, high = mean_interval(own - own.mean() + f.value)
-        yield replace(f, low=low, high=high)
+        if f.value is not None:
+            own = moves.get(f.name, f.value * (1 + first / first.mean() - last / last.mean()))
+            _, low, high = mean_interval(own - own.mean() + f.value)
+            f = replace(f, low=low, high=high)
+        yield f
 
 
 def _moves(subject: Subject, split: Split, found: Spectrum, number: int) -> Tensor:
@@ -104,16 +106,6 @@ def _moves(subject: Subject, split: Split, found: Spectrum, number: int) -> Tens
     allowed = OFF * abs(float(found.eigenvalues[0])) + float(found.residuals[number])
     require(off <= allowed, f"single images curve the loss by {float(each.mean()):.4g} on average, not by {value:.4g}")
     return each
-
-
-def loss_of(subject: Subject) -> Loss:
-    """Cross-entropy, for a model that gives one output per class."""
-
-    def loss(outputs: Tensor, y: Tensor) -> Tensor:
-        subject.check_outputs(outputs)
-        return cross_entropy(outputs, y)
-
-    return loss
 
 
 def batches(subject: Subject, split: Split) -> Iterator[tuple[Tensor, Tensor]]:
@@ -145,15 +137,14 @@ def findings(found: Spectrum, n: int, settings: dict[str, Any]) -> tuple[Finding
 
 def ratio(values: list[float], residuals: list[float], n: int, settings: dict[str, Any]) -> Finding:
     """λ1/λ5, which says something only where λ5 is clearly above zero."""
-    name = "eigenvalue_ratio"
     if values[-1] <= residuals[-1]:
         reason = f"λ{TOP} is not clearly above zero: {values[-1]:.3g}, with a residual of {residuals[-1]:.3g}"
-        return Finding("curvature", name, None, 0, settings=settings, evidence={"reason": reason})
+        return Finding("curvature", "eigenvalue_ratio", None, 0, settings=settings, evidence={"reason": reason})
     value = values[0] / values[-1]
     # to first order, the relative errors add up
     error = value * (residuals[0] / values[0] + residuals[-1] / values[-1])
     evidence = {"residual": error, "residuals": [residuals[0], residuals[-1]]}
-    return Finding("curvature", name, value, n, settings=settings, evidence=evidence)
+    return Finding("curvature", "eigenvalue_ratio", value, n, settings=settings, evidence=evidence)
 
 
 def per_sample_curvature(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], direction: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import torch
@@ -99,7 +100,7 @@ def by_column(subject: Subject, column: Groups) -> list[Finding]:
         found.append(accuracy(correct[column.ids == group], {key: name}, check="groups", name="group_accuracy"))
     marginal = hits.sum(0).tolist(), counts.sum(0).tolist()
     if sum(n > 0 for n in marginal[1]) > 1:
-        found.append(_finding("group_gap", widest_gap(*marginal), {}))
+        found.append(_finding("group_gap", widest_gap(*marginal)))
     table, worst = cells(hits, counts, classes, column)
     inside = (seen.labels == worst[0]) & (column.ids == worst[1])
     said = "worst" if key == OWN else f"worst by {key}"
@@ -114,12 +115,9 @@ def drop(correct: Tensor, worst: Finding) -> Finding:
     The cell is one of many and picked for being low, so errors of the two do not add up in squares as independent ones
     do: the ends of their intervals are set against each other.
     """
-    every = proportion(correct)
-    assert worst.value is not None
-    assert worst.low is not None
-    assert worst.high is not None
-    below = Estimate(every.value - worst.value, every.low - worst.high, every.high - worst.low, every.n)
-    return _finding("worst_group_drop", below, {})
+    every, low = proportion(correct), estimate(worst)
+    below = Estimate(every.value - low.value, every.low - low.high, every.high - low.low, every.n)
+    return _finding("worst_group_drop", below)
 
 
 def sides(correct: Tensor, labels: Tensor, column: Groups) -> list[Finding]:
@@ -133,7 +131,7 @@ def sides(correct: Tensor, labels: Tensor, column: Groups) -> list[Finding]:
     mean = combined(harmonic_mean, [estimate(f) for f in made])  # high only where both are
     gap = combined(lambda p: p[0] - p[1], [proportion(correct[half]) for half in halves.values()])
     low, high = max(0.0, mean.low), min(1.0, mean.high)
-    return [*made, Finding("groups", "harmonic_mean", mean.value, mean.n, low, high), _finding("bias_gap", gap, {})]
+    return [*made, Finding("groups", "harmonic_mean", mean.value, mean.n, low, high), _finding("bias_gap", gap)]
 
 
 def cells(
@@ -150,32 +148,21 @@ def cells(
     filled = counts > 0
     right, sizes = hits[filled].tolist(), counts[filled].tolist()
     worst = lowest(right, sizes)
-    at = [(int(i), int(j)) for i, j in filled.nonzero()][
-        min(range(len(sizes)), key=lambda i: (right[i] / sizes[i], -sizes[i]))
-    ]
-    evidence: dict[str, Any] = {
-        "cell": {"class": classes[at[0]], column.name: column.names[at[1]]},
-        "cells": len(sizes),
-        "empty": int((~filled).sum()),
-        "table": table,
-    }
+    lowest_cell = min(range(len(sizes)), key=lambda i: (right[i] / sizes[i], -sizes[i]))
+    at = int(filled.nonzero()[lowest_cell, 0]), int(filled.nonzero()[lowest_cell, 1])
+    counted = {"cells": len(sizes), "empty": int((~filled).sum())}
+    cell = {"class": classes[at[0]], column.name: column.names[at[1]]}
     balanced = mean_of_shares(right, sizes)
     made = [
-        _finding("worst_group_accuracy", worst, {}, evidence),
-        _finding("cell_gap", widest_gap(right, sizes), {}),
-        _finding("group_balanced_accuracy", balanced, {}, {"cells": len(sizes), "empty": int((~filled).sum())}),
+        _finding("worst_group_accuracy", worst, {"cell": cell, **counted, "table": table}),
+        _finding("cell_gap", widest_gap(right, sizes)),
+        _finding("group_balanced_accuracy", balanced, counted),
     ]
-    if counts.numel() > MOST_CELLS:
-        return made, at
-    for label, name in enumerate(classes):
-        for group, other in enumerate(column.names):
-            where = {"class": name, column.name: other}
-            n, right_here = int(counts[label, group]), int(hits[label, group])
-            if n == 0:
-                made.append(Finding("groups", "group_accuracy", None, 0, where=where))
-            else:
-                interval = proportion_interval(right_here, n)
-                made.append(Finding("groups", "group_accuracy", right_here / n, n, *interval, where))
+    named = product(classes, column.names) if counts.numel() <= MOST_CELLS else ()
+    for (name, group), hit, n in zip(named, hits.flatten().tolist(), counts.flatten().tolist(), strict=False):
+        low, high = proportion_interval(hit, n) if n else (None, None)
+        where = {"class": name, column.name: group}
+        made.append(Finding("groups", "group_accuracy", hit / n if n else None, n, low, high, where))
     return made, at
 
 
@@ -211,6 +198,6 @@ def columns_of(subject: Subject) -> list[Groups]:
     return made
 
 
-def _finding(name: str, found: Estimate, where: dict[str, str], evidence: Mapping[str, Any] | None = None) -> Finding:
+def _finding(name: str, found: Estimate, evidence: Mapping[str, Any] | None = None) -> Finding:
     low, high = max(-1.0, found.low), min(1.0, found.high)
-    return Finding("groups", name, found.value, found.n, low, high, where, evidence=evidence or {})
+    return Finding("groups", name, found.value, found.n, low, high, evidence=evidence or {})

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import require, unknown
+from holdfast.errors import require, require_known
 from holdfast.parts import DETECTORS, PYTHON_ONLY, check
 from holdfast.types import Finding, Measure, Needs
 
@@ -58,8 +58,7 @@ class OutOfDistribution:
     def __post_init__(self) -> None:
         require(self.images is None or self.images >= 1, f"ood.images must be >= 1, got {self.images}")
         for name in self.scores or ():
-            if name not in usual_scores():
-                raise unknown("ood.scores", name, usual_scores())
+            require_known("ood.scores", name, usual_scores())
 
     def gate_parts(self) -> tuple[str, ...]:
         return usual_scores() if self.scores is None else self.scores

@@ -76,12 +76,13 @@ def ood_scores(subject: Subject, told: OutOfDistribution) -> tuple[Finding, ...]
         threshold = _threshold(normal[level])
         scored = {name: detector.score_features(own) for name, own in seen.items()}
         for name, own in scored.items():
-            result = Judged(normal[judged], own, threshold)
-            found += _findings(result.evaluation(seed), {"score": score, "ood": name}, settings)
-        together = Judged(normal[judged], torch.cat(list(scored.values())), threshold)
-        ranks = pack_ranks(together.scores, of_test[judged], len(subject.split), drawn)
-        evidence = {**together.evidence(), RANKS: ranks}
-        found += _findings(together.evaluation(seed), {"score": score}, settings, evidence)
+            result = evaluate_scores(*_joined(normal[judged], own), threshold=threshold, seed=seed)
+            found += _findings(result, {"score": score, "ood": name}, settings)
+        scores, truth = _joined(normal[judged], *scored.values())
+        ranks = pack_ranks(scores, of_test[judged], len(subject.split), drawn)
+        result = evaluate_scores(scores, truth, threshold=threshold, seed=seed)
+        evidence = {**_evidence(scores, truth, threshold), RANKS: ranks}
+        found += _findings(result, {"score": score}, settings, evidence)
     found.append(_misses(seen, sets, subject, settings))
     return tuple(found)
 
@@ -95,28 +96,23 @@ def extractor_of(subject: Subject) -> ClassifierExtractor | LogitExtractor:
     return ClassifierExtractor(subject.model, subject.precision)
 
 
-class Judged:
-    """Scores of test and OOD images, with the threshold they met."""
+def _joined(normal: Tensor, *ood: Tensor) -> tuple[Tensor, Tensor]:
+    """Scores of test and then OOD images, and (N,) which are OOD."""
+    scores = torch.cat([normal, *ood])
+    return scores, torch.arange(len(scores)) >= len(normal)
 
-    def __init__(self, normal: Tensor, ood: Tensor, threshold: Threshold | None) -> None:
-        self.scores = torch.cat([normal, ood])
-        self.truth = torch.arange(len(self.scores)) >= len(normal)
-        self.normal, self.ood, self.threshold = normal, ood, threshold
 
-    def evaluation(self, seed: int) -> Evaluation:
-        return evaluate_scores(self.scores, self.truth, threshold=self.threshold, seed=seed)
-
-    def evidence(self) -> dict[str, Any]:
-        low, high = float(self.scores.min()), float(self.scores.max())
-        histograms = {
-            name: torch.histc(values.float(), BINS, low, high if high > low else low + 1).int().tolist()
-            for name, values in (("normal", self.normal), ("ood", self.ood))
-        }
-        return {
-            "curves": curves(self.scores, self.truth, points=60),
-            "histogram": {"low": low, "high": high, **histograms},
-            "threshold": None if self.threshold is None else self.threshold.value,
-        }
+def _evidence(scores: Tensor, truth: Tensor, threshold: Threshold | None) -> dict[str, Any]:
+    low, high = float(scores.min()), float(scores.max())
+    histograms = {
+        name: torch.histc(values.float(), BINS, low, high if high > low else low + 1).int().tolist()
+        for name, values in (("normal", scores[~truth]), ("ood", scores[truth]))
+    }
+    return {
+        "curves": curves(scores, truth, points=60),
+        "histogram": {"low": low, "high": high, **histograms},
+        "threshold": None if threshold is None else threshold.value,
+    }
 
 
 def _findings(

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from holdfast.errors import HoldfastError, require, unknown
+from holdfast.errors import HoldfastError, require, require_known
 from holdfast.module_state import evaluating, frozen_parameters, frozen_statistics
 
 BEFORE_ATTENTION = ("norm1", "ln_1", "layernorm_before", "layer_norm1")
@@ -35,12 +35,14 @@ def grad_cam(
         kept.append(output.detach().requires_grad_())  # the graph begins here
         return kept[-1].clone()  # the next layer may write into what it is given
 
-    with _borrowed(model, x), _grid(model) as grid:
-        handle = module.register_forward_hook(keep)
-        try:
+    patches = (m for m in model.modules() if isinstance(m, nn.Conv2d) and m.kernel_size == m.stride != (1, 1))
+    grid: list[tuple[int, int]] = []
+    with _borrowed(model, x):
+        with ExitStack() as hooks:
+            for cut in list(patches)[:1]:  # (rows, columns) of the first patch embedding, if there is one
+                hooks.callback(cut.register_forward_hook(lambda _m, _x, out: grid.append(out.shape[2:4])).remove)
+            hooks.callback(module.register_forward_hook(keep).remove)
             logits = model(x)
-        finally:
-            handle.remove()
         require(
             len(kept) > 0, "the forward pass did not reach the layer (a compiled model skips hooks: give the original)"
         )
@@ -65,7 +67,7 @@ def default_layer(model: nn.Module, x: Tensor) -> nn.Module:
         def hook(module: nn.Module, _inputs: object, output: object) -> None:
             if not isinstance(output, Tensor) or len(output) != 1 or isinstance(module, nn.AdaptiveAvgPool2d):
                 return
-            if output.ndim == 4 and min(_plane(output, x)) > 1:
+            if output.ndim == 4 and min(output.shape[2:] if _channels_first(output, x) else output.shape[1:3]) > 1:
                 planes.append(module)
             elif output.ndim == 3 and name.rsplit(".", 1)[-1] in BEFORE_ATTENTION:
                 tokens.append(module)
@@ -105,24 +107,6 @@ def _borrowed(model: nn.Module, x: Tensor) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def _grid(model: nn.Module) -> Iterator[list[tuple[int, int]]]:
-    """While open, a forward pass leaves (rows, columns) of the first patch embedding, if there is one."""
-    found: list[tuple[int, int]] = []
-
-    def see(_module: nn.Module, _inputs: object, output: Tensor) -> None:
-        found.append((output.shape[2], output.shape[3]))
-
-    cuts = (m for m in model.modules() if isinstance(m, nn.Conv2d) and m.kernel_size == m.stride != (1, 1))
-    first = next(cuts, None)
-    handle = None if first is None else first.register_forward_hook(see)
-    try:
-        yield found
-    finally:
-        if handle is not None:
-            handle.remove()
-
-
 def _as_planes(a: Tensor, x: Tensor, grid: list[tuple[int, int]]) -> Tensor:
     """A layer's output as (B, C, rows, columns)."""
     if a.ndim == 4:
@@ -138,10 +122,6 @@ def _as_planes(a: Tensor, x: Tensor, grid: list[tuple[int, int]]) -> Tensor:
     return patches.transpose(1, 2).reshape(len(a), -1, rows, columns)
 
 
-def _plane(a: Tensor, x: Tensor) -> tuple[int, int]:
-    return (a.shape[2], a.shape[3]) if _channels_first(a, x) else (a.shape[1], a.shape[2])
-
-
 def _channels_first(a: Tensor, x: Tensor) -> bool:
     """Whether (B, C, H, W) is nearer to the picture's proportions than (B, H, W, C)."""
     wanted = math.log(x.shape[2] / x.shape[3])
@@ -154,8 +134,7 @@ def _find(model: nn.Module, layer: str | nn.Module) -> nn.Module:
         require(any(m is layer for m in model.modules()), f"layer {type(layer).__name__} is not part of the model")
         return layer
     named: dict[str, nn.Module] = dict(model.named_modules())
-    if layer not in named or not layer:
-        raise unknown("layer", layer, [name for name in named if name])
+    require_known("layer", layer, [name for name in named if name])
     return named[layer]
 
 

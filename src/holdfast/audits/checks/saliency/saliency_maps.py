@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from scipy.stats import rankdata  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
 from holdfast.audits.checks.saliency.grad_cam import default_layer, grad_cam
@@ -38,7 +39,7 @@ def saliency_maps(subject: Subject, told: Saliency) -> tuple[Finding, ...]:
     split, device = subject.split, subject.device
     drawn = draw(len(split), images, subject.seed, "saliency/images")
     try:
-        layer = default_layer(subject.model, read(split, drawn[:1], device))
+        layer = default_layer(subject.model, to_float(split.read(drawn[:1]).to(device)))
     except HoldfastError as reason:  # no layer keeps a plane: nothing to measure, and why
         return (Finding("saliency", "saliency_half_area", None, 0, evidence={"reason": str(reason)}),)
     settings = {
@@ -48,15 +49,15 @@ def saliency_maps(subject: Subject, told: Saliency) -> tuple[Finding, ...]:
         "seed": subject.seed,
     }
     predicted = subject.predictions.logits.argmax(1)
-    maps = maps_of(subject.model, split, drawn, predicted[drawn], device=device, layer=layer)
+    maps = maps_of(subject, subject.model, drawn, predicted[drawn], layer)
     found = [measured(name, values, settings) for name, values in concentration(maps).items()]
     for side, inside in subject.sides.items():
         half = concentration(maps[inside[drawn]])["saliency_half_area"]
         found.append(measured("saliency_half_area", half, settings, {"bias": side}))
     labels = split.labels[drawn]
-    own = maps_of(subject.model, split, drawn, labels, device=device, layer=layer) if others else maps
+    own = maps_of(subject, subject.model, drawn, labels, layer) if others else maps
     for name, other in (others or {}).items():
-        theirs = maps_of(other.to(device), split, drawn, labels, device=device)
+        theirs = maps_of(subject, other.to(device), drawn, labels)
         found.append(measured("saliency_agreement", rank_correlation(own, theirs), settings, {"model": name}))
     models = {"": subject.model, **(others or {})}
     evidence = {"maps": pictures(subject, models), "models": list(models)}
@@ -100,10 +101,7 @@ def average_ranks(values: Tensor) -> Tensor:
     >>> average_ranks(torch.tensor([[3.0, 1.0, 3.0]]))
     tensor([[1.5000, 0.0000, 1.5000]], dtype=torch.float64)
     """
-    ordered = values.sort(1).values
-    first = torch.searchsorted(ordered, values.contiguous())
-    last = torch.searchsorted(ordered, values.contiguous(), right=True) - 1
-    return (first + last).double() / 2
+    return torch.from_numpy(rankdata(values.numpy(), axis=1)) - 1
 
 
 def measured(name: str, values: Tensor, settings: Mapping[str, Any], where: Mapping[str, str] | None = None) -> Finding:
@@ -166,21 +164,14 @@ def looks(model: nn.Module, images: Tensor, *, device: torch.device, classes: tu
 
 
 def maps_of(
-    model: nn.Module,
-    split: Split,
-    positions: Tensor,
-    target: Tensor,
-    *,
-    device: torch.device,
-    layer: nn.Module | None = None,
+    subject: Subject, model: nn.Module, positions: Tensor, target: Tensor, layer: nn.Module | None = None
 ) -> Tensor:
-    """(N, H, W) maps of the images at these positions, on the CPU."""
-    pieces = zip(torch.split(positions, BATCH), torch.split(target, BATCH), strict=True)
-    return torch.cat([grad_cam(model, read(split, i, device), y.to(device), layer=layer).cpu() for i, y in pieces])
-
-
-def read(split: Split, positions: Tensor, device: torch.device) -> Tensor:
-    return to_float(split.read(positions).to(device))
+    """(N, H, W) maps of a model for the test images at these positions, on the CPU."""
+    made = []
+    for index, classes in zip(torch.split(positions, BATCH), torch.split(target, BATCH), strict=True):
+        x = to_float(subject.split.read(index).to(subject.device))
+        made.append(grad_cam(model, x, classes.to(subject.device), layer=layer).cpu())
+    return torch.cat(made)
 
 
 def overlay(image: Tensor, heat: Tensor) -> str:

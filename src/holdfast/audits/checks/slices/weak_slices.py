@@ -57,30 +57,28 @@ class Slice:
 
     def members(self, values: Tensor) -> Tensor:
         """(N,) which samples belong, from the attribute's (N,) values; NaN belongs nowhere."""
-        if self.side == "at most":
-            return values <= self.value
-        return values > self.value if self.side == "above" else values == self.value
+        return {"at most": values.le, "above": values.gt, "is": values.eq}[self.side](self.value)
 
 
 def weak_slices(subject: Subject, level: float) -> tuple[Finding, ...]:
     """Weak parts by brightness, contrast, colourfulness, sharpness, size and aspect, and by the subject's columns."""
-    values, names = attributes(subject), {name: column.names for name, column in subject.columns.items()}
-    correct = subject.predictions.correct
+    values, correct = attributes(subject), subject.predictions.correct
     first, second = halves(len(correct), subject.seed, "slices/halves")
     found = search(values, correct, first, second)
     settings = {"level": level, "screen": SCREEN, "shares": list(SHARES), "seed": subject.seed}
+    varied = {name: own for name, own in values.items() if len(_distinct(own)) > 1}
     summary = {
-        "attributes": [name for name, own in values.items() if _varies(own)],
-        "constant": [name for name, own in values.items() if not _varies(own)],
+        "attributes": list(varied),
+        "constant": [name for name in values if name not in varied],
         "brought_forward": len(found),
-        "profile": {name: profile(own, correct) for name, own in values.items() if _varies(own)},
+        "profile": {name: profile(own, correct) for name, own in varied.items()},
     }
     confirmed = [s for s in found if s.adjusted_p <= level]
     made = [
         Finding("slices", "confirmed_slices", float(len(confirmed)), len(second), settings=settings, evidence=summary)
     ]
     for part in found:
-        made += _findings(subject, part, values[part.attribute], (first, second), level, names)
+        made += _findings(subject, part, values[part.attribute], first, second, confirmed=part in confirmed)
     return tuple(made)
 
 
@@ -88,16 +86,14 @@ def search(values: Mapping[str, Tensor], correct: Tensor, first: Tensor, second:
     """Parts found on the first half, the most striking first, with what the second half says of each."""
     best: list[Slice] = []
     for name, own in values.items():
-        by_side: dict[Side, Slice] = {}
-        for part in candidates(name, own[first]):
-            p = _p(part.members(own[first]), correct[first], least=LEAST)
-            if p <= SCREEN and (part.side not in by_side or part.side == "is" or p < by_side[part.side].found_p):
-                kept = replace(part, found_p=p)
-                if part.side == "is":
-                    best.append(kept)
-                else:
-                    by_side[part.side] = kept
-        best += by_side.values()
+        found = [
+            replace(part, found_p=p)
+            for part in candidates(name, own[first])
+            if (p := _p(part.members(own[first]), correct[first], least=LEAST)) <= SCREEN
+        ]
+        for side in dict.fromkeys(part.side for part in found):
+            alike = [part for part in found if part.side == side]
+            best += alike if side == "is" else [min(alike, key=lambda part: part.found_p)]
     best = sorted(best, key=lambda s: s.found_p)[:MOST]
     judged = [_p(s.members(values[s.attribute][second]), correct[second], least=1) for s in best]
     return [replace(s, p=p, adjusted_p=adjusted) for s, p, adjusted in zip(best, judged, holm(judged), strict=True)]
@@ -131,8 +127,10 @@ def _p(inside: Tensor, correct: Tensor, *, least: int) -> float:
 
 def attributes(subject: Subject) -> dict[str, Tensor]:
     """(N,) of everything that slices are searched in: looks, sizes of files, and the subject's group columns."""
-    columns = {name: column.values for name, column in subject.columns.items()}
-    return {**appearance(subject), **file_sizes(subject.split), **_checked(columns, len(subject.split))}
+    columns, n = {name: column.values.cpu() for name, column in subject.columns.items()}, len(subject.split)
+    for name, own in columns.items():
+        require(own.shape == (n,), f"column {name!r} has shape {tuple(own.shape)}, and there are {n} test samples")
+    return {**appearance(subject), **file_sizes(subject.split), **columns}
 
 
 @torch.no_grad()
@@ -204,20 +202,13 @@ def profile(values: Tensor, correct: Tensor) -> dict[str, list[float]]:
 
 
 def _findings(
-    subject: Subject,
-    part: Slice,
-    values: Tensor,
-    both: tuple[Tensor, Tensor],
-    level: float,
-    names: Mapping[str, tuple[str, ...]],
+    subject: Subject, part: Slice, values: Tensor, first: Tensor, second: Tensor, *, confirmed: bool
 ) -> list[Finding]:
     """Accuracy of a part and its distance from the rest, on the half that did not find it."""
-    first, second = both
-    right = subject.predictions.correct
+    right, column = subject.predictions.correct, subject.columns.get(part.attribute)
     inside, correct = part.members(values[second]), right[second]
-    where = {"slice": describe(part, names.get(part.attribute, ()))}
+    where = {"slice": describe(part, column.names if column else ())}
     earlier = right[first][part.members(values[first])]
-    confirmed = part.adjusted_p <= level
     evidence: dict[str, Any] = {
         "attribute": part.attribute,
         "side": part.side,
@@ -267,13 +258,3 @@ def _known(values: Tensor) -> Tensor:
 
 def _distinct(values: Tensor) -> list[float]:
     return sorted(set(values[_known(values)].tolist()))
-
-
-def _varies(values: Tensor) -> bool:
-    return len(_distinct(values)) > 1
-
-
-def _checked(columns: Mapping[str, Tensor], n: int) -> dict[str, Tensor]:
-    for name, own in columns.items():
-        require(own.shape == (n,), f"column {name!r} has shape {tuple(own.shape)}, and there are {n} test samples")
-    return {name: own.cpu() for name, own in columns.items()}

@@ -1,28 +1,127 @@
-"""Weights from a file into a model: all of them, or an error and none; also where a library spells them otherwise."""
+"""Weights: tensors from files, without running anything the files contain, and from there into a model: all of them, or
+an error and none; also where a library spells them otherwise."""
 
 from __future__ import annotations
 
+import hashlib
+import pickle
 import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from holdfast.errors import HoldfastError
-from holdfast.models.heads import find_heads
+from holdfast.errors import HoldfastError, first_line, require
+from holdfast.files import exists
+from holdfast.models.heads import find_heads, head_note
 from holdfast.models.preprocessing import Normalised
-from holdfast.models.source_types import head_note
-from holdfast.models.weight_files import read_tensors
+from holdfast.models.source_types import PICKLED
 
+NESTS = ("state_dict", "model", "model_state", "model_state_dict")
+"""Where training scripts keep the weights inside a checkpoint."""
 PREFIXES = ("module.", "model.", "_orig_mod.", "net.")
 """What DDP, training scripts, torch.compile and holdfast put before a network's own names."""
 COUNTERS = ("num_batches_tracked", "n_averaged")
 """Entries that do not change what a model computes; older files lack them."""
 AUXILIARY = ("aux1.", "aux2.", "AuxLogits.")
 """Training-time classifiers in torchvision's Inception files, which holdfast does not build."""
+
+
+def read_tensors(path: str | Path) -> dict[str, Tensor]:
+    """The named tensors of a .safetensors file, or of a .pth file under torch's tensors-only unpickler."""
+    path = Path(path)
+    require(exists(path), f"weights {path} do not exist; give --weights a .safetensors or .pth file")
+    require(path.is_file(), f"weights {path} is a folder; give a file, such as {path / 'model.safetensors'}")
+    require(
+        path.suffix in (".safetensors", *PICKLED),
+        f"weights {path} must be .safetensors or {', '.join(PICKLED)}, not {path.suffix!r}",
+    )
+    found = _unwrap(_read(path), path)
+    for name, value in found.items():
+        require(
+            _is_plain(value),
+            f"weights {path} hold {name} as {_dtype(value)}, where plain numbers are needed; "
+            "convert it to float32, with its scale if it has one, and save it again",
+        )
+    return found
+
+
+def _is_plain(value: Tensor) -> bool:
+    """Whether a tensor's numbers are what they say: dense, real, there at all, and not to be scaled by others."""
+    packed = value.is_quantized or (value.is_floating_point() and value.element_size() < 2)
+    return value.layout == torch.strided and not (packed or value.is_complex() or value.is_meta)
+
+
+def _dtype(value: Tensor) -> str:
+    kind = str(value.dtype).removeprefix("torch.")
+    if value.is_meta:
+        return f"{kind} without values"
+    return kind if value.layout == torch.strided else f"{kind} in {str(value.layout).removeprefix('torch.')} layout"
+
+
+def _read(path: Path) -> Any:
+    safe = path.suffix == ".safetensors"
+    try:
+        return load_file(path) if safe else torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise HoldfastError(
+            f"weights {path} hold more than tensors, a whole pickled model perhaps, or are damaged; loading them could "
+            "run any code. If you trust the file, save its tensors alone with torch.save(model.state_dict(), "
+            "'weights.pth'); or, to audit it, give a function that loads and returns it: python:module:function"
+        ) from error
+    except Exception as error:  # damaged files fail in many ways
+        kind = "a safetensors file" if safe else "from torch.save"
+        raise HoldfastError(f"cannot read weights {path}: {first_line(error)}; it is damaged or not {kind}") from error
+
+
+def _unwrap(value: Any, path: Path) -> dict[str, Tensor]:
+    """The state dict inside what was saved, however deep a training script nested it."""
+    while isinstance(value, Mapping):
+        inner = next((value[key] for key in NESTS if isinstance(value.get(key), Mapping)), None)
+        if inner is None:
+            break
+        value = inner
+    tensors = {str(k): v for k, v in value.items() if isinstance(v, Tensor)} if isinstance(value, Mapping) else {}
+    require(
+        bool(tensors),
+        f"weights {path} hold no named tensors but {_kind(value)}; save model.state_dict() with torch.save",
+    )
+    return tensors
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"a mapping with the keys {', '.join(map(str, list(value)[:5])) or 'none'}"
+    return f"a {type(value).__name__}"
+
+
+def takes_colour(tensors: Mapping[str, Tensor]) -> bool:
+    """Whether the first layer takes three channels; deeper ones take more, depthwise ones take one."""
+    return any(value.ndim == 4 and value.shape[1] == 3 for value in tensors.values())
+
+
+def hash_tensors(tensors: Mapping[str, Tensor]) -> str | None:
+    """SHA-256 of names, types, shapes and bytes, in the order of names; None where there is no tensor.
+
+    The same numbers under the same names give the same hash, wherever they were saved.
+
+    >>> a, b = torch.tensor([1.0]), torch.tensor([2.0])
+    >>> hash_tensors({"a": a, "b": b}) == hash_tensors({"b": b, "a": a}) != hash_tensors({"a": b, "b": a})
+    True
+    """
+    if not tensors:
+        return None
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        value = tensors[name].detach().cpu().contiguous()
+        digest.update(f"{name}/{value.dtype}/{tuple(value.shape)}/".encode())
+        digest.update(value.reshape(-1).view(torch.uint8).numpy().tobytes() if value.numel() else b"")
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -50,15 +149,15 @@ def load_tensors(model: Normalised, tensors: Mapping[str, Tensor], *, origin: st
     """Like :func:`load_weights`, for tensors already read. origin: what to call them in messages."""
     prefix = find_prefix(tensors, model.net.state_dict())
     inner = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-    fit = _fit(model.net, inner)
+    found, problems, fresh_heads = _fit(model.net, inner)
     notes: list[str] = []
-    if fit.problems and (translated := respell(model.net, inner)) is not None:
+    if problems and (translated := respell(model.net, inner)) is not None:
         second = _fit(model.net, translated)
-        if not second.problems:
-            fit = second
+        if not second[1]:
+            found, problems, fresh_heads = second
             notes.append("names and sizes in the weights translated to this model's")
     normalise = _normalisation(tensors, prefix)
-    problems = [*fit.problems, *_misfits({"mean": model.mean, "std": model.std}, normalise)]
+    problems += _misfits({"mean": model.mean, "std": model.std}, normalise)
     if "std" in normalise and not bool((normalise["std"] > 0).all()):
         problems.append("std not above 0")
     outside = [n for n in tensors if not n.startswith(prefix) and n.removeprefix(_outer(prefix)) not in normalise]
@@ -68,7 +167,7 @@ def load_tensors(model: Normalised, tensors: Mapping[str, Tensor], *, origin: st
             f"weights {origin} do not fit this {type(model.net).__name__}: {'; '.join(problems)}. "
             "Check --model, --image-size and the number of channels"
         )
-    copy(model.net.state_dict(), fit.found)
+    copy(model.net.state_dict(), found)
     copy(model.state_dict(), normalise)
     if normalise:
         notes.append(f"normalisation from the weights: {model.extra_repr()}")
@@ -76,7 +175,7 @@ def load_tensors(model: Normalised, tensors: Mapping[str, Tensor], *, origin: st
         notes.append(f"no normalisation in the weights; kept: {model.extra_repr()}")
     if stripped := _outer(prefix) if normalise else prefix:
         notes.append(f"prefix {stripped!r} stripped from the names in the weights")
-    return WeightsLoaded((*fit.notes, *notes), fit.notes, bool(normalise))
+    return WeightsLoaded((*fresh_heads, *notes), tuple(fresh_heads), bool(normalise))
 
 
 def find_prefix(names: Iterable[str], expected: Iterable[str]) -> str:
@@ -100,16 +199,8 @@ def find_prefix(names: Iterable[str], expected: Iterable[str]) -> str:
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Fit:
-    """Which tensors go where, and what is wrong or worth saying."""
-
-    found: dict[str, Tensor]
-    problems: tuple[str, ...]
-    notes: tuple[str, ...]
-
-
-def _fit(net: nn.Module, tensors: Mapping[str, Tensor]) -> _Fit:
+def _fit(net: nn.Module, tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str], list[str]]:
+    """(which tensors go where, what is wrong, what to say of heads that are left fresh)."""
     own = net.state_dict()
     found = {name: tensors[name] for name in own if name in tensors}
     notes, dropped = _drop_other_heads(net, own, found)
@@ -117,7 +208,7 @@ def _fit(net: nn.Module, tensors: Mapping[str, Tensor]) -> _Fit:
     skipped = AUXILIARY if hasattr(net, "aux_logits") else ()
     unexpected = [n for n in tensors if n not in own and not n.endswith(COUNTERS) and not n.startswith(skipped)]
     problems = _listed("missing", missing) + _listed("unexpected", unexpected) + _misfits(own, found)
-    return _Fit(found, tuple(problems), tuple(notes))
+    return found, problems, notes
 
 
 def _drop_other_heads(

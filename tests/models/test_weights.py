@@ -295,6 +295,7 @@ def test_a_transformers_weights_follow_to_another_image_size(tmp_path: Path) -> 
     assert built.notes[0] == "names and sizes in the weights translated to this model's"
 
 
+@pytest.mark.slow
 def test_torchvisions_published_densenet_names_are_understood(tmp_path: Path) -> None:
     source = torchvision.models.densenet121(num_classes=3)
     first_release = {
