@@ -195,7 +195,7 @@ def decisions() -> Iterator[Case]:
                     lambda draw, a=("normal", d, n, m), key=key: evaluate_scores(
                         *scored(*a, draw), threshold=Threshold(1.645), resamples=1
                     ).decision[key],
-                    part=0.25,
+                    part=0.5,
                 )  # fmt: skip
 
 
@@ -285,11 +285,11 @@ def two_groups() -> Iterator[Case]:
             sizes, chances = np.array([n, m]), np.array([p, q])
             yield Case(
                 "gap between two groups", f"{p:.1%} and {q:.1%}", f"{n} / {m}", p - q,
-                lambda draw, a=(sizes, chances): metrics.combined(lambda v: v[0] - v[1], parts_of(draw, *a)),
+                lambda draw, a=(sizes, chances): metrics.combined(lambda v: v[0] - v[1], parts_of(draw, *a)), part=4,
             )  # fmt: skip
             yield Case(
                 "harmonic mean of two groups", f"{p:.1%} and {q:.1%}", f"{n} / {m}", float(stats.hmean([p, q])),
-                lambda draw, a=(sizes, chances): metrics.combined(metrics.harmonic_mean, parts_of(draw, *a)),
+                lambda draw, a=(sizes, chances): metrics.combined(metrics.harmonic_mean, parts_of(draw, *a)), part=4,
             )  # fmt: skip
 
 
@@ -397,7 +397,7 @@ def means() -> Iterator[Case]:
                 value, low, high = metrics.mean_interval(torch.from_numpy(draws(draw, n)))
                 return Estimate(value, low, high, n)
 
-            yield Case("mean over images (saliency)", data, f"{n}", truth, one)
+            yield Case("mean over images (saliency)", data, f"{n}", truth, one, part=4)
 
 
 STUDIES: dict[str, Callable[[], Iterator[Case]]] = {
