@@ -261,6 +261,10 @@ def groups() -> Iterator[Case]:
                     lambda draw, a=(sizes, p): metrics.widest_gap(*cells_of(draw, *a)),
                 )  # fmt: skip
                 yield Case(
+                    "drop to the worst group", name, n, float(p.mean() - p.min()),
+                    lambda draw, a=(sizes, p): drop_to_worst(*cells_of(draw, *a)),
+                )  # fmt: skip
+                yield Case(
                     "balanced accuracy (mean of cells)", name, n, float(p.mean()),
                     lambda draw, a=(sizes, p): metrics.mean_of_shares(*cells_of(draw, *a)),
                 )  # fmt: skip
@@ -271,6 +275,12 @@ def groups() -> Iterator[Case]:
                 "balanced accuracy (mean of cells)", f"all at {truth:.0%}", n, truth,
                 lambda draw, a=(sizes, truth): metrics.mean_of_shares(*cells_of(draw, *a)),
             )  # fmt: skip
+
+
+def drop_to_worst(hits: list[int], counts: list[int]) -> Estimate:
+    """As the check ``groups`` makes it: the ends of the two intervals set against each other."""
+    worst, (low, high) = metrics.lowest(hits, counts), metrics.proportion_interval(sum(hits), sum(counts))
+    return Estimate(sum(hits) / sum(counts) - worst.value, low - worst.high, high - worst.low, sum(counts))
 
 
 def parts_of(draw: Draw, sizes: Array, chances: Array) -> list[Estimate]:
