@@ -155,7 +155,7 @@ def test_predictions_without_scores_have_no_clusters() -> None:
 
 
 def test_clusters_are_made_on_the_first_half_alone() -> None:
-    """What lies in the other half moves no centre: the same samples of the first half are together whatever it holds."""
+    """What lies in the other half moves no centre: samples of the first are together whatever it holds."""
     generator = torch.Generator().manual_seed(0)
     features, labels = torch.randn(400, 40, generator=generator), torch.arange(400) % 2
     first, second = halves(400, 0, "halves")

@@ -30,8 +30,9 @@ def attacks(groups: Sequence[Arm]) -> Section:
     doubtful = [run.name for arm in groups for run in arm.runs if _doubtful(run.findings)]
     lead = (
         "Error on adversarial examples: test images moved by at most the radius, in the direction that hurts most. "
-        "White-box attacks use the model's own gradients; black-box ones those of another model (transfer), or only the "
-        "model's outputs (queries). The strongest of all counts an image as wrong if any attack gets it wrong: quote it."
+        "White-box attacks use the model's own gradients; black-box ones those of another model (transfer), or the "
+        "model's outputs alone (queries). The strongest of all counts an image as wrong if any attack gets it wrong: "
+        "quote this one."
     )
     if doubtful:
         names = ", ".join(doubtful[:5]) + (f" and {len(doubtful) - 5} more" if len(doubtful) > 5 else "")

@@ -37,9 +37,10 @@ def groups(given: Sequence[Arm]) -> Section | None:
     if not measured:
         return Section(CHECK, "Groups", f"Not measured: {why_empty(found, CHECK)}.", ())
     lead = (
-        "A cell is one group of one class. Worst-group accuracy is that of the lowest cell, and its interval allows for "
-        "having picked it; group-balanced accuracy is the mean over cells. Bias-aligned samples are in the group that is "
-        "usual for their class in training, bias-conflicting ones are not. The stronger the colour the worse; an empty cell has no samples."
+        "A cell is one group of one class. Worst-group accuracy is the lowest cell's, group-balanced accuracy the mean "
+        "over cells. Of many small cells the lowest is below the truth by chance alone; the interval allows for "
+        "having picked it, the value does not. Bias-aligned samples are in the group that is usual for their class in "
+        "training, bias-conflicting ones are not. The stronger the colour the worse; an empty cell has no samples."
     )
     blocks = (_table(measured), Side((*_bars(measured), *_maps(measured))), all_numbers(measured, CHECK))
     return Section(CHECK, "Groups", lead, blocks)

@@ -1,4 +1,4 @@
-"""Slices: parts of the data, by how images look or by clusters of features, where the model is weaker than elsewhere."""
+"""Slices: parts of the data, by how images look or by clusters of features, where a model is weak."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def slices(groups: Sequence[Arm]) -> Section:
     lead = (
         "Parts were found on one half of the test samples and judged on the other, which the numbers are from: what "
         "only chance made weak does not return there. A part is confirmed if its adjusted p is at most the level. A "
-        "cluster is of images of one class that the model's own features put together, and is compared with the rest of "
-        "that class; its name says what it is predicted as, and what sets it apart most. Its images say more."
+        "cluster holds images of one class that the model's own features put together, and is compared with the rest "
+        "of that class; its name says what it is predicted as, and what sets it apart most."
     )
     blocks: list[Block] = []
     for run, own in found:

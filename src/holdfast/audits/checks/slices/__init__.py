@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @check(
     "slices",
     title="Slices",
-    about="Parts of the data, by how images look or by the model's own features, on which it is weaker than on the rest.",
+    about="Parts of the data, by how images look or how the model sees them, on which it is weaker than on the rest.",
     needs=Needs.IMAGES,
     measures=(
         Measure("confirmed_slices", "weak slices confirmed", Unit.COUNT, "lower", headline=True),

@@ -51,7 +51,7 @@ def features_of(subject: Subject) -> tuple[str, Tensor] | None:
 
 
 def cluster(features: Tensor, labels: Tensor, first: Tensor, *, seed: int) -> dict[Clustering, Tensor]:
-    """(N,) cluster of every sample, -1 outside the class, for each clustering; made on the positions ``first`` alone."""
+    """(N,) cluster of every sample, -1 outside the class, for each clustering; fitted on positions ``first`` alone."""
     from sklearn.cluster import KMeans  # slow to import
     from sklearn.decomposition import PCA
 

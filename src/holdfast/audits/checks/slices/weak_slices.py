@@ -1,4 +1,4 @@
-"""Weak slices: parts of the data, by how images look or how the model sees them, on which it is weaker than on the rest.
+"""Weak slices: parts of the data, by how images look or how the model sees them, where it is weaker than elsewhere.
 
 Whoever looks at many parts finds a weak one by chance. So parts are found on one half of the test samples and judged on
 the other, by an exact test that is corrected for how many were brought forward.
@@ -45,8 +45,8 @@ Side = Literal["at most", "above", "is"]
 class Slice:
     """A part of the data: samples whose attribute is at most, above, or exactly a value, or a cluster of features.
 
-    attribute: its name, or the clustering. found_p: Fisher's one-sided p on the half where it was found. p, adjusted_p: on the other half, as it is and by
-    Holm's correction over all parts brought forward.
+    attribute: its name, or the clustering. found_p: Fisher's one-sided p on the half where it was found. p,
+    adjusted_p: on the other half, as it is and by Holm's correction over all parts brought forward.
     """
 
     attribute: str | Clustering
