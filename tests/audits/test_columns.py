@@ -145,11 +145,11 @@ def test_a_column_is_measured_beside_the_groups_of_the_data(
 
 
 def test_an_attribute_does_not_replace_the_one_that_a_set_has(folder: Path) -> None:
-    make_celeba(Path("celeba"))
+    make_celeba(Path("faces"))
     Path("tiny.py").write_text(
         "import torch\n\n\ndef make():\n    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 2))\n"
     )
-    words = ["audit", "python:tiny:make", "--data", "celeba", "--class-map", "order", "--device", "cpu"]
+    words = ["audit", "python:tiny:make", "--data", "faces", "--class-map", "order", "--device", "cpu"]
     words += ["--workers", "0", "--checks", "groups", "--quiet", "--out", "out", "--group"]
     assert main([*words, "Smiling"]) == 0
     found = read_findings("out/findings.json").findings

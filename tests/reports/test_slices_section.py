@@ -90,8 +90,8 @@ def test_pictures_of_mistakes() -> None:
 
 def test_clusters_say_what_sets_them_apart() -> None:
     """Numbers inside and in the rest, of a property or of a kind; what cannot be read is left out."""
-    apart = {"property": "brightness", "shares": False, "inside": 0.21, "outside": 0.553, "distance": 0.9}
-    kind = {"property": "group red", "shares": True, "inside": 0.98, "outside": 0.0, "distance": 0.98}
+    apart = {"property": "brightness", "kind": None, "inside": 0.21, "outside": 0.553, "distance": 0.9}
+    kind = {"property": "group", "kind": "red", "inside": 0.98, "outside": 0.0, "distance": 0.98}
     picture = {"png": png("7", (200, 0, 0)), "label": "7", "prediction": "1", "source": "seven.png"}
     rows: list[Finding] = []
     for i, own in enumerate((apart, kind, {"inside": "x"}, 3)):

@@ -194,7 +194,11 @@ class Detached(Wrapped):
         (Noisy, 0.1, {"radius-zero", "gradients-kept"}),
         (Noisy, 0.005, {"radius-zero"}),
         (Resized, 1, {"radius-zero"}),
-        (Rounded, 4, {"gradients-present", "gradients-kept", "unbounded", "white-over-transfer", "gradients-over-search"}),
+        (
+            Rounded,
+            4,
+            {"gradients-present", "gradients-kept", "unbounded", "white-over-transfer", "gradients-over-search"},
+        ),
         (StraightThrough, 4, {"gradients-kept"}),
         (StraightThrough, 16, {"gradients-kept"}),
         (Detached, 1, {"gradients-present", "gradients-kept", "unbounded", "white-over-transfer"}),

@@ -25,6 +25,8 @@ from tests.audits.checks.run_checks import slices
 
 CLASSES = ("cat", "dog", "owl")
 CONFLICTING = 0.47
+ROWS = (3, 6, 9)
+"""Where the bright row may be, of 13: none is at an edge, so no look of an image tells them apart."""
 
 
 class Corner(nn.Module):
@@ -38,7 +40,7 @@ class Corner(nn.Module):
             self.head.bias.zero_()
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.head(torch.stack([x[:, 0, row].mean(1) for row in (1, 4, 7)], 1))
+        out: Tensor = self.head(torch.stack([x[:, 0, row].mean(1) for row in ROWS], 1))
         return out
 
 
@@ -46,7 +48,7 @@ class Hidden(nn.Module):
     """The same without a layer that could be found, as a program is."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return 10 * torch.stack([x[:, 0, row].mean(1) for row in (1, 4, 7)], 1)
+        return 10 * torch.stack([x[:, 0, row].mean(1) for row in ROWS], 1)
 
 
 def marked(n: int = 600, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
@@ -55,9 +57,10 @@ def marked(n: int = 600, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     labels = torch.arange(n) % 3
     conflicting = torch.rand(n, generator=generator) < CONFLICTING
     mark = torch.where(conflicting, (labels + torch.randint(1, 3, (n,), generator=generator)) % 3, labels)
-    images = torch.randint(80, 120, (n, 1, 9, 9), generator=generator).to(torch.uint8)
-    for row in range(3):
-        images[mark == row, 0, 3 * row + 1] = torch.randint(200, 250, (int((mark == row).sum()), 9)).to(torch.uint8)
+    images = torch.randint(80, 120, (n, 1, 13, 9), generator=generator).to(torch.uint8)
+    for i, row in enumerate(ROWS):
+        bright = torch.randint(200, 250, (int((mark == i).sum()), 9), generator=generator)
+        images[mark == i, 0, row] = bright.to(torch.uint8)
     return images, labels, mark
 
 
@@ -114,11 +117,9 @@ def test_a_cluster_is_judged_within_its_class_on_the_other_half() -> None:
 def test_a_cluster_is_named_by_what_sets_it_apart_most() -> None:
     """Where the groups are known, they are it: the mark, and nothing about brightness."""
     for f in confirmed(slices(subject(groups=True))):
-        own = f.evidence["telling"]
-        assert own["property"].removeprefix("group ") in ("top", "middle", "bottom")
-        assert f.where["slice"].endswith(f", {own['property']}")
-        assert own["inside"] > 0.9
-        assert own["outside"] < 0.5
+        own, usual = f.evidence["telling"], ("top", "middle", "bottom")[CLASSES.index(f.evidence["class"])]
+        assert own == {"property": "group", "kind": usual, "inside": 0.0, "outside": 1.0, "distance": 1.0}
+        assert f.where["slice"].endswith(f", group not {usual}")
 
 
 def test_every_sample_of_a_confirmed_cluster_is_named_in_the_table_of_samples() -> None:
@@ -171,9 +172,9 @@ def test_clusters_are_made_on_the_first_half_alone() -> None:
 
 @pytest.mark.slow
 def test_no_cluster_is_confirmed_more_often_than_the_level_where_errors_are_chance() -> None:
-    """60 models that err without regard to their features: 3 are expected, 10 or more are one in a thousand."""
+    """30 models that err without regard to their features: 1.5 are expected, 7 or more are one in a thousand."""
     generator, alarms, brought = torch.Generator().manual_seed(0), 0, 0
-    for model in range(60):
+    for model in range(30):
         labels = torch.randint(3, (400,), generator=generator)
         features = torch.randn(400, 8, generator=generator) + 3 * torch.eye(8)[labels]
         correct = torch.rand(400, generator=generator) < 0.8
@@ -181,8 +182,8 @@ def test_no_cluster_is_confirmed_more_often_than_the_level_where_errors_are_chan
         found = search(dict(cluster(features, labels, first, seed=model)), correct, first, second)
         brought += len(found)
         alarms += any(s.adjusted_p <= WeakSlices().level for s in found)
-    assert brought > 60  # the search alone would cry wolf more than once a model
-    assert alarms < 10
+    assert brought > 20  # the search alone would cry wolf almost every time
+    assert alarms < 7
 
 
 def test_the_distance_of_a_property_is_that_of_kolmogorov_and_smirnov() -> None:
@@ -201,7 +202,7 @@ def test_the_distance_of_a_property_is_that_of_kolmogorov_and_smirnov() -> None:
     found = telling(inside, {"site": site}, {"site": ("Kiel", "Rome")})
     assert found == (
         "site Rome",
-        {"property": "site Rome", "shares": True, "inside": 0.75, "outside": pytest.approx(0.1),
+        {"property": "site", "kind": "Rome", "inside": 0.75, "outside": pytest.approx(0.1),
          "distance": pytest.approx(0.65)},
     )  # fmt: skip
 
@@ -216,9 +217,9 @@ def test_chance_hardly_ever_names_a_property() -> None:
     assert named <= 14  # six properties at 1 % each: 6 expected
 
 
-MODEL = '''
+MODEL = """
 from tests.audits.checks.test_feature_clusters import Corner as make
-'''
+"""
 
 
 def test_console_markdown_and_report_show_the_cluster(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -52,10 +52,9 @@ def _table(own: Sequence[Finding], name: str) -> Table:
         ))  # fmt: skip
     titles = ("accuracy, %", "n", "below the rest by, points (95 %)", "adjusted p")
     columns = Column.texts("part") + Column.numbers(*titles) + Column.texts("verdict", "inside, and in the rest")
-    if not any(row[-1].text for row in rows):
-        columns, rows = columns[:-1], [row[:-1] for row in rows]
+    width = len(columns) if any(row[-1].text for row in rows) else len(columns) - 1
     caption = "Weak parts" + (f" of {name}" if name else "")
-    return Table(caption, columns, tuple(rows), _note(own))
+    return Table(caption, columns[:width], tuple(row[:width] for row in rows), _note(own))
 
 
 def _set_apart(f: Finding) -> str:
@@ -64,8 +63,9 @@ def _set_apart(f: Finding) -> str:
     both = [v for key in ("inside", "outside") if isinstance(own, Mapping) and (v := finite(own.get(key))) is not None]
     if not isinstance(own, Mapping) or len(both) < 2:
         return ""
-    inside, rest = (f"{percent(v)} %" if own.get("shares") is True else f"{v:.3g}" for v in both)
-    return f"{own.get('property')}: {inside}, {rest}"
+    kind = own.get("kind")
+    inside, rest = (f"{v:.3g}" if kind is None else f"{percent(v)} %" for v in both)
+    return f"{own.get('property')}{'' if kind is None else f' {kind}'}: {inside}, {rest}"
 
 
 def _note(own: Sequence[Finding]) -> str:

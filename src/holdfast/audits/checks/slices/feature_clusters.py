@@ -55,21 +55,22 @@ def cluster(features: Tensor, labels: Tensor, first: Tensor, *, seed: int) -> di
     from sklearn.cluster import KMeans  # slow to import
     from sklearn.decomposition import PCA
 
-    points, state = features.double().numpy(), derive(seed, "slices/clusters") % 2**32
+    points, state = features.double(), derive(seed, "slices/clusters") % 2**32
     here = torch.zeros(len(labels), dtype=torch.bool)
     here[first] = True
     if min(points.shape[1], len(first)) > DIMENSIONS:
-        points = PCA(DIMENSIONS, svd_solver="randomized", random_state=state).fit(points[first]).transform(points)
+        made = PCA(DIMENSIONS, svd_solver="randomized", random_state=state).fit(points[first].numpy())
+        points = torch.from_numpy(made.transform(points.numpy()))
     found: dict[Clustering, Tensor] = {}
-    for label in (EVERY, *labels.unique().tolist()):
+    for label in (EVERY, *sorted(set(labels.tolist()))):
         inside = (labels == label) | (label == EVERY)
-        shown = points[inside & here]
+        shown = points[inside & here].numpy()
         if len(shown) < 2 * LEAST or len(np.unique(shown, axis=0)) < COUNTS[-1]:
             continue
         for count in (count for count in COUNTS if len(shown) >= count * LEAST):
             made = KMeans(count, random_state=state).fit(shown)
             ids = torch.full((len(labels),), -1)
-            ids[inside] = torch.from_numpy(made.predict(points[inside])).long()
+            ids[inside] = torch.from_numpy(made.predict(points[inside].numpy())).long()
             found[label, count] = ids
     return found
 
@@ -94,18 +95,18 @@ def telling(
             apart = below[0] - below[1]
             far = apart[apart.abs().argmax()]
             words = f"{'low' if far > 0 else 'high'} {name}"
-            numbers = {"inside": float(own.median()), "outside": float(other.median())}
+            numbers: dict[str, Any] = {"kind": None, "inside": float(own.median()), "outside": float(other.median())}
         else:
             most = int(values.max()) + 1
             shares = [torch.bincount(v, minlength=most) / len(v) for v in (own, other)]
-            kind = int((shares[0] - shares[1]).argmax())
-            far = shares[0][kind] - shares[1][kind]
-            known_as = names.get(name, ())
-            words = f"{name} {known_as[kind] if kind < len(known_as) else kind}"
-            numbers = {"inside": float(shares[0][kind]), "outside": float(shares[1][kind])}
+            apart = shares[0] - shares[1]
+            kind = int((apart.abs() + 1e-6 * (apart > 0)).argmax())  # rather what it is than what it is not
+            far, known_as = apart[kind], names.get(name, ())
+            words = f"{name} {'' if far > 0 else 'not '}{known_as[kind] if kind < len(known_as) else kind}"
+            numbers = {"kind": words.removeprefix(f"{name} ").removeprefix("not ")}
+            numbers |= {"inside": float(shares[0][kind]), "outside": float(shares[1][kind])}
         distance = abs(float(far))
         enough = max(TELLING, CRITICAL * (1 / len(own) + 1 / len(other)) ** 0.5)
         if distance >= enough and (best is None or distance > best[1]["distance"]):
-            kind_of = not values.is_floating_point()
-            best = words, {"property": words if kind_of else name, "shares": kind_of, **numbers, "distance": distance}
+            best = words, {"property": name, **numbers, "distance": distance}
     return best

@@ -71,7 +71,8 @@ def weak_slices(subject: Subject, level: float) -> tuple[Finding, ...]:
     first, second = halves(len(correct), subject.seed, "slices/halves")
     source, seen = features_of(subject) or ("nothing", None)
     clusters = {} if seen is None else cluster(seen, subject.predictions.labels, first, seed=subject.seed)
-    found = search({**values, **clusters}, correct, first, second)
+    every: dict[Any, Tensor] = {**values, **clusters}
+    found = search(every, correct, first, second)
     settings = {"level": level, "screen": SCREEN, "shares": list(SHARES), "seed": subject.seed}
     varied = {name: own for name, own in values.items() if len(_distinct(own)) > 1}
     summary = {
@@ -87,13 +88,13 @@ def weak_slices(subject: Subject, level: float) -> tuple[Finding, ...]:
     ]
     for i, part in enumerate(found, start=1):
         number = sum(isinstance(s.attribute, tuple) for s in found[:i])
-        own = clusters[part.attribute] if isinstance(part.attribute, tuple) else values[part.attribute]
-        words, evidence = named(subject, part, number, own, values, second)
+        words, evidence = named(subject, part, number, every, second)
+        own = every[part.attribute]
         made += slice_findings(subject, part, words, own, first, second, evidence | {"confirmed": part in confirmed})
     return tuple(made)
 
 
-def search(values: Mapping[str | Clustering, Tensor], correct: Tensor, first: Tensor, second: Tensor) -> list[Slice]:
+def search(values: Mapping[Any, Tensor], correct: Tensor, first: Tensor, second: Tensor) -> list[Slice]:
     """Parts found on the first half, the most striking first, with what the second half says of each."""
     best: list[Slice] = []
     for name, own in values.items():
@@ -112,15 +113,15 @@ def search(values: Mapping[str | Clustering, Tensor], correct: Tensor, first: Te
     return [replace(s, p=p, adjusted_p=adjusted) for s, p, adjusted in zip(best, judged, holm(judged), strict=True)]
 
 
-def distinct_clusters(
-    found: Sequence[Slice], values: Mapping[str | Clustering, Tensor], first: Tensor
-) -> list[Slice]:
+def distinct_clusters(found: Sequence[Slice], values: Mapping[Any, Tensor], first: Tensor) -> list[Slice]:
     """The first so many clusters, without those that lie in one before them by more than half, or hold its half."""
     kept: list[tuple[Slice, Tensor]] = []
     for part in found:
         own = part.members(values[part.attribute][first])
-        if len(kept) < MOST and all(2 * (own & o).sum() <= min(own.sum(), o.sum()) for _, o in kept):
+        if all(2 * (own & other).sum() <= min(own.sum(), other.sum()) for _, other in kept):
             kept.append((part, own))
+        if len(kept) == MOST:
+            break
     return [part for part, _ in kept]
 
 
@@ -229,22 +230,20 @@ def profile(values: Tensor, correct: Tensor) -> dict[str, list[float]]:
 
 
 def named(
-    subject: Subject, part: Slice, number: int, own: Tensor, values: Mapping[str, Tensor], second: Tensor
+    subject: Subject, part: Slice, number: int, values: Mapping[Any, Tensor], second: Tensor
 ) -> tuple[str, dict[str, Any]]:
-    """A part in words, and what a report says of it; a cluster by what it is taken for and what sets it apart most.
-
-    own: (N,) values of its attribute. values: of all named ones.
-    """
+    """A part in words, and what a report says of it; a cluster by what it is predicted as and what sets it apart."""
     if isinstance(part.attribute, str):
         column = subject.columns.get(part.attribute)
         words = describe(part, column.names if column else ())
         return words, {"attribute": part.attribute, "side": part.side, "value": part.value}
-    label, seen = part.attribute[0], subject.predictions
+    label, seen, own = part.attribute[0], subject.predictions, values[part.attribute]
     compared = second[part.compared(own[second])]
     inside = part.members(own[compared])
     names = {"group": subject.data.group_names, "class": subject.data.classes}
     names |= {name: column.names for name, column in subject.columns.items()}
-    kinds = {"group": subject.split.groups} | ({"class": seen.labels} if label == EVERY else {})
+    properties = {"group": subject.split.groups} | ({"class": seen.labels} if label == EVERY else {})
+    properties |= {name: of for name, of in values.items() if isinstance(name, str)}
     said: dict[str, Any] = {"attribute": "cluster", "class": None if label == EVERY else subject.data.classes[label]}
     members = compared[inside]
     wrong = seen.logits.argmax(1)[members][~seen.correct[members]]
@@ -254,7 +253,7 @@ def named(
         share = float((wrong == most).sum() / len(members))
         said["prediction"] = [subject.data.classes[most], share]
         about.append(f"{100 * share:.0f} % predicted as {subject.data.classes[most]}")
-    if found := telling(inside, {k: v[compared] for k, v in {**kinds, **values}.items()}, names):
+    if found := telling(inside, {k: v[compared] for k, v in properties.items()}, names):
         about.append(found[0])
         said["telling"] = found[1]
     return f"{said['class'] or 'all classes'}, cluster {number}" + (f": {', '.join(about)}" if about else ""), said
