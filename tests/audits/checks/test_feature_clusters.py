@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from holdfast.audits.audit_folder import verdicts
 from holdfast.audits.checks.slices import WeakSlices
-from holdfast.audits.checks.slices.feature_clusters import EVERY, cluster, features_of, telling
+from holdfast.audits.checks.slices.feature_clusters import Clustering, cluster, features_of, telling
 from holdfast.audits.checks.slices.weak_slices import attributes, search
 from holdfast.audits.per_image import decode
 from holdfast.audits.subject import Subject, halves
@@ -164,10 +164,11 @@ def test_clusters_are_made_on_the_first_half_alone() -> None:
     changed = features.clone()
     changed[second] += 5 * torch.randn(len(second), 40, generator=generator)
     after = cluster(changed, labels, first, seed=3)
-    assert {label for label, _ in before} == {EVERY, 0, 1}
+    assert set(before) == {*(Clustering(True, k) for k in (2, 4, 8)), *(Clustering(False, k) for k in (2, 4, 8, 16))}
     for key, ids in before.items():
         assert torch.equal(ids[first], after[key][first])
-        assert torch.equal(ids >= 0, (labels == key[0]) | (key[0] == EVERY))
+        assert sorted(set(ids.tolist())) == list(range(key.count * (2 if key.within_class else 1)))
+        assert not key.within_class or torch.equal(ids // key.count, labels)
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ called is made here too.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -20,9 +21,6 @@ from holdfast.detect.features import ClassifierExtractor, extract
 from holdfast.errors import HoldfastError
 from holdfast.rng import derive
 
-Clustering = tuple[int, int]
-"""The class whose samples are clustered, EVERY for all of them, and the number of clusters."""
-EVERY: Final = -1
 COUNTS: Final = (2, 4, 8, 16)
 """Numbers of clusters that are tried, as long as they hold LEAST samples each on average."""
 LEAST: Final = 10
@@ -33,6 +31,18 @@ TELLING: Final = 0.3
 """A property tells a cluster from the rest where the distributions are at least so far apart, of at most 1, and"""
 CRITICAL: Final = 1.63
 """further than the 1 % point of the Kolmogorov-Smirnov test, this times the root of 1/n + 1/m."""
+
+
+@dataclass(frozen=True)
+class Clustering:
+    """Into how many clusters the samples of each class, or of all classes together, were parted."""
+
+    within_class: bool
+    count: int
+
+    def class_of(self, cluster: float) -> int | None:
+        """The class whose samples a cluster parts; None for a cluster over all classes."""
+        return int(cluster) // self.count if self.within_class else None
 
 
 def features_of(subject: Subject) -> tuple[str, Tensor] | None:
@@ -51,7 +61,10 @@ def features_of(subject: Subject) -> tuple[str, Tensor] | None:
 
 
 def cluster(features: Tensor, labels: Tensor, first: Tensor, *, seed: int) -> dict[Clustering, Tensor]:
-    """(N,) cluster of every sample, -1 outside the class, for each clustering; fitted on positions ``first`` alone."""
+    """(N,) cluster of every sample for each clustering, fitted on the positions ``first`` alone.
+
+    Clusters within class y are numbered from y times their count; -1 is for samples of a class that is too small.
+    """
     from sklearn.cluster import KMeans  # slow to import
     from sklearn.decomposition import PCA
 
@@ -62,16 +75,15 @@ def cluster(features: Tensor, labels: Tensor, first: Tensor, *, seed: int) -> di
         made = PCA(DIMENSIONS, svd_solver="randomized", random_state=state).fit(points[first].numpy())
         points = torch.from_numpy(made.transform(points.numpy()))
     found: dict[Clustering, Tensor] = {}
-    for label in (EVERY, *sorted(set(labels.tolist()))):
-        inside = (labels == label) | (label == EVERY)
+    for label in (None, *sorted(set(labels.tolist()))):
+        inside = torch.ones_like(here) if label is None else labels == label
         shown = points[inside & here].numpy()
         if len(shown) < 2 * LEAST or len(np.unique(shown, axis=0)) < COUNTS[-1]:
             continue
         for count in (count for count in COUNTS if len(shown) >= count * LEAST):
             made = KMeans(count, random_state=state).fit(shown)
-            ids = torch.full((len(labels),), -1)
-            ids[inside] = torch.from_numpy(made.predict(points[inside].numpy())).long()
-            found[label, count] = ids
+            ids = found.setdefault(Clustering(label is not None, count), torch.full((len(labels),), -1))
+            ids[inside] = torch.from_numpy(made.predict(points[inside].numpy())).long() + count * (label or 0)
     return found
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from holdfast.audits.checks.accuracy.clean_accuracy import accuracy
-from holdfast.audits.checks.slices.feature_clusters import EVERY, LEAST, Clustering, cluster, features_of, telling
+from holdfast.audits.checks.slices.feature_clusters import LEAST, Clustering, cluster, features_of, telling
 from holdfast.audits.per_image import encode
 from holdfast.audits.subject import Subject, halves
 from holdfast.augment.basic import to_float
@@ -61,8 +61,11 @@ class Slice:
         return {"at most": values.le, "above": values.gt, "is": values.eq}[self.side](self.value)
 
     def compared(self, values: Tensor) -> Tensor:
-        """(N,) samples that are compared: all, but of a clustering those of its class."""
-        return values >= 0 if isinstance(self.attribute, tuple) else torch.ones_like(values, dtype=torch.bool)
+        """(N,) samples that are compared: all, but for a cluster within a class those of the class."""
+        if not isinstance(self.attribute, Clustering) or not self.attribute.within_class:
+            return torch.ones_like(values, dtype=torch.bool)
+        first = self.value // self.attribute.count * self.attribute.count
+        return (values >= first) & (values < first + self.attribute.count)
 
 
 def weak_slices(subject: Subject, level: float) -> tuple[Finding, ...]:
@@ -78,7 +81,7 @@ def weak_slices(subject: Subject, level: float) -> tuple[Finding, ...]:
     summary = {
         "attributes": list(varied),
         "constant": [name for name in values if name not in varied],
-        "clusters": {"of": source, "tried": sum(count for _, count in clusters)},
+        "clusters": {"of": source, "tried": sum(len(_distinct(ids)) for ids in clusters.values())},
         "brought_forward": len(found),
         "profile": {name: profile(own, correct) for name, own in varied.items()},
     }
@@ -87,7 +90,7 @@ def weak_slices(subject: Subject, level: float) -> tuple[Finding, ...]:
         Finding("slices", "confirmed_slices", float(len(confirmed)), len(second), settings=settings, evidence=summary)
     ]
     for i, part in enumerate(found, start=1):
-        number = sum(isinstance(s.attribute, tuple) for s in found[:i])
+        number = sum(isinstance(s.attribute, Clustering) for s in found[:i])
         words, evidence = named(subject, part, number, every, second)
         own = every[part.attribute]
         made += slice_findings(subject, part, words, own, first, second, evidence | {"confirmed": part in confirmed})
@@ -107,7 +110,7 @@ def search(values: Mapping[Any, Tensor], correct: Tensor, first: Tensor, second:
             alike = [part for part in found if part.side == side]
             best += alike if side == "is" else [min(alike, key=lambda part: part.found_p)]
     best.sort(key=lambda s: s.found_p)
-    named, clusters = ([s for s in best if isinstance(s.attribute, kind)] for kind in (str, tuple))
+    named, clusters = ([s for s in best if isinstance(s.attribute, kind)] for kind in (str, Clustering))
     best = sorted([*named[:MOST], *distinct_clusters(clusters, values, first)], key=lambda s: s.found_p)
     judged = [_p(s, values[s.attribute][second], correct[second], least=1) for s in best]
     return [replace(s, p=p, adjusted_p=adjusted) for s, p, adjusted in zip(best, judged, holm(judged), strict=True)]
@@ -237,14 +240,14 @@ def named(
         column = subject.columns.get(part.attribute)
         words = describe(part, column.names if column else ())
         return words, {"attribute": part.attribute, "side": part.side, "value": part.value}
-    label, seen, own = part.attribute[0], subject.predictions, values[part.attribute]
+    label, seen, own = part.attribute.class_of(part.value), subject.predictions, values[part.attribute]
     compared = second[part.compared(own[second])]
     inside = part.members(own[compared])
     names = {"group": subject.data.group_names, "class": subject.data.classes}
     names |= {name: column.names for name, column in subject.columns.items()}
-    properties = {"group": subject.split.groups} | ({"class": seen.labels} if label == EVERY else {})
+    properties = {"group": subject.split.groups} | ({"class": seen.labels} if label is None else {})
     properties |= {name: of for name, of in values.items() if isinstance(name, str)}
-    said: dict[str, Any] = {"attribute": "cluster", "class": None if label == EVERY else subject.data.classes[label]}
+    said: dict[str, Any] = {"attribute": "cluster", "class": None if label is None else subject.data.classes[label]}
     members = compared[inside]
     wrong = seen.logits.argmax(1)[members][~seen.correct[members]]
     about = []
