@@ -40,8 +40,8 @@ def detect(groups: Sequence[Arm]) -> Section:
     lead = (
         "Anomalies against normal images. AUROC is the chance that an anomaly scores above a normal image; FPR95 is "
         "the share of normal images flagged when 95 % of the anomalies are caught; its interval ends at 100 % for "
-        "fewer than 72 anomalies, which do not show their lowest 5 %. Precision, recall, F1 and false alarms are at the "
-        "detector's own threshold, which was set on held-out normal images before."
+        "fewer than 72 anomalies, which do not show their lowest 5 %. Precision, recall, F1 and false alarms are at "
+        "the detector's own threshold, which was set on held-out normal images before."
     )
     return _section(groups, "detect", "Detection", lead)
 
