@@ -234,8 +234,11 @@ def mean_of_shares(hits: Sequence[int], counts: Sequence[int]) -> Estimate:
     value = sum(hit / n for hit, n in cells) / len(cells)
     even = len(cells) ** 2 / sum(1 / n for _, n in cells)  # samples that would give as sure a mean of one proportion
     likely = [((hit + value) / (n + 1), n) for hit, n in cells]
-    unbiased = (share * (1 - share) / n * (n + 1) ** 2 / (n * n + n + 1) for share, n in likely)  # for equal cells
-    variance = sum(unbiased) / len(cells) ** 2
+    each = [share * (1 - share) / n * (n + 1) ** 2 / (n * n + n + 1) for share, n in likely]  # unbiased for equal cells
+    variance = sum(each) / len(cells) ** 2
+    if variance > 0:  # a few small cells may make most of it: Student's t with Satterthwaite's degrees of freedom
+        freedom = sum(each) ** 2 / sum(v * v / n for v, (_, n) in zip(each, cells, strict=True))
+        variance *= (float(stdtrit(freedom, 0.975)) / Z95) ** 2
     return Estimate(value, *share_interval(value, variance, even), sum(n for _, n in cells))
 
 
