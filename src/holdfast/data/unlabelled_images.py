@@ -15,7 +15,7 @@ from torch import Tensor
 
 from holdfast.data.anomalies import holds_anomalies, read_anomalies
 from holdfast.data.images import GREY_MODES, peek, resize
-from holdfast.data.listing import ReaderOptions, images_under
+from holdfast.data.listing import ReaderOptions, images_under, refuse_outside
 from holdfast.data.load_data import common_shape, load
 from holdfast.data.readers.image_tables import scan_unlabelled
 from holdfast.data.readers.npz import read_unlabelled
@@ -40,6 +40,7 @@ def open_unlabelled(
     shape: tuple[int, int, int] | None = None,
     image_size: int | None = None,
     terms: Mapping[str, Any] | None = None,
+    confine: bool = False,
     note: Callable[[str], None] | None = None,
 ) -> Split:
     """A split of images; they need no labels, and have -1 where there are none.
@@ -72,10 +73,11 @@ def open_unlabelled(
         return own[name]
     if shape is not None:
         image_size = shape[1] if shape[1] == shape[2] else None
-    options = ReaderOptions(None if root is None else at_home(root), image_size)
-    parts = _parts(path, options.root)
+    options = ReaderOptions(None if root is None else at_home(root), image_size, confine=confine)
+    parts = _parts(path, options)
     if not parts or (split is not None and (len(parts) == 1 or split not in parts)):
-        loaded = load(data, root=options.root, image_size=image_size, least_classes=1, **(terms or {}))
+        how: dict[str, Any] = {"root": options.root, "image_size": image_size, "least_classes": 1, "confine": confine}
+        loaded = load(data, **{**how, **(terms or {})})
         images = _part(loaded, split or usual)
     else:
         name = next(iter(parts)) if len(parts) == 1 else split or usual
@@ -101,18 +103,20 @@ def is_taken_whole(data: str | Path | Split | Dataset) -> bool:
     return at_home(data).is_dir() if isinstance(data, (str, Path)) else not isinstance(data, Dataset)
 
 
-def _parts(path: Path, root: Path | None) -> Mapping[str, Split]:
+def _parts(path: Path, options: ReaderOptions) -> Mapping[str, Split]:
     """What a file or folder says belongs together, by name; a folder is one part. Nothing for anything else."""
     if path.is_dir():
         found = images_under(path)
         require(bool(found), f"{printable(path)} holds no images; give a folder with some")
         none = torch.full((len(found),), -1)
-        return {"": FileSplit(Paths(found), none, none)}
+        whole = FileSplit(Paths(found), none, none)
+        refuse_outside(Dataset(path.name, (), whole), path, options)
+        return {"": whole}
     if path.suffix.lower() not in (".npz", *TABLES) or not path.is_file():
         return {}
     if path.suffix.lower() == ".npz":
         return read_unlabelled(path)
-    data = scan_unlabelled(path, root)
+    data = refuse_outside(scan_unlabelled(path, options.root), path, options)
     parts = {name: split for name, split in data.splits.items() if len(split)}
     refuse([*data.problems, *([] if parts else ["there is no sample"])], data.name)
     return parts
@@ -149,7 +153,13 @@ def _part(data: Dataset, split: str) -> Split:
 
 
 def few_labels(
-    data: Dataset, labels: int | None, *, unlabeled: str | Split | None = None, root: str | None = None, seed: int = 0
+    data: Dataset,
+    labels: int | None,
+    *,
+    unlabeled: str | Split | None = None,
+    root: str | None = None,
+    seed: int = 0,
+    confine: bool = False,
 ) -> Dataset:
     """A set that trains on so many labels, and has other images as ``unlabeled``.
 
@@ -171,7 +181,7 @@ def few_labels(
         others = train.subset(lost.nonzero().flatten()) if lost.any() else None
     else:
         with reading():  # a split is returned as it is
-            others = open_unlabelled(unlabeled, root=root, shape=data.shape)
+            others = open_unlabelled(unlabeled, root=root, shape=data.shape, confine=confine)
         require(
             others.shape == data.shape,
             f"unlabelled images have shape (C, H, W) {others.shape} and those of {data.name} {data.shape}; "
