@@ -251,7 +251,7 @@ def arm_sentence(arm: Arm) -> str:
         return first + _weakest(arm)
     drop = fmean(aligned.values) - fmean(conflicting.values)
     change = f"{'drops' if drop > 0 else 'gains'} {percent(abs(drop))} points"
-    change = "no clear drop" if aligned.overlaps(conflicting) else change
+    change = change if aligned.differs(conflicting) else "no clear drop"
     numbers = f"{share(aligned)} % bias-aligned, {share(conflicting)} % bias-conflicting"
     return f"{first}, {numbers}: {change} {CONFLICTING_SAMPLES}"
 
@@ -269,10 +269,10 @@ def arms_verdict(arms: Sequence[Arm]) -> str:
             continue
         (first, top), (second, next_) = ranked[:2]
         lead = percent(fmean(top.values) - fmean(next_.values))
-        if top.overlaps(next_):
+        if not top.differs(next_):
             return (
                 f"{first.label} and {second.label} do not clearly differ {where}: "
-                f"{share(top)} % and {share(next_)} %, {lead} points apart, intervals overlap"
+                f"{share(top)} % and {share(next_)} %, {lead} points apart, which chance may explain"
             )
         return f"{first.label} is ahead {where}: {share(top)} %, {lead} points above {second.label}"
     return "; ".join(arm_sentence(arm) for arm in arms)
