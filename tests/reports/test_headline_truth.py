@@ -12,7 +12,7 @@ from torch import Tensor
 
 from holdfast.audits.checks.attacks.attack_bench import withstood
 from holdfast.metrics import bounded_mean, proportion
-from holdfast.reports import read_runs
+from holdfast.reports import RunFiles, read_runs
 from holdfast.reports.findings_file import CheckRecord, FindingsFile
 from holdfast.reports.html import render
 from holdfast.reports.overview import verdict
@@ -23,7 +23,7 @@ from tests.audits.checks.run_checks import accuracy, groups
 from tests.reports.page import Page
 
 CHECKS = tuple(CheckRecord(name, "measured") for name in ("accuracy", "groups", "corruptions", "attacks"))
-SHARE = re.compile(r"(\d+\.\d) % ([a-z][a-z -]*)(?: \(([^)]*)\))?")
+SHARE = re.compile(r"(\d+\.\d) % ([a-z-]+(?: [a-z-]+)*)(?: \(([^)]*)\))?")
 
 
 class Simulated:
@@ -84,7 +84,7 @@ def told_false(sentence: str, truths: dict[str, Tensor]) -> list[str]:
     """Shares in a sentence that are not what they are called, and what is said of a drop that is none."""
     wrong = []
     for value, words, detail in SHARE.findall(sentence):
-        name = words.removesuffix(" on").strip()
+        name = words.removesuffix(" on")
         wrong += [] if value == percent(truths[name]) else [f"{value} % {name}"]
         for base, of in re.findall(r"from (\d+\.\d) % ([^;)]*)", detail):
             wrong += [] if base == percent(truths[of]) else [f"from {base} % {of}"]
@@ -185,10 +185,9 @@ def test_what_is_not_to_be_trusted_says_so_beside_its_number() -> None:
 def lines(findings: Sequence[Finding], **more: object) -> tuple[str, list[str], str]:
     """The page's first sentence, those below it, and the closing line of the console."""
     file = FindingsFile(tuple(findings), {"name": "net", **more}, {"name": "digits"}, checks=CHECKS)  # type: ignore[arg-type]
-    from holdfast.reports import RunFiles
-
-    page = Page(render([RunFiles.of(file)]))
-    return page.text("h1")[0].replace("\u00a0", " "), [t.replace("\u00a0", " ") for t in page.text("li")], verdict(file)
+    page = Page(render([RunFiles.of(file)]).replace("\u00a0", " "))
+    below = re.findall(r"<li><b>(.*?)</b> <span>(.*?)</span></li>", page.source)
+    return page.text("h1")[0], [f"{name} {text}" for name, text in below], verdict(file)
 
 
 def test_the_page_and_the_closing_line_say_the_same() -> None:
