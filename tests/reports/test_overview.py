@@ -11,9 +11,9 @@ import pytest
 
 from holdfast.errors import HoldfastError
 from holdfast.reports import read_findings, write_findings
-from holdfast.reports.findings_file import FindingsFile
+from holdfast.reports.findings_file import CheckRecord, FindingsFile
 from holdfast.reports.overview import gates, overview, states, verdict
-from holdfast.types import Measure, Unit
+from holdfast.types import Finding, Measure, Unit
 from tests.reports.audits import audited
 
 
@@ -70,6 +70,16 @@ def test_every_check_has_a_row_with_its_numbers_or_its_reason() -> None:
         ["groups", "not applicable", "no groups", "", "", ""],
         ["attacks", "crashed", "RuntimeError: cat", "", "", ""],
         ["saliency", "skipped", "not asked for", "", "", ""],
+    ]
+
+
+def test_the_worst_cell_is_named_beside_its_number() -> None:
+    cell = {"cell": {"class": "cat", "group": "red"}}
+    worst = Finding("groups", "worst_group_accuracy", 0.25, 4, 0.1, 0.6, evidence=cell)
+    file = replace(audited(), findings=(worst,), checks=(CheckRecord("groups", "measured"),))
+    rows = [[cell.text for cell in row] for row in overview(file).rows]
+    assert rows == [
+        ["groups", "measured", "worst-group accuracy: class cat, group red", "25.0 %", "10.0 to 60.0 %", "4"]
     ]
 
 

@@ -228,7 +228,7 @@ def test_parts_of_a_check_are_compared_on_demand() -> None:
     """What stands for a check is at the top; every group and corruption is below, and none in both."""
     standing: list[dict[str, str]] = [
         {"measure": "bias_conflicting_accuracy"}, {"measure": "bias_aligned_accuracy", "column": "site"},
-        {"measure": "group_accuracy", "worst group of": "new", "class": "cat", "group": "red"},
+        {"measure": "group_accuracy", "worst cell of": "new", "class": "cat", "group": "red"},
     ]  # fmt: skip
     auroc = {"measure": "ood_auroc"}
     confidence, nearest, noise = (
@@ -250,7 +250,7 @@ def test_parts_of_a_check_are_compared_on_demand() -> None:
             "clean accuracy",
             "bias-conflicting accuracy",
             "bias-aligned accuracy, column site",
-            "accuracy by group, worst group of new, class cat, group red",
+            "accuracy by group, worst cell of new, class cat, group red",
             "accuracy under corruptions, strength 1",
             "accuracy under attack, radius 2/255",
             "AUROC on OOD images, score msp",

@@ -50,6 +50,12 @@ def headline_findings(findings: Sequence[Finding], measures: Measures) -> Iterat
             yield measure, [f for f in own if f.where in chosen]
 
 
+def worst_cell(found: Finding) -> str:
+    """The cell of class and group that a finding was picked for; empty where it is of none."""
+    cell = found.evidence.get("cell")
+    return ", ".join(f"{key} {value}" for key, value in cell.items()) if isinstance(cell, Mapping) else ""
+
+
 @dataclass(frozen=True, slots=True)
 class RobustnessResult:
     """One share, the higher the better, with its interval.
@@ -138,8 +144,6 @@ def _worst(
     """Of several parts that stand for a measure, the one that drops the most, or else the lowest."""
     made = []
     for f in own:
-        cell = f.evidence.get("cell")
-        words = ", ".join(f"{key} {value}" for key, value in cell.items()) if isinstance(cell, Mapping) else ""
         drops = Spread.of([d for d in findings if (d.check, d.name, d.where) == (f.check, measure.drop, f.where)][-1:])
         value, drop, compared = f.value or 0.0, drops.mean, ""
         if drop is not None:
@@ -149,8 +153,8 @@ def _worst(
         made.append(RobustnessResult(
             measure.name, f.check, measure.title, value, finite(f.low), finite(f.high), f.n,
             drop, drops.low, drops.high,
-            detail=words or (part(f.where) if f.where else ""), gate_names=_gate_names(measure, f), compared=compared,
-            doubt=str(f.evidence.get("warning") or ""),
+            detail=worst_cell(f) or (part(f.where) if f.where else ""), gate_names=_gate_names(measure, f),
+            compared=compared, doubt=str(f.evidence.get("warning") or ""),
         ))  # fmt: skip
     every = all(r.drop is not None for r in made)
     return max(made, key=lambda r: r.drop or 0.0) if every else min(made, key=lambda r: r.value)

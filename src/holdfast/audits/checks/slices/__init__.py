@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @check(
     "slices",
     title="Slices",
-    about="Parts of the data, by how images look, on which the model is weaker than on the rest.",
+    about="Parts of the data, by how images look or how the model sees them, on which it is weaker than on the rest.",
     needs=Needs.IMAGES,
     measures=(
         Measure("confirmed_slices", "weak slices confirmed", Unit.COUNT, "lower", headline=True),
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 )
 @dataclass(frozen=True)
 class WeakSlices:
-    """Weak parts by brightness, contrast, colourfulness, sharpness, size and aspect, and by any group column.
+    """Weak parts by how images look, by any group column, and by clusters of the model's features within a class.
 
     level: the chance that a model without any weak part has one confirmed.
     """
