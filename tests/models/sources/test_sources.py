@@ -266,6 +266,38 @@ def test_names_as_transformers_keeps_them(here: Path) -> None:
     assert "took 'logits' of a SimpleNamespace that the model returns" in found.notes
 
 
+def test_names_that_nobody_gave_are_none(here: Path) -> None:
+    (here / "unnamed.py").write_text(
+        "from types import SimpleNamespace as S\nfrom torch import nn\n"
+        "class Net(nn.Module):\n    config = S(id2label={0: 'LABEL_0', 1: 'LABEL_1', 2: 'LABEL_2'})\n"
+        "    def forward(self, x):\n        return x.mean((2, 3))\n"
+    )
+    assert opened("python:unnamed:Net").classes is None
+
+
+@pytest.mark.parametrize("head", ["num_classes=7", ")\n    net.reset_classifier(7", ")\n    net.fc = nn.Linear(512, 7"])
+def test_a_published_network_with_a_head_of_ones_own_has_no_names(here: Path, head: str) -> None:
+    """However the head came there: the names of ImageNet's classes are not those of seven outputs."""
+    made = 'timm.create_model("resnet18"'
+    body = f"    net = {made}{', ' if head[0] == 'n' else ''}{head})\n    return net\n"
+    (here / "headed.py").write_text(f"import timm\nfrom torch import nn\ndef make():\n{body}")
+    found = opened("python:headed:make")
+    assert found.classes is None
+    assert found.preprocessing == IMAGENET
+    assert any("gives 7 outputs, so the 1000 class names" in note for note in found.notes)
+    (here / "whole.py").write_text(f"import timm\ndef make():\n    return {made})\n")
+    assert opened("python:whole:make").classes is not None
+
+
+def test_names_that_the_user_gave_are_kept(here: Path) -> None:
+    """A wrong number of them is a mistake that is refused later, not one to be passed over."""
+    (here / "wrong.py").write_text(
+        "import timm\ndef make():\n    net = timm.create_model('resnet18', num_classes=7)\n"
+        "    net.classes = ('cat', 'dog')\n    return net\n"
+    )
+    assert opened("python:wrong:make").classes == ("cat", "dog")
+
+
 def test_hashes_follow_the_numbers() -> None:
     a, b = network(), network()
     assert hash_tensors(a.state_dict()) == hash_tensors(b.state_dict())
