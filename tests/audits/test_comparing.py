@@ -15,6 +15,7 @@ from holdfast.audits.comparing import against
 from holdfast.audits.open_models import AuditedModel as Model
 from holdfast.audits.per_image import RANKS, encode, pack_ranks
 from holdfast.cli import main
+from holdfast.metrics import holm
 from holdfast.reports import read_findings
 from holdfast.types import Finding
 from tests.audits.checks.from_logits import one_hot, split, told
@@ -99,6 +100,10 @@ def test_groups_and_corruptions_are_compared_pair_by_pair(folder: Path) -> None:
         assert (only - other) / lead.n == pytest.approx(lead.value)
         p = 1.0 if only + other == 0 else stats.binomtest(only, only + other).pvalue
         assert chances[key].value == pytest.approx(p, rel=1e-6)
+    every = [f for f in mine.findings if f.name in ("mcnemar_p", "delong_p")]
+    assert [f.evidence["adjusted_p"] for f in every] == holm([f.value or 0.0 for f in every])
+    assert {(f.evidence["correction"], f.evidence["comparisons"]) for f in every} == {("Holm", len(every))}
+    assert len(every) > 10
     for gate, where in zip(mine.gates, (EIGHT, {"measure": "bias_conflicting_accuracy"}), strict=True):
         paired = found[tuple(where.items())]
         assert (gate["value"], gate["low"], gate["high"]) == pytest.approx(

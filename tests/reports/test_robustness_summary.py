@@ -47,7 +47,8 @@ FOUND = (
     strongest("2/255", 2 / 255, 0.5), strongest("8/255", 8 / 255, 0.95), strongest("16/255", 16 / 255, 1.0),
     Finding("ood", "ood_auroc", 0.75, 300, 0.7, 0.8, {"score": "msp"}),
     Finding("against", "lead", 0.034, 1000, 0.01, 0.058, OLD, {}, {"only_this": 60, "only_other": 26}),
-    Finding("against", "mcnemar_p", 0.00031, 1000, where=OLD),
+    Finding("against", "mcnemar_p", 0.00031, 1000, where=OLD,
+            evidence={"adjusted_p": 0.0062, "correction": "Holm", "comparisons": 20}),
 )  # fmt: skip
 
 
@@ -183,11 +184,11 @@ def test_a_model_without_other_checks_has_no_such_sentence() -> None:
     ("value", "low", "high", "said"),
     [
         (0.034, 0.01, 0.058, "new is 3.4 points ahead of old (1.0 to 5.8) on the same 1,000 images, "
-                             "McNemar's p 0.00031"),
+                             "McNemar's p 0.0062 (Holm's correction for 20 comparisons)"),
         (-0.034, -0.058, -0.01, "new is 3.4 points behind old (-5.8 to -1.0) on the same 1,000 images, "
-                                "McNemar's p 0.00031"),
+                                "McNemar's p 0.0062 (Holm's correction for 20 comparisons)"),
         (0.01, -0.01, 0.03, "new and old are level: 1.0 points apart (-1.0 to 3.0) on the same 1,000 images, "
-                            "McNemar's p 0.00031"),
+                            "McNemar's p 0.0062 (Holm's correction for 20 comparisons)"),
     ],
 )  # fmt: skip
 def test_models_are_compared_by_what_was_paired(value: float, low: float, high: float, said: str) -> None:
@@ -200,7 +201,8 @@ def test_paired_differences_are_the_findings() -> None:
     assert table is not None
     (row,) = table.rows
     assert table.caption == "Paired differences: new − old"
-    assert [c.text for c in row] == ["clean accuracy", "3.4 (1.0 to 5.8)", "60", "26", "0.00031", "1,000"]
+    assert [c.text for c in row] == ["clean accuracy", "3.4 (1.0 to 5.8)", "60", "26", "0.0062", "1,000"]
+    assert "corrected by Holm's method for all comparisons" in table.note
     two = paired([*leads(FOUND, {}, "new"), *leads(FOUND, {}, "newer")])
     assert two is not None
     assert two.caption == "Paired differences"
@@ -213,7 +215,7 @@ def test_paired_differences_are_the_findings() -> None:
     ]
     ((*cells,),) = leads(told, {}, "new")
     assert [c.text for c in cells] == [
-        "new − old", "AUROC on OOD images, score msp", "2.0 (-1.0 to 5.0)", "", "", "0.12", "90",
+        "new − old", "AUROC on OOD images, score msp", "2.0 (-1.0 to 5.0)", "", "", "0.12 (not corrected)", "90",
     ]  # fmt: skip
 
 

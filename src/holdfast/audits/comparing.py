@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Final
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from holdfast.audits.checks.groups.group_accuracy import parts
 from holdfast.audits.open_models import AuditedModel
 from holdfast.audits.per_image import ANSWERS, FALLS, RANKS, WRONG, Ranks, decode, read_ranks, unpack
-from holdfast.metrics import bounded_mean, paired_auroc, paired_difference
+from holdfast.metrics import bounded_mean, holm, paired_auroc, paired_difference
 from holdfast.reports.findings_file import AGAINST
 from holdfast.types import Finding
 
@@ -108,6 +108,17 @@ def against(
         if key in answers:
             found += _lead(flags, _brought(answers[key], there), {**named, **dict(key)})
     return [*found, *auroc_leads(us.rankings(), them.rankings(), there, named)]
+
+
+def corrected(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings; what is a p-value also says, as evidence, what it is by Holm's correction for all of them."""
+    chances = [i for i, f in enumerate(findings) if f.name in ("mcnemar_p", "delong_p") and f.value is not None]
+    adjusted = dict(zip(chances, holm([findings[i].value or 0.0 for i in chances]), strict=True))
+    told = {"correction": "Holm", "comparisons": len(chances)}
+    return [
+        replace(f, evidence={**f.evidence, "adjusted_p": adjusted[i], **told}) if i in adjusted else f
+        for i, f in enumerate(findings)
+    ]
 
 
 def _worst(us: Compared, them: Compared, there: Tensor) -> Iterator[tuple[dict[str, str], Tensor]]:

@@ -51,10 +51,11 @@ class Rival:
 
     def warning(self, stated: float) -> Note:
         pair = self.paired
+        p = min(1.0, pair.p * (1 - LEVEL) / (1 - pair.level))
         text = (
             f"preprocessing is probably wrong: {self.name} ({MEANING[self.name]}) scores {self.accuracy:.1%} where the "
             f"one in use scores {stated:.1%} on the same {pair.n} images: {100 * pair.lead:+.1f} points, "
-            f"{100 * pair.low:+.1f} to {100 * pair.high:+.1f} at {pair.level:.2%}, McNemar p = {pair.p:.1g}"
+            f"{100 * pair.low:+.1f} to {100 * pair.high:+.1f} at {pair.level:.2%}, McNemar p = {p:.1g} (Bonferroni)"
         )
         return Note("preprocessing", text, f"if so, give --preprocessing {self.name}", "warning")
 

@@ -36,9 +36,10 @@ def groups(given: Sequence[Arm]) -> Section | None:
     if not measured:
         return Section(CHECK, "Groups", f"Not measured: {why_empty(found, CHECK)}.", ())
     lead = (
-        "A cell is one group of one class; the worst group is the lowest cell, and its interval allows for having "
-        "picked it. Bias-aligned samples are in the group that is usual for their class in training, bias-conflicting "
-        "ones are not. The stronger the colour the worse; an empty cell has no samples."
+        "A cell is one group of one class; the worst group is the lowest cell. Of many small cells the lowest is below "
+        "the truth by chance alone; the interval allows for having picked it, the value does not. "
+        "Bias-aligned samples are in the group that is usual for their class in training, bias-conflicting ones are "
+        "not. The stronger the colour the worse; an empty cell has no samples."
     )
     blocks = (_table(measured), Side((*_bars(measured), *_maps(measured))), all_numbers(measured, CHECK))
     return Section(CHECK, "Groups", lead, blocks)

@@ -15,7 +15,16 @@ from holdfast.audits.per_image import encode
 from holdfast.audits.subject import GroupColumn, Subject
 from holdfast.data.splits import aligned_groups, bias_alignment
 from holdfast.errors import require
-from holdfast.metrics import Estimate, combined, harmonic_mean, lowest, proportion, widest_gap, wilson_interval
+from holdfast.metrics import (
+    Estimate,
+    combined,
+    harmonic_mean,
+    lowest,
+    mean_of_shares,
+    proportion,
+    proportion_interval,
+    widest_gap,
+)
 from holdfast.types import Finding
 
 OWN = "group"
@@ -143,8 +152,7 @@ def cells(
     at = int(filled.nonzero()[lowest_cell, 0]), int(filled.nonzero()[lowest_cell, 1])
     counted = {"cells": len(sizes), "empty": int((~filled).sum())}
     cell = {"class": classes[at[0]], column.name: column.names[at[1]]}
-    parts = [Estimate(h / n, *wilson_interval(h, n), n) for h, n in zip(right, sizes, strict=True)]
-    balanced = combined(lambda p: sum(p) / len(p), parts)
+    balanced = mean_of_shares(right, sizes)
     made = [
         _finding("worst_group_accuracy", worst, {"cell": cell, **counted, "table": table}),
         _finding("cell_gap", widest_gap(right, sizes)),
@@ -152,7 +160,7 @@ def cells(
     ]
     named = product(classes, column.names) if counts.numel() <= MOST_CELLS else ()
     for (name, group), hit, n in zip(named, hits.flatten().tolist(), counts.flatten().tolist(), strict=False):
-        low, high = wilson_interval(hit, n) if n else (None, None)
+        low, high = proportion_interval(hit, n) if n else (None, None)
         where = {"class": name, column.name: group}
         made.append(Finding("groups", "group_accuracy", hit / n if n else None, n, low, high, where))
     return made, at
