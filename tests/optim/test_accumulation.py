@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import SGD
+from torch.utils.data import DataLoader
 
 from holdfast.errors import HoldfastError
 from holdfast.optim import ASAM, SAM, FisherSAM, FriendlySAM
@@ -120,6 +121,7 @@ def test_clipping_before_the_ascent_changes_nothing_for_plain_sam() -> None:
 
 
 @pytest.mark.dev
+@pytest.mark.slow  # Lightning is slow to import
 @pytest.mark.filterwarnings("ignore")
 def test_lightning_cannot_accumulate_in_silence() -> None:
     """Its closure is the last batch's; with one batch per step, all is well."""
@@ -136,11 +138,16 @@ def test_lightning_cannot_accumulate_in_silence() -> None:
         def configure_optimizers(self) -> SAM:
             return make_optimizer(self.net)
 
-    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
+    quiet = {
+        "logger": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "enable_checkpointing": False,
+    }
     for parts in (1, 2):
         trainer = lightning.Trainer(max_epochs=1, accelerator="cpu", accumulate_grad_batches=parts, **quiet)
         with pytest.raises(HoldfastError, match="accumulate_grad_batches=1") if parts > 1 else nullcontext():
-            trainer.fit(Module(), make_batches(4))
+            trainer.fit(Module(), DataLoader(make_batches(4), batch_size=None))  # type: ignore[arg-type]
 
 
 def test_gradients_added_up_before_the_step_are_not_lost_in_silence() -> None:

@@ -232,8 +232,8 @@ def describe(
     """A low-dimensional map of a set, reconstructions, and how well its classes separate.
 
     out: a folder for findings.json and report.html. detector: fitted, or the folder of one, to use its VAE; without
-    one, a VAE is trained on the set: on its training part where a validation or test part is described. training: root, device, latent, epochs, ... (:class:`VAETrainingSettings`); latent
-    is 2 and epochs 30 by default.
+    one, a VAE is trained on the set: on its training part where a validation or test part is described. training:
+    root, device, latent, epochs, ... (:class:`VAETrainingSettings`); latent is 2 and epochs 30 by default.
     """
     how = replace(DESCRIBE_TRAINING, **training)
     check_projection(projection)

@@ -55,9 +55,10 @@ def fit(
     """Learn what is normal from ``data``, every image of which is.
 
     data: a name, path, split or data set, or images (N, C, H, W). Its training part is used where it has parts, never a
-    test part; with ``run``, what that run was trained on where it is the same data. labels: (N,) classes, for scores that can use them; a
-    split brings its own. classifier: a trained model whose features and logits are scored, where it is, with its card
-    where the detector shall be saved. vae_loop, encoder_loop: how to train each, where ``settings`` do not suffice.
+    test part; with ``run``, what that run was trained on where it is the same data. labels: (N,) classes, for scores
+    that can use them; a split brings its own. classifier: a trained model whose features and logits are scored, where
+    it is, with its card where the detector shall be saved. vae_loop, encoder_loop: how to train each, where settings do
+    not suffice.
 
     settings: the fields of :class:`FitSettings` and :class:`VAETrainingSettings`, as in ``holdfast detect fit --help``.
     out: the folder to write the detector to. run: a trained run instead of a classifier; the detector is written into

@@ -189,9 +189,9 @@ def evaluate(
     for kind, count in zip(("normal", "anomalous"), seen, strict=True):
         if count:
             warnings.warn(
-                f"{count} of {len(kinds[kind])} {kind} images are among those that the detector was fitted on as normal: "
-                f"the numbers are {'better' if kind == 'normal' else 'worse'} than on new images; give images that it "
-                "has not seen, such as those of --split test",
+                f"{count} of {len(kinds[kind])} {kind} images are among those that the detector was fitted on as "
+                f"normal: the numbers are {'better' if kind == 'normal' else 'worse'} than on new images; give images "
+                "that it has not seen, such as those of --split test",
                 RuntimeWarning,
                 stacklevel=2,
             )

@@ -83,8 +83,8 @@ def open_model(
     notes = [*found.notes, *cast, *fitting_notes(name, shape, channels, size, crop), *taken]
     if found.published and found.classes is not None and len(found.classes) != outputs:
         notes.append(
-            f"{name} gives {outputs} outputs, so the {len(found.classes)} class names that its architecture was published "
-            "with are not its own; mean, std and image size are still taken from there unless you state them"
+            f"{name} gives {outputs} outputs, so the {len(found.classes)} class names that its architecture was "
+            "published with are not its own; mean, std and image size are still taken from there unless you state them"
         )
         found = replace(found, classes=None, aliases=())
     if no_gradients := probe_gradients(prepared, images):

@@ -54,8 +54,8 @@ def refuse_lost_gradients() -> None:
     other, and the ascent needs the loss of all of them again, at the moved weights."""
     raise HoldfastError(
         "there are gradients from before step(closure), as Lightning's accumulate_grad_batches leaves them, and the "
-        "step would drop them, since it evaluates the loss by itself; to accumulate gradients, do so inside the closure "
-        "(under Lightning: accumulate_grad_batches=1 and larger batches); else call zero_grad() first"
+        "step would drop them, since it evaluates the loss by itself; to accumulate gradients, do so inside the "
+        "closure (under Lightning: accumulate_grad_batches=1 and larger batches); else call zero_grad() first"
     )
 
 

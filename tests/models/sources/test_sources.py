@@ -275,24 +275,25 @@ def test_names_that_nobody_gave_are_none(here: Path) -> None:
     assert opened("python:unnamed:Net").classes is None
 
 
-@pytest.mark.parametrize("head", ["num_classes=7", ")\n    net.reset_classifier(7", ")\n    net.fc = nn.Linear(512, 7"])
-def test_a_published_network_with_a_head_of_ones_own_has_no_names(here: Path, head: str) -> None:
+HEADS = ("num_classes=7)", ")\n    net.reset_classifier(7)", ")\n    net.fc = nn.Linear(net.fc.in_features, 7)")
+
+
+@pytest.mark.parametrize(("head", "outputs"), [*((head, 7) for head in HEADS), (")", 1000)])
+def test_names_of_published_classes_are_those_of_as_many_outputs(here: Path, head: str, outputs: int) -> None:
     """However the head came there: the names of ImageNet's classes are not those of seven outputs."""
-    made = 'timm.create_model("resnet18"'
-    body = f"    net = {made}{', ' if head[0] == 'n' else ''}{head})\n    return net\n"
-    (here / "headed.py").write_text(f"import timm\nfrom torch import nn\ndef make():\n{body}")
-    found = opened("python:headed:make")
-    assert found.classes is None
-    assert found.preprocessing == IMAGENET
-    assert any("gives 7 outputs, so the 1000 class names" in note for note in found.notes)
-    (here / "whole.py").write_text(f"import timm\ndef make():\n    return {made})\n")
-    assert opened("python:whole:make").classes is not None
+    body = f'    net = timm.create_model("test_resnet", {head}\n    return net\n'
+    (here / f"headed{outputs}.py").write_text(f"import timm\nfrom torch import nn\ndef make():\n{body}")
+    found = opened(f"python:headed{outputs}:make")
+    assert (found.classes is None) == (outputs == 7)
+    assert found.preprocessing is not None
+    said = "gives 7 outputs, so the 1000 class names" in " ".join(found.notes)
+    assert said == (outputs == 7)
 
 
 def test_names_that_the_user_gave_are_kept(here: Path) -> None:
     """A wrong number of them is a mistake that is refused later, not one to be passed over."""
     (here / "wrong.py").write_text(
-        "import timm\ndef make():\n    net = timm.create_model('resnet18', num_classes=7)\n"
+        "import timm\ndef make():\n    net = timm.create_model('test_resnet', num_classes=7)\n"
         "    net.classes = ('cat', 'dog')\n    return net\n"
     )
     assert opened("python:wrong:make").classes == ("cat", "dog")
