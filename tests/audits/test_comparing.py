@@ -176,13 +176,13 @@ def test_the_worst_group_of_either_is_compared_on_its_own_samples() -> None:
     first = _model("new", torch.tensor([1, 1, 0, 0, 1, 1, 1, 1]), labels, groups_)
     second = _model("old", torch.tensor([0, 0, 0, 0, 1, 1, 0, 0]), labels, groups_)
     found = against(first, second, groups(first.subject), groups(second.subject))
-    worst = {f.where["worst group of"]: f for f in found if "worst group of" in f.where and f.name == "lead"}
+    worst = {f.where["worst cell of"]: f for f in found if "worst cell of" in f.where and f.name == "lead"}
     assert {name: (f.value, f.n, f.where["class"], f.where["group"]) for name, f in worst.items()} == {
         "new": (-1.0, 2, "c0", "red"),
         "old": (1.0, 2, "c1", "blue"),
     }
     same = against(first, first, groups(first.subject), groups(first.subject))
-    assert [f.where["worst group of"] for f in same if "worst group of" in f.where and f.name == "lead"] == [
+    assert [f.where["worst cell of"] for f in same if "worst cell of" in f.where and f.name == "lead"] == [
         "new and new"
     ]
 

@@ -85,7 +85,7 @@ def against(
 ) -> list[Finding]:
     """How far a model leads another on the same samples, by paired intervals and McNemar's test.
 
-    On all of them, in every group, in the worst group of either, under every corruption and attack, and in every score
+    On all of them, in every group, in the worst cell of either, under every corruption and attack, and in every score
     of OOD images (there by DeLong's test): wherever both were measured. ``where`` names the measure and its part.
     """
     us, them = Compared(model, mine), Compared(other, theirs)
@@ -122,14 +122,14 @@ def corrected(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _worst(us: Compared, them: Compared, there: Tensor) -> Iterator[tuple[dict[str, str], Tensor]]:
-    """The worst groups of the two as (N,) flags on the first one's samples; one that is worst for both comes once."""
+    """The worst cells of the two as (N,) flags on the first one's samples; one that is worst for both comes once."""
     cells: dict[Where, tuple[list[str], Tensor]] = {}
     for side in (us, them):
         for where, positions in side.worst():
             inside = torch.isin(torch.arange(len(there)) if side is us else there, positions)
             cells.setdefault(tuple(where.items()), ([], inside))[0].append(side.model.name)
     for key, (names, inside) in cells.items():
-        yield {"worst group of": " and ".join(names), **dict(key)}, inside
+        yield {"worst cell of": " and ".join(names), **dict(key)}, inside
 
 
 def _key(measure: str, where: Mapping[str, str]) -> Where:

@@ -252,7 +252,7 @@ def all_leads(findings: Sequence[Finding], measures: Measures) -> Iterator[tuple
     standing = {pair: headline_parts(m, own) for pair, own in parts.items() if (m := known.get(pair[1])) and m.headline}
     for f, pair, rest in found:
         words = [known[pair[1]].title if pair[1] in known else pair[1], part(rest) if rest else ""]
-        stands = rest in standing.get(pair, ()) or not without_column(rest) or "worst group of" in f.where
+        stands = rest in standing.get(pair, ()) or not without_column(rest) or "worst cell of" in f.where
         yield f, ", ".join(filter(None, words)), stands
 
 
@@ -267,8 +267,8 @@ def paired(rows: Sequence[tuple[Cell, ...]], caption: str = "Paired differences"
     note = (
         "Both models on the same samples. In accuracy the interval is Bonett and Price's and the test McNemar's exact "
         "one; in AUROC both are DeLong's. p is corrected by Holm's method for all comparisons of its audit. Intervals "
-        "are not: of many, one in twenty is beyond its interval by chance, and a group that was picked as a model's "
-        "worst shows that model at its worst."
+        "are not: of many, one in twenty is beyond its interval by chance, and a cell of class and group that was "
+        "picked as a model's worst shows that model at its worst."
     )
     if len({row[0].text for row in rows}) == 1:  # said once, names leave room for numbers
         columns, caption = columns[1:], f"{caption}: {rows[0][0].text}"
@@ -291,6 +291,6 @@ def lead_sentence(findings: Iterable[Finding], name: str) -> str:
     between = bounds(lead.low, lead.high)
     span = f" ({between})" if between else ""
     if between and (lead.low or 0.0) <= 0 <= (lead.high or 0.0):
-        return f"{name} and {other} are level: {percent(lead.value)} points apart{span}{tail}"
+        return f"{name} and {other} do not clearly differ: {percent(lead.value)} points apart{span}{tail}"
     ahead = "ahead of" if lead.value > 0 else "behind"
     return f"{name} is {percent(abs(lead.value))} points {ahead} {other}{span}{tail}"

@@ -33,7 +33,7 @@ TAKEN = ("against", "bias", "class", "column", "measure")
 """Words by which findings on groups name other parts, also in a comparison of models: a column that is called so would
 be taken for that part."""
 MOST_CELLS = 500
-"""Beyond so many cells they are evidence of the worst group, and no findings of their own."""
+"""Beyond so many cells they are evidence of the worst one, and no findings of their own."""
 NO_GROUPS = "the test samples have no groups; give the data a group column"
 
 
@@ -49,6 +49,10 @@ class Groups:
     ids: Tensor
     names: tuple[str, ...]
     usual: Tensor | None = None
+
+    def words(self) -> list[str]:
+        """(N,) names instead of ids; "" where unknown."""
+        return [self.names[i] if i >= 0 else "" for i in self.ids.tolist()]
 
     def sides(self, labels: Tensor) -> dict[str, Tensor]:
         """(N,) which samples follow the shortcut of the training set and which do not; empty where unknown."""
@@ -77,7 +81,7 @@ def parts(subject: Subject) -> Iterator[tuple[str, dict[str, str], Tensor]]:
 def group_accuracy(subject: Subject) -> tuple[Finding, ...]:
     """Average, bias-aligned, bias-conflicting, worst-group and every cell's accuracy, gaps and the harmonic mean.
 
-    By the subject's group columns, or by the data set's own where it has none. What is usual in training decides which
+    By the data set's own groups and by the subject's further columns. What is usual in training decides which
     test samples are aligned; where the training groups are not known these are not told apart. Findings of a column
     that was asked for carry its name as ``where["column"]``.
     """
@@ -176,14 +180,14 @@ def tabulate(correct: Tensor, labels: Tensor, ids: Tensor, classes: int, count: 
 
 
 def columns_of(subject: Subject) -> list[Groups]:
-    """The columns that were asked for, or the data set's own; those that say nothing of any test sample are left out.
+    """The columns that were asked for and the data set's own, unless one of them is the same.
 
-    Groups beyond the given names are named by their number.
+    Those that say nothing of any test sample are left out. Groups beyond the given names are named by their number.
     """
     check_columns(subject.columns)
     data, made = subject.data, []
-    own = {OWN: GroupColumn(subject.split.groups, data.group_names, data.train.groups)}
-    for name, column in (subject.columns or own).items():
+    own = GroupColumn(subject.split.groups, data.group_names, data.train.groups)
+    for name, column in {**subject.columns, OWN: subject.columns.get(OWN, own)}.items():
         ids, train, usual = column.ids.cpu().long(), column.train, None
         require(
             ids.shape == (len(subject.split),),
@@ -195,7 +199,9 @@ def columns_of(subject: Subject) -> list[Groups]:
         if train is not None and bool((train >= 0).any()):
             usual = aligned_groups(data.train.labels, train.cpu(), data.num_classes)
         made.append(Groups(name, ids, names, usual))
-    return made
+    has_own = OWN not in subject.columns and bool(made) and made[-1].name == OWN
+    same = has_own and any(column.words() == made[-1].words() for column in made[:-1])
+    return made[:-1] if same else made
 
 
 def _finding(name: str, found: Estimate, evidence: Mapping[str, Any] | None = None) -> Finding:
