@@ -291,6 +291,6 @@ def lead_sentence(findings: Iterable[Finding], name: str) -> str:
     between = bounds(lead.low, lead.high)
     span = f" ({between})" if between else ""
     if between and (lead.low or 0.0) <= 0 <= (lead.high or 0.0):
-        return f"{name} and {other} are level: {percent(lead.value)} points apart{span}{tail}"
+        return f"{name} and {other} do not clearly differ: {percent(lead.value)} points apart{span}{tail}"
     ahead = "ahead of" if lead.value > 0 else "behind"
     return f"{name} is {percent(abs(lead.value))} points {ahead} {other}{span}{tail}"
