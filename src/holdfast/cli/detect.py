@@ -89,7 +89,7 @@ class EvaluateOptions:
     split: Unset[Split] = None
     """Which part of data that has parts (default: test)."""
     resamples: int = 1000
-    """Bootstrap samples behind the intervals of AUROC, AP, FPR95 and F1."""
+    """Bootstrap samples behind the interval of average precision."""
     seed: int = 0
     """Seed of those samples."""
     reading: OmitArgPrefixes[ReadSettings] = field(default_factory=ReadSettings)

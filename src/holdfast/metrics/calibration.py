@@ -109,9 +109,9 @@ def ece(
 ) -> CalibrationError:
     """Expected calibration error with a bootstrap interval; bins stay where they are while samples are redrawn.
 
-    Noise makes every bin look miscalibrated, and redrawn samples by as much again. So the lower end is the upper
-    quantile reflected at the estimate, which takes that excess off, and 0 where chance explains the estimate; the upper
-    end is the upper quantile itself. A simulation in the tests shows that the level holds.
+    Noise makes every bin look miscalibrated: an estimate is at most the truth and what chance alone gives. So the lower
+    end is the estimate less chance_high, and 0 where chance explains the estimate. Redrawn samples add as much noise
+    again; the upper end is their upper quantile. A simulation in the tests shows that the level holds.
     """
     sure = confidence.double().cpu()
     place = _places(sure, bin_edges(sure, bins=bins, adaptive=adaptive))
@@ -126,10 +126,9 @@ def ece(
     for i in range(CHANCE_DRAWS):
         gap = (torch.rand(len(sure), generator=generator, dtype=torch.float64) < sure).double() - sure
         fair[i] = torch.zeros(bins, dtype=torch.float64).index_add_(0, place, gap).abs().sum() / len(sure)
-    chance_high = float(fair.quantile(0.975))
-    low = 0.0 if found.value <= chance_high else max(0.0, 2 * found.value - found.high)
-    interval = around(found.value, (low, min(1.0, found.high)))
-    return CalibrationError(Estimate(found.value, *interval, found.n), float(fair.mean()), chance_high)
+    chance, chance_high = float(fair.mean()), float(fair.quantile(0.975))
+    interval = around(found.value, (max(0.0, found.value - chance_high), min(1.0, found.high)))
+    return CalibrationError(Estimate(found.value, *interval, found.n), chance, chance_high)
 
 
 def _places(confidence: Tensor, edges: Tensor) -> Tensor:

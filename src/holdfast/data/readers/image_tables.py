@@ -78,7 +78,12 @@ def _scan(table_path: Path, root: Path | None, needed: Sequence[str]) -> Listing
         {split: [(paths[i], labels[i], groups[i]) for i in rows] for split, rows in by_split.items()},
         table_rows=by_split,
         notes=[  # the accuracy of a held-out split that shares files with training would be too high
-            Note("files-in-two-splits", f"{len(both)} files are both in the train and the {split} split")
+            Note(
+                "files-in-two-splits",
+                f"{len(both)} files are both in the train and the {split} split",
+                "list each file once, or accuracy on the held-out split is too high",
+                "warning",
+            )
             for split, rows in by_split.items()
             if split != "train" and (both := trained_on & {paths[i] for i in rows})
         ],
