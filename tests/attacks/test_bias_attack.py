@@ -109,3 +109,15 @@ def test_without_a_radius_the_range_of_pixels_is_the_limit(models) -> None:
     found = bias_adversarial(torch.rand(4, 3, 8, 8), torch.arange(4), *models, radius=math.inf, lam=0.5, steps=20)
     assert float(found.min()) >= 0
     assert float(found.max()) <= 1
+
+
+def test_images_labels_and_settings_that_cannot_be(models) -> None:
+    x, y = torch.rand(2, 3, 8, 8), torch.tensor([0, 3])
+    settings = {"radius": 0.1, "lam": 0.5}
+    assert bias_adversarial(x[:0], y[:0], *models, random_start=True, **settings).shape == (0, 3, 8, 8)
+    with pytest.raises(HoldfastError, match="unknown setting of the attack 'spaces'; did you mean 'space'"):
+        bias_adversarial(x, y, *models, spaces="pixel", **settings)
+    with pytest.raises(HoldfastError, match="label 4 of image 1 is not a class"):
+        bias_adversarial(x, y + 1, *models, **settings)
+    with pytest.raises(HoldfastError, match="image 1 has NaN"):
+        bias_adversarial(torch.where(torch.tensor([0, 1]).view(2, 1, 1, 1) > 0, torch.nan, x), y, *models, **settings)
