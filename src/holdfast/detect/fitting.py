@@ -38,7 +38,7 @@ FUSED_LABEL_FREE: Final = ("reconstruction", "knn", "mahalanobis")
 """What ``fused`` joins without labels: damaged pixels show in the first, images of other classes in the distances."""
 FUSED_CLASSIFIER: Final = ("reconstruction", "knn", "energy")
 """What ``fused`` joins around a classifier."""
-VAE_TERMS: Final = frozenset({"reconstruction", "kl", "regret"})
+VAE_TERMS: Final = frozenset({"reconstruction", "kl", "drawn", "regret"})
 
 
 def fit(
