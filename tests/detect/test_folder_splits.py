@@ -182,6 +182,16 @@ def test_images_that_a_detector_was_fitted_on_are_counted(
     assert "was fitted on 60 normal images among these" in page
 
 
+def test_a_folder_of_classes_that_was_learned_whole_can_be_learned_in_part(classes: Path, others: Path) -> None:
+    whole = fit(classes, **QUICK)  # type: ignore[arg-type]
+    with pytest.warns(RuntimeWarning, match=r"16 of 16 normal images .* or fit the detector with --split train"):
+        evaluate(whole, classes, others, split="test", resamples=10, **READ)  # type: ignore[arg-type]
+    part = fit(classes, split="train", **QUICK)  # type: ignore[arg-type]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        evaluate(part, classes, others, split="test", resamples=10, **READ)  # type: ignore[arg-type]
+
+
 def test_copies_of_an_image_are_known_wherever_they_lie(photos: Path, others: Path, tmp_path: Path) -> None:
     """By their pixels: renamed, in a table or as an array."""
     fitted = fit(photos, **QUICK)  # type: ignore[arg-type]
