@@ -210,6 +210,20 @@ def test_anomalies_without_parts_are_not_cut(photos: Path, classes: Path) -> Non
     assert counts["true_negative"] + counts["false_positive"] == 20
 
 
+def test_tables_whose_pictures_lie_elsewhere(photos: Path, others: Path, tmp_path: Path) -> None:
+    lines = [
+        f"train/{name}/{i:03d}.png,{part}" for name in ("cat", "dog") for i, part in enumerate(["train", "test"] * 15)
+    ]
+    (tmp_path / "table.csv").write_text("\n".join(["path,split", *lines]))
+    fitted = fit(tmp_path / "table.csv", root=photos, held_out=0.4, **QUICK)  # type: ignore[arg-type]
+    assert fitted.seen is not None
+    assert len(fitted.seen) == 30
+    how = {"root": photos, "split": "test", "resamples": 10, **READ}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        evaluate(fitted, tmp_path / "table.csv", others, **how)  # type: ignore[arg-type]
+
+
 def test_predictions_of_one_part_of_a_folder(photos: Path, tmp_path: Path) -> None:
     run, out = tmp_path / "run", tmp_path / "p.csv"
     assert main(["train", "--data", str(photos), "--epochs", "1", "--out", str(run), "--device", "cpu", "--quiet"]) == 0

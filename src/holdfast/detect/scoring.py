@@ -67,7 +67,9 @@ def score(
     place = None if out is None else claim_table(out, SCORE_COLUMNS)
     fitted = load_fitted(detector, device=read.device)
     terms = _terms(detector, data)
-    images = open_unlabelled(data, root=read.root, split=split, shape=fitted.shape, terms=terms, note=note)
+    images = open_unlabelled(
+        data, root=read.root, confine=read.confine, split=split, shape=fitted.shape, terms=terms, note=note
+    )
     require(len(images) > 0, "there are no images to score; give at least one")
     parts: list[ScoreReport] = []
     done = 0
@@ -125,6 +127,7 @@ def predict(
     images = open_unlabelled(
         data,
         root=read.root,
+        confine=read.confine,
         split=split,
         usual="test",
         shape=shape_for(card),
@@ -187,8 +190,9 @@ def evaluate(
     read = ReadSettings(**reading)
     place = None if out is None else claim_folder(out, check="detect")
     fitted = load_fitted(detector, device=read.device)
-    opened = partial(open_unlabelled, root=read.root, usual="test", shape=fitted.shape, note=note)
-    kinds = _both_kinds(normal, anomalous, split, opened, _terms(detector, normal))
+    where: dict[str, Any] = {"root": read.root, "confine": read.confine}
+    opened = partial(open_unlabelled, usual="test", shape=fitted.shape, note=note, **where)
+    kinds = _both_kinds(normal, anomalous, split, opened, where, _terms(detector, normal))
     parts, seen = zip(*(_judged(fitted, kinds[kind], read) for kind in ("normal", "anomalous")), strict=True)
     settings = {"fitted_on": dict(zip(("normal", "anomalous"), seen, strict=True))} if any(seen) else {}
     for kind, count in zip(("normal", "anomalous"), seen, strict=True):
@@ -225,6 +229,7 @@ def _both_kinds(
     anomalous: ImageSource | None,
     split: str | None,
     opened: Callable[..., Split],
+    where: Mapping[str, Any],
     terms: Mapping[str, Any] | None,
 ) -> dict[str, Split]:
     if anomalous is None:
@@ -238,9 +243,10 @@ def _both_kinds(
         return {k: pooled.subset(own.nonzero().flatten()) for k, own in (("normal", ~truth), ("anomalous", truth))}
     kinds: dict[str, Split] = {}
     # A split is of what has one. Anomalies without parts are never cut: nothing was fitted on any of them.
-    splits = {"normal": has_parts(normal, or_classes=True), "anomalous": has_parts(anomalous)} if split else {}
-    for name, source in (("normal", normal), ("anomalous", anomalous)):
-        own = None if any(splits.values()) and not splits[name] else split
+    sources = {"normal": normal, "anomalous": anomalous}
+    cut = [name for name, own in sources.items() if split and has_parts(own, or_classes=name == "normal", **where)]
+    for name, source in sources.items():
+        own = split if name in cut or not cut else None
         kinds[name] = opened(source, split=own, terms=terms if name == "normal" else None)
         require(len(kinds[name]) > 0, f"there are no {name} images; give at least one")
     return kinds
