@@ -60,7 +60,7 @@ class MakeOptions:
     conflict: Unset[float] = None
     """Share of bias-conflicting training samples (default: 0.05)."""
     severity: Unset[int] = None
-    """corrupted-cifar10: severity of the corruptions, 1 to 5 (default: as published)."""
+    """corrupted-cifar10: severity of the corruptions, 1 to 5 (default: 5, which LfF calls 4)."""
     frost: Unset[str] = None
     """corrupted-cifar10: a folder of frost textures (default: drawn from noise)."""
     anomalies: Several[str] = ()

@@ -292,13 +292,25 @@ def _weakest(arm: Arm) -> str:
     return ""
 
 
+def fitted_on(arm: Arm) -> str:
+    """Which of the images that a detector is evaluated on it was fitted on; "" where none."""
+    counts: Any = next((f.settings.get("fitted_on") for f in arm.found.get(_fused("auroc"), ())), None)
+    words = [f"{n:,} {kind}" for kind, n in counts.items() if n] if isinstance(counts, Mapping) else []
+    return f"{' and '.join(words)} images" if words else ""
+
+
+def _fused(name: str) -> FindingKey:
+    return FindingKey(name, (("score", "fused"),), "detect")
+
+
 def _detection(arm: Arm) -> str:
     """What a detector finds and how many false alarms it gives."""
-    names = ("auroc", "recall", "false_alarm_rate")
-    auroc, recall, alarms = (arm.measured(FindingKey(name, (("score", "fused"),), "detect")) for name in names)
+    auroc, recall, alarms = (arm.measured(_fused(name)) for name in ("auroc", "recall", "false_alarm_rate"))
     if auroc is None:
         return ""
-    words = f"tells anomalies from normal images with an AUROC of {share(auroc)} %"
+    seen = fitted_on(arm)
+    words = f"evaluated on {seen} that it was fitted on: " if seen else ""
+    words += f"tells anomalies from normal images with an AUROC of {share(auroc)} %"
     if recall is None or alarms is None:
         return words
     return f"{words}; at its threshold it flags {share(recall)} % of them and {share(alarms)} % of the normal ones"
