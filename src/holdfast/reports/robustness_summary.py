@@ -286,7 +286,7 @@ def arms_verdict(arms: Sequence[Arm]) -> str:
 def _weakest(arm: Arm) -> str:
     for key in ("group", "class"):
         parts = {name: s for name, s in arm.parts(key).items() if s.values}
-        if len(parts) > 1:
+        if len({share(spread) for spread in parts.values()}) > 1:  # of equal ones none is the weakest
             name, spread = min(parts.items(), key=lambda item: fmean(item[1].values))
             return f"; weakest {key}: {name}, {share(spread)} %"
     return ""
