@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
 import torch
-from safetensors.torch import save
 from torch import Tensor, nn
 
 from holdfast import __version__
@@ -30,7 +29,7 @@ from holdfast.errors import HoldfastError, require
 from holdfast.files import filling, write_atomic
 from holdfast.models import ModelCard, load_model, save_model
 from holdfast.models.vae import VAE, VAESettings
-from holdfast.models.weights import read_tensors
+from holdfast.models.weights import pack_tensors, read_tensors
 
 CARD: Final = "detector.json"
 STATE: Final = "detector.safetensors"
@@ -234,9 +233,9 @@ class FittedDetector:
         }
         with filling(Path(folder)) as place:
             write_atomic(place / CARD, (json.dumps(content, indent=2) + "\n").encode())
-            write_atomic(place / STATE, _plain(self.detector.all_state()))
+            write_atomic(place / STATE, pack_tensors(self.detector.all_state()))
             if self.vae is not None:
-                write_atomic(place / VAE_WEIGHTS, _plain(self.vae.state_dict()))
+                write_atomic(place / VAE_WEIGHTS, pack_tensors(self.vae.state_dict()))
             if self.encoder is not None:
                 assert self.card is not None
                 save_model(place / ENCODER, self.encoder, card=self.card)
@@ -292,11 +291,6 @@ def make_extractor(
         parts.append(VAEExtractor(vae, features=encoder is None, regret=REGRET_STEPS if "regret" in reads else 0))
     require(bool(parts), "a detector needs a VAE or an encoder to extract features with")
     return parts[0] if len(parts) == 1 else JointExtractor(tuple(parts))
-
-
-def _plain(tensors: Mapping[str, Tensor]) -> bytes:
-    """A safetensors file of tensors, wherever and however they are stored."""
-    return save({n: t.detach().cpu().clone(memory_format=torch.contiguous_format) for n, t in tensors.items()})
 
 
 def _reason(z: Tensor, names: Sequence[str], flagged: bool) -> str:
