@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ PATIENCE = 3.0
 
 SERVER = """
 import json, os, sys
-import holdfast.audits.run_audit, holdfast.comparisons.running
+import holdfast.audits.run_audit, holdfast.comparisons.running, torch._dynamo
 from holdfast.cli import main
 for line in sys.stdin:
     words, log = json.loads(line)
@@ -110,14 +111,16 @@ def _kill_at_work(pid: int, out: Path, command: str, signum: int, group: bool, a
         time.sleep(0.002)
     time.sleep(after)
     while _state(pid) not in "ZX":
-        os.kill(pid, signal.SIGSTOP)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
         while _state(pid) not in "TZX":
             time.sleep(0.0005)
         workers = workers_of(pid)
         certain = bool(workers) and _state(pid) == "T" and at_work(out, command)
         if certain:
             (os.killpg if group else os.kill)(pid, signum)
-        os.kill(pid, signal.SIGCONT)
+        with suppress(ProcessLookupError):  # SIGKILL needs no thawing
+            os.kill(pid, signal.SIGCONT)
         if certain:
             return workers
         time.sleep(0.01)
@@ -184,7 +187,7 @@ def result_of(out: Path) -> dict[str, Any]:
             found[name] = [{k: v for k, v in r.items() if k not in ("seconds", "images_per_second")} for r in records]
         elif path.name == "findings.json":
             content = json.loads(path.read_text())
-            found[name] = content["findings"], [(c["name"], c["state"]) for c in content["checks"]]
+            found[name] = content["findings"], [(c["name"], c["state"]) for c in content.get("checks", ())]
     return found
 
 
@@ -210,11 +213,11 @@ def words_of(command: str, photos: Path, out: Path, model: Path, *, epochs: int)
         return ["train", *shared, *training, "--resume"]
     if command == "compare":
         return ["compare", *shared, *training, "--methods", "erm", "mixup", "--seeds", "1"]
-    return ["audit", str(model), *shared, "--checks", "accuracy", "corruptions", "attacks"]
+    return ["audit", str(model), *shared, "--checks", "accuracy", "corruptions"]
 
 
 def kill_repeatedly(
-    starter: Starter, command: str, kind: str, kills: int, place: Path, *, chance: random.Random, epochs: int = 24
+    starter: Starter, command: str, kind: str, kills: int, place: Path, *, chance: random.Random, epochs: int = 8
 ) -> dict[str, Any]:
     """Kill a command so many times, over as many of its lives as that takes; what was counted and what was wrong."""
     photos, model = place / "photos", place / "model"
