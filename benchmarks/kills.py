@@ -217,7 +217,7 @@ def words_of(command: str, photos: Path, out: Path, model: Path, *, epochs: int)
 
 
 def kill_repeatedly(
-    starter: Starter, command: str, kind: str, kills: int, place: Path, *, chance: random.Random, epochs: int = 8
+    starter: Starter, command: str, kind: str, kills: int, place: Path, *, chance: random.Random, epochs: int = 12
 ) -> dict[str, Any]:
     """Kill a command so many times, over as many of its lives as that takes; what was counted and what was wrong."""
     photos, model = place / "photos", place / "model"
@@ -235,13 +235,13 @@ def kill_repeatedly(
     done = lives = 0
     out = place / f"{command}-{kind}"
     while True:
-        # Up to a third of its time: most lives are killed several times before they end.
+        # Up to a fifth of its time: most lives are killed several times before they end.
         more = done < kills
         ending = starter.run(
             words_of(command, photos, out, model, epochs=epochs),
             out,
             kind=kind if more else None,
-            after=chance.uniform(0, seconds / 3),
+            after=chance.uniform(0, seconds / 5),
         )
         if ending.signalled:
             done += 1
