@@ -234,13 +234,15 @@ class ReaderPart(Part):
     names: sets that it reads by name, with a line about each, or alone where ``about`` says enough. suffixes: ends of
     file names that it reads. recognises: whether a folder, or a file with such a suffix, is of this kind; the first
     reader by ``order`` that says yes reads it. takes: which of the options conflict, names, label and group it uses;
-    given another, it is refused.
+    given another, it is refused. unlabelled: ``made`` for images that need no label, and have -1 where there is none;
+    without it, ``made`` reads those too.
     """
 
     names: Mapping[str, str] | tuple[str, ...] = ()
     suffixes: tuple[str, ...] = ()
     recognises: Callable[[Path], bool] | None = None
     takes: tuple[str, ...] = ()
+    unlabelled: Callable[[Path, Any], Any] | None = None
 
     @property
     def described(self) -> dict[str, str]:

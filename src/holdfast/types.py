@@ -120,8 +120,9 @@ class Measure:
     ``--fail-under`` and ``--max-drop`` take it. headline: whether it is among the few numbers that stand for its check
     in a report's overview, and headline_where what their part must say, such as {"strength": "1"}. digits: after the
     point, for a plain number; four that count where it is None. part: the key of ``where`` that a gate names after an
-    @, as in robust_accuracy@8/255, and usual_part what it is where a gate names none. drop: the
-    measure that says how far this one is below the clean accuracy, or a part below the rest.
+    @, as in robust_accuracy@8/255, and usual_part what it is where a gate names none. drop: the measure that says how
+    far this one is below the clean accuracy of the same images, or below what drop_from names, such as "bias-aligned
+    accuracy".
     """
 
     name: str
@@ -135,6 +136,7 @@ class Measure:
     part: str = ""
     usual_part: str = ""
     drop: str = ""
+    drop_from: str = ""
 
 
 @dataclass(frozen=True, slots=True)

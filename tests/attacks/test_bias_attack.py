@@ -86,3 +86,15 @@ def test_radius_zero_is_the_identity(models) -> None:
 def test_bad_settings_are_named(models, change: dict, message: str) -> None:
     with pytest.raises(HoldfastError, match=message):
         bias_adversarial(torch.rand(1, 3, 8, 8), torch.tensor([0]), *models, **{"radius": 1.0, "lam": 1.0, **change})
+
+
+def test_images_labels_and_settings_that_cannot_be(models) -> None:
+    x, y = torch.rand(2, 3, 8, 8), torch.tensor([0, 3])
+    settings = {"radius": 0.1, "lam": 0.5}
+    assert bias_adversarial(x[:0], y[:0], *models, random_start=True, **settings).shape == (0, 3, 8, 8)
+    with pytest.raises(HoldfastError, match="unknown setting of the attack 'spaces'; did you mean 'space'"):
+        bias_adversarial(x, y, *models, spaces="pixel", **settings)
+    with pytest.raises(HoldfastError, match="label 4 of image 1 is not a class"):
+        bias_adversarial(x, y + 1, *models, **settings)
+    with pytest.raises(HoldfastError, match="image 1 has NaN"):
+        bias_adversarial(torch.where(torch.tensor([0, 1]).view(2, 1, 1, 1) > 0, torch.nan, x), y, *models, **settings)

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from holdfast.attacks.norms import Ball, BallSettings, make_ball
-from holdfast.attacks.objectives import Classifier, Mode, borrowed
+from holdfast.attacks.objectives import Classifier, Mode, borrowed, check_answers, check_examples
 from holdfast.devices import side_by_side
 from holdfast.errors import require
 from holdfast.module_state import frozen_parameters
@@ -43,6 +43,8 @@ def bias_adversarial(
     """
     require(steps >= 1, f"steps must be >= 1, got {steps}")
     require(lam >= 0, f"lam must be >= 0, got {lam}")
+    if not x.is_cuda:  # to look at values there would wait for the device
+        check_examples(x, y)
     within.setdefault("norm", "l2")
     ball = make_ball(x, radius=radius, **within)
     if radius == 0:
@@ -90,4 +92,6 @@ def _gradient(x: Tensor, y: Tensor, model: Classifier) -> Tensor:
 
 
 def _loss(logits: Tensor, y: Tensor) -> Tensor:
+    if not logits.is_cuda:
+        check_answers(logits.detach(), y, nan=True)
     return F.cross_entropy(logits.to(torch.promote_types(logits.dtype, torch.float32)), y, reduction="none")

@@ -84,7 +84,7 @@ def pgd(
         model = prepared(model, x, mode, batch_size=batch_size, early_stop=early_stop)
         goal = make_goal(model, x, y, target=target, loss=loss)
         if keep == "last":
-            gradient_of = GoalGradient(model, batch_size)
+            gradient_of = GoalGradient(model, batch_size, nan=True)
             position = ball.random(generator) if random_start else ball.start
             for _ in range(steps):
                 _, _, gradient = gradient_of(ball.point(position), goal)

@@ -34,7 +34,13 @@ from holdfast.optim.foreach import (
     spread_like,
 )
 from holdfast.optim.metrics import Adaptive, Euclidean, Fisher, Metric
-from holdfast.optim.validation import OWN, require_capturable, require_descent, require_settings, warn_of_lost_gradients
+from holdfast.optim.validation import (
+    OWN,
+    refuse_lost_gradients,
+    require_capturable,
+    require_descent,
+    require_settings,
+)
 
 Result = TypeVar("Result")
 
@@ -299,7 +305,7 @@ class SAM(Optimizer):
         evaluate = torch.enable_grad()(closure)
         first = next(self._gradients(), None)
         if first is not None and not hasattr(first, "left_by_step"):
-            warn_of_lost_gradients()
+            refuse_lost_gradients()
         self.zero_grad()
         try:
             with ascent_context():

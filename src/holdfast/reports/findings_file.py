@@ -83,6 +83,15 @@ class FindingsFile:
     measures: Measures = field(default_factory=dict)
     gates: tuple[Mapping[str, Any], ...] = ()
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What changes how to read the numbers: said of the data and the model, by checks and beside findings."""
+        given = (record.get("warnings") for record in (self.data, self.model))
+        said = [text for texts in given if isinstance(texts, list | tuple) for text in texts if isinstance(text, str)]
+        said += [f"{r.name}: {note}" for r in self.checks for note in r.notes if note.level == "warning"]
+        said += [f"{f.check}: {text}" for f in self.findings if isinstance(text := f.evidence.get("warning"), str)]
+        return tuple(dict.fromkeys(said))
+
 
 @cache
 def declared_measures(check: str) -> Mapping[str, Measure]:

@@ -34,6 +34,7 @@ from holdfast.types import Finding, Measure
 
 MOST_TITLES = 3
 MOST_SENTENCES = 8
+MOST_WARNINGS = 12
 MOST_NUMBERS = 20_000
 """More findings than this are not in the page in full."""
 KEPT = ("check", "name", "value", "low", "high", "n", "where")
@@ -165,7 +166,20 @@ def _numbers(runs: Sequence[RunFiles]) -> Markup:
 
 
 def _top(runs: Sequence[RunFiles], groups: Sequence[Arm]) -> dict[str, Any]:
-    """What was found in one sentence, and the sentences below it."""
+    """What was found in one sentence, what changes how to read it, and the sentences below it."""
+    made, several = _found(runs, groups), len(runs) > 1
+    if not several and runs[0].checks and (text := states(runs[0].checks, runs[0].gates)) not in made["verdict"]:
+        made["sentences"] += [("Checks", text)]
+    said = [("Warning" + f", {run.name}" * several, text) for run in runs for text in run.file().warnings]
+    if said:
+        count = "1 warning" if len(said) == 1 else f"{len(said)} warnings"
+        made["verdict"] += f" ({count})"
+        left = len(said) - MOST_WARNINGS
+        said = [*said[:MOST_WARNINGS], *([(f"{left} more warnings", "in findings.json")] if left > 0 else [])]
+    return {**made, "sentences": [*said, *made["sentences"]]}
+
+
+def _found(runs: Sequence[RunFiles], groups: Sequence[Arm]) -> dict[str, Any]:
     found = [(run, robustness(run.findings, run.measures, run.gates)) for run in runs if run.checks]
     if len(found) == len(runs) and not any(arm.spread(AVERAGE) for arm in groups):
         said = [(run.name, states(run.checks, run.gates)) for run in runs]
@@ -182,7 +196,7 @@ def _top(runs: Sequence[RunFiles], groups: Sequence[Arm]) -> dict[str, Any]:
         first = f"{_on(run.name, run.data.get('name'))}: {percent(own[0].value)} % {own[0].title}; {word} {text}"
         return {"verdict": unbroken(first), "sentences": [(w.rstrip(":").capitalize(), unbroken(t)) for w, t in rest]}
     leads = [lead for run, _ in found if (lead := lead_sentence(run.findings, run.name))]
-    pairs = [(run.name, summary_sentence(own)) for run, own in found]
+    pairs = [(run.name, f"{summary_sentence(own)}. {states(run.checks, run.gates)}") for run, own in found]
     return {"verdict": unbroken(leads[0] if leads else arms_verdict(groups)), "sentences": _first(pairs, "tables")}
 
 

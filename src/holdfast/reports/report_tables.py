@@ -209,7 +209,7 @@ def paired_table(arms: Sequence[Arm], baseline: Arm, *, extra: Mapping[str, Sequ
 def leads(findings: Sequence[Finding], measures: Measures, name: str, *, parts: bool = False) -> list[tuple[Cell, ...]]:
     """Rows of :func:`paired`: leads in the parts that stand for a check, as in the table of drops; parts: in others."""
     p = {
-        tuple(f.where.items()): Spread.of([f])
+        tuple(f.where.items()): f
         for f in findings
         if f.check == AGAINST and measure_of(f.check, f.name, measures).unit is Unit.P_VALUE
     }
@@ -219,12 +219,23 @@ def leads(findings: Sequence[Finding], measures: Measures, name: str, *, parts: 
             Cell(place),
             figure_cell(DIFFERENCE, Spread.of([f])),
             *(_count(f.evidence.get(key)) for key in ("only_this", "only_other")),
-            figure_cell(P_VALUE, p.get(tuple(f.where.items()))),
+            Cell(*_chance(p.get(tuple(f.where.items())))),
             _count(f.n),
         )
         for f, place, stands in all_leads(findings, measures)
         if stands != parts
     ]
+
+
+def _chance(found: Finding | None) -> tuple[str, float | None]:
+    """A p-value as it is shown and as a number: the corrected one, or that it is not (files of older versions)."""
+    value = None if found is None else finite(found.value)
+    if found is None or value is None:
+        return "", None
+    adjusted = finite(found.evidence.get("adjusted_p"))
+    if adjusted is None:
+        return f"{quantity(P_VALUE, value)} (not corrected)", value
+    return quantity(P_VALUE, adjusted), adjusted
 
 
 def all_leads(findings: Sequence[Finding], measures: Measures) -> Iterator[tuple[Finding, str, bool]]:
@@ -241,7 +252,7 @@ def all_leads(findings: Sequence[Finding], measures: Measures) -> Iterator[tuple
     standing = {pair: headline_parts(m, own) for pair, own in parts.items() if (m := known.get(pair[1])) and m.headline}
     for f, pair, rest in found:
         words = [known[pair[1]].title if pair[1] in known else pair[1], part(rest) if rest else ""]
-        stands = rest in standing.get(pair, ()) or not without_column(rest) or "worst group of" in f.where
+        stands = rest in standing.get(pair, ()) or not without_column(rest) or "worst cell of" in f.where
         yield f, ", ".join(filter(None, words)), stands
 
 
@@ -255,8 +266,9 @@ def paired(rows: Sequence[tuple[Cell, ...]], caption: str = "Paired differences"
     columns = Column.texts("models", "measure") + Column.numbers(*titles)
     note = (
         "Both models on the same samples. In accuracy the interval is Bonett and Price's and the test McNemar's exact "
-        "one; in AUROC both are DeLong's. Each row speaks for itself: of many, one in twenty is beyond its interval by "
-        "chance, and a group that was picked as a model's worst shows that model at its worst."
+        "one; in AUROC both are DeLong's. p is corrected by Holm's method for all comparisons of its audit. Intervals "
+        "are not: of many, one in twenty is beyond its interval by chance, and a cell of class and group that was "
+        "picked as a model's worst shows that model at its worst."
     )
     if len({row[0].text for row in rows}) == 1:  # said once, names leave room for numbers
         columns, caption = columns[1:], f"{caption}: {rows[0][0].text}"
@@ -272,11 +284,13 @@ def lead_sentence(findings: Iterable[Finding], name: str) -> str:
     if lead is None or lead.value is None:
         return ""
     other = lead.where["against"]
-    p = next((f.value for f in found if f.name == "mcnemar_p" and f.where == lead.where), None)
-    tail = f" on the same {lead.n:,} images" + ("" if p is None else f", McNemar's p {quantity(P_VALUE, p)}")
+    p = next((f for f in found if f.name == "mcnemar_p" and f.where == lead.where), None)
+    tail = f" on the same {lead.n:,} images" + (f", McNemar's p {_chance(p)[0]}" if p is not None else "")
+    if p is not None and (many := p.evidence.get("comparisons", 1)) > 1:
+        tail += f" ({p.evidence['correction']}'s correction for {many} comparisons)"
     between = bounds(lead.low, lead.high)
     span = f" ({between})" if between else ""
     if between and (lead.low or 0.0) <= 0 <= (lead.high or 0.0):
-        return f"{name} and {other} are level: {percent(lead.value)} points apart{span}{tail}"
+        return f"{name} and {other} do not clearly differ: {percent(lead.value)} points apart{span}{tail}"
     ahead = "ahead of" if lead.value > 0 else "behind"
     return f"{name} is {percent(abs(lead.value))} points {ahead} {other}{span}{tail}"

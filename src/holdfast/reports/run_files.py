@@ -50,6 +50,11 @@ class RunFiles:
         shared = {key: getattr(file, key) for key in ("findings", "model", "data", "checks", "gates", "measures")}
         return cls(name=str(file.model.get("name") or "model"), environment=file.run, **shared)
 
+    def file(self) -> FindingsFile:
+        """The run as the other renderings see it, by its name here."""
+        shared = {key: getattr(self, key) for key in ("findings", "data", "checks", "gates", "measures")}
+        return FindingsFile(model={**self.model, "name": self.name}, run=self.environment, **shared)
+
     @classmethod
     def read(cls, folder: str | Path) -> Self:
         """The run in a folder; one that is still training has no findings yet."""

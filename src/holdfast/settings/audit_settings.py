@@ -51,6 +51,8 @@ class AuditSettings:
     """About how long it may take, such as 5m; costly checks then take fewer images."""
     fail_on: Literal["value", "low"] = "value"
     """What gates judge: the value, or the end of its interval that speaks against the model."""
+    fail_on_warning: bool = False
+    """Exit with 1 where something was said that changes how to read the numbers."""
     samples: Literal["csv", "parquet"] = "csv"
     """What the table of samples is written as; Parquet needs pyarrow."""
     no_images: bool = False

@@ -64,6 +64,8 @@ class FitSettings:
     """The detector's folder (default: inside --run)."""
     run: Unset[str] = None
     """A trained run whose classifier is to be watched; its features are scored then."""
+    split: Unset[Literal["train", "val", "labeled"]] = None
+    """Which part of data that has parts to learn from (default: train); other data is taken whole."""
     scores: Annotated[tuple[str, ...], arg(metavar="NAME [NAME ...]", help_behavior_hint=_scores_hint)] = ("fused",)
     """Detectors to score with, several of them joined; fused is the default choice."""
     beta: float = 1.0

@@ -207,7 +207,8 @@ class LoopSettings(Bounded):
     ema: Annotated[Unset[float], Within(0, 1, "()")] = None
     """Decay of a running average of the weights that is evaluated and kept instead; none by default."""
     select: Literal["last", "val-average", "val-worst-class", "val-worst-group", "oracle-test"] = "last"
-    """Which epoch's weights to keep. oracle-test looks at the test set: never report it as a result."""
+    """Which epoch's weights to keep: the last, or the best on val by accuracy, in its worst class, or in its worst cell
+    of class and group. oracle-test looks at the test set: never report it as a result."""
     eval_every: Annotated[int, Within(0)] = 1
     """Epochs between two evaluations; the last epoch is always evaluated. 0 evaluates at the end only."""
     checkpoint_every: Annotated[int, Within(1)] = 1

@@ -101,6 +101,10 @@ def read_predictions(
         labels, own, names = split.labels[positions], split.groups[positions], data.group_names
         if "label" in cells.text:
             _require_labels(cells, labels, classes, name)
+        known = [names[g] if g >= 0 else "" for g in own.tolist()]
+        if "group" not in groups and cells.text.get("group", known) != known:
+            text = f"groups are those of {data.name}, and the column 'group' of {name} is another one"
+            notes.append(Note("groups-of-data", text, "--group group takes the file's"))
         if n < len(split):
             text = f"{name} covers {n} of {len(split)} test images; the others are left out"
             notes.append(Note("covers-part", text, level="warning"))

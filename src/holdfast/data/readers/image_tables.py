@@ -20,20 +20,21 @@ SHOWN = 3
 """Missing files a message names."""
 
 
+def list_unlabelled_rows(path: Path, options: ReaderOptions) -> Listing:
+    """A table whose rows need no label, and have -1 without one."""
+    return _scan(path, options.root, ("path",))
+
+
 @reader(
     "table",
     about="A CSV or Parquet table with the columns path and label, and group and split where there are some.",
     suffixes=TABLES,
+    unlabelled=list_unlabelled_rows,
     order=810,
 )
 def read_image_table(path: Path, options: ReaderOptions) -> Listing:
     """Paths are relative to root, else to the table's folder."""
     return _scan(path, options.root, NEEDED)
-
-
-def scan_unlabelled(path: Path, root: Path | None) -> Listing:
-    """A table whose rows need no label, and have -1 without one."""
-    return _scan(path, root, ("path",))
 
 
 def _scan(table_path: Path, root: Path | None, needed: Sequence[str]) -> Listing:
@@ -78,7 +79,12 @@ def _scan(table_path: Path, root: Path | None, needed: Sequence[str]) -> Listing
         {split: [(paths[i], labels[i], groups[i]) for i in rows] for split, rows in by_split.items()},
         table_rows=by_split,
         notes=[  # the accuracy of a held-out split that shares files with training would be too high
-            Note("files-in-two-splits", f"{len(both)} files are both in the train and the {split} split")
+            Note(
+                "files-in-two-splits",
+                f"{len(both)} files are both in the train and the {split} split",
+                "list each file once, or accuracy on the held-out split is too high",
+                "warning",
+            )
             for split, rows in by_split.items()
             if split != "train" and (both := trained_on & {paths[i] for i in rows})
         ],

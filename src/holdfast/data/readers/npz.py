@@ -22,10 +22,27 @@ if TYPE_CHECKING:
 KNOWN = (*(f"{k}_{s}" for s in SPLITS for k in ("x", "y", "group")), "classes", "group_names")
 
 
+def read_unlabelled(path: Path, options: ReaderOptions) -> Dataset:
+    """The parts of such a file that have images; their labels are -1 where it has none."""
+    from holdfast.data.splits import Dataset
+
+    arrays, _ = unpack(path)
+    origin = printable(path)
+    found = {split: _split(arrays, split, origin) for split in SPLITS if f"x_{split}" in arrays}
+    require(bool(found), f"{origin} has no images; call its arrays x_train, x_val or x_test")
+    first = next(iter(found.values()))
+    highest = max((int(own.labels.max()) for own in found.values() if len(own)), default=-1)
+    named = _names(arrays["classes"], f"{origin}: classes") if "classes" in arrays else ()
+    classes = named if len(named) > highest else tuple(map(str, range(highest + 1)))
+    parts: dict[str, Any] = {"train": first.subset(slice(0, 0)), **found}  # type: ignore[arg-type]
+    return Dataset(printable(path.name), classes, **parts)
+
+
 @reader(
     "npz",
     about="NumPy arrays: x_train, y_train, x_test, y_test, ... in an .npz file, or a set with anomalies (.npz, .npy).",
     suffixes=(".npz", ".npy"),
+    unlabelled=read_unlabelled,
     order=800,
 )
 def read_npz(path: Path, options: ReaderOptions) -> Dataset:
@@ -39,15 +56,6 @@ def read_npz(path: Path, options: ReaderOptions) -> Dataset:
     arrays, ignored = unpack(path)
     name, origin = printable(path.name), printable(path)
     return assemble(arrays, name=name, origin=origin, image_size=options.image_size, others=map(printable, ignored))
-
-
-def read_unlabelled(path: Path) -> dict[str, ArraySplit]:
-    """The parts of such a file that have images; their labels are -1 where it has none."""
-    arrays, _ = unpack(path)
-    found = [split for split in SPLITS if f"x_{split}" in arrays]
-    origin = printable(path)
-    require(bool(found), f"{origin} has no images; call its arrays x_train, x_val or x_test")
-    return {split: _split(arrays, split, origin) for split in found}
 
 
 def unpack(path: Path) -> tuple[dict[str, Array], list[str]]:
