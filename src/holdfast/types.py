@@ -23,17 +23,20 @@ class Batch:
     x: images (B, C, H, W), uint8 as they rest, float in [0, 1] once a step has prepared them.
     y: (B,) int64 class.
     group: (B,) int64 group, -1 where it is not known.
+    others: (B, C, H, W) in [0, 1], other images of the training set, in a step of a method that asks for them.
     """
 
     index: Tensor
     x: Tensor
     y: Tensor
     group: Tensor
+    others: Tensor | None = None
 
     def __len__(self) -> int:
         return self.y.shape[0]
 
     def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """What a loader gives."""
         return self.index, self.x, self.y, self.group
 
     def to(self, device: torch.device) -> Batch:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from holdfast.attacks.norms import Ball, BallSettings, make_ball
 from holdfast.attacks.objectives import Classifier, Mode, borrowed, check_answers, check_examples
+from holdfast.attacks.pgd import default_step
 from holdfast.devices import side_by_side
 from holdfast.errors import require
 from holdfast.module_state import frozen_parameters
@@ -36,7 +37,7 @@ def bias_adversarial(
     """Images within the radius at which L(biased) − λ·L(model) is as large as PGD finds it (BiasAdv, eq. 3).
 
     x: images (B, C, H, W) in [0, 1]. y: (B,) classes. radius: in pixels, or in units of ``scale`` with
-    ``space="normalised"``. step_size: 2.5 · radius / steps unless given. within: as of ``pgd``, "l2" by default.
+    ``space="normalised"``. step_size, within: as of ``pgd``, but for an "l2" ball by default.
     mode: "eval" runs both in evaluation mode; "as-is" in the modes they are in, with their statistics restored.
     compile: pass the arithmetic between two gradients through torch.compile; the caller compiles the models.
     The result is detached, both models are left unchanged, and nothing synchronises with the device.
@@ -49,7 +50,7 @@ def bias_adversarial(
     ball = make_ball(x, radius=radius, **within)
     if radius == 0:
         return x.detach().clone()
-    length = min(radius, 2.5 * radius / steps) if step_size is None else step_size
+    length = default_step(radius, steps) if step_size is None else step_size
     with borrowed(model, mode), borrowed(biased, mode), frozen_parameters(model, biased), torch.no_grad():
         position = ball.random(generator) if random_start else ball.start
         move = _compiled_move() if compile else _move

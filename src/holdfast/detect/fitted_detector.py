@@ -296,7 +296,8 @@ def make_extractor(
         turned = kind == "rotation" and "rotation" in reads
         parts.append(RotationExtractor(encoder) if turned else ClassifierExtractor(encoder))
     if vae is not None:
-        parts.append(VAEExtractor(vae, features=encoder is None, regret=REGRET_STEPS if "regret" in reads else 0))
+        regret = REGRET_STEPS if "regret" in reads else 0
+        parts.append(VAEExtractor(vae, features=encoder is None, regret=regret, drawn="drawn" in reads))
     require(bool(parts), "a detector needs a VAE or an encoder to extract features with")
     return parts[0] if len(parts) == 1 else JointExtractor(tuple(parts))
 

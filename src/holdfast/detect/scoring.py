@@ -65,7 +65,9 @@ def score(
     place = None if out is None else claim_table(out, SCORE_COLUMNS)
     fitted = load_fitted(detector, device=read.device)
     terms = _terms(detector, data)
-    images = open_unlabelled(data, root=read.root, split=split, shape=fitted.shape, terms=terms, note=note)
+    images = open_unlabelled(
+        data, root=read.root, confine=read.confine, split=split, shape=fitted.shape, terms=terms, note=note
+    )
     require(len(images) > 0, "there are no images to score; give at least one")
     parts: list[ScoreReport] = []
     done = 0
@@ -123,6 +125,7 @@ def predict(
     images = open_unlabelled(
         data,
         root=read.root,
+        confine=read.confine,
         split=split,
         usual="test",
         shape=shape_for(card),
@@ -183,7 +186,7 @@ def evaluate(
     read = ReadSettings(**reading)
     place = None if out is None else claim_folder(out, check="detect")
     fitted = load_fitted(detector, device=read.device)
-    kinds = _both_kinds(normal, anomalous, read.root, split, fitted.shape, _terms(detector, normal))
+    kinds = _both_kinds(normal, anomalous, read, split, fitted.shape, _terms(detector, normal))
     parts, seen = zip(*(_judged(fitted, kinds[kind], read) for kind in ("normal", "anomalous")), strict=True)
     settings = {"fitted_on": dict(zip(("normal", "anomalous"), seen, strict=True))} if any(seen) else {}
     for kind, count in zip(("normal", "anomalous"), seen, strict=True):
@@ -218,7 +221,7 @@ def evaluate(
 def _both_kinds(
     normal: ImageSource,
     anomalous: ImageSource | None,
-    root: str | Path | None,
+    read: ReadSettings,
     split: str | None,
     shape: tuple[int, int, int],
     terms: Mapping[str, Any] | None,
@@ -238,7 +241,9 @@ def _both_kinds(
     for name, source in (("normal", normal), ("anomalous", anomalous)):
         own = None if any(splits.values()) and not splits[name] else split
         own_terms = terms if name == "normal" else None
-        kinds[name] = open_unlabelled(source, root=root, split=own, usual="test", shape=shape, terms=own_terms)
+        kinds[name] = open_unlabelled(
+            source, root=read.root, confine=read.confine, split=own, usual="test", shape=shape, terms=own_terms
+        )
         require(len(kinds[name]) > 0, f"there are no {name} images; give at least one")
     return kinds
 
