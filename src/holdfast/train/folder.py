@@ -62,7 +62,7 @@ class Checkpoints:
     """Numbered checkpoints in a folder, of which the newest two are kept.
 
     One is written beside its final name with its checksum, flushed to disk, and renamed into place: the rename is the
-    moment at which it exists. Only then are older ones removed.
+    moment at which it exists. Meanwhile the newest of before is there.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -76,6 +76,8 @@ class Checkpoints:
         written = _Written()
         try:
             draft.mkdir(parents=True, exist_ok=True)
+            for old in {*self.folder.iterdir()} - {draft, *self._all[: KEPT - 1]}:  # there need be room for two only
+                shutil.rmtree(old, ignore_errors=True)
             with open(draft / STATE, "wb") as written.file:
                 torch.save(dict(state), written)  # type: ignore[arg-type]
                 written.sync()
@@ -87,8 +89,6 @@ class Checkpoints:
             raise HoldfastError(
                 f"cannot write a checkpoint, {final / STATE}: {why}; {self.remedy_for_no_room}"
             ) from error
-        for old in {*self.folder.iterdir()} - {*self._all[:KEPT]}:
-            shutil.rmtree(old, ignore_errors=True)
 
     @property
     def remedy_for_no_room(self) -> str:
@@ -134,9 +134,9 @@ class Checkpoints:
             except Exception as error:  # damaged files fail in many ways
                 damaged[folder] = error
                 continue
-            for bad, error in damaged.items():
+            for bad, why in damaged.items():
                 assert note is not None
-                note(f"checkpoint {bad} is damaged ({error}); continuing from the one before it, {folder.name}")
+                note(f"checkpoint {bad} is damaged ({why}); continuing from the one before it, {folder.name}")
                 bad.rename(bad.with_name(f".damaged-{bad.name}"))
             return state
         for bad, error in damaged.items():
