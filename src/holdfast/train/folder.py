@@ -139,10 +139,10 @@ class Checkpoints:
                 note(f"checkpoint {bad} is damaged ({why}); continuing from the one before it, {folder.name}")
                 bad.rename(bad.with_name(f".damaged-{bad.name}"))
             return state
-        for bad, error in damaged.items():
+        for bad, why in damaged.items():
             raise HoldfastError(
-                f"cannot read checkpoint {bad / STATE}: {error}; put a copy of it back, or start anew with --overwrite"
-            ) from error
+                f"cannot read checkpoint {bad / STATE}: {why}; put a copy of it back, or start anew with --overwrite"
+            ) from why
         return None
 
 
