@@ -5,7 +5,7 @@
 The four kinds: SIGTERM or SIGKILL, to the main process or to its whole group (as SLURM, Kubernetes and timeout(1) do).
 A command is frozen (SIGSTOP) at a random moment. The signal is sent only if it is certainly at work then: worker
 processes are alive, and the training or audit has begun and not ended. It is started again until it ends by itself.
-Checked: the exit code of every ending (143 after SIGTERM, with no traceback), no worker left behind; in the end the bytes of
+Checked: the exit code of every ending (143 after SIGTERM, no traceback), no worker left behind; in the end bytes of
 every ``model.safetensors`` and the values of every ``findings.json`` are those of a command that nobody disturbed.
 Commands are forked from a process that has imported holdfast, because importing takes longer than the rest.
 """
