@@ -134,6 +134,10 @@ def _fashion(root: Path) -> Dataset:
     return photos(root, "fashion_mnist", ALL, 2000, 21)
 
 
+def _large_fashion(root: Path) -> Dataset:
+    return photos(root, "fashion_mnist", ALL, 6000, 22)
+
+
 def _large_digits(root: Path) -> Dataset:
     return load("digits", image_size=20, data_seed=1)
 
@@ -148,6 +152,7 @@ PLANTED: dict[str, Maker] = {
         ("digits, colour", coloured, _digits, (0.01, 0.05, 0.1), {}),
         ("digits, background stripes", background, _digits, (0.01, 0.05, 0.1), {}),
         ("Fashion-MNIST, colour", coloured, _fashion, (0.01, 0.05, 0.1), {}),
+        ("Fashion-MNIST of 6,000, colour", coloured, _large_fashion, (0.01,), {}),
         ("digits, corner mark", watermark, _large_digits, (0.05,), {}),
         ("digits, tint of 0.3", coloured, _digits, (0.05,), {"tint": 0.3}),
         ("digits, tint of 0.15", coloured, _digits, (0.05,), {"tint": 0.15}),

@@ -96,13 +96,15 @@ def chosen(args: argparse.Namespace) -> dict[str, tuple[str, Maker]]:
     null = {name: ("no shortcut", make) for name, make in NULL.items()}
     planted = {name: ("shortcut", make) for name, make in PLANTED.items()}
     calibration = {name: ("no shortcut", make) for name, make in CALIBRATION.items()}
-    return {"all": null | planted, "null": null, "planted": planted, "calibration": calibration}[args.sets]
+    sets = {"all": null | planted, "null": null, "planted": planted, "calibration": calibration}[args.sets]
+    return {name: made for name, made in sets.items() if args.only in name}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", help="a set by name; by default sets without a shortcut and with a planted one")
     parser.add_argument("--sets", choices=("all", "null", "planted", "calibration"), default="all")
+    parser.add_argument("--only", default="", help="sets with this in their name")
     parser.add_argument("--ranking", action="store_true")
     parser.add_argument("--root", type=Path, default=Path("data"))
     parser.add_argument("--conflict", type=float)
