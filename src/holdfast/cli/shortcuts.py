@@ -92,6 +92,7 @@ def shortcuts(words: list[str]) -> int:
     for note in found.notes if options.quiet else ():  # progress has said them otherwise
         narrate(str(note))
     precision = found.average_precision
+    say(f"ranking: {Path(values['out']) / 'shortcuts.csv'}; clusters of suspected samples: {len(found.clusters)}")
     say(summary(found.findings))
     if precision is not None:
         say(f"average precision against the group labels: {precision:.3f} (base rate {found.base_rate:.3f})")
