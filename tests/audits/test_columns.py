@@ -16,6 +16,7 @@ from holdfast.cli import main
 from holdfast.data import load
 from holdfast.reports import read_findings
 from tests.audits.nearest import table
+from tests.data.readers.test_celeba import make as make_celeba
 
 MODEL = '''
 import torch
@@ -118,6 +119,48 @@ def test_rows_of_one_file_keep_their_own_words(parts: bool, sources: dict[str, l
     assert set(truth) == {"A", "B"}
     for column in ("scanner", "group"):
         assert [row[f"group {column}"] for row in table(Path("out"))] == truth
+
+
+def test_a_column_is_measured_beside_the_groups_of_the_data(
+    sources: dict[str, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A column asked for once took the place of the data's own, whose worst cell was then never shown."""
+    with Path("t.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["path", "label", "split", "group", "cam"])
+        for i, (name, split, label, site, *_) in enumerate(rows()):
+            writer.writerow([name, label, split, site, "AB"[i % 3 == 0]])
+    words = ["audit", "python:bright:make", *sources["table"], "--device", "cpu", "--workers", "0", "--out", "out"]
+    words += ["--checks", "groups", "--group", "cam", "--fail-under", "worst_group_accuracy=0.1"]
+    assert main(words) == 1, "the gate holds by cam, and must by the data's own groups too"
+    assert "data: groups by cam, and by the data's own column 'group' as always" in capsys.readouterr().err
+    found = read_findings("out/findings.json").findings
+    worst = {f.where["column"]: (f.value, f.n) for f in found if f.name == "worst_group_accuracy"}
+    test = [(i, row) for i, row in enumerate(rows()) if row[1] == "test"]
+    cells = [[row[5] for i, row in test if row[2] == y and "AB"[i % 3 == 0] == cam] for y in "ab" for cam in "AB"]
+    by_cam = min(sum(own) / len(own) for own in cells)
+    assert worst["cam"][0] == pytest.approx(by_cam)
+    assert worst["group"] == (0.0, sum(row[2:4] == ("b", "south") for _, row in test))
+    assert by_cam > 0.1
+
+
+def test_an_attribute_does_not_replace_the_one_that_a_set_has(folder: Path) -> None:
+    make_celeba(Path("faces"))
+    Path("tiny.py").write_text(
+        "import torch\n\n\ndef make():\n    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 2))\n"
+    )
+    words = ["audit", "python:tiny:make", "--data", "faces", "--class-map", "order", "--device", "cpu"]
+    words += ["--workers", "0", "--checks", "groups", "--quiet", "--out", "out", "--group"]
+    assert main([*words, "Smiling"]) == 0
+    found = read_findings("out/findings.json").findings
+    groups = {f.where["column"]: set() for f in found if "column" in f.where}  # type: ignore[var-annotated]
+    for f in found:
+        column = f.where.get("column", "")
+        groups.get(column, set()).update({f.where[column]} if column in f.where else set())
+    assert groups == {"Smiling": {"Smiling", "not Smiling"}, "group": {"Male", "not Male"}}
+    assert main([*words, "Male"]) == 0
+    own = [f.where.get("column") for f in read_findings("out/findings.json").findings]
+    assert set(own) == {None, "Male"}, "the same groups are not shown twice"
 
 
 def test_a_missing_column_is_refused_before_anything_is_measured(

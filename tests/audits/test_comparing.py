@@ -15,6 +15,7 @@ from holdfast.audits.comparing import against
 from holdfast.audits.open_models import AuditedModel as Model
 from holdfast.audits.per_image import RANKS, encode, pack_ranks
 from holdfast.cli import main
+from holdfast.metrics import holm
 from holdfast.reports import read_findings
 from holdfast.types import Finding
 from tests.audits.checks.from_logits import one_hot, split, told
@@ -99,6 +100,10 @@ def test_groups_and_corruptions_are_compared_pair_by_pair(folder: Path) -> None:
         assert (only - other) / lead.n == pytest.approx(lead.value)
         p = 1.0 if only + other == 0 else stats.binomtest(only, only + other).pvalue
         assert chances[key].value == pytest.approx(p, rel=1e-6)
+    every = [f for f in mine.findings if f.name in ("mcnemar_p", "delong_p")]
+    assert [f.evidence["adjusted_p"] for f in every] == holm([f.value or 0.0 for f in every])
+    assert {(f.evidence["correction"], f.evidence["comparisons"]) for f in every} == {("Holm", len(every))}
+    assert len(every) > 10
     for gate, where in zip(mine.gates, (EIGHT, {"measure": "bias_conflicting_accuracy"}), strict=True):
         paired = found[tuple(where.items())]
         assert (gate["value"], gate["low"], gate["high"]) == pytest.approx(
@@ -171,13 +176,13 @@ def test_the_worst_group_of_either_is_compared_on_its_own_samples() -> None:
     first = _model("new", torch.tensor([1, 1, 0, 0, 1, 1, 1, 1]), labels, groups_)
     second = _model("old", torch.tensor([0, 0, 0, 0, 1, 1, 0, 0]), labels, groups_)
     found = against(first, second, groups(first.subject), groups(second.subject))
-    worst = {f.where["worst group of"]: f for f in found if "worst group of" in f.where and f.name == "lead"}
+    worst = {f.where["worst cell of"]: f for f in found if "worst cell of" in f.where and f.name == "lead"}
     assert {name: (f.value, f.n, f.where["class"], f.where["group"]) for name, f in worst.items()} == {
         "new": (-1.0, 2, "c0", "red"),
         "old": (1.0, 2, "c1", "blue"),
     }
     same = against(first, first, groups(first.subject), groups(first.subject))
-    assert [f.where["worst group of"] for f in same if "worst group of" in f.where and f.name == "lead"] == [
+    assert [f.where["worst cell of"] for f in same if "worst cell of" in f.where and f.name == "lead"] == [
         "new and new"
     ]
 

@@ -148,7 +148,7 @@ def test_a_costly_check_looks_at_as_many_images_as_its_time_allows(
     said = capsys.readouterr().err
     assert f"{last} images instead of" in said
     assert "there is no time to train a surrogate model" in said
-    assert all(asked["black_box"] is False for asked in check.asked)
+    assert all(asked["transfer"] is False for asked in check.asked)
 
 
 @pytest.mark.usefixtures("folder")
@@ -157,7 +157,7 @@ def test_with_time_enough_a_check_is_measured_as_without_a_budget(
 ) -> None:
     check = Paced(seconds=0.0)
     attacked(check, "30m", monkeypatch)
-    assert "black_box" not in check.asked[-1]
+    assert "transfer" not in check.asked[-1]
     assert check.asked[-1]["images"] > 16
     said = capsys.readouterr().err
     assert "instead of" not in said

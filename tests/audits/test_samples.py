@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from holdfast.audits.audit_folder import verdicts
+from holdfast.audits.checks.slices.weak_slices import Slice, attributes, slice_findings
 from holdfast.audits.per_image import encode
 from holdfast.cli import main
 from holdfast.types import Finding
@@ -61,9 +62,11 @@ def test_an_image_names_the_confirmed_slices_it_belongs_to() -> None:
     subject = told(
         one_hot(torch.zeros(4, dtype=torch.int64), 2), split(torch.zeros(4, dtype=torch.int64), images=images)
     )
-    part = {"attribute": "brightness", "side": "above", "value": 0.5}
+    part = Slice("brightness", "above", 0.5, 1.0)
+    values, halves = attributes(subject)["brightness"], (torch.tensor([0, 2]), torch.tensor([1, 3]))
     findings = [
-        Finding("slices", "slice_accuracy", 0.1, 2, where={"slice": "bright"}, evidence={**part, "confirmed": True}),
-        Finding("slices", "slice_accuracy", 0.1, 2, where={"slice": "doubtful"}, evidence={**part, "confirmed": False}),
+        f
+        for words, confirmed in (("bright", True), ("doubtful", False))
+        for f in slice_findings(subject, part, words, values, *halves, {"confirmed": confirmed})
     ]
-    assert verdicts(subject, findings)["slices"] == ["", "", "bright", "bright"]
+    assert verdicts(subject, findings)["slices"] == [None, None, "bright", "bright"]

@@ -72,8 +72,8 @@ def test_the_tables_of_alps_with_either_models_gradients(tmp_path: Path, capsys:
         }
 
     own, foreign = errors(tmp_path / "mine"), errors(tmp_path / "other")
-    assert own["black-box"] == own["white-box"] == foreign["white-box"]
-    assert foreign["black-box"] <= foreign["white-box"]
+    assert own["black-box transfer"] == own["white-box"] == foreign["white-box"]
+    assert foreign["black-box transfer"] <= foreign["white-box"]
     words = ["audit", str(tmp_path / "mine"), "--data", "digits", "--set", "attacks.surrogate=nowhere"]
     assert main([*words, "--out", str(tmp_path / "bad"), "--device", "cpu"]) == 2
     assert "unknown model 'nowhere'" in capsys.readouterr().err

@@ -26,7 +26,7 @@ from holdfast.types import Needs, Unit
 from tests.conftest import make_data, same_weights
 
 LITTLE: dict[str, dict[str, Any]] = {
-    "attacks": {"images": 8, "budget": Budget(8, 3, 3, 4, 4, 4, 16, 1, "convnet"), "black_box": False},
+    "attacks": {"images": 8, "budget": Budget(8, 3, 3, 4, 4, 4, 16, 1, "convnet"), "transfer": False},
     "corruptions": {"images": 8},
     "curvature": {"images": 8},
     "saliency": {"images": 8},

@@ -12,6 +12,7 @@ from torch import Tensor
 from holdfast.detect import Threshold, auroc, evaluate_scores
 from holdfast.detect.evaluation import curves
 from holdfast.errors import HoldfastError
+from holdfast.metrics import share_interval
 
 
 def sample(n: int = 400, share: float = 0.1, *, seed: int = 0, digits: int | None = None) -> tuple[Tensor, Tensor]:
@@ -60,8 +61,9 @@ def test_intervals_are_those_of_a_plain_bootstrap() -> None:
 
 
 @pytest.mark.slow
-def test_what_resampling_lifts_is_taken_back() -> None:
-    """A sample drawn twice ties with itself: resamplings of a small set have the higher average precision."""
+def test_what_resampling_lifts_does_not_move_the_interval() -> None:
+    """A sample drawn twice ties with itself: resamplings of a small set have the higher average precision. Only their
+    spread is used."""
     generator = torch.Generator().manual_seed(0)
     scores, truth = torch.randn(80, generator=generator), torch.arange(80) < 8
     found = evaluate_scores(scores, truth, resamples=2000).ranking["ap"]
@@ -74,9 +76,8 @@ def test_what_resampling_lifts_is_taken_back() -> None:
         )
         for _ in range(1000)
     ]
-    lift = np.mean(drawn) - found.value
-    assert lift > 0.01
-    assert [found.low, found.high] == pytest.approx(np.quantile(drawn, [0.025, 0.975]) - lift, abs=0.005)
+    assert np.mean(drawn) - found.value > 0.01
+    assert (found.low, found.high) == pytest.approx(share_interval(found.value, float(np.var(drawn)), 8), abs=0.01)
 
 
 def test_nineteen_of_twenty_are_95_percent() -> None:
@@ -148,19 +149,23 @@ def test_a_perfect_ranking_is_not_certain() -> None:
     scores = truth.double() + torch.rand(230, generator=torch.Generator().manual_seed(0), dtype=torch.float64) / 2
     found = evaluate_scores(scores, truth, threshold=Threshold(0.75))
     few, many = (stats.binomtest(0, n).proportion_ci(method="wilson").high for n in (30, 200))
-    for name in ("auroc", "ap", "precision", "recall", "f1"):
+    for name in ("auroc", "ap", "precision", "recall"):
         estimate = found.estimates[name]
         assert (estimate.value, estimate.low, estimate.high) == pytest.approx((1, 1 - few, 1)), name
-    for name in ("fpr95", "false_alarm_rate"):
-        estimate = found.estimates[name]
-        assert (estimate.value, estimate.low, estimate.high) == pytest.approx((0, 0, many)), name
+    estimate = found.estimates["false_alarm_rate"]
+    assert (estimate.value, estimate.low, estimate.high) == pytest.approx((0, 0, many))
+    missed, alarmed = 2 * 30 * (1 - few) / (30 * (1 - few) + 30), 2 * 30 / (2 * 30 + 200 * many)
+    f1 = found.estimates["f1"]
+    assert (f1.value, f1.low, f1.high) == pytest.approx((1, 1 - np.hypot(1 - missed, 1 - alarmed), 1))
+    fpr95 = found.ranking["fpr95"]
+    assert (fpr95.value, fpr95.low, fpr95.high) == (0, 0, 1), "of 30 anomalies nothing bounds the lowest twentieth"
     worst = evaluate_scores(-scores, truth).ranking["auroc"]
     assert (worst.value, worst.low, worst.high) == pytest.approx((0, 0, few))
 
 
 @pytest.mark.parametrize("missed", [0, 1, 2, 15, 30])
 def test_a_share_has_one_interval_however_many_are_missed(missed: int) -> None:
-    """scipy's Wilson interval, at the ends and beside them alike."""
+    """scipy's Wilson interval, and the exact one of 93 % where that is wider."""
     truth = torch.arange(230) < 30
     scores = truth.double()
     scores[:missed] = 0.0
@@ -169,8 +174,10 @@ def test_a_share_has_one_interval_however_many_are_missed(missed: int) -> None:
     caught = 30 - missed
     counts = {"recall": (caught, 30), "precision": (caught, 30), "false_alarm_rate": (missed, 200)}
     for name, (hits, of) in counts.items():
-        expected = stats.binomtest(hits, of).proportion_ci(method="wilson")
-        assert (found[name].value, found[name].low, found[name].high) == pytest.approx((hits / of, *expected)), name
+        wilson = stats.binomtest(hits, of).proportion_ci(method="wilson")
+        exact = stats.binomtest(hits, of).proportion_ci(0.93, method="exact")
+        expected = hits / of, min(wilson.low, exact.low), max(wilson.high, exact.high)
+        assert (found[name].value, found[name].low, found[name].high) == pytest.approx(expected), name
 
 
 def test_what_is_never_flagged_has_no_known_precision() -> None:

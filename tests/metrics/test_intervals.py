@@ -15,6 +15,7 @@ from holdfast.metrics import (
     combined,
     paired_difference,
     proportion,
+    proportion_interval,
     wilson_interval,
 )
 from tests.metrics.conftest import seeded
@@ -24,6 +25,16 @@ from tests.metrics.conftest import seeded
 def test_wilson_as_scipy(hits: int, n: int) -> None:
     expected = stats.binomtest(hits, n).proportion_ci(method="wilson")
     assert wilson_interval(hits, n) == pytest.approx((expected.low, expected.high), abs=1e-12)
+
+
+@pytest.mark.parametrize("n", [1, 5, 6, 12, 20, 50, 100, 200])
+def test_the_interval_of_a_share_covers_93_percent_whatever_the_truth(n: int) -> None:
+    """Exact, at the truths beside every end, where coverage jumps; Wilson's alone covers 0.84."""
+    hits = np.arange(n + 1)
+    low, high = np.array([proportion_interval(int(h), n) for h in hits]).T
+    truths = np.clip(np.concatenate([low - 1e-9, low + 1e-9, high - 1e-9, high + 1e-9]), 1e-6, 1 - 1e-6)
+    held = (low[:, None] <= truths) & (truths <= high[:, None])
+    assert (stats.binom.pmf(hits[:, None], n, truths) * held).sum(0).min() >= 0.93
 
 
 def test_bounded_mean_is_agresti_coull_on_shares_and_bonett_price_on_pairs() -> None:

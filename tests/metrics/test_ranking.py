@@ -30,6 +30,14 @@ def delong(first: list[list[float]], second: list[list[float]]) -> tuple[list[fl
     return [float(np.mean(row)) for row in tens], float(contrast @ covariance @ contrast)
 
 
+def welch(first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor]) -> float:
+    """Degrees of freedom of the difference, by Welch and Satterthwaite."""
+    parts = [(a - b).numpy() for a, b in zip(placements(*first), placements(*second), strict=True)]
+    each = [np.var(part, ddof=1) / len(part) for part in parts]
+    below = sum(v**2 / (len(part) - 1) for v, part in zip(each, parts, strict=True))
+    return float(sum(each) ** 2 / below) if below else min(map(len, parts)) - 1
+
+
 def two_rankings(
     n: int, m: int, seed: int, *, gain: float = 0.5
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
@@ -47,14 +55,14 @@ def test_the_lead_in_auroc_is_delongs(n: int, m: int, seed: int) -> None:
     truth = [0] * n + [1] * m
     assert [a, b] == pytest.approx([sk.roc_auc_score(truth, torch.cat(side).numpy()) for side in (first, second)])
     assert [float(p.mean()) for p in placements(*first)] == pytest.approx([a, a])
-    found = paired_auroc(first, second, extra=0)
+    usual = found = paired_auroc(first, second)
     assert (found.lead, found.n) == (pytest.approx(a - b), n + m)
-    error = math.sqrt(variance)
-    ends = [max(-1.0, a - b - 1.959964 * error), min(1.0, a - b + 1.959964 * error)]
-    assert [found.low, found.high] == pytest.approx(ends, abs=1e-6)
-    assert found.p == pytest.approx(2 * stats.norm.sf(abs(a - b) / error) if error else 1.0)
+    error, freedom = math.sqrt(variance), welch(first, second)
+    assert found.p == pytest.approx(2 * stats.t.sf(abs(a - b) / error, freedom) if error else 1.0)
+    reach = stats.t.ppf(0.975, freedom) * error
+    assert found.low <= max(-1.0, a - b - reach) + 1e-12 or found.low == pytest.approx(a - b - reach)
+    assert found.high >= min(1.0, a - b + reach) - 1e-12 or found.high == pytest.approx(a - b + reach)
     swapped = paired_auroc(second, first)
-    usual = paired_auroc(first, second)
     assert (swapped.lead, swapped.low, swapped.high, swapped.p) == pytest.approx(
         (-usual.lead, -usual.high, -usual.low, usual.p)
     )
@@ -63,14 +71,30 @@ def test_the_lead_in_auroc_is_delongs(n: int, m: int, seed: int) -> None:
 @pytest.mark.slow
 def test_redrawn_samples_spread_as_delong_says() -> None:
     first, second = two_rankings(120, 80, 4)
-    found = paired_auroc(first, second, extra=0)
+    found = paired_auroc(first, second)
     rng = np.random.default_rng(0)
     truth, leads = [0] * 120 + [1] * 80, []
     for _ in range(1000):
         i, j = torch.from_numpy(rng.integers(120, size=120)), torch.from_numpy(rng.integers(80, size=80))
         a, b = (sk.roc_auc_score(truth, torch.cat([side[0][i], side[1][j]]).numpy()) for side in (first, second))
         leads.append(a - b)
-    assert (found.high - found.low) / (2 * 1.959964) == pytest.approx(np.std(leads), rel=0.1)
+    error = abs(found.lead) / stats.t.isf(found.p / 2, welch(first, second))
+    assert error == pytest.approx(np.std(leads), rel=0.1)
+
+
+@pytest.mark.parametrize(("n", "m"), [(10, 10), (100, 10), (26, 26), (200, 26)])
+def test_p_and_interval_of_a_lead_agree_on_few_samples(n: int, m: int) -> None:
+    """p is under 0.05 exactly where the interval excludes 0, and under the null that is one time in twenty at most."""
+    rejected, runs = 0, 600
+    for seed in range(runs):
+        found = paired_auroc(*two_rankings(n, m, seed, gain=0.0))
+        assert (found.p < 0.05) == (not found.low <= 0 <= found.high), seed
+        assert found.low <= found.lead <= found.high
+        rejected += found.p < 0.05
+        apart = paired_auroc(*two_rankings(n, m, seed, gain=1.5))
+        assert (apart.p < 0.05) == (not apart.low <= 0 <= apart.high), seed
+    assert rejected / runs <= 0.07  # 0.05 expected at most, deviation 0.009
+    assert rejected / runs >= 0.01, "an interval that never excludes 0 says nothing"
 
 
 @pytest.mark.parametrize(("gain", "shift"), [(0.0, 0.0), (0.5, 0.0), (0.3, 3.0)])
@@ -97,7 +121,8 @@ def test_the_p_of_a_clear_lead_is_small_and_not_nothing() -> None:
     found = paired_auroc(first, second)
     _, variance = delong([s.tolist() for s in first], [s.tolist() for s in second])
     assert 0 < found.p < 1e-20
-    assert found.p == pytest.approx(2 * stats.norm.sf(abs(found.lead) / math.sqrt(variance)), rel=1e-6)
+    expected = 2 * stats.t.sf(abs(found.lead) / math.sqrt(variance), welch(first, second))
+    assert found.p == pytest.approx(expected, rel=1e-6)
 
 
 def test_two_perfect_rankings_are_not_known_to_be_alike() -> None:

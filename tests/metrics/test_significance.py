@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import combinations
+from math import comb
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from holdfast.metrics import (
     holm,
     mcnemar,
     paired_difference,
+    sign_test,
 )
 from tests.metrics.conftest import seeded
 
@@ -30,6 +33,24 @@ def test_mcnemar_is_the_exact_binomial_test(only_a: int, only_b: int) -> None:
     assert (found.only_a, found.only_b) == (only_a, only_b)
     expected = stats.binomtest(only_a, only_a + only_b, 0.5).pvalue if only_a + only_b else 1.0
     assert found.p == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(("wins", "losses"), [(6, 0), (40, 80), (0, 200), (300, 701)])
+def test_p_of_mcnemar_is_exact_to_the_last_digits(wins: int, losses: int) -> None:
+    """The binomial sum in whole numbers: nothing is rounded to twelve digits on the way."""
+    n = wins + losses
+    tail = sum(comb(n, k) for k in range(min(wins, losses) + 1))
+    assert sign_test(wins, losses) == pytest.approx(float(Fraction(2 * tail, 2**n)), rel=1e-13)
+
+
+@pytest.mark.parametrize("n", [30, 200, 1000])
+def test_the_interval_of_a_lead_excludes_0_exactly_where_mcnemar_does(n: int) -> None:
+    for only_a in range(16):
+        for only_b in range(min(16, n - only_a + 1)):
+            a, b = torch.zeros(2, n, dtype=torch.bool)
+            a[:only_a], b[n - only_b :] = True, True
+            found = paired_difference(a, b)
+            assert (found.p < 0.05) == (not found.low <= 0 <= found.high), (only_a, only_b)
 
 
 def test_the_lead_by_hand() -> None:

@@ -15,7 +15,7 @@ from holdfast.types import Finding
 ERRORS: dict[tuple[str, str], tuple[float, float]] = {
     ("fgsm", "white-box"): (0.2, 0.5),
     ("pgd-10", "white-box"): (0.25, 0.7),
-    ("pgd-10", "black-box"): (0.15, 0.3),
+    ("pgd-10", "black-box transfer"): (0.15, 0.3),
     ("noise", "none"): (0.1, 0.12),
     ("strongest", "any"): (0.3, 0.75),
 }
@@ -36,7 +36,7 @@ def found(*, trusted: bool = True, shift: float = 0.0, norm: str = "linf") -> tu
         for (text, radius), value in zip(RADII.items(), values, strict=True):
             made.append(error(value, radius, attack=attack, access=access, radius=text))
     made.append(error(1.0 - shift, None, attack="unbounded", access="white-box"))
-    for name, value in (("radius-zero", 1.0), ("unbounded", float(trusted)), ("white-over-black", None)):
+    for name, value in (("radius-zero", 1.0), ("unbounded", float(trusted)), ("white-over-transfer", None)):
         says = {"says": f"{name}: <b>seen</b>", **verdict}
         n = 0 if value is None else 200
         made.append(Finding("attacks", "trust_check", value, n, where={"check": name}, evidence=says))
@@ -82,7 +82,7 @@ def test_one_run() -> None:
         ["no attack", "", "5.0", "5.0"],
         ["fgsm", "white-box", "20.0", "50.0"],
         ["pgd-10", "white-box", "25.0", "70.0"],
-        ["pgd-10", "black-box", "15.0", "30.0"],
+        ["pgd-10", "black-box transfer", "15.0", "30.0"],
         ["random noise", "", "10.0", "12.0"],
         ["no radius, 200 steps", "white-box", "100.0", "100.0"],
         ["strongest of all", "", "30.0", "75.0"],
@@ -93,7 +93,7 @@ def test_one_run() -> None:
     assert texts(checks) == [
         ["radius-zero", "passed", "radius-zero: <b>seen</b>"],
         ["unbounded", "passed", "unbounded: <b>seen</b>"],
-        ["white-over-black", "not measured", "white-over-black: <b>seen</b>"],
+        ["white-over-transfer", "not measured", "white-over-transfer: <b>seen</b>"],
     ]
     assert section.title == "Attacks"
     assert "trust" not in section.lead
@@ -102,7 +102,7 @@ def test_one_run() -> None:
 def test_curves_are_accuracies_over_the_radius_from_the_clean_one() -> None:
     drawn = chart(made([run("erm")]))
     assert [label for _, label in drawn.legend] == [
-        "fgsm", "pgd-10", "pgd-10, black-box", "random noise", "strongest of all",
+        "fgsm", "pgd-10", "pgd-10, black-box transfer", "random noise", "strongest of all",
     ]  # fmt: skip
     heights = [
         [float(y) for y in re.findall(r"[ML][\d.]+ ([\d.]+)", d)]

@@ -89,11 +89,23 @@ def test_table_of_one_run_names_the_worst_cell() -> None:
     (table,) = blocks(made(groups([run()])), Table)
     assert [c.title for c in table.columns] == [
         "method", "average accuracy, %", "group-balanced accuracy, %", "bias-aligned accuracy, %",
-        "bias-conflicting accuracy, %", "harmonic mean of both, %",
+        "bias-conflicting accuracy, %", "harmonic mean of bias-aligned and bias-conflicting, %",
         "gap between bias-aligned and bias-conflicting, points", "worst-group accuracy, %",
     ]  # fmt: skip
     assert texts(table) == [["erm", "66.0", "60.0", "94.0", "25.0", "40.0", "69.0", "25.0"]]
     assert "class cat, group grass" in table.note
+
+
+def test_the_gap_beside_the_worst_cell_is_between_cells() -> None:
+    """Groups of all classes together can be level while a cell is far below the others: each gap says which it is."""
+    gaps = share("group_gap", 0.02), share("cell_gap", 0.75)
+    (table,) = blocks(made(groups([run(findings=(*found(), *gaps))])), Table)
+    assert [c.title for c in table.columns][-3:] == [
+        "worst-group accuracy, %",
+        "gap between best and worst cell of class and group, points",
+        "gap between best and worst group, all classes together, points",
+    ]
+    assert texts(table)[0][-3:] == ["25.0", "75.0", "2.0"]
 
 
 def test_seeds_are_a_mean_and_a_deviation() -> None:

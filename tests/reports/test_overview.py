@@ -11,9 +11,9 @@ import pytest
 
 from holdfast.errors import HoldfastError
 from holdfast.reports import read_findings, write_findings
-from holdfast.reports.findings_file import FindingsFile
+from holdfast.reports.findings_file import CheckRecord, FindingsFile
 from holdfast.reports.overview import gates, overview, states, verdict
-from holdfast.types import Measure, Unit
+from holdfast.types import Finding, Measure, Unit
 from tests.reports.audits import audited
 
 
@@ -73,6 +73,16 @@ def test_every_check_has_a_row_with_its_numbers_or_its_reason() -> None:
     ]
 
 
+def test_the_worst_cell_is_named_beside_its_number() -> None:
+    cell = {"cell": {"class": "cat", "group": "red"}}
+    worst = Finding("groups", "worst_group_accuracy", 0.25, 4, 0.1, 0.6, evidence=cell)
+    file = replace(audited(), findings=(worst,), checks=(CheckRecord("groups", "measured"),))
+    rows = [[cell.text for cell in row] for row in overview(file).rows]
+    assert rows == [
+        ["groups", "measured", "worst-group accuracy: class cat, group red", "25.0 %", "10.0 to 60.0 %", "4"]
+    ]
+
+
 def test_gates_are_listed_with_what_was_judged() -> None:
     table = gates(audited())
     assert table is not None
@@ -80,6 +90,6 @@ def test_gates_are_listed_with_what_was_judged() -> None:
         ["accuracy >= 0.7", "passed", "0.7120", "0.6600 to 0.7500", "1,642", ""],
         ["accuracy >= 0.9", "FAILED", "0.7120", "", "1,642", "value 0.7120 is under 0.9"],
     ]
-    assert verdict(audited()) == "1 of 4 checks measured; crashed: attacks; 1 of 2 gates failed"
+    assert verdict(audited()) == ("1 of 4 checks measured; crashed: attacks; 1 of 2 gates failed. Warning: look here")
     assert states([], [{"passed": True}]).endswith("; the gate passed")
     assert states([], [{"passed": True}] * 2).endswith("; all 2 gates passed")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -85,6 +86,23 @@ def test_pictures_of_mistakes() -> None:
     (gallery,) = [b for b in made(run(findings=found([picture, *junk]))).blocks if isinstance(b, Gallery)]
     assert gallery.title == "Mistakes where brightness at most 0.2"
     assert [(p.title, p.alt, p.wrong) for p in gallery.pictures] == [("7 → 1", "7 → 1; seven.png", True)]
+
+
+def test_clusters_say_what_sets_them_apart() -> None:
+    """Numbers inside and in the rest, of a property or of a kind; what cannot be read is left out."""
+    apart = {"property": "brightness", "kind": None, "inside": 0.21, "outside": 0.553, "distance": 0.9}
+    kind = {"property": "group", "kind": "red", "inside": 0.98, "outside": 0.0, "distance": 0.98}
+    picture = {"png": png("7", (200, 0, 0)), "label": "7", "prediction": "1", "source": "seven.png"}
+    rows: list[Finding] = []
+    for i, own in enumerate((apart, kind, {"inside": "x"}, 3)):
+        first, gap = part(f"cat, cluster {i}", 0.1, confirmed=True, p=0.001, examples=[picture] if i == 0 else None)
+        rows += [replace(first, evidence={**first.evidence, "class": "cat", "telling": own}), gap]
+    section = made(run(findings=[found()[0], *rows]))
+    table = section.blocks[0]
+    assert isinstance(table, Table)
+    assert table.columns[-1].title == "inside, and in the rest"
+    assert [row[-1].text for row in table.rows] == ["brightness: 0.21, 0.553", "group red: 98.0 %, 0.0 %", "", ""]
+    assert [b.title for b in section.blocks if isinstance(b, Gallery)] == ["Mistakes in cat, cluster 0"]
 
 
 def test_runs_are_named_when_there_are_several() -> None:

@@ -21,7 +21,6 @@ import torch
 
 import holdfast
 from holdfast.audits.audit_data import Tell
-from holdfast.audits.checks.slices.weak_slices import Slice, attributes
 from holdfast.audits.open_models import AuditedModel
 from holdfast.audits.per_image import RIGHT, WRONG, decode
 from holdfast.audits.subject import Subject
@@ -151,15 +150,11 @@ def write_samples(folder: Path, columns: Mapping[str, Sequence[str | int | float
 def verdicts(subject: Subject, findings: Sequence[Finding]) -> dict[str, list[str | None]]:
     """One column a check that speaks of single images; None where it says nothing of one.
 
-    accuracy: right or wrong. slices: the confirmed weak parts an image belongs to. columns: what they were searched in
-    beyond appearance. Any other check leaves words in its evidence, see :mod:`holdfast.audits.per_image`.
+    accuracy: right or wrong. Any other check leaves words in its evidence, see :mod:`holdfast.audits.per_image`.
     """
     made: dict[str, list[str | None]] = {
         "accuracy": [RIGHT if right else WRONG for right in subject.predictions.correct.tolist()]
     }
-    confirmed = [f for f in findings if f.check == "slices" and f.evidence.get("confirmed") is True]
-    if confirmed:
-        made["slices"] = _in_slices(subject, confirmed)
     for f in findings:
         given = f.evidence.get("verdicts")
         if isinstance(given, Mapping):
@@ -167,17 +162,6 @@ def verdicts(subject: Subject, findings: Sequence[Finding]) -> dict[str, list[st
             for position, word in decode(given):
                 column[position] = "; ".join(filter(None, (column[position], word)))
     return made
-
-
-def _in_slices(subject: Subject, confirmed: Sequence[Finding]) -> list[str | None]:
-    values = attributes(subject)
-    parts: list[list[str]] = [[] for _ in range(len(subject.split))]
-    for f in confirmed:
-        part = Slice(f.evidence["attribute"], f.evidence["side"], f.evidence["value"], 1.0)
-        if part.attribute in values:
-            for i in torch.nonzero(part.members(values[part.attribute])).flatten().tolist():
-                parts[i].append(f.where["slice"])
-    return ["; ".join(own) for own in parts]
 
 
 PNG: Final = "iVBORw0KGgo"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Final
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from holdfast.audits.checks.groups.group_accuracy import parts
 from holdfast.audits.open_models import AuditedModel
 from holdfast.audits.per_image import ANSWERS, FALLS, RANKS, WRONG, Ranks, decode, read_ranks, unpack
-from holdfast.metrics import bounded_mean, paired_auroc, paired_difference
+from holdfast.metrics import bounded_mean, holm, paired_auroc, paired_difference
 from holdfast.reports.findings_file import AGAINST
 from holdfast.types import Finding
 
@@ -85,7 +85,7 @@ def against(
 ) -> list[Finding]:
     """How far a model leads another on the same samples, by paired intervals and McNemar's test.
 
-    On all of them, in every group, in the worst group of either, under every corruption and attack, and in every score
+    On all of them, in every group, in the worst cell of either, under every corruption and attack, and in every score
     of OOD images (there by DeLong's test): wherever both were measured. ``where`` names the measure and its part.
     """
     us, them = Compared(model, mine), Compared(other, theirs)
@@ -110,15 +110,26 @@ def against(
     return [*found, *auroc_leads(us.rankings(), them.rankings(), there, named)]
 
 
+def corrected(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings; what is a p-value also says, as evidence, what it is by Holm's correction for all of them."""
+    chances = [i for i, f in enumerate(findings) if f.name in ("mcnemar_p", "delong_p") and f.value is not None]
+    adjusted = dict(zip(chances, holm([findings[i].value or 0.0 for i in chances]), strict=True))
+    told = {"correction": "Holm", "comparisons": len(chances)}
+    return [
+        replace(f, evidence={**f.evidence, "adjusted_p": adjusted[i], **told}) if i in adjusted else f
+        for i, f in enumerate(findings)
+    ]
+
+
 def _worst(us: Compared, them: Compared, there: Tensor) -> Iterator[tuple[dict[str, str], Tensor]]:
-    """The worst groups of the two as (N,) flags on the first one's samples; one that is worst for both comes once."""
+    """The worst cells of the two as (N,) flags on the first one's samples; one that is worst for both comes once."""
     cells: dict[Where, tuple[list[str], Tensor]] = {}
     for side in (us, them):
         for where, positions in side.worst():
             inside = torch.isin(torch.arange(len(there)) if side is us else there, positions)
             cells.setdefault(tuple(where.items()), ([], inside))[0].append(side.model.name)
     for key, (names, inside) in cells.items():
-        yield {"worst group of": " and ".join(names), **dict(key)}, inside
+        yield {"worst cell of": " and ".join(names), **dict(key)}, inside
 
 
 def _key(measure: str, where: Mapping[str, str]) -> Where:

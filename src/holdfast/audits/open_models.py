@@ -114,8 +114,21 @@ def _open(
     group, source = request.group, request.data
     has_columns = isinstance(source, Dataset) or Path(str(source)).suffix.lower() in FILES
     by_name = has_columns or len(group) != 1 or group == (OWN,)
-    if by_name:
+
+    def by_group(column: str) -> Dataset:
+        require(
+            not isinstance(source, Dataset),
+            f"there is no column {column!r} in a set in memory: its groups are those of its splits; leave --group out",
+        )
+        return open_set(request.image_size, replace(terms, group=column))
+
+    # groups that the data has by itself stay; where there are none, the column asked for is the data's own
+    if by_name or open_set(request.image_size, terms).group_names:
+        by_name = True
         check_columns(group)
+        for column in group:
+            if not has_columns and column != OWN:
+                by_group(column)  # refused before anything is measured
     else:
         terms = replace(terms, group=group[0])
 
@@ -142,7 +155,7 @@ def _open(
             text = f"images are read at {tall}x{wide}, as in the model's own evaluation"
             tell(name, Note("image-size", text, "--image-size chooses"))
             data, opened = fitted, opened_on(fitted)
-    tell("data", *data.notes)
+    tell("data", *data.notes, *_beside_own(group, data.group_names))
     aligned = _align(opened, data, request, name, tell, given)
     tell(name, *aligned.notes)
     reading = aligned.reading
@@ -158,9 +171,6 @@ def _open(
     if opened.hash is None or opened.source in CODE:
         record["answers_hash"] = _hash_answers(subject.predictions.logits)
 
-    def by_group(column: str) -> Dataset:
-        return load_as(replace(terms, group=column), request, request.image_size)
-
     words = ColumnWords()
     if by_name and group:
         words = columns_of(source if isinstance(source, str) else "", group, data, subject.data, again=by_group)
@@ -170,7 +180,10 @@ def _open(
         if (other := getattr(own, setting)) is None:
             continue
         loaded = open_model(other, shape=data.shape, device=device, num_classes=data.num_classes)
-        others[other] = _align(loaded, data, request, setting, tell, other).reading.model
+        fitted_other = _align(loaded, data, request, setting, tell, other)
+        tell(f"{name}: {setting}", *fitted_other.warnings)
+        record["warnings"] += [f"{setting}: {note}" for note in fitted_other.warnings]
+        others[other] = fitted_other.reading.model
         record[setting] = {"spec": other, "hash": loaded.hash}
     seen = subject.predictions  # computed once; a copy keeps them
     subject = replace(subject, columns=words.group_columns(), others=others, given=seen)
@@ -255,8 +268,10 @@ def _from_predictions(request: AuditSettings, device: torch.device, tell: TellNo
     data = request.data
     if isinstance(data, str):
         data = load_as(stated_terms(request), request, request.image_size)
+    if data is not None:
+        tell("data", *data.notes)
     read = read_predictions(path, data=data, output=request.output, class_map=_class_map(request), groups=request.group)
-    tell("predictions", *read.notes)
+    tell("predictions", *read.notes, *_beside_own(request.group, read.group_names))
     words = ColumnWords(read.columns)
     seen = read.predictions
     if data is not None and data.test is not None:
@@ -285,6 +300,13 @@ def _from_predictions(request: AuditSettings, device: torch.device, tell: TellNo
     if data is None:
         blocked = {n: NO_IMAGES for n, part in CHECKS.items() if Needs.IMAGES in part.needs} | blocked
     return AuditedModel(name, subject, record, about, blocked, words)
+
+
+def _beside_own(group: Sequence[str], own: Sequence[str]) -> tuple[Note, ...]:
+    """What to say where columns of groups were asked for of data that has groups of its own."""
+    if not group or not own or OWN in group:
+        return ()
+    return (Note("own-groups", f"groups by {', '.join(group)}, and by the data's own column {OWN!r} as always"),)
 
 
 def names_of(given: Sequence[Any]) -> list[str]:
@@ -318,6 +340,7 @@ def _data_record(data: Dataset, subject: Subject) -> dict[str, Any]:
         "shape": list(subject.split.shape),
         "classes": list(subject.data.classes),
         "group_names": list(data.group_names),
+        "warnings": [str(note) for note in data.notes if note.level == "warning"],
         **hash_data(data, (data.test, data.train)),
     }
 

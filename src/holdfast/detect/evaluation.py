@@ -11,8 +11,15 @@ from torch import Tensor
 
 from holdfast.detect.threshold import Threshold
 from holdfast.errors import require
-from holdfast.metrics import Estimate, wilson_interval
-from holdfast.metrics.intervals import around
+from holdfast.metrics import (
+    Estimate,
+    auroc_interval,
+    combined,
+    fpr_interval,
+    placements,
+    proportion_interval,
+    share_interval,
+)
 from holdfast.types import Finding, Measure
 
 MEASURES: Final = (
@@ -31,7 +38,6 @@ BLOCK = 2**18
 """Cells to work on at a time: as many as a processor's cache holds."""
 COUNTABLE = 2**24
 """Numbers up to this are whole in float32."""
-ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -42,8 +48,9 @@ class Evaluation:
     flagged when the threshold is low enough to catch 95 % of the anomalies).
     decision: precision, recall, f1 and false_alarm_rate at the threshold; empty without one. confusion: true/false
     positives and negatives at the threshold.
-    Intervals: Wilson's for the shares (precision, recall, false_alarm_rate), the bootstrap's for the others. That of
-    fpr95 is never narrower than Wilson's: it is a share too, at a threshold that is itself uncertain.
+    Intervals: those of a proportion for the shares (precision, recall, false_alarm_rate), and with an effective sample
+    size for auroc and ap; f1 combines those of recall and false alarms. That of fpr95 counts in that its threshold is
+    uncertain: with fewer than 72 anomalies its upper end is 1. docs/methods/statistics.md shows what they cover.
     """
 
     normal: int
@@ -60,45 +67,35 @@ class Evaluation:
 def evaluate_scores(
     scores: Tensor, anomalous: Tensor, *, threshold: Threshold | None = None, resamples: int = RESAMPLES, seed: int = 0
 ) -> Evaluation:
-    """Judge scores (N,) against the truth (N,) bool. Samples are redrawn within each kind: both keep their number."""
+    """Judge scores (N,) against the truth (N,) bool. resamples: for the interval of average precision; samples are
+    redrawn within each kind, so both keep their number."""
     require(resamples >= 1, f"resamples must be >= 1, got {resamples}; without them there is no interval")
     ordered, truth = _ordered(scores, anomalous)
-    n, positives = len(truth), int(truth.sum())
-    flags = torch.zeros(n, dtype=torch.bool) if threshold is None else threshold.flag(ordered)
-    once = _figures(torch.ones(1, n, dtype=torch.float64), ordered, truth, flags)
-    generator = torch.Generator().manual_seed(seed)
-    step = max(1, CELLS // n)
-    spread = torch.cat([
-        _figures(_redrawn(min(step, resamples - first), truth, generator), ordered, truth, flags)
-        for first in range(0, resamples, step)
-    ])  # fmt: skip
-    negatives, caught, alarms = n - positives, int((flags & truth).sum()), int((flags & ~truth).sum())
-    found = {
-        name: _estimate(once[0, i], spread[:, i], n, negatives if name == "fpr95" else min(positives, negatives))
-        for i, name in enumerate(FIGURES)
+    low, high = ordered[~truth], ordered[truth]
+    ranking = {
+        "auroc": auroc_interval(low, high),
+        "ap": _average_precision(ordered, truth, resamples, torch.Generator().manual_seed(seed)),
+        "fpr95": fpr_interval(low, high),
     }
-    fpr95, f1 = found["fpr95"], found.pop("f1")
-    wilson = wilson_interval(fpr95.value * negatives, negatives)
-    found["fpr95"] = replace(fpr95, low=min(fpr95.low, wilson[0]), high=max(fpr95.high, wilson[1]))
     if threshold is None:
-        return Evaluation(negatives, positives, found, {}, {})
+        return Evaluation(len(low), len(high), ranking, {}, {})
+    caught, alarms = int(threshold.flag(high).sum()), int(threshold.flag(low).sum())
+    recall, false_alarm_rate = _share(caught, len(high)), _share(alarms, len(low))
+    m, n = len(high), len(low)
+    f1 = combined(lambda p: 2 * p[0] * m / ((1 + p[0]) * m + p[1] * n), [recall, false_alarm_rate])
     decision = {
         "precision": _share(caught, caught + alarms),
-        "recall": _share(caught, positives),
-        "f1": f1,
-        "false_alarm_rate": _share(alarms, negatives),
+        "recall": recall,
+        "f1": replace(f1, low=max(0.0, f1.low), high=min(1.0, f1.high)),
+        "false_alarm_rate": false_alarm_rate,
     }
     confusion = {
         "true_positive": caught,
         "false_positive": alarms,
-        "false_negative": positives - caught,
-        "true_negative": negatives - alarms,
+        "false_negative": len(high) - caught,
+        "true_negative": len(low) - alarms,
     }
-    return Evaluation(negatives, positives, found, decision, confusion)
-
-
-FIGURES = ("auroc", "ap", "fpr95", "f1")
-"""What is redrawn."""
+    return Evaluation(len(low), len(high), ranking, decision, confusion)
 
 
 def auroc(scores: Tensor, anomalous: Tensor) -> float:
@@ -108,8 +105,7 @@ def auroc(scores: Tensor, anomalous: Tensor) -> float:
     0.875
     """
     ordered, truth = _ordered(scores, anomalous)
-    once = torch.ones(1, len(truth), dtype=torch.float64)
-    return float(_figures(once, ordered, truth, torch.zeros_like(truth))[0, FIGURES.index("auroc")])
+    return float(placements(ordered[~truth], ordered[truth])[1].mean())
 
 
 def curves(scores: Tensor, anomalous: Tensor, *, points: int = 200) -> dict[str, list[list[float]]]:
@@ -137,30 +133,28 @@ def _ordered(scores: Tensor, anomalous: Tensor) -> tuple[Tensor, Tensor]:
     return scores[order], anomalous[order]
 
 
-def _figures(weights: Tensor, ordered: Tensor, truth: Tensor, flags: Tensor) -> Tensor:
-    """(B, len(FIGURES)) for weights (B, N): how often each sample, in falling order of score, was drawn."""
-    ends = _ends(ordered)
-    flagged = int(flags.sum())  # the first ones: scores fall
+def _average_precision(ordered: Tensor, truth: Tensor, resamples: int, generator: torch.Generator) -> Estimate:
+    """With the interval of a proportion that varies as much as redrawn samples do."""
+    n, ends = len(truth), _ends(ordered)
+    step = max(1, CELLS // n)
+    value = float(_precisions(torch.ones(1, n, dtype=torch.float64), truth, ends))
+    spread = torch.cat([
+        _precisions(_redrawn(min(step, resamples - first), truth, generator), truth, ends)
+        for first in range(0, resamples, step)
+    ])  # fmt: skip
+    return Estimate(value, *share_interval(value, float(spread.var(correction=0)), int(truth.sum())), n)
+
+
+def _precisions(weights: Tensor, truth: Tensor, ends: Tensor) -> Tensor:
+    """(B,) average precision for weights (B, N): how often each sample, in falling order of score, was drawn."""
     rows = max(1, BLOCK // weights.shape[1])
-    return torch.cat([_block(w, truth, ends, flagged) for w in torch.split(weights, rows)])
-
-
-def _block(weights: Tensor, truth: Tensor, ends: Tensor, flagged: int) -> Tensor:
-    hits, drawn = (weights * truth).cumsum(1), weights.cumsum(1)
-    found, alarmed = (t[:, flagged - 1].double() if flagged else t.new_zeros(len(t)).double() for t in (hits, drawn))
-    if len(ends) < len(truth):
-        hits, drawn = hits[:, ends], drawn[:, ends]
-    alarms = drawn - hits
-    positives, negatives = hits[:, -1].double(), alarms[:, -1].double()
-    more_hits, more_alarms = hits.diff(dim=1), alarms.diff(dim=1)
-    precision_at = hits / drawn.clamp(min=1)
-    under = ((hits[:, 1:] + hits[:, :-1]) * more_alarms).sum(1, dtype=torch.float64) + hits[:, 0] * alarms[:, 0]
-    ap = (more_hits * precision_at[:, 1:]).sum(1, dtype=torch.float64) + hits[:, 0] * precision_at[:, 0]
-    enough = (positives * (0.95 - 1e-12)).ceil().to(hits.dtype)
-    reached = torch.searchsorted(hits, enough[:, None])
-    fpr95 = alarms.gather(1, reached)[:, 0] / negatives
-    f1 = 2 * found / (alarmed + positives)
-    return torch.stack([under / (2 * positives * negatives), ap / positives, fpr95, f1], 1)
+    made = []
+    for drawn in torch.split(weights, rows):
+        hits, drawn = (drawn * truth).cumsum(1)[:, ends], drawn.cumsum(1)[:, ends]
+        precision_at = hits / drawn.clamp(min=1)
+        ap = (hits.diff(dim=1) * precision_at[:, 1:]).sum(1, dtype=torch.float64) + hits[:, 0] * precision_at[:, 0]
+        made.append(ap / hits[:, -1])
+    return torch.cat(made)
 
 
 def _ends(ordered: Tensor) -> Tensor:
@@ -197,17 +191,4 @@ def findings_of(
 
 def _share(hits: int, of: int) -> Estimate:
     """A share, which says nothing where it is a share of nothing."""
-    return Estimate(hits / of, *wilson_interval(hits, of), of) if of else Estimate(0.0, 0.0, 1.0, 0)
-
-
-def _estimate(value: Tensor, spread: Tensor, n: int, able: int) -> Estimate:
-    """able: how many samples could each have shown that the figure is not at its end."""
-    # A sample drawn twice ties with itself, which lifts average precision a little in every resampling: the interval is
-    # shifted back by what the resamplings lie above the value on average.
-    levels = spread.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)) - (spread.mean() - value)
-    low, high = levels.clamp(0, 1).tolist()
-    end = value.round()
-    if float((spread - end).abs().max()) < ROUNDING:
-        # Nothing went wrong, so nothing can in a resampling either: Wilson's bound for none of so many.
-        low, high = wilson_interval(able if end else 0, able)
-    return Estimate(float(value), *around(float(value), (low, high)), n)
+    return Estimate(hits / of, *proportion_interval(hits, of), of) if of else Estimate(0.0, 0.0, 1.0, 0)

@@ -11,11 +11,16 @@ from holdfast.metrics.intervals import (
     combined,
     lowest,
     mean_interval,
+    mean_of_shares,
+    positive_mean,
     proportion,
+    proportion_interval,
+    share_interval,
     widest_gap,
     wilson_interval,
     worst,
 )
+from holdfast.metrics.ranking import auroc_interval, fpr_interval, paired_auroc, placements
 from holdfast.metrics.significance import (
     McNemar,
     Paired,
@@ -23,15 +28,14 @@ from holdfast.metrics.significance import (
     fisher_p,
     holm,
     mcnemar,
-    paired_auroc,
     paired_difference,
-    placements,
     sign_test,
 )
 
 __all__ = [
-    "RESAMPLES", "CalibrationError", "Estimate", "McNemar", "Paired", "Reliability", "benjamini_hochberg",
-    "bin_edges", "bootstrap", "bounded_mean", "brier", "combined", "ece", "fisher_p", "harmonic_mean", "holm",
-    "lowest", "mcnemar", "mean_interval", "nll", "paired_auroc", "paired_difference", "placements", "proportion",
-    "reliability", "sign_test", "top_k", "widest_gap", "wilson_interval", "worst",
+    "RESAMPLES", "CalibrationError", "Estimate", "McNemar", "Paired", "Reliability", "auroc_interval",
+    "benjamini_hochberg", "bin_edges", "bootstrap", "bounded_mean", "brier", "combined", "ece", "fisher_p",
+    "fpr_interval", "harmonic_mean", "holm", "lowest", "mcnemar", "mean_interval", "mean_of_shares", "nll",
+    "paired_auroc", "paired_difference", "placements", "positive_mean", "proportion", "proportion_interval",
+    "reliability", "share_interval", "sign_test", "top_k", "widest_gap", "wilson_interval", "worst",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ from holdfast.printable import one_line
 from holdfast.reports.blocks import Cell, Column, Table
 from holdfast.reports.findings_file import AGAINST, CheckRecord, FindingsFile
 from holdfast.reports.report_tables import all_leads, finding_cells, shown
-from holdfast.reports.robustness_summary import headline_findings, robustness, summary_sentence
+from holdfast.reports.robustness_summary import headline_findings, robustness, summary_sentence, worst_cell
 from holdfast.reports.text import EXACT, bounds, finite, number, part
 from holdfast.types import Finding
 
@@ -32,7 +32,8 @@ def overview(file: FindingsFile) -> Table:
     against = [CheckRecord(AGAINST, "measured")] if any(f.check == AGAINST for f in file.findings) else []
     for record in [*file.checks, *against]:
         found = headlines(file, record.name) if record.state == "measured" else []
-        own = [(Cell(what), *finding_cells(f, file.measures)) for what, f in found]
+        named = ((f"{what}: {cell}" if (cell := worst_cell(f)) else what, f) for what, f in found)
+        own = [(Cell(what), *finding_cells(f, file.measures)) for what, f in named]
         empty = (Cell(record.reason), Cell(""), Cell(""), Cell(""))
         rows += [(Cell(record.name), Cell(record.state), *cells) for cells in own or [empty]]
     columns = Column.texts("check", "state", "measure") + Column.numbers("value", "95 % interval", "n")
@@ -78,9 +79,9 @@ def title(file: FindingsFile) -> str:
 
 
 def verdict(file: FindingsFile) -> str:
-    """What drops, then the states of the checks and the gates; one line."""
+    """What drops, the states of the checks and the gates, and every warning; one line."""
     words = [summary_sentence(robustness(file.findings, file.measures, file.gates)), states(file.checks, file.gates)]
-    return one_line(". ".join(filter(None, words)))
+    return one_line(". ".join(filter(None, [*words, *(f"Warning: {text}" for text in file.warnings)])))
 
 
 def states(checks: Sequence[CheckRecord], gates: Sequence[Mapping[str, Any]]) -> str:

@@ -13,13 +13,23 @@ from tyro.conf import OmitArgPrefixes, Suppress, arg
 
 from holdfast.errors import require
 from holdfast.parts import named_data
-from holdfast.settings.fields import AscentSettings, Bounded, MethodSettings, Several, Unset, Within, flatten
+from holdfast.settings.fields import (
+    AscentSettings,
+    Bounded,
+    Confine,
+    MethodSettings,
+    Several,
+    Unset,
+    Within,
+    flatten,
+)
 
 DEFAULT_LR = {"sgd": 0.05, "adam": 1e-3, "adamw": 1e-3}
 """The learning rate an optimiser gets when none is given."""
 
 DATA_READING_KEYS = (
     "root", "image_size", "val", "conflict", "names", "label", "group", "data_seed", "labels", "unlabeled",
+    "confine",
 )  # fmt: skip
 """Settings that say how data is read; not for a data set in memory."""
 MODEL_BUILDING_KEYS = ("pretrained", "weights", "pretrain", "pretrain_for")
@@ -77,6 +87,7 @@ class DataSettings(Bounded):
     """Use only so many labels of the training set, evenly over its classes (default: all)."""
     unlabeled: Unset[str] = None
     """Pictures without labels, for --pretrain and --method fixmatch: a set, file or folder (default: the rest)."""
+    confine: Confine = False
     loader: Literal["auto", "resident", "stream"] = "auto"
     """Keep all images on the device, or stream them (auto: arrays stay, files stream)."""
     workers: Annotated[int, Within(0)] = 4
@@ -207,7 +218,8 @@ class LoopSettings(Bounded):
     ema: Annotated[Unset[float], Within(0, 1, "()")] = None
     """Decay of a running average of the weights that is evaluated and kept instead; none by default."""
     select: Literal["last", "val-average", "val-worst-class", "val-worst-group", "oracle-test"] = "last"
-    """Which epoch's weights to keep. oracle-test looks at the test set: never report it as a result."""
+    """Which epoch's weights to keep: the last, or the best on val by accuracy, in its worst class, or in its worst cell
+    of class and group. oracle-test looks at the test set: never report it as a result."""
     eval_every: Annotated[int, Within(0)] = 1
     """Epochs between two evaluations; the last epoch is always evaluated. 0 evaluates at the end only."""
     checkpoint_every: Annotated[int, Within(1)] = 1

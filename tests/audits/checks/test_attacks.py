@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from holdfast.attacks import fgsm, pgd
 from holdfast.audits.checks.attacks import BUDGETS, RADII, trust
-from holdfast.audits.checks.attacks.attack_bench import train_surrogate
+from holdfast.audits.checks.attacks.attack_bench import AttackBench, train_surrogate
 from holdfast.audits.checks.attacks.trust import WARNING
 from holdfast.audits.per_image import decode
 from holdfast.audits.subject import Subject
@@ -27,8 +27,8 @@ from tests.audits.checks.run_checks import attacks
 RADIUS = 16 / 255
 SMALL = replace(BUDGETS["cpu"], images=80, unbounded=60, apgd_steps=10, queries=40, long_steps=20)
 CHECKS = {
-    "radius-zero", "gradients-present", "gradients-kept", "radius-growth", "steps-growth", "white-over-black",
-    "black-over-noise", "white-over-noise", "gradients-over-search", "unbounded",
+    "radius-zero", "gradients-present", "gradients-kept", "radius-growth", "steps-growth", "white-over-transfer",
+    "transfer-over-noise", "white-over-noise", "gradients-over-search", "unbounded",
 }  # fmt: skip
 
 
@@ -49,7 +49,7 @@ def surrogate(digits: Dataset) -> nn.Module:
 
 def measured(model: nn.Module, data: Dataset, surrogate: nn.Module | None, **changes: object) -> tuple[Finding, ...]:
     subject = Subject(model, data, torch.device("cpu"), batch_size=50)
-    settings = {"radii": (4 / 255, RADIUS), "budget": SMALL, "black_box": surrogate is not None, **changes}
+    settings = {"radii": (4 / 255, RADIUS), "budget": SMALL, "transfer": surrogate is not None, **changes}
     return attacks(subject, surrogate_module=surrogate, **settings)  # type: ignore[arg-type]
 
 
@@ -102,8 +102,8 @@ def test_numbers_are_those_of_the_attacks(
         moved = {
             ("fgsm", "white-box"): fgsm(model, x, y, radius=RADIUS),
             ("pgd-10", "white-box"): pgd(model, x, y, radius=RADIUS),
-            ("fgsm", "black-box"): fgsm(surrogate, x, y, radius=RADIUS),
-            ("pgd-10", "black-box"): pgd(surrogate, x, y, radius=RADIUS),
+            ("fgsm", "black-box transfer"): fgsm(surrogate, x, y, radius=RADIUS),
+            ("pgd-10", "black-box transfer"): pgd(surrogate, x, y, radius=RADIUS),
         }
         assert error(everything, "clean", "none", "").value == pytest.approx(clean)
         for (attack, access), images in moved.items():
@@ -194,10 +194,14 @@ class Detached(Wrapped):
         (Noisy, 0.1, {"radius-zero", "gradients-kept"}),
         (Noisy, 0.005, {"radius-zero"}),
         (Resized, 1, {"radius-zero"}),
-        (Rounded, 4, {"gradients-present", "gradients-kept", "unbounded", "white-over-black", "gradients-over-search"}),
+        (
+            Rounded,
+            4,
+            {"gradients-present", "gradients-kept", "unbounded", "white-over-transfer", "gradients-over-search"},
+        ),
         (StraightThrough, 4, {"gradients-kept"}),
         (StraightThrough, 16, {"gradients-kept"}),
-        (Detached, 1, {"gradients-present", "gradients-kept", "unbounded", "white-over-black"}),
+        (Detached, 1, {"gradients-present", "gradients-kept", "unbounded", "white-over-transfer"}),
     ],
 )
 def test_hidden_gradients_are_caught(
@@ -231,7 +235,7 @@ def test_l2_presets_and_no_surrogate(model: nn.Module, digits: Dataset) -> None:
     findings = measured(model, digits, None, **few)
     assert failed(findings) == set()
     skipped = {f.where["check"] for f in findings if f.name == "trust_check" and f.value is None}
-    assert skipped == {"white-over-black", "black-over-noise"}
+    assert skipped == {"white-over-transfer", "transfer-over-noise"}
     named = {f.where["preset"]: f for f in findings if "preset" in f.where}
     pixel, normalised = (named[p].value for p in ("alps-table-6", "alps-table-6-normalised"))
     assert named["alps-table-6-normalised"].evidence["space"] == "normalised"
@@ -298,6 +302,38 @@ def test_paired_comparison_allows_for_chance() -> None:
     assert trust.at_least("x", {"a": (strong, weak)}, "s").passed is True
     assert trust.at_least("x", {}, "s").passed is None
     assert sign_test(3, 9, alternative="less") == pytest.approx(299 / 4096)  # binomial tail, by hand
+
+
+class Watched(nn.Module):
+    """Notes whether anybody asked for gradients that reach the images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+        self.asked = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.asked |= x.requires_grad
+        out: Tensor = self.layers(x)
+        return out
+
+
+def test_access_says_what_an_attack_uses(digits: Dataset) -> None:
+    """White-box attacks ask the model for gradients; Square and transfer do not, and are not called so."""
+    model, other = Watched(), Watched()
+    bench = AttackBench(Subject(model, digits, torch.device("cpu"), batch_size=50), 20, replace(SMALL, queries=5))
+    access = {}
+    for (attack, said, _), _ in bench.bounded((RADIUS,), "linf", other):
+        access[attack, said] = model.asked, other.asked
+        model.asked = other.asked = False
+    gradients, surrogate, neither = (True, False), (False, True), (False, False)
+    assert access == {
+        ("clean", "none"): neither,
+        ("noise", "none"): neither,
+        **{(name, "white-box"): gradients for name in ("fgsm", "pgd-10", "apgd-ce", "apgd-dlr")},
+        ("square", "black-box queries"): neither,
+        **{(name, "black-box transfer"): surrogate for name in ("fgsm", "pgd-10")},
+    }
 
 
 def test_radii_have_defaults_for_both_norms() -> None:

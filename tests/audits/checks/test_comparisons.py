@@ -8,7 +8,7 @@ from torch import Tensor
 
 from holdfast.audits.checks.attacks import attack_bench as bench
 from holdfast.audits.checks.attacks import trust
-from holdfast.audits.checks.attacks.trust import BLACK, NONE, WHITE, Key, comparisons
+from holdfast.audits.checks.attacks.trust import NONE, QUERIES, TRANSFER, WHITE, Key, comparisons
 from holdfast.metrics import sign_test
 
 RADII = (0.1, 0.2)
@@ -30,8 +30,9 @@ def made(**counts: int) -> dict[Key, Tensor]:
 
     wrong: dict[Key, Tensor] = {("clean", NONE, 0.0): of("clean", 0.0)}
     for radius in RADII:
-        wrong |= {(name, WHITE, radius): of(name, radius) for name in (*GRADIENT, "square")}
-        wrong |= {("noise", NONE, radius): of("noise", radius), ("fgsm", BLACK, radius): of("black", radius)}
+        wrong |= {(name, WHITE, radius): of(name, radius) for name in GRADIENT}
+        wrong["square", QUERIES, radius] = of("square", radius)
+        wrong |= {("noise", NONE, radius): of("noise", radius), ("fgsm", TRANSFER, radius): of("black", radius)}
     return wrong
 
 
@@ -49,12 +50,12 @@ GONE = dict.fromkeys(GRADIENT, 0)
         ({"fgsm": 40}, 20, {"steps-growth"}),
         ({}, 0, {"steps-growth"}),
         ({}, 40, set()),
-        ({"black": 40}, 20, {"white-over-black"}),
-        ({"noise": 20, "black": 0}, 20, {"black-over-noise"}),
+        ({"black": 40}, 20, {"white-over-transfer"}),
+        ({"noise": 20, "black": 0}, 20, {"transfer-over-noise"}),
         ({"noise": 20}, 20, set()),  # eight images may be chance
-        ({"noise": 40, "black": 40}, 20, {"white-over-black", "white-over-noise"}),
+        ({"noise": 40, "black": 40}, 20, {"white-over-transfer", "white-over-noise"}),
         ({"square": 40}, 20, {"gradients-over-search"}),
-        (GONE, 0, {"white-over-black", "gradients-over-search"}),
+        (GONE, 0, {"white-over-transfer", "gradients-over-search"}),
     ],
 )
 def test_the_check_that_fails_is_the_one_that_was_broken(counts: dict[str, int], long: int, failing: set[str]) -> None:
@@ -64,15 +65,15 @@ def test_the_check_that_fails_is_the_one_that_was_broken(counts: dict[str, int],
 
 
 def test_without_transfer_two_checks_have_nothing_to_compare() -> None:
-    wrong = {key: value for key, value in made().items() if key[1] != BLACK}
+    wrong = {key: value for key, value in made().items() if key[1] != TRANSFER}
     checks = comparisons(wrong, RADII, "linf", {})
-    assert {c.name for c in checks if c.passed is None} == {"white-over-black", "black-over-noise"}
+    assert {c.name for c in checks if c.passed is None} == {"white-over-transfer", "transfer-over-noise"}
 
 
 def test_a_search_of_the_first_images_is_compared_on_those() -> None:
     wrong = made()
     for radius in RADII:
-        wrong["square", WHITE, radius] = some(20)[:30]
+        wrong["square", QUERIES, radius] = some(20)[:30]
     search = comparisons(wrong, RADII, "linf", {})[-1]
     assert (search.name, search.passed, search.n) == ("gradients-over-search", True, 30)
 

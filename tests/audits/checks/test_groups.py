@@ -11,7 +11,7 @@ from torch import Tensor
 from holdfast.audits.checks.groups.group_accuracy import MOST_CELLS, Groups, by_column
 from holdfast.audits.subject import Subject
 from holdfast.errors import HoldfastError
-from holdfast.metrics import wilson_interval
+from holdfast.metrics import proportion_interval
 from holdfast.train.evaluate import Predictions
 from holdfast.types import Finding
 from tests.audits.checks.from_logits import get, one_hot, split, told
@@ -150,7 +150,7 @@ def test_the_worst_group_drops_from_all_samples_with_an_interval_of_its_own(find
     below, worst = get(findings, "worst_group_drop"), get(findings, "worst_group_accuracy")
     assert value(below) == pytest.approx(0.75 - 0.25)
     assert below.n == 100
-    low, high = wilson_interval(75, 100)
+    low, high = proportion_interval(75, 100)
     assert worst.low is not None
     assert worst.high is not None
     assert (below.low, below.high) == pytest.approx((low - worst.high, high - worst.low))

@@ -30,8 +30,9 @@ def attacks(groups: Sequence[Arm]) -> Section:
     doubtful = [run.name for arm in groups for run in arm.runs if _doubtful(run.findings)]
     lead = (
         "Error on adversarial examples: test images moved by at most the radius, in the direction that hurts most. "
-        "White-box attacks use the model's own gradients, black-box ones those of another model. The strongest of all "
-        "counts an image as wrong if any attack gets it wrong: quote this one."
+        "White-box attacks use the model's own gradients; black-box ones those of another model (transfer), or the "
+        "model's outputs alone (queries). The strongest of all counts an image as wrong if any attack gets it wrong: "
+        "quote this one."
     )
     if doubtful:
         names = ", ".join(doubtful[:5]) + (f" and {len(doubtful) - 5} more" if len(doubtful) > 5 else "")
@@ -108,7 +109,7 @@ def _presets(groups: Sequence[Arm]) -> Table | None:
     )
     columns = Column.texts("method") + Column.numbers(*names)
     note = (
-        "In percent, with the model's own gradients unless it says black-box. Settings by name take the textbook's "
+        "In percent, with the model's own gradients unless it says transfer. Settings by name take the textbook's "
         "last point, for comparison with papers."
     )
     return Table("Error under named settings", columns, rows, note)
@@ -130,11 +131,11 @@ def _curves(groups: Sequence[Arm]) -> Chart | None:
                 if own == row and radius and s.mean is not None
             ]
             if len(points) > 1:
-                name = TITLES.get(row[0], row[0]) + (", black-box" if row[1] == "black-box" else "")
+                name = TITLES.get(row[0], row[0]) + (f", {row[1]}" if row[1].startswith("black-box") else "")
                 label, colour = (arm.label, arm.number) if len(groups) > 1 else (name, len(lines))
                 lines.append(Line(label, (tuple(sorted(points)),), colour))
     title = "Accuracy against radius" + ("" if len(groups) == 1 else ", strongest of all attacks")
-    note = "Attacks must lie below noise, and white-box below black-box; the lowest line is what can be promised."
+    note = "Attacks must lie below noise, and white-box below transfer; the lowest line is what can be promised."
     return share_lines(title, lines, id="attacks-curves", x_label=unit, note=note)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from holdfast.reports.arms import Arm, FindingKey, Spread, share_chart, spread_cell
 from holdfast.reports.blocks import Cell, Chart, Column, Section, Side, Table
 from holdfast.reports.report_tables import all_numbers, over_seeds, why_empty
+from holdfast.reports.robustness_summary import worst_cell
 from holdfast.reports.sections import of_check
 from holdfast.reports.svg.bars import Heat, heat_map
 from holdfast.reports.text import is_counts, percent, titled
@@ -19,7 +20,7 @@ from holdfast.types import Unit
 CHECK = "groups"
 COLUMNS = (
     "average_accuracy", "group_balanced_accuracy", "bias_aligned_accuracy", "bias_conflicting_accuracy",
-    "harmonic_mean", "bias_gap", "worst_group_accuracy", "group_gap",
+    "harmonic_mean", "bias_gap", "worst_group_accuracy", "cell_gap", "group_gap",
 )  # fmt: skip
 """The measures of the table, in its order."""
 MOST_SIDE = 24
@@ -36,9 +37,10 @@ def groups(given: Sequence[Arm]) -> Section | None:
     if not measured:
         return Section(CHECK, "Groups", f"Not measured: {why_empty(found, CHECK)}.", ())
     lead = (
-        "A cell is one group of one class; the worst group is the lowest cell, and its interval allows for having "
-        "picked it. Bias-aligned samples are in the group that is usual for their class in training, bias-conflicting "
-        "ones are not. The stronger the colour the worse; an empty cell has no samples."
+        "A cell is one group of one class. Worst-group accuracy is the lowest cell's, group-balanced accuracy the mean "
+        "over cells. Of many small cells the lowest is below the truth by chance alone; the interval allows for "
+        "having picked it, the value does not. Bias-aligned samples are in the group that is usual for their class in "
+        "training, bias-conflicting ones are not. The stronger the colour the worse; an empty cell has no samples."
     )
     blocks = (_table(measured), Side((*_bars(measured), *_maps(measured))), all_numbers(measured, CHECK))
     return Section(CHECK, "Groups", lead, blocks)
@@ -73,8 +75,8 @@ def _table(measured: Sequence[Arm]) -> Table:
     kept = [i for i in range(len(COLUMNS)) if any(row[i + 1].text for row in rows)]
     titles = [titled(measured[0].measure(_key(COLUMNS[i], ""))) for i in kept]
     columns = Column.texts("method") + Column.numbers(*titles)
-    balanced = "Group-balanced accuracy is the mean over cells that have samples: what an unbiased test set would show."
-    worst = (f"Worst group of {arm.label}: {cell}." for arm in measured if (cell := _worst(arm)))
+    balanced = "Group-balanced accuracy leaves empty cells out: it is what an unbiased test set would show."
+    worst = (f"Worst cell of {arm.label}: {cell}." for arm in measured if (cell := _worst(arm)))
     notes = " ".join(filter(None, [over_seeds(measured), balanced, *worst]))
     return Table("Accuracy by group", columns, tuple((row[0], *(row[i + 1] for i in kept)) for row in rows), notes)
 
@@ -140,5 +142,4 @@ def _heat(name: str, hits: int, n: int) -> Heat:
 def _worst(arm: Arm) -> str:
     """Which cell is the worst, for a single run; over seeds it may be another each time."""
     found = arm.found.get(FindingKey("worst_group_accuracy", (), CHECK), ()) if len(arm.runs) == 1 else ()
-    cell = found[0].evidence.get("cell") if found else None
-    return ", ".join(f"{key} {value}" for key, value in cell.items()) if isinstance(cell, Mapping) else ""
+    return worst_cell(found[0]) if found else ""

@@ -8,6 +8,7 @@ from typing import Any
 from holdfast.reports.arms import Arm, FindingKey, share_chart, spread_cell
 from holdfast.reports.blocks import Cell, Chart, Column, Details, Gallery, Section, Side, Table, png_picture, present
 from holdfast.reports.report_tables import all_numbers
+from holdfast.reports.robustness_summary import fitted_on
 from holdfast.reports.sections import of_check
 from holdfast.reports.svg.lines import LONGEST_LABEL, Line, histogram_lines, share_lines
 from holdfast.reports.text import PLAIN, finite, number, records, sure, titled
@@ -27,8 +28,9 @@ def ood(groups: Sequence[Arm]) -> Section:
     """A classifier's own scores on OOD images."""
     lead = (
         "OOD images against test images. AUROC is the chance that an OOD image scores above a test image; FPR95 "
-        "is the share of test images flagged when 95 % of the OOD ones are caught. Precision, recall, F1 and "
-        "false alarms are at a threshold set on other test images."
+        "is the share of test images flagged when 95 % of the OOD ones are caught; its interval ends at 100 % for "
+        "fewer than 72 OOD images, which do not show their lowest 5 %. Precision, recall, F1 and false alarms are at a "
+        "threshold set on other test images."
     )
     return _section(groups, "ood", "Out-of-distribution inputs", lead)
 
@@ -38,9 +40,13 @@ def detect(groups: Sequence[Arm]) -> Section:
     """A detector on data whose anomalies are known."""
     lead = (
         "Anomalies against normal images. AUROC is the chance that an anomaly scores above a normal image; FPR95 is "
-        "the share of normal images flagged when 95 % of the anomalies are caught. Precision, recall, F1 and false "
-        "alarms are at the detector's own threshold, which was set on held-out normal images before."
+        "the share of normal images flagged when 95 % of the anomalies are caught; its interval ends at 100 % for "
+        "fewer than 72 anomalies, which do not show their lowest 5 %. Precision, recall, F1 and false alarms are at "
+        "the detector's own threshold, which was set on held-out normal images before."
     )
+    for arm in groups:
+        if seen := fitted_on(arm):
+            lead += f" {arm.label} was fitted on {seen} among these: do not take its numbers for those of new images."
     return _section(groups, "detect", "Detection", lead)
 
 

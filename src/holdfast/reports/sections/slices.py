@@ -1,4 +1,4 @@
-"""Slices: parts of the data, described by how images look, on which the model is weaker than on the rest."""
+"""Slices: parts of the data, by how images look or by clusters of features, where a model is weak."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ def slices(groups: Sequence[Arm]) -> Section:
     found = [(name, own) for name, own in every if own]
     lead = (
         "Parts were found on one half of the test samples and judged on the other, which the numbers are from: what "
-        "only chance made weak does not return there. A part is confirmed if its adjusted p is at most the level."
+        "only chance made weak does not return there. A part is confirmed if its adjusted p is at most the level. A "
+        "cluster holds images of one class that the model's own features put together, and is compared with the rest "
+        "of that class; its name says what it is predicted as, and what sets it apart most."
     )
     blocks: list[Block] = []
     for run, own in found:
@@ -46,11 +48,24 @@ def _table(own: Sequence[Finding], name: str) -> Table:
             figure_cell(DIFFERENCE, Spread.of([gap]) if gap else None),
             Cell("" if p is None else number(P_VALUE, p), p),
             Cell("confirmed" if confirmed else "not confirmed", float(confirmed), strong=confirmed),
+            Cell(_set_apart(f)),
         ))  # fmt: skip
     titles = ("accuracy, %", "n", "below the rest by, points (95 %)", "adjusted p")
-    columns = Column.texts("part") + Column.numbers(*titles) + Column.texts("verdict")
+    columns = Column.texts("part") + Column.numbers(*titles) + Column.texts("verdict", "inside, and in the rest")
+    width = len(columns) if any(row[-1].text for row in rows) else len(columns) - 1
     caption = "Weak parts" + (f" of {name}" if name else "")
-    return Table(caption, columns, tuple(rows), _note(own))
+    return Table(caption, columns[:width], tuple(row[:width] for row in rows), _note(own))
+
+
+def _set_apart(f: Finding) -> str:
+    """What sets a cluster apart, in numbers: the median, or the share of a kind, inside and in the rest."""
+    own = f.evidence.get("telling")
+    both = [v for key in ("inside", "outside") if isinstance(own, Mapping) and (v := finite(own.get(key))) is not None]
+    if not isinstance(own, Mapping) or len(both) < 2:
+        return ""
+    kind = own.get("kind")
+    inside, rest = (f"{v:.3g}" if kind is None else f"{percent(v)} %" for v in both)
+    return f"{own.get('property')}{'' if kind is None else f' {kind}'}: {inside}, {rest}"
 
 
 def _note(own: Sequence[Finding]) -> str:
@@ -61,7 +76,9 @@ def _note(own: Sequence[Finding]) -> str:
     names = ", ".join(map(str, attributes if isinstance(attributes, list) else ())) or "nothing that varies"
     said = f"{count} confirmed" if count else "No weak part is confirmed"
     at = "" if level is None else f" at level {level:g}"
-    return f"{said}{at}, on {f.n:,} samples. Attributes: {names}."
+    tried = f.evidence.get("clusters")
+    more = f" Clusters of its {tried.get('of')}: {tried.get('tried')}." if isinstance(tried, Mapping) else ""
+    return f"{said}{at}, on {f.n:,} samples. Attributes: {names}.{more}"
 
 
 def _profile(own: Sequence[Finding], name: str, id: str) -> Chart | None:
@@ -85,5 +102,5 @@ def _galleries(own: Sequence[Finding], name: str) -> Iterator[Gallery]:
         for values in records(f.evidence.get("examples")):
             title = f"{values.get('label', '?')} → {values.get('prediction', '?')}"
             pictures.append(png_picture(values.get("png"), f"{title}; {values.get('source', '')}", title, wrong=True))
-        what = f"Mistakes where {f.where.get('slice', '')}"
+        what = f"Mistakes {'in' if 'class' in f.evidence else 'where'} {f.where.get('slice', '')}"
         yield from Gallery.readable(f"{what}, {name}" if name else what, pictures)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from holdfast import metrics
 from holdfast.audits.subject import Subject
-from holdfast.metrics import Estimate, mean_interval, wilson_interval
+from holdfast.metrics import Estimate, proportion_interval
 from holdfast.png import png
 from holdfast.rng import derive
 from holdfast.train.evaluate import Predictions
@@ -55,19 +55,19 @@ def accuracy(
     settings: Mapping[str, Any] | None = None,
     evidence: Mapping[str, Any] | None = None,
 ) -> Finding:
-    """Share of correct predictions with Wilson's interval; empty where there is no sample."""
+    """Share of correct predictions with its interval; empty where there is no sample."""
     n, hits = len(correct), int(correct.sum())
-    low, high = wilson_interval(hits, n) if n else (None, None)
+    low, high = proportion_interval(hits, n) if n else (None, None)
     return Finding(check, name, hits / n if n else None, n, low, high, where, settings or {}, evidence or {})
 
 
 def balanced_accuracy(by_class: Sequence[Finding]) -> Finding:
     """Mean recall over the classes that have test samples."""
-    parts = [e for f in by_class if (e := estimate(f)).n]
-    if not parts:
+    counts = [f.n for f in by_class if f.value is not None]
+    if not counts:
         return Finding("accuracy", "balanced_accuracy", None, 0)
-    mean = metrics.combined(lambda recalls: sum(recalls) / len(recalls), parts)
-    return Finding("accuracy", "balanced_accuracy", mean.value, mean.n, max(0.0, mean.low), min(1.0, mean.high))
+    mean = metrics.mean_of_shares([round(f.value * f.n) for f in by_class if f.value is not None], counts)
+    return Finding("accuracy", "balanced_accuracy", mean.value, mean.n, mean.low, mean.high)
 
 
 def estimate(finding: Finding) -> Estimate:
@@ -84,11 +84,12 @@ def probabilities(subject: Subject) -> list[Finding]:
     if n == 0 or not subject.has_scores:
         why = {} if subject.has_scores else {"reason": NO_SCORES}
         return [Finding("accuracy", name, None, 0, evidence=why) for name in ("nll", "brier", "ece", "ece_adaptive")]
-    made = []
-    for name, scores in (("nll", metrics.nll), ("brier", metrics.brier)):
-        value, low, high = mean_interval(_by_rows(scores, seen))
-        low = max(0.0, low) if n > 1 else low  # neither is ever negative; one sample has no interval
-        made.append(Finding("accuracy", name, value, n, low, high))
+    squared = metrics.bounded_mean(_by_rows(metrics.brier, seen), (0.0, 2.0))
+    loss, low, high = metrics.positive_mean(_by_rows(metrics.nll, seen))
+    made = [
+        Finding("accuracy", "nll", loss, n, low, high),
+        Finding("accuracy", "brier", squared.value, n, squared.low, squared.high),
+    ]
     confidence = _by_rows(lambda logits, _: logits.double().softmax(1).max(1).values, seen)
     for name, adaptive in (("ece", False), ("ece_adaptive", True)):
         generator = torch.Generator().manual_seed(derive(seed, SEEDS[name]))

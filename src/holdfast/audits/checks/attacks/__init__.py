@@ -53,8 +53,8 @@ class Attacks:
     """Error under each attack at each radius, with the model's gradients, with another model's, and under noise.
 
     images: how many test images to take at random; None is 1,000 on a GPU, 100 on a CPU. radii: in pixels; None is
-    2, 4, 8 and 16 of 255, or 0.25 to 2 for L2. surrogate: the model that black-box images are made against, named as
-    MODEL is; without one a small network is trained on the training set, unless ``black_box`` is off. presets: also
+    2, 4, 8 and 16 of 255, or 0.25 to 2 for L2. surrogate: the model that transfer attacks are made against, named as
+    MODEL is; without one a small network is trained on the training set, unless ``transfer`` is off. presets: also
     measure attacks with settings known by name, such as "alps-table-6", with the gradients of either model. Then come
     the trust checks; where one fails, every finding says so.
     """
@@ -63,7 +63,7 @@ class Attacks:
     radii: tuple[float, ...] | None = None
     norm: Literal["linf", "l2"] = "linf"
     presets: tuple[str, ...] = ()
-    black_box: bool = True
+    transfer: bool = True
     surrogate: str | None = field(default=None, metadata=NAMES_A_MODEL)
     surrogate_module: Any = field(default=None, metadata=PYTHON_ONLY)
     budget: AttackBudget | None = field(default=None, metadata=PYTHON_ONLY)
@@ -94,7 +94,7 @@ class Attacks:
 
     def fixed_seconds(self, subject: Subject, share: float) -> float | None:
         """How long the surrogate would train, from one of its epochs; None where that is too long."""
-        if self.surrogate is not None or self.surrogate_module is not None or not self.black_box:
+        if self.surrogate is not None or self.surrogate_module is not None or not self.transfer:
             return 0.0
         from holdfast.audits.checks.attacks.attack_bench import surrogate_seconds
 
@@ -104,8 +104,8 @@ class Attacks:
         return seconds if seconds <= SURROGATE_SHARE * share else None
 
     def without_fixed(self) -> tuple[Attacks, Note]:
-        text = "no black-box attack: there is no time to train a surrogate model"
-        return replace(self, black_box=False), Note("no-surrogate", text, "give --set attacks.surrogate=MODEL")
+        text = "no transfer attack: there is no time to train a surrogate model"
+        return replace(self, transfer=False), Note("no-surrogate", text, "give --set attacks.surrogate=MODEL")
 
     def run(self, subject: Subject) -> Iterable[Finding]:
         from holdfast.audits.checks.attacks.attack_bench import attack_all

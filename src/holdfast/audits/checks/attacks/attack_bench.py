@@ -1,4 +1,4 @@
-"""What the check ``attacks`` measures: every attack on the test images, the surrogate of black-box ones, findings."""
+"""What the check ``attacks`` measures: every attack on the test images, the surrogate of transfer attacks, findings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.attacks import PRESETS, apgd, fgsm, noise, pgd, square, unbounded
 from holdfast.attacks.norms import Norm
 from holdfast.audits.checks.attacks import trust
 from holdfast.audits.checks.attacks.attack_plans import BUDGETS, RADII, AttackBudget, radius_text
-from holdfast.audits.checks.attacks.trust import BLACK, NONE, WARNING, WHITE, Key, TrustCheck, any_of, comparisons
+from holdfast.audits.checks.attacks.trust import NONE, QUERIES, TRANSFER, WARNING, WHITE, Key, TrustCheck, any_of
 from holdfast.audits.per_image import FALLS, WRONG, encode
 from holdfast.audits.subject import Subject, draw
 from holdfast.augment.basic import to_float
@@ -40,7 +40,7 @@ def attack_all(subject: Subject, told: Attacks) -> tuple[Finding, ...]:
     chosen_radii = tuple(sorted(told.radii or RADII[norm]))
     bench = AttackBench(subject, told.images or plan.images, plan)
     given = told.surrogate_module if told.surrogate is None else subject.others[told.surrogate]
-    other = train_surrogate(subject, plan) if given is None and told.black_box else given
+    other = train_surrogate(subject, plan) if given is None and told.transfer else given
     cuda = subject.device.type == "cuda"
     # Attacks leave images alone that are wrong already, so batches come in every size.
     with kernels(subject.precision, deterministic=False, search=False) if cuda else nullcontext():
@@ -51,7 +51,7 @@ def attack_all(subject: Subject, told: Attacks) -> tuple[Finding, ...]:
         named = {
             (name, access): bench.wrong(preset_attack(name, subject), name, against=shown)
             for name in told.presets
-            for access, shown in ((WHITE, None), *([(BLACK, other)] if other is not None else []))
+            for access, shown in ((WHITE, None), *([(TRANSFER, other)] if other is not None else []))
         }
     settings = {
         "norm": norm,
@@ -102,11 +102,12 @@ class AttackBench:
                 "square": (square, {"queries": queries, "first": min(self.plan.searched, len(self.index))}),
             }
             for name, (attack, more) in searches.items():
-                yield (name, WHITE, radius), self.found(attack, f"{name}/{radius}", **where, **more)
+                access = QUERIES if attack is square else WHITE
+                yield (name, access, radius), self.found(attack, f"{name}/{radius}", **where, **more)
             if surrogate is not None:
                 shown: dict[str, Attack] = {"fgsm": once, "pgd-10": partial(pgd, **where)}
                 for name, attack in shown.items():
-                    yield (name, BLACK, radius), self.wrong(attack, f"black/{name}/{radius}", against=surrogate)
+                    yield (name, TRANSFER, radius), self.wrong(attack, f"black/{name}/{radius}", against=surrogate)
             yield (
                 ("noise", NONE, radius),
                 self.wrong(lambda m, x, y, generator, where=where: noise(x, generator=generator, **where), "noise"),
@@ -122,7 +123,7 @@ class AttackBench:
             r: self.found(pgd, f"long/{r}", radius=r, norm=norm, steps=self.plan.long_steps)
             for r in radii[len(radii) // 2 :][:1]
         }
-        return [*checks, *comparisons(wrong, radii, norm, long)]
+        return [*checks, *trust.comparisons(wrong, radii, norm, long)]
 
     def wrong(self, attack: Attack, purpose: str, *, against: nn.Module | None = None) -> Tensor:
         """(N,) whether the model errs on what an attack makes of each image; against: whom the attack sees."""

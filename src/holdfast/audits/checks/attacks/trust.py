@@ -33,7 +33,8 @@ REPEATS = {"fp32": 1e-3, "tf32": 1e-3, "bf16": 3e-2, "fp16": 3e-2}
 
 Key = tuple[str, str, float]
 """Attack, access, radius."""
-WHITE, BLACK, NONE = "white-box", "black-box", "none"
+WHITE, TRANSFER, QUERIES, NONE = "white-box", "black-box transfer", "black-box queries", "none"
+"""Access: the model's own gradients, those of another model, only the model's outputs, or nothing at all."""
 
 
 def any_of(wrong: Mapping[Key, Tensor], radius: float, chosen: Callable[[Key], bool]) -> Tensor:
@@ -179,22 +180,22 @@ def comparisons(
         }
 
     white = {r: any_of(wrong, r, lambda key: key[1] == WHITE and key[0] in GRADIENT) for r in radii}
-    black = {r: any_of(wrong, r, lambda key: key[1] == BLACK) for r in radii}
+    transfer = {r: any_of(wrong, r, lambda key: key[1] == TRANSFER) for r in radii}
     random = {r: wrong["noise", NONE, r] for r in radii}
-    has_black = any(key[1] == BLACK for key in wrong)
+    has_transfer = any(key[1] == TRANSFER for key in wrong)
     in_steps = {f"10 steps over 1, {at[r]}": (wrong["pgd-10", WHITE, r], wrong["fgsm", WHITE, r]) for r in radii}
     in_steps |= {f"more steps over 10, {at[r]}": (more, wrong["pgd-10", WHITE, r]) for r, more in long.items()}
 
     def by_radius(strong: Mapping[float, Tensor], weak: Mapping[float, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
         return {at[r]: (strong[r][: len(weak[r])], weak[r]) for r in radii}
 
-    search = {r: wrong["square", WHITE, r] for r in radii}  # on the first images only
-    transfer, over_noise = (by_radius(white, black), by_radius(black, random)) if has_black else ({}, {})
+    search = {r: wrong["square", QUERIES, r] for r in radii}  # on the first images only
+    over_transfer, over_noise = by_radius(white, transfer), by_radius(transfer, random)
     return [
         at_least("radius-growth", climbing("pgd-10") | climbing("apgd-ce"), "error grows with the radius"),
         at_least("steps-growth", in_steps, "error grows with the steps"),
-        at_least("white-over-black", transfer, "white-box finds no less than transfer"),
-        at_least("black-over-noise", over_noise, "transfer finds no less than noise"),
+        at_least("white-over-transfer", over_transfer if has_transfer else {}, "white-box finds no less than transfer"),
+        at_least("transfer-over-noise", over_noise if has_transfer else {}, "transfer finds no less than noise"),
         at_least("white-over-noise", by_radius(white, random), "white-box finds no less than noise"),
         at_least("gradients-over-search", by_radius(white, search), "gradients find no less than search without them"),
     ]

@@ -15,7 +15,16 @@ from holdfast.audits.per_image import encode
 from holdfast.audits.subject import GroupColumn, Subject
 from holdfast.data.splits import aligned_groups, bias_alignment
 from holdfast.errors import require
-from holdfast.metrics import Estimate, combined, harmonic_mean, lowest, proportion, widest_gap, wilson_interval
+from holdfast.metrics import (
+    Estimate,
+    combined,
+    harmonic_mean,
+    lowest,
+    mean_of_shares,
+    proportion,
+    proportion_interval,
+    widest_gap,
+)
 from holdfast.types import Finding
 
 OWN = "group"
@@ -24,7 +33,7 @@ TAKEN = ("against", "bias", "class", "column", "measure")
 """Words by which findings on groups name other parts, also in a comparison of models: a column that is called so would
 be taken for that part."""
 MOST_CELLS = 500
-"""Beyond so many cells they are evidence of the worst group, and no findings of their own."""
+"""Beyond so many cells they are evidence of the worst one, and no findings of their own."""
 NO_GROUPS = "the test samples have no groups; give the data a group column"
 
 
@@ -40,6 +49,10 @@ class Groups:
     ids: Tensor
     names: tuple[str, ...]
     usual: Tensor | None = None
+
+    def words(self) -> list[str]:
+        """(N,) names instead of ids; "" where unknown."""
+        return [self.names[i] if i >= 0 else "" for i in self.ids.tolist()]
 
     def sides(self, labels: Tensor) -> dict[str, Tensor]:
         """(N,) which samples follow the shortcut of the training set and which do not; empty where unknown."""
@@ -68,7 +81,7 @@ def parts(subject: Subject) -> Iterator[tuple[str, dict[str, str], Tensor]]:
 def group_accuracy(subject: Subject) -> tuple[Finding, ...]:
     """Average, bias-aligned, bias-conflicting, worst-group and every cell's accuracy, gaps and the harmonic mean.
 
-    By the subject's group columns, or by the data set's own where it has none. What is usual in training decides which
+    By the data set's own groups and by the subject's further columns. What is usual in training decides which
     test samples are aligned; where the training groups are not known these are not told apart. Findings of a column
     that was asked for carry its name as ``where["column"]``.
     """
@@ -143,8 +156,7 @@ def cells(
     at = int(filled.nonzero()[lowest_cell, 0]), int(filled.nonzero()[lowest_cell, 1])
     counted = {"cells": len(sizes), "empty": int((~filled).sum())}
     cell = {"class": classes[at[0]], column.name: column.names[at[1]]}
-    parts = [Estimate(h / n, *wilson_interval(h, n), n) for h, n in zip(right, sizes, strict=True)]
-    balanced = combined(lambda p: sum(p) / len(p), parts)
+    balanced = mean_of_shares(right, sizes)
     made = [
         _finding("worst_group_accuracy", worst, {"cell": cell, **counted, "table": table}),
         _finding("cell_gap", widest_gap(right, sizes)),
@@ -152,7 +164,7 @@ def cells(
     ]
     named = product(classes, column.names) if counts.numel() <= MOST_CELLS else ()
     for (name, group), hit, n in zip(named, hits.flatten().tolist(), counts.flatten().tolist(), strict=False):
-        low, high = wilson_interval(hit, n) if n else (None, None)
+        low, high = proportion_interval(hit, n) if n else (None, None)
         where = {"class": name, column.name: group}
         made.append(Finding("groups", "group_accuracy", hit / n if n else None, n, low, high, where))
     return made, at
@@ -168,14 +180,14 @@ def tabulate(correct: Tensor, labels: Tensor, ids: Tensor, classes: int, count: 
 
 
 def columns_of(subject: Subject) -> list[Groups]:
-    """The columns that were asked for, or the data set's own; those that say nothing of any test sample are left out.
+    """The columns that were asked for and the data set's own, unless one of them is the same.
 
-    Groups beyond the given names are named by their number.
+    Those that say nothing of any test sample are left out. Groups beyond the given names are named by their number.
     """
     check_columns(subject.columns)
     data, made = subject.data, []
-    own = {OWN: GroupColumn(subject.split.groups, data.group_names, data.train.groups)}
-    for name, column in (subject.columns or own).items():
+    own = GroupColumn(subject.split.groups, data.group_names, data.train.groups)
+    for name, column in {**subject.columns, OWN: subject.columns.get(OWN, own)}.items():
         ids, train, usual = column.ids.cpu().long(), column.train, None
         require(
             ids.shape == (len(subject.split),),
@@ -187,7 +199,9 @@ def columns_of(subject: Subject) -> list[Groups]:
         if train is not None and bool((train >= 0).any()):
             usual = aligned_groups(data.train.labels, train.cpu(), data.num_classes)
         made.append(Groups(name, ids, names, usual))
-    return made
+    has_own = OWN not in subject.columns and bool(made) and made[-1].name == OWN
+    same = has_own and any(column.words() == made[-1].words() for column in made[:-1])
+    return made[:-1] if same else made
 
 
 def _finding(name: str, found: Estimate, evidence: Mapping[str, Any] | None = None) -> Finding:

@@ -17,18 +17,24 @@ if TYPE_CHECKING:
 @check(
     "slices",
     title="Slices",
-    about="Parts of the data, by how images look, on which the model is weaker than on the rest.",
+    about="Parts of the data, by how images look or how the model sees them, on which it is weaker than on the rest.",
     needs=Needs.IMAGES,
     measures=(
         Measure("confirmed_slices", "weak slices confirmed", Unit.COUNT, "lower", headline=True),
-        Measure("slice_accuracy", "accuracy in a weak slice", drop="slice_gap", headline=True),
+        Measure(
+            "slice_accuracy",
+            "accuracy in a weak slice",
+            drop="slice_gap",
+            drop_from="accuracy in the rest",
+            headline=True,
+        ),
         Measure("slice_gap", "below the rest by", Unit.POINTS, "lower"),
     ),
     order=30,
 )
 @dataclass(frozen=True)
 class WeakSlices:
-    """Weak parts by brightness, contrast, colourfulness, sharpness, size and aspect, and by any group column.
+    """Weak parts by how images look, by any group column, and by clusters of the model's features within a class.
 
     level: the chance that a model without any weak part has one confirmed.
     """

@@ -1,4 +1,4 @@
-"""Weak slices: parts of the data, by how images look, on which the model is weaker than on the rest.
+"""Weak slices: parts of the data, by how images look or how the model sees them, where it is weaker than elsewhere.
 
 Whoever looks at many parts finds a weak one by chance. So parts are found on one half of the test samples and judged on
 the other, by an exact test that is corrected for how many were brought forward.
@@ -6,7 +6,7 @@ the other, by an exact test that is corrected for how many were brought forward.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 
 from holdfast.audits.checks.accuracy.clean_accuracy import accuracy
+from holdfast.audits.checks.slices.feature_clusters import LEAST, Clustering, cluster, features_of, telling
+from holdfast.audits.per_image import encode
 from holdfast.audits.subject import Subject, halves
 from holdfast.augment.basic import to_float
 from holdfast.corruptions.pixels import luminance
@@ -29,11 +31,10 @@ SHARES: Final = (0.05, 0.1, 0.2, 0.3)
 """How much of the data the lower and the upper end of an attribute may be."""
 FEW: Final = 10
 """An attribute of so few values is not cut in ends: every value is a part."""
-LEAST: Final = 10
-"""Samples a part must have on the half where it is found."""
 SCREEN: Final = 0.05
 MOST: Final = 10
-"""Parts brought forward: those with p under the first number on the half where they are found, at most so many."""
+"""Parts brought forward: those with p under the first number on the half where they are found, at most so many that
+have a name and as many clusters."""
 TENTHS: Final = 10
 EXAMPLES: Final = 6
 
@@ -42,13 +43,13 @@ Side = Literal["at most", "above", "is"]
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A part of the data: samples whose attribute is at most, above, or exactly a value.
+    """A part of the data: samples whose attribute is at most, above, or exactly a value, or a cluster of features.
 
-    found_p: Fisher's one-sided p on the half where it was found. p, adjusted_p: on the other half, as it is and by
-    Holm's correction over all parts brought forward.
+    attribute: its name, or the clustering. found_p: Fisher's one-sided p on the half where it was found. p,
+    adjusted_p: on the other half, as it is and by Holm's correction over all parts brought forward.
     """
 
-    attribute: str
+    attribute: str | Clustering
     side: Side
     value: float
     found_p: float
@@ -59,17 +60,28 @@ class Slice:
         """(N,) which samples belong, from the attribute's (N,) values; NaN belongs nowhere."""
         return {"at most": values.le, "above": values.gt, "is": values.eq}[self.side](self.value)
 
+    def compared(self, values: Tensor) -> Tensor:
+        """(N,) samples that are compared: all, but for a cluster within a class those of the class."""
+        if not isinstance(self.attribute, Clustering) or not self.attribute.within_class:
+            return torch.ones_like(values, dtype=torch.bool)
+        first = self.value // self.attribute.count * self.attribute.count
+        return (values >= first) & (values < first + self.attribute.count)
+
 
 def weak_slices(subject: Subject, level: float) -> tuple[Finding, ...]:
-    """Weak parts by brightness, contrast, colourfulness, sharpness, size and aspect, and by the subject's columns."""
+    """Weak parts by how images look, by the subject's columns, and by clusters of the model's features."""
     values, correct = attributes(subject), subject.predictions.correct
     first, second = halves(len(correct), subject.seed, "slices/halves")
-    found = search(values, correct, first, second)
+    source, seen = features_of(subject) or ("nothing", None)
+    clusters = {} if seen is None else cluster(seen, subject.predictions.labels, first, seed=subject.seed)
+    every: dict[Any, Tensor] = {**values, **clusters}
+    found = search(every, correct, first, second)
     settings = {"level": level, "screen": SCREEN, "shares": list(SHARES), "seed": subject.seed}
     varied = {name: own for name, own in values.items() if len(_distinct(own)) > 1}
     summary = {
         "attributes": list(varied),
         "constant": [name for name in values if name not in varied],
+        "clusters": {"of": source, "tried": sum(len(_distinct(ids)) for ids in clusters.values())},
         "brought_forward": len(found),
         "profile": {name: profile(own, correct) for name, own in varied.items()},
     }
@@ -77,29 +89,46 @@ def weak_slices(subject: Subject, level: float) -> tuple[Finding, ...]:
     made = [
         Finding("slices", "confirmed_slices", float(len(confirmed)), len(second), settings=settings, evidence=summary)
     ]
-    for part in found:
-        made += _findings(subject, part, values[part.attribute], first, second, confirmed=part in confirmed)
+    for i, part in enumerate(found, start=1):
+        number = sum(isinstance(s.attribute, Clustering) for s in found[:i])
+        words, evidence = named(subject, part, number, every, second)
+        own = every[part.attribute]
+        made += slice_findings(subject, part, words, own, first, second, evidence | {"confirmed": part in confirmed})
     return tuple(made)
 
 
-def search(values: Mapping[str, Tensor], correct: Tensor, first: Tensor, second: Tensor) -> list[Slice]:
+def search(values: Mapping[Any, Tensor], correct: Tensor, first: Tensor, second: Tensor) -> list[Slice]:
     """Parts found on the first half, the most striking first, with what the second half says of each."""
     best: list[Slice] = []
     for name, own in values.items():
         found = [
             replace(part, found_p=p)
             for part in candidates(name, own[first])
-            if (p := _p(part.members(own[first]), correct[first], least=LEAST)) <= SCREEN
+            if (p := _p(part, own[first], correct[first], least=LEAST)) <= SCREEN
         ]
         for side in dict.fromkeys(part.side for part in found):
             alike = [part for part in found if part.side == side]
             best += alike if side == "is" else [min(alike, key=lambda part: part.found_p)]
-    best = sorted(best, key=lambda s: s.found_p)[:MOST]
-    judged = [_p(s.members(values[s.attribute][second]), correct[second], least=1) for s in best]
+    best.sort(key=lambda s: s.found_p)
+    named, clusters = ([s for s in best if isinstance(s.attribute, kind)] for kind in (str, Clustering))
+    best = sorted([*named[:MOST], *distinct_clusters(clusters, values, first)], key=lambda s: s.found_p)
+    judged = [_p(s, values[s.attribute][second], correct[second], least=1) for s in best]
     return [replace(s, p=p, adjusted_p=adjusted) for s, p, adjusted in zip(best, judged, holm(judged), strict=True)]
 
 
-def candidates(name: str, values: Tensor) -> Iterator[Slice]:
+def distinct_clusters(found: Sequence[Slice], values: Mapping[Any, Tensor], first: Tensor) -> list[Slice]:
+    """The first so many clusters, without those that lie in one before them by more than half, or hold its half."""
+    kept: list[tuple[Slice, Tensor]] = []
+    for part in found:
+        own = part.members(values[part.attribute][first])
+        if all(2 * (own & other).sum() <= min(own.sum(), other.sum()) for _, other in kept):
+            kept.append((part, own))
+        if len(kept) == MOST:
+            break
+    return [part for part, _ in kept]
+
+
+def candidates(name: str | Clustering, values: Tensor) -> Iterator[Slice]:
     """The parts that one attribute offers: its ends, or each of its few values."""
     distinct = _distinct(values)
     if len(distinct) < 2:
@@ -115,8 +144,10 @@ def candidates(name: str, values: Tensor) -> Iterator[Slice]:
         yield Slice(name, "above", float(above), 1.0)
 
 
-def _p(inside: Tensor, correct: Tensor, *, least: int) -> float:
+def _p(part: Slice, values: Tensor, correct: Tensor, *, least: int) -> float:
     """Fisher's p that the part is no weaker than the rest; 1 where it, or the rest, is too small to tell."""
+    compared = part.compared(values)
+    inside, correct = part.members(values[compared]), correct[compared]
     n = int(inside.sum())
     rest = len(inside) - n
     if n < least or rest < least:
@@ -201,25 +232,61 @@ def profile(values: Tensor, correct: Tensor) -> dict[str, list[float]]:
     }
 
 
-def _findings(
-    subject: Subject, part: Slice, values: Tensor, first: Tensor, second: Tensor, *, confirmed: bool
+def named(
+    subject: Subject, part: Slice, number: int, values: Mapping[Any, Tensor], second: Tensor
+) -> tuple[str, dict[str, Any]]:
+    """A part in words, and what a report says of it; a cluster by what it is predicted as and what sets it apart."""
+    if isinstance(part.attribute, str):
+        column = subject.columns.get(part.attribute)
+        words = describe(part, column.names if column else ())
+        return words, {"attribute": part.attribute, "side": part.side, "value": part.value}
+    label, seen, own = part.attribute.class_of(part.value), subject.predictions, values[part.attribute]
+    compared = second[part.compared(own[second])]
+    inside = part.members(own[compared])
+    names = {"group": subject.data.group_names, "class": subject.data.classes}
+    names |= {name: column.names for name, column in subject.columns.items()}
+    properties = {"group": subject.split.groups} | ({"class": seen.labels} if label is None else {})
+    properties |= {name: of for name, of in values.items() if isinstance(name, str)}
+    said: dict[str, Any] = {"attribute": "cluster", "class": None if label is None else subject.data.classes[label]}
+    members = compared[inside]
+    wrong = seen.logits.argmax(1)[members][~seen.correct[members]]
+    about = []
+    if len(wrong):
+        most = int(wrong.mode().values)
+        share = float((wrong == most).sum() / len(members))
+        said["prediction"] = [subject.data.classes[most], share]
+        about.append(f"{100 * share:.0f} % predicted as {subject.data.classes[most]}")
+    if found := telling(inside, {k: v[compared] for k, v in properties.items()}, names):
+        about.append(found[0])
+        said["telling"] = found[1]
+    of = "all classes" if label is None else f"class {said['class']}"
+    if label is not None:
+        said["compared_with"] = f"accuracy in the rest of {of}"
+    return f"{of}, cluster {number}" + (f": {', '.join(about)}" if about else ""), said
+
+
+def slice_findings(
+    subject: Subject,
+    part: Slice,
+    words: str,
+    values: Tensor,
+    first: Tensor,
+    second: Tensor,
+    evidence: dict[str, Any],
 ) -> list[Finding]:
     """Accuracy of a part and its distance from the rest, on the half that did not find it."""
-    right, column = subject.predictions.correct, subject.columns.get(part.attribute)
-    inside, correct = part.members(values[second]), right[second]
-    where = {"slice": describe(part, column.names if column else ())}
+    second, right = second[part.compared(values[second])], subject.predictions.correct
+    inside, correct, where = part.members(values[second]), right[second], {"slice": words}
     earlier = right[first][part.members(values[first])]
-    evidence: dict[str, Any] = {
-        "attribute": part.attribute,
-        "side": part.side,
-        "value": part.value,
-        "confirmed": confirmed,
+    evidence |= {
         "p": part.p,
         "adjusted_p": part.adjusted_p,
         "found": {"p": part.found_p, "n": len(earlier), "accuracy": float(earlier.double().mean())},
     }
-    if confirmed:
+    if evidence["confirmed"]:
+        members = part.members(values).nonzero().flatten()
         evidence["examples"] = _examples(subject, second[inside & ~correct][:EXAMPLES])
+        evidence["verdicts"] = encode(members, [words] * len(members))
     made = [accuracy(correct[inside], where, check="slices", name="slice_accuracy", evidence=evidence)]
     if 0 < int(inside.sum()) < len(inside):
         gap = combined(lambda p: p[0] - p[1], [proportion(correct[~inside]), proportion(correct[inside])])

@@ -1,0 +1,126 @@
+"""Clusters of the test images by the model's own features: parts of the data that no attribute names.
+
+A model that follows a shortcut has features of the shortcut, so the images it fails on lie together there, also where
+nothing that is measured in pixels sets them apart. Clusters are made within each class, for a shortcut is right in one
+class and wrong in another (Sohoni et al., 2020), and over all classes. The check ``slices`` tests them; what they are
+called is made here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from holdfast.audits.subject import Subject
+from holdfast.detect.features import ClassifierExtractor, extract
+from holdfast.errors import HoldfastError
+from holdfast.rng import derive
+
+COUNTS: Final = (2, 4, 8, 16)
+"""Numbers of clusters that are tried, as long as they hold LEAST samples each on average."""
+LEAST: Final = 10
+"""Samples a part must have on the half where it is found."""
+DIMENSIONS: Final = 32
+"""Principal components of the features that distances are measured in."""
+MOST_STEPS: Final = 30
+"""Of k-means; what moves later is a few samples between clusters of one class."""
+TELLING: Final = 0.3
+"""A property tells a cluster from the rest where the distributions are at least so far apart, of at most 1, and"""
+CRITICAL: Final = 1.63
+"""further than the 1 % point of the Kolmogorov-Smirnov test, this times the root of 1/n + 1/m."""
+
+
+@dataclass(frozen=True)
+class Clustering:
+    """Into how many clusters the samples of each class, or of all classes together, were parted."""
+
+    within_class: bool
+    count: int
+
+    def class_of(self, cluster: float) -> int | None:
+        """The class whose samples a cluster parts; None for a cluster over all classes."""
+        return int(cluster) // self.count if self.within_class else None
+
+
+def features_of(subject: Subject) -> tuple[str, Tensor] | None:
+    """What the model's last layer is given, (N, D) on the CPU, or its logits where that is out of reach; which of them.
+
+    None for predictions without scores.
+    """
+    try:
+        extractor = ClassifierExtractor(subject.model, subject.precision)
+        own = extract(extractor, subject.split, batch_size=subject.batch_size, workers=subject.workers).features
+    except HoldfastError:  # a program that hides its layers, or no model at all
+        own = None
+    if own is not None and bool(own.isfinite().all()):
+        return "features", own.flatten(1)
+    return ("logits", subject.predictions.logits) if subject.has_scores else None
+
+
+def cluster(features: Tensor, labels: Tensor, first: Tensor, *, seed: int) -> dict[Clustering, Tensor]:
+    """(N,) cluster of every sample for each clustering, fitted on the positions ``first`` alone.
+
+    Clusters within class y are numbered from y times their count; -1 is for samples of a class that is too small.
+    """
+    from sklearn.cluster import KMeans  # slow to import
+    from sklearn.decomposition import PCA
+
+    points, state = features.float(), derive(seed, "slices/clusters") % 2**32
+    here = torch.zeros(len(labels), dtype=torch.bool)
+    here[first] = True
+    if min(points.shape[1], len(first)) > DIMENSIONS:
+        made = PCA(DIMENSIONS, svd_solver="randomized", random_state=state).fit(points[first].numpy())
+        points = torch.from_numpy(made.transform(points.numpy()))
+    found: dict[Clustering, Tensor] = {}
+    for label in (None, *sorted(set(labels.tolist()))):
+        inside = torch.ones_like(here) if label is None else labels == label
+        shown = points[inside & here].numpy()
+        if len(shown) < 2 * LEAST or len(np.unique(shown, axis=0)) < COUNTS[-1]:
+            continue
+        for count in (count for count in COUNTS if len(shown) >= count * LEAST):
+            made = KMeans(count, max_iter=MOST_STEPS, random_state=state).fit(shown)
+            ids = found.setdefault(Clustering(label is not None, count), torch.full((len(labels),), -1))
+            ids[inside] = torch.from_numpy(made.predict(points[inside].numpy())).long() + count * (label or 0)
+    return found
+
+
+def telling(
+    inside: Tensor, properties: Mapping[str, Tensor], names: Mapping[str, Sequence[str]]
+) -> tuple[str, dict[str, Any]] | None:
+    """The property in which samples inside, (N,) flags, differ most from the others, in words and in numbers.
+
+    Numbers are compared by the Kolmogorov-Smirnov distance, kinds by the difference of shares; None where no property
+    tells them apart. names: of the kinds, by property.
+    """
+    best: tuple[str, dict[str, Any]] | None = None
+    for name, values in properties.items():
+        known = ~values.isnan() if values.is_floating_point() else values >= 0
+        own, other = values[inside & known], values[~inside & known]
+        if not len(own) or not len(other):
+            continue
+        if values.is_floating_point():
+            at = torch.cat([own, other])
+            below = [torch.searchsorted(v.sort().values, at, right=True) / len(v) for v in (own, other)]
+            apart = below[0] - below[1]
+            far = apart[apart.abs().argmax()]
+            words = f"{'low' if far > 0 else 'high'} {name}"
+            numbers: dict[str, Any] = {"kind": None, "inside": float(own.median()), "outside": float(other.median())}
+        else:
+            most = int(values.max()) + 1
+            shares = [torch.bincount(v, minlength=most) / len(v) for v in (own, other)]
+            apart = shares[0] - shares[1]
+            kind = int((apart.abs() + 1e-6 * (apart > 0)).argmax())  # rather what it is than what it is not
+            far, known_as = apart[kind], names.get(name, ())
+            words = f"{name} {'' if far > 0 else 'not '}{known_as[kind] if kind < len(known_as) else kind}"
+            numbers = {"kind": words.removeprefix(f"{name} ").removeprefix("not ")}
+            numbers |= {"inside": float(shares[0][kind]), "outside": float(shares[1][kind])}
+        distance = abs(float(far))
+        enough = max(TELLING, CRITICAL * (1 / len(own) + 1 / len(other)) ** 0.5)
+        if distance >= enough and (best is None or distance > best[1]["distance"]):
+            best = words, {"property": name, **numbers, "distance": distance}
+    return best
