@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -101,13 +102,21 @@ def reading() -> Iterator[None]:
 def exists(path: Path) -> bool:
     """Whether a file or folder is there. What is closed to us, or no system can hold, is refused.
 
-    Readers would take it for missing or damaged.
+    Readers would take it for missing or damaged; of a pipe or a device they would wait for more without an end.
     """
     with reading():
         try:
-            path.stat()
+            status(path)
         except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: no path can hold a null character
             return False
         if not os.access(path, os.R_OK | os.X_OK if path.is_dir() else os.R_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
     return True
+
+
+def status(path: str | Path) -> os.stat_result:
+    """What the system knows of a file or folder; an OSError for a pipe, socket or device."""
+    found = os.stat(path)
+    if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+        raise OSError(errno.EINVAL, "it is a pipe, socket or device, not a file", str(path))
+    return found

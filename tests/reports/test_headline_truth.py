@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import random
 import re
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import torch
+from scipy.stats import ttest_ind  # type: ignore[import-untyped]
 from torch import Tensor
 
 from holdfast.audits.checks.attacks.attack_bench import withstood
 from holdfast.metrics import bounded_mean, proportion
 from holdfast.reports import RunFiles, read_runs
+from holdfast.reports.arms import arms
 from holdfast.reports.findings_file import CheckRecord, FindingsFile
 from holdfast.reports.html import render
 from holdfast.reports.overview import verdict
-from holdfast.reports.robustness_summary import drop_table, robustness, summary_sentence
+from holdfast.reports.robustness_summary import arms_verdict, drop_table, robustness, summary_sentence
 from holdfast.types import Finding
 from tests.audits.checks.from_logits import one_hot, split, told
 from tests.audits.checks.run_checks import accuracy, groups
@@ -198,6 +202,34 @@ def test_the_page_and_the_closing_line_say_the_same() -> None:
     assert below[0] == "Warning preprocessing is probably wrong"
     assert below[-1] == "Checks 4 of 4 checks measured"
     assert closing.endswith("4 of 4 checks measured. Warning: preprocessing is probably wrong")
+
+
+@pytest.mark.parametrize("seeds", [1, 2, 4])
+def test_a_winner_over_seeds_is_one_by_welchs_test_and_its_lead_is_the_difference(seeds: int) -> None:
+    """Against scipy's test on the same numbers; of single runs against their intervals."""
+    draw, ahead = random.Random(seeds), 0
+    for _ in range(40):
+        rates = {name: [draw.gauss(rate, 0.03) for _ in range(seeds)] for name, rate in (("erm", 0.7), ("lff", 0.76))}
+        runs = [
+            RunFiles(
+                f"{name}-{seed}",
+                settings={"method": name, "seed": seed, "data": "pets"},
+                findings=(Finding("accuracy", "accuracy", value, 500, value - 0.04, value + 0.04),),
+            )
+            for name, own in rates.items()
+            for seed, value in enumerate(own)
+        ]
+        said = arms_verdict(arms(runs))
+        means = {name: statistics.fmean(own) for name, own in rates.items()}
+        second, first = sorted(means, key=lambda name: means[name])
+        gap = means[first] - means[second]
+        p = 1.0 if seeds == 1 else float(ttest_ind(*rates.values(), equal_var=False).pvalue)
+        apart = gap > 0.08 if seeds == 1 else p < 0.05
+        ahead += apart
+        begin = f"{first} is ahead in clean" if apart else f"{first} and {second} do not clearly differ in clean"
+        assert said.startswith(begin)
+        assert f"{100 * gap:.1f} points {'above' if apart else 'apart'}" in said
+    assert 0 < ahead < 40, "both happen"
 
 
 def test_the_sample_report_adds_up() -> None:

@@ -201,6 +201,14 @@ def test_models_are_compared_by_what_was_paired(value: float, low: float, high: 
     assert lead_sentence([lead, FOUND[-1]], "new") == said
 
 
+def test_a_lead_that_the_corrected_p_speaks_against_is_not_called_one() -> None:
+    chance = replace(FOUND[-1], evidence={"adjusted_p": 0.21, "correction": "Holm", "comparisons": 20})
+    assert lead_sentence([FOUND[-2], chance], "new") == (
+        "new and old do not clearly differ: 3.4 points apart (1.0 to 5.8) on the same 1,000 images, "
+        "McNemar's p 0.21 (Holm's correction for 20 comparisons)"
+    )
+
+
 def test_paired_differences_are_the_findings() -> None:
     table = paired(leads(FOUND, {}, "new"))
     assert table is not None

@@ -11,7 +11,7 @@ from tyro.conf import Positional, arg
 from holdfast.cli.common import narrate, parse, require_data, say
 from holdfast.errors import HoldfastError
 from holdfast.parts import data_syntax, model_syntax
-from holdfast.settings.fields import Device, Quiet, Unset
+from holdfast.settings.fields import Confine, Device, Quiet, Unset
 from holdfast.settings.training import check_conflict
 
 
@@ -53,6 +53,7 @@ class ShortcutsOptions:
     """Rule for the label on the parts of such names ("age>=40"), or an attribute of CelebA."""
     group: Unset[str] = None
     """The same for the group, which only judges the ranking."""
+    confine: Confine = False
     data_seed: int = 0
     """Seed of held-out splits and generated sets."""
     device: Device = "auto"

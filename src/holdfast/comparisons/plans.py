@@ -20,7 +20,7 @@ from holdfast.methods import Stage, method_of
 from holdfast.parts import METHODS
 from holdfast.settings.fields import LISTED_BY, Choice, build, flatten
 from holdfast.settings.training import TrainSettings
-from holdfast.settings.yaml_files import read_yaml
+from holdfast.settings.yaml_files import parse_yaml, read_yaml
 
 STUDIES = Path(__file__).parent / "studies"
 
@@ -131,8 +131,8 @@ def parse_axes(texts: Iterable[str]) -> dict[str, list[Any]]:
         require(bool(key and equals and values), f"{text!r} names no values; write SETTING=VALUE,VALUE")
         require(key not in axes, f"{key} is given twice; put all its values into one list")
         try:
-            axes[key] = yaml.safe_load(f"[{values}]")
-        except (yaml.YAMLError, ValueError, RecursionError):
+            axes[key] = parse_yaml(f"[{values}]")
+        except yaml.YAMLError:
             raise HoldfastError(f"cannot read the values of {text!r}; write SETTING=VALUE,VALUE") from None
     return axes
 

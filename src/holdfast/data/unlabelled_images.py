@@ -16,7 +16,7 @@ from torch import Tensor
 
 from holdfast.data.anomalies import holds_anomalies, read_anomalies
 from holdfast.data.images import GREY_MODES, peek, resize
-from holdfast.data.listing import ReaderOptions
+from holdfast.data.listing import ReaderOptions, refuse_outside
 from holdfast.data.load_data import common_shape, load
 from holdfast.data.splits import ArraySplit, Dataset, FileSplit, Split, refuse
 from holdfast.errors import require
@@ -43,6 +43,7 @@ def open_images(
     data: ImageSource,
     *,
     root: str | Path | None = None,
+    confine: bool = False,
     split: str | None = None,
     usual: str = "train",
     shape: tuple[int, int, int] | None = None,
@@ -77,10 +78,11 @@ def open_images(
         return own[name], held.classes
     if shape is not None:
         image_size = shape[1] if shape[1] == shape[2] else None
-    options = ReaderOptions(None if root is None else at_home(root), image_size)
+    options = ReaderOptions(None if root is None else at_home(root), image_size, confine=confine)
     found = data if isinstance(data, Dataset) else _declared(data, options)
     if not isinstance(data, Dataset) and (found is None or (split and not _says_split(found, split, terms, data))):
-        found = load(data, root=options.root, image_size=image_size, **{**WITHOUT_LABELS, **(terms or {})})
+        how: dict[str, Any] = {"root": options.root, "image_size": image_size, "confine": confine}
+        found = load(data, **{**how, **WITHOUT_LABELS, **(terms or {})})
         split = split or usual
     assert found is not None
     parts = {name: own for name, own in found.splits.items() if len(own)}
@@ -114,7 +116,7 @@ def _declared(data: str | Path, options: ReaderOptions) -> Dataset | None:
     if reader is None:
         return None
     with reading():
-        found: Dataset = (reader.unlabelled or reader.made)(path, options)
+        found: Dataset = refuse_outside((reader.unlabelled or reader.made)(path, options), path, options)
     refuse([*found.problems, *([] if any(map(len, found.splits.values())) else ["there is no sample"])], found.name)
     return found
 
@@ -131,11 +133,14 @@ def _says_split(found: Dataset, split: str, terms: Mapping[str, Any] | None, dat
     return split in parts and parts != ["train"]
 
 
-def has_parts(data: ImageSource, *, or_classes: bool = False) -> bool:
+def has_parts(
+    data: ImageSource, *, root: str | Path | None = None, confine: bool = False, or_classes: bool = False
+) -> bool:
     """Whether data says by itself which part is which. or_classes: or has classes, by which it can be split."""
     if not isinstance(data, (str, Path)):
         return isinstance(data, Dataset)
-    found = None if holds_anomalies(data) else _declared(data, ReaderOptions())
+    options = ReaderOptions(None if root is None else at_home(root), confine=confine)
+    found = None if holds_anomalies(data) else _declared(data, options)
     if found is None or (or_classes and found.classes):
         return True
     return sum(len(own) > 0 for own in found.splits.values()) > 1
@@ -167,7 +172,13 @@ def resized(images: Split, size: tuple[int, int]) -> Split:
 
 
 def few_labels(
-    data: Dataset, labels: int | None, *, unlabeled: str | Split | None = None, root: str | None = None, seed: int = 0
+    data: Dataset,
+    labels: int | None,
+    *,
+    unlabeled: str | Split | None = None,
+    root: str | None = None,
+    confine: bool = False,
+    seed: int = 0,
 ) -> Dataset:
     """A set that trains on so many labels, and has other images as ``unlabeled``.
 
@@ -194,7 +205,7 @@ def few_labels(
             notes.append(Note("unlabeled-parts", text.partition(";")[0]))
 
         with reading():  # a split is returned as it is
-            others = open_unlabelled(unlabeled, root=root, shape=data.shape, fitting=True, note=note)
+            others = open_unlabelled(unlabeled, root=root, confine=confine, shape=data.shape, fitting=True, note=note)
         held_out = {key for own in (data.val, data.test) if own is not None for key in _origins(own)}
         kept = torch.tensor([key not in held_out for key in _origins(others)], dtype=torch.bool)
         if not bool(kept.all()):

@@ -243,9 +243,14 @@ def describe(
         vae = load_fitted(detector, device=how.device).vae
         require(vae is not None, f"the detector in {detector} has no VAE; fit it with a score of one, such as elbo")
         assert vae is not None
-        images, classes = open_images(data, root=how.root, split=split, shape=vae.settings.shape, note=note)
+        images, classes = open_images(
+            data, root=how.root, confine=how.confine, split=split, shape=vae.settings.shape, note=note
+        )
     else:
-        held_out, sizes = split in ("val", "test"), {"root": how.root, "image_size": how.image_size}
+        held_out, sizes = (
+            split in ("val", "test"),
+            {"root": how.root, "confine": how.confine, "image_size": how.image_size},
+        )
         own = "train" if held_out else split
         images, classes = open_images(data, split=own, fitting=True, note=note, **sizes)  # type: ignore[arg-type]
         channels, height, width = images.shape
@@ -255,7 +260,9 @@ def describe(
         loop = MinimiseSettings(how.epochs, how.batch_size, how.lr, seed=how.seed)
         vae = train_vae(images, settings, loop, device=device).model
         if held_out:
-            images, classes = open_images(data, root=how.root, split=split, shape=vae.settings.shape)
+            images, classes = open_images(
+                data, root=how.root, confine=how.confine, split=split, shape=vae.settings.shape
+            )
     labels = images.labels if bool((images.labels >= 0).any()) else None
     made = describe_images(vae, images, labels=labels, projection=projection, seed=how.seed)
     highest = -1 if labels is None else int(labels.max())

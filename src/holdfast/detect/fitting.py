@@ -140,7 +140,9 @@ def _opened(
             split = "train"
             note(f"{own.run} was trained on {data}: only its training part is learned from")
     sizes: dict[str, Any] = {"shape": shape, "image_size": training.image_size}
-    return open_unlabelled(data, root=training.root, split=split, terms=terms, fitting=True, note=note, **sizes)
+    return open_unlabelled(
+        data, root=training.root, confine=training.confine, split=split, terms=terms, fitting=True, note=note, **sizes
+    )
 
 
 def _names(scores: str | Sequence[str], classifier: bool) -> list[str]:

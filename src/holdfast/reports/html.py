@@ -16,7 +16,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from holdfast.errors import HoldfastError, require
+from holdfast.errors import HoldfastError, cut, first_line, require
 from holdfast.files import write_atomic
 from holdfast.printable import one_line
 from holdfast.reports.arms import AVERAGE, Arm, arms, flat, varying
@@ -25,7 +25,7 @@ from holdfast.reports.findings_file import FindingsFile, Measures, without_nan
 from holdfast.reports.overview import states
 from holdfast.reports.report_tables import lead_sentence
 from holdfast.reports.robustness_summary import arm_sentence, arms_verdict, drop_clauses, robustness, summary_sentence
-from holdfast.reports.run_files import RunFiles, read_runs
+from holdfast.reports.run_files import RunFiles, read_runs, redacted
 from holdfast.reports.sections import sections
 from holdfast.reports.sections.shortcuts import shortcuts, summary
 from holdfast.reports.svg import series
@@ -46,6 +46,21 @@ def write_report(runs: Sequence[RunFiles], path: str | Path, *, images: bool = T
     return Path(path)
 
 
+def report_folders(
+    folders: Sequence[str | Path], path: str | Path, *, images: bool = True, redact: bool = False
+) -> Path:
+    """Write the report of the runs and audits in folders. redact: without the folders that they name."""
+    runs = read_runs(folders)
+    try:
+        return write_report([redacted(run) for run in runs] if redact else runs, path, images=images)
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
+        names, why = ", ".join(map(str, folders)), f"{type(error).__name__}: {first_line(error)}"
+        raise HoldfastError(
+            f"cannot show what is in {cut(names)} ({cut(why)}): a findings.json or metrics.jsonl there is not as "
+            "holdfast writes it; measure again to make a new one"
+        ) from error
+
+
 def report(
     findings: Iterable[Finding] | str | Path,
     path: str | Path,
@@ -60,7 +75,7 @@ def report(
     """
     if isinstance(findings, (str, os.PathLike)):
         require(name is None, f"name {name!r} is for findings alone, and {findings} has names of its own; leave it out")
-        return write_report(read_runs([findings]), path)
+        return report_folders([findings], path)
     own: tuple[Any, ...] = tuple(findings) if isinstance(findings, Iterable) else (findings,)
     wrong = next((type(one).__name__ for one in own if not isinstance(one, Finding)), "")
     require(not wrong, f"a report is of findings, as holdfast.audit returns them, or of a run folder, got {wrong}")

@@ -16,6 +16,8 @@ from holdfast.reports.run_files import RunFiles
 from holdfast.reports.text import DIFFERENCE, P_VALUE, bounds, finite, interval, missing, part, percent, quantity
 from holdfast.types import Finding, Unit
 
+ALPHA = 0.05
+"""A model is said to be ahead of another where p is below this."""
 MOST_NUMBERS = 5000
 """More findings than this are not listed one by one."""
 
@@ -329,7 +331,8 @@ def lead_sentence(findings: Iterable[Finding], name: str) -> str:
         tail += f" ({p.evidence['correction']}'s correction for {many} comparisons)"
     between = bounds(lead.low, lead.high)
     span = f" ({between})" if between else ""
-    if between and (lead.low or 0.0) <= 0 <= (lead.high or 0.0):
+    by_chance = (_chance(p)[1] or 0.0) >= ALPHA  # a lead and a p that speaks against it do not stand together
+    if by_chance or (between and (lead.low or 0.0) <= 0 <= (lead.high or 0.0)):
         return f"{name} and {other} do not clearly differ: {percent(lead.value)} points apart{span}{tail}"
     ahead = "ahead of" if lead.value > 0 else "behind"
     return f"{name} is {percent(abs(lead.value))} points {ahead} {other}{span}{tail}"

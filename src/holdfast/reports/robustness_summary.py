@@ -147,7 +147,8 @@ def _worst(
         drops = Spread.of([d for d in findings if (d.check, d.name, d.where) == (f.check, measure.drop, f.where)][-1:])
         value, drop, compared = f.value or 0.0, drops.mean, ""
         if drop is not None:
-            compared = measure.drop_from or _other_base(value + drop, drops.n, clean)
+            named = str(f.evidence.get("compared_with") or measure.drop_from)
+            compared = named or _other_base(value + drop, drops.n, clean)
         elif measure.drop and not measure.drop_from and clean is not None:
             drop = clean.value - value
         made.append(RobustnessResult(
@@ -285,7 +286,7 @@ def arms_verdict(arms: Sequence[Arm]) -> str:
 def _weakest(arm: Arm) -> str:
     for key in ("group", "class"):
         parts = {name: s for name, s in arm.parts(key).items() if s.values}
-        if len(parts) > 1:
+        if len({share(spread) for spread in parts.values()}) > 1:  # of equal ones none is the weakest
             name, spread = min(parts.items(), key=lambda item: fmean(item[1].values))
             return f"; weakest {key}: {name}, {share(spread)} %"
     return ""

@@ -57,7 +57,7 @@ def find_shortcuts(
     memory. model: the network's name ("convnet" by default), or a biased model that is trained already, which is used
     instead of training any. reuse: use the biased model that a run of lff or jtt kept in its checkpoint. batch_size: 64
     by default for fewer than 10,000 samples, else 128. clusters: of the suspected samples; one per class by default,
-    ten at most. loading: root, image_size, conflict, names, label, group and data_seed, as for ``load``.
+    ten at most. loading: root, image_size, conflict, names, label, group, data_seed and confine, as for ``load``.
 
     >>> found = find_shortcuts("coloured-digits", epochs=1, seeds=1, device="cpu", resamples=2)
     >>> found.order[:20].shape, found.share.low <= found.share.value <= found.share.high
@@ -146,9 +146,12 @@ def _open(
     elif given is not None:
         dataset = load(given, **options)
     else:
-        root = settings.data.root if options.get("root") is None else options["root"]
+        own_data = settings.data
+        if options.get("root") is not None:
+            own_data = replace(own_data, root=options["root"])
         try:
-            dataset = load_data(replace(settings, data=replace(settings.data, root=root)))
+            confine = own_data.confine or options.get("confine", False)
+            dataset = load_data(replace(settings, data=replace(own_data, confine=confine)))
         except HoldfastError as error:
             raise HoldfastError(f"the data of {run} is not there: {error}; name its place with --data") from error
     require(
@@ -165,7 +168,7 @@ def _open(
 
 def _require_defaults(options: Mapping[str, Any], source: object) -> None:
     """Refuse options that would be ignored: data in memory is loaded already, and a run recorded what it loaded."""
-    usual = {"root": options.get("root"), "data_seed": 0}
+    usual = {"root": options.get("root"), "confine": options.get("confine"), "data_seed": 0}
     given = next((f"{name} {value}" for name, value in options.items() if value != usual.get(name)), None)
     whose = "this data is in memory already" if isinstance(source, Dataset) else f"{source} has settings of its own"
     require(

@@ -38,7 +38,9 @@ process dies, run.yaml says whether all was set aside, and a checkpoint beside `
 ASIDE = ".replaced"
 """Where a run is kept that another replaces, until the other has its first checkpoint."""
 
-MAY_CHANGE = frozenset({"root", "loader", "workers", "device", "capture", "compile", "tensorboard", "checkpoint_every"})
+MAY_CHANGE = frozenset(
+    {"root", "confine", "loader", "workers", "device", "capture", "compile", "tensorboard", "checkpoint_every"}
+)
 """Settings that may differ when a run is continued: they do not change what is computed."""
 
 DATA_PATHS = frozenset({"data", "unlabeled"})
