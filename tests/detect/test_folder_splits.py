@@ -182,6 +182,16 @@ def test_images_that_a_detector_was_fitted_on_are_counted(
     assert "was fitted on 60 normal images among these" in page
 
 
+def test_a_folder_of_classes_that_was_learned_whole_can_be_learned_in_part(classes: Path, others: Path) -> None:
+    whole = fit(classes, **QUICK)  # type: ignore[arg-type]
+    with pytest.warns(RuntimeWarning, match=r"16 of 16 normal images .* or fit the detector with --split train"):
+        evaluate(whole, classes, others, split="test", resamples=10, **READ)  # type: ignore[arg-type]
+    part = fit(classes, split="train", **QUICK)  # type: ignore[arg-type]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        evaluate(part, classes, others, split="test", resamples=10, **READ)  # type: ignore[arg-type]
+
+
 def test_copies_of_an_image_are_known_wherever_they_lie(photos: Path, others: Path, tmp_path: Path) -> None:
     """By their pixels: renamed, in a table or as an array."""
     fitted = fit(photos, **QUICK)  # type: ignore[arg-type]
@@ -198,6 +208,20 @@ def test_anomalies_without_parts_are_not_cut(photos: Path, classes: Path) -> Non
     counts = next(f for f in found if f.name == "auroc").evidence["confusion"]
     assert counts["true_positive"] + counts["false_negative"] == 80
     assert counts["true_negative"] + counts["false_positive"] == 20
+
+
+def test_tables_whose_pictures_lie_elsewhere(photos: Path, others: Path, tmp_path: Path) -> None:
+    lines = [
+        f"train/{name}/{i:03d}.png,{part}" for name in ("cat", "dog") for i, part in enumerate(["train", "test"] * 15)
+    ]
+    (tmp_path / "table.csv").write_text("\n".join(["path,split", *lines]))
+    fitted = fit(tmp_path / "table.csv", root=photos, held_out=0.4, **QUICK)  # type: ignore[arg-type]
+    assert fitted.seen is not None
+    assert len(fitted.seen) == 30
+    how = {"root": photos, "split": "test", "resamples": 10, **READ}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        evaluate(fitted, tmp_path / "table.csv", others, **how)  # type: ignore[arg-type]
 
 
 def test_predictions_of_one_part_of_a_folder(photos: Path, tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def detect_evaluate(words: list[str]) -> int:
     from holdfast.detect.scoring import summary_text
 
     values = flatten(options)
-    found = evaluate(values.pop("detector"), values.pop("normal"), values.pop("anomalous"), **values)
+    found = evaluate(values.pop("detector"), values.pop("normal"), values.pop("anomalous"), **values, note=narrate)
     say(summary_text(found))
     if options.out:
         say(f"report: {Path(options.out) / 'report.html'}")

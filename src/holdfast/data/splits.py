@@ -413,7 +413,8 @@ def find_problems(data: Dataset, *, least: int = 2, training: bool = True) -> li
         return [*found, f"there is no sample{more}"]
     count = data.num_classes
     if count < least:
-        found.append(f"a classifier needs at least two classes, found {count}: {cut(', '.join(data.classes))}{more}")
+        needed = "a classifier needs at least two classes" if least == 2 else f"at least {least} classes are needed"
+        found.append(f"{needed}, found {count}: {cut(', '.join(data.classes))}{more}")
     for split, own in labels.items():
         outside = (own < 0) | (own >= count)
         if outside.any():

@@ -133,11 +133,14 @@ def _says_split(found: Dataset, split: str, terms: Mapping[str, Any] | None, dat
     return split in parts and parts != ["train"]
 
 
-def has_parts(data: ImageSource, *, or_classes: bool = False) -> bool:
+def has_parts(
+    data: ImageSource, *, root: str | Path | None = None, confine: bool = False, or_classes: bool = False
+) -> bool:
     """Whether data says by itself which part is which. or_classes: or has classes, by which it can be split."""
     if not isinstance(data, (str, Path)):
         return isinstance(data, Dataset)
-    found = None if holds_anomalies(data) else _declared(data, ReaderOptions())
+    options = ReaderOptions(None if root is None else at_home(root), confine=confine)
+    found = None if holds_anomalies(data) else _declared(data, options)
     if found is None or (or_classes and found.classes):
         return True
     return sum(len(own) > 0 for own in found.splits.values()) > 1

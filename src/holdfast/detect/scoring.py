@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,6 +41,7 @@ MISSES: Final = 24
 """Missed anomalies that a report shows."""
 BINS: Final = 40
 """Of the histograms in a report."""
+SEEN_REMEDY: Final = "or fit the detector with --split train"
 
 Progress = Callable[[int, int], None]
 """Called with the number of images done and of all images."""
@@ -174,19 +176,23 @@ def evaluate(
     split: str | None = None,
     resamples: int = 1000,
     seed: int = 0,
+    note: Callable[[str], None] | None = None,
     **reading: Any,
 ) -> tuple[Finding, ...]:
     """Measure a detector on images that are known to be normal and images that are known to be anomalous.
 
     detector: fitted, or the folder of one. normal: normal images; or, alone, a set with anomalies (``holdfast data make
     fashion-anomalies``), whose test sets bring both. out: a folder for findings.json and report.html. Nothing of the
-    detector is changed: its threshold was set before. Images that it was fitted on are counted, and warned of. reading:
-    root, batch_size, workers and device (:class:`ReadSettings`).
+    detector is changed: its threshold was set before. Images that it was fitted on are counted, and warned of. note:
+    called with what is left out of data that has parts. reading: root, batch_size, workers and device
+    (:class:`ReadSettings`).
     """
     read = ReadSettings(**reading)
     place = None if out is None else claim_folder(out, check="detect")
     fitted = load_fitted(detector, device=read.device)
-    kinds = _both_kinds(normal, anomalous, read, split, fitted.shape, _terms(detector, normal))
+    where: dict[str, Any] = {"root": read.root, "confine": read.confine}
+    opened = partial(open_unlabelled, usual="test", shape=fitted.shape, note=note, **where)
+    kinds = _both_kinds(normal, anomalous, split, opened, where, _terms(detector, normal))
     parts, seen = zip(*(_judged(fitted, kinds[kind], read) for kind in ("normal", "anomalous")), strict=True)
     settings = {"fitted_on": dict(zip(("normal", "anomalous"), seen, strict=True))} if any(seen) else {}
     for kind, count in zip(("normal", "anomalous"), seen, strict=True):
@@ -194,7 +200,7 @@ def evaluate(
             warnings.warn(
                 f"{count} of {len(kinds[kind])} {kind} images are among those that the detector was fitted on as "
                 f"normal: the numbers are {'better' if kind == 'normal' else 'worse'} than on new images; give images "
-                "that it has not seen, such as those of --split test",
+                f"that it has not seen, {SEEN_REMEDY if split == 'test' else 'such as those of --split test'}",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -221,9 +227,9 @@ def evaluate(
 def _both_kinds(
     normal: ImageSource,
     anomalous: ImageSource | None,
-    read: ReadSettings,
     split: str | None,
-    shape: tuple[int, int, int],
+    opened: Callable[..., Split],
+    where: Mapping[str, Any],
     terms: Mapping[str, Any] | None,
 ) -> dict[str, Split]:
     if anomalous is None:
@@ -237,13 +243,11 @@ def _both_kinds(
         return {k: pooled.subset(own.nonzero().flatten()) for k, own in (("normal", ~truth), ("anomalous", truth))}
     kinds: dict[str, Split] = {}
     # A split is of what has one. Anomalies without parts are never cut: nothing was fitted on any of them.
-    splits = {"normal": has_parts(normal, or_classes=True), "anomalous": has_parts(anomalous)} if split else {}
-    for name, source in (("normal", normal), ("anomalous", anomalous)):
-        own = None if any(splits.values()) and not splits[name] else split
-        own_terms = terms if name == "normal" else None
-        kinds[name] = open_unlabelled(
-            source, root=read.root, confine=read.confine, split=own, usual="test", shape=shape, terms=own_terms
-        )
+    sources = {"normal": normal, "anomalous": anomalous}
+    cut = [name for name, own in sources.items() if split and has_parts(own, or_classes=name == "normal", **where)]
+    for name, source in sources.items():
+        own = split if name in cut or not cut else None
+        kinds[name] = opened(source, split=own, terms=terms if name == "normal" else None)
         require(len(kinds[name]) > 0, f"there are no {name} images; give at least one")
     return kinds
 
