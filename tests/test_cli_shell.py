@@ -139,3 +139,27 @@ def test_a_file_or_recipe_that_disagrees_with_the_run_is_refused_on_resume(
     assert "r was started with other settings (epochs: 1 -> 2)" in capsys.readouterr().err
     assert main(["train", "--recipe", "erm/coloured-digits", "--out", "r", "--quiet", "--resume"]) == 2
     assert "r was started with other settings (data: digits -> coloured-digits" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("mine", "spins"),
+    [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, None)],
+)
+def test_waiting_threads_leave_the_processor_to_others_unless_told_otherwise(
+    mine: dict[str, str], spins: str | None
+) -> None:
+    """torch's threads read the environment when torch is imported, so it has to be set by then."""
+    code = """
+import builtins, os, sys
+real = builtins.__import__
+def watch(name, *args, **kwargs):
+    if name.split(".")[0] == "torch":
+        print(os.environ.get("GOMP_SPINCOUNT")); sys.stdout.flush(); os._exit(0)
+    return real(name, *args, **kwargs)
+builtins.__import__ = watch
+from holdfast.cli import main
+main(["train", "--data", "digits", "--epochs", "1"])
+"""
+    kept = {k: v for k, v in os.environ.items() if k not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    done = subprocess.run([sys.executable, "-c", code], env={**kept, **mine}, capture_output=True, text=True)
+    assert done.stdout.split() == [str(spins)], done.stderr

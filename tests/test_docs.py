@@ -232,7 +232,7 @@ WORDS = {
     "false": False,
     "True": True,
     "learned": None,
-    "2.5·radius/steps": None,
+    "2.5·radius/steps ≤ radius": None,
 }
 
 

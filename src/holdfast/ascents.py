@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.optim import Optimizer
 
+    Params = list[tuple[str, Tensor]]
     Scheduled = Callable[[float], float | Tensor]
 
 Drawn = list[tuple[Views, float]]
@@ -65,6 +66,12 @@ class Ascent(AscentSettings):
 
     reads_whole_set: ClassVar[bool] = False
     """Whether every step passes over the whole training set. Such a step cannot be captured as a CUDA graph."""
+    declared_passes: ClassVar[float] = 2.0
+
+    @property
+    def passes(self) -> float:
+        """How often a step evaluates the loss of a batch, with its gradient."""
+        return self.declared_passes
 
     @property
     def other_batches(self) -> int:
@@ -72,11 +79,11 @@ class Ascent(AscentSettings):
         return 0
 
     def optimizer(
-        self, params: list[Tensor], base: type[Optimizer], *, scheduled: Scheduled, skip_nonfinite: bool, **options: Any
+        self, params: Params, base: type[Optimizer], *, scheduled: Scheduled, skip_nonfinite: bool, **options: Any
     ) -> Optimizer:
         """The optimiser that descends: ``base`` with its options, inside ``holdfast.optim.SAM`` where there is a climb.
 
-        scheduled: puts a number that changes in training where a CUDA graph can read it.
+        params: with their names. scheduled: puts a number that changes in training where a CUDA graph can read it.
         """
         return base(params, **options)
 
@@ -111,7 +118,7 @@ class Sam(Ascent):
     """How the radius moves over the training, from rho to 0."""
 
     def optimizer(
-        self, params: list[Tensor], base: type[Optimizer], *, scheduled: Scheduled, skip_nonfinite: bool, **options: Any
+        self, params: Params, base: type[Optimizer], *, scheduled: Scheduled, skip_nonfinite: bool, **options: Any
     ) -> Optimizer:
         from holdfast.optim import SAM
 
@@ -134,11 +141,13 @@ class Asam(Sam):
     rho: float = 0.5
     eta: Annotated[float, Within(0)] = 0.01
     """Added to the size of each weight."""
+    scales: Literal["matrices", "weights"] = "matrices"
+    """What is scaled: tensors of two dimensions or more; or all called a weight, BatchNorm's too, as its authors do."""
 
     def sam_options(self) -> dict[str, Any]:
         from holdfast.optim import Adaptive
 
-        return {"metric": Adaptive(self.eta, vectors=False)}
+        return {"metric": Adaptive(self.eta, self.scales)}
 
 
 @ascent("fisher-sam", about="Fisher SAM: a ball in the geometry of the gradient's own size.", order=12)
@@ -214,6 +223,10 @@ class SamDb(Sam):
 class SamLarge(Sam):
     batches: Annotated[int, Within(1)] = 4
     """How many batches together; 1 is SAM."""
+
+    @property
+    def passes(self) -> float:
+        return self.batches + 1.0
 
     @property
     def other_batches(self) -> int:

@@ -33,7 +33,7 @@ def unknown(kind: str, name: object, known: Iterable[str], *, listed_by: str = "
     "unknown method 'zzz'; known: erm, lff"
     """
     names = list(known)
-    close = get_close_matches(str(name), names, n=3, cutoff=0.5)
+    close = get_close_matches(name, names, n=3, cutoff=0.5) if isinstance(name, str) else []
     if close:
         hint = "did you mean " + " or ".join(repr(c) for c in close) + "?"
     elif len(names) > MANY and listed_by:
@@ -42,7 +42,25 @@ def unknown(kind: str, name: object, known: Iterable[str], *, listed_by: str = "
         hint = f"{len(names)} are known: {', '.join(names[:8])}, ..."
     else:
         hint = "known: " + ", ".join(names)
-    return HoldfastError(f"unknown {kind} {name!r}; {hint}")
+    return HoldfastError(f"unknown {kind} {brief(name)}; {cut(hint, 600)}")
+
+
+def brief(value: object, most: int = 200) -> str:
+    """A value from outside as a message shows it: cut off where it is long.
+
+    >>> brief("lff"), brief([1, 2, 3], most=5), brief(16**5000)
+    ("'lff'", '[1, 2...', 'an int with too many digits to show')
+    """
+    try:
+        text = repr(value)
+    except ValueError:  # Python does not write out numbers of thousands of digits
+        return f"an {type(value).__name__} with too many digits to show"
+    return cut(text, most)
+
+
+def cut(text: str, most: int = 300) -> str:
+    """Text that fits a message."""
+    return text if len(text) <= most else f"{text[:most]}..."
 
 
 def require_known(kind: str, name: object, known: Collection[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -61,15 +62,16 @@ def filling(folder: Path) -> Iterator[Path]:
 
 def write_atomic(path: Path, content: bytes) -> None:
     """Write beside the target, make it durable, then put it in place. Missing folders are made."""
-    with replacing(path) as temporary:
+    with replacing(path, size=len(content)) as temporary:
         temporary.write_bytes(content)
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, *, size: int | None = None) -> Iterator[Path]:
     """The same for content that grows: write the yielded file, which takes the place of ``path`` at the end.
 
     If the block raises, ``path`` stays as it was. An ``OSError`` counts as one of writing, so let the block do no more.
+    size: of the whole content in bytes, where it is known.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -79,11 +81,29 @@ def replacing(path: Path) -> Iterator[Path]:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        reason = error.strerror or str(error)
+        written = temporary.stat().st_size if size is None and temporary.exists() else 0
+        with suppress(OSError):  # its room is free again, and counts as such
+            temporary.unlink(missing_ok=True)
+        reason = why_unwritten(error, path, size, at_least=written)
         raise HoldfastError(f"cannot write {path}: {reason}; free some room or choose another place") from error
     finally:
         with suppress(OSError):  # what went wrong first is the news
             temporary.unlink(missing_ok=True)
+
+
+def why_unwritten(error: OSError, path: Path, size: int | None, *, at_least: int = 0) -> str:
+    """What the system said and, where room was short, how much was needed and how much there is.
+
+    size: of the file in bytes, where it is known; otherwise at_least, what had been written.
+    """
+    reason = error.strerror or str(error)
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or not (size or at_least):
+        return reason
+    needed = f"{size:,} bytes are needed" if size else f"more than {at_least:,} bytes are needed"
+    if error.errno != errno.ENOSPC:  # a quota, or a limit on a single file
+        return f"{reason} ({needed})"
+    folder = next(place for place in path.absolute().parents if place.exists())
+    return f"{reason} ({needed}, {shutil.disk_usage(folder).free:,} are free)"
 
 
 @contextmanager
@@ -101,13 +121,21 @@ def reading() -> Iterator[None]:
 def exists(path: Path) -> bool:
     """Whether a file or folder is there. What is closed to us, or no system can hold, is refused.
 
-    Readers would take it for missing or damaged.
+    Readers would take it for missing or damaged; of a pipe or a device they would wait for more without an end.
     """
     with reading():
         try:
-            path.stat()
+            status(path)
         except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: no path can hold a null character
             return False
         if not os.access(path, os.R_OK | os.X_OK if path.is_dir() else os.R_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
     return True
+
+
+def status(path: str | Path) -> os.stat_result:
+    """What the system knows of a file or folder; an OSError for a pipe, socket or device."""
+    found = os.stat(path)
+    if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+        raise OSError(errno.EINVAL, "it is a pipe, socket or device, not a file", str(path))
+    return found

@@ -152,26 +152,28 @@ NAMES_A_MODEL: Final = {"names_a_model": True}
 
 @dataclass(frozen=True, kw_only=True)
 class SettingsPart(Part):
-    """A part that is chosen with settings of its own: made becomes a frozen dataclass of them, if it is not one yet."""
+    """A part that is chosen with settings of its own: made becomes a frozen dataclass of them, if it is not one yet.
+
+    passes: what a step costs in forward and backward passes at the default settings, where a plain one costs 1; where
+    it depends on the settings, made has a function ``passes`` that says so.
+    """
+
+    passes: float = 1.0
 
     def attach(self) -> None:
         """Name the class and, where it has only the docstring that a dataclass gets, describe it."""
         if "__dataclass_fields__" not in vars(self.made):
             dataclass(frozen=True)(self.made)
-        self.made.name = self.name
+        self.made.name, self.made.declared_passes = self.name, self.passes
         if (self.made.__doc__ or "").startswith(f"{self.made.__name__}("):
             self.made.__doc__ = self.about
 
 
 @dataclass(frozen=True, kw_only=True)
 class MethodPart(SettingsPart):
-    """A training method. made: a frozen dataclass of its settings, a subclass of ``holdfast.methods.Method``.
-
-    passes: what a step costs in forward and backward passes at the default settings, where a plain one costs 1.
-    """
+    """A training method. made: a frozen dataclass of its settings, a subclass of ``holdfast.methods.Method``."""
 
     needs: Needs = Needs.NOTHING
-    passes: float = 1.0
 
     @property
     def learns_unlabeled(self) -> bool:
@@ -183,8 +185,7 @@ class MethodPart(SettingsPart):
 class AscentPart(SettingsPart):
     """Where in weight space the gradient is taken. made: a frozen dataclass, a subclass of ``holdfast.ascents.Ascent``.
 
-    passes: what a step costs in forward and backward passes of a batch, where a plain one costs 1; the pass over the
-    whole training set, which some make at every step, is not in it.
+    passes: without the pass over the whole training set that some make at every step.
     """
 
     passes: float = 2.0
@@ -234,13 +235,15 @@ class ReaderPart(Part):
     names: sets that it reads by name, with a line about each, or alone where ``about`` says enough. suffixes: ends of
     file names that it reads. recognises: whether a folder, or a file with such a suffix, is of this kind; the first
     reader by ``order`` that says yes reads it. takes: which of the options conflict, names, label and group it uses;
-    given another, it is refused.
+    given another, it is refused. unlabelled: ``made`` for images that need no label, and have -1 where there is none;
+    without it, ``made`` reads those too.
     """
 
     names: Mapping[str, str] | tuple[str, ...] = ()
     suffixes: tuple[str, ...] = ()
     recognises: Callable[[Path], bool] | None = None
     takes: tuple[str, ...] = ()
+    unlabelled: Callable[[Path, Any], Any] | None = None
 
     @property
     def described(self) -> dict[str, str]:

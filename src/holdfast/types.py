@@ -23,17 +23,20 @@ class Batch:
     x: images (B, C, H, W), uint8 as they rest, float in [0, 1] once a step has prepared them.
     y: (B,) int64 class.
     group: (B,) int64 group, -1 where it is not known.
+    others: (B, C, H, W) in [0, 1], other images of the training set, in a step of a method that asks for them.
     """
 
     index: Tensor
     x: Tensor
     y: Tensor
     group: Tensor
+    others: Tensor | None = None
 
     def __len__(self) -> int:
         return self.y.shape[0]
 
     def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """What a loader gives."""
         return self.index, self.x, self.y, self.group
 
     def to(self, device: torch.device) -> Batch:
@@ -120,8 +123,9 @@ class Measure:
     ``--fail-under`` and ``--max-drop`` take it. headline: whether it is among the few numbers that stand for its check
     in a report's overview, and headline_where what their part must say, such as {"strength": "1"}. digits: after the
     point, for a plain number; four that count where it is None. part: the key of ``where`` that a gate names after an
-    @, as in robust_accuracy@8/255, and usual_part what it is where a gate names none. drop: the
-    measure that says how far this one is below the clean accuracy, or a part below the rest.
+    @, as in robust_accuracy@8/255, and usual_part what it is where a gate names none. drop: the measure that says how
+    far this one is below the clean accuracy of the same images, or below what drop_from names, such as "bias-aligned
+    accuracy".
     """
 
     name: str
@@ -135,6 +139,7 @@ class Measure:
     part: str = ""
     usual_part: str = ""
     drop: str = ""
+    drop_from: str = ""
 
 
 @dataclass(frozen=True, slots=True)

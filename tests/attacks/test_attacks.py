@@ -352,3 +352,40 @@ def test_bad_settings_name_the_value(changes: dict[str, Any], message: str) -> N
     with pytest.raises(HoldfastError) as error:
         pgd(make_net(0, 3), make_images(0, 2), torch.tensor([0, 1]), **{"radius": 0.1, **changes})
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize("name", sorted(ATTACKS))
+def test_a_misspelt_setting_is_refused(name: str) -> None:
+    """``nrom="l2"`` would otherwise attack in L∞ without a word."""
+    with pytest.raises(HoldfastError, match="unknown setting of the attack 'nrom'; did you mean 'norm'"):
+        ATTACKS[name](make_net(0, 3), make_images(0, 2), torch.tensor([0, 1]), radius=0.1, nrom="l2")
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("name", sorted(ATTACKS))
+def test_a_batch_of_none(name: str, norm: str) -> None:
+    x, y = torch.zeros(0, 3, 6, 7), torch.zeros(0, dtype=torch.int64)
+    assert ATTACKS[name](make_net(0, 3), x, y, radius=0.1, norm=norm).shape == x.shape
+
+
+@pytest.mark.parametrize("name", sorted(ATTACKS.keys() - {"noise"}))
+def test_images_and_labels_that_no_attack_can_work_on(name: str) -> None:
+    def attack(x: Tensor, y: Tensor, model: nn.Module | None = None) -> Tensor:
+        return ATTACKS[name](model or make_net(0, 3), x, y, radius=0.1)
+
+    x, y = make_images(0, 4), torch.tensor([0, 1, 2, 0])
+    broken = x.clone()
+    broken[2, 0, 0, 0] = math.nan
+    with pytest.raises(HoldfastError, match="image 2 has NaN or infinite pixels"):
+        attack(broken, y)
+    for wrong in (3, -1):
+        with pytest.raises(HoldfastError, match=f"label {wrong} of image 1 is not a class of the model, .* 0 to 2"):
+            attack(x, torch.tensor([0, wrong, 2, 0]))
+    for odd in (y.float(), y.view(2, 2), y.int()):
+        with pytest.raises(HoldfastError, match=r"y must be classes \(B,\) of type int64"):
+            attack(x, odd)
+    lost = make_net(0, 3)
+    nn.init.constant_(lost[-1].bias, math.nan)  # type: ignore[arg-type]
+    if "last" not in name:  # as in training, where the loss tells
+        with pytest.raises(HoldfastError, match="the model gives NaN for image 0"):
+            attack(x, y, lost)

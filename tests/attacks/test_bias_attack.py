@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -86,3 +88,36 @@ def test_radius_zero_is_the_identity(models) -> None:
 def test_bad_settings_are_named(models, change: dict, message: str) -> None:
     with pytest.raises(HoldfastError, match=message):
         bias_adversarial(torch.rand(1, 3, 8, 8), torch.tensor([0]), *models, **{"radius": 1.0, "lam": 1.0, **change})
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 5])
+def test_a_step_is_as_long_as_it_is_documented(models, steps: int) -> None:
+    """2.5 radius / steps, at most the radius: below three steps the limit decides, and every text says so."""
+    x, y = torch.rand(8, 3, 8, 8), torch.arange(8) % 4
+    options = {"radius": 0.4, "lam": 0.5, "steps": steps}
+    found = bias_adversarial(x, y, *models, **options)
+    stated = bias_adversarial(x, y, *models, **options, step_size=min(0.4, 2.5 * 0.4 / steps))
+    assert torch.equal(found, stated)
+    if steps == 2:
+        assert not torch.equal(found, bias_adversarial(x, y, *models, **options, step_size=2.5 * 0.4 / steps))
+    for page in ("docs/methods/biasadv.md", "src/holdfast/methods/biasadv.py", "src/holdfast/methods/adversarial.py"):
+        text = (Path(__file__).parents[2] / page).read_text()
+        assert "steps, at most the radius" in text or "steps ≤ radius" in text, page
+
+
+def test_without_a_radius_the_range_of_pixels_is_the_limit(models) -> None:
+    found = bias_adversarial(torch.rand(4, 3, 8, 8), torch.arange(4), *models, radius=math.inf, lam=0.5, steps=20)
+    assert float(found.min()) >= 0
+    assert float(found.max()) <= 1
+
+
+def test_images_labels_and_settings_that_cannot_be(models) -> None:
+    x, y = torch.rand(2, 3, 8, 8), torch.tensor([0, 3])
+    settings = {"radius": 0.1, "lam": 0.5}
+    assert bias_adversarial(x[:0], y[:0], *models, random_start=True, **settings).shape == (0, 3, 8, 8)
+    with pytest.raises(HoldfastError, match="unknown setting of the attack 'spaces'; did you mean 'space'"):
+        bias_adversarial(x, y, *models, spaces="pixel", **settings)
+    with pytest.raises(HoldfastError, match="label 4 of image 1 is not a class"):
+        bias_adversarial(x, y + 1, *models, **settings)
+    with pytest.raises(HoldfastError, match="image 1 has NaN"):
+        bias_adversarial(torch.where(torch.tensor([0, 1]).view(2, 1, 1, 1) > 0, torch.nan, x), y, *models, **settings)

@@ -20,6 +20,7 @@ from holdfast.models.saved_model import load_model
 from holdfast.reports import RunFiles, read_runs
 from holdfast.reports.arms import AVERAGE, CONFLICTING
 from holdfast.reports.html import render
+from holdfast.reports.report_tables import paired_table
 from holdfast.reports.sections.sensitivity import sensitivity
 from holdfast.settings import TrainSettings, build
 from holdfast.train import Interrupted
@@ -250,3 +251,39 @@ def test_a_disk_that_is_full_ends_a_comparison_and_keeps_its_runs(
     with pytest.raises(HoldfastError, match="cannot write a checkpoint"):
         compare(methods=["erm", "mixup"], seeds=1, out=tmp_path / "c", overwrite=True, **own)
     assert (tmp_path / "c/mixup-seed0/model.safetensors").read_bytes() == before
+
+
+@pytest.mark.slow
+def test_a_row_says_how_long_it_was_trained_for(tmp_path: Path) -> None:
+    """JTT's first stage is training too, and its errors are shown several times: three epochs are not three."""
+    x = np.random.default_rng(0).integers(0, 256, (60, 8, 8), np.uint8)
+    y = np.arange(60) % 3
+    np.savez(tmp_path / "d.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    own = {"data": str(tmp_path / "d.npz"), "device": "cpu", "epochs": 3, "batch_size": 20}
+    heard = Heard()
+    plan = make_plan(build(TrainSettings, own), methods=["erm", "jtt", "lff"])
+    done = carry_out(plan, tmp_path / "c", seeds=1, progress=heard)
+    said = next(note for note in heard.notes if "equally long" in note)
+    assert "3 epochs: erm, lff; 20 + 3 epochs: jtt" in said
+    assert "--method jtt --method.first-epochs N" in said
+    cells = {cell["settings"]: cell for cell in json.loads((tmp_path / "c" / "comparison.json").read_text())["cells"]}
+    shown = [r["images"] for r in RunFiles.read(tmp_path / "c" / "jtt-seed0").metrics]
+    assert len(shown) == 23
+    assert {name: cell["epochs"] for name, cell in cells.items()} == {"erm": "3", "jtt": "20 + 3", "lff": "3"}
+    assert cells["erm"]["passes"] == [3.0]
+    assert cells["lff"]["passes"] == [6.0], "its biased model is trained too"
+    assert cells["jtt"]["passes"] == [pytest.approx(sum(shown) / 60)]
+    assert sum(shown) >= 60 * 23
+    table = paired_table(done.arms, done.baseline)
+    titles = [column.title for column in table.columns]
+    rows = {row[0].text: dict(zip(titles, (cell.text for cell in row), strict=True)) for row in table.rows}
+    assert (rows["jtt"]["epochs"], rows["erm (baseline)"]["epochs"]) == ("20 + 3", "3")
+    assert (rows["lff"]["passes"], rows["erm (baseline)"]["passes"]) == ("6", "3")
+    assert "20 + 3" in (tmp_path / "c" / "report.html").read_text()
+
+
+def test_equal_budgets_need_no_word(tmp_path: Path) -> None:
+    assert make_plan(TrainSettings(), methods=["erm", "lff"]).unequal_epochs() == ""
+    pretrained = build(TrainSettings, {"pretrain": "rotation", "pretrain_for": 7, "epochs": 4})
+    assert make_plan(pretrained).cells[0].epochs == "7 + 4"
+    assert "5 epochs: erm epochs=5" in make_plan(TrainSettings(), vary={"epochs": [5]}).unequal_epochs()

@@ -29,9 +29,8 @@ def seen(n: int, *, anomalous: bool = False, seed: int = 0) -> Features:
     features = noise + (elsewhere if anomalous else CENTRES[labels])
     logits = features @ CENTRES.T + 0.1 * draw(n, CLASSES, seed=seed + 1)
     level = 2.0 if anomalous else 0.0
-    single = {
-        k: level + draw(n, seed=seed + 2 + i) for i, k in enumerate(("reconstruction", "kl", "regret", "rotation"))
-    }
+    names = ("reconstruction", "kl", "drawn", "regret", "rotation")
+    single = {k: level + draw(n, seed=seed + 2 + i) for i, k in enumerate(names)}
     return Features(features=features, logits=logits, labels=labels, **single)
 
 

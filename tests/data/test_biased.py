@@ -52,9 +52,51 @@ def test_the_published_shares_of_cifar10_are_exact(conflict: float, count: int) 
     assert ((offset - expected) ** 2 / expected).sum() < 26.1  # 99.9 % of a chi-square with 8 degrees of freedom
 
 
-def test_a_larger_share_keeps_the_conflicts_of_a_smaller_one() -> None:
+@pytest.mark.parametrize("kind", ["lff-0", "lff-1"])
+@pytest.mark.parametrize("conflict", [0.005, 0.01, 0.02, 0.05])
+def test_lff_spreads_conflicting_images_evenly_over_the_other_corruptions(kind: str, conflict: float) -> None:
+    """Against LfF's own rule: each class's images in turn, up to milestones of the summed shares, rounded."""
+    source = small_cifar(5000, 10, side=4)
+    made = corrupted_cifar10_groups(source, kind, conflict)
+    shares = np.full((10, 10), conflict / 9) + np.eye(10) * (1 - conflict - conflict / 9)
+    theirs = np.diff((500 * shares.cumsum(1)).round(), axis=1, prepend=0)
+    ours = torch.bincount(source.train.labels * 10 + made, minlength=100).view(10, 10).numpy()
+    beside = ~np.eye(10, dtype=bool)
+    for counts in (ours, theirs):
+        assert counts.sum(1).tolist() == [500] * 10
+        assert abs(counts.diagonal() - 500 * (1 - conflict)).max() <= 0.5
+        assert set(counts[beside]) <= {np.floor(500 * conflict / 9), np.ceil(500 * conflict / 9)}
+
+
+def corrupted_cifar10_groups(source: Dataset, kind: str, conflict: float) -> torch.Tensor:
+    """The corruption of each training image, without corrupting any."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("holdfast.corruptions.corrupt", lambda x, *_, **__: x)
+        return corrupted_cifar10(source, kind=kind, conflict=conflict).train.groups
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_severity_of_lff_is_that_of_its_images(kind: str) -> None:
+    """Its generator passes severity + 1: the published 4 brightens by 0.3 as Hendrycks' 5, not by 0.2."""
+    source = small_cifar(100, 40)
+    data = corrupted_cifar10(source, kind=kind, conflict=0.0)
+    for name, expected in (("brightness", 0.3), ("gaussian-noise", 0.1)):
+        if name not in KINDS[kind]:
+            continue
+        own = data.train.groups == KINDS[kind].index(name)
+        clean, made = (pixels(split)[own].double() / 255 for split in (source.train, data.train))
+        if name == "brightness":
+            brighter, unclipped = made.amax(1) - clean.amax(1), clean.amax(1) < 0.69
+            assert (brighter[unclipped] - expected).abs().max() < 1 / 255
+        else:
+            inside = ((clean > 0.4) & (clean < 0.6)).nonzero(as_tuple=True)
+            assert float((made - clean)[inside].std()) == pytest.approx(expected, rel=0.05)
+
+
+@pytest.mark.parametrize("evenly", [False, True])
+def test_a_larger_share_keeps_the_conflicts_of_a_smaller_one(evenly: bool) -> None:
     labels = torch.arange(1000) % 10
-    few, many = (biased_groups(labels, 10, share, seed=4) for share in (0.02, 0.2))
+    few, many = (biased_groups(labels, 10, share, seed=4, evenly=evenly) for share in (0.02, 0.2))
     contrary = few != labels
     assert torch.equal(few[contrary], many[contrary])
 
@@ -133,8 +175,8 @@ def test_the_test_set_does_not_depend_on_the_share() -> None:
 
 
 HASHES = {
-    "lff-0": "635f602b828e5207",
-    "lff-1": "53254a0243903e4d",
+    "lff-0": "4fd2e451c4a66ad6",
+    "lff-1": "0cc81755f5a97e38",
     "dfa": "f5342dbe48841cfc",
 }
 
@@ -177,7 +219,7 @@ def test_the_file_loads_as_it_was_made_and_the_manifest_tells_the_truth(tmp_path
         assert torch.equal(own.groups, expected.groups)
         assert torch.equal(own.labels, expected.labels)
     stored = json.loads((tmp_path / "new" / "cc.manifest.json").read_text())
-    assert stored["settings"] == {"kind": "lff-1", "conflict": 0.05, "severity": 4, "seed": 1, "frost": "grown"}
+    assert stored["settings"] == {"kind": "lff-1", "conflict": 0.05, "severity": 5, "seed": 1, "frost": "grown"}
     assert stored["counts"]["train"]["conflicting"] == 10
     assert stored["counts"]["train"]["samples"] == 200
     table = np.array(stored["counts"]["test"]["by_class_and_group"])

@@ -160,3 +160,14 @@ def test_only_the_commonest_sizes_are_shown(folder: Path) -> None:
 def test_a_name_that_does_not_exist_is_an_error() -> None:
     with pytest.raises(HoldfastError, match=r"unknown data set 'digitz'; did you mean 'digits'"):
         check_data("digitz")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_among_images_is_listed_and_not_waited_for(tmp_path: Path) -> None:
+    for name in ("a/0.png", "b/0.png"):
+        write(tmp_path / name)
+    os.mkfifo(tmp_path / "a" / "pipe.png")
+    found = check_data(tmp_path)
+    assert [(Path(bad.path).name, bad.reason) for bad in found.unreadable] == [
+        ("pipe.png", "it is a pipe, socket or device, not a file")
+    ]

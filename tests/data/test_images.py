@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -196,3 +197,54 @@ def test_messages_escape_what_a_terminal_would_obey(tmp_path: Path) -> None:
     with pytest.raises(HoldfastError, match=r"bad\\x1b\[31m\\n\.png") as caught:
         read_image(tmp_path / "bad\x1b[31m\n.png", size=SIZE, channels=3)
     assert str(caught.value).isprintable()
+
+
+def test_a_pipe_is_refused_where_it_would_be_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.png")
+    for read in (lambda p: read_image(p, size=SIZE, channels=3), peek):
+        with pytest.raises(HoldfastError, match=r"a.png: it is a pipe, socket or device, not a file"):
+            read(tmp_path / "a.png")
+
+
+def test_postscript_is_no_image_whatever_it_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pillow has Ghostscript run it."""
+    from PIL import EpsImagePlugin
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("the EPS reader was reached")
+
+    Image.init()
+    monkeypatch.setitem(Image.OPEN, "EPS", (never, EpsImagePlugin._accept))
+    (tmp_path / "a.png").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n")
+    for read in (lambda p: read_image(p, size=SIZE, channels=3), peek):
+        with pytest.raises(HoldfastError, match=r"a.png: empty, or not a known image format"):
+            read(tmp_path / "a.png")
+
+
+@pytest.mark.parametrize("kind", ["jpeg", "png", "bmp", "gif", "webp", "tiff", "ppm", "jp2"])
+def test_every_common_format_is_read(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "a.png"
+    Image.new("RGB", (6, 9), (200, 200, 200)).save(path, format="JPEG2000" if kind == "jp2" else kind)
+    assert abs(read_image(path, size=(9, 6), channels=3).astype(int) - 200).max() <= 3
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+def test_the_largest_image_can_be_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "large.png", noise(8, 8))
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 50)
+    message = r"large.png: 8 x 8 are 6.4e-05 megapixels, and the limit is 5e-05; if it is meant, set HOLDFAST_MAX_M"
+    with pytest.raises(HoldfastError, match=message):
+        read_image(path, size=SIZE, channels=3)
+    monkeypatch.setenv("HOLDFAST_MAX_MEGAPIXELS", "0.000064")
+    assert read_image(path, size=(8, 8), channels=3).shape == (3, 8, 8)
+    monkeypatch.setenv("HOLDFAST_MAX_MEGAPIXELS", "many")
+    with pytest.raises(HoldfastError, match="HOLDFAST_MAX_MEGAPIXELS must be a number above 0, got 'many'"):
+        read_image(path, size=(8, 8), channels=3)
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+def test_a_jpeg_that_is_decoded_smaller_may_be_larger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "large.jpg"
+    Image.new("RGB", (800, 800)).save(path)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 400_000)
+    assert read_image(path, size=(20, 20), channels=3).shape == (3, 20, 20)

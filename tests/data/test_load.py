@@ -187,3 +187,18 @@ def test_a_share_of_conflict_is_refused_by_data_that_is_not_made(tmp_path: Path)
 def test_values_of_another_kind_are_named(given: dict[str, Any], message: str) -> None:
     with pytest.raises(HoldfastError, match=message):
         load("digits", **given)
+
+
+@pytest.mark.parametrize("kind", ["folder", "table", "npz"])
+def test_how_many_classes_there_must_be_is_for_the_caller_to_say(tmp_path: Path, kind: str) -> None:
+    write_class_folder(tmp_path / "set" / "only", 20)
+    (tmp_path / "set.csv").write_text("path,label\n" + "".join(f"set/only/{i}.png,only\n" for i in range(20)))
+    np.savez(tmp_path / "set.npz", x_train=np.zeros((20, 6, 6), np.uint8), y_train=np.zeros(20, int))
+    path = tmp_path / {"folder": "set", "table": "set.csv", "npz": "set.npz"}[kind]
+    found = load(path, least_classes=1)
+    assert found.test is not None
+    assert (found.num_classes, len(found.train), len(found.test)) == (1, 16, 4)
+    with pytest.raises(HoldfastError, match="a classifier needs at least two classes, found 1"):
+        load(path)
+    with pytest.raises(HoldfastError, match="at least 3 classes are needed, found 1"):
+        load(path, least_classes=3)

@@ -75,14 +75,14 @@ def test_grey_pictures_are_shown_three_times_over_whatever_lies_beside_them(tmp_
     ]  # fmt: skip
 
 
-def test_pictures_lie_anywhere_and_have_no_label(tmp_path: Path) -> None:
+def test_pictures_lie_anywhere_and_folders_are_classes(tmp_path: Path) -> None:
     grey(tmp_path / "b" / "deep", 2)
     grey(tmp_path / "a", 1)
     split = open_unlabelled(tmp_path)
     assert [Path(split.describe(i)).relative_to(tmp_path).as_posix() for i in range(3)] == [
         "a/000.png", "b/deep/000.png", "b/deep/001.png"
     ]  # fmt: skip
-    assert (split.labels.tolist(), split.groups.tolist()) == ([-1] * 3, [-1] * 3)
+    assert (split.labels.tolist(), split.groups.tolist()) == ([0, 1, 1], [-1] * 3)
 
 
 def test_the_test_part_of_a_set_with_anomalies_is_what_is_normal_in_it(tmp_path: Path) -> None:

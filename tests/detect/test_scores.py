@@ -12,7 +12,17 @@ from sklearn.covariance import LedoitWolf
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor, nn
 
-from holdfast.detect import DETECTORS, KNN, Features, LocalReconstruction, Mahalanobis, RelativeMahalanobis, ViM, scores
+from holdfast.detect import (
+    DETECTORS,
+    KNN,
+    Features,
+    LocalReconstruction,
+    Mahalanobis,
+    RelativeMahalanobis,
+    ViM,
+    auroc,
+    scores,
+)
 from holdfast.detect.scores import shrunk_covariance, whitening
 from holdfast.errors import HoldfastError
 
@@ -119,6 +129,23 @@ def test_mahalanobis_by_hand_with_the_plain_covariance() -> None:
     relative = RelativeMahalanobis(shrinkage=0.0).fit_features(x, labels=labels).score_features(test)
     truth = truth.min(1) - np.einsum("nd,de,ne->n", away, background, away)
     np.testing.assert_allclose(relative.numpy(), truth, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("n", [90, 1000])
+def test_what_is_far_out_in_any_direction_is_relatively_far(n: int, seed: int) -> None:
+    """The covariance of all is at least that within classes (law of total covariance), so far out the difference of the
+    distances rises in every direction, whatever the shrinkage is."""
+    labels = torch.arange(n) % 3
+    x = draw(n, 10, seed=seed) + 5 * draw(3, 10, seed=seed + 10)[labels]
+    far = draw(2000, 10, seed=seed + 20) * 1e4
+    fresh = draw(2000, 10, seed=seed + 30) + 5 * draw(3, 10, seed=seed + 10)[torch.arange(2000) % 3]
+    plain, shrunk = (RelativeMahalanobis(shrinkage=s).fit_features(x, labels=labels) for s in (0.0, None))
+    assert float(shrunk.score_features(far).min()) > float(shrunk.score_features(fresh).max())
+    near = 30 * draw(2000, 10, seed=seed + 40)
+    found = [auroc(torch.cat([d.score_features(fresh), d.score_features(near)]), torch.arange(4000) >= 2000)
+             for d in (plain, shrunk)]  # fmt: skip
+    assert found[1] > found[0] - 0.005
 
 
 def test_vim_by_hand() -> None:

@@ -8,15 +8,18 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.distributions import Normal
+from torch.optim import Adam, AdamW
 
 from holdfast.data import ArraySplit
 from holdfast.detect import LikelihoodRegret, MinimiseSettings, VAEExtractor, auroc, extract, train_rotation, train_vae
+from holdfast.detect.detectors import make_detector
 from holdfast.detect.features import RotationExtractor
 from holdfast.detect.fitted_detector import FittedDetector
 from holdfast.errors import HoldfastError
 from holdfast.losses import squared_error
 from holdfast.methods import Method, State
-from holdfast.models.vae import VAESettings
+from holdfast.models.vae import VAE, VAESettings
 from holdfast.module_state import evaluating
 from holdfast.rng import Generators, derive
 from holdfast.train.unlabelled import _order_of_full_batches, minimise
@@ -110,6 +113,20 @@ def test_each_optimiser_takes_its_steps(optimizer: str) -> None:
     assert weight == pytest.approx(-moved[optimizer], rel=1e-6)
 
 
+@pytest.mark.parametrize(("name", "kind"), [("adam", Adam), ("adamw", AdamW)])
+def test_each_optimiser_decays_weights_as_its_name_says(name: Any, kind: type[Adam]) -> None:
+    """Adam adds the decay to the gradient, which it then divides by its size; AdamW shrinks the weight itself."""
+    weight, _ = minimised(MinimiseSettings(epochs=4, batch_size=5, lr=0.1, weight_decay=2.0, optimizer=name))
+    plain = torch.zeros((), dtype=torch.float64, requires_grad=True)
+    optimizer = kind([plain], lr=0.1, weight_decay=2.0)
+    for _ in range(4):
+        plain.grad = torch.full_like(plain, 3.0)
+        optimizer.step()
+    assert weight == pytest.approx(plain.item(), rel=1e-6)
+    if name == "adamw":
+        assert weight == pytest.approx(-0.1 * sum(0.8**i for i in range(4)), rel=1e-6)
+
+
 def test_images_that_fill_no_batch_wait_for_another_epoch() -> None:
     weight, history = minimised(MinimiseSettings(epochs=3, batch_size=4, lr=0.1), n=11)
     assert weight == pytest.approx(-0.1 * 6, rel=1e-6), "two steps per epoch"
@@ -150,6 +167,28 @@ def test_turns_are_learned_and_foreign_digits_confuse(fitted: FittedDetector, fr
         torch.testing.assert_close(seen.rotation, torch.stack(surprise).mean(0), rtol=1e-3, atol=1e-4)
 
 
+def test_the_bound_at_a_drawn_z_beside_that_at_the_mean() -> None:
+    """Against torch's own Normal: its mean over draws is the ELBO's expectation, and μ is not a draw."""
+    torch.manual_seed(0)
+    vae, x = VAE(VAESettings(SHAPE, latent=4)).eval(), torch.rand(6, *SHAPE)
+    found = [VAEExtractor(vae, drawn=True, seed=seed).extract(x) for seed in (0, 0, 1)]
+    first, again, other = (f.drawn for f in found)
+    assert first is not None
+    assert again is not None
+    assert other is not None
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    with torch.no_grad():
+        mean, log_var = vae.encode(x)
+        z = mean + (0.5 * log_var).exp() * torch.randn(mean.shape, generator=torch.Generator().manual_seed(0))
+        own, at_mean = (-Normal(vae.decode(at), vae.sigma).log_prob(x).sum((1, 2, 3)) for at in (z, mean))
+    torch.testing.assert_close(first, own)
+    torch.testing.assert_close(found[0].reconstruction, at_mean)
+    assert found[0].kl is not None
+    torch.testing.assert_close(make_detector("elbo-drawn").score_features(found[0]), first + found[0].kl)
+    assert VAEExtractor(vae).extract(x).drawn is None
+
+
 @pytest.mark.slow
 def test_likelihood_regret_is_never_negative_and_larger_for_the_unseen(normal: Tensor, fresh: ArraySplit) -> None:
     trained = train_vae(normal, VAESettings(SHAPE, latent=8), MinimiseSettings(epochs=6, lr=3e-3, batch_size=50)).model
@@ -165,7 +204,7 @@ def test_likelihood_regret_is_never_negative_and_larger_for_the_unseen(normal: T
         ({"epochs": 0}, "epochs must be >= 1"),
         ({"lr": 0.0}, "lr must be > 0"),
         ({"schedule": "step"}, "schedule must be constant or cosine"),
-        ({"optimizer": "lion"}, "optimizer must be adam or sgd, got 'lion'"),
+        ({"optimizer": "lion"}, "optimizer must be adam, adamw or sgd, got 'lion'"),
         ({"precision": "fp16"}, "precision must be fp32, tf32 or bf16"),
     ],
 )

@@ -29,7 +29,7 @@ def make_method(
     groups = torch.full_like(labels, -1) if groups is None else groups
     assert isinstance(chosen, Method)
     state = chosen.start(Context(classes, labels, groups, epochs, make_model))
-    state.stage = chosen.stages(state)[-1]
+    state.stage = chosen.stages(epochs)[-1]
     return chosen, state
 
 

@@ -41,7 +41,7 @@ def make_method(settings: dict[str, Any]) -> tuple[Method, State]:
     method = MethodSettings.choose(settings)
     assert isinstance(method, Method)
     state = method.start(context)
-    state.stage = method.stages(state)[-1]
+    state.stage = method.stages(1)[-1]
     return method, state.double() if settings["name"].startswith(("erm", "jtt")) else _wide(state)
 
 

@@ -18,7 +18,7 @@ from holdfast.methods.jtt import Jtt
 from holdfast.parts import METHODS
 from holdfast.settings import TrainSettings, build
 from holdfast.train import train
-from holdfast.types import Batch
+from holdfast.types import Batch, Views
 from tests.conftest import Heard, make_data, same_weights
 from tests.methods.made import make_method
 
@@ -89,6 +89,48 @@ def test_two_models_are_trained_and_errors_of_the_first_shown_to_the_second(monk
     assert all(torch.equal(value, state.first_model[name]) for name, value in state.biased.state_dict().items())
     assert not same_weights(result.model, state.biased)
     assert any(f"gets {int(wrong.sum())} of 96 training samples wrong" in note for note in heard.notes)
+
+
+@dataclass(frozen=True)
+class Recorded(Jtt):
+    """Writes down every forward pass of the first stage: which samples, what was predicted, in training mode or not."""
+
+    def views(self, batch: Batch, *, state: State, **others: Any) -> Any:
+        state.index = batch.index
+        return super().views(batch, state=state, **others)
+
+    def forward(self, model: nn.Module, views: Views, *, state: State) -> tuple[Tensor, ...]:
+        logits = super().forward(model, views, state=state)
+        if state.stage.name == "first":
+            log = state.__dict__.setdefault("log", [])
+            log.append((state.index, logits[0].argmax(1), model.training))
+        return logits
+
+
+@pytest.mark.parametrize("method", ["jtt", "jtt+biasadv"])
+@pytest.mark.parametrize(("ascent", "passes"), [("none", 1), ("sam", 2)])
+def test_the_errors_of_the_authors_are_those_of_the_last_first_epoch(
+    method: str, ascent: str, passes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their script writes predictions down as it trains, and takes those of the last epoch for the error set."""
+    made = Recorded if method == "jtt" else type("Both", (Recorded, METHODS[method].made), {})
+    monkeypatch.setitem(METHODS._parts, method, replace(METHODS[method], made=made))
+    data = make_data()
+    data.train.labels[::12] = (data.train.labels[::12] + 1) % 3
+    values = {"name": method, "first_epochs": 2, "up": 3, "count": "extra", "errors": "during"}
+    settings = {
+        "method": values, "model": "convnet", "epochs": 1, "batch_size": 16, "optimizer": "adam", "lr": 0.01,
+        "crop": 1, "device": "cpu", "ascent": ascent,
+    }  # fmt: skip
+    state = train(build(TrainSettings, settings), data=data).state
+    assert all(training for _, _, training in state.log)
+    last = state.log[len(state.log) // 2 :: passes]  # SAM's second pass is at moved weights
+    index, predicted = (torch.cat(parts) for parts in list(zip(*last, strict=True))[:2])
+    wrong = torch.empty(96, dtype=torch.bool).index_copy_(0, index, predicted != data.train.labels[index])
+    assert state.shown.tolist() == [4 if bad else 1 for bad in wrong.tolist()]
+    with torch.no_grad():
+        after = state.biased.eval()(to_float(data.train.read(torch.arange(96)))).argmax(1) != data.train.labels
+    assert not torch.equal(after, wrong), "the case decides nothing"
 
 
 def halves(steps: list[Counter[int]]) -> list[list[Counter[int]]]:

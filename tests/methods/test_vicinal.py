@@ -5,13 +5,22 @@ Image i is a picture of the number i alone, so that every neighbour tells which 
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from holdfast.data import ArraySplit, Dataset
+from holdfast.methods.alps import Alps
 from holdfast.methods.manifold_mixup import first_blocks
 from holdfast.models import build_model
+from holdfast.settings import TrainSettings, build
+from holdfast.train import Interrupted, fit, train
+from holdfast.types import Batch, Views
+from tests.conftest import SignalAt, make_data, same_weights
 from tests.methods.made import draws, evaluate, make_batch, make_method
 
 N, CLASSES = 12, 3
@@ -38,6 +47,52 @@ def label_of(shares: dict[int, float]) -> Tensor:
     for number, share in shares.items():
         label[int(LABELS[number])] += share
     return label
+
+
+def alps_partners(monkeypatch: pytest.MonkeyPatch, batch_size: int = 2, **settings: object) -> list[tuple[int, int]]:
+    """(image, its partner) for every image of a training, read from what the network was shown."""
+    images = (torch.eye(N)[:, :, None].repeat_interleave(3, 2) * 255).to(torch.uint8)[:, None]  # image i: stripe i
+    data = Dataset("marked", ("a", "b", "c"), ArraySplit(images, LABELS, torch.full((N,), -1)))
+    found, views = [], Alps.views
+
+    def watched(self: Alps, batch: Batch, **others: Any) -> Views:
+        drawn = views(self, batch, **others)
+        for number, image in zip(batch.index.tolist(), drawn.items[0].x[:, 0, :, 0], strict=True):
+            shares = {k: float(v) for k, v in enumerate(image) if v > 0}
+            assert sum(shares.values()) == pytest.approx(1, abs=1e-5)
+            found.append((number, next((k for k in shares if k != number), number)))
+        return drawn
+
+    monkeypatch.setattr(Alps, "views", watched)
+    fit(data, model=net(N * 3), method={"name": "alps", **settings}, epochs=15, batch_size=batch_size, device="cpu")
+    return found
+
+
+def test_alps_meets_any_image_of_the_set_or_only_those_of_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Algorithm 1 samples x' from the whole set uniformly: itself once in n. In a batch of two, every second time."""
+    within = alps_partners(monkeypatch)
+    assert sum(a == b for a, b in within) / len(within) == pytest.approx(1 / 2, abs=0.12)
+    anywhere = alps_partners(monkeypatch, partners="set")
+    assert len(anywhere) == 15 * N
+    counts = torch.zeros(N, N)
+    for pair in anywhere:
+        counts[pair] += 1
+    assert counts.sum(0).tolist() == [15] * N, "every image is a partner once per epoch"
+    expected = 15 / N
+    # over permutations this has the mean N (N - 1) = 132 and a deviation of about 17
+    assert float(((counts - expected) ** 2 / expected).sum()) < 132 + 3 * 17
+
+
+@pytest.mark.slow
+def test_alps_of_the_whole_set_splits_batches_and_resumes(tmp_path: Path) -> None:
+    options = {"method": {"name": "alps", "partners": "set"}, "epochs": 2, "batch_size": 16, "device": "cpu", "crop": 1}
+    settings = build(TrainSettings, {**options, "accumulate": 3, "ascent": "sam-db"})
+    whole = train(settings, data=make_data())
+    with pytest.raises(Interrupted):
+        train(settings, data=make_data(), out=tmp_path / "run", progress=SignalAt(8))
+    assert same_weights(whole.model, train(settings, data=make_data(), out=tmp_path / "run", resume=True).model)
+    within = build(TrainSettings, {**options, "method": "alps", "accumulate": 3, "ascent": "sam-db"})
+    assert not same_weights(whole.model, train(within, data=make_data()).model)
 
 
 @pytest.mark.parametrize("name", ["mixup", "cutmix"])

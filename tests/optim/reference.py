@@ -118,7 +118,7 @@ class Reference:
 METRICS: dict[str, dict[str, Any]] = {
     "sam": {},
     "asam": {"adaptive": True},
-    "asam-authors": {"metric": Adaptive(0.01, vectors=False)},
+    "asam-authors": {"metric": Adaptive(0.01, "matrices")},
     "fisher": {"metric": Fisher(2.0)},
 }
 DESCENTS: dict[str, tuple[Any, Any, dict[str, Any]]] = {

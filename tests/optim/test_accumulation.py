@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import SGD
+from torch.utils.data import DataLoader
 
+from holdfast.errors import HoldfastError
 from holdfast.optim import ASAM, SAM, FisherSAM, FriendlySAM
 from tests.optim.problems import (
     CLOSE,
@@ -117,6 +120,36 @@ def test_clipping_before_the_ascent_changes_nothing_for_plain_sam() -> None:
     torch.testing.assert_close(weights(clipped), weights(plain), rtol=0, atol=1e-7)  # the 1e-12 beside a norm of 1e-3
 
 
+@pytest.mark.dev
+@pytest.mark.slow  # Lightning is slow to import
+@pytest.mark.filterwarnings("ignore")
+def test_lightning_cannot_accumulate_in_silence() -> None:
+    """Its closure is the last batch's; with one batch per step, all is well."""
+    lightning = pytest.importorskip("lightning")
+
+    class Module(lightning.LightningModule):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = make_net()
+
+        def training_step(self, batch: Example, _: int) -> Tensor:
+            return F.cross_entropy(self.net(batch[0]), batch[1])
+
+        def configure_optimizers(self) -> SAM:
+            return make_optimizer(self.net)
+
+    quiet = {
+        "logger": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "enable_checkpointing": False,
+    }
+    for parts in (1, 2):
+        trainer = lightning.Trainer(max_epochs=1, accelerator="cpu", accumulate_grad_batches=parts, **quiet)
+        with pytest.raises(HoldfastError, match="accumulate_grad_batches=1") if parts > 1 else nullcontext():
+            trainer.fit(Module(), DataLoader(make_batches(4), batch_size=None))  # type: ignore[arg-type]
+
+
 def test_gradients_added_up_before_the_step_are_not_lost_in_silence() -> None:
     """As with Lightning's accumulate_grad_batches, whose closure is the last part's."""
     model, batches = make_net(), make_batches(4)
@@ -129,6 +162,10 @@ def test_gradients_added_up_before_the_step_are_not_lost_in_silence() -> None:
         optimizer.step(loss_closure(model, batches[2]))
         optimizer.zero_grad()
     loss_closure(model, batches[2])()
-    with pytest.warns(UserWarning, match="accumulate gradients, do so inside the closure") as caught:
+    before = weights(model)
+    with pytest.raises(HoldfastError, match="accumulate gradients, do so inside the closure"):
         optimizer.step(loss_closure(model, batches[3]))
-    assert caught[0].filename == __file__
+    assert torch.equal(weights(model), before)
+    optimizer.zero_grad()
+    optimizer.step(loss_closure(model, batches[3]))
+    assert not torch.equal(weights(model), before)

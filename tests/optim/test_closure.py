@@ -109,9 +109,11 @@ def test_the_closure_runs_twice_with_gradients_cleared_and_enabled() -> None:
         seen.append((torch.is_grad_enabled(), all(p.grad is None for p in model.parameters())))
         return loss_closure(model, example)()
 
-    loss_closure(model, example)()
-    with torch.no_grad(), pytest.warns(UserWarning, match="drops the gradients that were there before"):
-        make_optimizer(model).step(closure)
+    optimizer = make_optimizer(model)
+    optimizer.step(loss_closure(model, example))
+    assert all(p.grad is not None for p in model.parameters())
+    with torch.no_grad():
+        optimizer.step(closure)
     assert seen == [(True, True)] * 2
 
 

@@ -19,7 +19,7 @@ from tests.optim.reference import DESCENTS, METRICS, STEPS, VARIANTS
 @pytest.mark.parametrize(
     ("named", "settings"),
     [
-        (ASAM, {"rho": 0.5, "metric": Adaptive(0.01, vectors=False)}),
+        (ASAM, {"rho": 0.5, "metric": Adaptive(0.01, "matrices")}),
         (FisherSAM, {"rho": 0.05, "metric": Fisher(1.0)}),
         (FriendlySAM, {"rho": 0.05, "friendly": True, "sigma": 1.0, "lmbda": 0.9}),
     ],

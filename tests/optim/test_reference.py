@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 from torch.optim import SGD
 
+from holdfast.errors import HoldfastError
 from holdfast.optim import ASAM, SAM, FisherSAM
 from tests.optim.problems import CLOSE, flat, make_batches, make_net, train, weights
 from tests.optim.reference import DESCENTS, METRICS, OPERATORS, STEPS, VARIANTS, Reference, Sgd
@@ -76,3 +79,60 @@ def test_one_norm_over_all_groups_each_with_its_radius(friendly: tuple[float, fl
         reference.step(example)
         train(model, optimizer, [example])
     torch.testing.assert_close(weights(model), reference.w, **CLOSE)
+
+
+class Named(nn.Module):
+    """All that names tell apart: weights and biases, of layers and of normalisation, and a matrix that is no weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.shift = nn.Parameter(torch.randn(1, 6))
+        self.first, self.norm, self.last = nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)
+        nn.init.uniform_(self.norm.weight, 0.2, 3.0)
+        self.double()
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.last(self.norm(self.first(x + self.shift)).relu())
+        return out
+
+
+def authors_asam(model: nn.Module, batches: list[tuple[Tensor, Tensor]], *, rho: float, eta: float, lr: float) -> None:
+    """As the authors of ASAM step: T = |w| + η for each parameter with "weight" in its name, 1 for the others."""
+    for x, y in batches:
+        named = dict(model.named_parameters())
+        grads = torch.autograd.grad(F.cross_entropy(model(x), y), list(named.values()))
+        with torch.no_grad():
+            t = [w.abs() + eta if "weight" in name else torch.ones_like(w) for name, w in named.items()]
+            size = torch.stack([(own * g).norm() for own, g in zip(t, grads, strict=True)]).norm() + 1e-16
+            steps = [rho * own**2 * g / size for own, g in zip(t, grads, strict=True)]
+            for w, step in zip(named.values(), steps, strict=True):
+                w += step
+        moved = torch.autograd.grad(F.cross_entropy(model(x), y), list(named.values()))
+        with torch.no_grad():
+            for w, step, g in zip(named.values(), steps, moved, strict=True):
+                w -= step
+                w -= lr * g
+
+
+def test_asam_by_names_is_that_of_its_authors() -> None:
+    torch.manual_seed(1)
+    batches = [(torch.randn(16, 6, dtype=torch.float64), torch.randint(3, (16,))) for _ in range(STEPS)]
+    theirs = Named()
+    authors_asam(theirs, batches, rho=0.5, eta=0.01, lr=0.1)
+    ends = {}
+    for scales in ("matrices", "weights"):
+        model = Named()
+        optimizer = ASAM(model.named_parameters(), SGD, rho=0.5, eta=0.01, scales=scales, lr=0.1)
+        for x, y in batches:
+            train(model, optimizer, [(x, y)])
+        ends[scales] = weights(model)
+    torch.testing.assert_close(ends["weights"], weights(theirs), rtol=1e-9, atol=1e-9)
+    assert float((ends["matrices"] - ends["weights"]).norm()) > 1e-3, "the setting changes nothing"
+
+
+def test_asam_by_names_needs_names() -> None:
+    with pytest.raises(HoldfastError, match=r'scales "weights" goes by the names .* give model.named_parameters\(\)'):
+        ASAM(Named().parameters(), SGD, scales="weights", lr=0.1)
+    with pytest.raises(HoldfastError, match="unknown choice of scales 'weight'; did you mean 'weights'"):
+        ASAM(Named().named_parameters(), SGD, scales="weight", lr=0.1)  # type: ignore[arg-type]

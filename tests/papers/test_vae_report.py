@@ -42,7 +42,7 @@ def digits(seed: int) -> AnomalySet:
 @pytest.mark.slow
 def test_it_runs_and_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(study.JOBS)[:3] == [FAITHFUL, "ours", "labels-fixmatch"]
-    assert len(study.JOBS) == 20
+    assert len(study.JOBS) == 23
     short = (FAITHFUL, "ours", "labels-rotation", "ours-labelled")
     monkeypatch.setattr("vae_report.study.JOBS", {name: study.JOBS[name] for name in short})
     said: list[str] = []

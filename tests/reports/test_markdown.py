@@ -15,7 +15,7 @@ def test_states_numbers_gates_and_the_command_are_there() -> None:
     text = markdown([audited()])
     lines = text.splitlines()
     assert lines[0] == "## net on digits"
-    assert "1 of 4 checks measured; crashed: attacks; 1 of 2 gates failed" in lines
+    assert "1 of 4 checks measured; crashed: attacks; 1 of 2 gates failed. Warning: look here" in lines
     assert "| accuracy | measured | clean accuracy | 71.2 % | 66.0 to 75.0 % | 1,642 |" in lines
     assert "| groups | not applicable | no groups |  |  |  |" in lines
     assert "| attacks | crashed | RuntimeError: cat |  |  |  |" in lines

@@ -90,6 +90,6 @@ def test_gates_are_listed_with_what_was_judged() -> None:
         ["accuracy >= 0.7", "passed", "0.7120", "0.6600 to 0.7500", "1,642", ""],
         ["accuracy >= 0.9", "FAILED", "0.7120", "", "1,642", "value 0.7120 is under 0.9"],
     ]
-    assert verdict(audited()) == "1 of 4 checks measured; crashed: attacks; 1 of 2 gates failed"
+    assert verdict(audited()) == ("1 of 4 checks measured; crashed: attacks; 1 of 2 gates failed. Warning: look here")
     assert states([], [{"passed": True}]).endswith("; the gate passed")
     assert states([], [{"passed": True}] * 2).endswith("; all 2 gates passed")

@@ -111,7 +111,7 @@ def test_of_several_columns_the_lowest_share_stands_with_the_gap_of_its_own_colu
     shortcut = {s.name: s for s in results((FOUND[0], *columns))}["bias_conflicting_accuracy"]
     assert (shortcut.value, shortcut.drop, shortcut.drop_low, shortcut.drop_high) == (0.28, 0.385, 0.19, 0.53)
     said = summary_sentence(results((FOUND[0], *columns)))
-    assert said.endswith("drops 38.5 points in bias-conflicting accuracy (column ward)")
+    assert said.endswith("drops to 28.0 % bias-conflicting accuracy (column ward; from 66.5 % bias-aligned accuracy)")
 
 
 def test_a_failed_gate_stands_with_the_column_it_failed_in() -> None:
@@ -140,9 +140,10 @@ def test_a_failed_gate_stands_with_the_column_it_failed_in() -> None:
 
 def test_the_sentence_starts_with_the_greatest_drop_and_ends_with_what_is_too_low() -> None:
     assert summary_sentence(results(FOUND, GATES)) == (
-        "90.0 % clean accuracy on 1,000 images; drops 83.0 points in accuracy under attack (radius 8/255), "
-        "60.0 in worst-group accuracy (site north), 22.0 in accuracy in a weak slice (slice dark), "
-        "5.0 in accuracy under corruptions (strength 1); no clear drop in bias-conflicting accuracy; "
+        "90.0 % clean accuracy on 1,000 images; drops to 5.0 % accuracy under attack (radius 8/255; from 88.0 % clean "
+        "accuracy on the same 100 images), 30.0 % worst-group accuracy (site north), 70.0 % accuracy in a weak slice "
+        "(slice dark; from 92.0 % accuracy in the rest), 85.0 % accuracy under corruptions (strength 1); not clearly "
+        "lower: 89.0 % bias-conflicting accuracy (from 97.0 % bias-aligned accuracy; 95 % interval 86.0 to 91.0); "
         "gate failed: worst-group accuracy (site north) 30.0 %, 95 % interval 10.0 to 50.0, must be at least 70.0"
     )
 
@@ -150,10 +151,14 @@ def test_the_sentence_starts_with_the_greatest_drop_and_ends_with_what_is_too_lo
 def test_a_drop_that_chance_explains_is_none() -> None:
     drop = Finding("corruptions", "mean_corruption_drop", 0.05, 1000, -0.01, 0.11, MEAN)
     said = summary_sentence(results((FOUND[0], CORRUPTED, drop)))
-    assert said.endswith("no clear drop in accuracy under corruptions (strength 1)")
+    assert said.endswith(
+        "not clearly lower: 85.0 % accuracy under corruptions (strength 1; 95 % interval 83.0 to 87.0)"
+    )
     gain = Finding("corruptions", "mean_corruption_drop", -0.05, 1000, -0.06, -0.04, MEAN)
     said = summary_sentence(results((FOUND[0], CORRUPTED, gain)))
-    assert said.endswith("no clear drop in accuracy under corruptions (strength 1)")
+    assert said.endswith(
+        "no drop: 85.0 % accuracy under corruptions (strength 1; from 80.0 % of what it is compared with)"
+    )
 
 
 def test_what_else_is_demanded_has_a_row_and_thresholds_are_marked() -> None:
@@ -172,7 +177,7 @@ def test_what_else_is_demanded_has_a_row_and_thresholds_are_marked() -> None:
     assert chart.svg.count('class="mark"') == 3
     assert chart.svg.count('class="whisker"') == 8
     row = next(r for r in table.rows if r[0].text == "worst-group accuracy")
-    assert [c.text for c in row] == ["worst-group accuracy", "30.0", "60.0", "70.0 FAILED"]
+    assert [c.text for c in row] == ["worst-group accuracy", "30.0", "60.0", "90.0 clean accuracy", "70.0 FAILED"]
 
 
 def test_a_model_without_other_checks_has_no_such_sentence() -> None:
@@ -187,13 +192,21 @@ def test_a_model_without_other_checks_has_no_such_sentence() -> None:
                              "McNemar's p 0.0062 (Holm's correction for 20 comparisons)"),
         (-0.034, -0.058, -0.01, "new is 3.4 points behind old (-5.8 to -1.0) on the same 1,000 images, "
                                 "McNemar's p 0.0062 (Holm's correction for 20 comparisons)"),
-        (0.01, -0.01, 0.03, "new and old are level: 1.0 points apart (-1.0 to 3.0) on the same 1,000 images, "
-                            "McNemar's p 0.0062 (Holm's correction for 20 comparisons)"),
+        (0.01, -0.01, 0.03, "new and old do not clearly differ: 1.0 points apart (-1.0 to 3.0) on the same 1,000 "
+                            "images, McNemar's p 0.0062 (Holm's correction for 20 comparisons)"),
     ],
 )  # fmt: skip
 def test_models_are_compared_by_what_was_paired(value: float, low: float, high: float, said: str) -> None:
     lead = replace(FOUND[-2], value=value, low=low, high=high)
     assert lead_sentence([lead, FOUND[-1]], "new") == said
+
+
+def test_a_lead_that_the_corrected_p_speaks_against_is_not_called_one() -> None:
+    chance = replace(FOUND[-1], evidence={"adjusted_p": 0.21, "correction": "Holm", "comparisons": 20})
+    assert lead_sentence([FOUND[-2], chance], "new") == (
+        "new and old do not clearly differ: 3.4 points apart (1.0 to 5.8) on the same 1,000 images, "
+        "McNemar's p 0.21 (Holm's correction for 20 comparisons)"
+    )
 
 
 def test_paired_differences_are_the_findings() -> None:
@@ -272,7 +285,7 @@ def test_the_page_begins_with_it() -> None:
     old = RunFiles("old", findings=FOUND[:-2], checks=CHECKS)
     (alone,) = Page(render([new])).text("h1")
     assert alone.replace("\u00a0", " ").startswith(
-        "new: 90.0 % clean accuracy; drops 83.0 points in accuracy under attack (radius"
+        "new: 90.0 % clean accuracy; drops to 5.0 % accuracy under attack (radius"
     )
     page = Page(render([new, old]))
     assert page.text("h1")[0].startswith("new is 3.4 points ahead of old")

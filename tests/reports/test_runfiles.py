@@ -104,7 +104,11 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"a: [", r"run\.yaml is not YAML"), (b"- 1", "must be a mapping"), (b"\xff\xfe\x00", "is not YAML")],
+    [
+        (b"a: [", r"run\.yaml, line 1 is not valid YAML"),
+        (b"- 1", "must be a mapping"),
+        (b"\xff\xfe\x00", "is not UTF-8"),
+    ],
 )
 def test_settings_that_cannot_be_read(run_folder: Path, content: bytes, message: str) -> None:
     (run_folder / "run.yaml").write_bytes(content)
@@ -114,7 +118,7 @@ def test_settings_that_cannot_be_read(run_folder: Path, content: bytes, message:
 
 def test_objects_in_yaml_are_not_made(run_folder: Path) -> None:
     (run_folder / "run.yaml").write_text("seed: !!python/object/apply:os.getcwd []")
-    with pytest.raises(HoldfastError, match="is not YAML"):
+    with pytest.raises(HoldfastError, match="is not valid YAML"):
         RunFiles.read(run_folder)
 
 

@@ -16,6 +16,7 @@ from holdfast.reports.blocks import Details, Gallery, Section, Side, Table
 from holdfast.reports.html import render_shortcuts_page, write_shortcuts_page
 from holdfast.reports.sections.saliency import saliency
 from holdfast.reports.sections.shortcuts import shortcuts, summary
+from holdfast.shortcuts.shortcut_files import MEASURES
 from holdfast.types import Finding
 from tests.reports.page import Page
 
@@ -127,8 +128,9 @@ def shortcut_findings(name: str = "7") -> tuple[Finding, ...]:
     histogram = {"aligned": [90, 4, 1], "conflicting": [0, 1, 4]}
     evidence = {"label": [name, 0.5], "biased_prediction": ["3", 1.0], "group": ["red", 0.75], "rows": rows}
     return (
-        Finding("shortcuts", "conflicting_share", 0.052, 100, 0.03, 0.08, {}, {"model": "convnet"}, {
+        Finding("shortcuts", "shortcut_p", 0.0021, 100, settings={"model": "convnet"}, evidence={
             "histogram": histogram, "notes": ["too few epochs"],
+            "alarm": True, "level": 0.05, "mistakes": 9, "conflicting": 8,
         }),
         Finding("shortcuts", "average_precision", 0.9, 100, evidence={"lift": 18.0}),
         Finding("shortcuts", "base_rate", 0.05, 100),
@@ -138,18 +140,34 @@ def shortcut_findings(name: str = "7") -> tuple[Finding, ...]:
 
 
 def test_shortcuts_in_numbers_and_pictures() -> None:
-    page = Page(render_shortcuts_page(shortcut_findings(), name="digits"))
+    measures = {("shortcuts", measure.name): measure for measure in MEASURES}
+    page = Page(render_shortcuts_page(shortcut_findings(), name="digits", measures=measures))
     (verdict,) = page.text("h1")
-    said = "About 5.2 % of 100 training samples are bias-conflicting (3.0 to 8.0 %)"
+    said = "A shortcut is likely (p = 0.0021): bias-conflicting samples come first in the ranking"
     assert verdict.replace("\u00a0", " ") == said
     numbers = [[c.text for c in r] for r in page.tables["What was found"][1:]]
-    assert [r[1] for r in numbers] == ["5.2 %", "90.0 %, 18.0 times the base rate", "5.0 %"]
-    clusters = [[c.text for c in r] for r in page.tables["Clusters of bias-conflicting samples"][1:]]
+    assert [r[1] for r in numbers] == ["0.0021", "90.0 %, 18.0 times the base rate", "5.0 %"]
+    clusters = [[c.text for c in r] for r in page.tables["Clusters of suspected samples"][1:]]
     assert clusters == [["0", "4", "7 (50 %)", "3 (100 %)", "red (75 %)"]]
     lead = "".join(page.text("p"))
     assert "Caution: too few epochs." in lead
+    note = page.source.replace("\u00a0", " ")
+    assert "8 of 9 mistakes of biased models on held-out samples look bias-conflicting" in note
+    assert "at most 5 % of such tests say that one is likely" in note
     assert len(page.attributes("img")) == 4
     assert page.text("h3") == ["Cluster 0: class 7 (50 %), predicted as 3 (100 %)", "Highest scores of all"]
+
+
+@pytest.mark.parametrize(
+    ("p", "alarm", "said"),
+    [
+        (0.4, False, "No sign of a shortcut (p = 0.4): "),
+        (None, None, "Ranked; whether there is a shortcut was not tested"),
+    ],
+)
+def test_no_alarm_is_not_worded_as_a_shortcut(p: float | None, alarm: bool | None, said: str) -> None:
+    test = Finding("shortcuts", "shortcut_p", p, 100 if p else 0, evidence={"alarm": alarm})
+    assert summary([test]).startswith(said)
 
 
 def test_names_cannot_break_out_of_the_page(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_the_page_has_a_section_with_table_and_chart(folder: Path) -> None:
     ]
     assert "Fog, %" in page.text("figcaption")
     (top,) = page.text("h1")
-    assert "drops 40.0 points in accuracy in fog (depth 2)" in top
+    assert "drops to 50.0 % accuracy in fog (depth 2)" in top.replace("\u00a0", " ")
 
 
 def test_console_markdown_and_junit_say_the_same(file: FindingsFile) -> None:
@@ -88,7 +88,7 @@ def test_console_markdown_and_junit_say_the_same(file: FindingsFile) -> None:
         assert "50.0 %" in made
         assert "accuracy in fog, depth 1" not in made, "not the part that stands for it"
     assert verdict(file) == (
-        "90.0 % clean accuracy on 1,000 images; drops 40.0 points in accuracy in fog (depth 2); gate failed: accuracy "
+        "90.0 % clean accuracy on 1,000 images; drops to 50.0 % accuracy in fog (depth 2); gate failed: accuracy "
         "in fog (depth 2) 50.0 %, 95 % interval 47.0 to 53.0, lower bound must be at least 60.0. 2 of 2 checks "
         "measured; 1 of 1 gates failed"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -66,3 +67,67 @@ def test_merged_keys_may_be_overruled(tmp_path: Path) -> None:
 def test_values_to_vary_that_are_no_values_are_refused() -> None:
     with pytest.raises(HoldfastError, match="cannot read the values of 'data=2020-13-45'"):
         parse_axes(["data=2020-13-45"])
+
+
+@pytest.mark.parametrize("key", ["epochs", "data", "model", "method", "betas", "environment", "nonsense"])
+@pytest.mark.parametrize("inside", [False, True])
+def test_few_lines_that_stand_for_billions_of_values_are_refused_at_once(
+    tmp_path: Path, key: str, inside: bool
+) -> None:
+    """Each alias stands for ten of the one before: a gigabyte, and minutes to write it into a message."""
+    steps = [f"&a{i} [{', '.join([f'*a{i - 1}'] * 10) if i else 'x, y'}]" for i in range(10)]
+    lines = (
+        [f"{key}: [{', '.join(steps)}]"] if inside else [*(f"l{i}: {s}" for i, s in enumerate(steps)), f"{key}: *a9"]
+    )
+    path = tmp_path / "mine.yaml"
+    path.write_text("\n".join(lines))
+    start = time.process_time()
+    with pytest.raises(
+        HoldfastError, match="mine.yaml is not valid YAML: with its aliases written out it has more than"
+    ):
+        read_yaml(path)
+    assert time.process_time() - start < 1
+
+
+def test_a_value_inside_itself_has_no_end(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("method: &a {name: lff, q: *a}\n")
+    with pytest.raises(HoldfastError, match="with its aliases written out"):
+        read_yaml(path)
+
+
+def test_aliases_are_no_crime(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("lr: &rate 0.25\nweight_decay: *rate\n")
+    assert read_yaml(path) == {"lr": 0.25, "weight_decay": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("epochs: 0x" + "F" * 5000, "line 1 is not valid YAML: a number has more than 64 bits"),
+        ("lr: " + "9" * 400, "a number has more than 64 bits"),
+        ("epochs: !!int ''", "is not valid YAML: "),
+        ("epochs: !!bool x", "is not valid YAML: "),
+        ("epochs: !!timestamp x", "is not valid YAML: "),
+        ("# " + "x" * 300_000, "has more than 256 kB, and settings are a few lines"),
+    ],
+)
+def test_what_the_yaml_reader_chokes_on(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    with pytest.raises(HoldfastError, match=message):
+        build(TrainSettings, read_yaml(path))
+
+
+def test_long_values_are_cut_off_in_messages() -> None:
+    with pytest.raises(HoldfastError) as caught:
+        build(TrainSettings, {"epochs": ["x" * 10_000]})
+    assert len(str(caught.value)) < 300
+    with pytest.raises(HoldfastError, match="epochs must be within 64 bits"):
+        build(TrainSettings, {"epochs": 10**30})
+
+
+def test_endless_files_are_not_read_to_their_end() -> None:
+    with pytest.raises(HoldfastError, match="/dev/zero has more than 256 kB"):
+        read_yaml(Path("/dev/zero"))

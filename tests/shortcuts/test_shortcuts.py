@@ -19,14 +19,17 @@ from holdfast.data.splits import aligned_groups
 from holdfast.detect.features import ClassifierExtractor, extract
 from holdfast.errors import HoldfastError
 from holdfast.reports import read_findings
+from holdfast.reports.sections.shortcuts import summary
 from holdfast.settings import TrainSettings
 from holdfast.shortcuts import Shortcuts, find_shortcuts
+from holdfast.shortcuts.search import biased_training
+from holdfast.shortcuts.shortcut_alarm import held_out_test
 from holdfast.train import fit
 from tests.conftest import Heard, make_data
 from tests.reports.page import Page
 
 CLASSES = 3
-QUICK = {"epochs": 6, "seeds": 1, "lr": 3e-3, "batch_size": 32, "device": "cpu", "resamples": 20}
+QUICK = {"epochs": 6, "seeds": 1, "lr": 3e-3, "batch_size": 32, "device": "cpu", "resamples": 20, "test": False}
 
 
 def shortcut_data(n: int = 300, conflict: int = 12, *, groups: bool = True) -> Dataset:
@@ -61,8 +64,6 @@ def test_conflicting_samples_come_first(found: tuple[Shortcuts, Path]) -> None:
     assert result.average_precision is not None
     assert result.average_precision > 0.95
     assert set(result.order[:12].tolist()) == set(range(288, 300))
-    assert result.share.low <= 0.04 <= result.share.high
-    assert result.share.value == pytest.approx(0.04, abs=0.01)
     assert len(result.biased_models) == 2
     assert result.notes == ()
 
@@ -102,14 +103,14 @@ def test_the_table(found: tuple[Shortcuts, Path]) -> None:
 def test_the_findings_and_the_page(found: tuple[Shortcuts, Path]) -> None:
     result, out = found
     stored = read_findings(out / "shortcuts.json").findings
-    assert [f.name for f in stored[:3]] == ["conflicting_share", "average_precision", "base_rate"]
+    assert [f.name for f in stored[:3]] == ["shortcut_p", "average_precision", "base_rate"]
     assert stored[1].evidence["lift"] == pytest.approx(result.average_precision / 0.04)  # type: ignore[operator]
     histogram = stored[0].evidence["histogram"]
     assert (sum(histogram["aligned"]), sum(histogram["conflicting"])) == (288, 12)
     text = (out / "shortcuts.html").read_text()
     page = Page(text)
-    assert page.text("h1")[0].startswith("About 4.0\u00a0% of 300 training samples are bias-conflicting")
-    clusters = page.tables["Clusters of bias-conflicting samples"]
+    assert page.text("h1")[0] == "Ranked; whether there is a shortcut was not tested"
+    clusters = page.tables["Clusters of suspected samples"]
     assert [row[1].text for row in clusters[1:]] == [str(len(c.positions)) for c in result.clusters]
     pictures = page.attributes("img")
     shown = sum(min(len(c.positions), 6) for c in result.clusters) + 12 + 6
@@ -133,8 +134,32 @@ def test_without_groups_the_ranking_is_the_same(found: tuple[Shortcuts, Path]) -
     result = find_shortcuts(shortcut_data(groups=False), **(QUICK | {"seeds": 2}))  # type: ignore[arg-type]
     assert torch.equal(result.score, found[0].score)
     assert result.average_precision is None
-    assert [f.name for f in result.findings if not f.where] == ["conflicting_share", "examples"]
+    assert [f.name for f in result.findings if not f.where] == ["shortcut_p", "examples"]
     assert all(c.group is None for c in result.clusters)
+
+
+@pytest.mark.slow
+def test_the_alarm_is_raised_for_the_colours(tmp_path: Path) -> None:
+    result = find_shortcuts(shortcut_data(), out=tmp_path, **(QUICK | {"epochs": 1, "test": True}))  # type: ignore[arg-type]
+    assert result.test is not None
+    assert result.test.alarm
+    stored = read_findings(tmp_path / "shortcuts.json").findings[0]
+    assert (stored.value, stored.n) == (result.test.p, 300)
+    assert (stored.evidence["conflicting"], stored.evidence["alarm"]) == (result.test.conflicting, True)
+    assert Page((tmp_path / "shortcuts.html").read_text()).text("h1")[0].startswith("A shortcut is likely")
+
+
+@pytest.mark.slow
+def test_wrong_labels_are_not_called_a_shortcut() -> None:
+    """The colour always gives the class away, and one label in ten is wrong."""
+    data = shortcut_data(conflict=0, groups=False)
+    labels = data.train.labels.clone()
+    labels[::10] = (labels[::10] + 1 + torch.arange(30) % 2) % CLASSES
+    wrong = replace(data, train=ArraySplit(data.train.read(torch.arange(300)), labels))
+    training = biased_training(300, lr=3e-3, batch_size=32, epochs=6, device="cpu")
+    test = held_out_test(training, wrong, device=torch.device("cpu"), progress=Heard())
+    assert test.mistakes >= 20
+    assert not test.alarm
 
 
 class Colour(nn.Module):
@@ -157,6 +182,9 @@ def test_a_biased_model_of_ones_own_is_taken() -> None:
     result = find_shortcuts(shortcut_data(), model=model, device="cpu")
     assert result.average_precision == 1
     assert result.difficulty is None
+    assert result.test is None
+    assert (result.findings[0].name, result.findings[0].value) == ("shortcut_p", None)
+    assert summary(result.findings).endswith("was not tested")
     with torch.no_grad():
         logits = model(shortcut_data().train.read(torch.arange(300)).float() / 255)
     expected = 1 - logits.softmax(1).gather(1, result.data.train.labels[:, None])[:, 0]

@@ -103,6 +103,19 @@ def test_the_engine_climbs_as_one_would_by_hand(ascent, make, direction: str) ->
     torch.testing.assert_close(flat_weights(ours), flat_weights(theirs), rtol=1e-5, atol=1e-6)
 
 
+def test_asam_in_the_engine_goes_by_names_where_it_is_asked_to() -> None:
+    torch.manual_seed(0)
+    body = (nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+    theirs = nn.Sequential(*body)
+    ends = {scales: copy.deepcopy(theirs) for scales in ("matrices", "weights")}
+    descent = {"lr": 0.1, "momentum": 0.9, "weight_decay": 1e-3}
+    by_hand(theirs, ASAM(theirs.named_parameters(), torch.optim.SGD, rho=0.9, scales="weights", **descent))
+    for scales, model in ends.items():
+        fit(make_data(), model=model, ascent={"name": "asam", "rho": 0.9, "scales": scales}, **COMMON)
+    torch.testing.assert_close(flat_weights(ends["weights"]), flat_weights(theirs), rtol=1e-4, atol=1e-5)
+    assert float((flat_weights(ends["matrices"]) - flat_weights(theirs)).norm()) > 1e-3, "the setting changes nothing"
+
+
 def test_noise_is_what_a_batch_gradient_has_beside_the_full_one() -> None:
     torch.manual_seed(0)
     g, full = ([torch.randn(3, 4, dtype=torch.float64), torch.randn(5, dtype=torch.float64)] for _ in range(2))

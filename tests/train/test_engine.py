@@ -138,8 +138,8 @@ class TwoStages(Method):
         state.register_buffer("wrong", torch.zeros(len(context.labels), dtype=torch.int64))
         return state
 
-    def stages(self, state):
-        return Stage("first", 2), Stage("main", state.context.epochs)
+    def stages(self, epochs):
+        return Stage("first", 2), Stage("main", epochs)
 
     def trainee(self, state, model):
         return state.first if state.stage.name == "first" else model

@@ -115,7 +115,7 @@ class Bench:
         """The encoder that learned rotations (and changes) of the training images, kept in the same way."""
         folder, s = self.folder / ("encoder-changes" if changes else "encoder"), self.settings
         if not (folder / "model.json").is_file():
-            loop = self.loop(s.rotation_epochs, 128, 2e-3, 1e-4, schedule="cosine")
+            loop = self.loop(s.rotation_epochs, 128, 2e-3, 1e-4, schedule="cosine", optimizer="adamw")
             built = train_rotation(self.parts[0], loop, model=s.model, changes=changes, device=s.device)
             save_model(folder, built, card=rotation_card(built, self.data.unlabeled.shape))
         return load_model(folder)[0].to(s.device)

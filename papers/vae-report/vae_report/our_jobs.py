@@ -115,7 +115,7 @@ def _few(
         encoder=encoder,
         unlabeled=unlabeled,
         model=s.model,
-        loop=bench.loop(epochs, 64, 2e-3, 1e-4, schedule="cosine"),
+        loop=bench.loop(epochs, 64, 2e-3, 1e-4, schedule="cosine", optimizer="adamw"),
         fixmatch=FixMatch(ratio=max(1, s.fixmatch_ratio // 2) if started else s.fixmatch_ratio),
         flip=s.flip,
         device=s.device,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Literal
 
 import torch
 
@@ -19,18 +20,29 @@ from vae_report.judging import SHOWN, Record, judged, reconstructions, report_cu
 
 
 def report_job(
-    bench: Bench, *, latent: int, lr: float, optimizer: str = "adam", heads: bool = False, learned: bool = False
+    bench: Bench,
+    *,
+    latent: int,
+    lr: float,
+    optimizer: Literal["adam", "sgd"] = "adam",
+    heads: bool = False,
+    learned: bool = False,
+    everything: bool = False,
 ) -> Record:
-    """The report's network and training; with its fixed σ², or with σ learned and everything else as it was."""
+    """The report's network and training; with its fixed σ², or with σ learned and everything else as it was.
+
+    everything: train on all unlabelled images, as the report did; thresholds are then set on the labelled ones, which
+    no VAE is trained on.
+    """
     data, s = bench.data, bench.settings
     shape = data.unlabeled.shape
     vae_settings = VAESettings(shape, "report", latent) if learned else report_settings(shape, latent=latent)
     loop = bench.loop(s.epochs, s.batch_size, lr, optimizer=optimizer)
-    train, held = bench.parts
+    train, held = (data.unlabeled.images, data.labeled.images) if everything else bench.parts
     begun = time.perf_counter()
     trained = train_vae(train, vae_settings, loop, device=s.device)
     seconds = time.perf_counter() - begun
-    extractor = VAEExtractor(trained.model)
+    extractor = VAEExtractor(trained.model, drawn=True, seed=derive(bench.seed, "study/drawn"))
     normal = extract(extractor, held)
     record: Record = {
         "settings": {**vae_settings.to_json(), "optimizer": optimizer, "lr": lr, "epochs": s.epochs},
@@ -44,7 +56,7 @@ def report_job(
     }
     for split, images in test_sets(data):
         seen, truth = extract(extractor, images), data.anomalous(images)
-        for name in ("elbo", "reconstruction", "kl"):
+        for name in ("elbo", "elbo-drawn", "reconstruction", "kl"):
             detector = make_detector(name)
             found, level = detector.score_features(seen), Threshold.from_normal(detector.score_features(normal))
             record["scores"].setdefault(name, {})[split] = judged(found, truth, images, data, level)

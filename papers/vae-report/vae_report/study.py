@@ -39,6 +39,7 @@ JOBS: dict[str, Job] = {
     "ours-local": partial(our_job, changes=True, members=LOCAL),
     "labels-fixmatch-started": partial(few_labels_job, way="fixmatch", started=True),
     **{f"report-latent{n}-lr0.001": partial(report_job, latent=n, lr=1e-3) for n in (2, 32)},
+    **{f"report-all-latent{n}": partial(report_job, latent=n, lr=1e-3, everything=True) for n in (16, 2, 32)},
     "report-learned-sigma": partial(report_job, latent=16, lr=1e-3, learned=True),
     **{f"report-latent16-lr{rate:g}": partial(report_job, latent=16, lr=rate) for rate in (1e-2, 5e-4, 1e-4, 1e-5)},
     **{

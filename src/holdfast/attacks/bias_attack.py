@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from holdfast.attacks.norms import Ball, BallSettings, make_ball
-from holdfast.attacks.objectives import Classifier, Mode, borrowed
+from holdfast.attacks.objectives import Classifier, Mode, borrowed, check_answers, check_examples
+from holdfast.attacks.pgd import default_step
 from holdfast.devices import side_by_side
 from holdfast.errors import require
 from holdfast.module_state import frozen_parameters
@@ -36,18 +37,20 @@ def bias_adversarial(
     """Images within the radius at which L(biased) − λ·L(model) is as large as PGD finds it (BiasAdv, eq. 3).
 
     x: images (B, C, H, W) in [0, 1]. y: (B,) classes. radius: in pixels, or in units of ``scale`` with
-    ``space="normalised"``. step_size: 2.5 · radius / steps unless given. within: as of ``pgd``, "l2" by default.
+    ``space="normalised"``. step_size, within: as of ``pgd``, but for an "l2" ball by default.
     mode: "eval" runs both in evaluation mode; "as-is" in the modes they are in, with their statistics restored.
     compile: pass the arithmetic between two gradients through torch.compile; the caller compiles the models.
     The result is detached, both models are left unchanged, and nothing synchronises with the device.
     """
     require(steps >= 1, f"steps must be >= 1, got {steps}")
     require(lam >= 0, f"lam must be >= 0, got {lam}")
+    if not x.is_cuda:  # to look at values there would wait for the device
+        check_examples(x, y)
     within.setdefault("norm", "l2")
     ball = make_ball(x, radius=radius, **within)
     if radius == 0:
         return x.detach().clone()
-    length = min(radius, 2.5 * radius / steps) if step_size is None else step_size
+    length = default_step(radius, steps) if step_size is None else step_size
     with borrowed(model, mode), borrowed(biased, mode), frozen_parameters(model, biased), torch.no_grad():
         position = ball.random(generator) if random_start else ball.start
         move = _compiled_move() if compile else _move
@@ -90,4 +93,6 @@ def _gradient(x: Tensor, y: Tensor, model: Classifier) -> Tensor:
 
 
 def _loss(logits: Tensor, y: Tensor) -> Tensor:
+    if not logits.is_cuda:
+        check_answers(logits.detach(), y, nan=True)
     return F.cross_entropy(logits.to(torch.promote_types(logits.dtype, torch.float32)), y, reduction="none")

@@ -12,8 +12,18 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from holdfast.attacks.norms import Ball, BallSettings, make_ball
-from holdfast.attacks.objectives import Best, Classifier, Goal, GoalGradient, LossName, Mode, borrowed, per_image
+from holdfast.attacks.norms import Ball, BallSettings, check_names, make_ball
+from holdfast.attacks.objectives import (
+    Best,
+    Classifier,
+    Goal,
+    GoalGradient,
+    LossName,
+    Mode,
+    borrowed,
+    check_examples,
+    per_image,
+)
 from holdfast.attacks.pgd import default_step, pgd
 from holdfast.devices import CapturedCall, autocast, capture
 from holdfast.errors import require
@@ -135,6 +145,7 @@ class QueuedPgd:
         require(batch >= 1, f"batch must be >= 1, got {batch}")
         require(beyond >= 0, f"beyond must be >= 0, got {beyond}")
         require(radius >= 0, f"radius must be >= 0, got {radius}")
+        check_names(within)
         self.model, self.mode, self.loss, self.beyond = model, mode, loss, beyond
         self.radius, self.within = radius, within
         self.length = default_step(radius, steps) if step_size is None else step_size
@@ -145,7 +156,7 @@ class QueuedPgd:
 
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:
         """Attacked images, like x."""
-        require(len(x) == len(y), f"there must be one label per image, got {len(y)} for {len(x)}")
+        check_examples(x, y)
         if len(x) == 0 or self.radius == 0:
             return x.detach().clone()
         with borrowed(self.model, self.mode), frozen_parameters(self.model), torch.no_grad():

@@ -14,7 +14,7 @@ from typing import Literal, TypedDict, Unpack
 import torch
 from torch import Tensor
 
-from holdfast.errors import HoldfastError, require, unknown
+from holdfast.errors import HoldfastError, require, require_known
 
 Norm = Literal["linf", "l2"]
 Space = Literal["pixel", "normalised"]
@@ -68,7 +68,7 @@ class Ball:
         if self.norm == "linf":
             return self.project(start + (2 * _uniform(start, generator) - 1) * self.radius * self.scale)
         direction = torch.randn(start.shape, generator=generator, device=start.device, dtype=start.dtype)
-        length = _uniform(start[:, :1, :1, :1], generator) ** (1 / start[0].numel())
+        length = _uniform(start[:, :1, :1, :1], generator) ** (1 / start.shape[1:].numel())
         return self.project(start + unit(direction, "l2") * length * self.radius * self.scale)
 
     def ascent(self, gradient: Tensor) -> Tensor:
@@ -101,14 +101,20 @@ class Ball:
         return replace(self, centre=self.centre[index], low=self.low[index], high=self.high[index])
 
 
+def check_names(settings: BallSettings) -> None:
+    """Refuse a misspelt setting of an attack, which would otherwise leave the default in place."""
+    for name in settings:
+        require_known("setting of the attack", name, BallSettings.__annotations__)
+
+
 def make_ball(x: Tensor, *, radius: float, **settings: Unpack[BallSettings]) -> Ball:
     """The ball around images. radius: may be infinite."""
+    check_names(settings)
     norm, bounds = settings.get("norm", "linf"), settings.get("bounds", (0.0, 1.0))
     require(x.ndim == 4 and x.is_floating_point(), f"x must be float images (B, C, H, W), got {x.dtype} {(*x.shape,)}")
     require(radius >= 0, f"radius must be >= 0, got {radius}")
     require(bounds[0] < bounds[1], f"bounds must be a range, got {bounds}")
-    if norm not in NORMS:
-        raise unknown("norm", norm, NORMS)
+    require_known("norm", norm, NORMS)
     unit_scale = _scale(x, settings.get("space", "pixel"), settings.get("scale"))
     lowest, highest = x.clamp(max=bounds[0]), x.clamp(min=bounds[1])
     if norm == "linf":
@@ -163,8 +169,7 @@ def _rounded_down(radius: float, scale: float | Tensor, dtype: torch.dtype) -> T
 
 
 def _scale(x: Tensor, space: Space, scale: Tensor | Sequence[float] | None) -> float | Tensor:
-    if space not in SPACES:
-        raise unknown("space", space, SPACES)
+    require_known("space", space, SPACES)
     if space == "pixel":
         require(scale is None, 'scale is the unit of space="normalised"; leave it out in pixels')
         return 1.0

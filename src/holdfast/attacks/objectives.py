@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from holdfast.errors import require, unknown
+from holdfast.errors import HoldfastError, require, unknown
 from holdfast.module_state import evaluating, frozen_statistics
 
 LossName = Literal["ce", "margin", "dlr"]
@@ -135,7 +135,7 @@ class Goal:
 
 def make_goal(model: Classifier, x: Tensor, y: Tensor, *, target: AttackTarget, loss: LossName) -> Goal:
     """The goal of an attack. The least likely class is taken at the clean image and is never the label."""
-    require(len(x) == len(y), f"there must be one label per image, got {len(y)} for {len(x)}")
+    check_examples(x, y)
     if loss not in LOSSES:
         raise unknown("loss", loss, LOSSES)
     if target is None:
@@ -145,7 +145,37 @@ def make_goal(model: Classifier, x: Tensor, y: Tensor, *, target: AttackTarget, 
         return Goal(target, loss, -1)
     if target != "least-likely":
         raise unknown("target", target, ("least-likely",))
-    return Goal(scores(model, x).scatter(1, y[:, None], torch.inf).argmin(1), loss, -1)
+    logits = scores(model, x)
+    check_answers(logits, y)
+    return Goal(logits.scatter(1, y[:, None], torch.inf).argmin(1), loss, -1)
+
+
+def check_examples(x: Tensor, y: Tensor) -> None:
+    """Refuse images and labels that no attack can work on."""
+    whole = y.ndim == 1 and y.dtype == torch.int64
+    require(whole, f"y must be classes (B,) of type int64, got {y.dtype} {tuple(y.shape)}; convert them with y.long()")
+    require(len(x) == len(y), f"there must be one label per image, got {len(y)} for {len(x)}")
+    if _may_look(x) and not bool(torch.isfinite(x).all()):
+        at = int((~torch.isfinite(x)).flatten(1).any(1).nonzero()[0])
+        raise HoldfastError(f"image {at} has NaN or infinite pixels; repair or remove it")
+
+
+def check_answers(logits: Tensor, label: Tensor, *, nan: bool = False) -> None:
+    """Refuse labels that are not classes of the model, and a model that gives NaN unless it may."""
+    if len(label) == 0 or not _may_look(logits):
+        return
+    outside = (label < 0) | (label >= logits.shape[1])
+    if bool(outside.any()):
+        at, last = int(outside.nonzero()[0]), logits.shape[1] - 1
+        raise HoldfastError(f"label {int(label[at])} of image {at} is not a class of the model, which are 0 to {last}")
+    if not nan and bool(logits.isnan().any()):
+        at = int(logits.isnan().any(1).nonzero()[0])
+        raise HoldfastError(f"the model gives NaN for image {at}; check its weights and its preprocessing")
+
+
+def _may_look(values: Tensor) -> bool:
+    """Whether values can be looked at: a CUDA graph cannot hand any to the host while it is recorded."""
+    return not (values.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 @torch.no_grad()
@@ -159,21 +189,25 @@ class GoalGradient:
 
     Only the images are differentiated: parameters get no gradient. For outputs in float16 the loss of each sample
     is multiplied by a weight that follows the size of its gradient, so that it neither underflows nor overflows.
+    nan: whether the model may give NaN, as one in training may: its loss will tell.
     """
 
-    def __init__(self, model: Classifier, batch_size: int | None = None) -> None:
-        self.model, self.batch_size = model, batch_size
+    def __init__(self, model: Classifier, batch_size: int | None = None, *, nan: bool = False) -> None:
+        self.model, self.batch_size, self.nan = model, batch_size, nan
         self.weight: Tensor | None = None
+        self._checked = False
 
     def __call__(self, x: Tensor, goal: Goal) -> tuple[Tensor, Tensor, Tensor]:
         """(value, reached, gradient): (B,), (B,), like x."""
         size = self.batch_size or max(len(x), 1)
         if len(x) <= size:
             value, reached, gradient, self.weight = self._part(x, goal, self.weight)
+            self._checked = True
             return value, reached, gradient
         cuts = [slice(first, first + size) for first in range(0, len(x), size)]
         parts = [self._part(x[c], goal.take(c), None if self.weight is None else self.weight[c]) for c in cuts]
         values, hits, gradients, weights = zip(*parts, strict=True)
+        self._checked = True
         self.weight = None if weights[0] is None else torch.cat(weights)
         return torch.cat(values), torch.cat(hits), torch.cat(gradients)
 
@@ -182,6 +216,8 @@ class GoalGradient:
             x = x.detach().requires_grad_()
             raw = self.model(x)
             logits = _wide(raw)
+            if not self._checked:  # once is enough: to look at a value is to wait for the device
+                check_answers(logits, goal.label, nan=self.nan)
             value = goal.value(logits)
             if raw.dtype == torch.float16 and weight is None:
                 weight = torch.full_like(value.detach(), FIRST_WEIGHT)
@@ -236,6 +272,7 @@ class Best:
 def best_of_clean(model: Classifier, x: Tensor, goal: Goal) -> Best:
     """The clean images, for attacks that start elsewhere: they then never find fewer errors than the clean ones."""
     best, logits = Best.empty(x), scores(model, x)
+    check_answers(logits, goal.label)
     best.update(x, goal.value(logits), goal.reached(logits))
     return best
 

@@ -57,7 +57,7 @@ def pgd(
     """Adversarial examples within the radius, by projected steps along the gradient.
 
     x: images (B, C, H, W) in [0, 1]. y: (B,) classes. radius: in pixels; ``math.inf`` leaves only the range of
-    pixels as a limit. step_size: 2.5 · radius / steps unless given (0.01 for an infinite radius).
+    pixels as a limit. step_size: 2.5 · radius / steps, at most the radius, unless given (0.01 for an infinite one).
     random_start: start at a random point of the ball; restarts after the first always do.
     target: None is untargeted; else the least likely class, or classes (B,), to reach.
     loss: "ce" is cross-entropy, as log-odds, which do not saturate; "margin" the largest other logit over
@@ -84,7 +84,7 @@ def pgd(
         model = prepared(model, x, mode, batch_size=batch_size, early_stop=early_stop)
         goal = make_goal(model, x, y, target=target, loss=loss)
         if keep == "last":
-            gradient_of = GoalGradient(model, batch_size)
+            gradient_of = GoalGradient(model, batch_size, nan=True)
             position = ball.random(generator) if random_start else ball.start
             for _ in range(steps):
                 _, _, gradient = gradient_of(ball.point(position), goal)
@@ -106,7 +106,7 @@ def unbounded(model: Classifier, x: Tensor, y: Tensor, *, steps: int = 200, **se
 
 
 def default_step(radius: float, steps: int) -> float:
-    """Short enough to turn, long enough to cross the ball.
+    """2.5 · radius / steps, at most the radius: short enough to turn, long enough to cross the ball.
 
     >>> default_step(8.0, 10), default_step(8.0, 1), default_step(math.inf, 200)
     (2.0, 8.0, 0.01)

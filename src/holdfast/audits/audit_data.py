@@ -12,12 +12,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from holdfast.audits.subject import GroupColumn, check_measuring, word_ids
 from holdfast.data import Dataset, load
+from holdfast.data.array_files import open_npz, refusing
 from holdfast.data.splits import ArraySplit, Split, admitted
 from holdfast.data.tables import NUMBER, cell_text, name_order, read_columns
 from holdfast.errors import HoldfastError, require
@@ -33,7 +33,7 @@ Tell = Callable[[str], None]
 def check_request(request: AuditSettings) -> None:
     """Refuse what nothing can be measured with, and what would be overlooked."""
     check_measuring(request.batch_size, request.workers, request.seed, request.precision)
-    for name in ("data_seed", "names", "label", "image_size", "root"):
+    for name in ("data_seed", "names", "label", "image_size", "root", "confine"):
         value = getattr(request, name)
         require(
             not isinstance(request.data, Dataset) or value in (None, 0),
@@ -53,7 +53,8 @@ def opener(request: AuditSettings) -> Sets:
 
 
 def load_as(terms: DataTerms, request: AuditSettings, size: int | None) -> Dataset:
-    return load(str(request.data), root=request.root, image_size=size, training=False, **asdict(terms))
+    confine = request.confine
+    return load(str(request.data), root=request.root, image_size=size, training=False, confine=confine, **asdict(terms))
 
 
 def stated_terms(request: AuditSettings) -> DataTerms:
@@ -168,25 +169,21 @@ def columns_of(
 
 def _of_arrays(path: Path, name: str, data: Dataset) -> Words:
     found: dict[str | int, str] = {}
-    with np.load(path, allow_pickle=False) as archive:
+    with open_npz(path) as file:
         require(
-            f"{name}_test" in archive.files,
-            f"{printable(path)} has no array {name}_test; it has: {', '.join(map(printable, archive.files))}",
+            f"{name}_test" in file.names,
+            f"{printable(path)} has no array {name}_test; it has: {', '.join(map(printable, file.names))}",
         )
         for split, part in (("test", data.test), ("train", data.train)):
-            if part is None or f"{name}_{split}" not in archive.files:
+            if part is None or f"{name}_{split}" not in file.names:
                 continue
-            try:
-                cells = archive[f"{name}_{split}"]
-            except ValueError as error:
-                raise HoldfastError(
-                    f"{name}_{split} of {printable(path)} holds Python objects, never unpickled; save it as text"
-                ) from error
+            cells = file.read(f"{name}_{split}")
             require(
                 cells.shape == (len(part),),
                 f"{name}_{split} of {printable(path)} has shape {cells.shape}, and there are {len(part)} samples",
             )
-            found |= {part.key(i): printable(cell_text(cell)) for i, cell in enumerate(cells.tolist())}
+            with refusing(f"{name}_{split} of {printable(path)}"):  # text may hold what is not a character
+                found |= {part.key(i): printable(cell_text(cell)) for i, cell in enumerate(cells.tolist())}
     return found
 
 

@@ -14,6 +14,7 @@ import yaml
 from holdfast.errors import HoldfastError, require, require_known
 from holdfast.parts import CHECKS
 from holdfast.settings.fields import convert
+from holdfast.settings.yaml_files import parse_yaml
 
 
 def chosen_checks(names: Sequence[str] | None) -> list[str]:
@@ -74,6 +75,6 @@ def _without_none(kind: Any) -> Any:
 def _read(value: str, kind: Any, text: str) -> Any:
     several = get_origin(kind) is tuple
     try:
-        return yaml.safe_load(f"[{value.removeprefix('[').removesuffix(']')}]" if several else value)
+        return parse_yaml(f"[{value.removeprefix('[').removesuffix(']')}]" if several else value)
     except yaml.YAMLError:
         raise HoldfastError(f"cannot read the value of {text!r}; write CHECK.SETTING=VALUE,VALUE") from None

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 from holdfast.audits.check_settings import make_checks
 from holdfast.errors import HoldfastError, require, require_known, unknown
 from holdfast.parts import CHECKS
-from holdfast.types import Finding
+from holdfast.types import Finding, Note
 
 FailOn = Literal["value", "low"]
 Gates = Sequence[str] | Mapping[str, float]
@@ -192,6 +192,12 @@ def judge_all(
     ]
 
 
+def no_warnings(warnings: Sequence[Note]) -> dict[str, Any]:
+    """The gate of ``--fail-on-warning``: it holds where nothing was said that changes how to read the numbers."""
+    reason = "; ".join(note.text for note in warnings)
+    return {"name": "no warnings", "kind": "fail-on-warning", "passed": not warnings, "reason": reason}
+
+
 def drop(theirs: Number, ours: Number) -> Number:
     """How much lower ours is; the interval from both, as if samples were not shared, so rather too wide."""
     value, n = theirs.value - ours.value, min(theirs.n, ours.n)
@@ -238,8 +244,9 @@ def _missed(gate: Gate, number: Number, fail_on: FailOn, column: str) -> tuple[f
     bound = number.value if not low else number.low if under else number.high
     if bound is None:
         return math.inf, f"{gate.name} has no interval to fail on{where}; use --fail-on value"
+    shown = f"{bound:.4f}" if abs(bound - gate.threshold) >= 5e-5 else f"{bound:.8g}"  # 0.69998 is not 0.7
     if under:
         what = "lower end of the interval" if low else "value"
-        return gate.threshold - bound, f"{what} {bound:.4f} is under {gate.threshold:g}{where}"
+        return gate.threshold - bound, f"{what} {shown} is under {gate.threshold:g}{where}"
     what = "drop may be" if low else "drop is"
-    return bound - gate.threshold, f"{what} {bound:.4f}, more than {gate.threshold:g}{where}"
+    return bound - gate.threshold, f"{what} {shown}, more than {gate.threshold:g}{where}"

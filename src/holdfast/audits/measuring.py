@@ -35,6 +35,15 @@ class CheckOutcome(CheckRecord):
 
     findings: tuple[Finding, ...] = ()
 
+    @property
+    def warnings(self) -> tuple[Note, ...]:
+        """What was noted of the check, or stands beside its findings, that changes how to read them; each once."""
+        beside = (text for f in self.findings if isinstance(text := f.evidence.get("warning"), str))
+        return (
+            *(note for note in self.notes if note.level == "warning"),
+            *(Note(self.name, text, level="warning") for text in dict.fromkeys(beside)),
+        )
+
 
 def measure(name: str, subject: Subject, made: Any = None) -> CheckOutcome:
     """One check on a subject, in whatever state it ends; only an interrupt comes through.
@@ -136,7 +145,8 @@ def measure_all(
         if kept is not None and outcome.state != "skipped":
             write_check(kept, outcome, own_key)
         for note in outcome.notes:
-            tell(f"{model.name}: {name}: {note}")
+            if note.level != "warning":  # those are said for results of before too
+                tell(f"{model.name}: {name}: {note}")
         why = f" ({outcome.reason})" if outcome.reason else ""
         tell(f"{model.name}: {name}: {outcome.state}{why}, {outcome.seconds:.1f} s")
         outcomes.append(outcome)

@@ -180,7 +180,10 @@ def _open(
         if (other := getattr(own, setting)) is None:
             continue
         loaded = open_model(other, shape=data.shape, device=device, num_classes=data.num_classes)
-        others[other] = _align(loaded, data, request, setting, tell, other).reading.model
+        fitted_other = _align(loaded, data, request, setting, tell, other)
+        tell(f"{name}: {setting}", *fitted_other.warnings)
+        record["warnings"] += [f"{setting}: {note}" for note in fitted_other.warnings]
+        others[other] = fitted_other.reading.model
         record[setting] = {"spec": other, "hash": loaded.hash}
     seen = subject.predictions  # computed once; a copy keeps them
     subject = replace(subject, columns=words.group_columns(), others=others, given=seen)
@@ -265,6 +268,8 @@ def _from_predictions(request: AuditSettings, device: torch.device, tell: TellNo
     data = request.data
     if isinstance(data, str):
         data = load_as(stated_terms(request), request, request.image_size)
+    if data is not None:
+        tell("data", *data.notes)
     read = read_predictions(path, data=data, output=request.output, class_map=_class_map(request), groups=request.group)
     tell("predictions", *read.notes, *_beside_own(request.group, read.group_names))
     words = ColumnWords(read.columns)
@@ -335,6 +340,7 @@ def _data_record(data: Dataset, subject: Subject) -> dict[str, Any]:
         "shape": list(subject.split.shape),
         "classes": list(subject.data.classes),
         "group_names": list(data.group_names),
+        "warnings": [str(note) for note in data.notes if note.level == "warning"],
         **hash_data(data, (data.test, data.train)),
     }
 

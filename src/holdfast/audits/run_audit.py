@@ -22,7 +22,7 @@ from holdfast.audits.audit_folder import check_kind, claim, redaction, run_recor
 from holdfast.audits.check_settings import chosen_checks, make_checks
 from holdfast.audits.comparing import against as lead_over
 from holdfast.audits.comparing import corrected
-from holdfast.audits.gates import Gate, Gates, judge_all, parse_gates, target_of
+from holdfast.audits.gates import Gate, Gates, judge_all, no_warnings, parse_gates, target_of
 from holdfast.audits.measuring import measure_all, parse_budget
 from holdfast.audits.open_models import AuditedModel, open_all
 from holdfast.data import Dataset
@@ -217,6 +217,7 @@ def _audit(
         own = measure_all(one, chosen, made, seconds=share, kept=kept, key=key, change=change, tell=line)
         results.append(own)
         for outcome in own:
+            say(f"{one.name}: {outcome.name}", *outcome.warnings)
             if outcome.state == "crashed" and tell is None:
                 text = f"check {outcome.name} crashed: {outcome.reason}"
                 python_warnings.warn(text, RuntimeWarning, stacklevel=3)
@@ -227,6 +228,7 @@ def _audit(
     found[0] += corrected([f for other, theirs in rivals for f in lead_over(models[0], other, found[0], theirs)])
     states = {o.name: (o.state, o.reason) for o in results[0]}
     judged = judge_all(gates, request.fail_on, [m.name for m in models], found, states)
+    judged += [no_warnings([note for note in said if note.level == "warning"])] if request.fail_on_warning else []
     run = hide(run_record(request, where, command))
     measures = {(AGAINST, m.name): m for m in PAIRED}
     measures |= {(check, m.name): m for check in chosen for m in CHECKS[check].measures}

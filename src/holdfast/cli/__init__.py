@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from holdfast import __version__
 from holdfast.cli.audit import audit
-from holdfast.cli.common import at_home, narrate, plain_warnings, refuse_empty
+from holdfast.cli.common import at_home, narrate, plain_warnings, refuse_empty, share_the_processor
 from holdfast.cli.compare import compare
 from holdfast.cli.data import data_check, data_make
 from holdfast.cli.demo import demo
@@ -16,9 +16,10 @@ from holdfast.cli.detect import describe_, detect_evaluate, detect_fit, detect_s
 from holdfast.cli.listing import list_
 from holdfast.cli.report import report
 from holdfast.cli.shortcuts import shortcuts
-from holdfast.cli.terminal import READER_LEFT, ended_by_term, reader_left, terminal
+from holdfast.cli.terminal import READER_LEFT, reader_left, terminal
 from holdfast.cli.train import parse_train, train
 from holdfast.errors import HoldfastError, Interrupted, require_known
+from holdfast.signals import ended_by_term
 
 __all__ = ["COMMANDS", "main", "parse_train"]
 
@@ -29,6 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     0 done, 1 a gate failed, 2 bad input, 3 a check crashed, 128 + N ended by signal N (141: nobody reads the output).
     """
     words = [at_home(word) for word in (sys.argv[1:] if argv is None else argv)]
+    share_the_processor()
     with terminal(), plain_warnings():
         try:
             return _answer(words)

@@ -56,6 +56,8 @@ def compare(words: list[str]) -> int:
     if options.plan:
         for cell in plan.cells:
             say(f"{cell.label}{' (baseline)' if cell is plan.baseline else ''}")
+        if said := plan.unequal_epochs():
+            say(said)
         say(f"{len(plan.cells)} cells × {seeds} seeds = {len(plan.cells) * seeds} trainings")
         return 0
     for name in dict.fromkeys(cell.settings.data.name for cell in plan.cells):

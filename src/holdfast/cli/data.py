@@ -10,7 +10,7 @@ from tyro.conf import Positional, arg
 from holdfast.cli.common import narrate, parse, require_data, say
 from holdfast.errors import HoldfastError, require_known
 from holdfast.parts import data_syntax
-from holdfast.settings.fields import Several, Unset
+from holdfast.settings.fields import Confine, Several, Unset
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class CheckOptions:
     """Rule for the label on the parts of such names ("age>=40"), or an attribute of CelebA."""
     group: Unset[str] = None
     """The same for the group."""
+    confine: Confine = False
 
 
 def data_check(words: list[str]) -> int:
@@ -36,7 +37,14 @@ def data_check(words: list[str]) -> int:
     require_data(options.data)
     from holdfast.data.data_check import check_data
 
-    found = check_data(options.data, root=options.root, names=options.names, label=options.label, group=options.group)
+    found = check_data(
+        options.data,
+        root=options.root,
+        names=options.names,
+        label=options.label,
+        group=options.group,
+        confine=options.confine,
+    )
     print(found.to_text())
     return 0 if found.sound else 2
 
@@ -60,7 +68,7 @@ class MakeOptions:
     conflict: Unset[float] = None
     """Share of bias-conflicting training samples (default: 0.05)."""
     severity: Unset[int] = None
-    """corrupted-cifar10: severity of the corruptions, 1 to 5 (default: as published)."""
+    """corrupted-cifar10: severity of the corruptions, 1 to 5 (default: 5, which LfF calls 4)."""
     frost: Unset[str] = None
     """corrupted-cifar10: a folder of frost textures (default: drawn from noise)."""
     anomalies: Several[str] = ()

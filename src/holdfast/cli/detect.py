@@ -59,7 +59,7 @@ class ScoreOptions:
     out: str
     """The CSV file to write: one row per image, with score, flag and reason."""
     split: Unset[Split] = None
-    """Which part of data that has parts (default: train); a folder, and a file without parts, is taken whole."""
+    """Which part of data that has parts (default: train); data without parts is taken whole."""
     reading: OmitArgPrefixes[ReadSettings] = field(default_factory=ReadSettings)
 
 
@@ -87,7 +87,7 @@ class EvaluateOptions:
     out: Unset[str] = None
     """A folder for findings.json and report.html."""
     split: Unset[Split] = None
-    """Which part of data that has parts (default: test)."""
+    """Which part of data that has parts (default: test); data without parts is taken whole."""
     resamples: int = 1000
     """Bootstrap samples behind the interval of average precision."""
     seed: int = 0
@@ -102,7 +102,7 @@ def detect_evaluate(words: list[str]) -> int:
     from holdfast.detect.scoring import summary_text
 
     values = flatten(options)
-    found = evaluate(values.pop("detector"), values.pop("normal"), values.pop("anomalous"), **values)
+    found = evaluate(values.pop("detector"), values.pop("normal"), values.pop("anomalous"), **values, note=narrate)
     say(summary_text(found))
     if options.out:
         say(f"report: {Path(options.out) / 'report.html'}")
@@ -122,7 +122,7 @@ class PredictOptions:
     detector: Unset[str] = None
     """A detector's folder (default: the one in the run, if any)."""
     split: Unset[Split] = None
-    """Which part of data that has parts (default: test); a folder, and a file without parts, is taken whole."""
+    """Which part of data that has parts (default: test); data without parts is taken whole."""
     reading: OmitArgPrefixes[ReadSettings] = field(default_factory=ReadSettings)
 
 
@@ -155,7 +155,7 @@ class DescribeOptions:
     detector: Unset[str] = None
     """Use the VAE of this detector instead of training one."""
     split: Unset[Split] = None
-    """Which part of data that has parts (default: train)."""
+    """Which part of data that has parts (default: train); a VAE is never trained on val or test."""
     projection: Literal["auto", "pca", "tsne", "umap"] = "auto"
     """How more than two latent dimensions become a map."""
     training: OmitArgPrefixes[VAETrainingSettings] = DESCRIBE_TRAINING

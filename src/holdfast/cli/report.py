@@ -32,13 +32,11 @@ def report(words: list[str]) -> int:
     options: ReportOptions = parse(ReportOptions, words, "report", report.__doc__)
     if not options.folders:
         raise HoldfastError("no run folder given; try: holdfast report runs/demo/*")
-    from holdfast.reports import read_runs, write_report
-    from holdfast.reports.run_files import redacted
+    from holdfast.reports.html import report_folders
 
     folders = [Path(folder) for folder in options.folders]
     default = folders[0] / "report.html" if len(folders) == 1 else Path("report.html")
     out = Path(options.out) if options.out else default
-    runs = read_runs(folders)
-    write_report([redacted(run) for run in runs] if options.redact_paths else runs, out, images=not options.no_images)
+    report_folders(folders, out, images=not options.no_images, redact=options.redact_paths)
     say(f"report: {out}")
     return 0

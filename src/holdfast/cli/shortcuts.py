@@ -11,7 +11,7 @@ from tyro.conf import Positional, arg
 from holdfast.cli.common import narrate, parse, require_data, say
 from holdfast.errors import HoldfastError
 from holdfast.parts import data_syntax, model_syntax
-from holdfast.settings.fields import Device, Quiet, Unset
+from holdfast.settings.fields import Confine, Device, Quiet, Unset
 from holdfast.settings.training import check_conflict
 
 
@@ -41,6 +41,8 @@ class ShortcutsOptions:
     """Learning rate."""
     clusters: Unset[int] = None
     """Clusters of the suspected samples (default: one per class, ten at most)."""
+    test: bool = True
+    """Test whether there is a shortcut at all, by training on two halves of the data; --no-test saves that time."""
     root: Unset[str] = None
     """Folder of built-in sets (default: $HOLDFAST_ROOT, or ./data)."""
     image_size: Unset[int] = None
@@ -53,6 +55,7 @@ class ShortcutsOptions:
     """Rule for the label on the parts of such names ("age>=40"), or an attribute of CelebA."""
     group: Unset[str] = None
     """The same for the group, which only judges the ranking."""
+    confine: Confine = False
     data_seed: int = 0
     """Seed of held-out splits and generated sets."""
     device: Device = "auto"
@@ -76,6 +79,7 @@ def shortcuts(words: list[str]) -> int:
     if options.data is not None:
         require_data(options.data)
         check_conflict(options.data, options.conflict)
+    from holdfast.reports.sections.shortcuts import summary
     from holdfast.shortcuts import find_shortcuts
     from holdfast.train.progress import make_progress
 
@@ -88,8 +92,9 @@ def shortcuts(words: list[str]) -> int:
     found = find_shortcuts(run or data, data=data if run else None, progress=progress, **values)
     for note in found.notes if options.quiet else ():  # progress has said them otherwise
         narrate(str(note))
-    share, precision = found.share, found.average_precision
-    say(f"bias-conflicting training samples: {share.value:.1%} ({share.low:.1%} to {share.high:.1%})")
+    precision = found.average_precision
+    say(f"ranking: {Path(values['out']) / 'shortcuts.csv'}; clusters of suspected samples: {len(found.clusters)}")
+    say(summary(found.findings))
     if precision is not None:
         say(f"average precision against the group labels: {precision:.3f} (base rate {found.base_rate:.3f})")
     say(f"gallery: {Path(values['out']) / 'shortcuts.html'}")

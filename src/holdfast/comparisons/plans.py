@@ -16,10 +16,11 @@ from typing import Any
 import yaml
 
 from holdfast.errors import HoldfastError, require, unknown
+from holdfast.methods import Stage, method_of
 from holdfast.parts import METHODS
 from holdfast.settings.fields import LISTED_BY, Choice, build, flatten
 from holdfast.settings.training import TrainSettings
-from holdfast.settings.yaml_files import read_yaml
+from holdfast.settings.yaml_files import parse_yaml, read_yaml
 
 STUDIES = Path(__file__).parent / "studies"
 
@@ -34,6 +35,17 @@ class GridCell:
     label: str
     settings: TrainSettings
 
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        return method_of(self.settings).stages(self.settings.loop.epochs)
+
+    @property
+    def epochs(self) -> str:
+        """Those of each stage: "20 + 3", pretraining first."""
+        model = self.settings.model
+        given = [model.pretrain_for] * (model.pretrain != "none") + [stage.epochs for stage in self.stages]
+        return " + ".join(map(str, given))
+
 
 @dataclass(frozen=True)
 class ComparisonPlan:
@@ -44,6 +56,23 @@ class ComparisonPlan:
     @property
     def baseline(self) -> GridCell:
         return self.cells[0]
+
+    def unequal_epochs(self) -> str:
+        """Which cells are trained longer than others, and what decides it; empty where all are trained alike."""
+        by_epochs: dict[str, list[str]] = {}
+        for cell in self.cells:
+            by_epochs.setdefault(cell.epochs, []).append(cell.label)
+        if len(by_epochs) == 1:
+            return ""
+        shown = "; ".join(f"{epochs} epochs: {', '.join(labels)}" for epochs, labels in by_epochs.items())
+        decides = {
+            f"--method {cell.settings.method.name} --method.{stage.setting.replace('_', '-')} N"
+            for cell in self.cells
+            for stage in cell.stages
+            if stage.setting
+        }
+        remedy = f" (change a method's own with {' or '.join(sorted(decides))})" if decides else ""
+        return f"not all are trained equally long: {shown}{remedy}; the columns epochs and passes count what each took"
 
 
 def make_plan(
@@ -102,8 +131,8 @@ def parse_axes(texts: Iterable[str]) -> dict[str, list[Any]]:
         require(bool(key and equals and values), f"{text!r} names no values; write SETTING=VALUE,VALUE")
         require(key not in axes, f"{key} is given twice; put all its values into one list")
         try:
-            axes[key] = yaml.safe_load(f"[{values}]")
-        except (yaml.YAMLError, ValueError, RecursionError):
+            axes[key] = parse_yaml(f"[{values}]")
+        except yaml.YAMLError:
             raise HoldfastError(f"cannot read the values of {text!r}; write SETTING=VALUE,VALUE") from None
     return axes
 

@@ -28,7 +28,7 @@ from holdfast.files import write_atomic
 from holdfast.models.saved_model import load_model
 from holdfast.reports import RunFiles, read_runs, write_findings, write_report
 from holdfast.reports.arms import Arm
-from holdfast.reports.report_tables import BASELINE, COMPARED, ROLE, against
+from holdfast.reports.report_tables import BASELINE, COMPARED, ROLE, against, budget
 from holdfast.reports.run_files import COMPARISON, is_run
 from holdfast.settings import DataSettings, TrainSettings, build, layered, read_config, read_environment
 from holdfast.train.api import fingerprint, load_data, prepare
@@ -132,6 +132,8 @@ def carry_out(
     loaded = _require_trainable(cell for cell, _, folder in jobs if overwrite or not _finished(folder))
     if not overwrite:
         _require_one_data(jobs, loaded)
+    if said := plan.unequal_epochs():
+        progress.note(said)
     failed: dict[str, str] = {}
     for number, (cell, job, folder) in enumerate(jobs, start=1):
         if not overwrite and _finished(folder):
@@ -287,7 +289,9 @@ def _record(done: Comparison) -> dict[str, Any]:
     """The comparison as JSON."""
     rows = []
     for arm in done.arms:
+        epochs, passes = zip(*map(budget, arm.runs), strict=True)
         row: dict[str, Any] = {"settings": arm.label, "runs": [files.name for files in arm.runs]}
+        row |= {"epochs": epochs[0], "passes": passes}
         for measure in COMPARED:
             spread = arm.spread(measure)
             if spread is None or spread.mean is None:

@@ -31,11 +31,12 @@ def run(
             chosen_on = {"epoch_chosen_on": "test"} if loop.select == "oracle-test" else {}
             same = {name: getattr(loop, name) for name in ("device", "batch_size", "precision", "seed")}
             measured = audit(result, checks=CHECKS_OF_A_RUN, **same)
+            of = {"name": data.name, "split": "test", "n": len(data.test), "classes": list(data.classes)}
             write_findings(
                 folder.path / "findings.json",
                 measured.findings,
                 model={"name": settings.model.name, "run": folder.path.name} | chosen_on,
-                data={"name": data.name, "split": "test", "n": len(data.test), "classes": list(data.classes)},
+                data={**of, "warnings": [str(note) for note in measured.warnings]},
             )
         files = RunFiles.read(folder.path)
         write_report([files], folder.path / "report.html")

@@ -30,6 +30,7 @@ from holdfast.corruptions.pixels import (
     zoom,
 )
 from holdfast.errors import HoldfastError, require
+from holdfast.files import status
 
 COUNT = 5
 DIRECTIONS = 6
@@ -197,7 +198,8 @@ def photographed(folder: Path, *, side: int, shrink: bool) -> Tensor:
     textures = []
     for path in paths:
         try:
-            image = Image.open(path).convert("RGB")
+            status(path)
+            image = Image.open(path, formats=("PNG", "JPEG")).convert("RGB")
         except Exception as error:  # on damaged files Pillow raises nearly anything
             raise HoldfastError(f"cannot read the frost texture {path.name}; remove or replace it") from error
         if shrink:

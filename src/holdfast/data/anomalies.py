@@ -12,13 +12,14 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from holdfast.data.array_files import open_npz, read_array, refusing, text_array
 from holdfast.data.images import Array, resize, to_images
 from holdfast.data.splits import ArraySplit, Dataset
 from holdfast.errors import HoldfastError, require
@@ -105,10 +106,10 @@ def holds_anomalies(path: str | Path) -> bool:
     path = at_home(path)
     if path.suffix.lower() == ".npy":
         return path.is_file()
-    if path.suffix.lower() != ".npz" or not zipfile.is_zipfile(path):
+    if path.suffix.lower() != ".npz" or not path.is_file():
         return False
-    with zipfile.ZipFile(path) as archive:
-        names = [name.removesuffix(".npy") for name in archive.namelist()]
+    with open_npz(path) as file:
+        names = file.names
     return "unlabeled_data" in names or (len(names) == 1 and not names[0].startswith(("x_", "y_")))
 
 
@@ -126,13 +127,20 @@ def read_anomalies(path: str | Path) -> AnomalySet:
     images = to_images(_array(content["unlabeled_data"], f"{shown}: unlabeled_data"), f"{shown}: unlabeled_data")
     shapes = {s.shape for s in (labeled, *sets)} | {tuple(images.shape[1:])}
     require(len(shapes) == 1, f"{shown}: images differ in shape (C, H, W): {sorted(shapes)}; make them equal")
-    names, kinds = content.get("classes"), content.get("kinds")
+    names, kinds = (
+        None if content.get(key) is None else text_array(_array(content[key], f"{shown}: {key}"), f"{shown}: {key}")
+        for key in ("classes", "kinds")
+    )
+    count = width if names is None else len(names)
+    require(count == width, f"{shown}: there are {count} names of classes, and labels are {width} wide; name each one")
+    known = max([-1, *(int(s.groups.max()) for s in sets)])
+    require(not kinds or known < len(kinds), f"{shown}: kind {known} has no name; kinds has {len(kinds or ())}")
     return AnomalySet(
-        classes=tuple(map(str, range(width))) if names is None else tuple(map(str, names)),
+        classes=tuple(map(str, range(width))) if names is None else names,
         unlabeled=ArraySplit(images, origin=f"{shown}:unlabeled_data"),
         labeled=labeled,
         sets=sets,
-        kinds=() if kinds is None else tuple(map(str, kinds)),
+        kinds=kinds or (),
     )
 
 
@@ -152,8 +160,8 @@ def _labelled(part: Any, what: str, width: int | None) -> tuple[ArraySplit, int]
         + f"; got shape {one_hot.shape}",
     )
     labels = torch.from_numpy(one_hot.argmax(1).astype(np.int64))
-    groups = torch.full_like(labels, -1) if "kinds" not in part else torch.from_numpy(np.asarray(part["kinds"]))
-    return ArraySplit(images, labels, groups.long(), what), one_hot.shape[1]
+    groups = None if "kinds" not in part else _array(part["kinds"], f"{what}.kinds")
+    return ArraySplit(images, labels, groups, what), one_hot.shape[1]
 
 
 def _array(value: Any, what: str) -> Array:
@@ -167,25 +175,23 @@ def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
     """``a/b`` as ``a`` that holds ``b``."""
     nested: dict[str, Any] = {}
     for name, value in flat.items():
-        head, _, tail = name.partition("/")
-        if tail:
-            nested.setdefault(head, {})[tail] = value
-        else:
+        head, _, tail = str(name).partition("/")
+        if not tail:
             nested[head] = value
+        elif isinstance(inner := nested.setdefault(head, {}), dict):  # else there is an array of that name too
+            inner[tail] = value
     return nested
 
 
 def _content(path: Path) -> dict[str, Any]:
-    try:
-        if zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as archive:
-                members = {i.filename.removesuffix(".npy"): archive.read(i) for i in archive.infolist()}
-        else:
-            members = {"": path.read_bytes()}
-        values = {name: _read_npy(io.BytesIO(data)) for name, data in members.items()}
-    except (OSError, ValueError, EOFError, MemoryError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
-        remedy = "" if "; " in str(error) else "; it is damaged or not a numpy file: copy it again"
-        raise HoldfastError(f"cannot read {printable(path)}: {error}{remedy}") from error
+    with refusing(printable(path)):
+        zipped = zipfile.is_zipfile(path)
+    if zipped:
+        with open_npz(path) as archive:
+            values = {name: archive.read(name, objects=_unpickle_arrays) for name in archive.names}
+    else:
+        with refusing(printable(path)), path.open("rb") as file:
+            values = {"": read_array(file, path.stat().st_size, printable(path), objects=_unpickle_arrays)}
     only = next(iter(values.values())) if len(values) == 1 else None
     if isinstance(only, dict):
         return only
@@ -198,13 +204,8 @@ def _content(path: Path) -> dict[str, Any]:
     return values
 
 
-def _read_npy(file: io.BytesIO) -> Any:
-    version = np.lib.format.read_magic(file)
-    header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    dtype = header(file)[2]
-    if not dtype.hasobject:
-        file.seek(0)
-        return np.load(file, allow_pickle=False)
+def _unpickle_arrays(file: IO[bytes]) -> Any:
+    """The report's dictionary of arrays."""
     try:
         value = _ArraysOnly(file).load()
     except pickle.UnpicklingError:

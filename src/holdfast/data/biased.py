@@ -58,11 +58,14 @@ def make_biased(source: Dataset, variant: str, *, out: str | Path, conflict: flo
     return write_set(data, Path(out), made_from=source.name, settings=settings)
 
 
-def biased_groups(labels: Tensor, groups: int, conflict: float, seed: int, *, purpose: str = "biased") -> Tensor:
+def biased_groups(
+    labels: Tensor, groups: int, conflict: float, seed: int, *, evenly: bool = False, purpose: str = "biased"
+) -> Tensor:
     """(N,) groups equal to the labels (N,), but for a share ``conflict`` of every class, which gets another one.
 
     The counts are exact: round(conflict N) in all, each class within one of its own share. A larger share adds
-    conflicting samples and leaves the others as they were. purpose: what the seed is drawn for.
+    conflicting samples and leaves the others as they were. evenly: each other group gets as many of a class, within
+    one; else they are drawn. purpose: what the seed is drawn for.
     """
     require(0 <= conflict <= 1, f"conflict must be in [0, 1], got {conflict}")
     require(groups >= 2, f"a bias needs at least two groups, got {groups}")
@@ -73,6 +76,8 @@ def biased_groups(labels: Tensor, groups: int, conflict: float, seed: int, *, pu
     shares = [conflict * size for size in torch.bincount(labels).tolist()]
     for label, count in enumerate(apportion(shares, round(conflict * len(labels)))):
         chosen = order[labels[order] == label][:count]
+        if evenly:  # in turn, beginning with another group in every class
+            offset[chosen] = 1 + (torch.arange(count) + label) % (groups - 1)
         assigned[chosen] = (labels[chosen] + offset[chosen]) % groups
     return assigned
 

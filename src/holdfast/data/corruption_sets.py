@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from holdfast.data.array_files import refusing
 from holdfast.data.images import Array, peek, to_images, to_whole
 from holdfast.data.listing import images_under, list_files, subfolders
 from holdfast.data.splits import ArraySplit, FileSplit, Split
@@ -108,8 +109,6 @@ def _corruption_folders(folder: Path) -> dict[str, Path]:
 
 
 def _load(path: Path) -> Array:
-    try:
+    with refusing(printable(path)):
         array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise HoldfastError(f"cannot read {printable(path)}: {error}; unpack the archive again") from error
-    return array
+        return array

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from pathlib import Path
 from torch import Tensor
 
 from holdfast.data.images import decode, peek, reason
-from holdfast.data.listing import ReaderOptions, images_in
+from holdfast.data.listing import ReaderOptions, images_in, refuse_outside
 from holdfast.data.load_data import find_reader
 from holdfast.data.splits import FileSplit, find_problems
 from holdfast.errors import HoldfastError
@@ -25,6 +26,8 @@ from holdfast.types import Note
 CHUNK = 128
 """Files handed to the pool at a time: a set of any size takes the same memory, and an interrupt is noticed soon."""
 SHOWN_SIZES = 20
+LARGEST = 4096
+"""The largest image_size there is: a JPEG is decoded as far as that needs, with every byte of it read."""
 
 Counts = Mapping[str, int]
 Sizes = Mapping[tuple[int, int], int]
@@ -92,20 +95,21 @@ def check_data(
     names: str | None = None,
     label: str | None = None,
     group: str | None = None,
+    confine: bool = False,
 ) -> DataReport:
     """Decode every image of a set and report on it. Arguments as for ``load``.
 
     Raises for a name or path that does not exist; whatever else is wrong is in the report.
     """
     home = None if root is None else at_home(root)
-    options = ReaderOptions(root=home, names=names, label=label, group=group)
+    options = ReaderOptions(root=home, names=names, label=label, group=group, confine=confine)
     read = find_reader(name_or_path, options)
     loose: list[str] = []
     try:
         if name_or_path not in named_data() and os.path.isdir(at_home(name_or_path)):
             # they belong to no class, but are read where no class is needed
             loose = images_in(at_home(name_or_path))
-        found = read(options)
+        found = refuse_outside(read(options), name_or_path, options)
     except HoldfastError as error:
         sizes, modes, unreadable = _read_all(map(Path, loose))
         return DataReport(printable(name_or_path), {}, {}, sizes, modes, unreadable, problems=(str(error),))
@@ -141,8 +145,10 @@ def _read_all(paths: Iterator[Path]) -> tuple[Sizes, Counts, tuple[Unreadable, .
 
 def _read(path: Path) -> tuple[tuple[int, int], str] | Unreadable:
     try:
-        image = decode(path, channels=3)
-        return (image.height, image.width), peek(path)[1]
+        image = decode(path, channels=3, least=LARGEST)
+        size, mode = peek(path)
+        smaller = image.height * image.width < math.prod(size)  # a huge JPEG, not decoded at its full size
+        return size if smaller else (image.height, image.width), mode
     except Exception as error:  # whatever it is, it is what the report is for
         return Unreadable(str(path), reason(error))
 

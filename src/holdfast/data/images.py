@@ -5,8 +5,9 @@ An image file is decoded to pixels that mean the same whatever its format; array
 
 from __future__ import annotations
 
+import math
 import os
-import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from holdfast.data.array_files import machine_memory
 from holdfast.errors import HoldfastError, first_line, require
+from holdfast.files import status
 from holdfast.printable import printable
 
 Array = npt.NDArray[Any]
@@ -27,6 +30,13 @@ GREY_MODES = frozenset({"1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;
 """Pillow's modes that hold no colour."""
 ORIENTATION = 0x0112
 """The EXIF tag that says how the camera was held; from 5 on the image lies on its side."""
+FORMATS = (
+    "JPEG", "PNG", "BMP", "GIF", "PPM", "WEBP", "TIFF", "JPEG2000",
+    *(["AVIF"] if find_spec("PIL.AvifImagePlugin") else []),
+)  # fmt: skip
+"""What is read, whatever a file is called: Pillow would hand PostScript to Ghostscript."""
+MOST_MEGAPIXELS = "HOLDFAST_MAX_MEGAPIXELS"
+"""The environment variable with the size of the largest image that is decoded; Pillow's own limit without one."""
 CHUNK = 1024
 """Images resized at a time, so that the float copy stays small."""
 
@@ -50,19 +60,48 @@ def decode(path: Path, *, channels: int, least: int | None = None) -> Image.Imag
     least: neither side need be longer; a large JPEG is then decoded at 1/2, 1/4 or 1/8 of its size, which
     takes a fraction of the time.
     """
-    with Image.open(path) as file:
+    with open_image(path) as file:
         if least is not None:
             file.draft(None, (least, least))
+        _refuse_large(file.size)
         image = to_eight_bits(ImageOps.exif_transpose(file))
     if "transparency" in image.info and image.mode == "P":
         image = image.convert("RGBA")  # Pillow warns where a transparent palette goes to RGB at once
     return image.convert("L" if channels == 1 else "RGB")
 
 
+def open_image(path: Path) -> Image.Image:
+    """The file, its header read. A pipe is refused: to open it would wait for somebody to write to it."""
+    status(path)
+    if limit := os.environ.get(MOST_MEGAPIXELS):
+        Image.MAX_IMAGE_PIXELS = _pixels(limit)  # Pillow refuses twice its limit before we can ask
+    Image.preinit()  # else Pillow loads the readers of all its formats
+    return Image.open(path, formats=FORMATS)
+
+
+def _refuse_large(size: tuple[int, int]) -> None:
+    """Refuse an image whose decoding would take gigabytes. size: as it is decoded; a JPEG may be decoded smaller."""
+    pixels, most = math.prod(size), Image.MAX_IMAGE_PIXELS
+    if most is not None and pixels > most:
+        raise ValueError(
+            f"{size[0]} x {size[1]} are {pixels / 1e6:.4g} megapixels, and the limit is {most / 1e6:.4g}; if it is "
+            f"meant, set {MOST_MEGAPIXELS}={math.ceil(pixels / 1e6)}"
+        )
+
+
+def _pixels(megapixels: str) -> int:
+    try:
+        found = float(megapixels)
+        require(0 < found < math.inf, "")
+    except (ValueError, HoldfastError):
+        raise HoldfastError(f"{MOST_MEGAPIXELS} must be a number above 0, got {megapixels!r}; correct it") from None
+    return int(found * 1e6)
+
+
 def peek(path: Path) -> tuple[tuple[int, int], str]:
     """(height, width) of the upright image and Pillow's mode, from the file's header alone."""
     try:
-        with Image.open(path) as file:
+        with open_image(path) as file:
             width, height = file.size
             # to look for EXIF at the end of a PNG would decode it; a TIFF's size is upright already
             known = file.format != "TIFF" and (file.format != "PNG" or "exif" in file.info)
@@ -87,6 +126,8 @@ def to_eight_bits(image: Image.Image) -> Image.Image:
 
 def unreadable(path: Path, error: Exception) -> HoldfastError:
     """The error for an image file that cannot be read."""
+    if isinstance(error, HoldfastError):
+        return error
     return HoldfastError(
         f"cannot read image {printable(path)}: {reason(error)}; "
         "remove or replace it ('holdfast data check' lists all such files)"
@@ -97,6 +138,8 @@ def reason(error: Exception) -> str:
     """Why a file could not be read, in a few words that do not repeat its name."""
     if isinstance(error, UnidentifiedImageError):
         return "empty, or not a known image format"
+    if isinstance(error, Image.DecompressionBombError | Image.DecompressionBombWarning):
+        return f"{first_line(error)}; if it is meant, set {MOST_MEGAPIXELS}"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return printable(first_line(error))
@@ -188,7 +231,7 @@ def resize(images: Tensor, size: int | tuple[int, int]) -> Tensor:
     tall, wide = (size, size) if isinstance(size, int) else size
     needed = n * channels * tall * wide
     require(
-        needed < _memory(),
+        needed < machine_memory(),
         f"image_size {size} makes {n} images {needed / 2**30:.0f} GiB, more than this machine's memory; "
         "choose a smaller image_size",
     )
@@ -204,10 +247,3 @@ def resize(images: Tensor, size: int | tuple[int, int]) -> Tensor:
         fitted = interpolate(chunk, size=(tall, wide), mode="bilinear", antialias=True)
         out[start : start + CHUNK] = fitted.round().clamp(0, 255).to(torch.uint8)
     return out
-
-
-def _memory() -> int:
-    """Bytes of memory this machine has; no bound where the system does not say."""
-    if not hasattr(os, "sysconf"):
-        return sys.maxsize
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from holdfast.data.tables import name_order
 from holdfast.errors import HoldfastError, require
 from holdfast.files import IMAGE_SUFFIXES, at_home
+from holdfast.parts import named_data
 from holdfast.printable import printable
 from holdfast.settings.training import CONFLICT
 from holdfast.types import Note
@@ -47,6 +49,7 @@ class ReaderOptions:
     names: str | None = None
     label: str | None = None
     group: str | None = None
+    confine: bool = False
 
     def __post_init__(self) -> None:
         size, seed = self.image_size, self.seed
@@ -130,6 +133,34 @@ def list_files(
         problems=tuple(problems),
         untrainable=tuple(untrainable),
     )
+
+
+def refuse_outside(data: Dataset, source: str | Path, options: ReaderOptions) -> Dataset:
+    """The data, once none of its files lies outside its folder, where that is asked for; nothing is opened for it.
+
+    Paths leave a folder by ``../``, by being absolute, and by links to elsewhere.
+    """
+    from holdfast.data.splits import FileSplit
+
+    if not options.confine:
+        return data
+    path, real = at_home(source), cache(os.path.realpath)
+    if isinstance(source, str) and source in named_data():
+        home = real(options.folder())
+    else:
+        home = real(path if path.is_dir() else options.root or path.parent)
+
+    def inside(file: Path) -> bool:
+        place = os.path.join(real(file.parent), file.name)
+        return (os.path.realpath(place) if os.path.islink(place) else place).startswith(os.path.join(home, ""))
+
+    splits = (split for split in (*data.splits.values(), data.unlabeled) if isinstance(split, FileSplit))
+    if outside := [file for split in splits for file in split.paths if not inside(file)]:
+        raise HoldfastError(
+            f"{data.name}: {len(outside)} files lie outside {printable(home)}, such as {printable(outside[0])}, and "
+            "confine keeps to that folder; copy them there, or leave confine out"
+        )
+    return data
 
 
 def text_lines(path: Path, remedy: str) -> list[str]:

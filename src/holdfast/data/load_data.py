@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.data.images import GREY_MODES, peek
-from holdfast.data.listing import ReaderOptions
+from holdfast.data.listing import ReaderOptions, refuse_outside
 from holdfast.data.splits import Dataset, FileSplit, find_problems, hold_out, refuse
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.files import at_home, exists, reading
@@ -53,6 +53,7 @@ def load(
     group: str | None = None,
     least_classes: int = 2,
     training: bool = True,
+    confine: bool = False,
 ) -> Dataset:
     """A set by name (``holdfast list data``), an .npz file, a CSV or Parquet table, or a folder of images.
 
@@ -68,6 +69,7 @@ def load(
     least_classes: a classifier needs two, a detector one.
     training: whether something will be trained on it. If not, a folder or table may have a test or validation part
     alone, and classes without an image.
+    confine: whether files outside the folder of the data are refused: paths with ../ or from the root, and links.
 
     >>> data = load("coloured-digits", val=0.1)
     >>> data.shape, len(data.train), len(data.val), len(data.test)
@@ -77,9 +79,9 @@ def load(
     require(isinstance(val, (int, float)) and 0 <= val < 1, f"val must be in [0, 1), got {val!r}")
     check_conflict(name_or_path, conflict)
     home, share = None if root is None else at_home(root), CONFLICT if conflict is None else conflict
-    options = ReaderOptions(home, image_size, share, data_seed, names, label, group)
+    options = ReaderOptions(home, image_size, share, data_seed, names, label, group, confine)
     with reading():
-        data = find_reader(name_or_path, options)(options)
+        data = refuse_outside(find_reader(name_or_path, options)(options), name_or_path, options)
         refuse(find_problems(data, least=least_classes, training=training), data.name)
         data = _with_size(data, image_size)
     return _with_val(_with_test(data, data_seed), val, data_seed)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -17,8 +18,8 @@ import torch
 from torch import Tensor
 
 from holdfast.data.images import Given, read_image, to_images, to_whole
-from holdfast.errors import HoldfastError, require
-from holdfast.files import IMAGE_SUFFIXES
+from holdfast.errors import HoldfastError, brief, cut, require
+from holdfast.files import IMAGE_SUFFIXES, status
 from holdfast.printable import printable
 from holdfast.types import Note
 
@@ -337,7 +338,7 @@ def _hash_split(split: Split, digest: Any) -> str:
             digest.update(split.read(part).contiguous().numpy().tobytes())
         return "pixels"
     try:
-        sizes = [path.stat().st_size for path in inner.paths]
+        sizes = [status(path).st_size for path in inner.paths]
         whole = sum(sizes) <= MOST_BYTES
         for path, size in zip(inner.paths, sizes, strict=True):
             digest.update(f"{path.parent.name}/{path.name}/{size}/".encode("utf-8", "surrogateescape"))
@@ -392,8 +393,8 @@ def consistent(data: Dataset) -> Dataset:
 
 def check_once(names: Sequence[str], what: str) -> None:
     """Refuse a name that several have."""
-    twice = [name for name in names if names.count(name) > 1]
-    require(not twice, f"{what} has {twice[0] if twice else ''!r} more than once; give each a name of its own")
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    require(not twice, f"{what} has {brief(twice[0] if twice else '')} more than once; give each a name of its own")
 
 
 def find_problems(data: Dataset, *, least: int = 2, training: bool = True) -> list[str]:
@@ -412,7 +413,8 @@ def find_problems(data: Dataset, *, least: int = 2, training: bool = True) -> li
         return [*found, f"there is no sample{more}"]
     count = data.num_classes
     if count < least:
-        found.append(f"a classifier needs at least two classes, found {count}: {', '.join(data.classes)}{more}")
+        needed = "a classifier needs at least two classes" if least == 2 else f"at least {least} classes are needed"
+        found.append(f"{needed}, found {count}: {cut(', '.join(data.classes))}{more}")
     for split, own in labels.items():
         outside = (own < 0) | (own >= count)
         if outside.any():
@@ -423,7 +425,8 @@ def find_problems(data: Dataset, *, least: int = 2, training: bool = True) -> li
             )
     present = set(data.train.labels.tolist())
     return found + [
-        f"class {name!r} (label {label}) has no training sample; add some, or remove the class from every split{more}"
+        f"class {brief(name)} (label {label}) has no training sample; add some, or remove the class from every "
+        f"split{more}"
         for label, name in enumerate(data.classes if training else ())
         if label not in present
     ]

@@ -17,7 +17,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import HoldfastError, require
+from holdfast.data.array_files import refusing
+from holdfast.errors import HoldfastError, cut, require
 from holdfast.files import replacing, write_atomic
 from holdfast.printable import one_line, printable
 
@@ -83,7 +84,7 @@ def lower_case_header(
 ) -> list[str]:
     """Column names in lower case, once those needed are there and no known one is there twice."""
     header = [name.strip().lower() for name in names]
-    there = ", ".join(printable(name) for name in names) or "none"
+    there = cut(", ".join(printable(name) for name in names)) or "none"
     for name in needed:
         if name not in header:
             more = f"; optional: {', '.join(optional)}" if optional else ""
@@ -203,23 +204,21 @@ def _read_parquet(path: Path, header: Header, text: Collection[str], numbers: bo
         import pyarrow.parquet as parquet
     except ImportError as error:
         raise HoldfastError(f"reading {printable(path)} needs pyarrow; run: pip install 'holdfast[parquet]'") from error
-    try:
+    words, scores, left_out = {}, {}, {}
+    with refusing(f"{printable(path)} as Parquet"), np.errstate(over="ignore"):
         with parquet.ParquetFile(path) as file:
             raw = file.schema_arrow.names
             names = list(header(raw))
             wanted = [i for i, name in enumerate(names) if numbers or name in text]
             data = file.read(columns=None if numbers else [raw[i] for i in wanted])
-    except (OSError, ValueError) as error:  # pyarrow's errors are of these kinds
-        raise HoldfastError(f"cannot read {printable(path)} as Parquet: {error}; write it again") from error
-    words, scores, left_out = {}, {}, {}
-    for i in wanted:
-        name, column = names[i], data.column(i) if numbers else data.column(raw[i])
-        if name in text:
-            words[name] = [cell_text(cell) for cell in column.to_pylist()]
-        elif name and (pyarrow.types.is_floating(column.type) or pyarrow.types.is_integer(column.type)):
-            scores[name] = column.to_numpy().astype(np.float32)
-        else:
-            left_out[name] = cell_text(column[0].as_py()) if len(column) else ""
+        for i in wanted:
+            name, column = names[i], data.column(i) if numbers else data.column(raw[i])
+            if name in text:
+                words[name] = [cell_text(cell) for cell in column.to_pylist()]
+            elif name and (pyarrow.types.is_floating(column.type) or pyarrow.types.is_integer(column.type)):
+                scores[name] = column.to_numpy().astype(np.float32)
+            else:
+                left_out[name] = cell_text(column[0].as_py()) if len(column) else ""
     matrix = np.stack(list(scores.values()), 1) if scores else np.zeros((data.num_rows, 0), np.float32)
     return TableCells(words, range(1, data.num_rows + 1), tuple(scores), matrix, left_out, unit="row")
 

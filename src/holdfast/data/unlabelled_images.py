@@ -5,6 +5,7 @@ Any folder, flat or nested, with or without classes, or whatever ``holdfast.data
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,107 +16,134 @@ from torch import Tensor
 
 from holdfast.data.anomalies import holds_anomalies, read_anomalies
 from holdfast.data.images import GREY_MODES, peek, resize
-from holdfast.data.listing import ReaderOptions, images_under
+from holdfast.data.listing import ReaderOptions, refuse_outside
 from holdfast.data.load_data import common_shape, load
-from holdfast.data.readers.image_tables import scan_unlabelled
-from holdfast.data.readers.npz import read_unlabelled
-from holdfast.data.splits import ArraySplit, Dataset, FileSplit, Paths, Split, refuse
-from holdfast.data.tables import TABLES
+from holdfast.data.splits import ArraySplit, Dataset, FileSplit, Split, refuse
 from holdfast.errors import require
-from holdfast.files import at_home, reading
+from holdfast.files import at_home, exists, reading
+from holdfast.parts import READERS, named_data
 from holdfast.printable import printable
 from holdfast.rng import derive
 from holdfast.types import Note
 
+ImageSource = str | Path | Split | Dataset
+"""Images by name or path, or loaded."""
+WITHOUT_LABELS = {"least_classes": 1, "training": False}
+"""How data is loaded that nobody trains a classifier on."""
 REST = "rest"
 """What ``unlabeled`` is called that are the training images without their labels."""
 
 
-def open_unlabelled(
-    data: str | Path | Split | Dataset,
+def open_unlabelled(data: ImageSource, **reading: Any) -> Split:
+    """A split of images; they need no labels, and have -1 where there are none. reading: as of :func:`open_images`."""
+    return open_images(data, **reading)[0]
+
+
+def open_images(
+    data: ImageSource,
     *,
     root: str | Path | None = None,
+    confine: bool = False,
     split: str | None = None,
     usual: str = "train",
     shape: tuple[int, int, int] | None = None,
     image_size: int | None = None,
     terms: Mapping[str, Any] | None = None,
+    fitting: bool = False,
     note: Callable[[str], None] | None = None,
-) -> Split:
-    """A split of images; they need no labels, and have -1 where there are none.
+) -> tuple[Split, tuple[str, ...]]:
+    """(a split of images, the names of their classes); they need no labels, and have -1 where there are none.
 
-    All images of a folder are taken, wherever they are in it, and an .npz file or a table without parts as a whole, in
-    its order. split: which part of anything else, ``usual`` by default; a file without parts is split as training
-    splits it. Of a set with anomalies, ``train`` is its unlabelled part and ``test`` all that is normal in its tests.
+    A folder or file that says which of its images are for training, validation and test has these parts, as ``holdfast
+    data check`` shows them; one that does not is taken whole, in its order. split: which part, ``usual`` by default;
+    data without parts is split as training splits it. Of a set with anomalies, ``train`` is its unlabelled part and
+    ``test`` all that is normal in its tests.
     shape: (C, H, W) that a detector or model takes; images are resized to it, and grey ones are repeated over three
     channels where colour is taken. Never the other way: what takes grey would judge a colour image by what is left of
     it without a word.
     terms: further arguments of :func:`holdfast.data.load` for anything that it has to split, such as data_seed.
-    note: called with how many rows of a file are left out where nobody chose a part of it.
+    fitting: whether something is learned from these images; a test split is refused then.
+    note: called with how many rows are left out where nobody chose a part.
     """
-    if isinstance(data, Dataset):
-        return _part(data, split or usual)
-    require(
-        split is None or not is_taken_whole(data),
-        f"split {split!r} is for data that has parts, and "
-        + (f"the folder {printable(data)}" if isinstance(data, (str, Path)) else "a split in memory")
-        + " is taken whole; leave it out",
-    )
-    if not isinstance(data, (str, Path)):
-        return data
-    path = at_home(data)
-    if holds_anomalies(path):
-        held = read_anomalies(path)
+    require(not fitting or split != "test", "split 'test': nothing is fitted on a test split; choose another, or none")
+    if not isinstance(data, (str, Path, Dataset)):
+        words = "is for data that has parts, and a split in memory is taken whole; leave it out"
+        require(split is None, f"split {split!r} {words}")
+        return data, ()
+    if isinstance(data, (str, Path)) and holds_anomalies(data):
+        held = read_anomalies(data)
         own = {"train": held.unlabeled, "labeled": held.labeled, "test": held.normal_tests()}
         name = split or usual
         require(name in own, f"a set with anomalies has no split {name!r}; choose train, labeled or test")
-        return own[name]
+        return own[name], held.classes
     if shape is not None:
         image_size = shape[1] if shape[1] == shape[2] else None
-    options = ReaderOptions(None if root is None else at_home(root), image_size)
-    parts = _parts(path, options.root)
-    if not parts or (split is not None and (len(parts) == 1 or split not in parts)):
-        loaded = load(data, root=options.root, image_size=image_size, least_classes=1, **(terms or {}))
-        images = _part(loaded, split or usual)
-    else:
-        name = next(iter(parts)) if len(parts) == 1 else split or usual
-        require(name in parts, f"{printable(path)} has no {name} part; choose with split: {', '.join(parts)}")
-        images = parts[name]
-        if note is not None and split is None and len(parts) > 1:
-            rows = sum(map(len, parts.values()))
-            note(
-                f"{printable(path)} has parts, and only the {name} part is taken: {len(images)} of {rows} rows; "
-                "--split chooses another"
-            )
-        if isinstance(images, FileSplit):
-            size, channels, _ = common_shape(images.paths, image_size)
-            images = replace(images, size=size, channels=channels)
-        elif image_size is not None:
-            images = resized(images, (image_size, image_size))
+    options = ReaderOptions(None if root is None else at_home(root), image_size, confine=confine)
+    found = data if isinstance(data, Dataset) else _declared(data, options)
+    if not isinstance(data, Dataset) and (found is None or (split and not _says_split(found, split, terms, data))):
+        how: dict[str, Any] = {"root": options.root, "image_size": image_size, "confine": confine}
+        found = load(data, **{**how, **WITHOUT_LABELS, **(terms or {})})
+        split = split or usual
+    assert found is not None
+    parts = {name: own for name, own in found.splits.items() if len(own)}
+    shown = found.name if isinstance(data, Dataset) else printable(data)
+    name = split or (usual if isinstance(data, Dataset) or len(parts) > 1 else next(iter(parts)))
+    require(name in parts, f"{shown} has no {name} part; choose with split: {', '.join(parts)}")
+    images = parts[name]
+    require(
+        not fitting or name != "test",
+        f"{shown} has a test part alone, and nothing is fitted on a test split; give images to learn from",
+    )
+    if note is not None and split is None and len(parts) > 1:
+        taken = f"{len(images)} of {sum(map(len, parts.values()))} rows"
+        note(f"{shown} has parts, and only the {name} part is taken: {taken}; --split chooses another")
+    if isinstance(images, FileSplit) and not any(images.size):
+        size, channels, _ = common_shape(images.paths, image_size)
+        images = replace(images, size=size, channels=channels)
+    elif image_size is not None:
+        images = resized(images, (image_size, image_size))
     images = _with_channels(images, None if shape is None else shape[0])
-    return images if shape is None else resized(images, shape[1:])
+    return images if shape is None else resized(images, shape[1:]), found.classes
 
 
-def is_taken_whole(data: str | Path | Split | Dataset) -> bool:
-    """Whether data is taken whole, whatever parts there are elsewhere: a folder, or a split in memory."""
-    return at_home(data).is_dir() if isinstance(data, (str, Path)) else not isinstance(data, Dataset)
+def _declared(data: str | Path, options: ReaderOptions) -> Dataset | None:
+    """What a file or folder says of its parts and classes, with or without labels. None for a set that has a name, and
+    for what nothing reads."""
+    path = at_home(data)
+    if (isinstance(data, str) and data in named_data()) or not exists(path):
+        return None
+    reader = next((part for part in READERS.values() if part.reads(path)), None)
+    if reader is None:
+        return None
+    with reading():
+        found: Dataset = refuse_outside((reader.unlabelled or reader.made)(path, options), path, options)
+    refuse([*found.problems, *([] if any(map(len, found.splits.values())) else ["there is no sample"])], found.name)
+    return found
 
 
-def _parts(path: Path, root: Path | None) -> Mapping[str, Split]:
-    """What a file or folder says belongs together, by name; a folder is one part. Nothing for anything else."""
-    if path.is_dir():
-        found = images_under(path)
-        require(bool(found), f"{printable(path)} holds no images; give a folder with some")
-        none = torch.full((len(found),), -1)
-        return {"": FileSplit(Paths(found), none, none)}
-    if path.suffix.lower() not in (".npz", *TABLES) or not path.is_file():
-        return {}
-    if path.suffix.lower() == ".npz":
-        return read_unlabelled(path)
-    data = scan_unlabelled(path, root)
-    parts = {name: split for name, split in data.splits.items() if len(split)}
-    refuse([*data.problems, *([] if parts else ["there is no sample"])], data.name)
-    return parts
+def _says_split(found: Dataset, split: str, terms: Mapping[str, Any] | None, data: str | Path) -> bool:
+    """Whether a part is one that data itself names; if not, it is for :func:`holdfast.data.load` to split."""
+    parts = [name for name, own in found.splits.items() if len(own)]
+    if any((terms or {}).get(name) for name in ("val", "names", "label")):
+        return False  # a run that read its labels, or split, otherwise
+    require(
+        parts != ["train"] or bool(found.classes) or not at_home(data).is_dir(),
+        f"split {split!r} is for data that has parts, and the folder {printable(data)} is taken whole; leave it out",
+    )
+    return split in parts and parts != ["train"]
+
+
+def has_parts(
+    data: ImageSource, *, root: str | Path | None = None, confine: bool = False, or_classes: bool = False
+) -> bool:
+    """Whether data says by itself which part is which. or_classes: or has classes, by which it can be split."""
+    if not isinstance(data, (str, Path)):
+        return isinstance(data, Dataset)
+    options = ReaderOptions(None if root is None else at_home(root), confine=confine)
+    found = None if holds_anomalies(data) else _declared(data, options)
+    if found is None or (or_classes and found.classes):
+        return True
+    return sum(len(own) > 0 for own in found.splits.values()) > 1
 
 
 def _with_channels(images: Split, channels: int | None) -> Split:
@@ -143,20 +171,22 @@ def resized(images: Split, size: tuple[int, int]) -> Split:
     return images
 
 
-def _part(data: Dataset, split: str) -> Split:
-    require(split in data.splits, f"{data.name} has no split {split!r}; choose {' or '.join(data.splits)}")
-    return data.splits[split]
-
-
 def few_labels(
-    data: Dataset, labels: int | None, *, unlabeled: str | Split | None = None, root: str | None = None, seed: int = 0
+    data: Dataset,
+    labels: int | None,
+    *,
+    unlabeled: str | Split | None = None,
+    root: str | None = None,
+    confine: bool = False,
+    seed: int = 0,
 ) -> Dataset:
     """A set that trains on so many labels, and has other images as ``unlabeled``.
 
     labels: None keeps all. unlabeled: images without labels; ``rest`` are the training images that lost theirs. None
-    keeps what the set itself brings, and is the rest where it brings none.
+    keeps what the set itself brings, and is the rest where it brings none. What the set holds out for validation or
+    test is left out of them.
     """
-    train = data.train
+    train, notes = data.train, list(data.notes)
     chosen = torch.arange(len(train)) if labels is None else choose_labels(train.labels, labels, data.num_classes, seed)
     if unlabeled is None and data.unlabeled is not None:
         others: Split | None = data.unlabeled
@@ -170,17 +200,33 @@ def few_labels(
         )
         others = train.subset(lost.nonzero().flatten()) if lost.any() else None
     else:
+
+        def note(text: str) -> None:
+            notes.append(Note("unlabeled-parts", text.partition(";")[0]))
+
         with reading():  # a split is returned as it is
-            others = open_unlabelled(unlabeled, root=root, shape=data.shape)
+            others = open_unlabelled(unlabeled, root=root, confine=confine, shape=data.shape, fitting=True, note=note)
+        held_out = {key for own in (data.val, data.test) if own is not None for key in _origins(own)}
+        kept = torch.tensor([key not in held_out for key in _origins(others)], dtype=torch.bool)
+        if not bool(kept.all()):
+            text = f"{int((~kept).sum())} of {len(others)} unlabelled images are in the validation or test split"
+            notes.append(Note("held-out-left-out", f"{text} and are left out: nothing is learned from them"))
+            others = others.subset(kept.nonzero().flatten())
         require(
             others.shape == data.shape,
             f"unlabelled images have shape (C, H, W) {others.shape} and those of {data.name} {data.shape}; "
             "make them equal, for example with --image-size",
         )
-    notes = data.notes
     if others is not None:
-        notes = (*notes, Note("few-labels", f"{len(chosen)} labels, {len(others)} images without"))
-    return replace(data, train=train.subset(chosen), unlabeled=others, notes=notes)
+        notes.append(Note("few-labels", f"{len(chosen)} labels, {len(others)} images without"))
+    return replace(data, train=train.subset(chosen), unlabeled=others, notes=tuple(notes))
+
+
+def _origins(images: Split) -> list[str]:
+    """Where each image comes from, the same for one file or row however it is reached."""
+    if isinstance(images, FileSplit):
+        return [os.path.realpath(path) for path in images.paths]
+    return [images.describe(i) for i in range(len(images))]
 
 
 def choose_labels(labels: Tensor, count: int, classes: int, seed: int) -> Tensor:

@@ -18,9 +18,9 @@ from torch import Tensor
 
 from holdfast.data.loaders import Images, float_batches
 from holdfast.data.splits import Dataset
-from holdfast.data.unlabelled_images import open_unlabelled
+from holdfast.data.unlabelled_images import ImageSource, open_images
 from holdfast.detect.fitted_detector import FittedDetector, load_fitted
-from holdfast.detect.output_places import FINDINGS, PAGE, ImageSource, claim_folder
+from holdfast.detect.output_places import FINDINGS, PAGE, claim_folder
 from holdfast.devices import resolve_device
 from holdfast.errors import HoldfastError, require, require_known
 from holdfast.models.vae import VAE, VAESettings
@@ -152,9 +152,11 @@ def describe_images(
             "traversals": _walks(decode, z, steps),
             "interpolations": _between(decode, z, labels, steps),
         }
-    if labels is None and not isinstance(images, Tensor) and bool((images.labels >= 0).all()):
+    if labels is None and not isinstance(images, Tensor) and bool((images.labels >= 0).any()):
         labels = images.labels
-    probed = torch.zeros(len(z), dtype=torch.bool) if labels is None else torch.bincount(labels)[labels] >= LEAST
+    probed = torch.zeros(len(z), dtype=torch.bool)
+    if labels is not None:
+        probed = (labels >= 0) & (_count(labels)[labels.clamp(min=0)] >= LEAST)
     figures: dict[str, tuple[float, int]] = {}
     if labels is not None and len(torch.unique(labels[probed])) > 1:
         figures = _probe(z[probed], labels[probed], seed)
@@ -184,18 +186,25 @@ def _between(decode: Callable[[Tensor], Tensor], z: Tensor, labels: Tensor | Non
     return torch.stack([decode(torch.lerp(a, b, share)) for a, b in pairwise(chosen)])
 
 
+def _count(labels: Tensor) -> Tensor:
+    """How many samples each class has; those of no class, -1, do not count."""
+    return torch.bincount(labels[labels >= 0])
+
+
 def describe_findings(made: Description, labels: Tensor | None, classes: tuple[str, ...]) -> tuple[Finding, ...]:
     """The description as findings: the probes as numbers, the map and the galleries as evidence."""
     n = len(made.z)
+    few = []
+    if labels is not None:
+        few = [classes[number] for number, count in enumerate(_count(labels).tolist()) if 0 < count < LEAST]
+        if bool((labels < 0).any()):
+            labels, classes = torch.where(labels < 0, len(classes), labels), (*classes, "no class")
     kept = torch.unique(torch.linspace(0, n - 1, min(n, MOST_POINTS)).round().long())
     points: dict[str, Any] = {"points": [[round(v, 4) for v in row] for row in made.map[kept].tolist()]}
     if labels is not None:
         points |= {"labels": labels[kept].tolist(), "classes": list(classes)}
     rows = {name: [strip(row) for row in grid] for name, grid in made.galleries.items()}
-    settings: dict[str, Any] = {"latent": made.z.shape[1]}
-    if labels is not None and made.probed < n:
-        small = [number for number, count in enumerate(torch.bincount(labels).tolist()) if 0 < count < LEAST]
-        settings["too_few_to_probe"] = [classes[number] for number in small]
+    settings: dict[str, Any] = {"latent": made.z.shape[1], **({"too_few_to_probe": few} if few else {})}
     return (
         Finding("describe", "map", None, n, settings=settings, evidence={**points, "strips": rows}),
         *(
@@ -223,8 +232,8 @@ def describe(
     """A low-dimensional map of a set, reconstructions, and how well its classes separate.
 
     out: a folder for findings.json and report.html. detector: fitted, or the folder of one, to use its VAE; without
-    one, a VAE is trained on the set. training: root, device, latent, epochs, ... (:class:`VAETrainingSettings`); latent
-    is 2 and epochs 30 by default.
+    one, a VAE is trained on the set: on its training part where a validation or test part is described. training:
+    root, device, latent, epochs, ... (:class:`VAETrainingSettings`); latent is 2 and epochs 30 by default.
     """
     how = replace(DESCRIBE_TRAINING, **training)
     check_projection(projection)
@@ -234,20 +243,31 @@ def describe(
         vae = load_fitted(detector, device=how.device).vae
         require(vae is not None, f"the detector in {detector} has no VAE; fit it with a score of one, such as elbo")
         assert vae is not None
-        images = open_unlabelled(data, root=how.root, split=split, shape=vae.settings.shape)
+        images, classes = open_images(
+            data, root=how.root, confine=how.confine, split=split, shape=vae.settings.shape, note=note
+        )
     else:
-        images = open_unlabelled(data, root=how.root, split=split, image_size=how.image_size)
+        held_out, sizes = (
+            split in ("val", "test"),
+            {"root": how.root, "confine": how.confine, "image_size": how.image_size},
+        )
+        own = "train" if held_out else split
+        images, classes = open_images(data, split=own, fitting=True, note=note, **sizes)  # type: ignore[arg-type]
         channels, height, width = images.shape
         settings = VAESettings((channels, height, width), how.network, how.latent)
         if note is not None:
             note(f"training a {how.network} VAE with {how.latent} latent dimensions on {len(images)} images")
         loop = MinimiseSettings(how.epochs, how.batch_size, how.lr, seed=how.seed)
         vae = train_vae(images, settings, loop, device=device).model
-    labels = images.labels if bool((images.labels >= 0).all()) else None
+        if held_out:
+            images, classes = open_images(
+                data, root=how.root, confine=how.confine, split=split, shape=vae.settings.shape
+            )
+    labels = images.labels if bool((images.labels >= 0).any()) else None
     made = describe_images(vae, images, labels=labels, projection=projection, seed=how.seed)
-    numbers = () if labels is None else range(int(labels.max()) + 1)
-    classes = data.classes if isinstance(data, Dataset) else tuple(map(str, numbers))
-    found = describe_findings(made, labels, classes)
+    highest = -1 if labels is None else int(labels.max())
+    named = classes if len(classes) > highest else tuple(map(str, range(highest + 1)))
+    found = describe_findings(made, labels, named)
     name = data.name if isinstance(data, Dataset) else str(data) if isinstance(data, (str, Path)) else "images"
     if place is not None:
         measures = {"describe": MEASURES}

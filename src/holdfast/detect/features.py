@@ -28,7 +28,8 @@ class Features:
     """What was computed of images, one row per image; None where it was not.
 
     features: (N, D). logits: (N, K). labels: (N,) int64. reconstruction, kl: (N,) terms of a VAE's bound.
-    regret: (N,) likelihood regret. rotation: (N,) how badly the turns of the image are recognised.
+    drawn: (N,) the reconstruction term at a random z. regret: (N,) likelihood regret. rotation: (N,) how badly the
+    turns of the image are recognised.
     """
 
     features: Tensor | None = None
@@ -36,6 +37,7 @@ class Features:
     labels: Tensor | None = None
     reconstruction: Tensor | None = None
     kl: Tensor | None = None
+    drawn: Tensor | None = None
     regret: Tensor | None = None
     rotation: Tensor | None = None
 
@@ -131,15 +133,18 @@ class RotationExtractor(NetworkExtractor):
 
 @dataclass(frozen=True, eq=False)
 class VAEExtractor:
-    """The terms of a VAE's bound at z = μ, and μ itself as the features. Nothing is drawn at random.
+    """The terms of a VAE's bound at z = μ, and μ itself as the features.
 
     features: whether to give μ; not where a classifier's features stand beside it.
     regret: steps of gradient that likelihood regret may take for each image; 0 leaves it out.
+    drawn: whether to give the reconstruction term at a z drawn from q(z|x) too, by this seed, anew for every batch.
     """
 
     model: VAE
     features: bool = True
     regret: int = 0
+    drawn: bool = False
+    seed: int = 0
 
     @property
     def device(self) -> torch.device:
@@ -147,11 +152,16 @@ class VAEExtractor:
 
     def extract(self, x: Tensor) -> Features:
         with evaluating(self.model), torch.no_grad():
-            terms = self.model.terms(x)
+            terms, drawn = self.model.terms(x), None
+            if self.drawn:
+                generator = torch.Generator(x.device).manual_seed(self.seed)
+                noise = torch.randn(terms.mean.shape, device=x.device, generator=generator)
+                drawn = self.model.terms(x, noise).reconstruction
         return Features(
             features=terms.mean if self.features else None,
             reconstruction=terms.reconstruction,
             kl=terms.kl,
+            drawn=drawn,
             regret=likelihood_regret(self.model, x, steps=self.regret) if self.regret else None,
         )
 

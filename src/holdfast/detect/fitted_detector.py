@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, Self
 
 import torch
-from safetensors.torch import save
 from torch import Tensor, nn
 
 from holdfast import __version__
@@ -30,7 +30,7 @@ from holdfast.errors import HoldfastError, require
 from holdfast.files import filling, write_atomic
 from holdfast.models import ModelCard, load_model, save_model
 from holdfast.models.vae import VAE, VAESettings
-from holdfast.models.weights import read_tensors
+from holdfast.models.weights import pack_tensors, read_tensors
 
 CARD: Final = "detector.json"
 STATE: Final = "detector.safetensors"
@@ -42,6 +42,8 @@ FORMAT: Final = 1
 KINDS: Final = ("rotation", "classifier")
 """What an encoder was taught."""
 REGRET_STEPS: Final = 20
+SEEN: Final = "seen"
+"""What the hashes of the images that a detector was fitted on are called among its tensors."""
 
 
 COMBINE = ("mean", "max")
@@ -161,7 +163,8 @@ class ScoreReport:
 class FittedDetector:
     """Says of images of one shape how anomalous they are, and which are above the threshold.
 
-    shape: (C, H, W). kind: ``rotation`` or ``classifier``, where there is an encoder. card: the encoder's.
+    shape: (C, H, W). kind: ``rotation`` or ``classifier``, where there is an encoder. card: the encoder's. seen: (N,)
+    hashes of the images that it was fitted on, None where they are not known.
     """
 
     shape: tuple[int, int, int]
@@ -171,6 +174,7 @@ class FittedDetector:
     encoder: nn.Module | None = None
     kind: str = "rotation"
     card: ModelCard | None = None
+    seen: Tensor | None = None
 
     @property
     def extractor(self) -> FeatureExtractor:
@@ -234,9 +238,10 @@ class FittedDetector:
         }
         with filling(Path(folder)) as place:
             write_atomic(place / CARD, (json.dumps(content, indent=2) + "\n").encode())
-            write_atomic(place / STATE, _plain(self.detector.all_state()))
+            seen = {} if self.seen is None else {SEEN: self.seen}
+            write_atomic(place / STATE, pack_tensors({**self.detector.all_state(), **seen}))
             if self.vae is not None:
-                write_atomic(place / VAE_WEIGHTS, _plain(self.vae.state_dict()))
+                write_atomic(place / VAE_WEIGHTS, pack_tensors(self.vae.state_dict()))
             if self.encoder is not None:
                 assert self.card is not None
                 save_model(place / ENCODER, self.encoder, card=self.card)
@@ -253,7 +258,8 @@ class FittedDetector:
                 f"{folder / CARD} has format {content.get('format')}; this version reads {FORMAT}",
             )
             channels, height, width = content["shape"]
-            detector = Fused.restored(content["detector"], read_tensors(folder / STATE))
+            state = read_tensors(folder / STATE)
+            detector = Fused.restored(content["detector"], state)
             vae = None
             if content["vae"] is not None:
                 vae = VAE(VAESettings.from_json(content["vae"]))
@@ -263,7 +269,8 @@ class FittedDetector:
             require(kind in (None, *KINDS), f"{folder / CARD} has encoder {kind!r}; known: {', '.join(KINDS)}")
             encoder, card = load_model(folder / ENCODER) if kind else (None, None)
             encoder = None if encoder is None else encoder.to(device)
-            found = cls((channels, height, width), detector, threshold, vae, encoder, kind or KINDS[0], card)
+            seen, kind = state.get(SEEN), kind or KINDS[0]
+            found = cls((channels, height, width), detector, threshold, vae, encoder, kind, card, seen)
             found.report(torch.zeros(1, channels, height, width))  # what does not fit together shows here
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, MemoryError) as error:
             raise HoldfastError(f"cannot read the detector in {folder}: {error!r}; fit it again") from error
@@ -289,14 +296,19 @@ def make_extractor(
         turned = kind == "rotation" and "rotation" in reads
         parts.append(RotationExtractor(encoder) if turned else ClassifierExtractor(encoder))
     if vae is not None:
-        parts.append(VAEExtractor(vae, features=encoder is None, regret=REGRET_STEPS if "regret" in reads else 0))
+        regret = REGRET_STEPS if "regret" in reads else 0
+        parts.append(VAEExtractor(vae, features=encoder is None, regret=regret, drawn="drawn" in reads))
     require(bool(parts), "a detector needs a VAE or an encoder to extract features with")
     return parts[0] if len(parts) == 1 else JointExtractor(tuple(parts))
 
 
-def _plain(tensors: Mapping[str, Tensor]) -> bytes:
-    """A safetensors file of tensors, wherever and however they are stored."""
-    return save({n: t.detach().cpu().clone(memory_format=torch.contiguous_format) for n, t in tensors.items()})
+def image_hashes(images: Images) -> Tensor:
+    """(N,) int64: equal for equal pixels, and for no others but by a chance of one in 2**64."""
+    found = []
+    for x in float_batches(images, torch.device("cpu")):
+        pixels = x.mul(255).round().to(torch.uint8).flatten(1).numpy()
+        found += [int.from_bytes(blake2b(row.tobytes(), digest_size=8).digest(), signed=True) for row in pixels]
+    return torch.tensor(found, dtype=torch.int64)
 
 
 def _reason(z: Tensor, names: Sequence[str], flagged: bool) -> str:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,11 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.data.loaders import Images, check_images
-from holdfast.data.unlabelled_images import open_unlabelled
+from holdfast.data.splits import Split
+from holdfast.data.unlabelled_images import ImageSource, open_unlabelled
 from holdfast.detect.detectors import FUSED, check_scores, make_detector
 from holdfast.detect.features import ClassifierExtractor, extract
-from holdfast.detect.fitted_detector import CARD, DETECTOR_FOLDER, FittedDetector, Fused, make_extractor
-from holdfast.detect.output_places import ImageSource, shape_for
+from holdfast.detect.fitted_detector import CARD, DETECTOR_FOLDER, FittedDetector, Fused, image_hashes, make_extractor
+from holdfast.detect.output_places import shape_for
 from holdfast.detect.threshold import Threshold, rank_of
 from holdfast.devices import resolve_device
 from holdfast.errors import require
@@ -29,6 +30,7 @@ from holdfast.models.vae import VAESettings
 from holdfast.parts import DETECTORS
 from holdfast.rng import derive
 from holdfast.settings.detect_settings import FitSettings, VAETrainingSettings
+from holdfast.train.folder import is_own_data, terms_of_run
 from holdfast.train.rotation import rotation_card, train_rotation
 from holdfast.train.unlabelled import MinimiseSettings, train_vae
 
@@ -36,7 +38,7 @@ FUSED_LABEL_FREE: Final = ("reconstruction", "knn", "mahalanobis")
 """What ``fused`` joins without labels: damaged pixels show in the first, images of other classes in the distances."""
 FUSED_CLASSIFIER: Final = ("reconstruction", "knn", "energy")
 """What ``fused`` joins around a classifier."""
-VAE_TERMS: Final = frozenset({"reconstruction", "kl", "regret"})
+VAE_TERMS: Final = frozenset({"reconstruction", "kl", "drawn", "regret"})
 
 
 def fit(
@@ -52,9 +54,11 @@ def fit(
 ) -> FittedDetector:
     """Learn what is normal from ``data``, every image of which is.
 
-    data: a name, path, split or data set, or images (N, C, H, W). labels: (N,) classes, for scores that can use them; a
-    split brings its own. classifier: a trained model whose features and logits are scored, where it is, with its card
-    where the detector shall be saved. vae_loop, encoder_loop: how to train each, where ``settings`` do not suffice.
+    data: a name, path, split or data set, or images (N, C, H, W). Its training part is used where it has parts, never a
+    test part; with ``run``, what that run was trained on where it is the same data. labels: (N,) classes, for scores
+    that can use them; a split brings its own. classifier: a trained model whose features and logits are scored, where
+    it is, with its card where the detector shall be saved. vae_loop, encoder_loop: how to train each, where settings do
+    not suffice.
 
     settings: the fields of :class:`FitSettings` and :class:`VAETrainingSettings`, as in ``holdfast detect fit --help``.
     out: the folder to write the detector to. run: a trained run instead of a classifier; the detector is written into
@@ -74,9 +78,8 @@ def fit(
     elif own.run is not None:
         classifier, card = load_model(own.run)
         classifier.to(device)
-    images: Images = data if isinstance(data, Tensor) else open_unlabelled(
-        data, root=training.root, shape=shape_for(card), image_size=training.image_size
-    )  # fmt: skip
+    say = note or (lambda text: None)
+    images: Images = data if isinstance(data, Tensor) else _opened(data, own, training, shape_for(card), say)
     check_images(images)
     names = _names(own.scores, classifier is not None)
     reads = {field for name in names for field in DETECTORS[name].reads}
@@ -101,7 +104,6 @@ def fit(
     shared: dict[str, Any] = {"batch_size": training.batch_size, "precision": own.precision, "seed": training.seed}
     vae_loop = vae_loop or MinimiseSettings(training.epochs, lr=training.lr, **shared)
     encoder_loop = encoder_loop or MinimiseSettings(own.encoder_epochs, lr=2 * training.lr, schedule="cosine", **shared)
-    say = note or (lambda text: None)
     trained = None
     if reads & VAE_TERMS or (classifier is None and "features" in reads and not square):
         say(f"training a {vae.network} VAE with {vae.latent} latent dimensions on {len(train)} images")
@@ -117,10 +119,30 @@ def fit(
     fused = Fused([make_detector(name, extractor) for name in names], combine=own.combine)
     fused.fit_features(found[0], labels=None if labels is None else labels[train], held_out=found[1])
     threshold = Threshold.from_normal(fused.score_features(found[2]), false_alarm_rate=own.false_alarm_rate)
-    fitted = FittedDetector(shape, fused, threshold, trained, network, kind, card)
+    fitted = FittedDetector(shape, fused, threshold, trained, network, kind, card, image_hashes(images))
     if place is not None:
         fitted.save(place)
     return fitted
+
+
+def _opened(
+    data: ImageSource,
+    own: FitSettings,
+    training: VAETrainingSettings,
+    shape: tuple[int, int, int] | None,
+    note: Callable[[str], None],
+) -> Split:
+    """What to learn from: the training part, as a run that was trained on the same data cut it."""
+    split, terms = own.split, None
+    if own.run is not None and isinstance(data, (str, Path)) and (found := terms_of_run(own.run, data)) is not None:
+        terms = asdict(found)
+        if split is None and is_own_data(own.run, data):
+            split = "train"
+            note(f"{own.run} was trained on {data}: only its training part is learned from")
+    sizes: dict[str, Any] = {"shape": shape, "image_size": training.image_size}
+    return open_unlabelled(
+        data, root=training.root, confine=training.confine, split=split, terms=terms, fitting=True, note=note, **sizes
+    )
 
 
 def _names(scores: str | Sequence[str], classifier: bool) -> list[str]:

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.data.splits import Dataset, Split
 from holdfast.errors import HoldfastError, require
 from holdfast.files import writable_folder
 from holdfast.models import ModelCard
 from holdfast.reports import read_findings
 
-ImageSource = str | Path | Split | Dataset
-"""Images by name or path, or loaded."""
 FINDINGS, PAGE = "findings.json", "report.html"
 
 

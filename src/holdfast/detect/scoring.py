@@ -4,9 +4,11 @@ classifier. These are the functions behind ``holdfast detect score``, ``detect e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,11 +19,11 @@ from holdfast.data.anomalies import holds_anomalies, read_anomalies
 from holdfast.data.loaders import float_batches
 from holdfast.data.splits import Split
 from holdfast.data.tables import growing_table
-from holdfast.data.unlabelled_images import is_taken_whole, open_unlabelled
+from holdfast.data.unlabelled_images import ImageSource, has_parts, open_unlabelled
 from holdfast.detect.detectors import FUSED
 from holdfast.detect.evaluation import MEASURES, Evaluation, curves, evaluate_scores, findings_of
-from holdfast.detect.fitted_detector import DETECTOR_FOLDER, FittedDetector, ScoreReport, load_fitted
-from holdfast.detect.output_places import FINDINGS, PAGE, ImageSource, claim_folder, claim_table, shape_for
+from holdfast.detect.fitted_detector import DETECTOR_FOLDER, FittedDetector, ScoreReport, image_hashes, load_fitted
+from holdfast.detect.output_places import FINDINGS, PAGE, claim_folder, claim_table, shape_for
 from holdfast.devices import resolve_device
 from holdfast.errors import require
 from holdfast.models import load_model
@@ -39,6 +41,7 @@ MISSES: Final = 24
 """Missed anomalies that a report shows."""
 BINS: Final = 40
 """Of the histograms in a report."""
+SEEN_REMEDY: Final = "or fit the detector with --split train"
 
 Progress = Callable[[int, int], None]
 """Called with the number of images done and of all images."""
@@ -63,7 +66,10 @@ def score(
     read = ReadSettings(**reading)
     place = None if out is None else claim_table(out, SCORE_COLUMNS)
     fitted = load_fitted(detector, device=read.device)
-    images = open_unlabelled(data, root=read.root, split=split, shape=fitted.shape, note=note)
+    terms = _terms(detector, data)
+    images = open_unlabelled(
+        data, root=read.root, confine=read.confine, split=split, shape=fitted.shape, terms=terms, note=note
+    )
     require(len(images) > 0, "there are no images to score; give at least one")
     parts: list[ScoreReport] = []
     done = 0
@@ -121,6 +127,7 @@ def predict(
     images = open_unlabelled(
         data,
         root=read.root,
+        confine=read.confine,
         split=split,
         usual="test",
         shape=shape_for(card),
@@ -169,20 +176,34 @@ def evaluate(
     split: str | None = None,
     resamples: int = 1000,
     seed: int = 0,
+    note: Callable[[str], None] | None = None,
     **reading: Any,
 ) -> tuple[Finding, ...]:
     """Measure a detector on images that are known to be normal and images that are known to be anomalous.
 
     detector: fitted, or the folder of one. normal: normal images; or, alone, a set with anomalies (``holdfast data make
     fashion-anomalies``), whose test sets bring both. out: a folder for findings.json and report.html. Nothing of the
-    detector is changed: its threshold was set before. reading: root, batch_size, workers and device
+    detector is changed: its threshold was set before. Images that it was fitted on are counted, and warned of. note:
+    called with what is left out of data that has parts. reading: root, batch_size, workers and device
     (:class:`ReadSettings`).
     """
     read = ReadSettings(**reading)
     place = None if out is None else claim_folder(out, check="detect")
     fitted = load_fitted(detector, device=read.device)
-    kinds = _both_kinds(normal, anomalous, read.root, split, fitted.shape)
-    parts = [fitted.report(kinds[k], batch_size=read.batch_size, workers=read.workers) for k in ("normal", "anomalous")]
+    where: dict[str, Any] = {"root": read.root, "confine": read.confine}
+    opened = partial(open_unlabelled, usual="test", shape=fitted.shape, note=note, **where)
+    kinds = _both_kinds(normal, anomalous, split, opened, where, _terms(detector, normal))
+    parts, seen = zip(*(_judged(fitted, kinds[kind], read) for kind in ("normal", "anomalous")), strict=True)
+    settings = {"fitted_on": dict(zip(("normal", "anomalous"), seen, strict=True))} if any(seen) else {}
+    for kind, count in zip(("normal", "anomalous"), seen, strict=True):
+        if count:
+            warnings.warn(
+                f"{count} of {len(kinds[kind])} {kind} images are among those that the detector was fitted on as "
+                f"normal: the numbers are {'better' if kind == 'normal' else 'worse'} than on new images; give images "
+                f"that it has not seen, {SEEN_REMEDY if split == 'test' else 'such as those of --split test'}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
     judged = ScoreReport.cat(parts)
     truth = torch.arange(len(judged)) >= len(parts[0])
     by_name = {FUSED: judged.scores} | dict(
@@ -192,7 +213,7 @@ def evaluate(
     for name, scores in by_name.items():
         threshold = fitted.threshold if name == FUSED else None
         result = evaluate_scores(scores, truth, threshold=threshold, resamples=resamples, seed=seed)
-        found += _findings(result, scores, truth, name, None if threshold is None else threshold.value)
+        found += _findings(result, scores, truth, name, None if threshold is None else threshold.value, settings)
     found.append(_worst(kinds["anomalous"], parts[1].scores, fitted.threshold.value))
     if place is not None:
         name = "detector" if isinstance(detector, FittedDetector) else str(detector)
@@ -206,9 +227,10 @@ def evaluate(
 def _both_kinds(
     normal: ImageSource,
     anomalous: ImageSource | None,
-    root: str | Path | None,
     split: str | None,
-    shape: tuple[int, int, int],
+    opened: Callable[..., Split],
+    where: Mapping[str, Any],
+    terms: Mapping[str, Any] | None,
 ) -> dict[str, Split]:
     if anomalous is None:
         require(
@@ -220,16 +242,42 @@ def _both_kinds(
         pooled, truth = data.pooled(), data.anomalous(data.pooled())
         return {k: pooled.subset(own.nonzero().flatten()) for k, own in (("normal", ~truth), ("anomalous", truth))}
     kinds: dict[str, Split] = {}
+    # A split is of what has one. Anomalies without parts are never cut: nothing was fitted on any of them.
     sources = {"normal": normal, "anomalous": anomalous}
-    some_have_parts = not all(map(is_taken_whole, sources.values()))
+    cut = [name for name, own in sources.items() if split and has_parts(own, or_classes=name == "normal", **where)]
     for name, source in sources.items():
-        own = None if some_have_parts and is_taken_whole(source) else split
-        kinds[name] = open_unlabelled(source, root=root, split=own, usual="test", shape=shape)
+        own = split if name in cut or not cut else None
+        kinds[name] = opened(source, split=own, terms=terms if name == "normal" else None)
         require(len(kinds[name]) > 0, f"there are no {name} images; give at least one")
     return kinds
 
 
-def _findings(result: Evaluation, scores: Tensor, truth: Tensor, name: str, threshold: float | None) -> list[Finding]:
+def _judged(fitted: FittedDetector, images: Split, read: ReadSettings) -> tuple[ScoreReport, int]:
+    """What a detector says of images, and how many of them it was fitted on."""
+    fitted.check(images.shape)
+    reports, seen = [], 0
+    for x in float_batches(images, fitted.extractor.device, batch_size=read.batch_size, workers=read.workers):
+        reports.append(fitted.report_batch(x))
+        seen += 0 if fitted.seen is None else int(torch.isin(image_hashes(x.cpu()), fitted.seen).sum())
+    return ScoreReport.cat(reports), seen
+
+
+def _terms(detector: str | Path | FittedDetector, data: ImageSource) -> dict[str, Any] | None:
+    """How the run that a detector belongs to cut this data, where there is such a run."""
+    if not isinstance(detector, (str, Path)) or not isinstance(data, (str, Path)):
+        return None
+    terms = terms_of_run(Path(detector).parent, data)
+    return None if terms is None else asdict(terms)
+
+
+def _findings(
+    result: Evaluation,
+    scores: Tensor,
+    truth: Tensor,
+    name: str,
+    threshold: float | None,
+    settings: Mapping[str, Any],
+) -> list[Finding]:
     low, high = float(scores.min()), float(scores.max())
     evidence: dict[str, Any] = {
         "curves": curves(scores, truth),
@@ -242,7 +290,7 @@ def _findings(result: Evaluation, scores: Tensor, truth: Tensor, name: str, thre
         "threshold": threshold,
         "confusion": result.confusion,
     }
-    return findings_of(result, "detect", {"score": name}, {}, evidence)
+    return findings_of(result, "detect", {"score": name}, settings, evidence)
 
 
 def _worst(images: Split, scores: Tensor, threshold: float) -> Finding:

@@ -57,10 +57,14 @@ class Context:
 
 @dataclass(frozen=True)
 class Stage:
-    """A stretch of a training with an optimiser and a schedule of its own."""
+    """A stretch of a training with an optimiser and a schedule of its own.
+
+    setting: the method's own, if it is one that says how many epochs.
+    """
 
     name: str
     epochs: int
+    setting: str = ""
 
 
 @dataclass(frozen=True)
@@ -75,8 +79,14 @@ class Method(MethodSettings):
 
     capturable: ClassVar[bool] = True
     """Whether a step can be a CUDA graph: no host synchronisation, no control flow on tensor values."""
+    declared_passes: ClassVar[float] = 1.0
     measures: ClassVar[tuple[str, ...]] = ("accuracy",)
     """What an epoch's record says of the training images beside their loss, with ``train_`` before it."""
+
+    @property
+    def mixes_others(self) -> bool:
+        """Whether a step needs as many other images of the training set (``batch.others``), drawn as the batch was."""
+        return False
 
     def start(self, context: Context) -> State:
         """What a new training remembers. Buffers must keep their storage from then on: change them in place."""
@@ -84,8 +94,16 @@ class Method(MethodSettings):
 
         return State(context)
 
-    def stages(self, state: State) -> tuple[Stage, ...]:
-        return (Stage("main", state.context.epochs),)
+    def stages(self, epochs: int) -> tuple[Stage, ...]:
+        """What a training of so many epochs consists of."""
+        return (Stage("main", epochs),)
+
+    def passes(self, state: State) -> tuple[float, float]:
+        """Forward and backward passes per image that the present stage shows, where plain training has 1.
+
+        (Those of the loss, which an ascent repeats; all beside them.) A forward pass alone is a third.
+        """
+        return 1.0, self.declared_passes - 1
 
     def begin(self, state: State, predict: Callable[[nn.Module], Tensor]) -> str | None:
         """Called once when a stage starts. ``predict`` gives a model's logits (N, K) on the clean training set.

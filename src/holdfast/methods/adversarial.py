@@ -23,11 +23,14 @@ class Adversarial(Method):
     """In pixels."""
     steps: Annotated[int, Within(1)] = 7
     step_size: Annotated[Unset[float], Within(0, ends="(]")] = None
-    """Length of a step (default: 2.5 radius / steps)."""
+    """Length of a step (default: 2.5 radius / steps, at most the radius)."""
     norm: Literal["linf", "l2"] = "linf"
     random_start: bool = True
     clean: Annotated[float, Within(0)] = 0.0
     """Weight of the samples themselves, beside their neighbours."""
+
+    def passes(self, state: State) -> tuple[float, float]:
+        return 1.0 + bool(self.clean), float(self.steps)
 
     def views(self, batch: Batch, *, model: nn.Module, state: State, rng: Generators) -> Views:
         from holdfast.attacks import pgd

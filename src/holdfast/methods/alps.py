@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from holdfast.errors import require
 from holdfast.methods import Batch, Method, View, Views, method
@@ -25,6 +25,12 @@ class Alps(Method):
     alpha: Unset[float] = None
     """With beta: the Beta distribution itself, instead of mode and concentration."""
     beta: Unset[float] = None
+    partners: Literal["batch", "set"] = "batch"
+    """Where the other image is from: the same batch, shuffled; or the whole training set (reads images twice)."""
+
+    @property
+    def mixes_others(self) -> bool:
+        return self.partners == "set"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -46,7 +52,8 @@ class Alps(Method):
             shape = self.alpha, self.beta
         partner = shuffled(n, generator=rng["mix"], device=device)
         lam = draw_beta(*shape, n, generator=rng["mix"], device=device)
-        return Views((View(mix(batch.x, batch.x[partner], lam), batch.y),))
+        others = batch.x[partner] if batch.others is None else batch.others  # an ascent's other batches have none
+        return Views((View(mix(batch.x, others, lam), batch.y),))
 
     def loss(self, logits: tuple[Tensor, ...], views: Views) -> Tensor:
         """The worst label follows from the logits, so a step costs what a plain one does; at moved weights it is the

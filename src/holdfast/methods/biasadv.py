@@ -36,7 +36,7 @@ class BiasAdv(Method):
     space: Literal["pixel", "normalised"] = "pixel"
     """Whether the radius is in pixels of [0, 1] or in units of the deviation that the model divides by."""
     step_size: Annotated[Unset[float], Within(0, ends="(]")] = None
-    """Length of a step (default: 2.5 radius / steps)."""
+    """Length of a step (default: 2.5 radius / steps, at most the radius)."""
     random_start: bool = False
     statistics: Literal["running", "batch"] = "running"
     """What BatchNorm uses during the attack: its running statistics, or those of the batch."""
@@ -49,6 +49,10 @@ class BiasAdv(Method):
         state = super().start(context)
         state.eval_copies = EvalCopies()
         return state
+
+    def passes(self, state: State) -> tuple[float, float]:
+        """x_adv beside x; to find it, passes of g and, where it is spared, of f; and those that train g alongside."""
+        return 2.0, self.steps * (2.0 if self.lam else 1.0) + isinstance(self, BiasedTraining)
 
     def attacked(self, batch: Batch, f: nn.Module, g: nn.Module, *, state: State, rng: Generators) -> View:
         """x_adv: argmax of L(g(x'), y) - λ·L(f(x'), y) over x' within the radius of x; weighted by β."""
@@ -96,13 +100,16 @@ class ErmBiasAdv(BiasAdv, BiasedTraining):
 class JttBiasAdv(BiasAdv, Jtt):
     lam: float = 1.0
 
+    def passes(self, state: State) -> tuple[float, float]:
+        return (1.0, 0.0) if state.stage.name == "first" else super().passes(state)
+
     def views(self, batch: Batch, *, model: nn.Module, state: State, rng: Generators) -> Views:
         """Algorithm 2. The first model is the biased one, and is not trained any more in the second stage."""
-        f, g, x, y = model, state.biased, batch.x, batch.y
+        sample = super().views(batch, model=model, state=state, rng=rng)
         if state.stage.name == "first":
-            return Views((View(x, y),))
-        adversarial = self.attacked(batch, f, g, state=state, rng=rng)  # 12
-        return Views((View(x, y), adversarial))  # 14, 15
+            return sample
+        adversarial = self.attacked(batch, model, state.biased, state=state, rng=rng)  # 12
+        return Views((*sample.items, adversarial))  # 14, 15
 
 
 @method(

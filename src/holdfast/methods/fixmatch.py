@@ -35,6 +35,10 @@ class FixMatch(Method):
         state.register_buffer("unlabelled", context.unlabeled, persistent=False)
         return state
 
+    def passes(self, state: State) -> tuple[float, float]:
+        guessed = 1 if state.unlabelled is None else self.ratio
+        return 1.0 + guessed, guessed / 3
+
     def views(self, batch: Batch, *, model: nn.Module, state: State, rng: Generators) -> Views:
         """Guesses are made once per step, at the weights the step begins with; an ascent does not change them."""
         import torch

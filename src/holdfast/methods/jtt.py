@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from holdfast.methods import Method, Stage, method
+from holdfast.methods import Batch, Method, Stage, View, Views, method
 from holdfast.settings import Within
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from holdfast.methods import Context, State
+    from holdfast.methods import Context, Generators, State
 
 
 MOST_SHOWN = 10_000
@@ -28,6 +28,8 @@ class Jtt(Method):
     """How often a sample that the first model gets wrong is shown in an epoch of the second."""
     count: Literal["times", "extra"] = "times"
     """Whether 'up' is how often it is shown, or how often it is added, as the authors' code has it."""
+    errors: Literal["after", "during"] = "after"
+    """What the trained first model gets wrong; or, as in the authors' code, what it got wrong in its last epoch."""
 
     def start(self, context: Context) -> State:
         import torch
@@ -37,16 +39,31 @@ class Jtt(Method):
         state.register_buffer("shown", torch.ones(len(context.labels), dtype=torch.int64))
         return state
 
-    def stages(self, state: State) -> tuple[Stage, ...]:
-        return (Stage("first", self.first_epochs), Stage("second", state.context.epochs))
+    def stages(self, epochs: int) -> tuple[Stage, ...]:
+        return (Stage("first", self.first_epochs, setting="first_epochs"), Stage("second", epochs))
+
+    def views(self, batch: Batch, *, model: nn.Module, state: State, rng: Generators) -> Views:
+        plain = Views((View(batch.x, batch.y),))
+        if self.errors == "after" or state.stage.name != "first":
+            return plain
+
+        def watch(logits: Tensor) -> Views:
+            """Mark errors as 2 in passing, in training mode and at weights that move; the last epoch's are left."""
+            state.shown.index_copy_(0, batch.index, 1 + (logits.argmax(1) != batch.y).to(state.shown.dtype))
+            return plain
+
+        return Views(plain.items, weigh=watch)
 
     def begin(self, state: State, predict: Callable[[nn.Module], Tensor]) -> str | None:
-        """Decide what the second model is shown more often: what the first, once trained, gets wrong."""
+        """Decide what the second model is shown more often: what the first gets wrong."""
         import torch
 
         if state.stage.name == "first":
             return None
-        wrong = predict(state.biased).argmax(1).cpu() != state.context.labels
+        if self.errors == "during":
+            wrong = state.shown.cpu() > 1
+        else:
+            wrong = predict(state.biased).argmax(1).cpu() != state.context.labels
         times = self.up + (self.count == "extra")
         state.shown.copy_(torch.where(wrong, times, 1))
         count, n = int(wrong.sum()), len(wrong)

@@ -28,6 +28,9 @@ class Vat(Method):
     xi: Annotated[float, Within(0, ends="(]")] = 1e-2
     """Length at which the direction is probed."""
 
+    def passes(self, state: State) -> tuple[float, float]:
+        return 2.0, self.steps + 1 / 3
+
     def views(self, batch: Batch, *, model: nn.Module, state: State, rng: Generators) -> Views:
         """The second view is the neighbour whose prediction differs most, with the sample's own prediction as label.
 

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from holdfast.metrics.intervals import RESAMPLES, Estimate, around, bootstrap
+from holdfast.metrics.metric_inputs import check_confidence, check_logits
 
 
 def top_k(logits: Tensor, labels: Tensor, k: int) -> Tensor:
@@ -17,16 +18,19 @@ def top_k(logits: Tensor, labels: Tensor, k: int) -> Tensor:
     >>> top_k(Tensor([[3.0, 2.0, 1.0]]), Tensor([1]), 2)
     tensor([True])
     """
+    check_logits(logits, labels)
     return (logits.topk(min(k, logits.shape[1]), dim=1).indices == labels[:, None]).any(1)
 
 
 def nll(logits: Tensor, labels: Tensor) -> Tensor:
     """(N,) negative log-likelihood of the labels, in nats and float64."""
+    check_logits(logits, labels)
     return F.cross_entropy(logits.double(), labels, reduction="none")
 
 
 def brier(logits: Tensor, labels: Tensor) -> Tensor:
     """(N,) squared distance of the probabilities from the truth, summed over classes: 0 is best, 2 worst."""
+    check_logits(logits, labels)
     p = logits.double().softmax(1)
     return (p.square().sum(1) - 2 * p.gather(1, labels[:, None]).squeeze(1) + 1).clamp_min(0)
 
@@ -71,6 +75,7 @@ def bin_edges(confidence: Tensor, *, bins: int = 15, adaptive: bool = False) -> 
 
 def reliability(confidence: Tensor, correct: Tensor, *, bins: int = 15, adaptive: bool = False) -> Reliability:
     """Confidence (N,) in [0, 1] and correctness (N,), N > 0, gathered in bins of confidence."""
+    check_confidence(confidence, correct)
     edges = bin_edges(confidence, bins=bins, adaptive=adaptive)
     place, count = _places(confidence, edges), len(edges) - 1
     n = torch.bincount(place, minlength=count)
@@ -113,6 +118,7 @@ def ece(
     end is the estimate less chance_high, and 0 where chance explains the estimate. Redrawn samples add as much noise
     again; the upper end is their upper quantile. A simulation in the tests shows that the level holds.
     """
+    check_confidence(confidence, correct)
     sure = confidence.double().cpu()
     place = _places(sure, bin_edges(sure, bins=bins, adaptive=adaptive))
     columns = torch.zeros(len(sure), bins, dtype=torch.float64)

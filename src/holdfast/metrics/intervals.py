@@ -10,6 +10,9 @@ import torch
 from scipy.special import betaincinv, gammaincinv, stdtrit  # type: ignore[import-untyped]
 from torch import Tensor
 
+from holdfast.errors import require
+from holdfast.metrics.metric_inputs import ROUNDING, check_flags, check_numbers, refuse
+
 Z95 = 1.959963984540054
 """97.5 % quantile of the normal distribution."""
 RESAMPLES = 1000
@@ -39,6 +42,7 @@ def wilson_interval(successes: float, n: float, z: float = Z95) -> tuple[float, 
     """
     if n <= 0:
         raise ValueError(f"n must be > 0, got {n}")
+    require(-1e-9 <= successes <= n * (1 + 1e-9), f"successes must be in 0..{n:g}, got {successes:g}")
     p = successes / n
     centre = (p + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
@@ -92,6 +96,7 @@ def proportion(correct: Tensor) -> Estimate:
     >>> proportion(torch.tensor([True] * 8 + [False] * 2)).value
     0.8
     """
+    check_flags(correct)
     n, hits = len(correct), int(correct.sum())
     return Estimate(hits / n, *proportion_interval(hits, n), n)
 
@@ -102,6 +107,7 @@ def mean_interval(values: Tensor) -> tuple[float, float, float]:
     >>> mean_interval(torch.tensor([2.0, 2.0]))
     (2.0, 2.0, 2.0)
     """
+    check_numbers(values, "values")
     values = values.double()
     mean = float(values.mean())
     n = len(values)
@@ -119,6 +125,7 @@ def positive_mean(values: Tensor) -> tuple[float, float, float]:
     >>> mean, round(low, 1), round(high, 1)
     (199.5, 188.3, 211.2)
     """
+    check_numbers(values, "values")
     values = values.double()
     n, mean = len(values), float(values.mean())
     if n < FEWEST_LOSSES:
@@ -141,6 +148,8 @@ def bounded_mean(values: Tensor, ends: tuple[float, float] = (0.0, 1.0), *, extr
     >>> found.value, found.low, round(found.high, 4)
     (0.0, 0.0, 0.0456)
     """
+    outside = ~((values >= ends[0] - ROUNDING) & (values <= ends[1] + ROUNDING))  # NaN is
+    refuse(values, outside, f"values must be in [{ends[0]:g}, {ends[1]:g}]")
     values = values.double().cpu()
     more = torch.tensor(ends, dtype=torch.float64).repeat(extra)
     padded = torch.cat([values, more])
@@ -166,6 +175,7 @@ def bootstrap(
     values: (N,) or (N, K), one row per sample, N > 0. statistic: from means (R, K) to (R,); None is the first column's
     mean. generator: on the CPU.
     """
+    check_numbers(values, "values")
     columns = values.double().cpu()
     columns = columns[:, None] if columns.ndim == 1 else columns
     n = len(columns)

@@ -9,6 +9,7 @@ from scipy.special import stdtr, stdtrit  # type: ignore[import-untyped]
 from torch import Tensor
 
 from holdfast.metrics.intervals import Estimate, around, proportion_interval, share_interval
+from holdfast.metrics.metric_inputs import check_numbers
 from holdfast.metrics.significance import Paired
 
 
@@ -20,6 +21,8 @@ def placements(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
     >>> placements(torch.tensor([1.0, 2.0]), torch.tensor([2.0, 3.0]))
     (tensor([1.0000, 0.7500], dtype=torch.float64), tensor([0.7500, 1.0000], dtype=torch.float64))
     """
+    check_numbers(lower, "low scores")
+    check_numbers(upper, "high scores")
     return 1 - _below(lower, upper), _below(upper, lower)
 
 
@@ -61,6 +64,8 @@ def fpr_interval(lower: Tensor, upper: Tensor, recall: float = 0.95) -> Estimate
     """
     from scipy.stats import binom  # type: ignore[import-untyped]  # half a second, for those who need it
 
+    check_numbers(lower, "low scores")
+    check_numbers(upper, "high scores")
     low, high, n = lower.double(), upper.double().sort().values, len(lower)
     missed = len(high) - math.ceil(len(high) * (recall - 1e-12))
 

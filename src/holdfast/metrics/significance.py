@@ -9,7 +9,9 @@ from typing import Literal
 from scipy.special import ndtri  # type: ignore[import-untyped]
 from torch import Tensor
 
+from holdfast.errors import require
 from holdfast.metrics.intervals import around, bounded_mean
+from holdfast.metrics.metric_inputs import check_flags
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,9 @@ def mcnemar(a: Tensor, b: Tensor) -> McNemar:
     """
     if a.shape != b.shape:
         raise ValueError(f"both need the same samples, got {tuple(a.shape)} and {tuple(b.shape)}")
+    for flags in (a, b) if len(a) else ():
+        check_flags(flags)
+    a, b = a.bool(), b.bool()
     only_a, only_b = int((a & ~b).sum()), int((b & ~a).sum())
     return McNemar(only_a, only_b, sign_test(only_a, only_b))
 
@@ -90,6 +95,7 @@ def holm(p: Sequence[float]) -> list[float]:
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
     """
+    require(all(0 <= one <= 1 for one in p), f"p-values must be in [0, 1], got {list(p)}")
     order = sorted(range(len(p)), key=lambda i: p[i])
     adjusted, so_far = [0.0] * len(p), 0.0
     for rank, i in enumerate(order):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -79,7 +79,14 @@ def open_model(
     net, cast = in_its_own_precision(found.net)
     prepared = PreprocessedModel(net, stated or NONE, channels=channels, size=size, crop=crop).to(where)
     images = sample_images(shape, where)
-    notes = [*found.notes, *cast, *fitting_notes(name, shape, channels, size, crop), *try_out(prepared, images, name)]
+    outputs, taken = try_out(prepared, images, name)
+    notes = [*found.notes, *cast, *fitting_notes(name, shape, channels, size, crop), *taken]
+    if found.published and found.classes is not None and len(found.classes) != outputs:
+        notes.append(
+            f"{name} gives {outputs} outputs, so the {len(found.classes)} class names that its architecture was "
+            "published with are not its own; mean, std and image size are still taken from there unless you state them"
+        )
+        found = replace(found, classes=None, aliases=())
     if no_gradients := probe_gradients(prepared, images):
         notes.append(f"no gradients reach the images: {no_gradients}")
     as_used: dict[str, Any] = {"preprocessing": stated, "size": size, "crop": crop, "channels": channels}
@@ -118,8 +125,9 @@ def sample_images(shape: tuple[int, int, int], device: torch.device, n: int = 2)
     return torch.rand(n, *shape, generator=torch.Generator().manual_seed(0)).to(device)
 
 
-def try_out(model: PreprocessedModel, x: Tensor, spec: str) -> tuple[str, ...]:
-    """Refuse a network that cannot take these images or returns no row of outputs; what was taken of its answer."""
+def try_out(model: PreprocessedModel, x: Tensor, spec: str) -> tuple[int, tuple[str, ...]]:
+    """Refuse a network that cannot take these images or returns no row of outputs. How many outputs it gives per image,
+    and what was taken of its answer."""
     images = f"{'grey' if x.shape[1] == 1 else f'{x.shape[1]}-channel'} images of {x.shape[2]}x{x.shape[3]} pixels"
     try:
         with evaluating(model), torch.no_grad():
@@ -137,7 +145,7 @@ def try_out(model: PreprocessedModel, x: Tensor, spec: str) -> tuple[str, ...]:
         len(rows(found)) == len(x),
         f"{spec} gives {len(found)} rows of outputs for {len(x)} images; one row per image is needed",
     )
-    return (f"took {taken} that the model returns",) if taken else ()
+    return rows(found).shape[1], (f"took {taken} that the model returns",) if taken else ()
 
 
 @contextmanager

@@ -107,7 +107,8 @@ class SourceModel:
 
     net: takes images as ``preprocessing`` makes them; from ``open``, in evaluation mode and on its device.
     preprocessing: what its own settings or published weights state, None where they do not. classes: the name behind
-    each output; aliases: other names of each. size: (height, width) it was made for, None where any will do or it is
+    each output; aliases: other names of each. published: whether all of these are of weights that its architecture was
+    published with, which need not be its own. size: (height, width) it was made for, None where any will do or it is
     not stated. crop: share of each side that its published evaluation keeps. channels: how many it takes, None where
     that is not stated. hash: SHA-256 of the weights, by default of ``net``'s. notes: what to tell the user; warnings:
     what may be wrong.
@@ -123,6 +124,7 @@ class SourceModel:
     hash: str | None = None
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    published: bool = False
 
 
 class ModelSource:

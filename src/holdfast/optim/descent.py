@@ -14,19 +14,21 @@ from holdfast.settings import OptimizerSettings
 
 def build_optimizer(
     settings: OptimizerSettings,
-    parameters: Iterable[Tensor],
+    parameters: Iterable[tuple[str, Tensor]],
     around: Callable[..., Optimizer] | None = None,
     *,
     skip_nonfinite: bool = True,
     fused: bool = True,
 ) -> Optimizer:
-    """The optimiser that settings name. around: makes that of an ascent (``Ascent.optimizer``).
+    """The optimiser that settings name, for parameters with their names.
 
+    around: makes that of an ascent (``Ascent.optimizer``).
     fused: use torch's fused kernels on a CPU too; they are faster and round differently. On a GPU they are always used.
 
     On a GPU its learning rate and radius are tensors there, so that a CUDA graph follows their schedules.
     """
-    trained = [p for p in parameters if p.requires_grad]
+    named = [(name, p) for name, p in parameters if p.requires_grad]
+    trained = [p for _, p in named]
     on_gpu = trained[0].is_cuda
 
     def scheduled(value: float) -> float | Tensor:
@@ -41,8 +43,8 @@ def build_optimizer(
         options |= {"betas": settings.betas, "capturable": on_gpu}
     kind: type[Optimizer] = {"sgd": SGD, "adam": Adam, "adamw": AdamW}[settings.name]
     if around is None:
-        return kind(trained, **options)
-    return around(trained, kind, scheduled=scheduled, skip_nonfinite=skip_nonfinite, **options)
+        return kind(named, **options)
+    return around(named, kind, scheduled=scheduled, skip_nonfinite=skip_nonfinite, **options)
 
 
 def set_option(optimizer: Optimizer, name: str, value: float) -> None:

@@ -8,13 +8,15 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
-from holdfast.optim.metrics import Adaptive, Fisher
+from holdfast.optim.metrics import Adaptive, Fisher, Scales
 from holdfast.optim.sam import SAM
 
 
 class ASAM(SAM):
     """Adaptive SAM: T = abs(w) + eta on weights, 1 on biases and normalisation (tensors of one dimension).
 
+    scales: "weights" goes by names as the authors' code does, so that the weights of normalisation are scaled too; give
+    ``model.named_parameters()`` then.
     kwargs: those of :class:`SAM`, such as ``friendly``, ``skip_nonfinite`` and ``capture``, and the base optimiser's.
     """
 
@@ -25,9 +27,10 @@ class ASAM(SAM):
         *,
         rho: float | Tensor = 0.5,
         eta: float = 0.01,
+        scales: Scales = "matrices",
         **kwargs: Any,
     ) -> None:
-        super().__init__(params, base_optimizer, rho=rho, metric=Adaptive(eta, vectors=False), **kwargs)
+        super().__init__(params, base_optimizer, rho=rho, metric=Adaptive(eta, scales), **kwargs)
 
 
 class FisherSAM(SAM):

@@ -5,13 +5,17 @@ A metric turns a direction d into (T·d, T²·d): the first is what is normalise
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 
+from holdfast.errors import require_known
 from holdfast.optim.foreach import Tensors
 from holdfast.optim.validation import require_eta
+
+Scales = Literal["all", "matrices", "weights"]
 
 
 class Metric(Protocol):
@@ -34,22 +38,27 @@ class Euclidean:
 class Adaptive:
     """T = |w| + eta: ASAM, a step in proportion to each weight.
 
-    vectors: whether biases and normalisation weights (tensors of one dimension) are treated so too. The authors of
-    ASAM go by names: T = 1 for all that is not called a weight. They take eta = 0.01.
+    scales: which tensors are treated so, where T = 1 for the others: ``all``; ``matrices``, which leaves out biases and
+    normalisation (one dimension); or ``weights``, all with "weight" in their name, as in the code of ASAM's authors,
+    who take eta = 0.01. Names are given to the optimiser with the parameters.
     """
 
     eta: float = 0.0
-    vectors: bool = True
+    scales: Scales = "all"
 
     def __post_init__(self) -> None:
         require_eta(self.eta)
+        require_known("choice of scales", self.scales, ("all", "matrices", "weights"))
 
-    def scale(self, weights: Tensors, gradients: Tensors, direction: Tensors) -> tuple[Tensors, Tensors]:
+    def scale(
+        self, weights: Tensors, gradients: Tensors, direction: Tensors, names: Sequence[str] = ()
+    ) -> tuple[Tensors, Tensors]:
         t = list(torch._foreach_abs(weights))
         if self.eta:
             torch._foreach_add_(t, self.eta)
-        if not self.vectors:
-            t = [torch.ones_like(w) if w.ndim <= 1 else own for w, own in zip(weights, t, strict=True)]
+        if self.scales != "all":
+            scaled = ["weight" in name for name in names] if self.scales == "weights" else [w.ndim > 1 for w in weights]
+            t = [own if yes else torch.ones_like(own) for own, yes in zip(t, scaled, strict=True)]
         once = list(torch._foreach_mul(t, direction))
         return once, list(torch._foreach_mul(t, once))
 

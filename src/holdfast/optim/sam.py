@@ -34,7 +34,13 @@ from holdfast.optim.foreach import (
     spread_like,
 )
 from holdfast.optim.metrics import Adaptive, Euclidean, Fisher, Metric
-from holdfast.optim.validation import OWN, require_capturable, require_descent, require_settings, warn_of_lost_gradients
+from holdfast.optim.validation import (
+    OWN,
+    refuse_lost_gradients,
+    require_capturable,
+    require_descent,
+    require_settings,
+)
 
 Result = TypeVar("Result")
 
@@ -101,6 +107,10 @@ class SAM(Optimizer):
         if capture and "capturable" in inspect.signature(base_optimizer).parameters:
             kwargs = {"capturable": True, **kwargs}
         super().__init__(params, {"rho": rho, "sigma": sigma, "lmbda": lmbda})
+        require(
+            getattr(metric, "scales", "") != "weights" or all("param_names" in group for group in self.param_groups),
+            'scales "weights" goes by the names of parameters; give model.named_parameters() instead of parameters()',
+        )
         self.base_optimizer = base_optimizer(self.param_groups, **kwargs)
         self.defaults = {**self.base_optimizer.defaults, **self.defaults}
         self._link()
@@ -176,7 +186,7 @@ class SAM(Optimizer):
         with branch(weights) as averaged:
             if not checked:
                 self.average.commit(None)
-        normed, climb = self.metric.scale(weights, grads, direction)
+        normed, climb = self._scaled(params, weights, grads, direction)
         norm = norm_of(spread_like(params, normed))
         if checked:
             norm = norm.fmod(torch.inf)  # ∞ becomes NaN, and so do the weights it moves
@@ -299,7 +309,7 @@ class SAM(Optimizer):
         evaluate = torch.enable_grad()(closure)
         first = next(self._gradients(), None)
         if first is not None and not hasattr(first, "left_by_step"):
-            warn_of_lost_gradients()
+            refuse_lost_gradients()
         self.zero_grad()
         try:
             with ascent_context():
@@ -364,10 +374,18 @@ class SAM(Optimizer):
         """‖ε‖ for these gradients, without moving anything. Waits for the device. Parameters come group by group."""
         spans = self._spans(params)
         weights, grads = own_parts(params), own_parts(grads)
-        normed, climb = self.metric.scale(weights, grads, self._direction(spans, params, grads, in_place=False))
+        direction = self._direction(spans, params, grads, in_place=False)
+        normed, climb = self._scaled(params, weights, grads, direction)
         self.average.due = []
         steps = [step for group, mine in spans for step in torch._foreach_mul(climb[mine], _signed_radius(group))]
         return float(norm_of(spread_like(params, steps)) / (norm_of(spread_like(params, normed)) + TINY))
+
+    def _scaled(self, params: Tensors, weights: Tensors, grads: Tensors, direction: Tensors) -> tuple[Tensors, Tensors]:
+        """(T·d, T²·d)."""
+        if not (isinstance(self.metric, Adaptive) and self.metric.scales == "weights"):
+            return self.metric.scale(weights, grads, direction)
+        name = {p: n for g in self.param_groups for p, n in zip(g["params"], g["param_names"], strict=True)}
+        return self.metric.scale(weights, grads, direction, [name[p] for p in params])
 
     def _direction(
         self, spans: list[tuple[dict[str, Any], slice]], params: Tensors, grads: Tensors, *, in_place: bool

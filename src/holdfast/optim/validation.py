@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import warnings
 from typing import Any
 
 from torch import Tensor
@@ -50,12 +49,13 @@ def require_capturable(base_optimizer: Optimizer) -> None:
     )
 
 
-def warn_of_lost_gradients() -> None:
-    """Somebody who adds up gradients before ``step`` would train on the last of them alone, and not know it."""
-    warnings.warn(
-        "step(closure) drops the gradients that were there before it, since it evaluates the loss by itself; "
-        "to accumulate gradients, do so inside the closure; else call zero_grad() first",
-        stacklevel=4,  # this, step, the wrapper that runs its hooks, the caller
+def refuse_lost_gradients() -> None:
+    """Somebody who adds up gradients before ``step`` would train on the last of them alone: its closure evaluates no
+    other, and the ascent needs the loss of all of them again, at the moved weights."""
+    raise HoldfastError(
+        "there are gradients from before step(closure), as Lightning's accumulate_grad_batches leaves them, and the "
+        "step would drop them, since it evaluates the loss by itself; to accumulate gradients, do so inside the "
+        "closure (under Lightning: accumulate_grad_batches=1 and larger batches); else call zero_grad() first"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -49,12 +50,23 @@ class Spread:
     def sd(self) -> float | None:
         return stdev(self.values) if len(self.values) > 1 else None
 
-    def overlaps(self, other: Spread) -> bool:
-        """Whether the intervals of two measured spreads share a point; without bounds, the numbers."""
+    def differs(self, other: Spread) -> bool:
+        """Whether chance hardly explains the difference of two measured spreads.
+
+        Over several seeds by Welch's t-test at 5 %: of two or three, a gap between the standard deviations says little.
+        For a single seed where the intervals share no point; without bounds, the numbers.
+        """
+        if self.sd is not None and other.sd is not None:
+            from scipy.special import stdtrit  # type: ignore[import-untyped]
+
+            own, their = (s.sd**2 / len(s.values) for s in (self, other) if s.sd is not None)
+            parts = own**2 / (len(self.values) - 1) + their**2 / (len(other.values) - 1)
+            limit = float(stdtrit((own + their) ** 2 / parts, 0.975)) * math.sqrt(own + their) if parts else 0.0
+            return abs(fmean(self.values) - fmean(other.values)) > limit
         (low, high), (other_low, other_high) = (
             [fmean(s.values) if bound is None else bound for bound in (s.low, s.high)] for s in (self, other)
         )
-        return low <= other_high and other_low <= high
+        return low > other_high or other_low > high
 
 
 def share(spread: Spread, measure: Measure = SHARE) -> str:

@@ -83,6 +83,15 @@ class FindingsFile:
     measures: Measures = field(default_factory=dict)
     gates: tuple[Mapping[str, Any], ...] = ()
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What changes how to read the numbers: said of the data and the model, by checks and beside findings."""
+        given = (record.get("warnings") for record in (self.data, self.model))
+        said = [text for texts in given if isinstance(texts, list | tuple) for text in texts if isinstance(text, str)]
+        said += [f"{r.name}: {note}" for r in self.checks for note in r.notes if note.level == "warning"]
+        said += [f"{f.check}: {text}" for f in self.findings if isinstance(text := f.evidence.get("warning"), str)]
+        return tuple(dict.fromkeys(said))
+
 
 @cache
 def declared_measures(check: str) -> Mapping[str, Measure]:
@@ -166,8 +175,8 @@ def read_findings(path: str | Path) -> FindingsFile:
         raise HoldfastError(f"no findings file at {path}; measure the model first")
     try:
         with reading():
-            content = json.loads(path.read_bytes())
-    except ValueError as error:
+            content = json.loads(path.read_bytes(), parse_float=_finite, parse_int=_whole, parse_constant=_finite)
+    except (ValueError, RecursionError) as error:  # RecursionError: brackets inside brackets without an end
         raise HoldfastError(f"{path} is truncated or not JSON ({error}); {again}") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise HoldfastError(f'{path} is not a findings file: it lacks \'"format": "{FORMAT}"\'; {again}')
@@ -187,10 +196,28 @@ def read_findings(path: str | Path) -> FindingsFile:
                 (values["check"], values["name"]): _measure(values)
                 for values in _records(content, "measures", "check", "name", "unit")
             },
-            gates=tuple(_records(content, "gates", "name", "passed")),
+            gates=tuple(map(_gate, _records(content, "gates", "name", "passed"))),
         )
     except (KeyError, TypeError) as error:
         raise HoldfastError(f"{path} is damaged ({error}); {again}") from None
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(value := float(text)):
+        raise ValueError(f"{text[:20]} is not a number")
+    return value
+
+
+def _whole(text: str) -> int:
+    if not -(2**63) <= (value := int(text)) < 2**63:
+        raise ValueError(f"{text[:20]}... has more than 64 bits")
+    return value
+
+
+def _gate(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    for key in ("value", "low", "high", "threshold", "n"):
+        _checked({key: None, **values}, key, float, int, type(None))
+    return values
 
 
 def finding(values: Any) -> Finding:

@@ -16,7 +16,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from holdfast.errors import HoldfastError, require
+from holdfast.errors import HoldfastError, cut, first_line, require
 from holdfast.files import write_atomic
 from holdfast.printable import one_line
 from holdfast.reports.arms import AVERAGE, Arm, arms, flat, varying
@@ -25,7 +25,7 @@ from holdfast.reports.findings_file import FindingsFile, Measures, without_nan
 from holdfast.reports.overview import states
 from holdfast.reports.report_tables import lead_sentence
 from holdfast.reports.robustness_summary import arm_sentence, arms_verdict, drop_clauses, robustness, summary_sentence
-from holdfast.reports.run_files import RunFiles, read_runs
+from holdfast.reports.run_files import RunFiles, read_runs, redacted
 from holdfast.reports.sections import sections
 from holdfast.reports.sections.shortcuts import shortcuts, summary
 from holdfast.reports.svg import series
@@ -34,6 +34,7 @@ from holdfast.types import Finding, Measure
 
 MOST_TITLES = 3
 MOST_SENTENCES = 8
+MOST_WARNINGS = 12
 MOST_NUMBERS = 20_000
 """More findings than this are not in the page in full."""
 KEPT = ("check", "name", "value", "low", "high", "n", "where")
@@ -43,6 +44,21 @@ def write_report(runs: Sequence[RunFiles], path: str | Path, *, images: bool = T
     """Write the report of one or several runs. The same runs give the same bytes."""
     write_atomic(Path(path), render(runs, images=images).encode("utf-8"))
     return Path(path)
+
+
+def report_folders(
+    folders: Sequence[str | Path], path: str | Path, *, images: bool = True, redact: bool = False
+) -> Path:
+    """Write the report of the runs and audits in folders. redact: without the folders that they name."""
+    runs = read_runs(folders)
+    try:
+        return write_report([redacted(run) for run in runs] if redact else runs, path, images=images)
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
+        names, why = ", ".join(map(str, folders)), f"{type(error).__name__}: {first_line(error)}"
+        raise HoldfastError(
+            f"cannot show what is in {cut(names)} ({cut(why)}): a findings.json or metrics.jsonl there is not as "
+            "holdfast writes it; measure again to make a new one"
+        ) from error
 
 
 def report(
@@ -59,7 +75,7 @@ def report(
     """
     if isinstance(findings, (str, os.PathLike)):
         require(name is None, f"name {name!r} is for findings alone, and {findings} has names of its own; leave it out")
-        return write_report(read_runs([findings]), path)
+        return report_folders([findings], path)
     own: tuple[Any, ...] = tuple(findings) if isinstance(findings, Iterable) else (findings,)
     wrong = next((type(one).__name__ for one in own if not isinstance(one, Finding)), "")
     require(not wrong, f"a report is of findings, as holdfast.audit returns them, or of a run folder, got {wrong}")
@@ -165,7 +181,20 @@ def _numbers(runs: Sequence[RunFiles]) -> Markup:
 
 
 def _top(runs: Sequence[RunFiles], groups: Sequence[Arm]) -> dict[str, Any]:
-    """What was found in one sentence, and the sentences below it."""
+    """What was found in one sentence, what changes how to read it, and the sentences below it."""
+    made, several = _found(runs, groups), len(runs) > 1
+    if not several and runs[0].checks and (text := states(runs[0].checks, runs[0].gates)) not in made["verdict"]:
+        made["sentences"] += [("Checks", text)]
+    said = [("Warning" + f", {run.name}" * several, text) for run in runs for text in run.file().warnings]
+    if said:
+        count = "1 warning" if len(said) == 1 else f"{len(said)} warnings"
+        made["verdict"] += f" ({count})"
+        left = len(said) - MOST_WARNINGS
+        said = [*said[:MOST_WARNINGS], *([(f"{left} more warnings", "in findings.json")] if left > 0 else [])]
+    return {**made, "sentences": [*said, *made["sentences"]]}
+
+
+def _found(runs: Sequence[RunFiles], groups: Sequence[Arm]) -> dict[str, Any]:
     found = [(run, robustness(run.findings, run.measures, run.gates)) for run in runs if run.checks]
     if len(found) == len(runs) and not any(arm.spread(AVERAGE) for arm in groups):
         said = [(run.name, states(run.checks, run.gates)) for run in runs]
@@ -182,7 +211,7 @@ def _top(runs: Sequence[RunFiles], groups: Sequence[Arm]) -> dict[str, Any]:
         first = f"{_on(run.name, run.data.get('name'))}: {percent(own[0].value)} % {own[0].title}; {word} {text}"
         return {"verdict": unbroken(first), "sentences": [(w.rstrip(":").capitalize(), unbroken(t)) for w, t in rest]}
     leads = [lead for run, _ in found if (lead := lead_sentence(run.findings, run.name))]
-    pairs = [(run.name, summary_sentence(own)) for run, own in found]
+    pairs = [(run.name, f"{summary_sentence(own)}. {states(run.checks, run.gates)}") for run, own in found]
     return {"verdict": unbroken(leads[0] if leads else arms_verdict(groups)), "sentences": _first(pairs, "tables")}
 
 

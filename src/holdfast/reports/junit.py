@@ -1,7 +1,7 @@
 """An audit as JUnit XML, which pipelines show as tests; made from findings files alone.
 
 A gate is a test case that passes or fails. A check is one too: an error where it crashed, skipped where it
-was not measured. Its numbers are properties of its case.
+was not measured. Its numbers are properties of its case. A warning is a skipped case, so that viewers show its text.
 """
 
 from __future__ import annotations
@@ -27,12 +27,15 @@ def junit(files: Sequence[FindingsFile]) -> str:
     for file in files:
         name, states = clean(title(file)), [record.state for record in file.checks]
         counts = {
-            "tests": len(file.checks) + len(file.gates),
+            "tests": len(file.checks) + len(file.gates) + len(file.warnings),
             "failures": sum(not gate["passed"] for gate in file.gates),
             "errors": states.count("crashed"),
-            "skipped": states.count("skipped") + states.count("not applicable"),
+            "skipped": states.count("skipped") + states.count("not applicable") + len(file.warnings),
         }
         suite = ElementTree.SubElement(root, "testsuite", {"name": name, **{k: str(v) for k, v in counts.items()}})
+        for i, text in enumerate(map(clean, file.warnings), start=1):
+            case = ElementTree.SubElement(suite, "testcase", classname=f"{name}.warnings", name=f"warning {i}")
+            ElementTree.SubElement(case, "skipped", message=f"warning: {text}")
         for gate in file.gates:
             case = ElementTree.SubElement(suite, "testcase", classname=f"{name}.gates", name=clean(str(gate["name"])))
             if not gate["passed"]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from holdfast.printable import one_line
 from holdfast.reports.blocks import Table
-from holdfast.reports.findings_file import FindingsFile, as_note
+from holdfast.reports.findings_file import FindingsFile
 from holdfast.reports.overview import gates, overview, side_by_side, title, verdict
 from holdfast.reports.report_tables import findings_list, leads, paired
 from holdfast.reports.robustness_summary import drop_clauses, drop_table, robustness
@@ -35,14 +35,14 @@ def markdown(files: Sequence[FindingsFile]) -> str:
 
 def _chapter(file: FindingsFile) -> list[str]:
     lines = [f"## {escape(title(file))}", "", escape(verdict(file)), ""]
+    warnings = [f"- {escape(text)}" for text in file.warnings]
+    lines += ["### Warnings", "", *warnings, ""] if warnings else []
     shares = robustness(file.findings, file.measures, file.gates)
     if drop_clauses(shares):
-        lines += ["### Drop from clean accuracy", "", *table(drop_table(shares, "")), ""]
+        lines += ["### Drops", "", *table(drop_table(shares, "")), ""]
     made = gates(file)
     lines += ["### Gates", "", *table(made), ""] if made is not None else []
     lines += ["### Checks", "", *table(overview(file)), ""]
-    warnings = [f"- {escape(str(as_note(text)))}" for text in file.model.get("warnings") or ()]
-    lines += ["### Warnings", "", *warnings, ""] if warnings else []
     for check in dict.fromkeys(f.check for f in file.findings if f.value is not None):
         found = [f for f in file.findings if f.check == check and f.value is not None]
         rows = table(findings_list(found[:MOST_ROWS], file.measures))

@@ -79,9 +79,9 @@ def title(file: FindingsFile) -> str:
 
 
 def verdict(file: FindingsFile) -> str:
-    """What drops, then the states of the checks and the gates; one line."""
+    """What drops, the states of the checks and the gates, and every warning; one line."""
     words = [summary_sentence(robustness(file.findings, file.measures, file.gates)), states(file.checks, file.gates)]
-    return one_line(". ".join(filter(None, words)))
+    return one_line(". ".join(filter(None, [*words, *(f"Warning: {text}" for text in file.warnings)])))
 
 
 def states(checks: Sequence[CheckRecord], gates: Sequence[Mapping[str, Any]]) -> str:

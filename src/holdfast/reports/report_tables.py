@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
@@ -12,9 +12,12 @@ from holdfast.reports.arms import AVERAGE, CONFLICTING, MEASURES, Arm, FindingKe
 from holdfast.reports.blocks import Cell, Column, Details, Table
 from holdfast.reports.findings_file import AGAINST, Measures, all_measures, is_known, measure_of
 from holdfast.reports.robustness_summary import headline_parts, without_column
+from holdfast.reports.run_files import RunFiles
 from holdfast.reports.text import DIFFERENCE, P_VALUE, bounds, finite, interval, missing, part, percent, quantity
 from holdfast.types import Finding, Unit
 
+ALPHA = 0.05
+"""A model is said to be ahead of another where p is below this."""
 MOST_NUMBERS = 5000
 """More findings than this are not listed one by one."""
 
@@ -25,12 +28,49 @@ def method_table(arms: Sequence[Arm]) -> Table:
     comparable = len(arms) > 1 and len({arm.data for arm in arms}) == 1
     means = {m: [s.mean for arm in arms if (s := arm.spread(m)) and s.mean is not None] for m in measures}
     best = {m: max(own) for m, own in means.items() if own and comparable}
+    budget = budget_columns(arms)
     rows = tuple(
-        (Cell(arm.label), *(spread_cell(arm.spread(m), best.get(m)) for m in measures), seeds_cell(arm)) for arm in arms
+        (
+            Cell(arm.label),
+            *(spread_cell(arm.spread(m), best.get(m)) for m in measures),
+            *(cells[i] for cells in budget.values()),
+            seeds_cell(arm),
+        )
+        for i, arm in enumerate(arms)
     )
-    columns = Column.texts("method") + Column.numbers(*(f"{m.title}, %" for m in measures), "seeds")
-    notes = [over_seeds(arms), "Bold: the highest of its column." if comparable and measures else ""]
+    columns = Column.texts("method") + Column.numbers(*(f"{m.title}, %" for m in measures), *budget, "seeds")
+    bold = "Bold: the highest of its column." if comparable and measures else ""
+    notes = [over_seeds(arms), bold, PASSES if budget else ""]
     return Table("Accuracy by method", columns, rows, " ".join(filter(None, notes)))
+
+
+PASSES = (
+    "Epochs: of each stage. Passes: forward and backward passes over the training set, those of attacks and auxiliary "
+    "models included, where plain training takes one per epoch; pretraining is not in it."
+)
+
+
+def budget_columns(arms: Sequence[Arm]) -> dict[str, list[Cell]]:
+    """What each arm was trained for, a cell per arm; nothing where no run has counted it."""
+    budgets = [[budget(run) for run in arm.runs] for arm in arms]
+    if not any(passes for own in budgets for _, passes in own):
+        return {}
+    epochs = [Cell(", ".join(dict.fromkeys(text for text, _ in own))) for own in budgets]
+    return {"epochs": epochs, "passes": [_mean_cell([p for _, p in own if p is not None]) for own in budgets]}
+
+
+def budget(run: RunFiles) -> tuple[str, float | None]:
+    """(epochs of each stage, as "20 + 3", pretraining first; passes over the training set, None if not counted)."""
+    stages = Counter(str(record.get("stage")) for record in run.metrics)
+    pretrained = run.settings.get("pretrain", "none") != "none"
+    epochs = [run.settings.get("pretrain_for")] * pretrained + list(stages.values())
+    counted = [finite(record.get("passes")) for record in run.metrics]
+    return " + ".join(map(str, epochs)), None if None in counted or not counted else sum(filter(None, counted))
+
+
+def _mean_cell(values: Sequence[float]) -> Cell:
+    mean = fmean(values) if values else None
+    return Cell("" if mean is None else f"{mean:,.1f}".removesuffix(".0"), mean)
 
 
 def over_seeds(arms: Sequence[Arm]) -> str:
@@ -186,6 +226,7 @@ def paired_table(arms: Sequence[Arm], baseline: Arm, *, extra: Mapping[str, Sequ
     """One row per arm: mean ± standard deviation, difference to the baseline. extra: more columns, a cell per arm."""
     measures = [m for m in COMPARED if any(arm.spread(m) for arm in arms)]
     rows = []
+    extra = {**budget_columns(arms), **(extra or {})}
     for i, arm in enumerate(arms):
         same = arm is baseline
         gaps = [None if same else against(arm, baseline, m) for m in measures]
@@ -193,16 +234,16 @@ def paired_table(arms: Sequence[Arm], baseline: Arm, *, extra: Mapping[str, Sequ
             Cell(f"{arm.label} (baseline)" if same else arm.label),
             *(spread_cell(arm.spread(m)) for m in measures),
             *(Cell("" if gap is None else str(gap), None if gap is None else gap.value) for gap in gaps),
-            *(cells[i] for cells in (extra or {}).values()),
+            *(cells[i] for cells in extra.values()),
             Cell(str(len(arm.runs)), len(arm.runs)),
         ))  # fmt: skip
     titles = [f"{m.title}, %" for m in measures] + [f"Δ {m.title}, points" for m in measures]
-    columns = Column.texts("settings") + Column.numbers(*titles, *(extra or {}), "seeds")
+    columns = Column.texts("settings") + Column.numbers(*titles, *extra, "seeds")
     note = (
         f"Mean ± sample standard deviation over seeds. Δ: mean difference to {baseline.label} over the seeds of both, "
         "with its 95 % interval (Student's t on the paired differences; each row for itself, not corrected for their "
         "number); none for a single seed, or where all differ alike."
-    )
+    ) + (f" {PASSES}" if "passes" in extra else "")
     return Table("Difference to the baseline", columns, tuple(rows), note)
 
 
@@ -290,7 +331,8 @@ def lead_sentence(findings: Iterable[Finding], name: str) -> str:
         tail += f" ({p.evidence['correction']}'s correction for {many} comparisons)"
     between = bounds(lead.low, lead.high)
     span = f" ({between})" if between else ""
-    if between and (lead.low or 0.0) <= 0 <= (lead.high or 0.0):
-        return f"{name} and {other} are level: {percent(lead.value)} points apart{span}{tail}"
+    by_chance = (_chance(p)[1] or 0.0) >= ALPHA  # a lead and a p that speaks against it do not stand together
+    if by_chance or (between and (lead.low or 0.0) <= 0 <= (lead.high or 0.0)):
+        return f"{name} and {other} do not clearly differ: {percent(lead.value)} points apart{span}{tail}"
     ahead = "ahead of" if lead.value > 0 else "behind"
     return f"{name} is {percent(abs(lead.value))} points {ahead} {other}{span}{tail}"

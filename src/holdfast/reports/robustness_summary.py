@@ -62,8 +62,9 @@ class RobustnessResult:
 
     name: of its measure; of a gate on another part, as the gate calls it. title, detail: what it is, and of which part.
     gate_names: how gates may call it.
-    drop: how far it is below the clean accuracy, or of a part below the rest, with an interval where the findings have
-    one; None for other shares.
+    drop: how far it is below the clean accuracy of the same images, or below what the measure is compared with, with an
+    interval where the findings have one; None for other shares. compared: in words, where it dropped from something
+    else than the clean accuracy of the whole test set. doubt: why it is not to be trusted.
     threshold, passed: the highest share that a gate asks for, and whether all gates on it passed. bounded: whether they
     judge the lower bound.
     """
@@ -83,10 +84,23 @@ class RobustnessResult:
     bounded: bool = False
     detail: str = ""
     gate_names: tuple[str, ...] = ()
+    compared: str = ""
+    doubt: str = ""
 
     @property
     def where(self) -> str:
-        return f"{self.title} ({self.detail})" if self.detail else self.title
+        return self.title + _in_brackets(self.detail, self.doubt)
+
+    def share(self, *, span: bool = False) -> str:
+        """The share in words, with all that is needed to read it: what it dropped from, and on demand its interval."""
+        bound = f"95 % interval {bounds(self.low, self.high)}" if span and bounds(self.low, self.high) else ""
+        from_what = f"from {self.base} % {self.compared}" if self.compared else ""
+        return f"{percent(self.value)} % {self.title}{_in_brackets(self.detail, from_what, bound, self.doubt)}"
+
+    @property
+    def base(self) -> str:
+        """What it dropped from, in percent."""
+        return percent(self.value + (self.drop or 0.0))
 
     def clear(self, clean: RobustnessResult) -> bool:
         """Whether the drop is more than chance: its interval excludes zero, or the two intervals have a gap."""
@@ -131,14 +145,27 @@ def _worst(
     made = []
     for f in own:
         drops = Spread.of([d for d in findings if (d.check, d.name, d.where) == (f.check, measure.drop, f.where)][-1:])
-        below = clean.value - (f.value or 0.0) if measure.drop and clean is not None else None
+        value, drop, compared = f.value or 0.0, drops.mean, ""
+        if drop is not None:
+            named = str(f.evidence.get("compared_with") or measure.drop_from)
+            compared = named or _other_base(value + drop, drops.n, clean)
+        elif measure.drop and not measure.drop_from and clean is not None:
+            drop = clean.value - value
         made.append(RobustnessResult(
-            measure.name, f.check, measure.title, f.value or 0.0, finite(f.low), finite(f.high), f.n,
-            below if drops.mean is None else drops.mean, drops.low, drops.high,
+            measure.name, f.check, measure.title, value, finite(f.low), finite(f.high), f.n,
+            drop, drops.low, drops.high,
             detail=worst_cell(f) or (part(f.where) if f.where else ""), gate_names=_gate_names(measure, f),
+            compared=compared, doubt=str(f.evidence.get("warning") or ""),
         ))  # fmt: skip
     every = all(r.drop is not None for r in made)
     return max(made, key=lambda r: r.drop or 0.0) if every else min(made, key=lambda r: r.value)
+
+
+def _other_base(base: float, n: int, clean: RobustnessResult | None) -> str:
+    """What a share dropped from, in words; empty where that is the clean accuracy of the whole test set."""
+    if clean is not None and n == clean.n:
+        return "" if percent(base) == percent(clean.value) else "of what it is compared with"
+    return f"clean accuracy on the same {n:,} images"
 
 
 def _of_gate(gate: Mapping[str, Any], measures: Measures) -> RobustnessResult | None:
@@ -169,14 +196,16 @@ def drop_clauses(found: Sequence[RobustnessResult]) -> list[tuple[str, str]]:
     if not found or (found[0].check, found[0].name) != CLEAN:
         return []
     dropping = sorted((r for r in found if r.clear(found[0])), key=lambda r: -(r.drop or 0.0))
-    level = [r for r in found if r.drop is not None and r not in dropping]
+    # What is lower by chance perhaps stands with its interval; of what failed its gate, that clause says it.
+    others = [r for r in found if r.drop is not None and r not in dropping and r.passed]
+    unsure, level = ([r for r in others if ((r.drop or 0.0) > 0) == lower] for lower in (True, False))
     said = []
     if dropping:
-        words = [f"{percent(r.drop or 0.0)}{' points' * (r is dropping[0])} in {r.where}" for r in dropping]
-        said.append(("drops", ", ".join(words)))
+        said.append(("drops to", ", ".join(r.share() for r in dropping)))
+    if unsure:
+        said.append(("not clearly lower:", ", ".join(r.share(span=True) for r in unsure)))
     if level:
-        *others, last = [r.where for r in level]
-        said.append(("no clear drop", f"in {', '.join(others)} and {last}" if others else f"in {last}"))
+        said.append(("no drop:", ", ".join(r.share() for r in level)))
     failed = [_failed(r) for r in found if not r.passed and r.threshold is not None]
     if failed:
         said.append(("gate failed:" if len(failed) == 1 else "gates failed:", "; ".join(failed)))
@@ -185,9 +214,18 @@ def drop_clauses(found: Sequence[RobustnessResult]) -> list[tuple[str, str]]:
 
 def _failed(result: RobustnessResult) -> str:
     """What a failed gate says, such as "clean accuracy 47.2 %, 95 % interval 42.9 to 51.5, must be at least 60.0"."""
-    span = bounds(result.low, result.high)
-    words = f"{result.where} {percent(result.value)} %" + (f", 95 % interval {span}" if span else "")
-    return f"{words}, {'lower bound ' * result.bounded}must be at least {percent(result.threshold or 0.0)}"
+    low, high, asked = finite(result.low), finite(result.high), result.threshold or 0.0
+    judged = low if result.bounded and low is not None else result.value
+    # With as many digits as tell the two apart: 69.96 is not 70.0.
+    digits = next((d for d in (1, 2, 3) if round(100 * judged, d) < round(100 * asked, d)), 4)
+    value, least = (f"{100 * share:.{digits}f}" for share in (result.value, asked))
+    span = "" if low is None or high is None else f", 95 % interval {100 * low:.{digits}f} to {100 * high:.{digits}f}"
+    return f"{result.where} {value} %{span}, {'lower bound ' * result.bounded}must be at least {least}"
+
+
+def _in_brackets(*words: str) -> str:
+    given = "; ".join(filter(None, words))
+    return f" ({given})" if given else ""
 
 
 def drop_table(found: Sequence[RobustnessResult], caption: str) -> Table:
@@ -196,11 +234,14 @@ def drop_table(found: Sequence[RobustnessResult], caption: str) -> Table:
     rows = []
     for r in found:
         drop = None if r.drop is None else Spread((r.drop,), r.n, r.drop_low, r.drop_high)
-        text = "" if r.threshold is None else percent(r.threshold) + " FAILED" * (not r.passed)
+        judged = " at the lower bound" * r.bounded + " FAILED" * (not r.passed)
+        text = "" if r.threshold is None else percent(r.threshold) + judged
         asked = [Cell(text, r.threshold, strong=not r.passed)] if gated else []
-        rows.append((Cell(r.title), Cell(percent(r.value), r.value), figure_cell(DIFFERENCE, drop), *asked))
-    titles = ["value, %", "drop, points (95 %)", *(["at least, %"] if gated else [])]
-    return Table(caption, Column.texts("measure") + Column.numbers(*titles), tuple(rows))
+        base = Cell("" if drop is None else f"{r.base} {r.compared or 'clean accuracy'}")
+        cells = (Cell(r.title), Cell(percent(r.value), r.value), figure_cell(DIFFERENCE, drop), base)
+        rows.append((*cells, *asked))
+    columns = Column.texts("measure") + Column.numbers("value, %", "drop, points (95 %)") + Column.texts("from, %")
+    return Table(caption, columns + (Column.numbers("at least, %") if gated else ()), tuple(rows))
 
 
 CONFLICTING_SAMPLES = "on bias-conflicting samples"
@@ -215,7 +256,7 @@ def arm_sentence(arm: Arm) -> str:
         return first + _weakest(arm)
     drop = fmean(aligned.values) - fmean(conflicting.values)
     change = f"{'drops' if drop > 0 else 'gains'} {percent(abs(drop))} points"
-    change = "no clear drop" if aligned.overlaps(conflicting) else change
+    change = change if aligned.differs(conflicting) else "no clear drop"
     numbers = f"{share(aligned)} % bias-aligned, {share(conflicting)} % bias-conflicting"
     return f"{first}, {numbers}: {change} {CONFLICTING_SAMPLES}"
 
@@ -233,10 +274,10 @@ def arms_verdict(arms: Sequence[Arm]) -> str:
             continue
         (first, top), (second, next_) = ranked[:2]
         lead = percent(fmean(top.values) - fmean(next_.values))
-        if top.overlaps(next_):
+        if not top.differs(next_):
             return (
-                f"{first.label} and {second.label} are level {where}: "
-                f"{share(top)} % and {share(next_)} %, {lead} points apart, intervals overlap"
+                f"{first.label} and {second.label} do not clearly differ {where}: "
+                f"{share(top)} % and {share(next_)} %, {lead} points apart, which chance may explain"
             )
         return f"{first.label} is ahead {where}: {share(top)} %, {lead} points above {second.label}"
     return "; ".join(arm_sentence(arm) for arm in arms)
@@ -245,19 +286,31 @@ def arms_verdict(arms: Sequence[Arm]) -> str:
 def _weakest(arm: Arm) -> str:
     for key in ("group", "class"):
         parts = {name: s for name, s in arm.parts(key).items() if s.values}
-        if len(parts) > 1:
+        if len({share(spread) for spread in parts.values()}) > 1:  # of equal ones none is the weakest
             name, spread = min(parts.items(), key=lambda item: fmean(item[1].values))
             return f"; weakest {key}: {name}, {share(spread)} %"
     return ""
 
 
+def fitted_on(arm: Arm) -> str:
+    """Which of the images that a detector is evaluated on it was fitted on; "" where none."""
+    counts: Any = next((f.settings.get("fitted_on") for f in arm.found.get(_fused("auroc"), ())), None)
+    words = [f"{n:,} {kind}" for kind, n in counts.items() if n] if isinstance(counts, Mapping) else []
+    return f"{' and '.join(words)} images" if words else ""
+
+
+def _fused(name: str) -> FindingKey:
+    return FindingKey(name, (("score", "fused"),), "detect")
+
+
 def _detection(arm: Arm) -> str:
     """What a detector finds and how many false alarms it gives."""
-    names = ("auroc", "recall", "false_alarm_rate")
-    auroc, recall, alarms = (arm.measured(FindingKey(name, (("score", "fused"),), "detect")) for name in names)
+    auroc, recall, alarms = (arm.measured(_fused(name)) for name in ("auroc", "recall", "false_alarm_rate"))
     if auroc is None:
         return ""
-    words = f"tells anomalies from normal images with an AUROC of {share(auroc)} %"
+    seen = fitted_on(arm)
+    words = f"evaluated on {seen} that it was fitted on: " if seen else ""
+    words += f"tells anomalies from normal images with an AUROC of {share(auroc)} %"
     if recall is None or alarms is None:
         return words
     return f"{words}; at its threshold it flags {share(recall)} % of them and {share(alarms)} % of the normal ones"

@@ -10,12 +10,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-import yaml
-
 from holdfast.errors import HoldfastError
 from holdfast.files import exists, reading
 from holdfast.reports.findings_file import CheckRecord, FindingsFile, Measures, read_findings
 from holdfast.settings import DATA_READING_KEYS, MODEL_BUILDING_KEYS
+from holdfast.settings.yaml_files import load_yaml
 from holdfast.types import Finding
 
 METRICS = "metrics.jsonl"
@@ -49,6 +48,11 @@ class RunFiles:
         """A findings file by itself, without a folder around it."""
         shared = {key: getattr(file, key) for key in ("findings", "model", "data", "checks", "gates", "measures")}
         return cls(name=str(file.model.get("name") or "model"), environment=file.run, **shared)
+
+    def file(self) -> FindingsFile:
+        """The run as the other renderings see it, by its name here."""
+        shared = {key: getattr(self, key) for key in ("findings", "data", "checks", "gates", "measures")}
+        return FindingsFile(model={**self.model, "name": self.name}, run=self.environment, **shared)
 
     @classmethod
     def read(cls, folder: str | Path) -> Self:
@@ -102,16 +106,12 @@ def _compared(folder: Path) -> list[Path]:
     try:
         content = json.loads((folder / COMPARISON).read_bytes())
         return [folder / name for cell in content["cells"] for name in cell["runs"]]
-    except (OSError, ValueError, TypeError, LookupError):
+    except (OSError, ValueError, TypeError, LookupError, RecursionError):
         return []
 
 
 def _read_settings(path: Path) -> dict[str, Any]:
-    try:
-        with reading():
-            content = yaml.safe_load(path.read_bytes()) if exists(path) else {}
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise HoldfastError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+    content = load_yaml(path) if exists(path) else {}
     if not isinstance(content, dict):
         raise HoldfastError(f"{path} must be a mapping of settings, got {type(content).__name__}")
     return {str(key): value for key, value in content.items()}
@@ -138,7 +138,7 @@ def read_metrics(path: Path) -> tuple[Mapping[str, Any], ...]:
     for number, line in ((i, line) for i, line in enumerate(lines, start=1) if line.strip()):
         try:
             record = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             record = None
         if isinstance(record, dict):
             records.append(record)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tyro.conf import UseAppendAction, arg
 
 from holdfast.errors import require_known
-from holdfast.settings.fields import Device, Root, Unset, Workers
+from holdfast.settings.fields import Confine, Device, Root, Unset, Workers
 
 if TYPE_CHECKING:
     Given = Any
@@ -39,6 +39,7 @@ class AuditSettings:
     group: UseAppendAction[tuple[str, ...]] = ()
     """Column of groups, each alone and crossed with the label."""
     root: Root = None
+    confine: Confine = False
     data_seed: Unset[int] = None
     """Seed of the held-out split and of generated sets (default: the run's own, or 0)."""
     names: Unset[str] = None
@@ -51,6 +52,8 @@ class AuditSettings:
     """About how long it may take, such as 5m; costly checks then take fewer images."""
     fail_on: Literal["value", "low"] = "value"
     """What gates judge: the value, or the end of its interval that speaks against the model."""
+    fail_on_warning: bool = False
+    """Exit with 1 where something was said that changes how to read the numbers."""
     samples: Literal["csv", "parquet"] = "csv"
     """What the table of samples is written as; Parquet needs pyarrow."""
     no_images: bool = False

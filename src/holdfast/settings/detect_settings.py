@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import OmitArgPrefixes, arg
 
-from holdfast.settings.fields import Bounded, Device, Root, Unset, Within, Workers
+from holdfast.settings.fields import Bounded, Confine, Device, Root, Unset, Within, Workers
 
 
 def _scores_hint(default: str) -> str:
@@ -24,6 +24,7 @@ class ReadSettings(Bounded):
     """How images are read."""
 
     root: Root = None
+    confine: Confine = False
     batch_size: Annotated[int, Within(1)] = 256
     """Images per pass."""
     workers: Annotated[Workers, Within(0)] = 4
@@ -35,6 +36,7 @@ class VAETrainingSettings:
     """How a VAE is trained on images."""
 
     root: Root = None
+    confine: Confine = False
     image_size: Unset[int] = None
     """Side in pixels that images are resized to (default: their own)."""
     network: Literal["strided", "report"] = "strided"
@@ -64,6 +66,8 @@ class FitSettings:
     """The detector's folder (default: inside --run)."""
     run: Unset[str] = None
     """A trained run whose classifier is to be watched; its features are scored then."""
+    split: Unset[Literal["train", "val", "labeled"]] = None
+    """Which part of data that has parts to learn from (default: train); other data is taken whole."""
     scores: Annotated[tuple[str, ...], arg(metavar="NAME [NAME ...]", help_behavior_hint=_scores_hint)] = ("fused",)
     """Detectors to score with, several of them joined; fused is the default choice."""
     beta: float = 1.0

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar, datac
 
 from tyro.conf import arg
 
-from holdfast.errors import HoldfastError, require, require_known, unknown
+from holdfast.errors import HoldfastError, brief, require, require_known, unknown
 from holdfast.parts import ASCENTS, METHODS, AscentPart, MethodPart, Registry
 
 T = TypeVar("T")
@@ -54,6 +54,7 @@ Several = Annotated[tuple[T, ...], arg(help_behavior_hint=default_hint)]
 # Settings that several commands have, with what help says of them.
 Device = Annotated[str, arg(help="auto, cpu, cuda, cuda:1, ...")]
 Root = Annotated[Unset[str], arg(help="Where built-in sets lie (default: $HOLDFAST_ROOT, or ./data).")]
+Confine = Annotated[bool, arg(help="Refuse files outside the data's folder: ../, absolute paths, and links out of it.")]
 Workers = Annotated[int, arg(help="Processes that decode image files; 0 decodes in this process.")]
 Quiet = Annotated[bool, arg(help="No progress, only the result.")]
 
@@ -123,8 +124,7 @@ def build(settings: type[T], values: Mapping[str, Any], *, where: str = "setting
     Traceback (most recent call last):
     holdfast.errors.HoldfastError: unknown settings key 'epoch'; did you mean 'epochs'?
     """
-    hints = typing.get_type_hints(settings)
-    leaves = _leaves(settings)
+    hints, leaves = _hints(settings), _leaves(settings)  # type: ignore[arg-type]
     for key in values:
         if key not in leaves:
             raise unknown(f"{where} key", key, leaves, listed_by=LISTED_BY)
@@ -176,28 +176,36 @@ def convert(value: Any, kind: Any, name: str) -> Any:
         return value
     if origin is tuple:
         if not isinstance(value, (list, tuple)):
-            raise HoldfastError(f"{name} must be a list, got {value!r}")
+            raise HoldfastError(f"{name} must be a list, got {brief(value)}")
         kinds = [args[0]] * len(value) if args[-1] is Ellipsis else list(args)
         if len(kinds) != len(value):
-            raise HoldfastError(f"{name} must have {len(kinds)} values, got {value!r}")
+            raise HoldfastError(f"{name} must have {len(kinds)} values, got {brief(value)}")
         return tuple(convert(v, k, name) for v, k in zip(value, kinds, strict=True))
     if origin is dict:
         if not isinstance(value, Mapping):
-            raise HoldfastError(f"{name} must be a mapping such as {{NAME: VALUE}}, got {value!r}")
+            raise HoldfastError(f"{name} must be a mapping such as {{NAME: VALUE}}, got {brief(value)}")
         return {convert(k, args[0], name): convert(v, args[1], f"{name}.{k}") for k, v in value.items()}
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
     if isinstance(value, bool) == (kind is bool):  # a bool is an int for Python
+        if kind is int and isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise HoldfastError(f"{name} must be within 64 bits, got {brief(value)}")
         if kind is not float and isinstance(value, kind):
             return value
         if kind is float:
-            with suppress(TypeError, ValueError):  # YAML reads 1e-3 as text
+            with suppress(TypeError, ValueError, OverflowError):  # YAML reads 1e-3 as text
                 return float(value)
-    raise HoldfastError(f"{name} must be {words[kind]}, got {value!r}")
+    raise HoldfastError(f"{name} must be {words[kind]}, got {brief(value)}")
 
 
+@cache
+def _hints(settings: Any) -> dict[str, Any]:
+    return typing.get_type_hints(settings)
+
+
+@cache
 def _leaves(settings: Any) -> dict[str, tuple[str, str]]:
     """Flat key -> (group field or "", field inside it)."""
-    hints = typing.get_type_hints(settings)
+    hints = _hints(settings)
     leaves: dict[str, tuple[str, str]] = {}
     for f in fields(settings):
         kind = hints[f.name]
@@ -229,13 +237,13 @@ class Choice(Bounded):
         if isinstance(value, cls):
             return value
         if not isinstance(value, (str, Mapping)):
-            raise HoldfastError(f"{kind} must be a name or a mapping with a name, got {value!r}")
+            raise HoldfastError(f"{kind} must be a name or a mapping with a name, got {brief(value)}")
         values = {"name": value} if isinstance(value, str) else dict(value)
         if "name" not in values:
-            raise HoldfastError(f"{kind} {values!r} has no name; add one of: {', '.join(known)}")
+            raise HoldfastError(f"{kind} {brief(values)} has no name; add one of: {', '.join(known)}")
         name = values.pop("name")
         if not isinstance(name, str):
-            raise HoldfastError(f"the name of {kind} must be text, got {name!r}")
+            raise HoldfastError(f"the name of {kind} must be text, got {brief(name)}")
         made: type[Self] = known[name].made
         return build(made, values, where=f"{kind} {name}")
 

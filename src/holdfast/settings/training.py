@@ -13,13 +13,23 @@ from tyro.conf import OmitArgPrefixes, Suppress, arg
 
 from holdfast.errors import require
 from holdfast.parts import named_data
-from holdfast.settings.fields import AscentSettings, Bounded, MethodSettings, Several, Unset, Within, flatten
+from holdfast.settings.fields import (
+    AscentSettings,
+    Bounded,
+    Confine,
+    MethodSettings,
+    Several,
+    Unset,
+    Within,
+    flatten,
+)
 
 DEFAULT_LR = {"sgd": 0.05, "adam": 1e-3, "adamw": 1e-3}
 """The learning rate an optimiser gets when none is given."""
 
 DATA_READING_KEYS = (
     "root", "image_size", "val", "conflict", "names", "label", "group", "data_seed", "labels", "unlabeled",
+    "confine",
 )  # fmt: skip
 """Settings that say how data is read; not for a data set in memory."""
 MODEL_BUILDING_KEYS = ("pretrained", "weights", "pretrain", "pretrain_for")
@@ -77,6 +87,7 @@ class DataSettings(Bounded):
     """Use only so many labels of the training set, evenly over its classes (default: all)."""
     unlabeled: Unset[str] = None
     """Pictures without labels, for --pretrain and --method fixmatch: a set, file or folder (default: the rest)."""
+    confine: Confine = False
     loader: Literal["auto", "resident", "stream"] = "auto"
     """Keep all images on the device, or stream them (auto: arrays stay, files stream)."""
     workers: Annotated[int, Within(0)] = 4

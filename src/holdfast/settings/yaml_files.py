@@ -8,8 +8,12 @@ from typing import Any
 
 import yaml
 
-from holdfast.errors import HoldfastError, require
+from holdfast.errors import HoldfastError, brief, first_line, require
 from holdfast.settings.training import CONFLICT, DataSettings, takes_conflict
+
+MOST_BYTES = 256_000
+MOST_VALUES = 20_000
+"""Of a settings file; a run's own has a hundred."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -22,6 +26,44 @@ class _Loader(yaml.SafeLoader):
                 raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is given twice", key.start_mark)
             seen.add(key.value)
         return super().construct_mapping(node, deep)
+
+    def get_single_node(self) -> yaml.Node | None:
+        """The document, refused where aliases make few lines a billion values, before any of them is made."""
+        node = super().get_single_node()
+        if node is not None and _written_out(node, {}) > MOST_VALUES:
+            problem = f"with its aliases written out it has more than {MOST_VALUES} values"
+            raise yaml.constructor.ConstructorError(None, None, problem, None)
+        return node
+
+    def construct_whole(self, node: yaml.ScalarNode) -> int:
+        """A number that every part of the program can take; one of thousands of digits cannot even be shown."""
+        value = self.construct_yaml_int(node)
+        if not -(2**63) <= value < 2**63:
+            raise yaml.constructor.ConstructorError(None, None, "a number has more than 64 bits", node.start_mark)
+        return value
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_whole)
+
+
+def _written_out(node: yaml.Node, known: dict[int, int]) -> int:
+    """How many values a node has with every alias written out; more than MOST_VALUES where it is inside itself."""
+    if id(node) not in known:
+        known[id(node)] = MOST_VALUES + 1
+        inner = node.value if isinstance(node, yaml.CollectionNode) else []
+        parts = (part for own in inner for part in (own if isinstance(own, tuple) else (own,)))
+        known[id(node)] = min(MOST_VALUES + 1, 1 + sum(_written_out(part, known) for part in parts))
+    return known[id(node)]
+
+
+def parse_yaml(text: str) -> Any:
+    """Plain values; a ``yaml.YAMLError`` for whatever is wrong with the text."""
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except yaml.YAMLError:
+        raise
+    except Exception as error:  # dates and numbers out of range, endless nesting, tags on what they are not for
+        raise yaml.YAMLError(first_line(error)) from error
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -47,8 +89,27 @@ def read_config(path: Path, given: Container[str]) -> dict[str, Any]:
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """(settings, environment) of a file."""
+    values = load_yaml(path)
+    if not isinstance(values, dict):
+        got = "nothing" if values is None else brief(values, 40)
+        raise HoldfastError(f"{path} must hold settings as 'key: value' lines, got {got}")
+    environment = values.pop("environment", None)
+    # Earlier versions wrote a conflict of 0.05, or what was given, for data that cannot use it.
+    implied = environment is not None or values.get("conflict") == CONFLICT
+    if implied and not takes_conflict(values.get("data", DataSettings.name)):
+        values.pop("conflict", None)
+    return values, environment if isinstance(environment, dict) else {}
+
+
+def load_yaml(path: Path) -> Any:
+    """What a YAML file holds, or an error that says what is wrong and where."""
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        require(
+            len(content) <= MOST_BYTES, f"{path} has more than {MOST_BYTES // 1000} kB, and settings are a few lines"
+        )
+        return parse_yaml(content.decode("utf-8-sig"))
     except OSError as error:
         raise HoldfastError(f"cannot read settings from {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -58,17 +119,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         tab = "; indent with spaces, not tabs" if "'\\t'" in str(error.problem) else ""
         reason = " ".join(filter(None, (error.context, error.problem)))
         raise HoldfastError(f"{path}{line} is not valid YAML: {reason}{tab}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # dates and numbers out of range; endless nesting
-        raise HoldfastError(f"{path} is not valid YAML: {str(error).splitlines()[0]}") from error
-    if not isinstance(values, dict):
-        got = "nothing" if values is None else f"{values!r:.40}"
-        raise HoldfastError(f"{path} must hold settings as 'key: value' lines, got {got}")
-    environment = values.pop("environment", None)
-    # Earlier versions wrote a conflict of 0.05, or what was given, for data that cannot use it.
-    implied = environment is not None or values.get("conflict") == CONFLICT
-    if implied and not takes_conflict(values.get("data", DataSettings.name)):
-        values.pop("conflict", None)
-    return values, environment if isinstance(environment, dict) else {}
+    except yaml.YAMLError as error:
+        raise HoldfastError(f"{path} is not valid YAML: {first_line(error)}") from error
 
 
 def read_environment(run: Path) -> dict[str, Any]:

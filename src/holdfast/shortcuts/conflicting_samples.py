@@ -20,14 +20,14 @@ from holdfast.metrics import Estimate
 from holdfast.rng import derive
 from holdfast.settings import TrainSettings
 from holdfast.shortcuts.biased_models import BiasedModel
-from holdfast.shortcuts.conflicting_share import ConflictingShare, estimate_share
+from holdfast.shortcuts.shortcut_alarm import ShortcutTest
 from holdfast.types import Finding, Note
 
 MOST_CLUSTERS = 10
 MOST_CLUSTERED = 20_000
 """Suspected samples that are clustered, the likeliest first."""
 SUSPECTED = 0.5
-"""A sample is suspected from this probability on."""
+"""A sample is suspected if biased models get it wrong in this share of the epochs."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,11 @@ class Shortcuts:
 
     score: (N,) in [0, 1]: 1 − p(y | x) of the biased models, the mean over seeds and epochs. order: (N,) positions, the
     highest score first. wrong: (N,) share of epochs and seeds in which a biased model predicts another class.
-    difficulty: (N,) LfF's relative difficulty at the end, the mean over seeds; None for a model that was given. share:
-    the estimated share of bias-conflicting samples. biased_prediction: (N,) what the biased models predict at the end.
-    clusters: of the suspected samples. precision: average precision against the group labels, base_rate: what a random
-    order would get; None without groups. findings: all of it for a report.
+    difficulty: (N,) LfF's relative difficulty at the end, the mean over seeds; None for a model that was given.
+    biased_prediction: (N,) what the biased models predict at the end. clusters: of the suspected samples, those with
+    ``wrong`` of 0.5 or more: hard and mislabelled ones too. test: whether there is a shortcut at all; None for a model
+    that was given. precision: average precision against the group labels, base_rate: what a random order would get;
+    None without groups. findings: all of it for a report.
     """
 
     data: Dataset
@@ -63,19 +64,19 @@ class Shortcuts:
     order: Tensor
     wrong: Tensor
     difficulty: Tensor | None
-    share: ConflictingShare
     biased_prediction: Tensor
     biased_models: tuple[BiasedModel, ...]
     clusters: tuple[Cluster, ...] = ()
+    test: ShortcutTest | None = None
     precision: Estimate | None = None
     base_rate: float | None = None
     notes: tuple[Note, ...] = ()
     findings: tuple[Finding, ...] = ()
 
     @property
-    def probability(self) -> Tensor:
-        """(N,) of each sample to be bias-conflicting."""
-        return self.share.probability
+    def suspected(self) -> Tensor:
+        """Positions of the suspected samples, the highest score first."""
+        return self.order[self.wrong[self.order] >= SUSPECTED]
 
     @property
     def average_precision(self) -> float | None:
@@ -83,13 +84,18 @@ class Shortcuts:
 
 
 def rank(
-    settings: TrainSettings, data: Dataset, models: tuple[BiasedModel, ...], *, resamples: int, seed: int
+    settings: TrainSettings,
+    data: Dataset,
+    models: tuple[BiasedModel, ...],
+    test: ShortcutTest | None,
+    *,
+    resamples: int,
+    seed: int,
 ) -> Shortcuts:
     """Samples by the mean score of the biased models; group labels only judge the order."""
     score = torch.stack([m.score for m in models]).mean(0)
     require(bool(score.isfinite().all()), "the biased model's outputs are not finite; try a lower --lr")
     difficulties = [m.difficulty for m in models if m.difficulty is not None]
-    share = estimate_share(score, resamples=resamples, seed=derive(seed, "shortcuts/share"))
     prediction = torch.stack([m.probabilities for m in models]).mean(0).argmax(1)
     labels, groups = data.train.labels, data.train.groups
     precision, base_rate = None, None
@@ -106,39 +112,35 @@ def rank(
         order=score.argsort(descending=True, stable=True),
         wrong=torch.stack([m.wrong for m in models]).mean(0),
         difficulty=torch.stack(difficulties).mean(0) if difficulties else None,
-        share=share,
         biased_prediction=prediction,
         biased_models=models,
+        test=test,
         precision=precision,
         base_rate=base_rate,
-        notes=_notes(models, labels, share),
+        notes=_notes(models, labels),
     )
 
 
-def _notes(models: tuple[BiasedModel, ...], labels: Tensor, share: ConflictingShare) -> tuple[Note, ...]:
+def _notes(models: tuple[BiasedModel, ...], labels: Tensor) -> tuple[Note, ...]:
     """When not to believe the ranking."""
     right = float(torch.stack([m.probabilities.argmax(1) == labels for m in models]).double().mean())
     chance = float(torch.bincount(labels).max()) / len(labels)
-    notes = []
     if right < chance + 0.5 * (1 - chance):
         text = (
             f"the biased models get only {100 * right:.0f} % of the training samples right: there may be no simple "
             "shortcut, or they are not trained enough"
         )
-        notes.append(Note("biased-models-underfit", text, "try more --epochs or another --lr", "warning"))
-    if share.value > 0.5:
-        text = f"{100 * share.value:.0f} % of the samples conflict with what the biased models learned: not a shortcut"
-        notes.append(Note("most-samples-conflict", text, "read the ranking as plain difficulty", "warning"))
-    if right > 0.999 and share.value < 2 / len(labels):
+        return (Note("biased-models-underfit", text, "try more --epochs or another --lr", "warning"),)
+    if right == 1 and max(float(m.wrong.max()) for m in models) < SUSPECTED:
         text = "the biased models get every training sample right: no sample conflicts with what they learned"
-        notes.append(Note("no-sample-conflicts", text, "lower --epochs, or there is no exception to find", "warning"))
-    return tuple(notes)
+        return (Note("no-sample-conflicts", text, "lower --epochs, or there is no exception to find", "warning"),)
+    return ()
 
 
 def clusters_of(found: Shortcuts, count: int | None) -> tuple[Cluster, ...]:
     """Clusters of the suspected samples. count: how many; one per class by default, ten at most."""
     data, split = found.data, found.data.train
-    suspected = found.order[found.probability[found.order] >= SUSPECTED][:MOST_CLUSTERED]
+    suspected = found.suspected[:MOST_CLUSTERED]
     if not len(suspected):
         return ()
     wanted = count or min(data.num_classes, MOST_CLUSTERS)

@@ -18,6 +18,7 @@ from holdfast.models import load_model
 from holdfast.settings import TrainSettings, build, read_environment
 from holdfast.shortcuts.biased_models import score_biased_model, train_biased_model
 from holdfast.shortcuts.conflicting_samples import Shortcuts, clusters_of, rank
+from holdfast.shortcuts.shortcut_alarm import held_out_test
 from holdfast.shortcuts.shortcut_files import CSV, JSON, PAGE, findings_of, write
 from holdfast.train.api import load_data
 from holdfast.train.folder import RunFolder, read_settings
@@ -37,6 +38,7 @@ def find_shortcuts(
     batch_size: int | None = None,
     lr: float = 1e-3,
     clusters: int | None = None,
+    test: bool = True,
     device: str = "auto",
     precision: str = "fp32",
     channels_last: bool = False,
@@ -49,19 +51,20 @@ def find_shortcuts(
     """Rank the training samples by how likely they are bias-conflicting; no group label is used for it.
 
     Biased models (LfF's, with generalised cross-entropy) learn the shortcut; a sample that they keep getting wrong,
-    over epochs and seeds, conflicts with it. out: a folder for shortcuts.csv, shortcuts.json and shortcuts.html;
-    without one nothing is written.
+    over epochs and seeds, conflicts with it, or is hard, or has a wrong label. out: a folder for shortcuts.csv,
+    shortcuts.json and shortcuts.html; without one nothing is written. test: whether there is a shortcut at all, by
+    training on two halves of the data; not where a biased model is given or reused.
 
     source: a data set, what ``holdfast.data.load`` takes, or the folder of a run: its data and kind of network are used
     then, and its own model is shown beside the others. data: instead of the data that the run names, or that it had in
     memory. model: the network's name ("convnet" by default), or a biased model that is trained already, which is used
     instead of training any. reuse: use the biased model that a run of lff or jtt kept in its checkpoint. batch_size: 64
     by default for fewer than 10,000 samples, else 128. clusters: of the suspected samples; one per class by default,
-    ten at most. loading: root, image_size, conflict, names, label, group and data_seed, as for ``load``.
+    ten at most. loading: root, image_size, conflict, names, label, group, data_seed and confine, as for ``load``.
 
-    >>> found = find_shortcuts("coloured-digits", epochs=1, seeds=1, device="cpu", resamples=2)
-    >>> found.order[:20].shape, found.share.low <= found.share.value <= found.share.high
-    (torch.Size([20]), True)
+    >>> found = find_shortcuts("coloured-digits", epochs=1, seeds=1, test=False, device="cpu", resamples=2)
+    >>> found.order[:20].shape
+    torch.Size([20])
     """
     counts = {"epochs": epochs, "seeds": seeds, "resamples": resamples, "clusters": clusters, "batch_size": batch_size}
     for name, value in counts.items():
@@ -77,28 +80,21 @@ def find_shortcuts(
     require(run is not None or not reuse, f"reuse needs the folder of a run, and {source} is not one")
     require(not (reuse and isinstance(model, nn.Module)), "reuse and a model of your own exclude each other; give one")
     base, dataset, own = _open(source, run, data, loading, model=model)
-    settings = build(
-        TrainSettings,
-        {
-            "model": model if isinstance(model, str) else base.model.name,
-            "pretrained": base.model.pretrained,
-            "weights": base.model.weights,
-            "method": "lff",
-            "optimizer": "adam",
-            "lr": lr,
-            "weight_decay": 0.0,
-            "schedule": "constant",
-            "epochs": epochs,
-            "batch_size": batch_size or (64 if len(dataset.train) < 10_000 else 128),
-            "eval_every": 0,
-            "device": device,
-            "precision": precision,
-            "channels_last": channels_last,
-            "compile": compile,
-            "seed": seed,
-            "workers": base.data.workers,
-            "loader": base.data.loader,
-        },
+    settings = biased_training(
+        len(dataset.train),
+        model=model if isinstance(model, str) else base.model.name,
+        pretrained=base.model.pretrained,
+        weights=base.model.weights,
+        lr=lr,
+        epochs=epochs,
+        batch_size=batch_size,
+        device=device,
+        precision=precision,
+        channels_last=channels_last,
+        compile=compile,
+        seed=seed,
+        workers=base.data.workers,
+        loader=base.data.loader,
     )
     given = model if isinstance(model, nn.Module) else _kept_model(run) if reuse and run else None
     models = [] if given is None else [score_biased_model(given, settings, dataset, device=where)]
@@ -107,7 +103,8 @@ def find_shortcuts(
             progress.note(f"biased model {i + 1} of {seeds}")
         seeded = replace(settings, loop=replace(settings.loop, seed=seed + i))
         models.append(train_biased_model(seeded, dataset, device=where, progress=progress))
-    found = rank(settings, dataset, tuple(models), resamples=resamples, seed=seed)
+    tested = held_out_test(settings, dataset, device=where, progress=progress) if test and given is None else None
+    found = rank(settings, dataset, tuple(models), tested, resamples=resamples, seed=seed)
     with kernels(precision, deterministic=False):
         found = replace(found, clusters=clusters_of(found, clusters))
         shown = {"biased": models[0].biased, "debiased": models[0].debiased, "the run's own": own}
@@ -118,6 +115,15 @@ def find_shortcuts(
     if folder is not None:
         write(found, folder)
     return found
+
+
+def biased_training(
+    samples: int, *, lr: float = 1e-3, epochs: int = 10, batch_size: int | None = None, **settings: Any
+) -> TrainSettings:
+    """How biased models are trained on so many samples."""
+    usual = {"method": "lff", "optimizer": "adam", "weight_decay": 0.0, "schedule": "constant", "eval_every": 0}
+    size = batch_size or (64 if samples < 10_000 else 128)
+    return build(TrainSettings, usual | {"lr": lr, "epochs": epochs, "batch_size": size} | settings)
 
 
 def _open(
@@ -146,9 +152,12 @@ def _open(
     elif given is not None:
         dataset = load(given, **options)
     else:
-        root = settings.data.root if options.get("root") is None else options["root"]
+        own_data = settings.data
+        if options.get("root") is not None:
+            own_data = replace(own_data, root=options["root"])
         try:
-            dataset = load_data(replace(settings, data=replace(settings.data, root=root)))
+            confine = own_data.confine or options.get("confine", False)
+            dataset = load_data(replace(settings, data=replace(own_data, confine=confine)))
         except HoldfastError as error:
             raise HoldfastError(f"the data of {run} is not there: {error}; name its place with --data") from error
     require(
@@ -165,7 +174,7 @@ def _open(
 
 def _require_defaults(options: Mapping[str, Any], source: object) -> None:
     """Refuse options that would be ignored: data in memory is loaded already, and a run recorded what it loaded."""
-    usual = {"root": options.get("root"), "data_seed": 0}
+    usual = {"root": options.get("root"), "confine": options.get("confine"), "data_seed": 0}
     given = next((f"{name} {value}" for name, value in options.items() if value != usual.get(name)), None)
     whose = "this data is in memory already" if isinstance(source, Dataset) else f"{source} has settings of its own"
     require(

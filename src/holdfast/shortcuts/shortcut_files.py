@@ -15,11 +15,12 @@ from holdfast.png import png
 from holdfast.reports import write_findings
 from holdfast.reports.html import write_shortcuts_page
 from holdfast.shortcuts.conflicting_samples import Shortcuts
+from holdfast.shortcuts.shortcut_alarm import LEVEL, MOST_TESTED
 from holdfast.types import Finding, Measure, Unit
 
 CHECK = "shortcuts"
 MEASURES = (
-    Measure("conflicting_share", "bias-conflicting samples (estimated)", better="neither"),
+    Measure("shortcut_p", "test for a shortcut: p", Unit.P_VALUE, better="neither"),
     Measure("average_precision", "average precision of the ranking against the group labels"),
     Measure("base_rate", "bias-conflicting samples by group labels", better="neither"),
     Measure("cluster_size", "suspected samples in a cluster", Unit.COUNT, better="neither"),
@@ -29,13 +30,12 @@ SHOWN = 6
 BINS = 40
 CSV, JSON, PAGE = "shortcuts.csv", "shortcuts.json", "shortcuts.html"
 COLUMNS = (
-    "rank", "position", "source", "label", "score", "wrong", "difficulty", "probability", "biased_prediction",
-    "cluster", "group",
+    "rank", "position", "source", "label", "score", "wrong", "difficulty", "biased_prediction", "cluster", "group",
 )  # fmt: skip
 
 
 def findings_of(found: Shortcuts, models: dict[str, nn.Module]) -> tuple[Finding, ...]:
-    """The share, the precision of the ranking, the clusters, examples of both ends. models: whose saliency to show."""
+    """The test, the precision of the ranking, the clusters, examples of both ends. models: whose saliency to show."""
     data, n, loop = found.data, len(found.score), found.settings.loop
     trained = found.difficulty is not None
     settings = {
@@ -45,9 +45,12 @@ def findings_of(found: Shortcuts, models: dict[str, nn.Module]) -> tuple[Finding
         "score": "1 - p(y|x) of the biased models, mean over seeds and epochs",
         "seed": loop.seed,
     }
-    share = found.share
     evidence: dict[str, Any] = {"histogram": _histogram(found), "notes": [str(note) for note in found.notes]}
-    made = [Finding(CHECK, "conflicting_share", share.value, n, share.low, share.high, {}, settings, evidence)]
+    test, p, tested = found.test, None, 0
+    if test is not None:
+        p, tested = test.p, min(n, MOST_TESTED)
+        evidence |= {"alarm": test.alarm, "level": LEVEL, "mistakes": test.mistakes, "conflicting": test.conflicting}
+    made = [Finding(CHECK, "shortcut_p", p, tested, settings=settings, evidence=evidence)]
     if found.precision is not None and found.base_rate is not None:
         known = int((data.train.groups >= 0).sum())
         ap, lift = found.precision, {"lift": found.precision.value / found.base_rate}
@@ -97,7 +100,7 @@ def write_rows(found: Shortcuts, path: Path) -> None:
             write_row([
                 rank, i, split.describe(i), data.classes[int(split.labels[i])], f"{found.score[i]:.6g}",
                 f"{found.wrong[i]:.4g}", "" if found.difficulty is None else f"{found.difficulty[i]:.6g}",
-                f"{found.probability[i]:.4g}", data.classes[int(found.biased_prediction[i])], cluster.get(i, ""),
+                data.classes[int(found.biased_prediction[i])], cluster.get(i, ""),
                 data.group_names[group] if group >= 0 and data.group_names else "",
             ])  # fmt: skip
 

@@ -277,7 +277,7 @@ def load_data(settings: TrainSettings) -> Dataset:
     data = load(s.name, **{key: getattr(s, key) for key in DATA_READING_KEYS if key not in ("labels", "unlabeled")})
     if s.labels is None and s.unlabeled is None:
         return data
-    return few_labels(data, s.labels, unlabeled=s.unlabeled, root=s.root, seed=s.data_seed)
+    return few_labels(data, s.labels, unlabeled=s.unlabeled, root=s.root, seed=s.data_seed, confine=s.confine)
 
 
 def build_for(data: Dataset, model: ModelSettings, statistics: tuple[tuple[float, ...], ...]) -> BuiltModel:

@@ -25,13 +25,12 @@ from holdfast.devices import autocast, kernels, own_stream
 from holdfast.errors import Interrupted
 from holdfast.methods import Stage, State, method_of
 from holdfast.optim import build_optimizer, set_option
-from holdfast.parts import ASCENTS
 from holdfast.rng import Generators, derive
 from holdfast.settings import TrainSettings
+from holdfast.signals import deferred_signals
 from holdfast.train.evaluate import Predictions, predict, selection_score
 from holdfast.train.folder import RunFolder
 from holdfast.train.meters import Diverged, Meters, all_finite
-from holdfast.train.processes import deferred_signals
 from holdfast.train.progress import Progress, TensorBoardSink
 from holdfast.train.schedule import WeightAverage, rate_factor
 from holdfast.train.step import Step, captured, compiled, diagnose
@@ -97,7 +96,7 @@ class Trainer:
         resumed = self._load_checkpoint()
         numbers = kernels(loop.precision, deterministic=loop.deterministic)
         with numbers, own_stream(self.device), deferred_signals() as self.stop:
-            stages = self.method.stages(self.state)
+            stages = self.method.stages(loop.epochs)
             while self.at.stage < len(stages):
                 stage = stages[self.at.stage]
                 self.now = self._enter(stage, resumed)
@@ -151,9 +150,10 @@ class Trainer:
         return time.perf_counter() - started, self.meters.seen - first
 
     def _epoch_batches(self) -> Iterator[tuple[Batch, ...]]:
-        """Batches of the present epoch from the present one on, each with as many others as the ascent climbs."""
+        """Batches of the present epoch from the present one on, each with those that method and ascent use beside."""
         at, now, loader = self.at, self.now, self.loader(self.data.train)
-        others = [f"other-order{n if n > 1 else ''}" for n in range(1, ascent_of(self.settings).other_batches + 1)]
+        others = ["partners"] * self.method.mixes_others
+        others += [f"other-order{n if n > 1 else ''}" for n in range(1, ascent_of(self.settings).other_batches + 1)]
         orders = [now.order(at.stage, at.epoch, purpose=purpose) for purpose in ("order", *others)]
         return zip(*(loader.batches(order, start=at.batch) for order in orders), strict=True)
 
@@ -170,6 +170,8 @@ class Trainer:
             "step": self.at.step,
             "lr": now.rate(self.at.epoch * now.steps_per_epoch - 1),
             **{f"train_{name}": value for name, value in self.meters.read().items()},
+            "images": self.meters.seen,
+            "passes": self.meters.seen / len(self.data.train) * now.passes,
             "seconds": seconds,
             "images_per_second": images / seconds,
         }
@@ -276,7 +278,7 @@ class Trainer:
 
     def _load_checkpoint(self) -> dict[str, Any] | None:
         """Weights and position of the last checkpoint; the stage takes the rest when it is entered."""
-        state = self.folder.checkpoints.load() if self.folder is not None else None
+        state = self.folder.checkpoints.load(self.progress.note) if self.folder is not None else None
         if self.folder is None or state is None:
             return None
         with self.folder.checkpoints.fitting():
@@ -303,13 +305,13 @@ class StageRun:
         self.scaler = torch.amp.GradScaler(device.type, enabled=loop.precision == "fp16")
         self.optimizer = build_optimizer(
             settings.optimizer,
-            self.trainee.parameters(),
+            self.trainee.named_parameters(),
             self.ascent.optimizer,
             skip_nonfinite=loop.precision == "fp16",  # elsewhere a step that is not finite ends the training
             fused=trainer.fused,
         )
         trained = {id(p) for p in self.trainee.parameters()}
-        own = [p for p in state.parameters() if p.requires_grad and id(p) not in trained]
+        own = [(n, p) for n, p in state.named_parameters() if p.requires_grad and id(p) not in trained]
         self.auxiliary_optimizer = build_optimizer(settings.optimizer, own, fused=trainer.fused) if own else None
         repeats = method.repeats(state)
         self.positions = torch.arange(count).repeat_interleave(1 if repeats is None else repeats.cpu())
@@ -345,11 +347,22 @@ class StageRun:
             note = trainer.progress.note if loop.capture == "auto" else None
             self.step = captured(self.plain_step, device, note=note)
         if self.ascent.reads_whole_set:
-            cost = self.steps_per_epoch + ASCENTS[self.ascent.name].passes
+            cost = self.steps_per_epoch + self.ascent.passes
             trainer.progress.note(
                 f"{self.ascent.name} takes the gradient of all {count} training images at each of "
                 f"{self.steps_per_epoch} steps per epoch: an epoch costs about {cost:g} plain ones"
             )
+
+    @property
+    def passes(self) -> float:
+        """Forward and backward passes that an image costs, those of auxiliary models and attacks included.
+
+        At most, where an ascent draws other batches: auxiliary models are not trained on those.
+        """
+        step, ascent = self.plain_step, self.ascent
+        loss, beside = step.method.passes(step.state)
+        whole = step.whole_size / self.settings.loop.batch_size if ascent.reads_whole_set else 0.0
+        return loss * (ascent.passes + whole) + beside * (1 + ascent.other_batches + whole)
 
     @property
     def evaluated(self) -> nn.Module:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,9 @@ from holdfast.rng import Generators
 from holdfast.train.meters import Meters
 from holdfast.train.schedule import WeightAverage
 from holdfast.types import Batch
+
+FIELDS = 4
+"""Tensors that a loader gives of a batch."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +50,14 @@ class Step:
     average: WeightAverage | None = None
 
     def __call__(self, raw: Batch, *others: Batch) -> None:
-        """Train on a batch; ``others`` are for ascents that climb along more than it."""
+        """Train on a batch; ``others`` are for a method that mixes it with one, and ascents that climb along more."""
+        partners, others = (others[0], others[1:]) if self.method.mixes_others else (None, others)
         if self._may_part(raw.x.device):
             _, found = ahead(
-                lambda: self.draw(raw, augment=True), self._train_auxiliary, self._train_main, raw.x.device
+                lambda: self.draw(raw, partners, augment=True), self._train_auxiliary, self._train_main, raw.x.device
             )
         else:
-            drawn = self.draw(raw, augment=True)
+            drawn = self.draw(raw, partners, augment=True)
             self._train_auxiliary(drawn)
             found = self._train_main(drawn, others)
         self.scaler.update()
@@ -75,13 +79,19 @@ class Step:
         self._descend(self.optimizer)
         return found
 
-    def draw(self, raw: Batch, *, augment: bool) -> Drawn:
+    def draw(self, raw: Batch, partners: Batch | None = None, *, augment: bool) -> Drawn:
         """The method's neighbours of a batch: once per step, however often their loss is evaluated."""
-        x = self.augment(raw.x, self.rng["augment"]) if augment else to_float(raw.x)
-        parts = raw.with_images(x.contiguous(memory_format=self.memory_format)).split(self.accumulate)
+        parts = raw.with_images(self._prepared(raw, augment)).split(self.accumulate)
+        if partners is not None:
+            others = self._prepared(partners, augment).chunk(self.accumulate)
+            parts = [replace(part, others=own) for part, own in zip(parts, others, strict=True)]
         with self.autocast():
             views = [self.method.views(part, model=self.model, state=self.state, rng=self.rng) for part in parts]
         return [(own, len(part) / len(raw)) for own, part in zip(views, parts, strict=True)]
+
+    def _prepared(self, raw: Batch, augment: bool) -> Tensor:
+        x = self.augment(raw.x, self.rng["augment"]) if augment else to_float(raw.x)
+        return x.contiguous(memory_format=self.memory_format)
 
     def gradients(self, drawn: Drawn) -> Evaluated:
         """Leave the gradient of the whole batch in the parameters."""
@@ -176,10 +186,9 @@ def captured(step: Step, device: torch.device, note: Callable[[str], None] | Non
 
     note: called with the reason where a step cannot be captured, which then runs eagerly; without it, that is an error.
     """
-    fields = len(Batch.__slots__)
 
     def on_tensors(*tensors: Tensor) -> None:
-        step(*(Batch(*tensors[i : i + fields]) for i in range(0, len(tensors), fields)))
+        step(*(Batch(*own) for own in zip(*[iter(tensors)] * FIELDS, strict=True)))
 
     replayed = CaptureAfterWarmUp(on_tensors, device=device, generators=step.rng.values(), note=note)
     return lambda *batches: replayed(*(tensor for batch in batches for tensor in batch.tensors()))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -25,8 +25,6 @@ from holdfast.train.progress import Progress
 from holdfast.types import Batch, View, Views
 
 BOUNDS = ("elbo", "iwae", "reconstruction", "kl")
-OPTIMIZERS = {"adam": "adamw", "sgd": "sgd"}
-"""What a name stands for here: ``adam`` is AdamW, which without weight decay is Adam."""
 
 OnEpoch = Callable[[int, dict[str, float]], None]
 """Called with the number of each epoch, from 1, and what was measured in it."""
@@ -37,7 +35,7 @@ class MinimiseSettings(Bounded):
     """How to minimise an objective.
 
     schedule: ``constant`` or ``cosine`` to 0. precision: ``fp32``, ``tf32`` or ``bf16``. seed: of order and draws.
-    capture: on a GPU, make a step one CUDA graph. optimizer: ``adam``, or ``sgd`` with a momentum of 0.9.
+    capture: on a GPU, make a step one CUDA graph. optimizer: ``adam``, ``adamw``, or ``sgd`` with a momentum of 0.9.
     """
 
     epochs: Annotated[int, Within(1)] = 20
@@ -48,11 +46,12 @@ class MinimiseSettings(Bounded):
     precision: str = "fp32"
     seed: int = 0
     capture: bool = True
-    optimizer: str = "adam"
+    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.optimizer in OPTIMIZERS, f"optimizer must be adam or sgd, got {self.optimizer!r}")
+        names = ("adam", "adamw", "sgd")
+        require(self.optimizer in names, f"optimizer must be adam, adamw or sgd, got {self.optimizer!r}")
         require(self.schedule in ("constant", "cosine"), f"schedule must be constant or cosine, got {self.schedule!r}")
         require(
             self.precision in ("fp32", "tf32", "bf16"), f"precision must be fp32, tf32 or bf16, got {self.precision!r}"
@@ -84,7 +83,7 @@ def minimise(
     values: dict[str, Any] = {"precision": settings.precision, "capture": capture}
     resolved = TrainSettings(
         method=objective,
-        optimizer=OptimizerSettings(OPTIMIZERS[settings.optimizer], settings.lr, weight_decay=settings.weight_decay),  # type: ignore[arg-type]
+        optimizer=OptimizerSettings(settings.optimizer, settings.lr, weight_decay=settings.weight_decay),
         schedule=ScheduleSettings(settings.schedule),  # type: ignore[arg-type]
         loop=LoopSettings(settings.epochs, size, channels_last=device.type == "cuda", ema=ema, **values),
     )

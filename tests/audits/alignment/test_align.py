@@ -219,6 +219,38 @@ def test_a_permuted_model_is_put_in_order() -> None:
     assert not any("another order" in text for text in map(str, in_order.warnings))
 
 
+SHIFTED = torch.tensor([1, 2, 3, 4, 5, 6, 7, 8, 9, 0])
+
+
+def codes(found: Aligned) -> list[str]:
+    return [note.code for note in found.warnings if note.code != "classes-assumed"]
+
+
+@pytest.mark.parametrize("order", [SHIFTED, torch.tensor([1, 0, 2, 3, 4, 5, 6, 7, 8, 9]), torch.arange(9, -1, -1)])
+def test_outputs_in_another_order_raise_no_alarm_about_preprocessing(order: Tensor) -> None:
+    """They are worse than chance, and whatever confuses the model brings it closer to chance."""
+    net = half_net()
+    for seed in range(3):
+        found = run(lambda x: net(x)[:, order], stated=HALF, classes=None, seed=seed)
+        assert codes(found) == ["class-order"]
+        assert not any(rival.better for rival in found.rivals)
+
+
+def test_wrong_preprocessing_raises_no_alarm_about_the_order() -> None:
+    """Confused answers may fit another order a little better; what explains the score is the preprocessing."""
+    for net, stated in ((plain_net(), IMAGENET), (half_net(), None)):
+        for seed in range(3):
+            assert codes(run(net, stated=stated, classes=None, seed=seed)) == ["preprocessing"]
+
+
+def test_both_may_be_wrong() -> None:
+    net = half_net()
+    found = run(lambda x: net(x)[:, SHIFTED], classes=None)
+    assert codes(found) == ["class-order", "preprocessing"]
+    assert "images in that order" in alarms(found)[0]
+    assert "give --preprocessing half" in alarms(found)[0]
+
+
 def test_several_outputs_for_one_class_add_up() -> None:
     outputs, labels = truth(plain_net())
     even = Dataset(

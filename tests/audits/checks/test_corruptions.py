@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from holdfast.audits.checks.corruptions import Corruptions
 from holdfast.audits.checks.corruptions.corrupted_accuracy import (
     ALEXNET,
     EIGHT,
@@ -26,6 +27,12 @@ from holdfast.audits.subject import Subject
 from holdfast.corruptions import corrupt, corruption_names
 from holdfast.data import ArraySplit, Dataset
 from holdfast.errors import HoldfastError
+from holdfast.reports.findings_file import CheckRecord, FindingsFile
+from holdfast.reports.html import render
+from holdfast.reports.junit import junit
+from holdfast.reports.markdown import markdown
+from holdfast.reports.overview import overview
+from holdfast.reports.run_files import RunFiles
 from holdfast.rng import derive
 from holdfast.types import Finding
 from tests.audits.checks.from_logits import get
@@ -54,6 +61,30 @@ def subject(n: int = 90, *, channels: int = 1, batch_size: int = 32, model: nn.M
 @pytest.fixture(scope="module")
 def findings() -> tuple[Finding, ...]:
     return corruptions(subject())
+
+
+def test_what_is_measured_beyond_the_eight_is_shown() -> None:
+    """ImageNet-C's and those by name: in the overview that console, Markdown and the page share, and in the section."""
+    found = corruptions(subject(24), imagenet_c=True, severities=(1,), kinds=("fog", "frost"), strengths=(1.0,))
+    file = FindingsFile(found, {"name": "rows"}, {}, checks=(CheckRecord("corruptions", "measured"),))
+    rows = {row[2].text: row[3].text for row in overview(file).rows}
+    for family in (GENERATED, "chosen"):
+        value = get(found, "mce", family=family).value
+        assert value is not None
+        assert rows[f"mean corruption error, family {family}"] == f"{100 * value:.1f} %"
+        assert f"mean corruption error, family {family}" in markdown([file]).replace("\\", "")
+        assert f"Error by corruption, {family}" in render([RunFiles.of(file)])
+        fog = {"family": family, "corruption": "fog"}
+        kept = get(found, "corruption_accuracy", **fog, severity="1").value
+        assert kept is not None
+        assert get(found, "corruption_error", **fog).value == pytest.approx(1 - kept)
+    assert "mce, family imagenet-c" in junit([file])
+
+
+def test_the_budget_counts_all_that_was_asked_for() -> None:
+    eight = Corruptions().passes("cpu")
+    assert Corruptions(strengths=(1.0,)).passes("cpu") == eight / 2
+    assert Corruptions(imagenet_c=True).passes("cpu") == eight * (16 + 95) / 16
 
 
 def test_every_corruption_at_every_strength(findings: tuple[Finding, ...]) -> None:

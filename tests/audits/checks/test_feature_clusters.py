@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from holdfast.audits.subject import Subject, halves
 from holdfast.cli import main
 from holdfast.data import ArraySplit, Dataset
 from holdfast.reports import read_findings
+from holdfast.reports.overview import verdict
 from holdfast.types import Finding
 from tests.audits.checks.run_checks import slices
 
@@ -92,7 +94,7 @@ def test_the_victims_of_a_shortcut_are_found_where_no_attribute_tells_them() -> 
     assert len(inside - failing) < 0.1 * len(inside)
     assert {f.evidence["class"] for f in found} == set(CLASSES)
     for f in found:
-        assert f.where["slice"].startswith(f"{f.evidence['class']}, cluster ")
+        assert f.where["slice"].startswith(f"class {f.evidence['class']}, cluster ")
         assert f"% predicted as {f.evidence['prediction'][0]}" in f.where["slice"]
         assert 0 < len(f.evidence["examples"]) <= 6
         assert all(e["label"] == f.evidence["class"] != e["prediction"] for e in f.evidence["examples"])
@@ -230,8 +232,11 @@ def test_console_markdown_and_report_show_the_cluster(folder: Path, capsys: pyte
     Path("corner.py").write_text(MODEL)
     words = ["audit", "python:corner:make", "--data", "marked.npz", "--class-map", "order", "--device", "cpu"]
     assert main([*words, "--workers", "0", "--checks", "accuracy", "slices", "--out", "out"]) == 0
-    worst = confirmed(read_findings("out/findings.json").findings)[0].where["slice"]
-    assert " ".join(worst.split()[:3]) in " ".join(capsys.readouterr().out.split())
+    file = read_findings("out/findings.json")
+    worst = confirmed(file.findings)[0].where["slice"]
+    assert " ".join(worst.split()[:4]) in " ".join(capsys.readouterr().out.split())
+    assert "(slice class " in verdict(file)
+    assert re.search(r"; from 100.0 % accuracy in the rest of class (cat|dog|owl)\)", verdict(file))
     assert worst in Path("out/summary.md").read_text()
     page = Path("out/report.html").read_text()
     assert f"Mistakes in {worst}" in page

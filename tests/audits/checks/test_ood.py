@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from holdfast.reports.sections.ood import ood as section
 from holdfast.types import Finding
 from tests.audits.checks.run_checks import ood as unknown
 from tests.conftest import make_data, make_split, same_weights
+from tests.data.pictures import noise, write
 
 SCORES = usual_scores()
 
@@ -127,6 +129,15 @@ def test_foreign_images_take_the_models_size_and_colours() -> None:
     own = make_data()
     digits = Dataset("coloured-digits", own.classes, train=own.train, test=own.test)
     assert set(ood_images(subject_of(digits), None)) == {"noise"}
+
+
+def test_images_of_a_folder_need_no_classes(tmp_path: Path) -> None:
+    for i in range(5):
+        write(tmp_path / "odd" / f"{i}.png", noise(8, 8, seed=i, channels=1))
+        for part in ("train", "test"):
+            write(tmp_path / "parts" / part / f"{part}{i % 2}" / f"{i}.png", noise(8, 8, seed=i, channels=1))
+    made = ood_images(subject_of(make_data()), {name: str(tmp_path / name) for name in ("odd", "parts")})
+    assert [len(made[name]) for name in ("odd", "parts")] == [5, 5]
 
 
 NUMBERS = tuple(map(str, range(10)))

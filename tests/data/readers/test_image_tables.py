@@ -152,8 +152,9 @@ def test_names_that_are_no_utf8_are_found(tmp_path: Path) -> None:
 def test_files_in_two_splits_are_noted(tmp_path: Path) -> None:
     rows = make_rows(tmp_path)
     rows[4]["path"] = rows[0]["path"]
-    notes = load(write_csv(tmp_path / "set.csv", rows)).notes
-    assert tuple(map(str, notes)) == ("1 files are both in the train and the test split",)
+    (note,) = load(write_csv(tmp_path / "set.csv", rows)).notes
+    assert (note.text, note.level) == ("1 files are both in the train and the test split", "warning")
+    assert note.remedy == "list each file once, or accuracy on the held-out split is too high"
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])

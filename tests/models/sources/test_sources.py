@@ -266,6 +266,39 @@ def test_names_as_transformers_keeps_them(here: Path) -> None:
     assert "took 'logits' of a SimpleNamespace that the model returns" in found.notes
 
 
+def test_names_that_nobody_gave_are_none(here: Path) -> None:
+    (here / "unnamed.py").write_text(
+        "from types import SimpleNamespace as S\nfrom torch import nn\n"
+        "class Net(nn.Module):\n    config = S(id2label={0: 'LABEL_0', 1: 'LABEL_1', 2: 'LABEL_2'})\n"
+        "    def forward(self, x):\n        return x.mean((2, 3))\n"
+    )
+    assert opened("python:unnamed:Net").classes is None
+
+
+HEADS = ("num_classes=7)", ")\n    net.reset_classifier(7)", ")\n    net.fc = nn.Linear(net.fc.in_features, 7)")
+
+
+@pytest.mark.parametrize(("head", "outputs"), [*((head, 7) for head in HEADS), (")", 1000)])
+def test_names_of_published_classes_are_those_of_as_many_outputs(here: Path, head: str, outputs: int) -> None:
+    """However the head came there: the names of ImageNet's classes are not those of seven outputs."""
+    body = f'    net = timm.create_model("test_resnet", {head}\n    return net\n'
+    (here / f"headed{outputs}.py").write_text(f"import timm\nfrom torch import nn\ndef make():\n{body}")
+    found = opened(f"python:headed{outputs}:make")
+    assert (found.classes is None) == (outputs == 7)
+    assert found.preprocessing is not None
+    said = "gives 7 outputs, so the 1000 class names" in " ".join(found.notes)
+    assert said == (outputs == 7)
+
+
+def test_names_that_the_user_gave_are_kept(here: Path) -> None:
+    """A wrong number of them is a mistake that is refused later, not one to be passed over."""
+    (here / "wrong.py").write_text(
+        "import timm\ndef make():\n    net = timm.create_model('test_resnet', num_classes=7)\n"
+        "    net.classes = ('cat', 'dog')\n    return net\n"
+    )
+    assert opened("python:wrong:make").classes == ("cat", "dog")
+
+
 def test_hashes_follow_the_numbers() -> None:
     a, b = network(), network()
     assert hash_tensors(a.state_dict()) == hash_tensors(b.state_dict())

@@ -14,13 +14,15 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from holdfast.audits.alignment.alignment_probes import (
+    JUDGING,
     STATED,
     Rival,
     candidates,
     class_notes,
+    find_order,
     judge,
     named,
-    order_notes,
+    order_note,
     preprocessing_note,
 )
 from holdfast.audits.alignment.classes import ORDER, ClassMap, ClassMatch, match_classes
@@ -161,18 +163,15 @@ def align(
     kind = output or decide_kind(outputs)
     decided = ", as stated" if output else f", decided on {len(outputs)} images"
     notes.append(Note("outputs", f"outputs are {kind}{decided}"))
-    right = _right(outputs, labels, match)
-    rivals: tuple[Rival, ...] = ()
-    if probe and len(right):
-        tried = candidates(used, channels=model.channels, data=statistics)
-        rights = {key: _right(answer(model.with_preprocessing(tried[key])), labels, match) for key in tried}
-        rivals = judge(right, rights, tried)
+    predicted = outputs.nan_to_num().argmax(1)
+    right = _right(predicted, labels, match)
+    tried = candidates(used, channels=model.channels, data=statistics) if probe and len(right) else {}
+    others = {key: answer(model.with_preprocessing(tried[key])).nan_to_num().argmax(1) for key in tried}
     notes += kind_warnings(outputs, kind)
-    notes += [rival.warning(float(right.double().mean())) for rival in rivals[:1] if rival.better]
+    rivals, explained = _explain(predicted, others, labels, match, tried)
+    notes += explained
     notes.append(preprocessing_note(name, used, stated=opened.preprocessing))
     notes += class_notes(match, split, aside)
-    if match.kind == ORDER:
-        notes += order_notes(outputs, labels, match)
     names = ["all", "restricted"] if match.kind == "partial" else ["all"]
     readings = {
         n: ClassReading(n, AlignedModel(model, kind, match.selection(n)), relabel(data, match, n)) for n in names
@@ -229,13 +228,44 @@ def _unsteady(
     return []
 
 
-def _right(outputs: Tensor, labels: Tensor, match: ClassMatch) -> Tensor:
+def _explain(
+    predicted: Tensor,
+    others: Mapping[str, Tensor],
+    labels: Tensor,
+    match: ClassMatch,
+    tried: Mapping[str, Preprocessing],
+) -> tuple[tuple[Rival, ...], list[Note]]:
+    """How other preprocessing does, and what to say where it, or another order of unnamed outputs, explains the score.
+
+    predicted, others: (N,) the strongest output with the preprocessing in use and with each of those tried. Outputs in
+    another order are worse than chance, so that whatever confuses the model seems to help it: preprocessing is then
+    judged in the order that fits. Wrong preprocessing can make another order fit a little better: the order counts only
+    where no preprocessing does better in the present one, on the images that did not choose the order.
+    """
+
+    def rights(by: ClassMatch) -> dict[str, Tensor]:
+        return {key: _right(own, labels, by) for key, own in others.items()}
+
+    found = find_order(predicted, labels, len(match.data)) if match.kind == ORDER else None
+    by, notes, order = match, [], ""
+    if found is not None:
+        moved = replace(match, columns=tuple((column,) for column in found[0]))
+        fits = _right(predicted, labels, moved)[JUDGING].double().mean()
+        if all(own[JUDGING].double().mean() < fits for own in rights(match).values()):
+            by, notes, order = moved, [order_note(*found, match)], " in that order"
+    right = _right(predicted, labels, by)
+    rivals = judge(right, rights(by), tried)
+    alarms = [rival.warning(float(right.double().mean()), order) for rival in rivals[:1] if rival.better]
+    return rivals, notes + alarms
+
+
+def _right(predicted: Tensor, labels: Tensor, match: ClassMatch) -> Tensor:
     """(M,) whether the strongest of all outputs belongs to the label, for samples whose class the model knows."""
-    owner = torch.full((outputs.shape[1],), -1)
+    owner = torch.full((1 + max(int(predicted.max()), *(max(own) for own in match.columns if own)),), -1)
     for label, own in enumerate(match.columns):
         owner[list(own)] = label
     known = torch.tensor([bool(own) for own in match.columns])[labels]
-    return (owner[outputs.nan_to_num().argmax(1)] == labels)[known]
+    return (owner[predicted] == labels)[known]
 
 
 class AlignedModel(nn.Module):

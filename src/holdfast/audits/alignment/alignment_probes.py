@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +20,8 @@ STATED: Final = "stated"
 """The name of what the model's own settings say."""
 LEVEL: Final = 0.99
 """Over all rivals together: each interval has its share of the 1 %."""
+CHOOSING, JUDGING = slice(0, None, 2), slice(1, None, 2)
+"""The samples that choose another order of the outputs, and those that judge it."""
 LEAST_LEAD: Final = 0.02
 """A smaller lead is not worth an alarm, however sure."""
 MEANING: Final = {
@@ -49,12 +51,13 @@ class Rival:
         """Surely, and by enough to matter."""
         return self.paired.low > 0 and self.paired.lead > LEAST_LEAD
 
-    def warning(self, stated: float) -> Note:
+    def warning(self, stated: float, order: str = "") -> Note:
+        """stated: the accuracy with the preprocessing in use. order: that both are with the outputs in another one."""
         pair = self.paired
         p = min(1.0, pair.p * (1 - LEVEL) / (1 - pair.level))
         text = (
             f"preprocessing is probably wrong: {self.name} ({MEANING[self.name]}) scores {self.accuracy:.1%} where the "
-            f"one in use scores {stated:.1%} on the same {pair.n} images: {100 * pair.lead:+.1f} points, "
+            f"one in use scores {stated:.1%} on the same {pair.n} images{order}: {100 * pair.lead:+.1f} points, "
             f"{100 * pair.low:+.1f} to {100 * pair.high:+.1f} at {pair.level:.2%}, McNemar p = {p:.1g} (Bonferroni)"
         )
         return Note("preprocessing", text, f"if so, give --preprocessing {self.name}", "warning")
@@ -108,12 +111,8 @@ def preprocessing_note(name: str, used: Preprocessing, *, stated: Preprocessing 
     return Note("preprocessing-used", f"preprocessing: {used} ({whose})")
 
 
-def order_notes(outputs: Tensor, labels: Tensor, match: ClassMatch) -> list[Note]:
-    """What to say where the outputs fit the classes far better in another order."""
-    found = find_order(outputs.argmax(1), labels, len(match.data))
-    if found is None:
-        return []
-    columns, pair = found
+def order_note(columns: Sequence[int], pair: Paired, match: ClassMatch) -> Note:
+    """What to say where the outputs fit the classes far better in another order, as :func:`find_order` found it."""
     wrong = [i for i, column in enumerate(columns) if column != i][:5]
     swaps = ", ".join(f"{printable(match.data[i])} = output {columns[i]}" for i in wrong)
     text = (
@@ -121,7 +120,7 @@ def order_notes(outputs: Tensor, labels: Tensor, match: ClassMatch) -> list[Note
         f"{100 * pair.lead:+.1f} points, {100 * pair.low:+.1f} to {100 * pair.high:+.1f} at {pair.level:.0%}, on "
         f"{pair.n} images that did not choose it"
     )
-    return [Note("class-order", text, "state it with --class-map FILE", "warning")]
+    return Note("class-order", text, "state it with --class-map FILE", "warning")
 
 
 def class_notes(match: ClassMatch, split: Split, aside: int) -> list[Note]:
@@ -154,9 +153,8 @@ def find_order(predicted: Tensor, labels: Tensor, classes: int) -> tuple[tuple[i
 
     predicted, labels: (N,). Every second sample chooses the assignment with the most hits; the others judge it.
     """
-    choosing, judging = slice(0, None, 2), slice(1, None, 2)
     counts = torch.zeros(classes, classes).index_put_(
-        (labels[choosing], predicted[choosing]), torch.tensor(1.0), accumulate=True
+        (labels[CHOOSING], predicted[CHOOSING]), torch.tensor(1.0), accumulate=True
     )
     counts += 0.5 * torch.eye(classes)  # where samples say nothing, the order stays
     if bool((counts.diagonal() == counts.amax(1)).all()):
@@ -164,7 +162,7 @@ def find_order(predicted: Tensor, labels: Tensor, classes: int) -> tuple[tuple[i
     from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]  # a second, rarely needed
 
     columns = torch.from_numpy(linear_sum_assignment(counts.numpy(), maximize=True)[1])
-    now, then = predicted[judging] == labels[judging], predicted[judging] == columns[labels[judging]]
+    now, then = predicted[JUDGING] == labels[JUDGING], predicted[JUDGING] == columns[labels[JUDGING]]
     paired = paired_difference(then, now, level=LEVEL)
     better = paired.low > 0 and paired.lead > LEAST_LEAD
     return (tuple(columns.tolist()), paired) if better else None

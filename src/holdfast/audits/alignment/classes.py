@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from holdfast.errors import HoldfastError, require, require_known
+from holdfast.errors import HoldfastError, cut, require, require_known
 from holdfast.printable import printable
 
 ORDER: Final = "order"
@@ -240,5 +240,5 @@ def some(names: Iterable[str], most: int = 5) -> str:
     >>> some("abc", 2), some("ab", 2)
     ('a, b, ...', 'a, b')
     """
-    every = [printable(name) for name in names]
+    every = [cut(printable(name), 100) for name in names]
     return ", ".join(every[:most]) + (", ..." if len(every) > most else "")

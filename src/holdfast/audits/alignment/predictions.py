@@ -31,7 +31,7 @@ from holdfast.audits.subject import word_ids
 from holdfast.data.splits import Dataset, Split
 from holdfast.data.tables import TABLES, TableCells, name_order, read_table
 from holdfast.detect.scoring import PREDICTION_COLUMNS
-from holdfast.errors import HoldfastError, require, require_known, unknown
+from holdfast.errors import HoldfastError, brief, cut, require, require_known, unknown
 from holdfast.files import exists
 from holdfast.printable import printable
 from holdfast.train.evaluate import Predictions
@@ -86,6 +86,7 @@ def read_predictions(
     split = None if data is None else data.test
     require(data is None or split is not None, f"{data.name if data else ''} has no test split to compare {name} with")
     classes = classes_of_file(cells, name, output, class_map) if data is None else tuple(data.classes)
+    require(bool(classes), f"{name} names no class: all its labels are empty; fill them")
     logits, kind = read_scores(cells, classes, name, output=output, class_map=class_map, notes=notes)
     if split is None:
         positions = torch.arange(n)
@@ -117,8 +118,8 @@ def _positions(cells: TableCells, split: Split, name: str) -> Tensor:
     """(N,) which image of the split each row speaks of; each at most once."""
     if "position" in cells.text:
         words = cells.text["position"]
-        bad = next((w for w in words if not (w.isdecimal() and int(w) < len(split))), None)
-        require(bad is None, f"{name}: position {bad!r} is none of 0 to {len(split) - 1}")
+        bad = next((w for w in words if not (is_number(w) and int(w) < len(split))), None)
+        require(bad is None, f"{name}: position {brief(bad)} is none of 0 to {len(split) - 1}")
         found = [int(word) for word in words]
     elif ids := cells.text.get("path") or cells.text.get("id"):  # a table of ours numbers its rows by id
         exact, ends = _places(split)
@@ -132,6 +133,11 @@ def _positions(cells: TableCells, split: Split, name: str) -> Tensor:
         found = list(range(len(split)))
     _require_once(found, name)
     return torch.tensor(found)
+
+
+def is_number(word: str) -> bool:
+    """Whether a cell is a whole number of a length that numbers of rows and classes have."""
+    return word.isdecimal() and len(word) <= 18
 
 
 def _require_once(images: Sequence[object], name: str) -> None:
@@ -162,12 +168,12 @@ def _place(word: str, exact: Mapping[str, int], ends: Mapping[str, Sequence[int]
         return found[0]
     if found:
         raise HoldfastError(
-            f"{name}: {printable(word)!r} is the name of {len(found)} test images; give their full paths"
+            f"{name}: {brief(printable(word))} is the name of {len(found)} test images; give their full paths"
         )
     near = get_close_matches(word, list(exact)[:5000], n=1) or list(exact)[:1]
     raise HoldfastError(
-        f"{name}: {printable(word)!r} is not a test image; they have names such as {printable(near[0])!r}. Fix the "
-        "column, or give 'position', from 0 on"
+        f"{name}: {brief(printable(word))} is not a test image; they have names such as {printable(near[0])!r}. Fix "
+        "the column, or give 'position', from 0 on"
     )
 
 
@@ -206,10 +212,13 @@ def read_cells(path: str | Path, *, extra: Sequence[str] = ()) -> TableCells:
         known = {word: word for word in WORDS} | dict.fromkeys(IGNORED, "")
         found = [name if name in extra else own.get(name, known.get(name.lower(), name)) for name in stripped]
         require(bool(found), f"{printable(path)} is empty; the first line must name the columns")
-        twice = ", ".join(printable(name) for name in sorted({n for n in found if n and found.count(n) > 1}))
+        twice = cut(", ".join(printable(name) for name in sorted({n for n in found if n and found.count(n) > 1})))
         require(not twice, f"{printable(path)} has the column {twice} more than once; keep one")
         for name in extra:
-            require(name in found, f"{printable(path)} has no column {name!r}; its columns are: {', '.join(names)}")
+            require(
+                name in found,
+                f"{printable(path)} has no column {name!r}; its columns are: {cut(', '.join(map(printable, names)))}",
+            )
         return found
 
     return read_table(path, header=header, text=(*WORDS, *extra), numbers=True, strict=True)
@@ -226,12 +235,13 @@ def class_indices(
     require(empty is None, f"{name}, line {empty}: no {column}; fill the cell or remove the row")
     known = {cls: i for i, cls in enumerate(classes)}
     for cls, target in (class_map or {}).items():
+        require_known("class of the data in the class map", cls, known)
         known |= {str(other): known[cls] for other in targets(target)}
     spelled = list(known)
     loose = index_names((simple(cls), i) for cls, i in known.items())
     known = {spelling: places.pop() for spelling, places in loose.items() if len(places) == 1} | known
     words = [word if word in known else simple(word) for word in words]
-    if not known.keys() & set(words) and all(word.isdecimal() and int(word) < len(classes) for word in words):
+    if not known.keys() & set(words) and all(is_number(word) and int(word) < len(classes) for word in words):
         return torch.tensor([int(word) for word in words])
     for word, said, line in zip(words, cells.text[column], cells.lines, strict=True):
         if word not in known:
@@ -305,7 +315,7 @@ def classes_of_file(
         return tuple(name_order(set(cells.text["label"]) - {""}))
     words = {*cells.text["label"], *cells.text.get("prediction", ())} - {""}
     family = score_columns(cells.number_names, words, output)
-    named, numbers = family.named(words), all(word.isdecimal() for word in words)
+    named, numbers = family.named(words), all(is_number(word) for word in words)
     if family.prefixed and (named or numbers):
         return tuple(family.places)
     for places in (family.places, _within_one(cells, family.places)) if named else ():
@@ -405,7 +415,7 @@ def _require_no_text(cells: TableCells, family: Family, wanted: Sequence[str], n
     for cls in text.named(missing):
         column, cell = list(cells.left_out.items())[text.places[cls]]
         raise HoldfastError(
-            f"{name}, line {cells.lines[0]}: {printable(column)} is {printable(cell)!r}; {NUMBERS_ONLY}"
+            f"{name}, line {cells.lines[0]}: {cut(printable(column))} is {brief(printable(cell))}; {NUMBERS_ONLY}"
         )
 
 
@@ -423,7 +433,7 @@ def _require_valid(cells: TableCells, used: Tensor, chosen: Sequence[int], kind:
             row, column = bad.nonzero()[0].tolist()
             value, more = cells.numbers[row, chosen[column]], int(bad.any(1).sum()) - 1
             raise HoldfastError(
-                f"{name}, line {cells.lines[row]}: {printable(cells.number_names[chosen[column]])} is {value:g}"
+                f"{name}, line {cells.lines[row]}: {cut(printable(cells.number_names[chosen[column]]))} is {value:g}"
                 + (f" (and {more} more rows are alike)" if more else "")
                 + f"; {why}"
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from holdfast.data import listing
@@ -12,10 +13,24 @@ from holdfast.printable import printable
 from holdfast.types import Note
 
 
+def list_unlabelled(folder: Path, options: ReaderOptions) -> Listing:
+    """All images of a folder, wherever they lie in it, by its train, val and test folders where it has some; a class is
+    the folder that images lie in, directly below. Images outside of such a folder have none."""
+    parts, problems, notes = _parts(folder)
+    rows: dict[str, list[Row]] = {}
+    for split, part in parts.items():
+        inner = [(path, path.removeprefix(str(part)).strip(os.sep).partition(os.sep)) for path in images_under(part)]
+        rows[split] = [(path, first if deeper else "", "") for path, (first, _, deeper) in inner]
+    require(any(rows.values()), f"{printable(folder)} holds no images; give a folder with some")
+    classes = dict.fromkeys(name for own in rows.values() for name in sorted({label for _, label, _ in own} - {""}))
+    return list_files(folder.resolve().name, rows, classes=[*classes], notes=notes, problems=problems)
+
+
 @reader(
     "class-folders",
     about="Folders of images: <class>/ or train/<class>/, with val/ and test/ where there are some.",
     recognises=Path.is_dir,
+    unlabelled=list_unlabelled,
     order=900,  # after every layout that can be recognised
 )
 def read_class_folders(folder: Path, options: ReaderOptions) -> Listing:
@@ -25,6 +40,11 @@ def read_class_folders(folder: Path, options: ReaderOptions) -> Listing:
         f"{printable(folder)} is a corrupted test set without training images; open it with "
         "holdfast.data.corruption_sets.open_corrupted",
     )
+    if not subfolders(folder):
+        raise HoldfastError(
+            f"{printable(folder)} has no folders in it; expected <class>/ or train/<class>/ with images, or "
+            'labels in the file names: --names "{age}_{gender}_" --label "age>=40"'
+        )
     parts, problems, notes = _parts(folder)
     untrainable = []
     if "train" not in parts:
@@ -74,9 +94,4 @@ def _parts(folder: Path) -> tuple[dict[str, Path], list[str], list[Note]]:
         return {"train": parts["train"], **parts}, problems, notes
     if parts and not others:
         return parts, problems, []
-    if not inner:
-        raise HoldfastError(
-            f"{printable(folder)} has no folders in it; expected <class>/ or train/<class>/ with images, or "
-            'labels in the file names: --names "{age}_{gender}_" --label "age>=40"'
-        )
     return {"train": folder}, [], []

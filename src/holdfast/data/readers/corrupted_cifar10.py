@@ -36,7 +36,8 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 """The corruption of class 0, 1, ... as Learning from Failure (two types) and DFA chose them."""
-SEVERITY = {"lff-0": 4, "lff-1": 4, "dfa": 5}
+SEVERITY = 5
+"""Hendrycks' scale. LfF's generator adds one to its severity, so that what it calls 4 is this too."""
 CHUNK = 2000
 """Images corrupted at a time. Part of what a seed means: draws follow the chunks."""
 
@@ -49,7 +50,7 @@ PREFIX = "corrupted-cifar10-"
     "corrupted-cifar10",
     about="Corrupted CIFAR-10: a corruption per class as its shortcut, made of CIFAR-10 when it is loaded.",
     names={
-        f"{PREFIX}{kind}": f"CIFAR-10 with {', '.join(names[:2])}, ... as shortcuts, severity {SEVERITY[kind]}."
+        f"{PREFIX}{kind}": f"CIFAR-10 with {', '.join(names[:2])}, ... as shortcuts, severity {SEVERITY}."
         for kind, names in KINDS.items()
     },
     takes=("conflict",),
@@ -75,7 +76,8 @@ def corrupted_cifar10(
 ) -> Dataset:
     """The set in memory; groups are corruptions. Training is biased, the test set balanced within every class.
 
-    source: any set of ten classes. severity: 1..5; by default 4, and 5 for dfa, as their authors.
+    source: any set of ten classes. severity: 1..5, by default 5, which LfF's authors call 4. Bias-conflicting images of
+    a class have the other corruptions evenly in LfF's kinds, as their generator gives them, and at random in dfa.
     Numbers are drawn on the CPU and computed in float64, so that the result does not depend on the device, but
     for very rare ties in rounding. JPEG is Pillow's.
     """
@@ -95,7 +97,7 @@ def corrupted_cifar10(
     )
     require(source.shape[0] == 3, f"{source.name} is grey; corrupted CIFAR-10 is made of coloured images")
     require(severity is None or severity in (1, 2, 3, 4, 5), f"severity must be 1, 2, 3, 4 or 5, got {severity}")
-    level = SEVERITY[kind] if severity is None else severity
+    level = severity or SEVERITY
     options: dict[str, Any] = {"table": "cifar", "frost_folder": frost_folder, "codec": "pillow"}
     total, done, lock = len(source.train) + len(source.test or ()), 0, Lock()
 
@@ -129,7 +131,7 @@ def corrupted_cifar10(
     return Dataset(
         f"corrupted-{source.name}",
         source.classes,
-        make("train", train, biased_groups(train.labels, len(names), conflict, seed)),
+        make("train", train, biased_groups(train.labels, len(names), conflict, seed, evenly=kind != "dfa")),
         test=None if test is None else make("test", test, balanced_groups(test.labels, len(names), seed)),
         group_names=names,
     )
@@ -151,7 +153,7 @@ def make_corrupted_cifar10(
 
     settings: dict[str, Any] = {"kind": kind, "conflict": conflict, "severity": severity, "seed": seed}
     data = corrupted_cifar10(source, **settings, frost_folder=frost_folder, **computing)
-    settings |= {"severity": severity or SEVERITY[kind], "frost": "photographs" if frost_folder else "grown"}
+    settings |= {"severity": severity or SEVERITY, "frost": "photographs" if frost_folder else "grown"}
     return write_set(data, Path(out), made_from=source.name, settings=settings)
 
 

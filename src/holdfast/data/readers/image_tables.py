@@ -9,7 +9,7 @@ from pathlib import Path
 
 from holdfast.data.listing import SPLIT_FOLDERS, Listing, ReaderOptions, list_files
 from holdfast.data.tables import TABLES, lower_case_header, name_order, read_table
-from holdfast.errors import unknown
+from holdfast.errors import brief, cut, unknown
 from holdfast.parts import reader
 from holdfast.printable import printable
 from holdfast.types import Note
@@ -20,20 +20,21 @@ SHOWN = 3
 """Missing files a message names."""
 
 
+def list_unlabelled_rows(path: Path, options: ReaderOptions) -> Listing:
+    """A table whose rows need no label, and have -1 without one."""
+    return _scan(path, options.root, ("path",))
+
+
 @reader(
     "table",
     about="A CSV or Parquet table with the columns path and label, and group and split where there are some.",
     suffixes=TABLES,
+    unlabelled=list_unlabelled_rows,
     order=810,
 )
 def read_image_table(path: Path, options: ReaderOptions) -> Listing:
     """Paths are relative to root, else to the table's folder."""
     return _scan(path, options.root, NEEDED)
-
-
-def scan_unlabelled(path: Path, root: Path | None) -> Listing:
-    """A table whose rows need no label, and have -1 without one."""
-    return _scan(path, root, ("path",))
 
 
 def _scan(table_path: Path, root: Path | None, needed: Sequence[str]) -> Listing:
@@ -68,24 +69,34 @@ def _scan(table_path: Path, root: Path | None, needed: Sequence[str]) -> Listing
     extra = {labels[i]: i for rows in reversed(by_split.values()) for i in reversed(rows) if labels[i] not in trained}
     used = [paths[i] for rows in by_split.values() for i in rows]
     if absent := [path for path in used if not os.path.isfile(path)]:
-        first = ", ".join(printable(path) for path in absent[:SHOWN]) + (", ..." if len(absent) > SHOWN else "")
+        first = ", ".join(cut(printable(path)) for path in absent[:SHOWN]) + (", ..." if len(absent) > SHOWN else "")
         problems.append(
             f"{len(absent)} of {len(used)} files do not exist: {first}; "
             f"paths are taken relative to {printable(base)}: correct them, or give root"
         )
+    notes = [  # the accuracy of a held-out split that shares files with training would be too high
+        Note(
+            "files-in-two-splits",
+            f"{len(both)} files are both in the train and the {split} split",
+            "list each file once, or accuracy on the held-out split is too high",
+            "warning",
+        )
+        for split, rows in by_split.items()
+        if split != "train" and (both := trained_on & {paths[i] for i in rows})
+    ]
+    # Absolute paths were meant so; ../ may come from somebody who would like other files to be read.
+    if above := [cell for cell in table.text["path"] if os.path.normpath(cell).split(os.sep)[0] == os.pardir]:
+        text = f"{len(above)} paths leave {printable(base)} by ../, such as {cut(printable(above[0]))}"
+        notes.append(Note("paths-leave-folder", text, "confine refuses them", "warning"))
     return list_files(
         table_path.name,
         {split: [(paths[i], labels[i], groups[i]) for i in rows] for split, rows in by_split.items()},
         table_rows=by_split,
-        notes=[  # the accuracy of a held-out split that shares files with training would be too high
-            Note("files-in-two-splits", f"{len(both)} files are both in the train and the {split} split")
-            for split, rows in by_split.items()
-            if split != "train" and (both := trained_on & {paths[i] for i in rows})
-        ],
+        notes=notes,
         problems=problems,
         untrainable=[
-            f"label {name!r} ({table.unit} {table.lines[extra[name]]}, {splits[extra[name]]} split) is not among the "
-            "training rows; remove these rows, or add training rows of that class"
+            f"label {brief(name)} ({table.unit} {table.lines[extra[name]]}, {splits[extra[name]]} split) is not among "
+            "the training rows; remove these rows, or add training rows of that class"
             for name in name_order({*extra})
         ],
     )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.data.array_files import open_npz, text_array
 from holdfast.data.listing import SPLITS, ReaderOptions
 from holdfast.errors import HoldfastError, require
 from holdfast.parts import reader
@@ -22,10 +21,32 @@ if TYPE_CHECKING:
 KNOWN = (*(f"{k}_{s}" for s in SPLITS for k in ("x", "y", "group")), "classes", "group_names")
 
 
+def read_unlabelled(path: Path, options: ReaderOptions) -> Dataset:
+    """The parts of such a file that have images; their labels are -1 where it has none."""
+    from holdfast.data.splits import Dataset
+
+    arrays, _ = unpack(path)
+    origin = printable(path)
+    found = {split: _split(arrays, split, origin) for split in SPLITS if f"x_{split}" in arrays}
+    require(bool(found), f"{origin} has no images; call its arrays x_train, x_val or x_test")
+    first = next(iter(found.values()))
+    highest = max((int(own.labels.max()) for own in found.values() if len(own)), default=-1)
+    named = _names(arrays["classes"], f"{origin}: classes") if "classes" in arrays else ()
+    samples = sum(map(len, found.values()))
+    require(
+        highest < max(samples, len(named)),
+        f"{origin}: label {highest} is more than {samples} samples can need; number the classes 0, 1, 2, ...",
+    )
+    classes = named if len(named) > highest else tuple(map(str, range(highest + 1)))
+    parts: dict[str, Any] = {"train": first.subset(slice(0, 0)), **found}  # type: ignore[arg-type]
+    return Dataset(printable(path.name), classes, **parts)
+
+
 @reader(
     "npz",
     about="NumPy arrays: x_train, y_train, x_test, y_test, ... in an .npz file, or a set with anomalies (.npz, .npy).",
     suffixes=(".npz", ".npy"),
+    unlabelled=read_unlabelled,
     order=800,
 )
 def read_npz(path: Path, options: ReaderOptions) -> Dataset:
@@ -41,39 +62,12 @@ def read_npz(path: Path, options: ReaderOptions) -> Dataset:
     return assemble(arrays, name=name, origin=origin, image_size=options.image_size, others=map(printable, ignored))
 
 
-def read_unlabelled(path: Path) -> dict[str, ArraySplit]:
-    """The parts of such a file that have images; their labels are -1 where it has none."""
-    arrays, _ = unpack(path)
-    found = [split for split in SPLITS if f"x_{split}" in arrays]
-    origin = printable(path)
-    require(bool(found), f"{origin} has no images; call its arrays x_train, x_val or x_test")
-    return {split: _split(arrays, split, origin) for split in found}
-
-
 def unpack(path: Path) -> tuple[dict[str, Array], list[str]]:
     """(the arrays that have a meaning here, names of the others, which are not read)."""
-    import numpy as np
-
-    shown = printable(path)
-    if not zipfile.is_zipfile(path):
-        raise HoldfastError(f"{shown} is not an .npz file, or is damaged; write it with numpy.savez")
-    name = ""
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {}
-            for name in archive.files:
-                if name in KNOWN:
-                    arrays[name] = archive[name]
-                    if not isinstance(arrays[name], np.ndarray):  # numpy hands out the bytes of any other member
-                        raise ValueError("it is not an array")
-            return arrays, [other for other in archive.files if other not in KNOWN]
-    except (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
-        if "allow_pickle" in str(error):
-            raise HoldfastError(
-                f"{shown}: {name} holds Python objects, which are never unpickled; "
-                f"save it as numbers, such as {name}.astype('int64'), or as plain text for names"
-            ) from error
-        raise HoldfastError(f"cannot read {name} of {shown}: {error}; write the file again") from error
+    with open_npz(path) as file:
+        return {name: file.read(name) for name in file.names if name in KNOWN}, [
+            name for name in file.names if name not in KNOWN
+        ]
 
 
 def assemble(
@@ -157,10 +151,6 @@ def _class_names(
 def _names(values: Array, what: str) -> tuple[str, ...]:
     from holdfast.data.splits import check_once
 
-    require(
-        values.ndim == 1 and values.dtype.kind in "US",
-        f"{what} has shape {values.shape} and type {values.dtype}; give a one-dimensional array of text",
-    )
-    names = tuple(printable(str(name)) for name in values.astype(str))
+    names = text_array(values, what)
     check_once(names, what)
     return names

@@ -22,6 +22,7 @@ REMEDIES: Mapping[str, str] = {
     "logits": "give a classifier",
     "reconstruction": "give a VAE",
     "kl": "give a VAE",
+    "drawn": "give a VAE and VAEExtractor(..., drawn=True)",
     "regret": "give a VAE and VAEExtractor(..., regret=20)",
     "rotation": "give an encoder trained by train_rotation",
 }

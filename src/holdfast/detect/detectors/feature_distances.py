@@ -93,38 +93,46 @@ class Mahalanobis(Detector):
         self.shrinkage = shrinkage
 
     def learn(self, features: Features) -> dict[str, Tensor]:
-        import torch
-
-        x, labels = there(features.features).double(), _classes(features)
-        means = torch.stack([x[labels == label].mean(0) for label in torch.unique(labels)])
-        return {"means": means, "whitening": self._whitening(x - means[torch.unique(labels, return_inverse=True)[1]])}
+        x, means, own = self._means(features)
+        return {"means": means, "whitening": scores.whitening(self._covariance(x - means[own]))}
 
     def compute(self, features: Features) -> Tensor:
         x = there(features.features).double()
         return scores.mahalanobis(x, self.state["means"].to(x), self.state["whitening"].to(x)).amin(1)
 
-    def _whitening(self, centred: Tensor) -> Tensor:
+    def _means(self, features: Features) -> tuple[Tensor, Tensor, Tensor]:
+        """(features (N, D), the mean of each class (K, D), which of them is whose (N,))."""
+        import torch
+
+        x, (labels, own) = there(features.features).double(), torch.unique(_classes(features), return_inverse=True)
+        return x, torch.stack([x[own == k].mean(0) for k in range(len(labels))]), own
+
+    def _covariance(self, centred: Tensor) -> Tensor:
         require(len(centred) >= 2, f"{self.name} needs at least 2 normal samples, got {len(centred)}")
-        return scores.whitening(scores.shrunk_covariance(centred, shrinkage=self.shrinkage)[0])
+        return scores.shrunk_covariance(centred, shrinkage=self.shrinkage)[0]
 
 
 @detector(
     "relative-mahalanobis", about="the same, less the distance to the mean of all classes", reads=("features",), order=6
 )
 class RelativeMahalanobis(Mahalanobis):
-    """The least of: squared distance to a class mean, less that to the mean of all (Ren et al., 2021)."""
+    """The least of: squared distance to a class mean, less that to the mean of all (Ren et al., 2021).
+
+    The covariance of all is that within classes, shrunk as it is, plus that of the means. Shrunk by itself it could be
+    the smaller of the two along some direction, and what lies far out along it would score as normal.
+    """
 
     def learn(self, features: Features) -> dict[str, Tensor]:
-        import torch
-
-        x = there(features.features).double()
+        x, means, own = self._means(features)
         require(
-            len(torch.unique(_classes(features))) >= 2,
+            len(means) >= 2,
             "relative-mahalanobis needs labels of at least two classes: with one, both its distances are the same; "
             "use mahalanobis",
         )
-        mean = x.mean(0, keepdim=True)
-        return {**super().learn(features), "mean": mean, "background": self._whitening(x - mean)}
+        within, mean = self._covariance(x - means[own]), x.mean(0, keepdim=True)
+        between = means[own] - mean
+        background = scores.whitening(within + between.T @ between / len(x))
+        return {"means": means, "whitening": scores.whitening(within), "mean": mean, "background": background}
 
     def compute(self, features: Features) -> Tensor:
         x = there(features.features).double()

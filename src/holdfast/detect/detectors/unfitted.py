@@ -59,6 +59,11 @@ class Elbo(Unfitted):
     """−ELBO at z = μ: reconstruction plus KL."""
 
 
+@detector("elbo-drawn", about="−ELBO of a VAE at a z drawn from q(z|x)", reads=("drawn", "kl"), order=8)
+class ElboDrawn(Unfitted):
+    """−ELBO at one z drawn from q(z|x), as the bound is defined and trained; noisier than at μ."""
+
+
 @detector("reconstruction", about="−log p(x|z) of a VAE at z = μ", reads=("reconstruction",), order=9)
 class Reconstruction(Unfitted):
     """−log p(x|z) at z = μ."""

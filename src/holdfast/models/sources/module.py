@@ -25,7 +25,8 @@ class Modules(ModelSource):
         net = made.eval().to(request.device) if isinstance(made, nn.Module) else CallableModule(made)
         settings = settings_of(made)
         classes, aliases = class_names(settings)
-        if own := own_classes(made):
+        own = own_classes(made)
+        if own is not None:
             classes, aliases = own, ()
         size = getattr(made, "input_size", None)
         convolution = next((m for m in net.modules() if isinstance(m, nn.Conv2d)), None)
@@ -36,6 +37,7 @@ class Modules(ModelSource):
             aliases=aliases,
             size=_size(size) if isinstance(size, int | list | tuple) else input_size(settings),
             channels=None if convolution is None else convolution.in_channels,
+            published=own is None and classes is not None,
         )
 
 
@@ -46,7 +48,9 @@ def own_classes(made: Any) -> tuple[str, ...] | None:
         return tuple(map(str, own))
     labels = getattr(getattr(made, "config", None), "id2label", None)
     if isinstance(labels, Mapping) and sorted(map(int, labels)) == list(range(len(labels))):
-        return tuple(str(name) for _, name in sorted((int(i), name) for i, name in labels.items()))
+        names = tuple(str(name) for _, name in sorted((int(i), name) for i, name in labels.items()))
+        # what transformers fills in where nobody named the classes
+        return None if names == tuple(f"LABEL_{i}" for i in range(len(names))) else names
     return None
 
 

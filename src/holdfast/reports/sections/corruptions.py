@@ -66,14 +66,16 @@ def _eight(arm: Arm, *, alone: bool) -> Table | None:
         return None
     at = STANDARD if STANDARD in strengths else strengths[-1]
     rows = []
-    for name in [*(n for n in _values(arm, "corruption") if _values(arm, "strength", corruption=n)), MEAN]:
+    names = [n for n in _values(arm, "corruption") if _values(arm, "strength", corruption=n)]
+    for name in [*names, MEAN]:
         cells = [replace(spread_cell(_at(arm, "accuracy", name, s)), strong=name == MEAN) for s in strengths]
         rows.append((Cell(name, strong=name == MEAN), *cells, figure_cell(DIFFERENCE, _at(arm, "drop", name, at))))
     clean = _spread(arm, "corruption_accuracy", corruption=NONE)
     titles = [*(f"strength {s}, %" for s in strengths), f"drop at {at}, points"]
     columns = Column.texts("corruption") + Column.numbers(*titles)
     note = "" if clean is None or clean.mean is None else f"Without corruption {share(clean)} %, n = {clean.n:,}."
-    caption = "Accuracy under eight corruptions" + ("" if alone else f": {arm.label}")
+    what = "eight corruptions" if len(names) <= 8 else "corruptions by strength"  # further ones by name
+    caption = f"Accuracy under {what}" + ("" if alone else f": {arm.label}")
     return Table(caption, columns, tuple(rows), note)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from holdfast.reports.blocks import Chart, Details, Section, Side, present
-from holdfast.reports.findings_file import AGAINST, FindingsFile, all_measures
+from holdfast.reports.findings_file import AGAINST, all_measures
 from holdfast.reports.overview import gates, overview, side_by_side, states
 from holdfast.reports.report_tables import leads, paired
 from holdfast.reports.robustness_summary import RobustnessResult, drop_table, robustness
@@ -25,11 +25,11 @@ def glance(runs: Sequence[RunFiles]) -> Section | None:
     if not audited:
         return None
     several = len(audited) > 1
-    files = {run.name: _file(run) for _, run in audited}
+    files = {run.name: run.file() for _, run in audited}
     said = {run.name: f"{states(run.checks, run.gates)}." for _, run in audited}
     words = [f"{name}: {text}" if several else text for name, text in said.items()]
     found = [(i, run, own) for i, run in audited if (own := robustness(run.findings, run.measures, run.gates))]
-    caption = "Drop from clean accuracy"
+    caption = "Drops"
     tables = [drop_table(own, f"{caption}: {run.name}" if several else caption) for _, run, own in found]
     pairs, more = (
         [row for run in runs for row in leads(run.findings, run.measures, run.name, parts=parts)]
@@ -52,12 +52,6 @@ def glance(runs: Sequence[RunFiles]) -> Section | None:
 def against(runs: Sequence[RunFiles]) -> Section | None:
     """Nothing of its own: comparisons with other models are in the section at the top."""
     return None
-
-
-def _file(run: RunFiles) -> FindingsFile:
-    """A run as the other renderings see it."""
-    model = {**run.model, "name": run.name}
-    return FindingsFile(run.findings, model, run.data, checks=run.checks, measures=run.measures, gates=run.gates)
 
 
 def _chart(found: Sequence[tuple[int, RunFiles, Sequence[RobustnessResult]]]) -> Chart:
@@ -84,5 +78,6 @@ def _bar(result: RobustnessResult | None, title: str, check: str, run: RunFiles,
     span = interval(SHARE, result.low, result.high)
     note += f", 95 % interval {span}" if span else ""
     if result.threshold is not None:
-        note += f"; gate at {percent(result.threshold)} % {'passed' if result.passed else 'FAILED'}"
+        judged = " for the lower bound" * result.bounded + (" passed" if result.passed else " FAILED")
+        note += f"; gate at {percent(result.threshold)} %{judged}"
     return Bar(result.value, result.low, result.high, percent(result.value), note, colour, result.threshold)

@@ -8,6 +8,7 @@ from typing import Any
 from holdfast.reports.arms import Arm, FindingKey, share_chart, spread_cell
 from holdfast.reports.blocks import Cell, Chart, Column, Details, Gallery, Section, Side, Table, png_picture, present
 from holdfast.reports.report_tables import all_numbers
+from holdfast.reports.robustness_summary import fitted_on
 from holdfast.reports.sections import of_check
 from holdfast.reports.svg.lines import LONGEST_LABEL, Line, histogram_lines, share_lines
 from holdfast.reports.text import PLAIN, finite, number, records, sure, titled
@@ -43,6 +44,9 @@ def detect(groups: Sequence[Arm]) -> Section:
         "fewer than 72 anomalies, which do not show their lowest 5 %. Precision, recall, F1 and false alarms are at "
         "the detector's own threshold, which was set on held-out normal images before."
     )
+    for arm in groups:
+        if seen := fitted_on(arm):
+            lead += f" {arm.label} was fitted on {seen} among these: do not take its numbers for those of new images."
     return _section(groups, "detect", "Detection", lead)
 
 

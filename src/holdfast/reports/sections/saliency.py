@@ -38,7 +38,7 @@ def _columns(arm: Arm, *, several: bool) -> Iterator[Column_]:
     """The models that an arm's first run with maps has shown."""
     found = (f for run in arm.runs for f in run.findings if (f.check, f.name) == (CHECK, "maps"))
     for finding in islice(found, 1):
-        for i, name in enumerate(finding.evidence.get("models") or [""]):
+        for i, name in enumerate(_listed(finding.evidence.get("models"))):
             pairs = {
                 row["position"]: (row, look)
                 for row in records(finding.evidence.get("maps"))
@@ -46,6 +46,10 @@ def _columns(arm: Arm, *, several: bool) -> Iterator[Column_]:
             }
             label = str(name) or (arm.label if several else "map")
             yield (f"{arm.label}: {name}" if several and name else label), pairs
+
+
+def _listed(values: object) -> list[object]:
+    return values if isinstance(values, list) and values else [""]
 
 
 def _look(values: object, number: int) -> Mapping[str, Any] | None:

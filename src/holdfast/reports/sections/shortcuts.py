@@ -1,4 +1,4 @@
-"""Shortcuts: how many training samples are bias-conflicting, their clusters, and pictures of them."""
+"""Shortcuts: clusters of suspected samples, whether there is a shortcut, and pictures from both ends of the ranking."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
 from holdfast.reports.sections.saliency import look_picture
 from holdfast.reports.svg.lines import histogram_lines, share_lines
-from holdfast.reports.text import SHARE, finite, interval, percent, records
+from holdfast.reports.text import P_VALUE, finite, interval, number, quantity, records
 from holdfast.types import Finding
 
 MOST_BYTES = 6_000_000
@@ -22,43 +22,46 @@ MOST_BYTES = 6_000_000
 def shortcuts(runs: Sequence[RunFiles]) -> Section | None:
     blocks: list[Block] = []
     notes: list[str] = []
-    for number, run in enumerate(runs):
+    for order, run in enumerate(runs):
         found = [f for f in run.findings if f.check == "shortcuts"]
         if found:
             several = f" ({run.name})" if len(runs) > 1 else ""
-            blocks += _blocks(found, run, several, number)
+            blocks += _blocks(found, run, several, order)
             notes += [str(n) for f in found for n in f.evidence.get("notes") or ()]
     if not blocks:
         return None
     lead = (
-        "Biased models learn the shortcut. The score of a training sample is 1 minus the probability they give its "
-        "label, over epochs and seeds: high for bias-conflicting samples, but also for wrong labels and odd pictures. "
-        "Each picture is followed by the saliency of the models: a biased one looks at the shortcut."
+        "Biased models learn what is easy: the shortcut, where there is one. The score of a training sample is 1 minus "
+        "the probability they give its label, over epochs and seeds: high for bias-conflicting samples, but also for "
+        "hard ones and wrong labels. Whether there is a shortcut at all is for the test to say. Each picture is "
+        "followed by the saliency of the models: a biased one looks at the shortcut."
     )
     warning = "".join(f"Caution: {note}. " for note in dict.fromkeys(notes))
     return Section("shortcuts", "Shortcuts", warning + lead, tuple(blocks))
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    value = {f.name: f for f in findings if f.check == "shortcuts" and not f.where}
-    share = value.get("conflicting_share")
-    if share is None or (size := finite(share.value)) is None:
+    """What the ranking is worth."""
+    test = next((f for f in findings if (f.check, f.name) == ("shortcuts", "shortcut_p")), None)
+    if test is None:
         return "Nothing was measured"
-    span = interval(SHARE, share.low, share.high)
-    return f"About {percent(size)} % of {share.n:,} training samples are bias-conflicting" + (
-        f" ({span})" if span else ""
-    )
+    if (p := finite(test.value)) is None:
+        return "Ranked; whether there is a shortcut was not tested"
+    said = f"(p = {number(P_VALUE, p)})"
+    if test.evidence.get("alarm") is True:
+        return f"A shortcut is likely {said}: bias-conflicting samples come first in the ranking"
+    return f"No sign of a shortcut {said}: the samples that come first may just be hard or mislabelled"
 
 
-def _blocks(found: Sequence[Finding], run: RunFiles, several: str, number: int) -> Iterator[Block]:
-    yield _numbers(found, run, several)
+def _blocks(found: Sequence[Finding], run: RunFiles, several: str, order: int) -> Iterator[Block]:
     clusters = [f for f in found if f.name == "cluster_size"]
     if clusters:
         yield _clusters(clusters, several)
-    yield from present(*(_histogram(finding, several, number) for finding in found))
+    yield _numbers(found, run, several)
+    yield from present(*(_histogram(finding, several, order) for finding in found))
     room = MOST_BYTES
     galleries = [(_title(f), f.evidence.get("rows")) for f in clusters]
-    ends = {"top": "Highest scores of all", "bottom": "Lowest scores: bias-aligned samples"}
+    ends = {"top": "Highest scores of all", "bottom": "Lowest scores of all"}
     galleries += [(words, f.evidence.get(key)) for f in found if f.name == "examples" for key, words in ends.items()]
     for title, rows in galleries:
         gallery = _gallery(f"{title}{several}", rows)
@@ -73,12 +76,26 @@ def _numbers(found: Sequence[Finding], run: RunFiles, several: str) -> Table:
         value, lift = finite(f.value), finite(f.evidence.get("lift"))
         if f.where or value is None:
             continue
-        text = f"{percent(value)} %" + (f", {lift:.1f} times the base rate" if lift is not None else "")
-        span = Cell(interval(SHARE, f.low, f.high), finite(f.low))
-        title = measure_of(f.check, f.name, run.measures).title
-        rows.append((Cell(title), Cell(text, value), span, Cell(f"{f.n:,}", f.n)))
+        measure = measure_of(f.check, f.name, run.measures)
+        text = quantity(measure, value) + (f", {lift:.1f} times the base rate" if lift is not None else "")
+        span = Cell(interval(measure, f.low, f.high), finite(f.low))
+        rows.append((Cell(measure.title), Cell(text, value), span, Cell(f"{f.n:,}", f.n)))
     columns = Column.texts("measure") + Column.numbers("value", "95 % interval", "n")
-    return Table(f"What was found{several}", columns, tuple(rows))
+    return Table(f"What was found{several}", columns, tuple(rows), _test_note(found))
+
+
+def _test_note(found: Sequence[Finding]) -> str:
+    """How the test came to its p, and how often it is wrong."""
+    given = next((f.evidence for f in found if f.name == "shortcut_p"), {})
+    mistakes, conflicting, level = (finite(given.get(key)) for key in ("mistakes", "conflicting", "level"))
+    if mistakes is None or conflicting is None or level is None:
+        return ""
+    return (
+        f"The test: {conflicting:,.0f} of {mistakes:,.0f} mistakes of biased models on held-out samples look "
+        "bias-conflicting: the models see nothing of the label, and yet the picture resembles others of its class. On "
+        f"data without a shortcut, at most {100 * level:.0f} % of such tests say that one is likely. A faint shortcut "
+        "may go unseen."
+    )
 
 
 def _clusters(clusters: Sequence[Finding], several: str) -> Table:
@@ -89,8 +106,11 @@ def _clusters(clusters: Sequence[Finding], several: str) -> Table:
     first = ((Cell(f.where.get("cluster", "?")), Cell(f"{f.n:,}", f.n)) for f in clusters)
     rows = tuple((*cells, *own) for cells, own in zip(first, named, strict=True))
     columns = Column.texts("cluster") + Column.numbers("samples") + Column.texts(*titles.values())
-    note = "Suspected samples, clustered by k-means on the biased model's features."
-    return Table(f"Clusters of bias-conflicting samples{several}", columns, rows, note)
+    note = (
+        "Samples that the biased models get wrong in at least half of the epochs, clustered by k-means on the biased "
+        "model's features."
+    )
+    return Table(f"Clusters of suspected samples{several}", columns, rows, note)
 
 
 def _title(finding: Finding) -> str:
@@ -106,14 +126,14 @@ def _named(value: object) -> str:
     return str(name) + ("" if (share := finite(given)) is None else f" ({100 * share:.0f} %)")
 
 
-def _histogram(finding: Finding, several: str, number: int) -> Chart | None:
+def _histogram(finding: Finding, several: str, order: int) -> Chart | None:
     values: Any = finding.evidence.get("histogram")
-    if finding.name != "conflicting_share" or not isinstance(values, Mapping):
+    if finding.name != "shortcut_p" or not isinstance(values, Mapping):
         return None
     named = {f"bias-{name}" if name in ("aligned", "conflicting") else str(name): own for name, own in values.items()}
     lines = histogram_lines(named, 0.0, 100.0)
     return share_lines(
-        f"Training samples by score{several}", lines, id=f"shortcuts-histogram-{number}", x_label="score, %",
+        f"Training samples by score{several}", lines, id=f"shortcuts-histogram-{order}", x_label="score, %",
         drawn="Samples by score", direct=True, note="Each line: share of its samples, in percent.",
         top=max((y for line in lines for _, y in line.points), default=1.0),
     )  # fmt: skip

@@ -67,11 +67,15 @@ def corrupted_accuracy(subject: Subject, told: Corruptions) -> tuple[Finding, ..
             for s in sorted(set(told.severities))
         }
         found += by_severity(bench.measure(many), bench.settings, family=GENERATED, baseline=told.baseline)
-    for part in map(find_corruption, told.kinds):  # by severity or strength, as each declares
+    further: dict[str, dict[Key, Mapping[str, Any]]] = {"severity": {}, "strength": {}}
+    for part in map(find_corruption, told.kinds):  # as each declares
         levels = told.strengths if part.scale == "strength" else sorted(set(told.severities))
-        further = bench.measure({(part.name, f"{level:g}"): {part.scale: level} for level in levels})
-        for (name, at), own in further.items():
-            found.append(share(own, {"corruption": name, part.scale: at}, settings=bench.settings))
+        further[part.scale] |= {(part.name, f"{level:g}"): {part.scale: level} for level in levels}
+    stronger = bench.measure(further["strength"]) if further["strength"] else {}
+    for (name, at), own in stronger.items():
+        found.append(share(own, {"corruption": name, "strength": at}, settings=bench.settings))
+    if further["severity"]:
+        found += by_severity(bench.measure(further["severity"]), bench.settings, family=CHOSEN, baseline=None)
     if told.official is not None:
         found += official_set(subject, told.official, baseline=told.baseline)
     evidence = {
@@ -185,6 +189,8 @@ def examples(subject: Subject, index: Tensor) -> list[dict[str, Any]]:
 
 GENERATED: Final = "imagenet-c"
 """The family of ImageNet-C's corruptions as made here, unlike the published sets."""
+CHOSEN: Final = "chosen"
+"""The family of corruptions that were asked for by name."""
 KEPT: Final = corruption_names("imagenet-c", extra=False)
 """The fifteen that published means are taken over."""
 

@@ -15,10 +15,10 @@ from torch import Tensor
 from holdfast.audits.alignment.classes import simple
 from holdfast.audits.per_image import RANKS, pack_ranks
 from holdfast.audits.subject import Subject, draw, halves
-from holdfast.data import load
 from holdfast.data.images import resize
 from holdfast.data.loaders import Images
 from holdfast.data.splits import Dataset
+from holdfast.data.unlabelled_images import open_unlabelled
 from holdfast.detect.detectors import make_detector
 from holdfast.detect.detectors.detector import Detector
 from holdfast.detect.evaluation import Evaluation, curves, evaluate_scores, findings_of
@@ -200,7 +200,7 @@ def cut(count: int, share: float) -> int:
 
 def _given(images: str | Dataset | Images, shape: tuple[int, int, int], seed: int) -> Tensor:
     if isinstance(images, str):
-        images = load(images)
+        images = open_unlabelled(images, usual="test")
     if isinstance(images, Dataset):
         images = images.test if images.test is not None else images.train
     if not isinstance(images, Tensor):

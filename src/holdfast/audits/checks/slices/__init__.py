@@ -21,7 +21,13 @@ if TYPE_CHECKING:
     needs=Needs.IMAGES,
     measures=(
         Measure("confirmed_slices", "weak slices confirmed", Unit.COUNT, "lower", headline=True),
-        Measure("slice_accuracy", "accuracy in a weak slice", drop="slice_gap", headline=True),
+        Measure(
+            "slice_accuracy",
+            "accuracy in a weak slice",
+            drop="slice_gap",
+            drop_from="accuracy in the rest",
+            headline=True,
+        ),
         Measure("slice_gap", "below the rest by", Unit.POINTS, "lower"),
     ),
     order=30,

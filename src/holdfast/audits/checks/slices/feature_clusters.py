@@ -27,6 +27,8 @@ LEAST: Final = 10
 """Samples a part must have on the half where it is found."""
 DIMENSIONS: Final = 32
 """Principal components of the features that distances are measured in."""
+MOST_STEPS: Final = 30
+"""Of k-means; what moves later is a few samples between clusters of one class."""
 TELLING: Final = 0.3
 """A property tells a cluster from the rest where the distributions are at least so far apart, of at most 1, and"""
 CRITICAL: Final = 1.63
@@ -68,7 +70,7 @@ def cluster(features: Tensor, labels: Tensor, first: Tensor, *, seed: int) -> di
     from sklearn.cluster import KMeans  # slow to import
     from sklearn.decomposition import PCA
 
-    points, state = features.double(), derive(seed, "slices/clusters") % 2**32
+    points, state = features.float(), derive(seed, "slices/clusters") % 2**32
     here = torch.zeros(len(labels), dtype=torch.bool)
     here[first] = True
     if min(points.shape[1], len(first)) > DIMENSIONS:
@@ -81,7 +83,7 @@ def cluster(features: Tensor, labels: Tensor, first: Tensor, *, seed: int) -> di
         if len(shown) < 2 * LEAST or len(np.unique(shown, axis=0)) < COUNTS[-1]:
             continue
         for count in (count for count in COUNTS if len(shown) >= count * LEAST):
-            made = KMeans(count, random_state=state).fit(shown)
+            made = KMeans(count, max_iter=MOST_STEPS, random_state=state).fit(shown)
             ids = found.setdefault(Clustering(label is not None, count), torch.full((len(labels),), -1))
             ids[inside] = torch.from_numpy(made.predict(points[inside].numpy())).long() + count * (label or 0)
     return found

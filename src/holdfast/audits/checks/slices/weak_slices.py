@@ -259,7 +259,10 @@ def named(
     if found := telling(inside, {k: v[compared] for k, v in properties.items()}, names):
         about.append(found[0])
         said["telling"] = found[1]
-    return f"{said['class'] or 'all classes'}, cluster {number}" + (f": {', '.join(about)}" if about else ""), said
+    of = "all classes" if label is None else f"class {said['class']}"
+    if label is not None:
+        said["compared_with"] = f"accuracy in the rest of {of}"
+    return f"{of}, cluster {number}" + (f": {', '.join(about)}" if about else ""), said
 
 
 def slice_findings(

@@ -1,0 +1,162 @@
+"""Data sets for judging ``holdfast shortcuts``: without a shortcut (null), and with a planted one.
+
+A null set may still be hard, noisy or mislabelled: none of that is a shortcut. Sets are small, so that a processor
+trains on each in seconds. The calibration sets set the level of the alarm; the test sets had no part in that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import adaptive_avg_pool2d, interpolate
+
+from holdfast.data import ArraySplit, Dataset, load
+from holdfast.data.biased import background, coloured, watermark
+
+Maker = Callable[[Path], Dataset]
+
+
+@cache
+def _arrays(path: Path) -> tuple[Tensor, Tensor]:
+    with np.load(path) as file:
+        images, labels = file["x_train"][:20_000], file["y_train"][:20_000]
+    images = images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)
+    return torch.from_numpy(np.ascontiguousarray(images)), torch.from_numpy(labels.astype(np.int64)).flatten()
+
+
+def photos(root: Path, name: str, classes: str, n: int, seed: int) -> Dataset:
+    """n images of some classes (their digits) of mnist, fashion_mnist or cifar10, at half the side."""
+    images, labels = _arrays(root / f"{name}.npz")
+    wanted = torch.tensor([int(k) for k in classes])
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
+    chosen = order[torch.isin(labels[order], wanted)][:n]
+    small = adaptive_avg_pool2d(images[chosen].float(), images.shape[-1] // 2).round().to(torch.uint8)
+    own = (labels[chosen][:, None] == wanted).long().argmax(1)
+    return Dataset(f"{name}-{classes}", tuple(classes), ArraySplit(small, own))
+
+
+def digits(root: Path, seed: int) -> Dataset:
+    return load("digits", data_seed=seed)
+
+
+def relabelled(data: Dataset, share: float, seed: int, *, next_class: bool = False) -> Dataset:
+    """A share of the labels is another class's: a random one, or always the next one."""
+    split, generator = data.train, torch.Generator().manual_seed(seed)
+    offset = torch.randint(1, data.num_classes, (len(split),), generator=generator)
+    moved = (split.labels + (1 if next_class else offset)) % data.num_classes
+    labels = torch.where(torch.rand(len(split), generator=generator) < share, moved, split.labels)
+    return _with(data, split.images, labels)  # type: ignore[attr-defined]
+
+
+def random_labels(data: Dataset, seed: int) -> Dataset:
+    order = torch.randperm(len(data.train), generator=torch.Generator().manual_seed(seed))
+    return _with(data, data.train.images, data.train.labels[order])  # type: ignore[attr-defined]
+
+
+def noise(n: int, classes: int, seed: int) -> Dataset:
+    """Images and labels of pure noise."""
+    generator = torch.Generator().manual_seed(seed)
+    images = torch.randint(0, 256, (n, 1, 10, 10), generator=generator, dtype=torch.uint8)
+    names = tuple(str(k) for k in range(classes))
+    return Dataset("noise", names, ArraySplit(images, torch.randint(0, classes, (n,), generator=generator)))
+
+
+def hard(data: Dataset, how: str, share: float, seed: int) -> Dataset:
+    """A share of the images is blurred, noisy or half covered, whatever their class."""
+    split, generator = data.train, torch.Generator().manual_seed(seed)
+    images = split.images.float()  # type: ignore[attr-defined]
+    if how == "blurred":
+        changed = interpolate(adaptive_avg_pool2d(images, 3), size=images.shape[-2:], mode="bilinear")
+    elif how == "noisy":
+        changed = images + 80 * torch.randn(images.shape, generator=generator)
+    else:
+        changed = images.clone()
+        changed[..., images.shape[-1] // 2 :] = 0
+    chosen = torch.rand(len(split), generator=generator) < share
+    made = torch.where(chosen[:, None, None, None], changed, images).round().clamp(0, 255).to(torch.uint8)
+    return _with(data, made, split.labels)
+
+
+def _with(data: Dataset, images: Tensor, labels: Tensor) -> Dataset:
+    return replace(data, train=ArraySplit(images, labels), val=None, test=None)
+
+
+ALL = "0123456789"
+CALIBRATION: dict[str, Maker] = {
+    "digits": lambda root: digits(root, 0),
+    "digits, 10 % wrong labels": lambda root: relabelled(digits(root, 0), 0.1, 0),
+    "digits, 5 % next class": lambda root: relabelled(digits(root, 2), 0.05, 0, next_class=True),
+    "digits, random labels": lambda root: random_labels(digits(root, 0), 0),
+    "digits, 10 % blurred": lambda root: hard(digits(root, 2), "blurred", 0.1, 0),
+    "Fashion-MNIST": lambda root: photos(root, "fashion_mnist", ALL, 1500, 0),
+    "Fashion-MNIST, classes 0246": lambda root: photos(root, "fashion_mnist", "0246", 1200, 0),
+    "Fashion-MNIST 13579, 15 % half covered": lambda root: hard(
+        photos(root, "fashion_mnist", "13579", 1000, 0), "covered", 0.15, 0
+    ),
+    "CIFAR-10, classes 0167": lambda root: photos(root, "cifar10", "0167", 1200, 0),
+    "CIFAR-10, classes 2345": lambda root: photos(root, "cifar10", "2345", 1200, 1),
+    "CIFAR-10, classes 35": lambda root: photos(root, "cifar10", "35", 1000, 0),
+    "MNIST, classes 38": lambda root: photos(root, "mnist", "38", 800, 0),
+    "MNIST, 20 % wrong labels": lambda root: relabelled(photos(root, "mnist", ALL, 1200, 0), 0.2, 0),
+    "MNIST 49, 10 % wrong labels": lambda root: relabelled(photos(root, "mnist", "49", 800, 1), 0.1, 0),
+    "MNIST, 20 % noisy": lambda root: hard(photos(root, "mnist", ALL, 1200, 1), "noisy", 0.2, 0),
+    "noise": lambda root: noise(800, 5, 0),
+}
+"""No shortcut: what the level of the test was set with."""
+NULL: dict[str, Maker] = {
+    "digits": lambda root: digits(root, 1),
+    "digits, 5 % wrong labels": lambda root: relabelled(digits(root, 3), 0.05, 1),
+    "digits, 15 % noisy": lambda root: hard(digits(root, 4), "noisy", 0.15, 1),
+    "noise": lambda root: noise(1200, 10, 1),
+    "Fashion-MNIST, random labels": lambda root: random_labels(photos(root, "fashion_mnist", ALL, 1200, 11), 1),
+    "Fashion-MNIST, 2,000": lambda root: photos(root, "fashion_mnist", ALL, 2000, 12),
+    "Fashion-MNIST, 10 % next class": lambda root: relabelled(
+        photos(root, "fashion_mnist", "13578", 1200, 13), 0.1, 1, next_class=True
+    ),
+    "MNIST, 10 % blurred": lambda root: hard(photos(root, "mnist", ALL, 1500, 14), "blurred", 0.1, 1),
+    "CIFAR-10, classes 0389": lambda root: photos(root, "cifar10", "0389", 2000, 15),
+    "CIFAR-10, classes 47": lambda root: photos(root, "cifar10", "47", 1200, 16),
+}
+"""No shortcut, and no part in the calibration."""
+
+
+def _planted(variant: Callable[..., Dataset], base: Maker, conflict: float, root: Path, **more: float) -> Dataset:
+    return variant(base(root), conflict=conflict, seed=1, **more)
+
+
+def _fashion(root: Path) -> Dataset:
+    return photos(root, "fashion_mnist", ALL, 2000, 21)
+
+
+def _large_fashion(root: Path) -> Dataset:
+    return photos(root, "fashion_mnist", ALL, 6000, 22)
+
+
+def _large_digits(root: Path) -> Dataset:
+    return load("digits", image_size=20, data_seed=1)
+
+
+def _digits(root: Path) -> Dataset:
+    return digits(root, 1)
+
+
+PLANTED: dict[str, Maker] = {
+    f"{name}, {100 * conflict:g} %": partial(_planted, variant, base, conflict, **more)
+    for name, variant, base, conflicts, more in (
+        ("digits, colour", coloured, _digits, (0.01, 0.05, 0.1), {}),
+        ("digits, background stripes", background, _digits, (0.01, 0.05, 0.1), {}),
+        ("Fashion-MNIST, colour", coloured, _fashion, (0.01, 0.05, 0.1), {}),
+        ("Fashion-MNIST of 6,000, colour", coloured, _large_fashion, (0.01,), {}),
+        ("digits, corner mark", watermark, _large_digits, (0.05,), {}),
+        ("digits, tint of 0.3", coloured, _digits, (0.05,), {"tint": 0.3}),
+        ("digits, tint of 0.15", coloured, _digits, (0.05,), {"tint": 0.15}),
+    )
+    for conflict in conflicts
+}
+"""A shortcut in all samples but this share; the last three are faint."""
