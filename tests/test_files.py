@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -73,6 +75,26 @@ def test_a_full_disk_is_named_with_the_reason(tmp_path: Path) -> None:
     ):
         full.write(b"1")
     assert not path.exists()
+
+
+def test_no_room_says_how_much_is_needed_and_how_much_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=1234 if folder.is_dir() else 0))
+    with pytest.raises(
+        HoldfastError, match=r"file: No space left on device \(4,567 bytes are needed, 1,234 are free\);"
+    ):
+        write_atomic(tmp_path / "file", bytes(4567))
+
+    def grow() -> None:
+        with replacing(tmp_path / "file") as temporary:
+            temporary.write_bytes(bytes(3000))
+
+    with pytest.raises(HoldfastError, match=r"\(more than 3,000 bytes are needed, 1,234 are free\); free some room or"):
+        grow()
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_cannot_be_looked_at_is_named(tmp_path: Path) -> None:

@@ -25,14 +25,14 @@ LINES = (
     {"optim"},
     {"models", "data"},
     {"attacks", "corruptions", "augment", "losses", "metrics", "curvature", "reports"},
-    {"types", "errors", "module_state", "devices", "rng", "files", "png", "printable", "settings", "parts"},
+    {"types", "errors", "module_state", "devices", "rng", "files", "png", "printable", "settings", "parts", "signals"},
 )
 BOTTOM = LINES[-1]
-SIDEWAYS = {(user, "errors") for user in ("settings", "files", "parts", "devices")}
+SIDEWAYS = {(user, "errors") for user in ("settings", "files", "parts", "devices", "signals")}
 SIDEWAYS |= {("parts", "types"), ("settings", "parts")}
 
 # What `import holdfast` and `holdfast --help` load: nothing here may pull torch in as it is imported.
-QUICK = {"__init__", "cli", "types", "errors", "files", "settings", "parts", "printable", "ascents"}
+QUICK = {"__init__", "cli", "types", "errors", "files", "settings", "parts", "printable", "ascents", "signals"}
 QUICK_LIBRARIES = {"tyro", "rich", "yaml"}
 
 

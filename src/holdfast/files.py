@@ -62,15 +62,16 @@ def filling(folder: Path) -> Iterator[Path]:
 
 def write_atomic(path: Path, content: bytes) -> None:
     """Write beside the target, make it durable, then put it in place. Missing folders are made."""
-    with replacing(path) as temporary:
+    with replacing(path, size=len(content)) as temporary:
         temporary.write_bytes(content)
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, *, size: int | None = None) -> Iterator[Path]:
     """The same for content that grows: write the yielded file, which takes the place of ``path`` at the end.
 
     If the block raises, ``path`` stays as it was. An ``OSError`` counts as one of writing, so let the block do no more.
+    size: of the whole content in bytes, where it is known.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -80,11 +81,29 @@ def replacing(path: Path) -> Iterator[Path]:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        reason = error.strerror or str(error)
+        written = temporary.stat().st_size if size is None and temporary.exists() else 0
+        with suppress(OSError):  # its room is free again, and counts as such
+            temporary.unlink(missing_ok=True)
+        reason = why_unwritten(error, path, size, at_least=written)
         raise HoldfastError(f"cannot write {path}: {reason}; free some room or choose another place") from error
     finally:
         with suppress(OSError):  # what went wrong first is the news
             temporary.unlink(missing_ok=True)
+
+
+def why_unwritten(error: OSError, path: Path, size: int | None, *, at_least: int = 0) -> str:
+    """What the system said and, where room was short, how much was needed and how much there is.
+
+    size: of the file in bytes, where it is known; otherwise at_least, what had been written.
+    """
+    reason = error.strerror or str(error)
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or not (size or at_least):
+        return reason
+    needed = f"{size:,} bytes are needed" if size else f"more than {at_least:,} bytes are needed"
+    if error.errno != errno.ENOSPC:  # a quota, or a limit on a single file
+        return f"{reason} ({needed})"
+    folder = next(place for place in path.absolute().parents if place.exists())
+    return f"{reason} ({needed}, {shutil.disk_usage(folder).free:,} are free)"
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +13,13 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 from holdfast import __version__
 from holdfast.errors import HoldfastError
 from holdfast.models import BuiltModel, ModelCard, build_model, load_model, save_model
+from holdfast.models.weights import read_tensors
 from tests.models.test_networks import shake
 
 CLASSES = ("cat", "dog", "größe")
@@ -138,6 +141,28 @@ def test_missing_and_damaged_files_are_named(tmp_path: Path) -> None:
     tensors.unlink()
     with pytest.raises(HoldfastError, match=r"model.safetensors do not exist"):
         load_model(tmp_path)
+
+
+def test_flipped_bits_in_the_weights_are_noticed(tmp_path: Path) -> None:
+    """Twenty at random, and single ones: in numbers, names, shapes or the checksum itself."""
+    save_model(tmp_path, built(), card=card())
+    path, chance = tmp_path / "model.safetensors", random.Random(0)
+    whole, weights = path.read_bytes(), read_tensors(path)
+    for count in [20] * 10 + [1] * 40:
+        content = bytearray(whole)
+        for bit in chance.sample(range(8 * len(whole)), count):
+            content[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(content)
+        with pytest.raises(HoldfastError, match=r"model\.safetensors.* damaged"):
+            load_model(tmp_path)
+    path.write_bytes(whole)
+    assert all(torch.equal(value, weights[name]) for name, value in load_model(tmp_path)[0].state_dict().items())
+
+
+def test_weights_without_a_checksum_of_ours_are_read(tmp_path: Path) -> None:
+    weights = built().model.state_dict()
+    save_file(weights, tmp_path / "others.safetensors", metadata={"sha256": "of something else"})
+    assert read_tensors(tmp_path / "others.safetensors").keys() == weights.keys()
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])

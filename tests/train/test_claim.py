@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from holdfast.data import ArraySplit, Dataset
 from holdfast.errors import HoldfastError
 from holdfast.train import fit
 from holdfast.train.engine import Trainer
-from holdfast.train.folder import ASIDE, claim
+from holdfast.train.folder import ASIDE, CHECKSUM, claim
 from holdfast.train.processes import InUse
 from tests.conftest import make_data
 
@@ -79,7 +80,10 @@ def test_a_run_is_gone_when_its_successor_has_a_checkpoint(finished: Path) -> No
     with pytest.raises(ZeroDivisionError):
         fit(make_data(), out=finished, overwrite=True, model=Breaks(ZeroDivisionError(), calls=9), **QUICK)
     after = content(finished)
-    assert [p for p in after if p.startswith("checkpoint")] == ["checkpoint/step-000000006/state.pt"]
+    assert [p for p in after if p.startswith("checkpoint")] == [
+        "checkpoint/step-000000006/state.pt",
+        "checkpoint/step-000000006/state.pt.sha256",
+    ]
     assert not any(p.startswith(ASIDE) for p in after)
     assert after["run.yaml"] != before["run.yaml"]
     assert "model.safetensors" not in after
@@ -254,9 +258,9 @@ def test_what_cannot_be_continued_is_refused_and_kept(lost: str, finished: Path)
 def test_a_run_that_was_killed_before_its_first_checkpoint_starts_over(tmp_path: Path) -> None:
     out = tmp_path / "run"
     fit(make_data(), out=out, **QUICK)
-    for path in (out / "model.safetensors", out / "model.json", next(out.glob("checkpoint/*/state.pt"))):
+    for path in (out / "model.safetensors", out / "model.json"):
         path.unlink()
-    next(out.glob("checkpoint/*")).rmdir()
+    shutil.rmtree(out / "checkpoint")
     fit(make_data(), out=out, resume=True, **QUICK)
     assert len((out / "metrics.jsonl").read_text().splitlines()) == 2
 
@@ -283,10 +287,11 @@ def test_a_checkpoint_of_another_model_is_named(tmp_path: Path) -> None:
 def test_a_checkpoint_with_a_part_missing_is_named(tmp_path: Path) -> None:
     out = tmp_path / "run"
     fit(make_data(), out=out, **QUICK)
-    path = next(out.glob("checkpoint/*/state.pt"))
+    path = max(out.glob("checkpoint/*/state.pt"))
     state = torch.load(path, weights_only=True)
     del state["method"]
     torch.save(state, path)
+    (path.parent / CHECKSUM).unlink()
     with pytest.raises(HoldfastError, match=r"does not fit this model and method: 'method'"):
         fit(make_data(), out=out, resume=True, **QUICK)
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import random
+import resource
 import shlex
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -20,8 +23,10 @@ from safetensors.torch import load_file
 
 import holdfast
 from holdfast.errors import HoldfastError
-from holdfast.train import fit, folder
-from tests.conftest import make_data
+from holdfast.settings import TrainSettings, build
+from holdfast.train import fit, folder, train
+from holdfast.train.folder import RunFolder
+from tests.conftest import Heard, make_data, same_weights
 
 QUICK = {"device": "cpu", "batch_size": 16, "epochs": 2}
 TRAIN = [sys.executable, "-m", "holdfast", "train", "--data", "digits", "--device", "cpu", "--batch-size", "64",
@@ -122,10 +127,75 @@ def test_no_room_for_the_first_checkpoint_leaves_nothing(tmp_path: Path, monkeyp
 def test_a_broken_checkpoint_is_named_with_the_remedy(tmp_path: Path) -> None:
     out = tmp_path / "run"
     fit(make_data(), out=out, **QUICK)
-    state = next((out / "checkpoint").glob("*/state.pt"))
-    state.write_bytes(state.read_bytes()[:1000])
+    for state in (out / "checkpoint").glob("*/state.pt"):
+        state.write_bytes(state.read_bytes()[:1000])
     with pytest.raises(HoldfastError, match="cannot read checkpoint .*state.pt.*start anew with --overwrite"):
         fit(make_data(), out=out, resume=True, **QUICK)
+
+
+def flip(path: Path, bits: Iterable[int]) -> None:
+    content = bytearray(path.read_bytes())
+    for bit in bits:
+        content[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(content)
+
+
+def test_a_single_flipped_bit_in_a_checkpoint_is_noticed(tmp_path: Path) -> None:
+    """torch.load notices it in few places only: most of the file is numbers."""
+    out = tmp_path / "run"
+    fit(make_data(), out=out, **QUICK)
+    checkpoints, chance = RunFolder(out).checkpoints, random.Random(0)
+    assert checkpoints.newest is not None
+    state = checkpoints.newest / "state.pt"
+    for _ in range(40):
+        bit = chance.randrange(8 * state.stat().st_size)
+        flip(state, [bit])
+        with pytest.raises(HoldfastError, match=r"cannot read checkpoint .*state.pt: it does not match its checksum"):
+            checkpoints.load()
+        flip(state, [bit])
+    assert checkpoints.load() is not None
+
+
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before_it_and_said(tmp_path: Path) -> None:
+    out, heard = tmp_path / "run", Heard()
+    whole = fit(make_data(), out=out, **QUICK)
+    weights = (out / "model.safetensors").read_bytes()
+    assert sorted(p.name for p in (out / "checkpoint").iterdir()) == ["step-000000006", "step-000000012"]
+    flip(out / "checkpoint/step-000000012/state.pt", [40_000])
+    settings = build(TrainSettings, QUICK)
+    again = train(settings, data=make_data(), out=out, resume=True, progress=heard)
+    said = [note for note in heard.notes if "damaged" in note]
+    assert len(said) == 1
+    assert "step-000000012 is damaged (it does not match its checksum" in said[0]
+    assert "continuing from the one before it, step-000000006" in said[0]
+    assert same_weights(again.model, whole.model)
+    assert (out / "model.safetensors").read_bytes() == weights
+    assert sorted(p.name for p in (out / "checkpoint").iterdir()) == ["step-000000006", "step-000000012"]
+    assert RunFolder(out).checkpoints.load() is not None  # the damaged one was written anew
+
+
+def test_a_checkpoint_has_a_checksum_that_other_tools_can_check(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    fit(make_data(), out=out, **QUICK)
+    for made in (out / "checkpoint").iterdir():
+        stated, name = (made / folder.CHECKSUM).read_text().split()
+        assert stated == hashlib.sha256((made / name).read_bytes()).hexdigest()
+
+
+def test_a_full_disk_says_which_file_and_how_much_was_needed(tmp_path: Path) -> None:
+    fit(make_data(), out=tmp_path / "whole", **QUICK)
+    size = (tmp_path / "whole/checkpoint/step-000000006/state.pt").stat().st_size
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, before[1]))
+    try:
+        with pytest.raises(HoldfastError) as full:
+            fit(make_data(), out=tmp_path / "run", **QUICK)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    said = str(full.value)
+    assert f"{tmp_path}/run/checkpoint/step-000000006/state.pt: File too large ({size:,} bytes are needed)" in said
+    assert said.endswith("; free some room or choose another --out, then start again")
+    assert not (tmp_path / "run").exists()
 
 
 def test_what_lies_in_a_checkpoint_is_never_executed(tmp_path: Path) -> None:
@@ -137,7 +207,9 @@ def test_what_lies_in_a_checkpoint_is_never_executed(tmp_path: Path) -> None:
         def __reduce__(self):
             return (Path.touch, (trap,))
 
-    torch.save({"position": Trap()}, next((out / "checkpoint").glob("*/state.pt")))
+    for state in (out / "checkpoint").glob("*/state.pt"):
+        torch.save({"position": Trap()}, state)
+        (state.parent / folder.CHECKSUM).unlink()
     with pytest.raises(HoldfastError, match="cannot read checkpoint"):
         fit(make_data(), out=out, resume=True, **QUICK)
     assert not trap.exists()

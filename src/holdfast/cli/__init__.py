@@ -16,9 +16,10 @@ from holdfast.cli.detect import describe_, detect_evaluate, detect_fit, detect_s
 from holdfast.cli.listing import list_
 from holdfast.cli.report import report
 from holdfast.cli.shortcuts import shortcuts
-from holdfast.cli.terminal import READER_LEFT, ended_by_term, reader_left, terminal
+from holdfast.cli.terminal import READER_LEFT, reader_left, terminal
 from holdfast.cli.train import parse_train, train
 from holdfast.errors import HoldfastError, Interrupted, require_known
+from holdfast.signals import ended_by_term
 
 __all__ = ["COMMANDS", "main", "parse_train"]
 

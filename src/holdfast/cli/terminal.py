@@ -5,14 +5,9 @@ from __future__ import annotations
 import io
 import os
 import shutil
-import signal
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
-
-from holdfast.errors import Interrupted
 
 NARROWEST = 40
 """Columns below which help is not laid out: tyro takes minutes and gigabytes to break words into single letters."""
@@ -54,20 +49,3 @@ def may_colour() -> bool:
 def reader_left(error: BaseException) -> bool:
     """Whether the reader of our output, such as head, has gone; rich then ends with a code of its own."""
     return isinstance(error if isinstance(error, OSError) else error.__context__, BrokenPipeError)
-
-
-@contextmanager
-def ended_by_term() -> Iterator[None]:
-    """While open, SIGTERM ends the work as Ctrl-C does: what was done is kept, workers are let go."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may set handlers
-        return
-
-    def end(signum: int, _frame: FrameType | None) -> None:
-        raise Interrupted(signum)
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

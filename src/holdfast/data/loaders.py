@@ -4,8 +4,8 @@ split, beginning with batch number ``start``."""
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 from holdfast.augment.basic import to_float
 from holdfast.data.splits import ArraySplit, Split, all_images
 from holdfast.errors import HoldfastError, require
+from holdfast.signals import leave_signals_to, starting_workers
 from holdfast.types import Batch
 
 PREFETCH = 2
@@ -57,7 +58,9 @@ class StreamLoader:
         indices = [order[first : first + self.batch_size] for first in firsts]
         positions, reader = self._idle.pop() if self._idle else self._make_reader()
         positions[:] = [index.tolist() for index in indices]
-        for index, images in zip(indices, reader, strict=True):
+        with starting_workers():
+            ready = iter(reader)
+        for index, images in zip(indices, ready, strict=True):
             if isinstance(images, HoldfastError):
                 raise images
             labels, groups = self.split.labels[index], self.split.groups[index]
@@ -71,7 +74,7 @@ class StreamLoader:
             batch_size=None,  # a position of this sampler is a whole batch
             sampler=positions,
             num_workers=self.workers,
-            worker_init_fn=_leave_signals_to_the_parent,
+            worker_init_fn=partial(_begin_worker, os.getpid()),
             pin_memory=self.device.type == "cuda",
             prefetch_factor=PREFETCH if self.workers else None,
             persistent_workers=self.workers > 0,
@@ -142,6 +145,5 @@ class _Decoded(Dataset[Tensor | HoldfastError]):
             return error
 
 
-def _leave_signals_to_the_parent(_worker: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+def _begin_worker(parent: int, _number: int) -> None:
+    leave_signals_to(parent)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, Self
 
 import torch
-from safetensors.torch import save
 from torch import Tensor, nn
 
 from holdfast import __version__
@@ -31,7 +30,7 @@ from holdfast.errors import HoldfastError, require
 from holdfast.files import filling, write_atomic
 from holdfast.models import ModelCard, load_model, save_model
 from holdfast.models.vae import VAE, VAESettings
-from holdfast.models.weights import read_tensors
+from holdfast.models.weights import pack_tensors, read_tensors
 
 CARD: Final = "detector.json"
 STATE: Final = "detector.safetensors"
@@ -240,9 +239,9 @@ class FittedDetector:
         with filling(Path(folder)) as place:
             write_atomic(place / CARD, (json.dumps(content, indent=2) + "\n").encode())
             seen = {} if self.seen is None else {SEEN: self.seen}
-            write_atomic(place / STATE, _plain({**self.detector.all_state(), **seen}))
+            write_atomic(place / STATE, pack_tensors({**self.detector.all_state(), **seen}))
             if self.vae is not None:
-                write_atomic(place / VAE_WEIGHTS, _plain(self.vae.state_dict()))
+                write_atomic(place / VAE_WEIGHTS, pack_tensors(self.vae.state_dict()))
             if self.encoder is not None:
                 assert self.card is not None
                 save_model(place / ENCODER, self.encoder, card=self.card)
@@ -310,11 +309,6 @@ def image_hashes(images: Images) -> Tensor:
         pixels = x.mul(255).round().to(torch.uint8).flatten(1).numpy()
         found += [int.from_bytes(blake2b(row.tobytes(), digest_size=8).digest(), signed=True) for row in pixels]
     return torch.tensor(found, dtype=torch.int64)
-
-
-def _plain(tensors: Mapping[str, Tensor]) -> bytes:
-    """A safetensors file of tensors, wherever and however they are stored."""
-    return save({n: t.detach().cpu().clone(memory_format=torch.contiguous_format) for n, t in tensors.items()})
 
 
 def _reason(z: Tensor, names: Sequence[str], flagged: bool) -> str:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import get_type_hints
 
 import torch
-from safetensors.torch import save
 from torch import nn
 
 from holdfast import __version__
@@ -18,7 +17,7 @@ from holdfast.files import exists, write_atomic
 from holdfast.models.built_model import BuiltModel, build_model
 from holdfast.models.preprocessing import Normalised, numbers
 from holdfast.models.source_types import Size
-from holdfast.models.weights import copy, read_tensors
+from holdfast.models.weights import copy, pack_tensors, read_tensors
 from holdfast.settings import read_environment
 from holdfast.settings.fields import convert
 
@@ -99,7 +98,7 @@ def save_model(folder: str | Path, model: BuiltModel | nn.Module, *, card: Model
     """
     folder, inner = Path(folder), _unwrapped(model)
     card = replace(card, mean=numbers(inner.mean), std=numbers(inner.std))
-    write_atomic(folder / TENSORS, _tensors(inner))
+    write_atomic(folder / TENSORS, pack_tensors(inner.state_dict()))
     write_atomic(folder / CARD, card.to_json().encode())  # last: a folder with a card has the weights too
 
 
@@ -109,7 +108,7 @@ def save_weights(folder: str | Path, module: nn.Module) -> bool:
     Whether that could be done: safetensors take nothing but plain tensors.
     """
     try:
-        content = _tensors(module)
+        content = pack_tensors(module.state_dict())
     except (AttributeError, KeyError, RuntimeError, ValueError):  # no tensor; a type unknown there; a layout; sparse
         return False
     write_atomic(Path(folder) / TENSORS, content)
@@ -148,14 +147,6 @@ def _without_card(folder: Path) -> HoldfastError:
         f"{folder} was trained with a module of its own, {own}, which only your code can build; load {weights} into it "
         "and give it to holdfast.audit, or name a function that does so: holdfast audit python:MODULE:FUNCTION"
     )
-
-
-def _tensors(module: nn.Module) -> bytes:
-    # Cloned: safetensors refuses tensors that share memory or lie in channels_last order.
-    return save({
-        name: value.detach().cpu().clone(memory_format=torch.contiguous_format)
-        for name, value in module.state_dict().items()
-    })  # fmt: skip
 
 
 def _unwrapped(model: BuiltModel | nn.Module) -> Normalised:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
+from safetensors import safe_open
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from holdfast.errors import HoldfastError, first_line, require
@@ -28,6 +29,8 @@ PREFIXES = ("module.", "model.", "_orig_mod.", "net.")
 """What DDP, training scripts, torch.compile and holdfast put before a network's own names."""
 COUNTERS = ("num_batches_tracked", "n_averaged")
 """Entries that do not change what a model computes; older files lack them."""
+CHECKSUM = "holdfast.sha256"
+"""The key under which our safetensors files keep :func:`hash_tensors` of what is in them."""
 AUXILIARY = ("aux1.", "aux2.", "AuxLogits.")
 """Training-time classifiers in torchvision's Inception files, which holdfast does not build."""
 
@@ -67,7 +70,9 @@ def _dtype(value: Tensor) -> str:
 def _read(path: Path) -> Any:
     safe = path.suffix == ".safetensors"
     try:
-        return load_file(path) if safe else torch.load(path, map_location="cpu", weights_only=True)
+        return _read_safetensors(path) if safe else torch.load(path, map_location="cpu", weights_only=True)
+    except HoldfastError:
+        raise
     except pickle.UnpicklingError as error:
         raise HoldfastError(
             f"weights {path} hold more than tensors, a whole pickled model perhaps, or are damaged; loading them could "
@@ -77,6 +82,25 @@ def _read(path: Path) -> Any:
     except Exception as error:  # damaged files fail in many ways
         kind = "a safetensors file" if safe else "from torch.save"
         raise HoldfastError(f"cannot read weights {path}: {first_line(error)}; it is damaged or not {kind}") from error
+
+
+def _read_safetensors(path: Path) -> dict[str, Tensor]:
+    with safe_open(path, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+        stated = (file.metadata() or {}).get(CHECKSUM)
+    require(
+        stated in (None, hash_tensors(tensors) or ""),
+        f"weights {path} are damaged: they do not match the checksum they were saved with; put a copy back, or, where "
+        "they are of a run, let 'holdfast train --resume --out RUN' write them anew from its checkpoint",
+    )
+    return tensors
+
+
+def pack_tensors(tensors: Mapping[str, Tensor]) -> bytes:
+    """A safetensors file of tensors, wherever and however they are stored, with its checksum."""
+    # Cloned: safetensors refuses tensors that share memory or lie in channels_last order.
+    plain = {name: t.detach().cpu().clone(memory_format=torch.contiguous_format) for name, t in tensors.items()}
+    return save(plain, metadata={CHECKSUM: hash_tensors(plain) or ""})
 
 
 def _unwrap(value: Any, path: Path) -> dict[str, Tensor]:

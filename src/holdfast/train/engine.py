@@ -27,10 +27,10 @@ from holdfast.methods import Stage, State, method_of
 from holdfast.optim import build_optimizer, set_option
 from holdfast.rng import Generators, derive
 from holdfast.settings import TrainSettings
+from holdfast.signals import deferred_signals
 from holdfast.train.evaluate import Predictions, predict, selection_score
 from holdfast.train.folder import RunFolder
 from holdfast.train.meters import Diverged, Meters, all_finite
-from holdfast.train.processes import deferred_signals
 from holdfast.train.progress import Progress, TensorBoardSink
 from holdfast.train.schedule import WeightAverage, rate_factor
 from holdfast.train.step import Step, captured, compiled, diagnose
@@ -278,7 +278,7 @@ class Trainer:
 
     def _load_checkpoint(self) -> dict[str, Any] | None:
         """Weights and position of the last checkpoint; the stage takes the rest when it is entered."""
-        state = self.folder.checkpoints.load() if self.folder is not None else None
+        state = self.folder.checkpoints.load(self.progress.note) if self.folder is not None else None
         if self.folder is None or state is None:
             return None
         with self.folder.checkpoints.fitting():

@@ -5,6 +5,7 @@ Open this file to change what is stored, or what an audit or a prediction takes 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -13,18 +14,18 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 import yaml
 
 import holdfast
 from holdfast.errors import HoldfastError, require
-from holdfast.files import at_home, exists, write_atomic
+from holdfast.files import at_home, exists, why_unwritten, write_atomic
 from holdfast.settings import TrainSettings, build, flatten, read_environment, read_yaml
 from holdfast.train.processes import locked
 
@@ -50,11 +51,18 @@ PREFIX = "step-"
 """What the folder of a checkpoint is called, with its step."""
 
 
-class Checkpoints:
-    """Numbered checkpoints in a folder, of which the newest is kept.
+STATE, CHECKSUM = "state.pt", "state.pt.sha256"
+"""A checkpoint's files: the second is what ``sha256sum --check`` takes."""
 
-    One is written beside its final name, flushed to disk, and renamed into place: the rename is the moment at
-    which it exists. Only then is its predecessor removed.
+KEPT = 2
+"""Checkpoints that are kept: the newest, and the one before, for the day when the newest cannot be read."""
+
+
+class Checkpoints:
+    """Numbered checkpoints in a folder, of which the newest two are kept.
+
+    One is written beside its final name with its checksum, flushed to disk, and renamed into place: the rename is the
+    moment at which it exists. Meanwhile the newest of before is there.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -65,21 +73,22 @@ class Checkpoints:
         if final.exists():
             return
         draft = self.folder / f".draft-{os.getpid()}"
+        written = _Written()
         try:
             draft.mkdir(parents=True, exist_ok=True)
-            with open(draft / "state.pt", "wb") as file:
-                torch.save(dict(state), file)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.rename(final)
-        except (OSError, RuntimeError) as error:  # torch reports a full disk as RuntimeError
-            shutil.rmtree(draft, ignore_errors=True)
-            raise HoldfastError(
-                f"cannot write a checkpoint to {self.folder}: {error}; {self.remedy_for_no_room}"
-            ) from error
-        for old in self.folder.iterdir():
-            if old != final:
+            for old in {*self.folder.iterdir()} - {draft, *self._all[: KEPT - 1]}:  # there need be room for two only
                 shutil.rmtree(old, ignore_errors=True)
+            with open(draft / STATE, "wb") as written.file:
+                torch.save(dict(state), written)  # type: ignore[arg-type]
+                written.sync()
+            write_atomic(draft / CHECKSUM, f"{written.digest.hexdigest()}  {STATE}\n".encode())
+            draft.rename(final)
+        except (OSError, RuntimeError) as error:  # RuntimeError: what torch makes of some failures
+            shutil.rmtree(draft, ignore_errors=True)
+            why = why_unwritten(error, final, written.size) if isinstance(error, OSError) else error
+            raise HoldfastError(
+                f"cannot write a checkpoint, {final / STATE}: {why}; {self.remedy_for_no_room}"
+            ) from error
 
     @property
     def remedy_for_no_room(self) -> str:
@@ -91,7 +100,12 @@ class Checkpoints:
     @property
     def newest(self) -> Path | None:
         """The folder of the newest whole checkpoint."""
-        return max(self.folder.glob(f"{PREFIX}*"), default=None)
+        return next(iter(self._all), None)
+
+    @property
+    def _all(self) -> list[Path]:
+        """The newest first."""
+        return sorted(self.folder.glob(f"{PREFIX}*"), reverse=True)
 
     @contextmanager
     def fitting(self) -> Iterator[None]:
@@ -105,18 +119,72 @@ class Checkpoints:
                 "it was written with, or start anew with --overwrite"
             ) from error
 
-    def load(self) -> dict[str, Any] | None:
-        """The newest whole checkpoint, or None. Tensors only: nothing else is unpickled."""
-        if (newest := self.newest) is None:
-            return None
-        path = newest / "state.pt"
-        try:
-            state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:
+    def load(self, note: Callable[[str], None] | None = None) -> dict[str, Any] | None:
+        """The newest checkpoint, or None where there is none. Tensors only: nothing is unpickled.
+
+        note: to continue from the one before it where the newest is damaged; is told of that. The damaged one loses
+        its name, so that it can be written again.
+        """
+        damaged: dict[Path, Exception] = {}
+        for folder in self._all if note is not None else self._all[:1]:
+            try:
+                state = _read_checkpoint(folder)
+            except OSError as error:  # it may be whole, and readable tomorrow
+                raise HoldfastError(f"cannot read checkpoint {folder}: {error}; make it readable") from error
+            except Exception as error:  # damaged files fail in many ways
+                damaged[folder] = error
+                continue
+            for bad, why in damaged.items():
+                assert note is not None
+                note(f"checkpoint {bad} is damaged ({why}); continuing from the one before it, {folder.name}")
+                bad.rename(bad.with_name(f".damaged-{bad.name}"))
+            return state
+        for bad, why in damaged.items():
             raise HoldfastError(
-                f"cannot read checkpoint {path}: {error}; remove {newest} or start anew with --overwrite"
-            ) from error
-        return state
+                f"cannot read checkpoint {bad / STATE}: {why}; put a copy of it back, or start anew with --overwrite"
+            ) from why
+        return None
+
+
+class _Written:
+    """A file to write into, which hashes and counts what is written.
+
+    Once the disk is full it only counts on, so that the size that was needed is known.
+    """
+
+    def __init__(self) -> None:
+        self.file: IO[bytes]
+        self.digest, self.size = hashlib.sha256(), 0
+        self.failed: OSError | None = None
+
+    def write(self, data: bytes) -> int:
+        self.size += len(data)
+        if self.failed is None:
+            self.digest.update(data)
+            try:
+                self.file.write(data)
+            except OSError as error:
+                self.failed = error
+        return len(data)
+
+    def flush(self) -> None:
+        """Nothing yet: ``sync`` does it, where it may fail."""
+
+    def sync(self) -> None:
+        if self.failed is not None:
+            raise self.failed
+        self.file.flush()
+        os.fsync(self.file.fileno())
+
+
+def _read_checkpoint(folder: Path) -> dict[str, Any]:
+    """The state in the folder of a checkpoint. torch does not check what it reads, so its checksum is checked first."""
+    with open(folder / STATE, "rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    stated = (folder / CHECKSUM).read_text(errors="replace").split() if (folder / CHECKSUM).exists() else [found]
+    require(stated[:1] == [found], f"it does not match its checksum in {CHECKSUM}")
+    state: dict[str, Any] = torch.load(folder / STATE, map_location="cpu", weights_only=True)
+    return state
 
 
 class RunFolder:
@@ -247,8 +315,9 @@ class RunFolder:
             with open(self.path / "metrics.jsonl", "a", encoding="utf-8") as file:
                 file.write(_line(record))
         except OSError as error:
+            why = why_unwritten(error, self.path / "metrics.jsonl", len(_line(record)))
             raise HoldfastError(
-                f"cannot write to {self.path}: {error.strerror}; {self.checkpoints.remedy_for_no_room}"
+                f"cannot write {self.path / 'metrics.jsonl'}: {why}; {self.checkpoints.remedy_for_no_room}"
             ) from error
 
 

@@ -1,16 +1,13 @@
-"""A training among other processes: one at a time in a folder, and signals that end it between two steps."""
+"""One process at a time in a run folder. Open this file to change how a folder is locked."""
 
 from __future__ import annotations
 
 import os
 import platform
-import signal
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType
 
 from holdfast.errors import HoldfastError
 
@@ -80,32 +77,3 @@ def _let_go() -> None:
 
 if sys.platform != "win32":
     os.register_at_fork(after_in_child=_let_go)
-
-
-class Stop:
-    """The signal that came, if one did."""
-
-    signum: int | None = None
-
-
-@contextmanager
-def deferred_signals() -> Iterator[Stop]:
-    """Keep the first SIGINT or SIGTERM in the yielded object; a second one acts at once."""
-    stop = Stop()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop  # only the main thread may set handlers
-        return
-    before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
-
-    def note(signum: int, _frame: FrameType | None) -> None:
-        stop.signum = signum
-        for s, handler in before.items():
-            signal.signal(s, handler)
-
-    for s in before:
-        signal.signal(s, note)
-    try:
-        yield stop
-    finally:
-        for s, handler in before.items():
-            signal.signal(s, handler)

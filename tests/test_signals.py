@@ -1,0 +1,124 @@
+"""Signals: who takes them, who leaves them to the parent, and what comes twice."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from holdfast import signals
+from holdfast.data.loaders import StreamLoader
+from holdfast.errors import Interrupted
+from holdfast.signals import deferred_signals, ended_by_term
+from tests.conftest import make_split
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+from kills import KINDS, Starter, kill_repeatedly
+
+
+def test_workers_leave_signals_from_others_to_the_main_process_and_obey_that() -> None:
+    split = make_split(64, 3, seed=1)
+    batches = StreamLoader(split, batch_size=4, device=torch.device("cpu"), workers=2).batches(torch.arange(64))
+    seen = [next(batches).index]
+    workers = multiprocessing.active_children()
+    assert workers
+    for name in ("TERM", "INT"):
+        subprocess.run(["kill", f"-{name}", *(str(worker.pid) for worker in workers)], check=True)
+    time.sleep(2 * signals.WATCH)
+    seen += [batch.index for batch in batches]
+    assert torch.cat(seen).tolist() == list(range(64))
+    for worker in workers:
+        worker.terminate()
+        worker.join(5)
+        assert worker.exitcode == 0
+
+
+ORPHANING = """
+import os, signal, sys, torch
+from holdfast.data.loaders import StreamLoader
+from tests.conftest import make_split
+import multiprocessing
+batches = StreamLoader(make_split(64, 3, seed=1), batch_size=4, device=torch.device("cpu"), workers=2).batches(
+    torch.arange(64)
+)
+next(batches)
+print(*(worker.pid for worker in multiprocessing.active_children()), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.slow
+def test_no_worker_outlives_a_main_process_that_was_killed() -> None:
+    environment = {**os.environ, "PYTHONPATH": "src:."}
+    done = subprocess.run([sys.executable, "-c", ORPHANING], env=environment, stdout=subprocess.PIPE, text=True)
+    left = [int(word) for word in done.stdout.split()]
+    assert (done.returncode, len(left)) == (-signal.SIGKILL, 2)
+    deadline = time.monotonic() + 4 * signals.WATCH  # torch's own watch takes 5 s, and only between two batches
+    while left and time.monotonic() < deadline:
+        left = [pid for pid in left if Path(f"/proc/{pid}").exists()]
+        time.sleep(0.02)
+    assert not left
+
+
+def test_a_signal_to_the_process_and_then_to_its_group_is_one_wish(monkeypatch: pytest.MonkeyPatch) -> None:
+    """timeout(1) sends both, milliseconds apart: the second one must not cut short what the first one has begun."""
+    with ended_by_term():
+        with deferred_signals() as stop:
+            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(signal.SIGTERM)
+        assert stop.signum == signal.SIGTERM
+        signal.raise_signal(signal.SIGTERM)  # the handlers of the command are back, and know of it too
+    monkeypatch.setattr(signals, "TOGETHER", 0.0)
+    with ended_by_term(), deferred_signals() as stop:
+        signal.raise_signal(signal.SIGTERM)
+        assert stop.signum == signal.SIGTERM
+        with pytest.raises(Interrupted):  # later it is the wish not to wait
+            signal.raise_signal(signal.SIGTERM)
+
+
+def test_a_signal_while_an_object_is_removed_is_not_lost() -> None:
+    """Python drops what __del__ raises, and the workers of a DataLoader are shut down there."""
+
+    class Removed:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGTERM)
+            time.sleep(0.01)
+
+    removed = [Removed()]
+    with ended_by_term():
+        removed.clear()
+        with pytest.raises(Interrupted):
+            time.sleep(5)
+
+
+@pytest.fixture(scope="module")
+def starter() -> Iterator[Starter]:
+    with Starter() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("kills")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "kind"), [*(("train", kind) for kind in KINDS), ("audit", "term-group"), ("compare", "term-group")]
+)
+def test_what_was_killed_ends_as_if_nobody_had_disturbed_it(
+    command: str, kind: str, starter: Starter, place: Path
+) -> None:
+    """``python benchmarks/kills.py`` does this forty times for every command and kind."""
+    counted = kill_repeatedly(starter, command, kind, 2, place, chance=random.Random(), epochs=6)
+    assert counted["kills"] == 2
+    assert not counted["problems"]
