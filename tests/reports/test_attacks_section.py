@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from holdfast.reports import RunFiles
@@ -126,6 +127,15 @@ def test_a_failed_check_shouts_everywhere() -> None:
     assert checks.rows[1][1].strong
 
 
+def test_unusual_gradients_are_remarked_on_and_not_called_masked() -> None:
+    remark = {"remark": "gradients are scaled or replaced; attacks still succeed"}
+    findings = [replace(f, evidence={**f.evidence, **remark}) for f in found()]
+    section = made([run("erm", findings=findings)])
+    assert section.title == "Attacks"
+    _, checks = tables(section)
+    assert checks.note == "Gradients are scaled or replaced; attacks still succeed."
+
+
 def test_several_methods_and_seeds() -> None:
     runs = [run("erm", s, found(shift=0.01 * s)) for s in range(3)]
     section = made([*runs, run("alps", 0, found(trusted=False))])
@@ -141,7 +151,9 @@ def test_several_methods_and_seeds() -> None:
 
 def test_checks_of_several_trusted_runs_fold_away() -> None:
     section = made([run("erm", 0), run("erm", 1)])
-    assert any(isinstance(b, Details) and b.summary == "Trust checks, all passed" for b in section.blocks)
+    assert any(
+        isinstance(b, Details) and b.summary == "Trust checks: no sign of masked gradients" for b in section.blocks
+    )
 
 
 def test_named_settings_have_a_table_of_their_own() -> None:

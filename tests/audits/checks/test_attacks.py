@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -28,7 +29,7 @@ RADIUS = 16 / 255
 SMALL = replace(BUDGETS["cpu"], images=80, unbounded=60, apgd_steps=10, queries=40, long_steps=20)
 CHECKS = {
     "radius-zero", "gradients-present", "gradients-kept", "radius-growth", "steps-growth", "white-over-transfer",
-    "transfer-over-noise", "white-over-noise", "gradients-over-search", "unbounded",
+    "transfer-over-noise", "white-over-noise", "plain-over-averaged", "gradients-over-search", "unbounded",
 }  # fmt: skip
 
 
@@ -181,6 +182,29 @@ class StraightThrough(Wrapped):
         return self.net(x + (torch.round(x * self.amount) / self.amount - x).detach())
 
 
+class ScaledGradient(Wrapped):
+    def forward(self, x: Tensor) -> Tensor:
+        z: Tensor = self.net(x)
+        return z.detach() + self.amount * (z - z.detach())
+
+
+class SineRounded(Wrapped):
+    """Rounds smoothly: flat at multiples of 1 / amount, steep between."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        turns = 2 * torch.pi * self.amount
+        return self.net(x - torch.sin(turns * x) / turns)
+
+
+class TanhRounded(Wrapped):
+    """Rounds to 16 levels by steps that are steeper the larger the amount."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        low = torch.floor(16 * x)
+        step = torch.tanh(self.amount * (16 * x - low - 0.5)) / (2 * math.tanh(self.amount / 2))
+        return self.net((low + 0.5 + step) / 16)
+
+
 class Detached(Wrapped):
     def forward(self, x: Tensor) -> Tensor:
         return self.net(x).detach()
@@ -190,7 +214,6 @@ class Detached(Wrapped):
 @pytest.mark.parametrize(
     ("hide", "amount", "caught_by"),
     [
-        (Saturated, 1e4, {"gradients-present"}),
         (Noisy, 0.1, {"radius-zero", "gradients-kept"}),
         (Noisy, 0.005, {"radius-zero"}),
         (Resized, 1, {"radius-zero"}),
@@ -199,8 +222,8 @@ class Detached(Wrapped):
             4,
             {"gradients-present", "gradients-kept", "unbounded", "white-over-transfer", "gradients-over-search"},
         ),
-        (StraightThrough, 4, {"gradients-kept"}),
-        (StraightThrough, 16, {"gradients-kept"}),
+        (SineRounded, 16, {"plain-over-averaged"}),
+        (TanhRounded, 30, {"plain-over-averaged", "white-over-transfer"}),
         (Detached, 1, {"gradients-present", "gradients-kept", "unbounded", "white-over-transfer"}),
     ],
 )
@@ -215,6 +238,41 @@ def test_hidden_gradients_are_caught(
     for finding in findings:  # nobody can quote one number without its warning
         assert finding.evidence["trusted"] is False
         assert finding.evidence["warning"] == WARNING == "gradients masked: do not trust"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("change", "amount", "unusual"),
+    [
+        (ScaledGradient, 0.2, "gradients-kept"),
+        (ScaledGradient, 1e-30, "gradients-kept"),
+        (Saturated, 50, "gradients-present"),
+        (Saturated, 1e4, "gradients-present"),
+        (StraightThrough, 4, "gradients-kept"),
+        (StraightThrough, 16, "gradients-kept"),
+    ],
+)
+def test_unusual_gradients_that_lead_attacks_as_well_are_not_called_masked(
+    change: type[Wrapped],
+    amount: float,
+    unusual: str,
+    model: nn.Module,
+    digits: Dataset,
+    surrogate: nn.Module,
+    honest: tuple[Finding, ...],
+) -> None:
+    """The error is that of the plain model, or of one attacked with the identity in place of the rounding."""
+    findings = measured(change(model, amount), digits, surrogate, radii=(RADIUS, 40 / 255))
+    assert failed(findings) == {unusual}
+    assert (findings[-1].value, findings[-1].evidence["failed"]) == (1.0, [unusual])
+    for finding in findings:
+        assert finding.evidence["remark"] == trust.UNUSUAL == "gradients are scaled or replaced; attacks still succeed"
+        assert finding.evidence["trusted"] is True
+        assert "warning" not in finding.evidence
+    if change is not StraightThrough:
+        assert error(findings, "strongest", "any").value == pytest.approx(
+            error(honest, "strongest", "any").value, abs=0.02
+        )
 
 
 def test_findings_are_json_and_say_how_they_were_made(honest: tuple[Finding, ...]) -> None:
@@ -330,7 +388,7 @@ def test_access_says_what_an_attack_uses(digits: Dataset) -> None:
     assert access == {
         ("clean", "none"): neither,
         ("noise", "none"): neither,
-        **{(name, "white-box"): gradients for name in ("fgsm", "pgd-10", "apgd-ce", "apgd-dlr")},
+        **{(name, "white-box"): gradients for name in ("fgsm", "pgd-10", "apgd-ce", "apgd-dlr", "pgd-averaged")},
         ("square", "black-box queries"): neither,
         **{(name, "black-box transfer"): surrogate for name in ("fgsm", "pgd-10")},
     }

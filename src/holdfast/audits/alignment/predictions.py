@@ -415,7 +415,7 @@ def _require_no_text(cells: TableCells, family: Family, wanted: Sequence[str], n
     for cls in text.named(missing):
         column, cell = list(cells.left_out.items())[text.places[cls]]
         raise HoldfastError(
-            f"{name}, line {cells.lines[0]}: {printable(column)} is {printable(cell)!r}; {NUMBERS_ONLY}"
+            f"{name}, line {cells.lines[0]}: {cut(printable(column))} is {brief(printable(cell))}; {NUMBERS_ONLY}"
         )
 
 
@@ -433,7 +433,7 @@ def _require_valid(cells: TableCells, used: Tensor, chosen: Sequence[int], kind:
             row, column = bad.nonzero()[0].tolist()
             value, more = cells.numbers[row, chosen[column]], int(bad.any(1).sum()) - 1
             raise HoldfastError(
-                f"{name}, line {cells.lines[row]}: {printable(cells.number_names[chosen[column]])} is {value:g}"
+                f"{name}, line {cells.lines[row]}: {cut(printable(cells.number_names[chosen[column]]))} is {value:g}"
                 + (f" (and {more} more rows are alike)" if more else "")
                 + f"; {why}"
             )

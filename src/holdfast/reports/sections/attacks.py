@@ -43,7 +43,7 @@ def attacks(groups: Sequence[Arm]) -> Section:
         *([Side(errors)] if len(errors) > 1 else errors),
         _presets(groups),
         _curves(groups),
-        *(checks if doubtful or len(checks) == 1 else [Details("Trust checks, all passed", checks)]),
+        *(checks if doubtful or len(checks) == 1 else [Details("Trust checks: no sign of masked gradients", checks)]),
         Details("All numbers", tuple(_numbers(groups))),
     )
     return Section("attacks", f"Attacks: {WARNING.lower()}" if doubtful else "Attacks", lead, blocks)
@@ -149,7 +149,8 @@ def _checks(groups: Sequence[Arm]) -> Iterator[Table]:
         words = [(Cell(f.where.get("check", "")), Cell(str(f.evidence.get("says", "")))) for f in own]
         rows = tuple((name, result, said) for (name, said), result in zip(words, judged, strict=True))
         if rows:
-            verdict = WARNING if _doubtful(own) else "All passed: no sign of masked gradients"
+            remark = next((str(f.evidence["remark"]).capitalize() for f in own if "remark" in f.evidence), "")
+            verdict = WARNING if _doubtful(own) else remark or "All passed: no sign of masked gradients"
             caption = f"Trust checks of {run.name}" if len(runs) > 1 else "Trust checks"
             yield Table(caption, columns, rows, f"{verdict}.")
 

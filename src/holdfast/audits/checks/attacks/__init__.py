@@ -86,7 +86,7 @@ class Attacks:
 
     def passes(self, device: str) -> float:
         plan = BUDGETS[device]
-        steps = BACKWARD * (1 + 10 + 2 * plan.apgd_steps + 11) + plan.queries + 1
+        steps = BACKWARD * (1 + 10 + 2 * plan.apgd_steps + 11 + 40) + plan.queries + 1
         return 4 * steps + BACKWARD * (plan.long_steps + 40)
 
     def usual_images(self, device: str) -> int | None:

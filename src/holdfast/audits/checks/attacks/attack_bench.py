@@ -16,7 +16,7 @@ from holdfast.attacks import PRESETS, apgd, fgsm, noise, pgd, square, unbounded
 from holdfast.attacks.norms import Norm
 from holdfast.audits.checks.attacks import trust
 from holdfast.audits.checks.attacks.attack_plans import BUDGETS, RADII, AttackBudget, radius_text
-from holdfast.audits.checks.attacks.trust import NONE, QUERIES, TRANSFER, WARNING, WHITE, Key, TrustCheck, any_of
+from holdfast.audits.checks.attacks.trust import AVERAGED, NONE, QUERIES, TRANSFER, WHITE, Key, TrustCheck, any_of
 from holdfast.audits.per_image import FALLS, WRONG, encode
 from holdfast.audits.subject import Subject, draw
 from holdfast.augment.basic import to_float
@@ -67,6 +67,8 @@ def attack_all(subject: Subject, told: Attacks) -> tuple[Finding, ...]:
 
 PASSES = 4
 """How often the unmoved images are shown again, to see whether the model says the same."""
+POINTS = 4
+"""Points around an image that gradients are averaged over."""
 TOGETHER = 2**27
 """Numbers that the images of one search have, at most; a search keeps a few copies of them."""
 Attack = Callable[..., Tensor]
@@ -108,6 +110,8 @@ class AttackBench:
                 shown: dict[str, Attack] = {"fgsm": once, "pgd-10": partial(pgd, **where)}
                 for name, attack in shown.items():
                     yield (name, TRANSFER, radius), self.wrong(attack, f"black/{name}/{radius}", against=surrogate)
+            around = partial(averaged, **where)
+            yield (AVERAGED, WHITE, radius), self.wrong(around, f"{AVERAGED}/{radius}")
             yield (
                 ("noise", NONE, radius),
                 self.wrong(lambda m, x, y, generator, where=where: noise(x, generator=generator, **where), "noise"),
@@ -160,6 +164,31 @@ class AttackBench:
         subject = self.subject
         with evaluating(subject.model), autocast(subject.precision, subject.device):
             return torch.cat([subject.model(x).float() for x in batches])
+
+
+class Averaged(nn.Module):
+    """The mean of a model's logits over points around each image, at several distances within the radius."""
+
+    def __init__(self, model: nn.Module, **around: Any) -> None:
+        super().__init__()
+        self.model, self.radius, self.around = model, around.pop("radius"), around
+
+    def forward(self, x: Tensor) -> Tensor:
+        clean, lengths = x.detach(), [(i + 0.5) / POINTS * self.radius for i in range(POINTS)]
+        moved = torch.cat([x + (noise(clean, radius=length, **self.around) - clean) for length in lengths])
+        return torch.stack(self.model(moved).chunk(POINTS)).mean(0)
+
+
+def averaged(
+    model: nn.Module, x: Tensor, y: Tensor, *, radius: float, norm: Norm, generator: torch.Generator
+) -> Tensor:
+    """PGD on averaged logits.
+
+    Where a model rounds smoothly, its gradients follow the steps of the rounding. Averaged over some steps they point
+    where the network's own do, as if the identity took the place of the rounding (BPDA; Athalye et al., 2018).
+    """
+    around = Averaged(model, radius=radius, norm=norm, generator=generator)
+    return pgd(around, x, y, radius=radius, norm=norm, keep="last")
 
 
 def _joined(batches: Iterable[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
@@ -229,9 +258,8 @@ def findings(
     checks: Sequence[TrustCheck],
     settings: Mapping[str, Any],
 ) -> tuple[Finding, ...]:
-    trusted = all(check.passed is not False for check in checks)
     norm: Norm = settings["norm"]
-    verdict: dict[str, Any] = {"trusted": trusted} if trusted else {"trusted": False, "warning": WARNING}
+    verdict = trust.verdict(checks)
 
     def share(values: Tensor, where: Mapping[str, str], more: Mapping[str, Any]) -> Finding:
         e = proportion(values)
@@ -259,7 +287,10 @@ def findings(
         made.append(Finding("attacks", "trust_check", value, check.n, None, None, of, settings, evidence))
     failed = [check.name for check in checks if check.passed is False]
     said = {"failed": failed, "verdicts": encode(positions, fallen(wrong, norm)), **verdict}
-    return (*made, Finding("attacks", "trusted", float(trusted), len(clean), settings=settings, evidence=said))
+    return (
+        *made,
+        Finding("attacks", "trusted", float(verdict["trusted"]), len(clean), settings=settings, evidence=said),
+    )
 
 
 STRONGEST: Final = {"attack": "strongest", "access": "any"}

@@ -22,14 +22,20 @@ from holdfast.metrics import sign_test, wilson_interval
 from holdfast.module_state import evaluating
 
 WARNING = "gradients masked: do not trust"
+UNUSUAL = "gradients are scaled or replaced; attacks still succeed"
 ALPHA = 1e-3
 """How rarely an honest model may fail a comparison by chance."""
+DOUBT = 0.05
+"""The same, where the gradients themselves are unusual: then every comparison must hold clearly."""
 PROBES = (1 / 64 / 255, 1 / 16 / 255, 1 / 4 / 255)
 """Lengths of steps that a gradient's promise is held to, parts of a grey level: the shortest that float32 resolves."""
 FLOAT_NOISE = 1e-4
 """A promise smaller than this share of the largest logit would drown in rounding."""
 REPEATS = {"fp32": 1e-3, "tf32": 1e-3, "bf16": 3e-2, "fp16": 3e-2}
 """By how much of their spread logits of the same image may differ between two passes."""
+
+OF_GRADIENTS = {"gradients-present", "gradients-kept"}
+"""Checks of the gradients alone; the others look at what attacks achieve."""
 
 Key = tuple[str, str, float]
 """Attack, access, radius."""
@@ -55,6 +61,23 @@ class TrustCheck:
     n: int
     says: str
     numbers: Mapping[str, Any] = field(default_factory=dict)
+
+
+def verdict(checks: Sequence[TrustCheck]) -> dict[str, Any]:
+    """What every finding says of trust: ``trusted``, with a ``warning`` where it is False or a ``remark``.
+
+    Gradients that are scaled (logits × 50) or replaced (rounding, straight through) may lead attacks just as well. So
+    the two checks of the gradients alone do not condemn a model whose attacks do all that attacks of a sound model do:
+    errors without a radius, more with every radius and step, and no fewer than searches that use none of its gradients.
+    """
+    failed = {check.name for check in checks if check.passed is False}
+    if not failed:
+        return {"trusted": True}
+    compared = [check.numbers["pairs"].values() for check in checks if "pairs" in check.numbers]
+    clear = all(row["p"] >= DOUBT / len(rows) for rows in compared for row in rows)
+    if failed <= OF_GRADIENTS and clear:
+        return {"trusted": True, "remark": UNUSUAL}
+    return {"trusted": False, "warning": WARNING}
 
 
 def at_least(name: str, pairs: Mapping[str, tuple[Tensor, Tensor]], what: str) -> TrustCheck:
@@ -163,6 +186,7 @@ def _kept(ratios: list[float], flat: int) -> TrustCheck:
     return TrustCheck("gradients-kept", passed, n, says, {"median_ratio": median, "share_near": near, "flat": flat})
 
 
+AVERAGED = "pgd-averaged"
 GRADIENT = ("fgsm", "pgd-10", "apgd-ce", "apgd-dlr")
 
 
@@ -190,6 +214,7 @@ def comparisons(
         return {at[r]: (strong[r][: len(weak[r])], weak[r]) for r in radii}
 
     search = {r: wrong["square", QUERIES, r] for r in radii}  # on the first images only
+    around = {r: wrong[AVERAGED, WHITE, r] for r in radii}
     over_transfer, over_noise = by_radius(white, transfer), by_radius(transfer, random)
     return [
         at_least("radius-growth", climbing("pgd-10") | climbing("apgd-ce"), "error grows with the radius"),
@@ -197,5 +222,6 @@ def comparisons(
         at_least("white-over-transfer", over_transfer if has_transfer else {}, "white-box finds no less than transfer"),
         at_least("transfer-over-noise", over_noise if has_transfer else {}, "transfer finds no less than noise"),
         at_least("white-over-noise", by_radius(white, random), "white-box finds no less than noise"),
+        at_least("plain-over-averaged", by_radius(white, around), "gradients find no less than averaged ones"),
         at_least("gradients-over-search", by_radius(white, search), "gradients find no less than search without them"),
     ]
