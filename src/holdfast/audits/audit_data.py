@@ -20,7 +20,7 @@ from holdfast.data import Dataset, load
 from holdfast.data.array_files import open_npz, refusing
 from holdfast.data.splits import ArraySplit, Split, admitted
 from holdfast.data.tables import NUMBER, cell_text, name_order, read_columns
-from holdfast.errors import HoldfastError, require
+from holdfast.errors import HoldfastError, cut, require
 from holdfast.files import at_home
 from holdfast.printable import printable
 from holdfast.settings.audit_settings import AuditSettings
@@ -172,7 +172,7 @@ def _of_arrays(path: Path, name: str, data: Dataset) -> Words:
     with open_npz(path) as file:
         require(
             f"{name}_test" in file.names,
-            f"{printable(path)} has no array {name}_test; it has: {', '.join(map(printable, file.names))}",
+            f"{printable(path)} has no array {name}_test; it has: {cut(', '.join(map(printable, file.names)))}",
         )
         for split, part in (("test", data.test), ("train", data.train)):
             if part is None or f"{name}_{split}" not in file.names:

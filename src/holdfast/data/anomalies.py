@@ -22,7 +22,7 @@ from torch import Tensor
 from holdfast.data.array_files import open_npz, read_array, refusing, text_array
 from holdfast.data.images import Array, resize, to_images
 from holdfast.data.splits import ArraySplit, Dataset
-from holdfast.errors import HoldfastError, require
+from holdfast.errors import HoldfastError, cut, require
 from holdfast.files import at_home, exists, write_atomic
 from holdfast.printable import printable
 from holdfast.types import Note
@@ -121,7 +121,9 @@ def read_anomalies(path: str | Path) -> AnomalySet:
     content = _nested(_content(path))
     shown = printable(path)
     for name in ("unlabeled_data", "labeled_data", *SETS):
-        require(name in content, f"{shown} has no {name}; it has: {', '.join(map(printable, content)) or 'nothing'}")
+        require(
+            name in content, f"{shown} has no {name}; it has: {cut(', '.join(map(printable, content))) or 'nothing'}"
+        )
     labeled, width = _labelled(content["labeled_data"], f"{shown}: labeled_data", None)
     sets = tuple(_labelled(content[name], f"{shown}: {name}", width + 1)[0] for name in SETS)
     images = to_images(_array(content["unlabeled_data"], f"{shown}: unlabeled_data"), f"{shown}: unlabeled_data")
@@ -148,7 +150,7 @@ def _labelled(part: Any, what: str, width: int | None) -> tuple[ArraySplit, int]
     """Images with one-hot labels, and how many classes there are."""
     require(isinstance(part, Mapping), f"{what} must hold data and labels, got {type(part).__name__}")
     for name in ("data", "labels"):
-        require(name in part, f"{what} has no {name}; it has: {', '.join(map(str, part)) or 'nothing'}")
+        require(name in part, f"{what} has no {name}; it has: {cut(', '.join(map(str, part))) or 'nothing'}")
     images = to_images(_array(part["data"], f"{what}.data"), f"{what}.data")
     one_hot = _array(part["labels"], f"{what}.labels")
     ok = one_hot.ndim == 2 and one_hot.dtype.kind in "fiub" and len(one_hot) == len(images)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.data.array_files import open_npz, text_array
 from holdfast.data.listing import SPLITS, ReaderOptions
-from holdfast.errors import HoldfastError, require
+from holdfast.errors import HoldfastError, cut, require
 from holdfast.parts import reader
 from holdfast.printable import printable
 from holdfast.types import Note
@@ -90,7 +90,7 @@ def assemble(
     note = Note(
         "arrays-not-read", f"arrays beyond images, labels and groups: {unread}", "an audit takes them with --group"
     )
-    there = ", ".join(filter(None, (*arrays, unread))) or "none"
+    there = cut(", ".join(filter(None, (*arrays, unread)))) or "none"
     made: dict[str, Any] = {}
     for split in SPLITS:
         keys = (f"x_{split}", f"y_{split}")
