@@ -21,8 +21,8 @@ from types import FrameType
 from holdfast.errors import HoldfastError
 
 KINDS = ("config", "tables", "npz", "predictions", "findings")
-LONGEST = 60.0
-"""Seconds after which a case hangs; a busy machine may stand still for ten."""
+LONGEST = 20.0
+"""Seconds after which a case hangs: far longer than one takes, as a busy machine may stand still for ten."""
 MOST_LETTERS = 2000
 """A message longer than this is not one that anybody reads."""
 

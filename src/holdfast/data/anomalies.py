@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import pickletools
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -208,7 +209,13 @@ def _content(path: Path) -> dict[str, Any]:
 
 def _unpickle_arrays(file: IO[bytes]) -> Any:
     """The report's dictionary of arrays."""
+    start = file.tell()
     try:
+        for code, number, position in pickletools.genops(file):
+            # Python reserves memory for as many objects as the highest number says, damaged or not.
+            if code.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(number) > (position or 0):
+                raise pickle.UnpicklingError(f"a damaged pickle (object {number} at byte {position})")
+        file.seek(start)
         value = _ArraysOnly(file).load()
     except pickle.UnpicklingError:
         raise

@@ -87,6 +87,15 @@ def test_no_other_name_can_be_reached(tmp_path: Path, name: str) -> None:
         read_anomalies(tmp_path / "x.npy")
 
 
+def test_a_damaged_pickle_reserves_no_memory(tmp_path: Path) -> None:
+    """Its second object is stored as number 2³¹ − 1: Python would make room for as many, and fill it with zeros."""
+    write_npy(tmp_path / "x.npy", 0, 2)
+    head = (tmp_path / "x.npy").read_bytes()[: -len(pickle.dumps(0, protocol=2))]
+    (tmp_path / "x.npy").write_bytes(head + b"\x80\x02]r\xff\xff\xff\x7f.")
+    with pytest.raises(HoldfastError, match="a damaged pickle \\(object 2147483647 at byte"):
+        read_anomalies(tmp_path / "x.npy")
+
+
 def test_bad_files_are_refused(made: AnomalySet, tmp_path: Path) -> None:
     with pytest.raises(HoldfastError, match="no such file"):
         read_anomalies(tmp_path / "a.npy")
