@@ -8,7 +8,7 @@ from torch import Tensor
 
 from holdfast.audits.checks.attacks import attack_bench as bench
 from holdfast.audits.checks.attacks import trust
-from holdfast.audits.checks.attacks.trust import NONE, QUERIES, TRANSFER, WHITE, Key, comparisons
+from holdfast.audits.checks.attacks.trust import AVERAGED, NONE, QUERIES, TRANSFER, WHITE, Key, comparisons
 from holdfast.metrics import sign_test
 
 RADII = (0.1, 0.2)
@@ -22,7 +22,7 @@ def some(count: int) -> Tensor:
 
 def made(**counts: int) -> dict[Key, Tensor]:
     """Errors by attack, a name with ``_far`` being the larger radius alone; the first images go wrong first."""
-    usual = {"clean": 0, **dict.fromkeys(GRADIENT, 20), "square": 20, "noise": 5, "black": 12}
+    usual = {"clean": 0, **dict.fromkeys(GRADIENT, 20), "averaged": 5, "square": 20, "noise": 5, "black": 12}
 
     def of(name: str, radius: float) -> Tensor:
         far = counts.get(f"{name}_far") if radius == RADII[1] else None
@@ -32,6 +32,7 @@ def made(**counts: int) -> dict[Key, Tensor]:
     for radius in RADII:
         wrong |= {(name, WHITE, radius): of(name, radius) for name in GRADIENT}
         wrong["square", QUERIES, radius] = of("square", radius)
+        wrong[AVERAGED, WHITE, radius] = of("averaged", radius)
         wrong |= {("noise", NONE, radius): of("noise", radius), ("fgsm", TRANSFER, radius): of("black", radius)}
     return wrong
 
@@ -55,6 +56,7 @@ GONE = dict.fromkeys(GRADIENT, 0)
         ({"noise": 20}, 20, set()),  # eight images may be chance
         ({"noise": 40, "black": 40}, 20, {"white-over-transfer", "white-over-noise"}),
         ({"square": 40}, 20, {"gradients-over-search"}),
+        ({"averaged": 40}, 20, {"plain-over-averaged"}),
         (GONE, 0, {"white-over-transfer", "gradients-over-search"}),
     ],
 )
