@@ -318,7 +318,7 @@ def test_an_array_of_images_alone(tmp_path: Path, capsys: pytest.CaptureFixture[
     words = ["detect", "fit", "--out", str(tmp_path / "d"), "--data"]
     refused([*words, str(tmp_path / "x.npy")], "holds one array of shape (5, 8, 8), not the dictionary", capsys)
     (tmp_path / "y.npy").write_bytes(b"hello")
-    refused([*words, str(tmp_path / "y.npy")], "copy it again", capsys)
+    refused([*words, str(tmp_path / "y.npy")], "it is not an array; write the file again", capsys)
 
 
 def test_an_evaluation_and_a_map_are_printed_and_written(
