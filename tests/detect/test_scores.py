@@ -211,4 +211,4 @@ class TestPytorchOod:
 
 
 def test_every_detector_has_a_name_of_its_own() -> None:
-    assert len(DETECTORS) == 13
+    assert len(DETECTORS) == 14
