@@ -213,7 +213,7 @@ def _unpickle_arrays(file: IO[bytes]) -> Any:
     try:
         for code, number, position in pickletools.genops(file):
             # Python reserves memory for as many objects as the highest number says, damaged or not.
-            if code.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(number) > (position or 0):
+            if code.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(number or 0) > (position or 0):
                 raise pickle.UnpicklingError(f"a damaged pickle (object {number} at byte {position})")
         file.seek(start)
         value = _ArraysOnly(file).load()
