@@ -15,6 +15,7 @@ CASES = int(os.environ.get("HOLDFAST_FUZZ_CASES", "400"))
 SECONDS = float(os.environ.get("HOLDFAST_FUZZ_SECONDS", "3"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_but_clear_errors(kind: str) -> None:
     found = run(kind, cases=CASES, seconds=SECONDS)

@@ -24,6 +24,7 @@ def coverage() -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("study", "statistic", "data", "n"),
     [
