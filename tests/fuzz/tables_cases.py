@@ -1,4 +1,4 @@
-"""Tables of images, as CSV and Parquet: any header, any cells, any bytes; and files that are no images behind them."""
+"""Tables of images, as CSV and Parquet: any header, any cells, any bytes; and files behind them that are not images."""
 
 from __future__ import annotations
 

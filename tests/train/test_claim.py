@@ -20,8 +20,9 @@ from torch import Tensor, nn
 from holdfast.data import ArraySplit, Dataset
 from holdfast.errors import HoldfastError
 from holdfast.train import fit
+from holdfast.train.checkpoints import CHECKSUM
 from holdfast.train.engine import Trainer
-from holdfast.train.folder import ASIDE, CHECKSUM, claim
+from holdfast.train.folder import ASIDE, claim
 from holdfast.train.processes import InUse
 from tests.conftest import make_data
 

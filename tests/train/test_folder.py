@@ -24,7 +24,7 @@ from safetensors.torch import load_file
 import holdfast
 from holdfast.errors import HoldfastError
 from holdfast.settings import TrainSettings, build
-from holdfast.train import fit, folder, train
+from holdfast.train import checkpoints, fit, folder, train
 from holdfast.train.folder import RunFolder
 from tests.conftest import Heard, make_data, same_weights
 
@@ -178,7 +178,7 @@ def test_a_checkpoint_has_a_checksum_that_other_tools_can_check(tmp_path: Path) 
     out = tmp_path / "run"
     fit(make_data(), out=out, **QUICK)
     for made in (out / "checkpoint").iterdir():
-        stated, name = (made / folder.CHECKSUM).read_text().split()
+        stated, name = (made / checkpoints.CHECKSUM).read_text().split()
         assert stated == hashlib.sha256((made / name).read_bytes()).hexdigest()
 
 
@@ -209,7 +209,7 @@ def test_what_lies_in_a_checkpoint_is_never_executed(tmp_path: Path) -> None:
 
     for state in (out / "checkpoint").glob("*/state.pt"):
         torch.save({"position": Trap()}, state)
-        (state.parent / folder.CHECKSUM).unlink()
+        (state.parent / checkpoints.CHECKSUM).unlink()
     with pytest.raises(HoldfastError, match="cannot read checkpoint"):
         fit(make_data(), out=out, resume=True, **QUICK)
     assert not trap.exists()

@@ -43,7 +43,7 @@ from holdfast.models import LoadedModel, open_model
 from holdfast.parts import CHECKS
 from holdfast.settings.audit_settings import AuditSettings
 from holdfast.train.api import FitResult
-from holdfast.train.folder import DataTerms
+from holdfast.train.run_data import DataTerms
 from holdfast.types import Finding, Needs, Note
 
 CODE: Final = ("python", "module")

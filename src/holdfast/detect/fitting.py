@@ -30,8 +30,8 @@ from holdfast.models.vae import VAESettings
 from holdfast.parts import DETECTORS
 from holdfast.rng import derive
 from holdfast.settings.detect_settings import FitSettings, VAETrainingSettings
-from holdfast.train.folder import is_own_data, terms_of_run
 from holdfast.train.rotation import rotation_card, train_rotation
+from holdfast.train.run_data import is_own_data, terms_of_run
 from holdfast.train.unlabelled import MinimiseSettings, train_vae
 
 FUSED_LABEL_FREE: Final = ("reconstruction", "knn", "mahalanobis")

@@ -31,7 +31,7 @@ from holdfast.module_state import evaluating
 from holdfast.png import png
 from holdfast.reports import report, write_findings
 from holdfast.settings.detect_settings import ReadSettings
-from holdfast.train.folder import terms_of_run
+from holdfast.train.run_data import terms_of_run
 from holdfast.types import Finding
 
 SCORE_COLUMNS: Final = ("image", "score", "flag", "reason")

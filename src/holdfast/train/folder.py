@@ -1,11 +1,7 @@
-"""The run folder: who may write into it, what it holds, its checkpoints, and how its run loaded the data.
-
-Open this file to change what is stored, or what an audit or a prediction takes over from a run.
-"""
+"""The run folder: who may write into it, what it holds, and what a run records of itself."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -14,19 +10,19 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 import yaml
 
 import holdfast
 from holdfast.errors import HoldfastError, require
-from holdfast.files import at_home, exists, why_unwritten, write_atomic
+from holdfast.files import exists, why_unwritten, write_atomic
 from holdfast.settings import TrainSettings, build, flatten, read_environment, read_yaml
+from holdfast.train.checkpoints import Checkpoints
 from holdfast.train.processes import locked
 
 OWNED = (
@@ -46,145 +42,6 @@ MAY_CHANGE = frozenset(
 
 DATA_PATHS = frozenset({"data", "unlabeled"})
 """Settings that may differ too where the data is known to be the same."""
-
-PREFIX = "step-"
-"""What the folder of a checkpoint is called, with its step."""
-
-
-STATE, CHECKSUM = "state.pt", "state.pt.sha256"
-"""A checkpoint's files: the second is what ``sha256sum --check`` takes."""
-
-KEPT = 2
-"""Checkpoints that are kept: the newest, and the one before, for the day when the newest cannot be read."""
-
-
-class Checkpoints:
-    """Numbered checkpoints in a folder, of which the newest two are kept.
-
-    One is written beside its final name with its checksum, flushed to disk, and renamed into place: the rename is the
-    moment at which it exists. Meanwhile the newest of before is there.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def save(self, step: int, state: Mapping[str, Any]) -> None:
-        final = self.folder / f"{PREFIX}{step:09d}"
-        if final.exists():
-            return
-        draft = self.folder / f".draft-{os.getpid()}"
-        written = _Written()
-        try:
-            draft.mkdir(parents=True, exist_ok=True)
-            for old in {*self.folder.iterdir()} - {draft, *self._all[: KEPT - 1]}:  # there need be room for two only
-                shutil.rmtree(old, ignore_errors=True)
-            with open(draft / STATE, "wb") as written.file:
-                torch.save(dict(state), written)  # type: ignore[arg-type]
-                written.sync()
-            write_atomic(draft / CHECKSUM, f"{written.digest.hexdigest()}  {STATE}\n".encode())
-            draft.rename(final)
-        except (OSError, RuntimeError) as error:  # RuntimeError: what torch makes of some failures
-            shutil.rmtree(draft, ignore_errors=True)
-            why = why_unwritten(error, final, written.size) if isinstance(error, OSError) else error
-            raise HoldfastError(
-                f"cannot write a checkpoint, {final / STATE}: {why}; {self.remedy_for_no_room}"
-            ) from error
-
-    @property
-    def remedy_for_no_room(self) -> str:
-        """What to do about a full disk: without a checkpoint the run is not kept."""
-        if self.newest is None:
-            return "free some room or choose another --out, then start again"
-        return "free some room, then continue with --resume"
-
-    @property
-    def newest(self) -> Path | None:
-        """The folder of the newest whole checkpoint."""
-        return next(iter(self._all), None)
-
-    @property
-    def _all(self) -> list[Path]:
-        """The newest first."""
-        return sorted(self.folder.glob(f"{PREFIX}*"), reverse=True)
-
-    @contextmanager
-    def fitting(self) -> Iterator[None]:
-        """Around the use of what was loaded: says what does not fit, and the remedy."""
-        try:
-            yield
-        except (RuntimeError, KeyError, ValueError, TypeError) as error:
-            reason = " ".join(str(error).split())
-            raise HoldfastError(
-                f"checkpoint {self.newest} does not fit this model and method: {reason:.300}; continue with those that "
-                "it was written with, or start anew with --overwrite"
-            ) from error
-
-    def load(self, note: Callable[[str], None] | None = None) -> dict[str, Any] | None:
-        """The newest checkpoint, or None where there is none. Tensors only: nothing is unpickled.
-
-        note: to continue from the one before it where the newest is damaged; is told of that. The damaged one loses
-        its name, so that it can be written again.
-        """
-        damaged: dict[Path, Exception] = {}
-        for folder in self._all if note is not None else self._all[:1]:
-            try:
-                state = _read_checkpoint(folder)
-            except OSError as error:  # it may be whole, and readable tomorrow
-                raise HoldfastError(f"cannot read checkpoint {folder}: {error}; make it readable") from error
-            except Exception as error:  # damaged files fail in many ways
-                damaged[folder] = error
-                continue
-            for bad, why in damaged.items():
-                assert note is not None
-                note(f"checkpoint {bad} is damaged ({why}); continuing from the one before it, {folder.name}")
-                bad.rename(bad.with_name(f".damaged-{bad.name}"))
-            return state
-        for bad, why in damaged.items():
-            raise HoldfastError(
-                f"cannot read checkpoint {bad / STATE}: {why}; put a copy of it back, or start anew with --overwrite"
-            ) from why
-        return None
-
-
-class _Written:
-    """A file to write into, which hashes and counts what is written.
-
-    Once the disk is full it only counts on, so that the size that was needed is known.
-    """
-
-    def __init__(self) -> None:
-        self.file: IO[bytes]
-        self.digest, self.size = hashlib.sha256(), 0
-        self.failed: OSError | None = None
-
-    def write(self, data: bytes) -> int:
-        self.size += len(data)
-        if self.failed is None:
-            self.digest.update(data)
-            try:
-                self.file.write(data)
-            except OSError as error:
-                self.failed = error
-        return len(data)
-
-    def flush(self) -> None:
-        """Nothing yet: ``sync`` does it, where it may fail."""
-
-    def sync(self) -> None:
-        if self.failed is not None:
-            raise self.failed
-        self.file.flush()
-        os.fsync(self.file.fileno())
-
-
-def _read_checkpoint(folder: Path) -> dict[str, Any]:
-    """The state in the folder of a checkpoint. torch does not check what it reads, so its checksum is checked first."""
-    with open(folder / STATE, "rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    stated = (folder / CHECKSUM).read_text(errors="replace").split() if (folder / CHECKSUM).exists() else [found]
-    require(stated[:1] == [found], f"it does not match its checksum in {CHECKSUM}")
-    state: dict[str, Any] = torch.load(folder / STATE, map_location="cpu", weights_only=True)
-    return state
 
 
 class RunFolder:
@@ -399,47 +256,3 @@ def environment() -> dict[str, str]:
 def _is_command(program: Path) -> bool:
     """Whether a process was started as ``holdfast`` or ``python -m holdfast``, and not by code of others."""
     return program.stem == "holdfast" or Path(__file__).parents[1] in program.parents
-
-
-@dataclass(frozen=True)
-class DataTerms:
-    """What decides which images are training and which are test, and their labels; see :func:`holdfast.data.load`."""
-
-    data_seed: int = 0
-    val: float = 0.0
-    conflict: float | None = None
-    names: str | None = None
-    label: str | None = None
-    group: str | None = None
-
-    def record(self) -> dict[str, str | int | float]:
-        """Plain values for findings.json, without what nobody said."""
-        return {key: value for key, value in asdict(self).items() if value or key == "data_seed"}
-
-    def words(self, other: DataTerms) -> str:
-        """Where these differ from others: ``data_seed 5``."""
-        mine, theirs = asdict(self), asdict(other)
-        return ", ".join(f"{key} {value}" for key, value in mine.items() if value != theirs[key])
-
-
-def terms_of_run(run: str | Path, data: str | Path) -> DataTerms | None:
-    """How a run loaded its data; of other data only the seed, which does no harm: the same images may lie elsewhere."""
-    path = Path(run, "run.yaml")
-    if not os.path.isfile(path):  # unlike Path.is_file, false for a name longer than the system allows
-        return None
-    own = read_settings(path).data
-    if not is_own_data(run, data):
-        return DataTerms(own.data_seed)
-    return DataTerms(own.data_seed, own.val, own.conflict, own.names, own.label, own.group)
-
-
-def is_own_data(run: str | Path, data: str | Path) -> bool:
-    name, recorded = read_settings(Path(run, "run.yaml")).data.name, read_environment(Path(run))
-    if "own_data" in recorded:  # it was in memory, and settings do not tell how it came there
-        return False
-    return _same(name, str(data)) or _same(recorded.get("data_path", name), str(data))
-
-
-def _same(first: str, second: str) -> bool:
-    paths = at_home(first), at_home(second)
-    return first == second or (all(map(os.path.exists, paths)) and os.path.samefile(*paths))
