@@ -1,6 +1,7 @@
 """Kill commands while their workers read images, continue them, and check what comes out in the end.
 
     python benchmarks/kills.py [--kills 40] [--commands train audit compare] [--kinds term kill term-group kill-group]
+                               [--jobs 1]
 
 The four kinds: SIGTERM or SIGKILL, to the main process or to its whole group (as SLURM, Kubernetes and timeout(1) do).
 A command is frozen (SIGSTOP) at a random moment. The signal is sent only if it is certainly at work then: worker
@@ -23,6 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -271,19 +273,24 @@ def main() -> int:
     parser.add_argument("--commands", nargs="+", default=COMMANDS, choices=COMMANDS)
     parser.add_argument("--kinds", nargs="+", default=tuple(KINDS), choices=tuple(KINDS))
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=1, help="commands that run at the same time")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    rows = []
-    with tempfile.TemporaryDirectory() as place, Starter() as starter:
-        for command in args.commands:
-            for kind in args.kinds:
-                chance = random.Random(f"{args.seed} {command} {kind}")
-                row = kill_repeatedly(starter, command, kind, args.kills, Path(place), chance=chance)
-                print(f"{command:8} {kind:11} {row['kills']} kills, {row['lives']} lives,", end=" ")
-                print(f"{len(row['problems'])} problems", *row["problems"], sep="\n  ", flush=True)
-                rows.append(row)
+
+    def row_of(pair: tuple[str, str]) -> dict[str, Any]:
+        command, kind = pair
+        chance, started = random.Random(f"{args.seed} {command} {kind}"), time.monotonic()
+        with tempfile.TemporaryDirectory() as place, Starter() as starter:
+            row = kill_repeatedly(starter, command, kind, args.kills, Path(place), chance=chance)
+        row["seconds"] = round(time.monotonic() - started, 1)
+        told = f"{command:8} {kind:11} {row['kills']} kills, {row['lives']} lives, {len(row['problems'])} problems"
+        print("\n  ".join((told, *row["problems"])), flush=True)
+        return row
+
+    with ThreadPoolExecutor(args.jobs) as pool:
+        rows = list(pool.map(row_of, ((command, kind) for command in args.commands for kind in args.kinds)))
     if args.out is not None:
-        write_result(args.out, {"rows": rows})
+        write_result(args.out, {"rows": rows}, gpu=False)
     return 1 if any(row["problems"] for row in rows) else 0
 
 
