@@ -63,7 +63,7 @@ def open_images(
     it without a word.
     terms: further arguments of :func:`holdfast.data.load` for anything that it has to split, such as data_seed.
     fitting: whether something is learned from these images; a test split is refused then.
-    note: called with how many rows are left out where nobody chose a part.
+    note: called with what the data warns of, and with how many rows are left out where nobody chose a part.
     """
     require(not fitting or split != "test", "split 'test': nothing is fitted on a test split; choose another, or none")
     if not isinstance(data, (str, Path, Dataset)):
@@ -94,6 +94,9 @@ def open_images(
         not fitting or name != "test",
         f"{shown} has a test part alone, and nothing is fitted on a test split; give images to learn from",
     )
+    if note is not None and not isinstance(data, Dataset):
+        for said in (str(own) for own in found.notes if own.level == "warning"):
+            note(said)
     if note is not None and split is None and len(parts) > 1:
         taken = f"{len(images)} of {sum(map(len, parts.values()))} rows"
         note(f"{shown} has parts, and only the {name} part is taken: {taken}; --split chooses another")

@@ -7,6 +7,7 @@ check needs nothing of it installed.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -151,7 +152,8 @@ def write_findings(
     }
     content |= {key: value for key, value in extra.items() if value}
     content["findings"] = [finding.to_json() for finding in found]
-    write_json(path, content)
+    plain = without_nan(content)
+    write_json(path, {**plain, "digest": _digest(plain)})
 
 
 def _measure(values: Mapping[str, Any]) -> Measure:
@@ -191,7 +193,7 @@ def read_findings(path: str | Path) -> FindingsFile:
             model=_checked(content, "model", dict),
             data=_checked(content, "data", dict),
             run=_checked({"run": {}, **content}, "run", dict),
-            checks=tuple(map(CheckRecord.of, _records(content, "checks", "name", "state"))),
+            checks=tuple(map(_check, _records(content, "checks", "name", "state"))),
             measures={
                 (values["check"], values["name"]): _measure(values)
                 for values in _records(content, "measures", "check", "name", "unit")
@@ -200,6 +202,19 @@ def read_findings(path: str | Path) -> FindingsFile:
         )
     except (KeyError, TypeError) as error:
         raise HoldfastError(f"{path} is damaged ({error}); {again}") from None
+
+
+def is_as_written(path: str | Path) -> bool:
+    """Whether a findings file is what :func:`write_findings` left, by the digest in it."""
+    try:
+        content = json.loads(Path(path).read_bytes())
+        return bool(content.pop("digest") == _digest(content))
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return False
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _finite(text: str) -> float:
@@ -212,6 +227,13 @@ def _whole(text: str) -> int:
     if not -(2**63) <= (value := int(text)) < 2**63:
         raise ValueError(f"{text[:20]}... has more than 64 bits")
     return value
+
+
+def _check(values: Mapping[str, Any]) -> CheckRecord:
+    empty: dict[str, Any] = {"reason": "", "title": "", "about": "", "settings": {}, "seconds": 0.0, "notes": []}
+    for key, value in ({"state": ""} | empty).items():
+        _checked({key: value, **values}, key, *((float, int) if key == "seconds" else (type(value),)))
+    return CheckRecord.of(values)
 
 
 def _gate(values: Mapping[str, Any]) -> Mapping[str, Any]:

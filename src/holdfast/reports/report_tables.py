@@ -324,15 +324,19 @@ def lead_sentence(findings: Iterable[Finding], name: str) -> str:
     lead = next((f for f in found if f.name == "lead" and finite(f.value) is not None), None)
     if lead is None or lead.value is None:
         return ""
-    other = lead.where["against"]
+    other, ahead = lead.where["against"], lead.value >= 0
     p = next((f for f in found if f.name == "mcnemar_p" and f.where == lead.where), None)
-    tail = f" on the same {lead.n:,} images" + (f", McNemar's p {_chance(p)[0]}" if p is not None else "")
+    tail = f" on the same {lead.n:,} images" + (f", McNemar's p = {_chance(p)[0]}" if p is not None else "")
     if p is not None and (many := p.evidence.get("comparisons", 1)) > 1:
         tail += f" ({p.evidence['correction']}'s correction for {many} comparisons)"
-    between = bounds(lead.low, lead.high)
-    span = f" ({between})" if between else ""
+    low, high = finite(lead.low), finite(lead.high)
+    if not ahead:  # the interval of what is said: how far behind
+        low, high = (None if end is None else -end for end in (high, low))
+    gap, between = f"{percent(abs(lead.value))} points", bounds(low, high)
     by_chance = (_chance(p)[1] or 0.0) >= ALPHA  # a lead and a p that speaks against it do not stand together
-    if by_chance or (between and (lead.low or 0.0) <= 0 <= (lead.high or 0.0)):
-        return f"{name} and {other} do not clearly differ: {percent(lead.value)} points apart{span}{tail}"
-    ahead = "ahead of" if lead.value > 0 else "behind"
-    return f"{name} is {percent(abs(lead.value))} points {ahead} {other}{span}{tail}"
+    covers_zero = low is None or high is None or low <= 0 <= high
+    span = f" (95 % interval {between}{', not corrected' * (by_chance and not covers_zero)})" if between else ""
+    if by_chance or (between and covers_zero):
+        both = f"{name} and {other}" if ahead else f"{other} and {name}"
+        return f"{both} do not clearly differ in clean accuracy: {gap} apart{span}{tail}"
+    return f"{name} is {gap} {'ahead of' if ahead else 'behind'} {other} in clean accuracy{span}{tail}"

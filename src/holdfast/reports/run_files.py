@@ -18,8 +18,9 @@ from holdfast.settings.yaml_files import load_yaml
 from holdfast.types import Finding
 
 METRICS = "metrics.jsonl"
+FINDINGS = "findings.json"
 COMPARISON = "comparison.json"
-FILES = ("run.yaml", METRICS, "findings.json")
+FILES = ("run.yaml", METRICS, FINDINGS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class RunFiles:
         environment = settings.pop("environment", None)
         if isinstance(environment, dict):
             settings = _as_handed_over(settings, environment)
-        path = folder / "findings.json"
+        path = folder / FINDINGS
         found = read_findings(path) if path.exists() else FindingsFile((), {}, {})
         audited = str(found.model.get("name") or "") if found.checks and not settings else ""
         return replace(
