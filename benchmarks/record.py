@@ -12,11 +12,11 @@ from typing import Any
 import torch
 
 
-def write_result(path: Path, figures: dict[str, Any], *, commit: str | None = None) -> None:
-    """Figures with the command, the commit, the versions and the hardware."""
+def write_result(path: Path, figures: dict[str, Any], *, commit: str | None = None, made_by: str | None = None) -> None:
+    """Figures with the command, the commit, the versions and the hardware. made_by: another command than this one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {
-        "command": command(sys.argv),
+        "command": made_by or command(sys.argv),
         "commit": commit or current_commit(),
         "python": platform.python_version(),
         "torch": torch.__version__,

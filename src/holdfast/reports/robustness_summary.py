@@ -324,7 +324,8 @@ def _map(arm: Arm) -> str:
     """How far the classes of a described set lie apart."""
     linear, near = (arm.measured(FindingKey(name, (), "describe")) for name in ("linear", "knn"))
     if linear is not None and near is not None:
-        return f"from its code a linear probe tells the class of {share(linear)} %, neighbours of {share(near)} % of images"
+        probe = f"from its code a linear probe tells the class of {share(linear)} % of images"
+        return f"{probe}, neighbours of {share(near)} %"
     drawn = [f.n for m, found in arm.found.items() if (m.check, m.name) == ("describe", "map") for f in found]
     return f"a map of {drawn[0]:,} images without labels" if drawn else ""
 
