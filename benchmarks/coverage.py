@@ -5,7 +5,8 @@
 A row is a statistic, the data it was drawn from, the number of samples, the true value, the share of runs whose
 interval holds it, the number of runs, how many intervals lie wholly below and above the truth, and the mean width.
 A row that seems to cover less than 94 % is replaced by one of ten times as many runs. ``--only`` simulates studies
-anew, keeps the other rows of the file and lists its own command there as "redone"; ``--table`` writes the page docs/methods/statistics.md anew from the results.
+anew, keeps the other rows of the file and lists its own command there as "redone"; ``--table`` writes the page
+docs/methods/statistics.md anew from the results.
 One process; about fifteen minutes.
 """
 
