@@ -21,7 +21,7 @@ from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any, Final, Generic, Literal, TypeVar
 
-from holdfast.errors import HoldfastError, unknown
+from holdfast.errors import HoldfastError, require_known
 from holdfast.types import Measure, Needs
 
 ENTRY_POINTS = "holdfast"
@@ -81,10 +81,8 @@ class Registry(Mapping[str, P], Generic[P]):
         self._parts[part.name] = part
 
     def __getitem__(self, name: str) -> P:
-        found = self._all()
-        if name not in found:
-            raise unknown(self.kind, name, self)
-        return found[name]
+        require_known(self.kind, name, self)
+        return self._parts[name]
 
     def __contains__(self, name: object) -> bool:
         return name in self._all()

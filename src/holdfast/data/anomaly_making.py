@@ -23,7 +23,7 @@ from holdfast.data.biased import apportion
 from holdfast.data.listing import ReaderOptions
 from holdfast.data.readers.torchvision_sets import read_torchvision
 from holdfast.data.splits import ArraySplit, Split, all_images
-from holdfast.errors import require, unknown
+from holdfast.errors import require, require_known
 from holdfast.files import at_home
 from holdfast.rng import derive
 
@@ -55,8 +55,7 @@ def make_fashion_anomalies(
     """
     shares = dict(SHARES if shares is None else shares)
     for name in shares:
-        if name not in KINDS:
-            raise unknown("kind of anomaly", name, KINDS)
+        require_known("kind of anomaly", name, KINDS)
     total = sum(shares.values())
     require(
         0 < total < math.inf and min(shares.values()) >= 0, f"shares must be finite, >= 0 and not all 0, got {shares}"
@@ -136,8 +135,7 @@ def _pool(kind: str, fashion: Split, options: ReaderOptions) -> Tensor:
 
 def damage(image: Tensor, name: str, *, severity: float, generator: torch.Generator) -> Tensor:
     """One uint8 image (C, H, W), damaged. severity: in (0, 1]."""
-    if name not in DAMAGES:
-        raise unknown("damage", name, DAMAGES)
+    require_known("damage", name, DAMAGES)
     return to_bytes(DAMAGES[name](image[None].float() / 255, severity, generator))[0]
 
 

@@ -27,7 +27,7 @@ from torch.nn.functional import interpolate
 
 from holdfast import __version__
 from holdfast.data.splits import ArraySplit, Dataset, Painter, Split, WrappedSplit, aligned_groups, all_images
-from holdfast.errors import require, unknown
+from holdfast.errors import require, require_known
 from holdfast.files import replacing, write_atomic
 from holdfast.rng import derive
 
@@ -51,8 +51,7 @@ COLOURS: Mapping[str, tuple[int, ...]] = {
 
 def make_biased(source: Dataset, variant: str, *, out: str | Path, conflict: float = 0.05, seed: int = 0) -> Manifest:
     """A biased variant of a set (coloured, watermark, background) as an .npz file with its manifest."""
-    if variant not in VARIANTS:
-        raise unknown("biased variant", variant, VARIANTS)
+    require_known("biased variant", variant, VARIANTS)
     data = VARIANTS[variant](source, conflict=conflict, seed=seed)
     settings = {"variant": variant, "conflict": conflict, "seed": seed}
     return write_set(data, Path(out), made_from=source.name, settings=settings)

@@ -16,7 +16,8 @@ from torch import Tensor
 from holdfast.data.images import decode, peek, reason
 from holdfast.data.listing import ReaderOptions, images_in, refuse_outside
 from holdfast.data.load_data import find_reader
-from holdfast.data.splits import FileSplit, find_problems
+from holdfast.data.splits import FileSplit
+from holdfast.data.usable_data import find_problems
 from holdfast.errors import HoldfastError
 from holdfast.files import at_home
 from holdfast.parts import named_data

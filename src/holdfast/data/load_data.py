@@ -12,7 +12,8 @@ from typing import Any
 
 from holdfast.data.images import GREY_MODES, peek
 from holdfast.data.listing import ReaderOptions, refuse_outside
-from holdfast.data.splits import Dataset, FileSplit, find_problems, hold_out, refuse
+from holdfast.data.splits import Dataset, FileSplit, hold_out
+from holdfast.data.usable_data import find_problems, refuse
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.files import at_home, exists, reading
 from holdfast.parts import READERS, data_syntax, named_data

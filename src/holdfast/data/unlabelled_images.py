@@ -18,7 +18,8 @@ from holdfast.data.anomalies import holds_anomalies, read_anomalies
 from holdfast.data.images import GREY_MODES, peek, resize
 from holdfast.data.listing import ReaderOptions, refuse_outside
 from holdfast.data.load_data import common_shape, load
-from holdfast.data.splits import ArraySplit, Dataset, FileSplit, Split, refuse
+from holdfast.data.splits import ArraySplit, Dataset, FileSplit, Split
+from holdfast.data.usable_data import refuse
 from holdfast.errors import require
 from holdfast.files import at_home, exists, reading
 from holdfast.parts import READERS, named_data

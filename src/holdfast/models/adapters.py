@@ -37,6 +37,13 @@ class FixedBatch(nn.Module):
         return _first([self.net(piece) for piece in torch.split(x, self.size)], n)
 
 
+def in_batches_of(size: int | None, net: nn.Module, remedy: str) -> tuple[nn.Module, tuple[str, ...]]:
+    """A network that takes any number of images, and what to tell the user. size: what it takes, None for any."""
+    if size is None:
+        return net, ()
+    return FixedBatch(net, size), (f"takes batches of exactly {size}: they are cut and padded; {remedy}",)
+
+
 def _first(answers: list[Any], n: int) -> Any:
     """The first n rows of what several calls returned, in the structure they returned it in."""
     if isinstance(answers[0], Tensor):

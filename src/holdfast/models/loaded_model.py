@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from holdfast.errors import HoldfastError, first_line, require
+from holdfast.errors import HoldfastError, explaining, first_line, require
 from holdfast.models.adapters import in_its_own_precision
 from holdfast.models.preprocessing import PreprocessedModel, only_tensor, rows, uncropped
 from holdfast.models.resolution import find_source, source_of
@@ -129,17 +129,10 @@ def try_out(model: PreprocessedModel, x: Tensor, spec: str) -> tuple[int, tuple[
     """Refuse a network that cannot take these images or returns no row of outputs. How many outputs it gives per image,
     and what was taken of its answer."""
     images = f"{'grey' if x.shape[1] == 1 else f'{x.shape[1]}-channel'} images of {x.shape[2]}x{x.shape[3]} pixels"
-    try:
-        with evaluating(model), torch.no_grad():
-            output = model.raw(x)
-    except HoldfastError:
-        raise
-    except Exception as error:  # networks refuse sizes and channels in many ways
-        raise HoldfastError(
-            f"{spec} cannot take {images}"
-            f" (as {model.channels} channels of {'x'.join(map(str, model.size or x.shape[2:]))}): {first_line(error)}; "
-            "load the data at the model's own size, or state its image size and channels"
-        ) from error
+    taken_as = f"{model.channels} channels of {'x'.join(map(str, model.size or x.shape[2:]))}"
+    remedy = "load the data at the model's own size, or state its image size and channels"
+    with explaining(f"{spec} cannot take {images} (as {taken_as})", remedy), evaluating(model), torch.no_grad():
+        output = model.raw(x)
     found, taken = only_tensor(output)
     require(
         len(rows(found)) == len(x),

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import HoldfastError, first_line, require
+from holdfast.errors import HoldfastError, explaining, require
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     import torch
@@ -157,15 +158,13 @@ class ModelSource:
         return None, None
 
     @staticmethod
-    def failure(name: str, error: Exception, *, size: tuple[int, int] | None, pretrained: bool) -> HoldfastError:
-        """The error for an architecture that a library could not build, or whose published weights it could not get."""
+    def getting(name: str, *, size: tuple[int, int] | None, pretrained: bool) -> AbstractContextManager[None]:
+        """Around a library's call that builds an architecture, or gets its published weights."""
         if pretrained:
-            return HoldfastError(
-                f"cannot get the published weights of {name}: {first_line(error)}; without a network, bring the file "
-                f"along and give --weights FILE to train, or audit it: FILE --model {name}"
-            )
+            remedy = "bring the file along and give --weights FILE to train, or audit it: FILE --model"
+            return explaining(f"cannot get the published weights of {name}", f"without a network, {remedy} {name}")
         images = f"{size[0]}x{size[1]} images" if size is not None else "its own image size"
-        return HoldfastError(f"cannot build {name} for {images}: {first_line(error)}; change --image-size or --model")
+        return explaining(f"cannot build {name} for {images}", "change --image-size or --model")
 
     @classmethod
     def trains(cls) -> bool:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from holdfast import losses
-from holdfast.errors import HoldfastError, require, unknown
+from holdfast.errors import HoldfastError, require, require_known
 from holdfast.settings import Bounded, Within
 
 WIDTHS: Final = (32, 64, 128)
@@ -42,8 +42,7 @@ class VAESettings(Bounded):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.network not in NETWORKS:
-            raise unknown("VAE network", self.network, NETWORKS)
+        require_known("VAE network", self.network, NETWORKS)
         require(len(self.shape) == 3 and min(self.shape) >= 1, f"shape must be (C, H, W), got {self.shape}")
         require(
             self.sigma is None or (math.isfinite(self.sigma) and self.sigma > 0),

@@ -17,7 +17,7 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from holdfast.errors import HoldfastError, first_line, require
+from holdfast.errors import HoldfastError, explaining, require
 from holdfast.files import exists
 from holdfast.models.heads import find_heads, head_note
 from holdfast.models.preprocessing import Normalised
@@ -69,19 +69,18 @@ def _dtype(value: Tensor) -> str:
 
 def _read(path: Path) -> Any:
     safe = path.suffix == ".safetensors"
-    try:
-        return _read_safetensors(path) if safe else torch.load(path, map_location="cpu", weights_only=True)
-    except HoldfastError:
-        raise
-    except pickle.UnpicklingError as error:
-        raise HoldfastError(
-            f"weights {path} hold more than tensors, a whole pickled model perhaps, or are damaged; loading them could "
-            "run any code. If you trust the file, save its tensors alone with torch.save(model.state_dict(), "
-            "'weights.pth'); or, to audit it, give a function that loads and returns it: python:module:function"
-        ) from error
-    except Exception as error:  # damaged files fail in many ways
-        kind = "a safetensors file" if safe else "from torch.save"
-        raise HoldfastError(f"cannot read weights {path}: {first_line(error)}; it is damaged or not {kind}") from error
+    kind = "a safetensors file" if safe else "from torch.save"
+    with explaining(f"cannot read weights {path}", f"it is damaged or not {kind}"):
+        if safe:
+            return _read_safetensors(path)
+        try:
+            return torch.load(path, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError as error:
+            raise HoldfastError(
+                f"weights {path} hold more than tensors, a whole pickled model perhaps, or are damaged; loading them "
+                "could run any code. If you trust the file, save its tensors alone with torch.save(model.state_dict(), "
+                "'weights.pth'); or, to audit it, give a function that loads and returns it: python:module:function"
+            ) from error
 
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:

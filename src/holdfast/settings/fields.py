@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar, datac
 
 from tyro.conf import arg
 
-from holdfast.errors import HoldfastError, brief, require, require_known, unknown
+from holdfast.errors import HoldfastError, brief, require, require_known
 from holdfast.parts import ASCENTS, METHODS, AscentPart, MethodPart, Registry
 
 T = TypeVar("T")
@@ -126,8 +126,7 @@ def build(settings: type[T], values: Mapping[str, Any], *, where: str = "setting
     """
     hints, leaves = _hints(settings), _leaves(settings)  # type: ignore[arg-type]
     for key in values:
-        if key not in leaves:
-            raise unknown(f"{where} key", key, leaves, listed_by=LISTED_BY)
+        require_known(f"{where} key", key, leaves, listed_by=LISTED_BY)
     made: dict[str, Any] = {}
     for f in fields(settings):  # type: ignore[arg-type]
         kind = hints[f.name]

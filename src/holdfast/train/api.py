@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from holdfast.augment.basic import to_float
 from holdfast.data import Dataset, load
 from holdfast.data.load_data import check_source
-from holdfast.data.splits import admitted, channel_statistics, hash_data
+from holdfast.data.splits import channel_statistics, hash_data
 from holdfast.data.unlabelled_images import few_labels
+from holdfast.data.usable_data import admitted
 from holdfast.devices import autocast, resolve_device
 from holdfast.errors import HoldfastError, require
 from holdfast.files import at_home

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.data.listing import ReaderOptions
 from holdfast.data.readers.torchvision_sets import read_torchvision
-from holdfast.errors import require, unknown
+from holdfast.errors import require, require_known
 from holdfast.parts import reader
 
 if TYPE_CHECKING:
@@ -88,8 +88,7 @@ def corrupted_cifar10(
     from holdfast.data.splits import ArraySplit, Dataset
     from holdfast.rng import derive
 
-    if kind not in KINDS:
-        raise unknown("kind of corrupted CIFAR-10", kind, KINDS)
+    require_known("kind of corrupted CIFAR-10", kind, KINDS)
     names = KINDS[kind]
     require(
         source.num_classes == len(names),

@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from holdfast.data.listing import SPLIT_FOLDERS, Listing, ReaderOptions, Row, images_under, list_files
-from holdfast.errors import HoldfastError, require, unknown
+from holdfast.errors import HoldfastError, require, require_known
 from holdfast.parts import reader
 from holdfast.printable import printable
 from holdfast.types import Note
@@ -132,8 +132,7 @@ def _ranges(field: str, cuts: list[str], sign: str, what: str) -> Rule:
 
 
 def _known(name: str, fields: list[str]) -> str:
-    if name not in fields:
-        raise unknown("part of file names", name, fields)
+    require_known("part of file names", name, fields)
     return name
 
 

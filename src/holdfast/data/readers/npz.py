@@ -84,7 +84,8 @@ def assemble(
     classes: names for a file that brings none of its own. others: names of arrays that were not read.
     """
     from holdfast.data.images import resize
-    from holdfast.data.splits import Dataset, consistent
+    from holdfast.data.splits import Dataset
+    from holdfast.data.usable_data import consistent
 
     unread = ", ".join(others)
     note = Note(
@@ -149,7 +150,7 @@ def _class_names(
 
 
 def _names(values: Array, what: str) -> tuple[str, ...]:
-    from holdfast.data.splits import check_once
+    from holdfast.data.usable_data import check_once
 
     names = text_array(values, what)
     check_once(names, what)

@@ -8,7 +8,7 @@ from functools import cache
 from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import HoldfastError, first_line, require, unknown
+from holdfast.errors import HoldfastError, explaining, require, require_known, unknown
 from holdfast.models.source_types import ModelSource, OpenRequest, Preprocessing, SourceModel
 from holdfast.parts import source
 
@@ -42,9 +42,8 @@ class TimmModels(ModelSource):
         if not timm.is_model(name):
             return False
         architecture, _, tag = name.partition(".")
-        tags = timm.list_models(f"{architecture}.*", include_tags=True) if tag else []
-        if tag and name not in tags:
-            raise unknown("timm weights", name, tags)
+        if tag:
+            require_known("timm weights", name, timm.list_models(f"{architecture}.*", include_tags=True))
         return True
 
     def build(
@@ -104,18 +103,14 @@ class TimmModels(ModelSource):
 
         from holdfast.models.hub import cache_alone_if_unreachable
 
-        hub = name.startswith(HUB)
-        try:
-            with cache_alone_if_unreachable() if pretrained or hub else nullcontext():  # a hub's settings are there too
-                net: nn.Module = timm.create_model(name, pretrained=pretrained, **options)
-                return net
-        except Exception as error:  # builders assert; downloads, and other people's repositories, fail in many ways
-            if not hub:
-                raise self.failure(f"timm:{name}", error, size=size, pretrained=pretrained) from error
-            raise HoldfastError(
-                f"cannot get the published weights of {name}: {first_line(error)}; check the name (OWNER/NAME of a "
-                "repository in timm's format) and the network"
-            ) from error
+        getting = self.getting(f"timm:{name}", size=size, pretrained=pretrained)
+        if hub := name.startswith(HUB):
+            remedy = "check the name (OWNER/NAME of a repository in timm's format) and the network"
+            getting = explaining(f"cannot get the published weights of {name}", remedy)
+        reach = cache_alone_if_unreachable() if pretrained or hub else nullcontext()  # a hub's settings are there too
+        with getting, reach:
+            net: nn.Module = timm.create_model(name, pretrained=pretrained, **options)
+        return net
 
     def expected_input(self, name: str) -> tuple[Preprocessing | None, tuple[int, int] | None]:
         from timm.models import get_pretrained_cfg

@@ -7,7 +7,7 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.errors import HoldfastError, first_line
+from holdfast.errors import explaining
 from holdfast.models.source_types import PICKLED, ModelSource, OpenRequest, SourceModel, hash_file
 from holdfast.parts import source
 
@@ -35,15 +35,11 @@ class TorchScriptFiles(ModelSource):
     def open(self, name: str, request: OpenRequest) -> SourceModel:
         import torch
 
-        try:
-            with warnings.catch_warnings():
-                for kind in (FutureWarning, DeprecationWarning):
-                    warnings.simplefilter("ignore", kind)  # torch advises its successor; these files still exist
-                net = torch.jit.load(name, map_location=request.device)  # type: ignore[no-untyped-call]
-        except Exception as error:  # damaged archives fail in many ways
-            raise HoldfastError(
-                f"cannot read {name} as TorchScript: {first_line(error)}; write it again with torch.jit.save"
-            ) from error
+        refused = explaining(f"cannot read {name} as TorchScript", "write it again with torch.jit.save")
+        with refused, warnings.catch_warnings():
+            for kind in (FutureWarning, DeprecationWarning):
+                warnings.simplefilter("ignore", kind)  # torch advises its successor; these files still exist
+            net = torch.jit.load(name, map_location=request.device)  # type: ignore[no-untyped-call]
         return SourceModel(net.eval(), channels=_channels(net), hash=hash_file(name))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import HoldfastError, require, unknown
+from holdfast.errors import HoldfastError, require, require_known, unknown
 from holdfast.models.source_types import HALF, IMAGENET, ModelSource, OpenRequest, Preprocessing, SourceModel
 from holdfast.models.sources.timm import IMAGENET_CLASSES, RANDOM, imagenet_names
 from holdfast.parts import source
@@ -56,10 +56,8 @@ class TorchvisionModels(ModelSource):
         )
         weights = zoo.get_model_weights(name).DEFAULT if pretrained else None
         options = {} if pretrained else _options(name, num_classes, image_size)
-        try:
+        with self.getting(f"torchvision:{name}", size=image_size, pretrained=pretrained):
             net = zoo.get_model(name, weights=weights, **options)
-        except Exception as error:  # builders assert, and downloads fail, in many ways
-            raise self.failure(f"torchvision:{name}", error, size=image_size, pretrained=pretrained) from error
         if weights is None:
             return SourceModel(_plain(net), channels=3)
         # transform_input, which is dropped, turns the usual normalisation into this
@@ -78,10 +76,8 @@ class TorchvisionModels(ModelSource):
         if not self.has(name):
             raise unknown("model", f"torchvision:{name}", [f"torchvision:{known}" for known in self.names()])
         weights = choose(zoo.get_model_weights(name), name, wanted) if request.pretrained else None
-        try:
+        with self.getting(f"torchvision:{name}", size=None, pretrained=True):
             net = zoo.get_model(name, weights=weights)
-        except Exception as error:  # downloads fail in many ways
-            raise self.failure(f"torchvision:{name}", error, size=None, pretrained=True) from error
         preprocessing, size, crop = settings_of(weights)
         classes = None if weights is None else tuple(weights.meta["categories"])
         return SourceModel(
@@ -112,8 +108,7 @@ def choose(published: Any, name: str, wanted: str) -> Any | None:
     if wanted.lower() == NO_WEIGHTS:
         return None
     known = {weights.name: weights for weights in published}
-    if wanted and wanted not in known and wanted != "DEFAULT":
-        raise unknown(f"weights of torchvision:{name}", wanted, [*known, "DEFAULT", NO_WEIGHTS])
+    require_known(f"weights of torchvision:{name}", wanted or "DEFAULT", [*known, "DEFAULT", NO_WEIGHTS])
     return known.get(wanted, published.DEFAULT)
 
 
