@@ -74,10 +74,8 @@ class Registry(Mapping[str, P], Generic[P]):
         """Register a part. A name is given once; the same file loaded again may replace its own."""
         before = self._parts.get(part.name)
         if before is not None and _place(before.made) != _place(part.made):
-            raise HoldfastError(
-                f"two parts declare the {self.kind} {part.name!r}: {_place(before.made)} and {_place(part.made)}; "
-                "rename one of them"
-            )
+            places = f"{_place(before.made)} and {_place(part.made)}"
+            raise HoldfastError(f"two parts declare the {self.kind} {part.name!r}: {places}; rename one of them")
         self._parts[part.name] = part
 
     def __getitem__(self, name: str) -> P:
@@ -289,9 +287,8 @@ def named_data() -> dict[str, ReaderPart]:
     for part in READERS.values():
         for name in part.names:
             if name in found:
-                raise HoldfastError(
-                    f"two readers read {name!r}: {found[name].name} and {part.name}; rename one of them"
-                )
+                both = f"{found[name].name} and {part.name}"
+                raise HoldfastError(f"two readers read {name!r}: {both}; rename one of them")
             found[name] = part
     return found
 

@@ -122,9 +122,8 @@ def read_anomalies(path: str | Path) -> AnomalySet:
     content = _nested(_content(path))
     shown = printable(path)
     for name in ("unlabeled_data", "labeled_data", *SETS):
-        require(
-            name in content, f"{shown} has no {name}; it has: {cut(', '.join(map(printable, content))) or 'nothing'}"
-        )
+        there = cut(", ".join(map(printable, content))) or "nothing"
+        require(name in content, f"{shown} has no {name}; it has: {there}")
     labeled, width = _labelled(content["labeled_data"], f"{shown}: labeled_data", None)
     sets = tuple(_labelled(content[name], f"{shown}: {name}", width + 1)[0] for name in SETS)
     images = to_images(_array(content["unlabeled_data"], f"{shown}: unlabeled_data"), f"{shown}: unlabeled_data")

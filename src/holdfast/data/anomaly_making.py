@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -57,9 +58,8 @@ def make_fashion_anomalies(
     for name in shares:
         require_known("kind of anomaly", name, KINDS)
     total = sum(shares.values())
-    require(
-        0 < total < math.inf and min(shares.values()) >= 0, f"shares must be finite, >= 0 and not all 0, got {shares}"
-    )
+    ok = 0 < total < math.inf and min(shares.values()) >= 0
+    require(ok, f"shares must be finite, >= 0 and not all 0, got {shares}")
     require(0 < severity <= 1, f"severity must be in (0, 1], got {severity}")
     options = ReaderOptions(root=None if root is None else at_home(root))
     fashion = read_torchvision("fashion-mnist", options)
@@ -68,9 +68,9 @@ def make_fashion_anomalies(
     mine = torch.isin(fashion.train.labels, torch.tensor(CLASSES)).nonzero().flatten()
     mine = mine[torch.randperm(len(mine), generator=order)]
     sizes = [unlabeled, labeled, *([normal] * len(SETS))]
+    needed, there = sum(sizes), len(mine)
     require(
-        min(sizes) >= 1 and sum(sizes) <= len(mine),
-        f"{sum(sizes)} normal images are needed and there are {len(mine)}; ask for fewer",
+        min(sizes) >= 1 and needed <= there, f"{needed} normal images are needed and there are {there}; ask for fewer"
     )
     number = torch.full((10,), -1)
     number[torch.tensor(CLASSES)] = torch.arange(len(CLASSES))
@@ -143,9 +143,8 @@ def damage_each(images: Tensor, *, severity: float, generator: torch.Generator) 
     """uint8 images (N, C, H, W), each damaged in a way drawn for it."""
     names = list(DAMAGES)
     which = torch.randint(len(names), (len(images),), generator=generator).tolist()
-    done = [
-        damage(image, names[i], severity=severity, generator=generator) for image, i in zip(images, which, strict=True)
-    ]
+    one = partial(damage, severity=severity, generator=generator)
+    done = [one(image, names[i]) for image, i in zip(images, which, strict=True)]
     return torch.stack(done) if done else images
 
 

@@ -52,10 +52,8 @@ class CorruptedTest:
         if self.labels is None:
             return _folder(path / str(severity), self.classes)
         images, total, shown = _load(path), len(self.labels), printable(path)
-        require(
-            len(images) == total,
-            f"{shown} has {len(images)} images and {LABELS} {total} values; unpack the archive again",
-        )
+        counts = f"{len(images)} images and {LABELS} {total} values"
+        require(len(images) == total, f"{shown} has {counts}; unpack the archive again")
         part = slice((severity - 1) * total // 5, severity * total // 5)
         labels = to_whole(self.labels[part], f"{printable(path.parent)}: {LABELS}", least=0)
         return ArraySplit(to_images(images[part], shown), labels, origin=f"{shown}:{severity}")

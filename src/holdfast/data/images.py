@@ -128,10 +128,8 @@ def unreadable(path: Path, error: Exception) -> HoldfastError:
     """The error for an image file that cannot be read."""
     if isinstance(error, HoldfastError):
         return error
-    return HoldfastError(
-        f"cannot read image {printable(path)}: {reason(error)}; "
-        "remove or replace it ('holdfast data check' lists all such files)"
-    )
+    remedy = "remove or replace it ('holdfast data check' lists all such files)"
+    return HoldfastError(f"cannot read image {printable(path)}: {reason(error)}; {remedy}")
 
 
 def reason(error: Exception) -> str:
@@ -181,10 +179,8 @@ def to_images(given: Given, what: str) -> Tensor:
             f"(channel, row, column {tuple(bad[0][1:].tolist())}); repair or remove these images"
         )
     low, high = float(x.min()), float(x.max())
-    require(
-        low >= 0 and high <= 1,
-        f"{what} has floats from {low:g} to {high:g}; scale them to [0, 1], or give uint8 in 0..255",
-    )
+    remedy = "scale them to [0, 1], or give uint8 in 0..255"
+    require(low >= 0 and high <= 1, f"{what} has floats from {low:g} to {high:g}; {remedy}")
     return torch.from_numpy(np.rint(x.astype(np.float32, order="C") * 255).astype(np.uint8))
 
 
@@ -193,10 +189,8 @@ def to_whole(given: Given, what: str, *, least: int) -> Tensor:
     values = _array(given, what)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
-    require(
-        values.ndim == 1,
-        f"{what} has shape {values.shape}; give one whole number a sample (one-hot rows: take argmax(1))",
-    )
+    remedy = "give one whole number a sample (one-hot rows: take argmax(1))"
+    require(values.ndim == 1, f"{what} has shape {values.shape}; {remedy}")
     require(values.dtype.kind in "iubf", f"{what} is of type {values.dtype}; give whole numbers, such as type int64")
     if values.dtype.kind == "f":
         # from 2**53 on a float cannot tell neighbouring whole numbers apart

@@ -177,11 +177,8 @@ def images_under(folder: Path) -> list[str]:
     seen: set[str] = set()
     for where, folders, files in os.walk(folder, followlinks=True, onerror=_refuse_folder):
         seen.add(os.path.realpath(where))
-        folders[:] = sorted(
-            name
-            for name in folders
-            if not name.startswith(".") and os.path.realpath(os.path.join(where, name)) not in seen
-        )
+        inner = (name for name in sorted(folders) if not name.startswith("."))
+        folders[:] = [name for name in inner if os.path.realpath(os.path.join(where, name)) not in seen]
         found += (os.path.join(where, name) for name in sorted(files) if _is_image(name))
     return found
 
@@ -205,9 +202,8 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def _refuse_folder(error: OSError) -> NoReturn:
-    raise HoldfastError(
-        f"cannot read folder {printable(str(error.filename))}: {error.strerror}; make it readable or remove it"
-    ) from error
+    where = printable(str(error.filename))
+    raise HoldfastError(f"cannot read folder {where}: {error.strerror}; make it readable or remove it") from error
 
 
 def _is_image(name: str) -> bool:

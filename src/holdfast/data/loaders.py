@@ -108,10 +108,8 @@ def float_batches(images: Images, device: torch.device, *, batch_size: int = 256
     check_images(images)
     first = 0
     for x in _raw(images, device, batch_size, workers):
-        require(
-            x.ndim == 4 and x.shape[1] in (1, 3),
-            f"images must be (N, C, H, W) with C 1 or 3, got {tuple(x.shape)}; add the axis of channels",
-        )
+        shaped = f"images must be (N, C, H, W) with C 1 or 3, got {tuple(x.shape)}; add the axis of channels"
+        require(x.ndim == 4 and x.shape[1] in (1, 3), shaped)
         if x.dtype != torch.uint8:
             require(x.is_floating_point(), f"images must be uint8 or float in [0, 1], got {x.dtype}; convert them")
             bad = ~torch.isfinite(x).flatten(1).all(1)

@@ -91,10 +91,8 @@ def open_images(
     name = split or (usual if isinstance(data, Dataset) or len(parts) > 1 else next(iter(parts)))
     require(name in parts, f"{shown} has no {name} part; choose with split: {', '.join(parts)}")
     images = parts[name]
-    require(
-        not fitting or name != "test",
-        f"{shown} has a test part alone, and nothing is fitted on a test split; give images to learn from",
-    )
+    remedy = "nothing is fitted on a test split; give images to learn from"
+    require(not fitting or name != "test", f"{shown} has a test part alone, and {remedy}")
     if note is not None and split is None and len(parts) > 1:
         taken = f"{len(images)} of {sum(map(len, parts.values()))} rows"
         note(f"{shown} has parts, and only the {name} part is taken: {taken}; --split chooses another")
@@ -237,10 +235,8 @@ def choose_labels(labels: Tensor, count: int, classes: int, seed: int) -> Tensor
     >>> classes[choose_labels(classes, 4, 2, seed=0)]
     tensor([0, 0, 1, 1])
     """
-    require(
-        classes <= count <= len(labels),
-        f"labels must be in {classes}..{len(labels)} (at least one per class, at most all), got {count}",
-    )
+    bounds = f"{classes}..{len(labels)} (at least one per class, at most all)"
+    require(classes <= count <= len(labels), f"labels must be in {bounds}, got {count}")
     generator = torch.Generator().manual_seed(derive(seed, "few-labels/choice"))
     order = torch.randperm(len(labels), generator=generator)
     rank = torch.empty(len(labels), dtype=torch.int64)

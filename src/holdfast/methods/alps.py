@@ -38,10 +38,8 @@ class Alps(Method):
             (self.alpha is None) == (self.beta is None),
             f"alpha ({self.alpha}) and beta ({self.beta}) go together; give both, or mode and concentration",
         )
-        require(
-            self.alpha is None or (self.alpha > 0 and (self.beta or 0) > 0),
-            f"alpha and beta must be > 0, got {self.alpha} and {self.beta}",
-        )
+        positive = self.alpha is None or (self.alpha > 0 and (self.beta or 0) > 0)
+        require(positive, f"alpha and beta must be > 0, got {self.alpha} and {self.beta}")
 
     def views(self, batch: Batch, *, model: nn.Module, state: State, rng: Generators) -> Views:
         from holdfast.augment.mixing import beta_of, draw_beta, mix, shuffled

@@ -51,9 +51,8 @@ class ManifoldMixup(Mixup):
         drawn = torch.randint(state.places + 1, (), device=batch.x.device, generator=rng["mix"])
         places = torch.arange(state.places + 1, device=batch.x.device)[:, None]
         shares = torch.where(places == drawn, lam, 1.0)
-        view = View(
-            mix(batch.x, batch.x[partner], shares[0]), mixed_labels(batch.y, partner, lam, state.context.num_classes)
-        )
+        labels = mixed_labels(batch.y, partner, lam, state.context.num_classes)
+        view = View(mix(batch.x, batch.x[partner], shares[0]), labels)
         return Views((view,), extra={"partner": partner, "shares": shares})
 
     def forward(self, model: nn.Module, views: Views, *, state: State) -> tuple[Tensor, ...]:

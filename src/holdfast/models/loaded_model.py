@@ -134,10 +134,8 @@ def try_out(model: PreprocessedModel, x: Tensor, spec: str) -> tuple[int, tuple[
     with explaining(f"{spec} cannot take {images} (as {taken_as})", remedy), evaluating(model), torch.no_grad():
         output = model.raw(x)
     found, taken = only_tensor(output)
-    require(
-        len(rows(found)) == len(x),
-        f"{spec} gives {len(found)} rows of outputs for {len(x)} images; one row per image is needed",
-    )
+    given = f"{len(found)} rows of outputs for {len(x)} images"
+    require(len(rows(found)) == len(x), f"{spec} gives {given}; one row per image is needed")
     return rows(found).shape[1], (f"took {taken} that the model returns",) if taken else ()
 
 

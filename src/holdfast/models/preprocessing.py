@@ -133,10 +133,8 @@ def fit_channels(x: Tensor, channels: int) -> Tensor:
     if x.shape[1] == 3 and channels == 1:
         weights = torch.tensor(LUMINANCE, device=x.device, dtype=x.dtype).view(1, 3, 1, 1)
         return (x * weights).sum(1, keepdim=True)
-    raise HoldfastError(
-        f"the model takes {channels} channels and the images have {x.shape[1]}; "
-        "only grey and colour can be turned into each other"
-    )
+    remedy = "only grey and colour can be turned into each other"
+    raise HoldfastError(f"the model takes {channels} channels and the images have {x.shape[1]}; {remedy}")
 
 
 def fit_size(x: Tensor, size: tuple[int, int] | None, crop: float = 1.0) -> Tensor:

@@ -48,10 +48,8 @@ class ModelCard:
     format: int = FORMAT
 
     def __post_init__(self) -> None:
-        require(
-            len(self.classes) == self.num_classes,
-            f"classes must name each of {self.num_classes} classes, got {len(self.classes)} names",
-        )
+        count, named = self.num_classes, len(self.classes)
+        require(named == count, f"classes must name each of {count} classes, got {named} names")
 
     @classmethod
     def of(
@@ -130,10 +128,8 @@ def load_model(folder: str | Path) -> tuple[Normalised, ModelCard]:
     tensors = read_tensors(folder / TENSORS)
     own = model.state_dict()
     ours, theirs = ({name: value.shape for name, value in each.items()} for each in (own, tensors))
-    require(
-        ours == theirs,
-        f"{folder / TENSORS} does not belong to the {CARD} beside it ({card.name}); save the model anew",
-    )
+    matches = f"does not belong to the {CARD} beside it ({card.name})"
+    require(ours == theirs, f"{folder / TENSORS} {matches}; save the model anew")
     copy(own, tensors)
     return model.eval(), card
 

@@ -41,10 +41,8 @@ class Preprocessing:
     bgr: bool = False
 
     def __post_init__(self) -> None:
-        require(
-            len(self.mean) == len(self.std) > 0,
-            f"mean and std must be as long as each other, got {list(self.mean)} and {list(self.std)}",
-        )
+        both = f"{list(self.mean)} and {list(self.std)}"
+        require(len(self.mean) == len(self.std) > 0, f"mean and std must be as long as each other, got {both}")
 
     @classmethod
     def stated(cls, mean: Sequence[float] | None, std: Sequence[float] | None) -> Preprocessing | None:
@@ -54,9 +52,8 @@ class Preprocessing:
 
     def undone(self) -> Preprocessing:
         """The inverse of the affine part: what to put before a network that normalises once too often."""
-        return Preprocessing(
-            tuple(-m / s for m, s in zip(self.mean, self.std, strict=True)), tuple(1 / s for s in self.std)
-        )
+        mean = tuple(-m / s for m, s in zip(self.mean, self.std, strict=True))
+        return Preprocessing(mean, tuple(1 / s for s in self.std))
 
     def for_channels(self, channels: int) -> Preprocessing:
         """The same with exactly that many values.

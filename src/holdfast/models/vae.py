@@ -44,10 +44,8 @@ class VAESettings(Bounded):
         super().__post_init__()
         require_known("VAE network", self.network, NETWORKS)
         require(len(self.shape) == 3 and min(self.shape) >= 1, f"shape must be (C, H, W), got {self.shape}")
-        require(
-            self.sigma is None or (math.isfinite(self.sigma) and self.sigma > 0),
-            f"sigma must be > 0, or None to learn it, got {self.sigma}",
-        )
+        above = self.sigma is None or 0 < self.sigma < math.inf
+        require(above, f"sigma must be > 0, or None to learn it, got {self.sigma}")
         least = 2 * len(WIDTHS) + 1 if self.network == "report" else 2
         require(
             min(self.shape[1:]) >= least,

@@ -40,10 +40,8 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
     path = Path(path)
     require(exists(path), f"weights {path} do not exist; give --weights a .safetensors or .pth file")
     require(path.is_file(), f"weights {path} is a folder; give a file, such as {path / 'model.safetensors'}")
-    require(
-        path.suffix in (".safetensors", *PICKLED),
-        f"weights {path} must be .safetensors or {', '.join(PICKLED)}, not {path.suffix!r}",
-    )
+    known = path.suffix in (".safetensors", *PICKLED)
+    require(known, f"weights {path} must be .safetensors or {', '.join(PICKLED)}, not {path.suffix!r}")
     found = _unwrap(_read(path), path)
     for name, value in found.items():
         require(
@@ -110,10 +108,8 @@ def _unwrap(value: Any, path: Path) -> dict[str, Tensor]:
             break
         value = inner
     tensors = {str(k): v for k, v in value.items() if isinstance(v, Tensor)} if isinstance(value, Mapping) else {}
-    require(
-        bool(tensors),
-        f"weights {path} hold no named tensors but {_kind(value)}; save model.state_dict() with torch.save",
-    )
+    remedy = "save model.state_dict() with torch.save"
+    require(bool(tensors), f"weights {path} hold no named tensors but {_kind(value)}; {remedy}")
     return tensors
 
 
@@ -216,10 +212,8 @@ def find_prefix(names: Iterable[str], expected: Iterable[str]) -> str:
         while step := next((p for p in PREFIXES if name.startswith(chain + p)), ""):
             chain += step
             chains.add(chain)
-    return max(
-        sorted(chains, key=lambda chain: (len(chain), chain)),
-        key=lambda chain: sum(chain + name in names for name in expected),
-    )
+    shortest_first = sorted(chains, key=lambda chain: (len(chain), chain))
+    return max(shortest_first, key=lambda chain: sum(chain + name in names for name in expected))
 
 
 def _fit(net: nn.Module, tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str], list[str]]:

@@ -90,9 +90,8 @@ class SAM(Optimizer):
         if sigma is None:
             sigma = 1.0 if friendly else 0.0
         require_settings({"rho": rho, "sigma": sigma, "lmbda": lmbda})
-        require(
-            friendly or sigma == 0, f"sigma {sigma} is of friendly ascents; give friendly=True as well, or leave it out"
-        )
+        remedy = "give friendly=True as well, or leave it out"
+        require(friendly or sigma == 0, f"sigma {sigma} is of friendly ascents; {remedy}")
         require(not (adaptive and metric), f"adaptive and metric ({metric}) exclude each other; give one of them")
         require_descent(base_optimizer)
         self.metric = metric or (Adaptive() if adaptive else Euclidean())
@@ -337,9 +336,8 @@ class SAM(Optimizer):
             "step(closure, scaler=scaler), not the step to it",
         )
         self.base_optimizer.step()
-        self.average.begin(
-            [p for group in self.param_groups if group["sigma"] for p in group["params"] if p.grad is not None]
-        )
+        friendly = (group["params"] for group in self.param_groups if group["sigma"])
+        self.average.begin([p for params in friendly for p in params if p.grad is not None])
 
     def _prepare_capture(self) -> None:
         """Settings that schedules change become tensors, which graphs read; recordings of before are void."""
@@ -478,10 +476,8 @@ class SAM(Optimizer):
             self._prepare_capture()
 
     def _require_whole(self, act: str) -> None:
-        require(
-            not self._moved,
-            f"{act} between first_step and second_step would meet moved weights; call second_step() or restore() first",
-        )
+        when = "between first_step and second_step would meet moved weights"
+        require(not self._moved, f"{act} {when}; call second_step() or restore() first")
 
 
 def _enabled(scaler: torch.amp.GradScaler | None) -> torch.amp.GradScaler | None:

@@ -128,10 +128,8 @@ class ModelSettings(Bounded):
     """Epochs of that."""
 
     def __post_init__(self) -> None:
-        require(
-            not (self.pretrained and self.weights),
-            f"pretrained and weights ({self.weights}) exclude each other; give one of them",
-        )
+        both = f"pretrained and weights ({self.weights})"
+        require(not (self.pretrained and self.weights), f"{both} exclude each other; give one of them")
         require(
             self.pretrain == "none" or not (self.pretrained or self.weights),
             f"pretrain {self.pretrain} would overwrite the weights that were asked for; give one of them",
@@ -232,10 +230,8 @@ class LoopSettings(Bounded):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(0 <= self.seed < 2**63, f"seed must be in 0..2**63-1, got {self.seed}")
-        require(
-            self.accumulate <= self.batch_size,
-            f"accumulate ({self.accumulate}) cannot exceed batch_size ({self.batch_size})",
-        )
+        parts, size = self.accumulate, self.batch_size
+        require(parts <= size, f"accumulate ({parts}) cannot exceed batch_size ({size})")
 
 
 @dataclass(frozen=True)
@@ -257,9 +253,8 @@ class TrainSettings:
             own = {f"{name}.{inner}": v for inner, v in value.items()} if isinstance(value, dict) else {name: value}
             for key, found in own.items():
                 numbers = found if isinstance(found, list) else [found]
-                require(
-                    all(math.isfinite(n) for n in numbers if isinstance(n, float)), f"{key} must be finite, got {found}"
-                )
+                finite = all(math.isfinite(n) for n in numbers if isinstance(n, float))
+                require(finite, f"{key} must be finite, got {found}")
 
     def require_unlabeled_used(self) -> None:
         """Refuse pictures without labels that nothing would look at. Not for a comparison: one arm may, another not."""
@@ -272,8 +267,5 @@ class TrainSettings:
     def resolved(self) -> TrainSettings:
         """With the values that defaults stand for, as a run records them: two ways to ask for the same are equal."""
         conflict = CONFLICT if self.data.conflict is None and takes_conflict(self.data.name) else self.data.conflict
-        return replace(
-            self,
-            data=replace(self.data, conflict=conflict),
-            optimizer=replace(self.optimizer, lr=self.optimizer.peak_lr),
-        )
+        optimizer = replace(self.optimizer, lr=self.optimizer.peak_lr)
+        return replace(self, data=replace(self.data, conflict=conflict), optimizer=optimizer)

@@ -106,9 +106,8 @@ def load_yaml(path: Path) -> Any:
     try:
         with path.open("rb") as file:
             content = file.read(MOST_BYTES + 1)
-        require(
-            len(content) <= MOST_BYTES, f"{path} has more than {MOST_BYTES // 1000} kB, and settings are a few lines"
-        )
+        most = f"{MOST_BYTES // 1000} kB, and settings are a few lines"
+        require(len(content) <= MOST_BYTES, f"{path} has more than {most}")
         return parse_yaml(content.decode("utf-8-sig"))
     except OSError as error:
         raise HoldfastError(f"cannot read settings from {path}: {error.strerror}") from error

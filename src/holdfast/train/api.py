@@ -123,10 +123,8 @@ def train(
     progress = progress or Progress()
     loop = settings.loop
     device = resolve_device(loop.device)
-    require(
-        loop.capture != "on" or device.type == "cuda",
-        f"capture on needs a CUDA device, and the device is {device}; use --capture auto",
-    )
+    able = loop.capture != "on" or device.type == "cuda"
+    require(able, f"capture on needs a CUDA device, and the device is {device}; use --capture auto")
     settings = settings.resolved()
     found = _beyond_settings(settings, data, model)
     claimed: AbstractContextManager[RunFolder | None] = (
@@ -328,8 +326,6 @@ def check_module(model: nn.Module, data: Dataset, device: torch.device, *, preci
         f"images of {data.num_classes} classes, and gives {got}; "
         + (f"wrap it so that it returns .{meant[0]}" if meant else "change its last layer"),
     )
-    require(
-        any(p.requires_grad for p in model.parameters()),
-        f"this {type(model).__name__} has no parameter to train; let some require a gradient",
-    )
+    trained = any(p.requires_grad for p in model.parameters())
+    require(trained, f"this {type(model).__name__} has no parameter to train; let some require a gradient")
     return model

@@ -108,9 +108,8 @@ class Checkpoints:
                 bad.rename(bad.with_name(f".damaged-{bad.name}"))
             return state
         for bad, why in damaged.items():
-            raise HoldfastError(
-                f"cannot read checkpoint {bad / STATE}: {why}; put a copy of it back, or start anew with --overwrite"
-            ) from why
+            remedy = "put a copy of it back, or start anew with --overwrite"
+            raise HoldfastError(f"cannot read checkpoint {bad / STATE}: {why}; {remedy}") from why
         return None
 
 

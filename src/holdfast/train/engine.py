@@ -226,9 +226,8 @@ class Trainer:
         """The loader of a split, made when first needed: resident data is on the device once."""
         if id(split) not in self._loaders:
             data, size = self.settings.data, self.settings.loop.batch_size
-            self._loaders[id(split)] = make_loader(
-                split, batch_size=size, device=self.device, kind=data.loader, workers=data.workers
-            )
+            options: dict[str, Any] = {"kind": data.loader, "workers": data.workers}
+            self._loaders[id(split)] = make_loader(split, batch_size=size, device=self.device, **options)
         return self._loaders[id(split)]
 
     def _require_finite(self) -> None:
@@ -243,10 +242,8 @@ class Trainer:
     def _diverged(self, what: str) -> Diverged:
         good = self.folder.checkpoints.newest if self.folder is not None else None
         kept = f"the last good checkpoint is {good}" if good else "no checkpoint was written before it"
-        return Diverged(
-            f"{what}; {kept}; try a lower --lr (now {self.settings.optimizer.peak_lr:g}), --clip 1, or another "
-            "--precision"
-        )
+        rate = self.settings.optimizer.peak_lr
+        return Diverged(f"{what}; {kept}; try a lower --lr (now {rate:g}), --clip 1, or another --precision")
 
     def _leave(self) -> None:
         """Save and stop, because a signal came."""
@@ -379,9 +376,8 @@ class StageRun:
 
     def rate(self, step: int) -> float:
         """The learning rate at a step of this stage."""
-        factor = rate_factor(
-            self.settings.schedule, step, steps_per_epoch=self.steps_per_epoch, epochs=self.stage.epochs
-        )
+        steps, epochs = self.steps_per_epoch, self.stage.epochs
+        factor = rate_factor(self.settings.schedule, step, steps_per_epoch=steps, epochs=epochs)
         return self.settings.optimizer.peak_lr * factor
 
     def follow_schedule(self, step: int) -> None:

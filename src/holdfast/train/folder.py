@@ -109,11 +109,8 @@ class RunFolder:
         """Refuse a folder whose run would be lost, or cannot be continued."""
         if not self.used or overwrite:
             return
-        require(
-            self.resume,
-            f"{self.path} already holds a run; continue it with --resume, replace it with --overwrite, "
-            "or choose another --out",
-        )
+        remedy = "continue it with --resume, replace it with --overwrite, or choose another --out"
+        require(self.resume, f"{self.path} already holds a run; {remedy}")
         require(
             exists(self.path / "run.yaml"),
             f"{self.path} has no run.yaml, so it is not known what to continue; put it back, or start anew with "
@@ -185,10 +182,8 @@ def claim(path: str | Path, *, resume: bool = False, overwrite: bool = False) ->
     Should the block fail before the first checkpoint, the folder is left as it was found.
     """
     require(not (resume and overwrite), "resume and overwrite exclude each other; give one of them")
-    require(
-        isinstance(path, (str, os.PathLike)) and os.fspath(path) != "",
-        f"out must name a folder, got {path!r}; give one such as 'runs/mine'",
-    )
+    named = isinstance(path, (str, os.PathLike)) and os.fspath(path) != ""
+    require(named, f"out must name a folder, got {path!r}; give one such as 'runs/mine'")
     folder = RunFolder(Path(path), resume=resume)
     missing = [place for place in (folder.path, *folder.path.parents) if not exists(place)]
     with ExitStack() as undo:

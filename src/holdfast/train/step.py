@@ -224,11 +224,8 @@ def diagnose(step: Step, batch: Batch) -> dict[str, float]:
     full = [torch.zeros_like(p) if p.grad is None else p.grad / scale for p in params]
     step.optimizer.zero_grad(set_to_none=True)
     step.rng.load_state_dict(generators)
-    found = {
-        "gradient_norm": _norm(own),
-        "full_gradient_norm": _norm(full),
-        "full_gradient_share": _cosine(own, full) ** 2,
-    }
+    found = {"gradient_norm": _norm(own), "full_gradient_norm": _norm(full)}
+    found["full_gradient_share"] = _cosine(own, full) ** 2
     if isinstance(step.optimizer, SAM):
         found["ascent_norm"] = step.optimizer.ascent_norm(params, own)
         means = [step.optimizer.average[p] for p in params if p in step.optimizer.average]

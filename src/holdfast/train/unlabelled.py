@@ -223,10 +223,8 @@ def train_vae(
     require(bound in BOUNDS, f"bound must be one of {', '.join(BOUNDS)}, got {bound!r}")
     require(samples >= 1, f"samples must be >= 1, got {samples}")
     split = in_memory(images)
-    require(
-        split.shape == settings.shape,
-        f"the VAE is for images of shape (C, H, W) {settings.shape}, these are {split.shape}",
-    )
+    shapes = f"{settings.shape}, these are {split.shape}"
+    require(split.shape == settings.shape, f"the VAE is for images of shape (C, H, W) {shapes}")
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(derive(loop.seed, "vae/weights"))
         model = VAE(settings).to(device)

@@ -77,10 +77,8 @@ def _attributes(path: Path) -> tuple[list[str], list[tuple[str, bytes]]]:
     rows = []
     for number, cells in enumerate(body, start=len(lines) - len(body) + 1):
         if len(cells) != len(header) + 1 or not set(cells[1:]) <= {"1", "-1"}:
-            raise HoldfastError(
-                f"line {number} of {printable(path)} is not an image and {len(header)} values of 1 or -1; take the "
-                "published file"
-            )
+            expected = f"an image and {len(header)} values of 1 or -1; take the published file"
+            raise HoldfastError(f"line {number} of {printable(path)} is not {expected}")
         rows.append((cells[0], bytes(cell == "1" for cell in cells[1:])))
     if not header or not rows:
         raise HoldfastError(f"{printable(path)} holds no attributes or no images; take the published file")

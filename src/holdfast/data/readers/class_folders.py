@@ -49,9 +49,8 @@ def read_class_folders(folder: Path, options: ReaderOptions) -> Listing:
     untrainable = []
     if "train" not in parts:
         names = ", ".join(printable(part.name) for part in parts.values())
-        untrainable.append(
-            f"{printable(folder)} has {names} but no train folder; add train/<class>/ with the training images"
-        )
+        remedy = "add train/<class>/ with the training images"
+        untrainable.append(f"{printable(folder)} has {names} but no train folder; {remedy}")
     classes = [c.name for c in subfolders(parts["train"])] if "train" in parts else []
     classes = classes or sorted({c.name for part in parts.values() for c in subfolders(part)})
     rows: dict[str, list[Row]] = {}

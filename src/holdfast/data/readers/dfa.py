@@ -98,9 +98,8 @@ def _read(folders: list[Path], problems: list[str]) -> list[Row]:
     for path in (path for folder in folders for path in images_under(folder)):
         match = NAME.fullmatch(Path(path).stem)
         if match is None:
-            problems.append(
-                f"{printable(path)} is not named <id>_<class>_<bias>, as images of this layout are; remove it"
-            )
+            layout = "<id>_<class>_<bias>, as images of this layout are"
+            problems.append(f"{printable(path)} is not named {layout}; remove it")
         else:
             rows.append((path, str(int(match[1])), str(int(match[2]))))
     return rows

@@ -78,10 +78,8 @@ def compile_names(names: str) -> re.Pattern[str]:
         pattern = re.compile(names)
     except re.error as error:
         raise HoldfastError(f"names {names!r} is not a pattern ({error}); write it as {{age}}_{{gender}}_") from error
-    require(
-        bool(pattern.groupindex),
-        f"names {names!r} names no part of a file name; write parts in braces, such as {{age}}_{{gender}}_",
-    )
+    remedy = "write parts in braces, such as {age}_{gender}_"
+    require(bool(pattern.groupindex), f"names {names!r} names no part of a file name; {remedy}")
     return pattern
 
 

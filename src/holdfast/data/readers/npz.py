@@ -33,10 +33,9 @@ def read_unlabelled(path: Path, options: ReaderOptions) -> Dataset:
     highest = max((int(own.labels.max()) for own in found.values() if len(own)), default=-1)
     named = _names(arrays["classes"], f"{origin}: classes") if "classes" in arrays else ()
     samples = sum(map(len, found.values()))
-    require(
-        highest < max(samples, len(named)),
-        f"{origin}: label {highest} is more than {samples} samples can need; number the classes 0, 1, 2, ...",
-    )
+    remedy = "number the classes 0, 1, 2, ..."
+    possible = highest < max(samples, len(named))
+    require(possible, f"{origin}: label {highest} is more than {samples} samples can need; {remedy}")
     classes = named if len(named) > highest else tuple(map(str, range(highest + 1)))
     parts: dict[str, Any] = {"train": first.subset(slice(0, 0)), **found}  # type: ignore[arg-type]
     return Dataset(printable(path.name), classes, **parts)
@@ -65,9 +64,8 @@ def read_npz(path: Path, options: ReaderOptions) -> Dataset:
 def unpack(path: Path) -> tuple[dict[str, Array], list[str]]:
     """(the arrays that have a meaning here, names of the others, which are not read)."""
     with open_npz(path) as file:
-        return {name: file.read(name) for name in file.names if name in KNOWN}, [
-            name for name in file.names if name not in KNOWN
-        ]
+        others = [name for name in file.names if name not in KNOWN]
+        return {name: file.read(name) for name in file.names if name in KNOWN}, others
 
 
 def assemble(
@@ -88,9 +86,8 @@ def assemble(
     from holdfast.data.usable_data import consistent
 
     unread = ", ".join(others)
-    note = Note(
-        "arrays-not-read", f"arrays beyond images, labels and groups: {unread}", "an audit takes them with --group"
-    )
+    text = f"arrays beyond images, labels and groups: {unread}"
+    note = Note("arrays-not-read", text, "an audit takes them with --group")
     there = cut(", ".join(filter(None, (*arrays, unread)))) or "none"
     made: dict[str, Any] = {}
     for split in SPLITS:

@@ -61,11 +61,8 @@ def load(name: str) -> ModuleType:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise HoldfastError(f"{name} needs the package {error.name!r}, which is not installed") from error
         close = get_close_matches(name.split(".")[0], [p.stem for p in Path.cwd().glob("*.py")], n=1)
-        hint = (
-            f"did you mean {close[0]!r}?"
-            if close
-            else f"it is looked for in {os.getcwd()} and among installed packages"
-        )
+        elsewhere = f"it is looked for in {os.getcwd()} and among installed packages"
+        hint = f"did you mean {close[0]!r}?" if close else elsewhere
         raise HoldfastError(f"no Python module {name!r}; {hint}") from error
     except Exception as error:  # the user's code may fail in any way
         raise HoldfastError(f"importing {name} failed: {type(error).__name__}: {first_line(error)}") from error
@@ -85,8 +82,6 @@ def call(module: ModuleType, name: str, spec: str) -> Callable[..., Any]:
             f"{spec} failed: {type(error).__name__}: {first_line(error)}; "
             "the function must take nothing and return a model"
         ) from error
-    require(
-        callable(made),
-        f"{spec} returned a {type(made).__name__}; it must return a torch module, or a callable from images to logits",
-    )
+    wanted = "a torch module, or a callable from images to logits"
+    require(callable(made), f"{spec} returned a {type(made).__name__}; it must return {wanted}")
     return made  # type: ignore[no-any-return]

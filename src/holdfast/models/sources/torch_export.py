@@ -42,9 +42,8 @@ class ExportedPrograms(ModelSource):
 def input_shape(program: Any, path: str) -> tuple[Any, ...]:
     """(B, C, H, W) of the one image input; what is dynamic is not an int."""
     inputs = set(program.graph_signature.user_inputs)
-    shapes = [
-        node.meta["val"].shape for node in program.graph.nodes if node.op == "placeholder" and node.name in inputs
-    ]
+    nodes = (node for node in program.graph.nodes if node.op == "placeholder" and node.name in inputs)
+    shapes = [node.meta["val"].shape for node in nodes]
     require(
         len(shapes) == 1 and len(shapes[0]) == 4,
         f"{path} takes {len(shapes)} inputs of shape {', '.join(str(tuple(s)) for s in shapes)}; "

@@ -32,10 +32,8 @@ class WeightFiles(ModelSource):
 
         tensors = read_tensors(name)
         if request.model is None:
-            raise HoldfastError(
-                f"{name} holds weights alone; name the architecture they belong to with --model, "
-                "such as --model timm:resnet18"
-            )
+            remedy = "name the architecture they belong to with --model, such as --model timm:resnet18"
+            raise HoldfastError(f"{name} holds weights alone; {remedy}")
         model_name = unambiguous(request.model)
         classes = head_size(model_name, tensors) or request.num_classes
         if classes is None:
