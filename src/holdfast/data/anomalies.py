@@ -129,10 +129,9 @@ def read_anomalies(path: str | Path) -> AnomalySet:
     images = to_images(_array(content["unlabeled_data"], f"{shown}: unlabeled_data"), f"{shown}: unlabeled_data")
     shapes = {s.shape for s in (labeled, *sets)} | {tuple(images.shape[1:])}
     require(len(shapes) == 1, f"{shown}: images differ in shape (C, H, W): {sorted(shapes)}; make them equal")
-    names, kinds = (
-        None if content.get(key) is None else text_array(_array(content[key], f"{shown}: {key}"), f"{shown}: {key}")
-        for key in ("classes", "kinds")
-    )
+    arrays = {key: content[key] for key in ("classes", "kinds") if content.get(key) is not None}
+    texts = {key: text_array(_array(own, f"{shown}: {key}"), f"{shown}: {key}") for key, own in arrays.items()}
+    names, kinds = texts.get("classes"), texts.get("kinds", ())
     count = width if names is None else len(names)
     require(count == width, f"{shown}: there are {count} names of classes, and labels are {width} wide; name each one")
     known = max([-1, *(int(s.groups.max()) for s in sets)])

@@ -224,11 +224,9 @@ def resize(images: Tensor, size: int | tuple[int, int]) -> Tensor:
     n, channels, height, width = images.shape
     tall, wide = (size, size) if isinstance(size, int) else size
     needed = n * channels * tall * wide
-    require(
-        needed < machine_memory(),
-        f"image_size {size} makes {n} images {needed / 2**30:.0f} GiB, more than this machine's memory; "
-        "choose a smaller image_size",
-    )
+    size_of_all = f"image_size {size} makes {n} images {needed / 2**30:.0f} GiB"
+    remedy = "more than this machine's memory; choose a smaller image_size"
+    require(needed < machine_memory(), f"{size_of_all}, {remedy}")
     scale = min(height / tall, width / wide)
     kept_tall, kept_wide = max(1, round(scale * tall)), max(1, round(scale * wide))
     top, left = (height - kept_tall) // 2, (width - kept_wide) // 2

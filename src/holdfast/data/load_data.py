@@ -140,10 +140,8 @@ def common_shape(paths: Sequence[Path], image_size: int | None) -> tuple[tuple[i
     if len(sizes) == 1:
         return next(iter(sizes)), channels, []
     (low_h, low_w), (high_h, high_w) = min(sizes), max(sizes)
-    text = (
-        f"images differ in size (from {low_w}x{low_h} to {high_w}x{high_h} among {count} sampled); all are resized to "
-        f"{FALLBACK_SIZE}x{FALLBACK_SIZE}"
-    )
+    sampled = f"from {low_w}x{low_h} to {high_w}x{high_h} among {count} sampled"
+    text = f"images differ in size ({sampled}); all are resized to {FALLBACK_SIZE}x{FALLBACK_SIZE}"
     return (FALLBACK_SIZE, FALLBACK_SIZE), channels, [Note(SIZES_DIFFER, text, "choose another size with image_size")]
 
 
@@ -159,10 +157,8 @@ def _with_test(data: Dataset, seed: int) -> Dataset:
         f"{data.name}: there is no test split, and {len(data.train)} training samples of {data.num_classes} "
         "classes are too few to hold some out; add a test split or more samples",
     )
-    text = (
-        f"there is no test split; {len(test)} of {len(data.train)} training samples (20 % of every class, "
-        f"data_seed {seed}) were held out as test"
-    )
+    held = f"{len(test)} of {len(data.train)} training samples (20 % of every class, data_seed {seed})"
+    text = f"there is no test split; {held} were held out as test"
     return replace(data, train=train, test=test, notes=(*data.notes, Note("test-held-out", text)))
 
 
@@ -170,11 +166,8 @@ def _with_val(data: Dataset, share: float, seed: int) -> Dataset:
     if share == 0:
         return data
     train, val = hold_out(data.train, share, derive(seed, "hold-out/val"))
-    require(
-        len(val) > 0,
-        f"{data.name}: val {share} holds out none of {len(data.train)} training samples of "
-        f"{data.num_classes} classes; give a larger share",
-    )
+    samples = f"{len(data.train)} training samples of {data.num_classes} classes"
+    require(len(val) > 0, f"{data.name}: val {share} holds out none of {samples}; give a larger share")
     notes = data.notes
     if data.val is not None:
         text = f"the set's own validation split ({len(data.val)} samples) is not used: val {share} was given"

@@ -154,10 +154,8 @@ def _with_channels(images: Split, channels: int | None) -> Split:
     # Every header is read, unless colour is taken anyway: the few that tell a set's size may all be grey.
     paths = () if channels == 3 else images.paths
     coloured = next((path for path in paths if peek(path)[1] not in GREY_MODES), None)
-    require(
-        channels is None or coloured is None,
-        f"{printable(coloured or '')} is in colour, and grey images are needed; convert it, or leave it out",
-    )
+    remedy = "is in colour, and grey images are needed; convert it, or leave it out"
+    require(channels is None or coloured is None, f"{printable(coloured or '')} {remedy}")
     return replace(images, channels=3 if channels == 3 or coloured else 1)
 
 

@@ -18,10 +18,8 @@ def admitted(data: Dataset, *, training: bool) -> Dataset:
         require(words, f"{data.name}: {what} must be names such as ('cat', 'dog'), got {names!r}")
         check_once(names, f"{data.name}: {what}")
     for name, split in {**data.splits, "unlabeled": data.unlabeled}.items():
-        require(
-            split is None or hasattr(split, "read"),
-            f"{data.name}: {name} is a {type(split).__name__}; give a split: ArraySplit(images, labels)",
-        )
+        given = f"{data.name}: {name} is a {type(split).__name__}"
+        require(split is None or hasattr(split, "read"), f"{given}; give a split: ArraySplit(images, labels)")
     data = consistent(replace(data, classes=tuple(data.classes), group_names=tuple(data.group_names)))
     refuse(find_problems(data, training=training), data.name, listed=False)
     return data
@@ -31,23 +29,16 @@ def consistent(data: Dataset) -> Dataset:
     """A set whose splits go together; groups that have no names go by their numbers."""
     parts = data.splits if data.unlabeled is None else {**data.splits, "unlabeled": data.unlabeled}
     for name, split in parts.items():
-        require(
-            split.shape == data.shape,
-            f"{data.name}: images (C, H, W) of the {name} split are {split.shape}, those of the train split "
-            f"{data.shape}; make them equal",
-        )
+        shapes = f"of the {name} split are {split.shape}, those of the train split {data.shape}"
+        require(split.shape == data.shape, f"{data.name}: images (C, H, W) {shapes}; make them equal")
     highest = max(int(split.groups.max()) if len(split) else -1 for split in parts.values())
     if data.group_names:
-        require(
-            highest < len(data.group_names),
-            f"{data.name}: group {highest} has no name; group_names has {len(data.group_names)}: add to them",
-        )
+        unnamed = f"{data.name}: group {highest} has no name; group_names has {len(data.group_names)}"
+        require(highest < len(data.group_names), f"{unnamed}: add to them")
         return data
     samples = sum(map(len, parts.values()))
-    require(
-        highest < max(samples, 1),
-        f"{data.name}: group {highest} is more than {samples} samples can need; number the groups 0, 1, 2, ...",
-    )
+    number = f"{data.name}: group {highest} is more than {samples} samples can need"
+    require(highest < max(samples, 1), f"{number}; number the groups 0, 1, 2, ...")
     return replace(data, group_names=tuple(map(str, range(highest + 1))))
 
 
@@ -79,10 +70,8 @@ def find_problems(data: Dataset, *, least: int = 2, training: bool = True) -> li
         outside = (own < 0) | (own >= count)
         if outside.any():
             at = int(outside.nonzero()[0])
-            found.append(
-                f"label {int(own[at])} at position {at} of the {split} split is out of range: "
-                f"there are {count} classes, so labels are 0..{count - 1}"
-            )
+            where = f"label {int(own[at])} at position {at} of the {split} split is out of range"
+            found.append(f"{where}: there are {count} classes, so labels are 0..{count - 1}")
     present = set(data.train.labels.tolist())
     return found + [
         f"class {brief(name)} (label {label}) has no training sample; add some, or remove the class from every "

@@ -71,10 +71,8 @@ class HeadInput:
     def features(self) -> Tensor:
         """(B, D), with its graph; the mean over space where the head is a convolution."""
         if self.latest is None:
-            raise HoldfastError(
-                "no forward pass has reached the head; run the model inside the with "
-                "(a compiled model skips hooks: run the one it was compiled from)"
-            )
+            hint = "(a compiled model skips hooks: run the one it was compiled from)"
+            raise HoldfastError(f"no forward pass has reached the head; run the model inside the with {hint}")
         return self.latest.mean((2, 3)) if self.latest.ndim == 4 else self.latest
 
 

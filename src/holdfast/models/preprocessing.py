@@ -64,10 +64,8 @@ def deviation(model: nn.Module) -> Tensor:
     for module in model.modules():
         if isinstance(module, Normalised):
             return module.std.flatten()
-    raise HoldfastError(
-        f"{type(model).__name__} has no normalisation of its own, and so no normalised space; use "
-        "pixels, or put the network into holdfast.models.Normalised"
-    )
+    remedy = "use pixels, or put the network into holdfast.models.Normalised"
+    raise HoldfastError(f"{type(model).__name__} has no normalisation of its own, and so no normalised space; {remedy}")
 
 
 class PreprocessedModel(nn.Module):
@@ -175,10 +173,8 @@ def only_tensor(output: Any) -> tuple[Tensor, str | None]:
     tensors = [(name, part) for name, part in parts if isinstance(part, Tensor)]
     if len(tensors) != 1:
         what = ", ".join(f"{name} {tuple(part.shape)}" for name, part in tensors) or "none"
-        raise HoldfastError(
-            f"the model returns a {kind} with {len(tensors)} tensors ({what}), and which are the logits is not said; "
-            f"{REMEDY}"
-        )
+        why = f"{len(tensors)} tensors ({what}), and which are the logits is not said"
+        raise HoldfastError(f"the model returns a {kind} with {why}; {REMEDY}")
     return tensors[0][1], f"the only tensor of a {kind}"
 
 
@@ -192,10 +188,8 @@ def rows(outputs: Tensor) -> Tensor:
         return outputs.flatten(1)
     if outputs.ndim != 2:
         what = "feature maps" if outputs.ndim == 4 else "no row of logits"
-        raise HoldfastError(
-            f"the model gives outputs of shape {tuple(outputs.shape)}: {what}, where (images, classes) is needed; "
-            f"{REMEDY}"
-        )
+        shape = f"{tuple(outputs.shape)}: {what}, where (images, classes) is needed"
+        raise HoldfastError(f"the model gives outputs of shape {shape}; {REMEDY}")
     if not outputs.is_floating_point():
         raise HoldfastError(
             f"the model gives {str(outputs.dtype).removeprefix('torch.')} outputs, labels perhaps, where scores are "

@@ -75,11 +75,9 @@ class ModelCard:
         except ValueError as error:
             raise HoldfastError(f"is not valid JSON ({error}); the file was cut off or edited") from error
         require(isinstance(values, dict), f"must be a JSON object, got {type(values).__name__}")
-        require(
-            values.get("format", FORMAT) == FORMAT,
-            f"has format {values.get('format')}, by holdfast {values.get('holdfast')}; "
-            f"this version reads format {FORMAT}",
-        )
+        form = values.get("format", FORMAT)
+        other = f"has format {form}, by holdfast {values.get('holdfast')}; this version reads format {FORMAT}"
+        require(form == FORMAT, other)
         missing = [f.name for f in fields(cls) if f.name not in values]
         require(not missing, f"lacks {', '.join(missing)}; save the model anew")
         kinds = get_type_hints(cls)

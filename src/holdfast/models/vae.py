@@ -47,11 +47,8 @@ class VAESettings(Bounded):
         above = self.sigma is None or 0 < self.sigma < math.inf
         require(above, f"sigma must be > 0, or None to learn it, got {self.sigma}")
         least = 2 * len(WIDTHS) + 1 if self.network == "report" else 2
-        require(
-            min(self.shape[1:]) >= least,
-            f"the {self.network} VAE needs images of at least {least}x{least} pixels, "
-            f"got {self.shape[1]}x{self.shape[2]}",
-        )
+        need = f"the {self.network} VAE needs images of at least {least}x{least} pixels"
+        require(min(self.shape[1:]) >= least, f"{need}, got {self.shape[1]}x{self.shape[2]}")
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "shape": list(self.shape)}
@@ -154,10 +151,8 @@ class VAE(nn.Module):
 
     def _check(self, x: Tensor) -> None:
         if x.ndim != 4 or tuple(x.shape[1:]) != self.settings.shape:
-            raise HoldfastError(
-                f"this VAE takes images of shape (C, H, W) {self.settings.shape}, got {tuple(x.shape[1:])}; "
-                "bring them to that size and number of channels"
-            )
+            shapes = f"of shape (C, H, W) {self.settings.shape}, got {tuple(x.shape[1:])}"
+            raise HoldfastError(f"this VAE takes images {shapes}; bring them to that size and number of channels")
         if not x.is_floating_point():
             raise HoldfastError(f"images must be float in [0, 1], got {x.dtype}; divide bytes by 255")
 

@@ -182,10 +182,8 @@ def load_tensors(model: Normalised, tensors: Mapping[str, Tensor], *, origin: st
     outside = [n for n in tensors if not n.startswith(prefix) and n.removeprefix(_outer(prefix)) not in normalise]
     problems += _listed("unexpected", [n for n in outside if not n.endswith(COUNTERS)])
     if problems:
-        raise HoldfastError(
-            f"weights {origin} do not fit this {type(model.net).__name__}: {'; '.join(problems)}. "
-            "Check --model, --image-size and the number of channels"
-        )
+        why = f"{'; '.join(problems)}. Check --model, --image-size and the number of channels"
+        raise HoldfastError(f"weights {origin} do not fit this {type(model.net).__name__}: {why}")
     copy(model.net.state_dict(), found)
     copy(model.state_dict(), normalise)
     if normalise:

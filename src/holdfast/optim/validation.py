@@ -38,11 +38,8 @@ def require_capturable(base_optimizer: Optimizer) -> None:
         f"capture needs all parameters on one CUDA device, found {', '.join(sorted(map(str, places)))}; "
         "move the model there first, or leave capture out",
     )
-    require(
-        not are_spread(params),
-        "capture cannot record what processes tell each other, and these parameters are spread over several; "
-        "leave capture out",
-    )
+    why = "capture cannot record what processes tell each other, and these parameters are spread over several"
+    require(not are_spread(params), f"{why}; leave capture out")
     require(
         all(group.get("fused") for group in base_optimizer.param_groups),
         f"capture needs a fused base optimiser; give {type(base_optimizer).__name__} fused=True, if it has it",
@@ -61,10 +58,8 @@ def refuse_lost_gradients() -> None:
 
 def require_descent(base_optimizer: type[Optimizer]) -> None:
     """Refuse what would not descend, or not as its documentation says."""
-    require(
-        inspect.isclass(base_optimizer),
-        f"base_optimizer must be a class such as torch.optim.SGD, got {base_optimizer}; its settings go beside it",
-    )
+    given = f"base_optimizer must be a class such as torch.optim.SGD, got {base_optimizer}"
+    require(inspect.isclass(base_optimizer), f"{given}; its settings go beside it")
     name = base_optimizer.__name__
     closure = inspect.signature(base_optimizer.step).parameters.get("closure")
     require(

@@ -183,10 +183,8 @@ class ScheduleSettings(Bounded):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(
-            list(self.milestones) == sorted(self.milestones) and all(epoch >= 1 for epoch in self.milestones),
-            f"milestones must rise from 1 on, got {self.milestones}",
-        )
+        rising = list(self.milestones) == sorted(self.milestones) and all(epoch >= 1 for epoch in self.milestones)
+        require(rising, f"milestones must rise from 1 on, got {self.milestones}")
 
 
 @dataclass(frozen=True)

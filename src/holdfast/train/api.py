@@ -76,11 +76,9 @@ def fit(
     Of a module of your own the folder gets the weights, as a state dict in model.safetensors, but not what builds it:
     load them into it again to use it. Methods with an auxiliary network train a copy of it.
     """
-    require(
-        isinstance(model, (str, nn.Module)),
-        f"model must be a name such as 'convnet', or a module{' (make one of this class)' * isinstance(model, type)}, "
-        f"got {model!r}",
-    )
+    hint = " (make one of this class)" * isinstance(model, type)
+    kinds = f"a name such as 'convnet', or a module{hint}"
+    require(isinstance(model, (str, nn.Module)), f"model must be {kinds}, got {model!r}")
     named: dict[str, Any] = {"method": method, **settings}
     if isinstance(data, Dataset):
         unused = ", ".join(f"{name} {settings[name]}" for name in DATA_READING_KEYS if name in settings)
@@ -299,10 +297,8 @@ def copy_of(model: nn.Module, progress: Progress) -> nn.Module:
     try:
         made = deepcopy(model)
     except Exception as error:  # whatever the caller's parts raise
-        raise HoldfastError(
-            f"this method needs a second network, and this {name} cannot be copied: {error}; fix that, or use a "
-            "method without one, such as erm"
-        ) from error
+        why = f"this method needs a second network, and this {name} cannot be copied: {error}"
+        raise HoldfastError(f"{why}; fix that, or use a method without one, such as erm") from error
     progress.note(f"the auxiliary network is a copy of this {name}, with the weights that it came with")
     return made
 

@@ -92,11 +92,8 @@ class RunFolder:
         )
         same = recorded.get("data_sha256") == now  # then its path does not matter
         changed = changed_settings(self.path, settings, but=DATA_PATHS if same else frozenset())
-        require(
-            not changed,
-            f"{self.path} was started with other settings ({changed}); continue it with its own "
-            "(--resume and --out alone), or start anew with --overwrite",
-        )
+        remedy = "continue it with its own (--resume and --out alone), or start anew with --overwrite"
+        require(not changed, f"{self.path} was started with other settings ({changed}); {remedy}")
         own = recorded.get("own_data", "")
         require(
             recorded.get("data_sha256", now) == now,
@@ -111,11 +108,8 @@ class RunFolder:
             return
         remedy = "continue it with --resume, replace it with --overwrite, or choose another --out"
         require(self.resume, f"{self.path} already holds a run; {remedy}")
-        require(
-            exists(self.path / "run.yaml"),
-            f"{self.path} has no run.yaml, so it is not known what to continue; put it back, or start anew with "
-            "--overwrite",
-        )
+        lost = f"{self.path} has no run.yaml, so it is not known what to continue"
+        require(exists(self.path / "run.yaml"), f"{lost}; put it back, or start anew with --overwrite")
         require(
             self.checkpoints.newest is not None or not exists(self.path / "model.safetensors"),
             f"{self.path} holds a trained model but no checkpoint to continue from; keep it and choose "

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import torch
 import torch.nn.functional as F
@@ -87,14 +87,9 @@ def train_rotation(
     mean, std = channel_statistics(split)
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(derive(loop.seed, "rotation/weights"))
-        built = build_model(
-            model,
-            num_classes=TURNS + (len(CHANGES) if changes else 0),
-            in_channels=channels,
-            image_size=size[0],
-            mean=mean,
-            std=std,
-        )
+        outputs = TURNS + (len(CHANGES) if changes else 0)
+        look: dict[str, Any] = {"in_channels": channels, "image_size": size[0], "mean": mean, "std": std}
+        built = build_model(model, num_classes=outputs, **look)
     rng = Generators(loop.seed, device, purposes={"method": "rotation/augment"})
     objective = RotationObjective(shift, changes)
     minimise(objective, built.model, split, loop, rng=rng, device=device, on_epoch=on_epoch, note=note)

@@ -58,10 +58,8 @@ def read_class_folders(folder: Path, options: ReaderOptions) -> Listing:
         rows[split] = []
         for own in subfolders(part):
             if own.name not in classes:
-                untrainable.append(
-                    f"class folder {printable(own)} has no counterpart in {printable(parts['train'])}; "
-                    "remove it, or add training images of that class"
-                )
+                lost = f"class folder {printable(own)} has no counterpart in {printable(parts['train'])}"
+                untrainable.append(f"{lost}; remove it, or add training images of that class")
                 classes.append(own.name)
             rows[split] += ((path, own.name, "") for path in images_under(own))
         if loose := len(listing.images_in(part)):

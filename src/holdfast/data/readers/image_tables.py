@@ -47,10 +47,8 @@ def _scan(table_path: Path, root: Path | None, needed: Sequence[str]) -> Listing
     for column in (*needed, "split"):
         empty = [i for i, cell in enumerate(table.text.get(column, ())) if not cell]
         if empty:
-            problems.append(
-                f"{len(empty)} rows have no {column}, the first at {table.unit} {table.lines[empty[0]]}; "
-                "fill the cells or remove the rows"
-            )
+            where = f"{table.unit} {table.lines[empty[0]]}; fill the cells or remove the rows"
+            problems.append(f"{len(empty)} rows have no {column}, the first at {where}")
         unusable.update(empty)
     splits = table.text.get("split", ["train"] * count)
     for name in sorted({s for s in splits if s and s.lower() not in SPLIT_FOLDERS}):
@@ -70,10 +68,8 @@ def _scan(table_path: Path, root: Path | None, needed: Sequence[str]) -> Listing
     used = [paths[i] for rows in by_split.values() for i in rows]
     if absent := [path for path in used if not os.path.isfile(path)]:
         first = ", ".join(cut(printable(path)) for path in absent[:SHOWN]) + (", ..." if len(absent) > SHOWN else "")
-        problems.append(
-            f"{len(absent)} of {len(used)} files do not exist: {first}; "
-            f"paths are taken relative to {printable(base)}: correct them, or give root"
-        )
+        remedy = f"paths are taken relative to {printable(base)}: correct them, or give root"
+        problems.append(f"{len(absent)} of {len(used)} files do not exist: {first}; {remedy}")
     notes = [  # the accuracy of a held-out split that shares files with training would be too high
         Note(
             "files-in-two-splits",

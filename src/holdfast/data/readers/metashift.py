@@ -83,10 +83,8 @@ def _parse(path: Path) -> dict[str, str]:
     except OSError as error:
         raise HoldfastError(f"cannot read {printable(path)}: {error.strerror}; make it readable") from error
     except Exception as error:  # a damaged pickle raises nearly anything
-        raise HoldfastError(
-            f"{printable(path)} is refused ({printable(str(error))}): only plain dicts, lists and text are read; write "
-            f"it as {TABLE}.json"
-        ) from error
+        why = f"({printable(str(error))}): only plain dicts, lists and text are read; write it as {TABLE}.json"
+        raise HoldfastError(f"{printable(path)} is refused {why}") from error
     if not isinstance(table, Mapping):
         raise HoldfastError(f"{printable(path)} does not hold a dict of image to groups; take the published file")
     if table and all(CONTEXT.fullmatch(str(key)) for key in table):

@@ -94,10 +94,8 @@ def assemble(
         keys = (f"x_{split}", f"y_{split}")
         absent = [key for key in keys if key not in arrays]
         if absent and (split == "train" or len(absent) == 1 or f"group_{split}" in arrays):
-            raise HoldfastError(
-                f"{origin} has no array {' and no '.join(absent)}; it has: {there}. Call images x_train, x_val, x_test "
-                "and labels y_train, y_val, y_test"
-            )
+            remedy = "Call images x_train, x_val, x_test and labels y_train, y_val, y_test"
+            raise HoldfastError(f"{origin} has no array {' and no '.join(absent)}; it has: {there}. {remedy}")
         if not absent:
             made[split] = _split(arrays, split, origin)
     if image_size is not None:
@@ -139,10 +137,8 @@ def _class_names(
         return tuple(given)
     gaps = (present != torch.arange(len(present))).nonzero()
     if len(gaps):
-        raise HoldfastError(
-            f"{origin}: class {int(gaps[0])} has no training sample, though y_train goes up to "
-            f"{int(present[-1])}; number the classes 0..{len(present) - 1}"
-        )
+        gap = f"class {int(gaps[0])} has no training sample, though y_train goes up to {int(present[-1])}"
+        raise HoldfastError(f"{origin}: {gap}; number the classes 0..{len(present) - 1}")
     return tuple(str(label) for label in range(len(present)))
 
 

@@ -49,8 +49,6 @@ def read_tiny_imagenet(source: str | Path, options: ReaderOptions) -> Listing:
         if wnid in known:
             rows["test"].append((str(folder / "val" / "images" / name), wnid, ""))
         else:
-            problems.append(
-                f"line {number} of val/val_annotations.txt names the class {printable(wnid)!r}, which {MARK} "
-                "lacks; unpack the archive again"
-            )
+            where = f"line {number} of val/val_annotations.txt names the class {printable(wnid)!r}"
+            problems.append(f"{where}, which {MARK} lacks; unpack the archive again")
     return list_files("tiny-imagenet", rows, classes=dict(zip(ids, names, strict=True)), problems=problems)

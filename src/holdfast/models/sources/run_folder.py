@@ -17,10 +17,8 @@ class RunFolders(ModelSource):
         from holdfast.models.weights import hash_tensors
 
         inner = [p.parent for p in Path(name).glob(f"*/{CARD}")]
-        require(
-            exists(Path(name) / CARD) or not inner,
-            f"no model in {name}, but in {', '.join(str(p) for p in sorted(inner)[:3])}; give one of them",
-        )
+        there = ", ".join(str(p) for p in sorted(inner)[:3])
+        require(exists(Path(name) / CARD) or not inner, f"no model in {name}, but in {there}; give one of them")
         model, card = load_model(name)
         return SourceModel(
             model.net.to(request.device),

@@ -77,10 +77,8 @@ class TimmModels(ModelSource):
         if full != name:
             if not self.has(name):
                 raise unknown("model", full, [f"timm:{known}" for known in self.names()])
-            require(
-                not request.pretrained or timm.is_model_pretrained(name),
-                f"timm publishes no weights for {name}; bring a file along: FILE --model {full}",
-            )
+            published = not request.pretrained or timm.is_model_pretrained(name)
+            require(published, f"timm publishes no weights for {name}; bring a file along: FILE --model {full}")
         net = self._create(name, request.pretrained)
         settings = settings_of(net)
         classes, aliases = class_names(settings)

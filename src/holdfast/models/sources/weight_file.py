@@ -53,11 +53,8 @@ class WeightFiles(ModelSource):
                 std=known.std,
             ).model
         loaded = load_tensors(model, tensors, origin=name)
-        require(
-            not loaded.fresh_heads,
-            f"{name} lacks the classifier of {model_name} ({'; '.join(loaded.fresh_heads)}); "
-            "its answers would mean nothing",
-        )
+        lost = f"{name} lacks the classifier of {model_name} ({'; '.join(loaded.fresh_heads)})"
+        require(not loaded.fresh_heads, f"{lost}; its answers would mean nothing")
         return SourceModel(
             model.net.eval().to(request.device),
             Preprocessing(numbers(model.mean), numbers(model.std)) if loaded.normalisation else assumed,
