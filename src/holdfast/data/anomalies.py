@@ -154,12 +154,9 @@ def _labelled(part: Any, what: str, width: int | None) -> tuple[ArraySplit, int]
     one_hot = _array(part["labels"], f"{what}.labels")
     ok = one_hot.ndim == 2 and one_hot.dtype.kind in "fiub" and len(one_hot) == len(images)
     ok = ok and bool((np.isin(one_hot, (0, 1)) & (one_hot.sum(1, keepdims=True) == 1)).all())
-    require(
-        ok and (width is None or one_hot.shape[1] == width),
-        f"{what}.labels must be one-hot rows, one for each of {len(images)} images"
-        + ("" if width is None else f", {width} wide")
-        + f"; got shape {one_hot.shape}",
-    )
+    rows = f"one-hot rows, one for each of {len(images)} images" + ("" if width is None else f", {width} wide")
+    ok = ok and (width is None or one_hot.shape[1] == width)
+    require(ok, f"{what}.labels must be {rows}; got shape {one_hot.shape}")
     labels = torch.from_numpy(one_hot.argmax(1).astype(np.int64))
     groups = None if "kinds" not in part else _array(part["kinds"], f"{what}.kinds")
     return ArraySplit(images, labels, groups, what), one_hot.shape[1]
@@ -198,10 +195,9 @@ def _content(path: Path) -> dict[str, Any]:
         return only
     if "" in values:
         kind = f"array of shape {only.shape}" if isinstance(only, np.ndarray) else type(only).__name__
-        raise HoldfastError(
-            f"{printable(path)} holds one {kind}, not the dictionary of unlabeled_data, labeled_data and "
-            f"{' and '.join(SETS)}; images alone can be given as .npz with x_train and y_train, or as a folder"
-        )
+        wanted = f"the dictionary of unlabeled_data, labeled_data and {' and '.join(SETS)}"
+        remedy = "images alone can be given as .npz with x_train and y_train, or as a folder"
+        raise HoldfastError(f"{printable(path)} holds one {kind}, not {wanted}; {remedy}")
     return values
 
 

@@ -88,12 +88,9 @@ def read_array(file: IO[bytes], size: int, what: str, *, taken: int = 0, objects
     if not plain or (dtype.itemsize == 0 and count):
         raise ValueError(f"shape {shape} of type {dtype} is not that of an array")
     needed, there = count * dtype.itemsize, machine_memory()
-    require(
-        needed + taken <= there,
-        f"{what} promises {gibibytes(needed)}"
-        + (f" beside {gibibytes(taken)} of other arrays" if taken else "")
-        + f", and this machine has {gibibytes(there)} of memory; write a smaller file, or images as files in a folder",
-    )
+    beside = f" beside {gibibytes(taken)} of other arrays" if taken else ""
+    most = f"this machine has {gibibytes(there)} of memory; write a smaller file, or images as files in a folder"
+    require(needed + taken <= there, f"{what} promises {gibibytes(needed)}{beside}, and {most}")
     if needed > size - file.tell():
         raise ValueError(f"it promises {needed} bytes and has {size - file.tell()}")
     file.seek(0)

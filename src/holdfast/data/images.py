@@ -83,10 +83,8 @@ def _refuse_large(size: tuple[int, int]) -> None:
     """Refuse an image whose decoding would take gigabytes. size: as it is decoded; a JPEG may be decoded smaller."""
     pixels, most = math.prod(size), Image.MAX_IMAGE_PIXELS
     if most is not None and pixels > most:
-        raise ValueError(
-            f"{size[0]} x {size[1]} are {pixels / 1e6:.4g} megapixels, and the limit is {most / 1e6:.4g}; if it is "
-            f"meant, set {MOST_MEGAPIXELS}={math.ceil(pixels / 1e6)}"
-        )
+        limit = f"the limit is {most / 1e6:.4g}; if it is meant, set {MOST_MEGAPIXELS}={math.ceil(pixels / 1e6)}"
+        raise ValueError(f"{size[0]} x {size[1]} are {pixels / 1e6:.4g} megapixels, and {limit}")
 
 
 def _pixels(megapixels: str) -> int:
@@ -174,10 +172,9 @@ def to_images(given: Given, what: str) -> Tensor:
     finite = np.isfinite(x)
     if not finite.all():
         bad = np.argwhere(~finite)
-        raise HoldfastError(
-            f"{what} has {len(bad)} values that are NaN or infinite, the first in image {bad[0][0]} "
-            f"(channel, row, column {tuple(bad[0][1:].tolist())}); repair or remove these images"
-        )
+        first = f"image {bad[0][0]} (channel, row, column {tuple(bad[0][1:].tolist())})"
+        values = f"{len(bad)} values that are NaN or infinite, the first in {first}"
+        raise HoldfastError(f"{what} has {values}; repair or remove these images")
     low, high = float(x.min()), float(x.max())
     remedy = "scale them to [0, 1], or give uint8 in 0..255"
     require(low >= 0 and high <= 1, f"{what} has floats from {low:g} to {high:g}; {remedy}")

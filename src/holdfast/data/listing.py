@@ -74,10 +74,8 @@ class ReaderOptions:
         for folder in (root / usual for usual in inner):
             if recognises(folder):
                 return folder
-        raise HoldfastError(
-            f"no {source} in {printable(root)}, nor in {printable(root / inner[0])}; put the set there in its "
-            "published layout, or name another folder with root or $HOLDFAST_ROOT"
-        )
+        remedy = "put the set there in its published layout, or name another folder with root or $HOLDFAST_ROOT"
+        raise HoldfastError(f"no {source} in {printable(root)}, nor in {printable(root / inner[0])}; {remedy}")
 
 
 def list_files(
@@ -156,10 +154,9 @@ def refuse_outside(data: Dataset, source: str | Path, options: ReaderOptions) ->
 
     splits = (split for split in (*data.splits.values(), data.unlabeled) if isinstance(split, FileSplit))
     if outside := [file for split in splits for file in split.paths if not inside(file)]:
-        raise HoldfastError(
-            f"{data.name}: {len(outside)} files lie outside {printable(home)}, such as {printable(outside[0])}, and "
-            "confine keeps to that folder; copy them there, or leave confine out"
-        )
+        lost = f"{len(outside)} files lie outside {printable(home)}, such as {printable(outside[0])}"
+        remedy = "and confine keeps to that folder; copy them there, or leave confine out"
+        raise HoldfastError(f"{data.name}: {lost}, {remedy}")
     return data
 
 

@@ -34,11 +34,10 @@ SIZES_DIFFER = "images-differ-in-size"
 
 def check_source(data: object) -> None:
     """Refuse what is neither a name nor a path."""
-    require(
-        isinstance(data, (str, os.PathLike)),
-        f"data must be a name or a path, got {type(data).__name__}; arrays become a set for holdfast.fit and "
-        "holdfast.audit by holdfast.data.Dataset('mine', ('cat', 'dog'), train=ArraySplit(images, labels), test=...)",
-    )
+    remedy = "holdfast.data.Dataset('mine', ('cat', 'dog'), train=ArraySplit(images, labels), test=...)"
+    arrays = f"arrays become a set for holdfast.fit and holdfast.audit by {remedy}"
+    named = isinstance(data, (str, os.PathLike))
+    require(named, f"data must be a name or a path, got {type(data).__name__}; {arrays}")
 
 
 def load(
@@ -112,11 +111,8 @@ def find_reader(source: str | Path, options: ReaderOptions) -> Callable[[ReaderO
 
 
 def _refuse_rules(source: str | Path, unused: set[str]) -> None:
-    require(
-        not unused,
-        f"{', '.join(sorted(unused))} cannot be used for {printable(str(source))}; names, label and group are for "
-        "folders of images and for celeba (label and group): leave them out",
-    )
+    use = "names, label and group are for folders of images and for celeba (label and group): leave them out"
+    require(not unused, f"{', '.join(sorted(unused))} cannot be used for {printable(str(source))}; {use}")
 
 
 def _with_size(data: Dataset, image_size: int | None) -> Dataset:
@@ -152,11 +148,8 @@ def _with_test(data: Dataset, seed: int) -> Dataset:
         text = "there is neither a training nor a test split; the validation split is taken for the test split"
         return replace(data, val=None, test=data.val, notes=(*data.notes, Note("val-is-test", text)))
     train, test = hold_out(data.train, TEST_SHARE, derive(seed, "hold-out/test"))
-    require(
-        len(test) > 0,
-        f"{data.name}: there is no test split, and {len(data.train)} training samples of {data.num_classes} "
-        "classes are too few to hold some out; add a test split or more samples",
-    )
+    few = f"{len(data.train)} training samples of {data.num_classes} classes are too few to hold some out"
+    require(len(test) > 0, f"{data.name}: there is no test split, and {few}; add a test split or more samples")
     held = f"{len(test)} of {len(data.train)} training samples (20 % of every class, data_seed {seed})"
     text = f"there is no test split; {held} were held out as test"
     return replace(data, train=train, test=test, notes=(*data.notes, Note("test-held-out", text)))

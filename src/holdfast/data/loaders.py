@@ -97,10 +97,9 @@ def make_loader(split: Split, *, batch_size: int, device: torch.device, kind: st
 
 def check_images(images: Images) -> None:
     """Refuse what is neither a tensor nor a split, such as an array of numpy's."""
-    require(
-        isinstance(images, Tensor) or isinstance(getattr(images, "labels", None), Tensor),
-        f"images must be a tensor or a split of a data set, got {type(images).__name__}; torch.from_numpy takes arrays",
-    )
+    known = isinstance(images, Tensor) or isinstance(getattr(images, "labels", None), Tensor)
+    given = f"a tensor or a split of a data set, got {type(images).__name__}"
+    require(known, f"images must be {given}; torch.from_numpy takes arrays")
 
 
 def float_batches(images: Images, device: torch.device, *, batch_size: int = 256, workers: int = 0) -> Iterator[Tensor]:

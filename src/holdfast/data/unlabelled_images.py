@@ -125,10 +125,9 @@ def _says_split(found: Dataset, split: str, terms: Mapping[str, Any] | None, dat
     parts = [name for name, own in found.splits.items() if len(own)]
     if any((terms or {}).get(name) for name in ("val", "names", "label")):
         return False  # a run that read its labels, or split, otherwise
-    require(
-        parts != ["train"] or bool(found.classes) or not at_home(data).is_dir(),
-        f"split {split!r} is for data that has parts, and the folder {printable(data)} is taken whole; leave it out",
-    )
+    whole = f"the folder {printable(data)} is taken whole; leave it out"
+    named = parts != ["train"] or bool(found.classes) or not at_home(data).is_dir()
+    require(named, f"split {split!r} is for data that has parts, and {whole}")
     return split in parts and parts != ["train"]
 
 
@@ -190,11 +189,9 @@ def few_labels(
     elif unlabeled is None or unlabeled == REST:
         lost = torch.ones(len(train), dtype=torch.bool)
         lost[chosen] = False
-        require(
-            unlabeled is None or bool(lost.any()),
-            f"all {len(train)} training images of {data.name} keep their label, so there is no rest; "
-            "ask for fewer --labels, or name other images with --unlabeled",
-        )
+        none = f"all {len(train)} training images of {data.name} keep their label, so there is no rest"
+        remedy = "ask for fewer --labels, or name other images with --unlabeled"
+        require(unlabeled is None or bool(lost.any()), f"{none}; {remedy}")
         others = train.subset(lost.nonzero().flatten()) if lost.any() else None
     else:
 
@@ -209,11 +206,8 @@ def few_labels(
             text = f"{int((~kept).sum())} of {len(others)} unlabelled images are in the validation or test split"
             notes.append(Note("held-out-left-out", f"{text} and are left out: nothing is learned from them"))
             others = others.subset(kept.nonzero().flatten())
-        require(
-            others.shape == data.shape,
-            f"unlabelled images have shape (C, H, W) {others.shape} and those of {data.name} {data.shape}; "
-            "make them equal, for example with --image-size",
-        )
+        shapes = f"{others.shape} and those of {data.name} {data.shape}; make them equal, for example with --image-size"
+        require(others.shape == data.shape, f"unlabelled images have shape (C, H, W) {shapes}")
     if others is not None:
         notes.append(Note("few-labels", f"{len(chosen)} labels, {len(others)} images without"))
     return replace(data, train=train.subset(chosen), unlabeled=others, notes=tuple(notes))

@@ -82,10 +82,9 @@ def open_model(
     outputs, taken = try_out(prepared, images, name)
     notes = [*found.notes, *cast, *fitting_notes(name, shape, channels, size, crop), *taken]
     if found.published and found.classes is not None and len(found.classes) != outputs:
-        notes.append(
-            f"{name} gives {outputs} outputs, so the {len(found.classes)} class names that its architecture was "
-            "published with are not its own; mean, std and image size are still taken from there unless you state them"
-        )
+        names = f"the {len(found.classes)} class names that its architecture was published with are not its own"
+        kept = "mean, std and image size are still taken from there unless you state them"
+        notes.append(f"{name} gives {outputs} outputs, so {names}; {kept}")
         found = replace(found, classes=None, aliases=())
     if no_gradients := probe_gradients(prepared, images):
         notes.append(f"no gradients reach the images: {no_gradients}")
@@ -147,10 +146,9 @@ def explaining_failures(size: int) -> Iterator[None]:
     except (HoldfastError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # the model's own code may fail in any way
-        raise HoldfastError(
-            f"the model fails on a batch of up to {size} images: {type(error).__name__}: {first_line(error)}; give a "
-            "--batch-size that it takes, or a python: function that cuts batches for it"
-        ) from error
+        remedy = "give a --batch-size that it takes, or a python: function that cuts batches for it"
+        why = f"{type(error).__name__}: {first_line(error)}"
+        raise HoldfastError(f"the model fails on a batch of up to {size} images: {why}; {remedy}") from error
 
 
 def probe_gradients(model: nn.Module, x: Tensor) -> str | None:

@@ -191,8 +191,7 @@ def rows(outputs: Tensor) -> Tensor:
         shape = f"{tuple(outputs.shape)}: {what}, where (images, classes) is needed"
         raise HoldfastError(f"the model gives outputs of shape {shape}; {REMEDY}")
     if not outputs.is_floating_point():
-        raise HoldfastError(
-            f"the model gives {str(outputs.dtype).removeprefix('torch.')} outputs, labels perhaps, where scores are "
-            f"needed; {REMEDY}, or write its predictions to a file and give --predictions FILE"
-        )
+        given = f"{str(outputs.dtype).removeprefix('torch.')} outputs, labels perhaps, where scores are needed"
+        remedy = f"{REMEDY}, or write its predictions to a file and give --predictions FILE"
+        raise HoldfastError(f"the model gives {given}; {remedy}")
     return outputs

@@ -44,11 +44,9 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
     require(known, f"weights {path} must be .safetensors or {', '.join(PICKLED)}, not {path.suffix!r}")
     found = _unwrap(_read(path), path)
     for name, value in found.items():
-        require(
-            _is_plain(value),
-            f"weights {path} hold {name} as {_dtype(value)}, where plain numbers are needed; "
-            "convert it to float32, with its scale if it has one, and save it again",
-        )
+        remedy = "convert it to float32, with its scale if it has one, and save it again"
+        held = f"{name} as {_dtype(value)}, where plain numbers are needed"
+        require(_is_plain(value), f"weights {path} hold {held}; {remedy}")
     return found
 
 

@@ -106,10 +106,10 @@ class SAM(Optimizer):
         if capture and "capturable" in inspect.signature(base_optimizer).parameters:
             kwargs = {"capturable": True, **kwargs}
         super().__init__(params, {"rho": rho, "sigma": sigma, "lmbda": lmbda})
-        require(
-            getattr(metric, "scales", "") != "weights" or all("param_names" in group for group in self.param_groups),
-            'scales "weights" goes by the names of parameters; give model.named_parameters() instead of parameters()',
-        )
+        named = all("param_names" in group for group in self.param_groups)
+        remedy = "give model.named_parameters() instead of parameters()"
+        need = f'scales "weights" goes by the names of parameters; {remedy}'
+        require(getattr(metric, "scales", "") != "weights" or named, need)
         self.base_optimizer = base_optimizer(self.param_groups, **kwargs)
         self.defaults = {**self.base_optimizer.defaults, **self.defaults}
         self._link()

@@ -130,10 +130,9 @@ class ModelSettings(Bounded):
     def __post_init__(self) -> None:
         both = f"pretrained and weights ({self.weights})"
         require(not (self.pretrained and self.weights), f"{both} exclude each other; give one of them")
-        require(
-            self.pretrain == "none" or not (self.pretrained or self.weights),
-            f"pretrain {self.pretrain} would overwrite the weights that were asked for; give one of them",
-        )
+        taken = self.pretrained or self.weights
+        lost = f"pretrain {self.pretrain} would overwrite the weights that were asked for"
+        require(self.pretrain == "none" or not taken, f"{lost}; give one of them")
         super().__post_init__()
 
 
@@ -256,11 +255,10 @@ class TrainSettings:
 
     def require_unlabeled_used(self) -> None:
         """Refuse pictures without labels that nothing would look at. Not for a comparison: one arm may, another not."""
-        require(
-            self.data.unlabeled is None or self.model.pretrain != "none" or self.method.learns_unlabeled,
-            f"unlabeled {self.data.unlabeled}: {self.method.name} learns from labels alone; add --pretrain rotation, "
-            "use --method fixmatch, or leave it out",
-        )
+        used = self.model.pretrain != "none" or self.method.learns_unlabeled
+        alone = f"unlabeled {self.data.unlabeled}: {self.method.name} learns from labels alone"
+        remedy = "add --pretrain rotation, use --method fixmatch, or leave it out"
+        require(self.data.unlabeled is None or used, f"{alone}; {remedy}")
 
     def resolved(self) -> TrainSettings:
         """With the values that defaults stand for, as a run records them: two ways to ask for the same are equal."""

@@ -79,11 +79,9 @@ def read_config(path: Path, given: Container[str]) -> dict[str, Any]:
         for kind, what in (("data", "a set in memory"), ("model", "a module of its own"))
         if f"own_{kind}" in environment and kind not in given
     }
-    require(
-        not gone,
-        f"{path} is of a run with {' and '.join(gone.values())}, which settings do not hold; name "
-        f"{'one' if len(gone) == 1 else 'others'} with {' and '.join(f'--{kind}' for kind in gone)}",
-    )
+    others = f"{'one' if len(gone) == 1 else 'others'} with {' and '.join(f'--{kind}' for kind in gone)}"
+    lost = f"{path} is of a run with {' and '.join(gone.values())}"
+    require(not gone, f"{lost}, which settings do not hold; name {others}")
     return values
 
 

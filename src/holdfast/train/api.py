@@ -189,10 +189,9 @@ def prepare(
         not loop.select.startswith("val-") or data.val is not None,
         f"select {loop.select} needs a validation set; hold one out with --val 0.1",
     )
-    require(
-        loop.select != "val-worst-group" or (data.val is not None and bool((data.val.groups >= 0).any())),
-        "select val-worst-group needs groups in the validation set, and it has none; use val-worst-class",
-    )
+    grouped = data.val is not None and bool((data.val.groups >= 0).any())
+    lost = "select val-worst-group needs groups in the validation set, and it has none; use val-worst-class"
+    require(loop.select != "val-worst-group" or grouped, lost)
     require(loop.select != "oracle-test" or data.test is not None, "select oracle-test needs a test set")
     _check_pretraining(settings, model)
     progress = progress or Progress()
@@ -222,15 +221,12 @@ def _check_pretraining(settings: TrainSettings, model: nn.Module | None = None) 
         own.pretrain != "rotation" or own.name != "vae-head",
         "the encoder of vae-head is frozen; use --pretrain vae, or --model vae-classifier",
     )
-    require(
-        own.name != "vae-head" or own.pretrain == "vae" or bool(own.weights) or model is not None,
-        "vae-head trains a head on a frozen encoder; give it one with --pretrain vae, or --weights",
-    )
-    require(
-        own.pretrain == "none" or model is None,
-        f"pretrain {own.pretrain} is for networks that are built by name, and this is a "
-        f"{type(model).__name__} of your own; name one with model, or leave pretrain out",
-    )
+    encoder = own.pretrain == "vae" or bool(own.weights) or model is not None
+    remedy = "give it one with --pretrain vae, or --weights"
+    require(own.name != "vae-head" or encoder, f"vae-head trains a head on a frozen encoder; {remedy}")
+    made = f"networks that are built by name, and this is a {type(model).__name__} of your own"
+    remedy = "name one with model, or leave pretrain out"
+    require(own.pretrain == "none" or model is None, f"pretrain {own.pretrain} is for {made}; {remedy}")
 
 
 def _pretrain(
@@ -310,18 +306,14 @@ def check_module(model: nn.Module, data: Dataset, device: torch.device, *, preci
         with torch.no_grad(), evaluating(model.to(device)), autocast(precision, device):
             outputs = model(images)
     except RuntimeError as error:
-        raise HoldfastError(
-            f"this {type(model).__name__} cannot take images of shape {data.shape} (C, H, W): {error}; give a model "
-            "that does, or other images with image_size"
-        ) from error
+        what = f"this {type(model).__name__} cannot take images of shape {data.shape} (C, H, W)"
+        raise HoldfastError(f"{what}: {error}; give a model that does, or other images with image_size") from error
     got = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
     meant = [name for name in ("logits", "out") if isinstance(getattr(outputs, name, None), Tensor)]
-    require(
-        got == (len(images), data.num_classes),
-        f"this {type(model).__name__} must give logits of shape {(len(images), data.num_classes)} for {len(images)} "
-        f"images of {data.num_classes} classes, and gives {got}; "
-        + (f"wrap it so that it returns .{meant[0]}" if meant else "change its last layer"),
-    )
+    wanted = (len(images), data.num_classes)
+    shapes = f"{wanted} for {len(images)} images of {data.num_classes} classes, and gives {got}"
+    remedy = f"wrap it so that it returns .{meant[0]}" if meant else "change its last layer"
+    require(got == wanted, f"this {type(model).__name__} must give logits of shape {shapes}; {remedy}")
     trained = any(p.requires_grad for p in model.parameters())
     require(trained, f"this {type(model).__name__} has no parameter to train; let some require a gradient")
     return model

@@ -82,10 +82,9 @@ class Checkpoints:
             yield
         except (RuntimeError, KeyError, ValueError, TypeError) as error:
             reason = " ".join(str(error).split())
-            raise HoldfastError(
-                f"checkpoint {self.newest} does not fit this model and method: {reason:.300}; continue with those that "
-                "it was written with, or start anew with --overwrite"
-            ) from error
+            misfit = f"checkpoint {self.newest} does not fit this model and method: {reason:.300}"
+            remedy = "continue with those that it was written with, or start anew with --overwrite"
+            raise HoldfastError(f"{misfit}; {remedy}") from error
 
     def load(self, note: Callable[[str], None] | None = None) -> dict[str, Any] | None:
         """The newest checkpoint, or None where there is none. Tensors only: nothing is unpickled.

@@ -85,22 +85,17 @@ class RunFolder:
     def _require_same(self, settings: TrainSettings, found: Mapping[str, str]) -> None:
         recorded, now = read_environment(self.path), found["data_sha256"]
         own = recorded.get("own_model", "")
-        require(
-            own == found.get("own_model", ""),
-            f"{self.path} was started with {f'a module of its own, {own}' if own else 'the model its settings name'}; "
-            "continue it with that, or start anew with --overwrite",
-        )
+        model = f"a module of its own, {own}" if own else "the model its settings name"
+        remedy = "continue it with that, or start anew with --overwrite"
+        require(own == found.get("own_model", ""), f"{self.path} was started with {model}; {remedy}")
         same = recorded.get("data_sha256") == now  # then its path does not matter
         changed = changed_settings(self.path, settings, but=DATA_PATHS if same else frozenset())
-        remedy = "continue it with its own (--resume and --out alone), or start anew with --overwrite"
-        require(not changed, f"{self.path} was started with other settings ({changed}); {remedy}")
-        own = recorded.get("own_data", "")
-        require(
-            recorded.get("data_sha256", now) == now,
-            f"{self.path} was started on a set in memory, {own}; continue it with that, or start anew with --overwrite"
-            if own
-            else f"the data has changed since {self.path} was started; put it back, or start anew with --overwrite",
-        )
+        its_own = "continue it with its own (--resume and --out alone), or start anew with --overwrite"
+        require(not changed, f"{self.path} was started with other settings ({changed}); {its_own}")
+        other = f"the data has changed since {self.path} was started; put it back, or start anew with --overwrite"
+        if own := recorded.get("own_data", ""):
+            other = f"{self.path} was started on a set in memory, {own}; {remedy}"
+        require(recorded.get("data_sha256", now) == now, other)
 
     def require_usable(self, *, overwrite: bool) -> None:
         """Refuse a folder whose run would be lost, or cannot be continued."""
@@ -110,11 +105,9 @@ class RunFolder:
         require(self.resume, f"{self.path} already holds a run; {remedy}")
         lost = f"{self.path} has no run.yaml, so it is not known what to continue"
         require(exists(self.path / "run.yaml"), f"{lost}; put it back, or start anew with --overwrite")
-        require(
-            self.checkpoints.newest is not None or not exists(self.path / "model.safetensors"),
-            f"{self.path} holds a trained model but no checkpoint to continue from; keep it and choose "
-            "another --out, or start anew with --overwrite",
-        )
+        whole = self.checkpoints.newest is not None or not exists(self.path / "model.safetensors")
+        lost = f"{self.path} holds a trained model but no checkpoint to continue from"
+        require(whole, f"{lost}; keep it and choose another --out, or start anew with --overwrite")
 
     def save(self, step: int, state: Mapping[str, Any]) -> None:
         """Write a checkpoint; the first one removes the run that this one replaces."""

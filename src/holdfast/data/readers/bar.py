@@ -64,10 +64,9 @@ def read_bar(source: str | Path, options: ReaderOptions) -> Listing:
     for folder in (root, root / "BAR", root / "bar"):
         if recognised(folder):
             return scan(folder, source, options.seed)
-    raise HoldfastError(
-        f"no BAR in {printable(root)}: expected BAR/train/ and BAR/test/ with images such as climbing_0.jpg; unpack it "
-        "there, or name another folder with root or $HOLDFAST_ROOT"
-    )
+    expected = "expected BAR/train/ and BAR/test/ with images such as climbing_0.jpg"
+    remedy = "unpack it there, or name another folder with root or $HOLDFAST_ROOT"
+    raise HoldfastError(f"no BAR in {printable(root)}: {expected}; {remedy}")
 
 
 def scan(folder: Path, name: str, seed: int) -> Listing:

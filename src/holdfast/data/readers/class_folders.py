@@ -35,16 +35,13 @@ def list_unlabelled(folder: Path, options: ReaderOptions) -> Listing:
 )
 def read_class_folders(folder: Path, options: ReaderOptions) -> Listing:
     """Classes are the sorted folder names of the training part, or of what there is instead."""
-    require(
-        not (folder / "labels.npy").is_file(),
-        f"{printable(folder)} is a corrupted test set without training images; open it with "
-        "holdfast.data.corruption_sets.open_corrupted",
-    )
+    remedy = "open it with holdfast.data.corruption_sets.open_corrupted"
+    corrupted = f"{printable(folder)} is a corrupted test set without training images"
+    require(not (folder / "labels.npy").is_file(), f"{corrupted}; {remedy}")
     if not subfolders(folder):
-        raise HoldfastError(
-            f"{printable(folder)} has no folders in it; expected <class>/ or train/<class>/ with images, or "
-            'labels in the file names: --names "{age}_{gender}_" --label "age>=40"'
-        )
+        names = 'labels in the file names: --names "{age}_{gender}_" --label "age>=40"'
+        expected = f"expected <class>/ or train/<class>/ with images, or {names}"
+        raise HoldfastError(f"{printable(folder)} has no folders in it; {expected}")
     parts, problems, notes = _parts(folder)
     untrainable = []
     if "train" not in parts:

@@ -58,10 +58,9 @@ def read_dfa(source: str | Path, options: ReaderOptions) -> Listing:
     found = [source] if recognised(source) else shares(source)
     if len(found) != 1:
         there = ", ".join(printable(sub.name) for sub in found) or "none"
-        raise HoldfastError(
-            f"{printable(source)} holds these shares of conflicting images: {there}; name the folder of one, such as "
-            f"{printable(source / (found[0].name if found else '1pct'))}"
-        )
+        one = printable(source / (found[0].name if found else "1pct"))
+        held = f"{printable(source)} holds these shares of conflicting images: {there}"
+        raise HoldfastError(f"{held}; name the folder of one, such as {one}")
     return scan(found[0])
 
 

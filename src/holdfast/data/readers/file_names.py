@@ -110,11 +110,8 @@ def _term(text: str, fields: list[str]) -> Rule:
         if sign in ("==", "!="):
             return lambda parts: f"{field}{'==' if parts[field] == value else '!='}{value}"
         return _ranges(field, [value], ">=" if sign in (">=", "<") else ">", f"the rule {field}{sign}{value}")
-    require(
-        re.fullmatch(r"\w+", text) is not None,
-        f"cannot read the rule {text!r}; write a part (gender), a comparison (age>=40), ranges (age: 20, 40) or "
-        "members (race in 0, 2)",
-    )
+    kinds = "a part (gender), a comparison (age>=40), ranges (age: 20, 40) or members (race in 0, 2)"
+    require(re.fullmatch(r"\w+", text) is not None, f"cannot read the rule {text!r}; write {kinds}")
     field = _known(text, fields)
     return lambda parts: parts[field]
 

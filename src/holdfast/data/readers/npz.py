@@ -126,11 +126,9 @@ def _class_names(
     present = torch.tensor(sorted(set(made["train"].labels.tolist())))
     for split, own in made.items():
         extra = own.labels[~torch.isin(own.labels, present)]
-        require(
-            not len(extra),
-            f"{origin}: y_{split} has label {int(extra[0]) if len(extra) else ''}, which y_train lacks; "
-            "remove these samples, or add training samples of that class",
-        )
+        lost = f"label {int(extra[0]) if len(extra) else ''}, which y_train lacks"
+        remedy = "remove these samples, or add training samples of that class"
+        require(not len(extra), f"{origin}: y_{split} has {lost}; {remedy}")
     if "classes" in arrays:
         return _names(arrays["classes"], f"{origin}: classes")
     if given is not None:

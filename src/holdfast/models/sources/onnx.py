@@ -49,11 +49,9 @@ def read_input(inputs: Any, path: str) -> OnnxInput:
     from holdfast.models.adapters import OnnxInput
 
     found = [(item.name, item.type, item.shape) for item in inputs]
-    require(
-        len(found) == 1 and len(found[0][2]) == 4 and found[0][1] in TYPES,
-        f"{path} takes {', '.join(f'{name} {kind} {shape}' for name, kind, shape in found) or 'nothing'}; "
-        "one batch of float images (B, C, H, W) is needed",
-    )
+    taken = ", ".join(f"{name} {kind} {shape}" for name, kind, shape in found) or "nothing"
+    usable = len(found) == 1 and len(found[0][2]) == 4 and found[0][1] in TYPES
+    require(usable, f"{path} takes {taken}; one batch of float images (B, C, H, W) is needed")
     name, kind, shape = found[0]
     batch, *rest = (side if isinstance(side, int) and side > 0 else None for side in shape)
     last = rest[2] in (1, 3) and rest[0] not in (1, 3)

@@ -34,11 +34,8 @@ class PythonFunctions(ModelSource):
 
         module_name, colon, function = name.rpartition(":")
         require(bool(colon and module_name and function), f"python:{name} names no function; {SHAPE}")
-        require(
-            not module_name.endswith(".py") and "/" not in module_name,
-            f"python:{name} is a path; give the module's name and start in its folder: "
-            f"python:{Path(module_name).stem}:{function}",
-        )
+        remedy = f"give the module's name and start in its folder: python:{Path(module_name).stem}:{function}"
+        require(not module_name.endswith(".py") and "/" not in module_name, f"python:{name} is a path; {remedy}")
         here = os.getcwd()
         sys.path.insert(0, here)
         try:
@@ -78,10 +75,8 @@ def call(module: ModuleType, name: str, spec: str) -> Callable[..., Any]:
     try:
         made = function()
     except Exception as error:  # the user's code may fail in any way
-        raise HoldfastError(
-            f"{spec} failed: {type(error).__name__}: {first_line(error)}; "
-            "the function must take nothing and return a model"
-        ) from error
+        why = f"{spec} failed: {type(error).__name__}: {first_line(error)}"
+        raise HoldfastError(f"{why}; the function must take nothing and return a model") from error
     wanted = "a torch module, or a callable from images to logits"
     require(callable(made), f"{spec} returned a {type(made).__name__}; it must return {wanted}")
     return made  # type: ignore[no-any-return]

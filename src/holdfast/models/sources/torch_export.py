@@ -44,11 +44,9 @@ def input_shape(program: Any, path: str) -> tuple[Any, ...]:
     inputs = set(program.graph_signature.user_inputs)
     nodes = (node for node in program.graph.nodes if node.op == "placeholder" and node.name in inputs)
     shapes = [node.meta["val"].shape for node in nodes]
-    require(
-        len(shapes) == 1 and len(shapes[0]) == 4,
-        f"{path} takes {len(shapes)} inputs of shape {', '.join(str(tuple(s)) for s in shapes)}; "
-        "one batch of images (B, C, H, W) is needed",
-    )
+    taken = f"{path} takes {len(shapes)} inputs of shape {', '.join(str(tuple(s)) for s in shapes)}"
+    one = len(shapes) == 1 and len(shapes[0]) == 4
+    require(one, f"{taken}; one batch of images (B, C, H, W) is needed")
     return tuple(shapes[0])
 
 

@@ -38,10 +38,9 @@ class TorchvisionModels(ModelSource):
         if name in self.names():
             return True
         if name in zoo.list_models():
-            raise HoldfastError(
-                f"torchvision:{name} is not a plain image classifier: it detects, segments, takes video or is "
-                "quantized; 'holdfast list models' shows the names that can be trained"
-            )
+            why = "is not a plain image classifier: it detects, segments, takes video or is quantized"
+            remedy = "'holdfast list models' shows the names that can be trained"
+            raise HoldfastError(f"torchvision:{name} {why}; {remedy}")
         return False
 
     def build(
