@@ -113,12 +113,8 @@ def load_entry_points() -> None:
             entry.load()
         except Exception as error:  # whatever somebody else's module raises must not end ours
             owner = entry.dist.name if entry.dist is not None else entry.value
-            warnings.warn(
-                f"the parts of {owner} were not loaded: importing {entry.value} failed with "
-                f"{type(error).__name__}: {error}; update or uninstall {owner}",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+            why = f"importing {entry.value} failed with {type(error).__name__}: {error}; update or uninstall {owner}"
+            warnings.warn(f"the parts of {owner} were not loaded: {why}", RuntimeWarning, stacklevel=2)
 
 
 @dataclass(frozen=True, kw_only=True)

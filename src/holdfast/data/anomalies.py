@@ -136,13 +136,8 @@ def read_anomalies(path: str | Path) -> AnomalySet:
     require(count == width, f"{shown}: there are {count} names of classes, and labels are {width} wide; name each one")
     known = max([-1, *(int(s.groups.max()) for s in sets)])
     require(not kinds or known < len(kinds), f"{shown}: kind {known} has no name; kinds has {len(kinds or ())}")
-    return AnomalySet(
-        classes=tuple(map(str, range(width))) if names is None else names,
-        unlabeled=ArraySplit(images, origin=f"{shown}:unlabeled_data"),
-        labeled=labeled,
-        sets=sets,
-        kinds=kinds or (),
-    )
+    classes = tuple(map(str, range(width))) if names is None else names
+    return AnomalySet(classes, ArraySplit(images, origin=f"{shown}:unlabeled_data"), labeled, sets, kinds)
 
 
 def _labelled(part: Any, what: str, width: int | None) -> tuple[ArraySplit, int]:

@@ -251,11 +251,9 @@ def write_set(data: Dataset, out: Path, *, made_from: str, settings: Mapping[str
         content[f"y_{part}"] = split.labels.numpy().astype(np.int64)
         content[f"group_{part}"] = split.groups.numpy().astype(np.int64)
         cells = torch.bincount(split.labels * groups + split.groups, minlength=data.num_classes * groups)
-        counts[part] = {
-            "samples": len(split),
-            "conflicting": int((split.groups != own[split.labels]).sum()),
-            "by_class_and_group": cells.view(-1, groups).tolist(),
-        }
+        conflicting = int((split.groups != own[split.labels]).sum())
+        table = cells.view(-1, groups).tolist()
+        counts[part] = {"samples": len(split), "conflicting": conflicting, "by_class_and_group": table}
     manifest = Manifest(
         name=data.name,
         made_from=made_from,

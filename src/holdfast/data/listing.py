@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from holdfast.data.tables import name_order
 from holdfast.errors import HoldfastError, require
@@ -25,11 +25,8 @@ if TYPE_CHECKING:
 
     from holdfast.data.splits import Dataset
 
-SPLIT_FOLDERS = {
-    **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("val", "valid", "validation"), "val"),
-    **dict.fromkeys(("test", "testing"), "test"),
-}
+_FOLDERS = {"train": ("train", "training"), "val": ("val", "valid", "validation"), "test": ("test", "testing")}
+SPLIT_FOLDERS = {name: split for split, names in _FOLDERS.items() for name in names}
 """Folder name, in any case -> split. Left unread, "Train" and "Test" would pass for two classes."""
 SPLITS = ("train", "val", "test")
 Row = tuple[str, str, str]
@@ -122,15 +119,8 @@ def list_files(
         )
         for split, own in rows.items()
     }
-    return Dataset(
-        printable(name),
-        shown(classes),
-        **splits,
-        group_names=shown(groups),
-        notes=tuple(notes),
-        problems=tuple(problems),
-        untrainable=tuple(untrainable),
-    )
+    said: dict[str, Any] = {"notes": tuple(notes), "problems": tuple(problems), "untrainable": tuple(untrainable)}
+    return Dataset(printable(name), shown(classes), group_names=shown(groups), **(said | splits))
 
 
 def refuse_outside(data: Dataset, source: str | Path, options: ReaderOptions) -> Dataset:

@@ -52,13 +52,11 @@ def check_conflict(name: object, conflict: float | None) -> None:
         return
     number = isinstance(conflict, (int, float))
     require(number and 0 <= conflict <= 1, f"conflict must be in [0, 1], got {conflict!r}")
-    made = [name for name in named_data() if takes_conflict(name)]
-    require(
-        takes_conflict(name),
-        f"conflict {conflict} is for data made with a shortcut ({', '.join(made)}), not for {name}; leave it out, take "
-        "a split published with its share (bar-1pct, bar-5pct, cifar10c-5pct, ...), or put a shortcut into the set: "
-        "holdfast data make",
-    )
+    made = ", ".join(name for name in named_data() if takes_conflict(name))
+    wrong = f"conflict {conflict} is for data made with a shortcut ({made}), not for {name}"
+    published = "take a split published with its share (bar-1pct, bar-5pct, cifar10c-5pct, ...)"
+    remedy = f"leave it out, {published}, or put a shortcut into the set: holdfast data make"
+    require(takes_conflict(name), f"{wrong}; {remedy}")
 
 
 @dataclass(frozen=True)

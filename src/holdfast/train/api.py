@@ -80,28 +80,22 @@ def fit(
     kinds = f"a name such as 'convnet', or a module{hint}"
     require(isinstance(model, (str, nn.Module)), f"model must be {kinds}, got {model!r}")
     named: dict[str, Any] = {"method": method, **settings}
+    own_data: Dataset | None = None
+    own_model = model if isinstance(model, nn.Module) else None
     if isinstance(data, Dataset):
         unused = ", ".join(f"{name} {settings[name]}" for name in DATA_READING_KEYS if name in settings)
         require(
             not unused, f"{unused}: not for a set in memory, which is taken as it is; give it to holdfast.data.load"
         )
-        data = admitted(data, training=True)
+        own_data = admitted(data, training=True)
     else:
         check_source(data)
         named["data"] = str(data)
-    if isinstance(model, str):
+    if own_model is None:
         named["model"] = model
-    resolved = build(TrainSettings, named)
+    resolved, show = build(TrainSettings, named), make_progress(progress)
     resolved.require_unlabeled_used()
-    return train(
-        resolved,
-        data=data if isinstance(data, Dataset) else None,
-        model=model if isinstance(model, nn.Module) else None,
-        out=out,
-        resume=resume,
-        overwrite=overwrite,
-        progress=make_progress(progress),
-    )
+    return train(resolved, data=own_data, model=own_model, out=out, resume=resume, overwrite=overwrite, progress=show)
 
 
 def train(

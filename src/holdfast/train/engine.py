@@ -257,21 +257,13 @@ class Trainer:
     def _save(self) -> None:
         if self.folder is None:
             return
-        cuda = {"cuda": torch.cuda.get_rng_state(self.device)} if self.device.type == "cuda" else {}
-        self.folder.save(
-            self.at.step,
-            {
-                "position": vars(self.at),
-                "model": self.model.state_dict(),
-                "method": self.state.state_dict(),
-                "stage": self.now.state_dict(),
-                "generators": self.rng.state_dict(),
-                "global_rng": {"cpu": torch.get_rng_state(), **cuda},
-                "meters": self.meters.state_dict(),
-                "history": self.history,
-                "best": self.best,
-            },
-        )
+        parts = {"model": self.model, "method": self.state, "stage": self.now, "generators": self.rng}
+        state: dict[str, Any] = {"position": vars(self.at), "history": self.history, "best": self.best}
+        state |= {name: part.state_dict() for name, part in {**parts, "meters": self.meters}.items()}
+        state["global_rng"] = {"cpu": torch.get_rng_state()}
+        if self.device.type == "cuda":
+            state["global_rng"]["cuda"] = torch.cuda.get_rng_state(self.device)
+        self.folder.save(self.at.step, state)
 
     def _load_checkpoint(self) -> dict[str, Any] | None:
         """Weights and position of the last checkpoint; the stage takes the rest when it is entered."""

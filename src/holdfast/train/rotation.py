@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from holdfast.augment.basic import crop_and_flip
+from holdfast.augment.mixing import covered
 from holdfast.data.loaders import Images
 from holdfast.data.splits import channel_statistics
 from holdfast.errors import require
@@ -116,16 +117,13 @@ def flattened(x: Tensor, generator: torch.Generator) -> Tensor:
 
 def pasted(x: Tensor, generator: torch.Generator) -> Tensor:
     """A rectangle of another image, upside down, over a quarter to a half of each side (CutPaste, Li et al., 2021)."""
-    height, width = x.shape[2:]
-    inside = torch.ones_like(x[:, :1], dtype=torch.bool)
-    for length, axis in ((height, 2), (width, 3)):
-        side = _uniform(x, 0.25, 0.5, generator) * length
-        start = torch.rand(len(x), 1, 1, 1, device=x.device, generator=generator) * (length - side)
-        shape = [1, 1, 1, 1]
-        shape[axis] = length
-        place = torch.arange(length, device=x.device).view(shape)
-        inside = inside & (place >= start) & (place < start + side)
-    return torch.where(inside, _others(x, generator).flip(2), x)
+    inside = []
+    for length in x.shape[2:]:
+        side = _uniform(x, 0.25, 0.5, generator).view(-1, 1) * length
+        start = torch.rand(len(x), 1, device=x.device, generator=generator) * (length - side)
+        inside.append(covered(start, side, length))
+    rows, columns = inside
+    return torch.where((rows[:, :, None] & columns[:, None])[:, None], _others(x, generator).flip(2), x)
 
 
 def mixed(x: Tensor, generator: torch.Generator) -> Tensor:

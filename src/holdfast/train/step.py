@@ -67,12 +67,9 @@ class Step:
 
     def _may_part(self, device: torch.device) -> bool:
         """Whether both networks can be trained at once: nothing the main one does asks for the other again."""
-        return (
-            device.type == "cuda"
-            and self.auxiliary_optimizer is not None
-            and not (self.ascent.reads_whole_set or self.ascent.other_batches)
-            and not self.scaler.is_enabled()
-        )
+        if device.type != "cuda" or self.auxiliary_optimizer is None:
+            return False
+        return not (self.ascent.reads_whole_set or self.ascent.other_batches or self.scaler.is_enabled())
 
     def _train_main(self, drawn: Drawn, others: Sequence[Batch] = ()) -> Evaluated:
         found = self._ascend(drawn, others) if isinstance(self.optimizer, SAM) else self.gradients(drawn)

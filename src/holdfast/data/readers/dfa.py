@@ -82,14 +82,10 @@ def scan(folder: Path) -> Listing:
     elif classes == len(CIFAR10) and "cifar" in place:
         names = CIFAR10
     text = f"no test folder beside {printable(folder)}: a part of training is held out, which has its bias"
-    return list_files(
-        f"{folder.resolve().parent.name}/{folder.name}",
-        rows,
-        classes={str(k): name for k, name in enumerate(names)},
-        groups={str(k): name for k, name in enumerate(group_names)},
-        notes=[] if "test" in rows else [Note("no-test-folder", text)],
-        problems=problems,
-    )
+    notes = [] if "test" in rows else [Note("no-test-folder", text)]
+    shown, biases = ({str(k): name for k, name in enumerate(own)} for own in (names, group_names))
+    place = f"{folder.resolve().parent.name}/{folder.name}"
+    return list_files(place, rows, classes=shown, groups=biases, notes=notes, problems=problems)
 
 
 def _read(folders: list[Path], problems: list[str]) -> list[Row]:

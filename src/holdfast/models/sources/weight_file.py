@@ -55,14 +55,10 @@ class WeightFiles(ModelSource):
         loaded = load_tensors(model, tensors, origin=name)
         lost = f"{name} lacks the classifier of {model_name} ({'; '.join(loaded.fresh_heads)})"
         require(not loaded.fresh_heads, f"{lost}; its answers would mean nothing")
-        return SourceModel(
-            model.net.eval().to(request.device),
-            Preprocessing(numbers(model.mean), numbers(model.std)) if loaded.normalisation else assumed,
-            size=only_size,
-            channels=channels,
-            hash=hash_tensors(model.state_dict()),
-            notes=loaded.notes,
-        )
+        if loaded.normalisation:
+            assumed = Preprocessing(numbers(model.mean), numbers(model.std))
+        net, digest = model.net.eval().to(request.device), hash_tensors(model.state_dict())
+        return SourceModel(net, assumed, size=only_size, channels=channels, hash=digest, notes=loaded.notes)
 
 
 def head_size(name: str, tensors: Mapping[str, Tensor]) -> int | None:
