@@ -74,7 +74,7 @@ class StreamLoader:
             batch_size=None,  # a position of this sampler is a whole batch
             sampler=positions,
             num_workers=self.workers,
-            worker_init_fn=partial(_begin_worker, os.getpid()),
+            worker_init_fn=partial(leave_signals_to, os.getpid()),
             pin_memory=self.device.type == "cuda",
             prefetch_factor=PREFETCH if self.workers else None,
             persistent_workers=self.workers > 0,
@@ -140,7 +140,3 @@ class _Decoded(Dataset[Tensor | HoldfastError]):
             return self.split.read(torch.tensor(positions))
         except HoldfastError as error:
             return error
-
-
-def _begin_worker(parent: int, _number: int) -> None:
-    leave_signals_to(parent)

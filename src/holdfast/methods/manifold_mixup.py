@@ -39,7 +39,7 @@ class ManifoldMixup(Mixup):
         with ExitStack() as handles:
             for place, block in enumerate(blocks, start=1):
                 hook = torch.compiler.disable(_mixes(state, place))  # type: ignore[no-untyped-call]
-                handles.callback(block.register_forward_hook(hook).remove)
+                handles.enter_context(block.register_forward_hook(hook))
             yield
 
     def views(self, batch: Batch, *, model: nn.Module, state: State, rng: Generators) -> Views:

@@ -88,11 +88,8 @@ def penultimate(model: nn.Module) -> Iterator[HeadInput]:
     tensor([[0., 2.]])
     """
     seen = HeadInput()
-    handle = find_head(model)[1].register_forward_pre_hook(lambda _, inputs: setattr(seen, "latest", inputs[0]))
-    try:
+    with find_head(model)[1].register_forward_pre_hook(lambda _, inputs: setattr(seen, "latest", inputs[0])):
         yield seen
-    finally:
-        handle.remove()
 
 
 def _declared(net: nn.Module) -> list[nn.Module] | None:

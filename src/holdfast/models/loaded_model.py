@@ -119,9 +119,9 @@ def fitting_notes(
     return tuple(notes)
 
 
-def sample_images(shape: tuple[int, int, int], device: torch.device, n: int = 2) -> Tensor:
-    """Noise (n, C, H, W) in [0, 1], the same at every call."""
-    return torch.rand(n, *shape, generator=torch.Generator().manual_seed(0)).to(device)
+def sample_images(shape: tuple[int, int, int], device: torch.device) -> Tensor:
+    """Noise (2, C, H, W) in [0, 1], the same at every call."""
+    return torch.rand(2, *shape, generator=torch.Generator().manual_seed(0)).to(device)
 
 
 def try_out(model: PreprocessedModel, x: Tensor, spec: str) -> tuple[int, tuple[str, ...]]:

@@ -126,11 +126,6 @@ class VAE(nn.Module):
         nll = losses.gaussian_nll(x.float(), decoded, self.bounded_log_sigma)
         return ElboTerms(nll, losses.kl_to_standard_normal(mean, log_var), mean, log_var, decoded)
 
-    def loss(self, x: Tensor, noise: Tensor) -> Tensor:
-        """(B,) −log p(x|z) + β KL."""
-        terms = self.terms(x, noise)
-        return terms.reconstruction + self.settings.beta * terms.kl
-
     def importance_weighted(self, x: Tensor, noise: Tensor) -> Tensor:
         """(B,) the importance-weighted bound on log p(x) with noise (S, B, K): S draws."""
         mean, log_var = self.encode(x)

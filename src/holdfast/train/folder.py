@@ -223,6 +223,8 @@ def read_settings(path: Path) -> TrainSettings:
 
 def environment() -> dict[str, str]:
     """What a result depends on besides its settings."""
+    program = Path(sys.argv[0])  # holdfast, python -m holdfast, or code of others
+    ours = program.stem == "holdfast" or Path(__file__).parents[1] in program.parents
     return {
         "holdfast": holdfast.__version__,
         "torch": str(torch.__version__),
@@ -230,11 +232,6 @@ def environment() -> dict[str, str]:
         "platform": platform.platform(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
         "threads": str(torch.get_num_threads()),
-        "command": shlex.join(["holdfast", *sys.argv[1:]]) if _is_command(Path(sys.argv[0])) else "",
+        "command": shlex.join(["holdfast", *sys.argv[1:]]) if ours else "",
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
-
-
-def _is_command(program: Path) -> bool:
-    """Whether a process was started as ``holdfast`` or ``python -m holdfast``, and not by code of others."""
-    return program.stem == "holdfast" or Path(__file__).parents[1] in program.parents

@@ -69,7 +69,6 @@ def train_rotation(
     loop: MinimiseSettings | None = None,
     *,
     model: str = "convnet",
-    shift: int = 2,
     changes: bool = False,
     device: str | torch.device = "cpu",
     on_epoch: OnEpoch | None = None,
@@ -92,7 +91,7 @@ def train_rotation(
         look: dict[str, Any] = {"in_channels": channels, "image_size": size[0], "mean": mean, "std": std}
         built = build_model(model, num_classes=outputs, **look)
     rng = Generators(loop.seed, device, purposes={"method": "rotation/augment"})
-    objective = RotationObjective(shift, changes)
+    objective = RotationObjective(changes=changes)
     minimise(objective, built.model, split, loop, rng=rng, device=device, on_epoch=on_epoch, note=note)
     return built
 

@@ -78,7 +78,7 @@ class Step:
 
     def draw(self, raw: Batch, partners: Batch | None = None, *, augment: bool) -> Drawn:
         """The method's neighbours of a batch: once per step, however often their loss is evaluated."""
-        parts = raw.with_images(self._prepared(raw, augment)).split(self.accumulate)
+        parts = replace(raw, x=self._prepared(raw, augment)).split(self.accumulate)
         if partners is not None:
             others = self._prepared(partners, augment).chunk(self.accumulate)
             parts = [replace(part, others=own) for part, own in zip(parts, others, strict=True)]

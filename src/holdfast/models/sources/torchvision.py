@@ -78,18 +78,12 @@ class TorchvisionModels(ModelSource):
         with self.getting(f"torchvision:{name}", size=None, pretrained=True):
             net = zoo.get_model(name, weights=weights)
         preprocessing, size, crop = settings_of(weights)
-        classes = None if weights is None else tuple(weights.meta["categories"])
-        return SourceModel(
-            net.eval().to(request.device),
-            preprocessing,
-            classes=classes,
-            aliases=wordnet(classes),
-            size=size,
-            crop=crop,
-            channels=3,
-            notes=() if weights is None else (f"weights: torchvision's {weights}",),
-            warnings=(RANDOM.format(f"torchvision:{name}"),) if weights is None else (),
-        )
+        net = net.eval().to(request.device)
+        if weights is None:
+            random = RANDOM.format(f"torchvision:{name}")
+            return SourceModel(net, preprocessing, size=size, crop=crop, channels=3, warnings=(random,))
+        classes, notes = tuple(weights.meta["categories"]), (f"weights: torchvision's {weights}",)
+        return SourceModel(net, preprocessing, classes, wordnet(classes), size, crop, channels=3, notes=notes)
 
     def expected_input(self, name: str) -> tuple[Preprocessing | None, tuple[int, int] | None]:
 
@@ -121,9 +115,9 @@ def settings_of(weights: Any | None) -> tuple[Preprocessing | None, tuple[int, i
     return Preprocessing.stated(transforms.mean, transforms.std), (side, side), side / before
 
 
-def wordnet(classes: tuple[str, ...] | None) -> tuple[tuple[str, ...], ...]:
+def wordnet(classes: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
     """WordNet numbers and further words of each class, where the classes are ImageNet's in the usual order."""
-    if classes is None or len(classes) != IMAGENET_CLASSES or classes[0] != "tench":
+    if len(classes) != IMAGENET_CLASSES or classes[0] != "tench":
         return ()
     numbers, words = imagenet_names()
     return tuple((number, *more) for number, more in zip(numbers, words, strict=True))
