@@ -159,16 +159,14 @@ def to_images(given: Given, what: str) -> Tensor:
     elif x.ndim == 4 and x.shape[3] in (1, 3) and not ordered:
         x = x.transpose(0, 3, 1, 2)
     elif not ordered and (x.ndim != 4 or x.shape[1] not in (1, 3)):
-        raise HoldfastError(
-            f"{what} has shape {x.shape}; images are (N, H, W), (N, H, W, C) or (N, C, H, W) with C 1 or 3"
-        )
+        layouts = "(N, H, W), (N, H, W, C) or (N, C, H, W) with C 1 or 3"
+        raise HoldfastError(f"{what} has shape {x.shape}; images are {layouts}")
     require(x.size > 0, f"{what} has shape {x.shape} as (N, C, H, W): there is no pixel in it")
     if x.dtype == np.uint8:
         return torch.from_numpy(np.require(x, requirements=["C", "W"]))  # torch warns of what it may not write to
     if x.dtype.kind != "f":
-        raise HoldfastError(
-            f"{what} is of type {x.dtype}; give uint8 (as .astype('uint8') makes it), or float in [0, 1]"
-        )
+        remedy = "give uint8 (as .astype('uint8') makes it), or float in [0, 1]"
+        raise HoldfastError(f"{what} is of type {x.dtype}; {remedy}")
     finite = np.isfinite(x)
     if not finite.all():
         bad = np.argwhere(~finite)

@@ -4,7 +4,7 @@ split, beginning with batch number ``start``."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 import torch
@@ -106,7 +106,12 @@ def float_batches(images: Images, device: torch.device, *, batch_size: int = 256
     """Checked float images in [0, 1] on a device, a batch at a time; files are decoded as they are needed."""
     check_images(images)
     first = 0
-    for x in _raw(images, device, batch_size, workers):
+    if isinstance(images, Tensor):
+        raw = (part.to(device) for part in torch.split(images, batch_size) if len(part))
+    else:
+        loader = make_loader(images, batch_size=batch_size, device=device, workers=workers)
+        raw = (batch.x for batch in loader.batches(torch.arange(len(images))))
+    for x in raw:
         shaped = f"images must be (N, C, H, W) with C 1 or 3, got {tuple(x.shape)}; add the axis of channels"
         require(x.ndim == 4 and x.shape[1] in (1, 3), shaped)
         if x.dtype != torch.uint8:
@@ -119,14 +124,6 @@ def float_batches(images: Images, device: torch.device, *, batch_size: int = 256
             require(low >= 0 and high <= 1, f"images have values from {low:g} to {high:g}; scale them to [0, 1]")
         yield to_float(x) if x.dtype == torch.uint8 else x.float()
         first += len(x)
-
-
-def _raw(images: Images, device: torch.device, batch_size: int, workers: int) -> Iterable[Tensor]:
-    if isinstance(images, Tensor):
-        yield from (part.to(device) for part in torch.split(images, batch_size) if len(part))
-    else:
-        loader = make_loader(images, batch_size=batch_size, device=device, workers=workers)
-        yield from (batch.x for batch in loader.batches(torch.arange(len(images))))
 
 
 class _Decoded(Dataset[Tensor | HoldfastError]):

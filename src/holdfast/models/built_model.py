@@ -12,7 +12,7 @@ from torch import Tensor
 from holdfast.errors import explaining, require
 from holdfast.models.preprocessing import Normalised
 from holdfast.models.resolution import resolve, source_of
-from holdfast.models.source_types import NONE, Preprocessing, Size, both_sides
+from holdfast.models.source_types import NONE, Preprocessing, Sides, Size, both_sides
 from holdfast.models.weights import load_tensors, read_tensors, takes_colour
 from holdfast.module_state import evaluating
 
@@ -77,7 +77,7 @@ def build_model(
     return BuiltModel(model, full, tuple(notes))
 
 
-def _try_out(model: Normalised, name: str, num_classes: int, in_channels: int, size: tuple[int, int]) -> None:
+def _try_out(model: Normalised, name: str, num_classes: int, in_channels: int, size: Sides) -> None:
     """Refuse a network that cannot take these images or does not give one logit per class."""
     refused = explaining(f"{name} cannot take {size[0]}x{size[1]} images", "change --image-size or --model")
     with refused, evaluating(model), torch.no_grad():

@@ -17,7 +17,7 @@ from holdfast.errors import HoldfastError, explaining, first_line, require
 from holdfast.models.adapters import in_its_own_precision
 from holdfast.models.preprocessing import PreprocessedModel, only_tensor, rows, uncropped
 from holdfast.models.resolution import find_source, source_of
-from holdfast.models.source_types import NONE, OpenRequest, Preprocessing, SourceModel
+from holdfast.models.source_types import NONE, OpenRequest, Preprocessing, Sides, SourceModel
 from holdfast.models.weights import hash_tensors
 from holdfast.module_state import evaluating
 from holdfast.parts import MODEL_SOURCES
@@ -38,7 +38,7 @@ class LoadedModel(SourceModel):
     source: str
     model: PreprocessedModel
     channels: int
-    read_size: tuple[int, int] | None
+    read_size: Sides | None
     no_gradients: str | None
 
     @property
@@ -55,7 +55,7 @@ def open_model(
     num_classes: int | None = None,
     pretrained: bool = True,
     preprocessing: Preprocessing | None = None,
-    image_size: tuple[int, int] | None = None,
+    image_size: Sides | None = None,
     name: str = "model",
 ) -> LoadedModel:
     """Any model, ready for images (B, C, H, W) in [0, 1] of the data's shape (C, H, W).
@@ -101,7 +101,7 @@ def open_model(
 
 
 def fitting_notes(
-    spec: str, shape: tuple[int, int, int], channels: int, size: tuple[int, int] | None, crop: float = 1.0
+    spec: str, shape: tuple[int, int, int], channels: int, size: Sides | None, crop: float = 1.0
 ) -> tuple[str, ...]:
     """What is done to the images so that the network can take them.
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from holdfast.errors import HoldfastError, require
-from holdfast.models.source_types import Preprocessing
+from holdfast.models.source_types import Preprocessing, Sides
 
 LUMINANCE = (0.299, 0.587, 0.114)
 """ITU-R 601, as PIL converts colour to grey."""
@@ -77,13 +77,7 @@ class PreprocessedModel(nn.Module):
     """
 
     def __init__(
-        self,
-        net: nn.Module,
-        preprocessing: Preprocessing,
-        *,
-        channels: int,
-        size: tuple[int, int] | None,
-        crop: float = 1.0,
+        self, net: nn.Module, preprocessing: Preprocessing, *, channels: int, size: Sides | None, crop: float = 1.0
     ) -> None:
         super().__init__()
         preprocessing = preprocessing.for_channels(channels)
@@ -135,7 +129,7 @@ def fit_channels(x: Tensor, channels: int) -> Tensor:
     raise HoldfastError(f"the model takes {channels} channels and the images have {x.shape[1]}; {remedy}")
 
 
-def fit_size(x: Tensor, size: tuple[int, int] | None, crop: float = 1.0) -> Tensor:
+def fit_size(x: Tensor, size: Sides | None, crop: float = 1.0) -> Tensor:
     """Images at the network's own size: their centre where they are as much larger as ``crop`` says, else resized,
     bilinear, antialiased when shrinking."""
     if size is None or tuple(x.shape[2:]) == size:
@@ -146,7 +140,7 @@ def fit_size(x: Tensor, size: tuple[int, int] | None, crop: float = 1.0) -> Tens
     return interpolate(x, size=size, mode="bilinear", antialias=True)
 
 
-def uncropped(size: tuple[int, int], crop: float) -> tuple[int, int]:
+def uncropped(size: Sides, crop: float) -> Sides:
     """The size images have before the centre is cut out.
 
     >>> uncropped((224, 224), 224 / 256)

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-Size = int | tuple[int, int]
+Sides = tuple[int, int]
+"""(height, width)."""
+Size = int | Sides
 """The side of square images, or (height, width)."""
 PICKLED = (".pth", ".pt", ".bin", ".ckpt", ".tar")
 """Ends of file names that torch.save is used with."""
@@ -96,7 +98,7 @@ class OpenRequest:
     num_classes: int | None = None
     pretrained: bool = True
     preprocessing: Preprocessing | None = None
-    image_size: tuple[int, int] | None = None
+    image_size: Sides | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +118,7 @@ class SourceModel:
     preprocessing: Preprocessing | None = None
     classes: tuple[str, ...] | None = None
     aliases: tuple[tuple[str, ...], ...] = ()
-    size: tuple[int, int] | None = None
+    size: Sides | None = None
     crop: float = 1.0
     channels: int | None = None
     hash: str | None = None
@@ -141,7 +143,7 @@ class ModelSource:
         return True
 
     def build(
-        self, name: str, *, num_classes: int, channels: int, image_size: tuple[int, int] | None, pretrained: bool
+        self, name: str, *, num_classes: int, channels: int, image_size: Sides | None, pretrained: bool
     ) -> SourceModel:
         """An architecture for training, with a head for these classes. channels: of the result, if it takes others."""
         raise NotImplementedError
@@ -150,12 +152,12 @@ class ModelSource:
         """A trained network for an audit, with the head it was trained with. name: after the prefix, or a path."""
         raise NotImplementedError
 
-    def expected_input(self, name: str) -> tuple[Preprocessing | None, tuple[int, int] | None]:
+    def expected_input(self, name: str) -> tuple[Preprocessing | None, Sides | None]:
         """What an architecture's weights expect where their file does not say: (preprocessing, the only size)."""
         return None, None
 
     @staticmethod
-    def getting(name: str, *, size: tuple[int, int] | None, pretrained: bool) -> AbstractContextManager[None]:
+    def getting(name: str, *, size: Sides | None, pretrained: bool) -> AbstractContextManager[None]:
         """Around a library's call that builds an architecture, or gets its published weights."""
         if pretrained:
             remedy = "bring the file along and give --weights FILE to train, or audit it: FILE --model"
@@ -172,7 +174,7 @@ class ModelSource:
         return cls.open is not ModelSource.open
 
 
-def both_sides(size: Size) -> tuple[int, int]:
+def both_sides(size: Size) -> Sides:
     """(height, width).
 
     >>> both_sides(32), both_sides((28, 32))

@@ -43,6 +43,7 @@ from holdfast.optim.validation import (
 )
 
 Result = TypeVar("Result")
+Scaler = torch.amp.GradScaler | None
 
 TINY = 1e-12
 """Added to the norm of the direction, so that a vanishing gradient moves nothing."""
@@ -128,7 +129,7 @@ class SAM(Optimizer):
 
     @_disable_dynamo
     @torch.no_grad()
-    def first_step(self, zero_grad: bool = False, *, scaler: torch.amp.GradScaler | None = None) -> None:
+    def first_step(self, zero_grad: bool = False, *, scaler: Scaler = None) -> None:
         """Climb: from w, with the gradient there, to w + ε. ``scaler``: the one that scaled the loss."""
         require(not self._moved, "first_step was called twice; call second_step in between")
         scaler = _enabled(scaler)
@@ -167,9 +168,7 @@ class SAM(Optimizer):
                 lambda grad: grad + bad.to(grad.device, grad.dtype)
             )
 
-    def _climb(
-        self, scaler: torch.amp.GradScaler | None, *, checked: bool, in_place: bool
-    ) -> tuple[Tensor | None, list[Due]]:
+    def _climb(self, scaler: Scaler, *, checked: bool, in_place: bool) -> tuple[Tensor | None, list[Due]]:
         """Keep w and move to w + ε. What a checked step needs at its end: ‖T·d‖, and how the averages are to move."""
         params = self._with_gradient()
         weights = own_parts(params)
@@ -222,11 +221,7 @@ class SAM(Optimizer):
     @_disable_dynamo
     @torch.no_grad()
     def second_step(
-        self,
-        zero_grad: bool = False,
-        *,
-        scaler: torch.amp.GradScaler | None = None,
-        before_descent: Callable[[], Any] | None = None,
+        self, zero_grad: bool = False, *, scaler: Scaler = None, before_descent: Callable[[], Any] | None = None
     ) -> None:
         """Back to w, then descend with the gradient taken at w + ε. ``before_descent`` is the place to clip it."""
         scaler = _enabled(scaler)
@@ -268,9 +263,7 @@ class SAM(Optimizer):
     def _gradients(self) -> Iterator[Tensor]:
         return (g for p in trained_parameters(self) if (g := p.grad) is not None)
 
-    def _fall(
-        self, scaler: torch.amp.GradScaler | None = None, before_descent: Callable[[], Any] | None = None
-    ) -> None:
+    def _fall(self, scaler: Scaler = None, before_descent: Callable[[], Any] | None = None) -> None:
         with branch(self._moved) as returned:
             self._to_saved()
         if scaler is not None:
@@ -289,7 +282,7 @@ class SAM(Optimizer):
         self,
         closure: Callable[[], Any] | None = None,
         *,
-        scaler: torch.amp.GradScaler | None = None,
+        scaler: Scaler = None,
         ascent_context: Callable[[], AbstractContextManager[Any]] = nullcontext,
         descent_context: Callable[[], AbstractContextManager[Any]] = nullcontext,
         before_descent: Callable[[], Any] | None = None,
@@ -480,7 +473,7 @@ class SAM(Optimizer):
         require(not self._moved, f"{act} {when}; call second_step() or restore() first")
 
 
-def _enabled(scaler: torch.amp.GradScaler | None) -> torch.amp.GradScaler | None:
+def _enabled(scaler: Scaler) -> Scaler:
     return scaler if scaler is not None and scaler.is_enabled() else None
 
 

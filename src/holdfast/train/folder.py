@@ -76,7 +76,9 @@ class RunFolder:
                 return
             self._began = True
             if self.used:
-                self._set_aside()
+                self._aside.mkdir()
+                for name in filter(lambda name: (self.path / name).exists(), OWNED):
+                    (self.path / name).rename(self._aside / name)
             content = flatten(settings) | {"environment": {**environment(), **found}}
             write_atomic(self.path / "run.yaml", yaml.safe_dump(content, sort_keys=False).encode())
         except OSError as error:
@@ -114,12 +116,6 @@ class RunFolder:
         self.checkpoints.save(step, state)
         if self._aside.exists():
             shutil.rmtree(self._aside, ignore_errors=True)
-
-    def _set_aside(self) -> None:
-        self._aside.mkdir()
-        for name in OWNED:
-            if (self.path / name).exists():
-                (self.path / name).rename(self._aside / name)
 
     def put_back(self) -> None:
         """Undo a replacement that was not finished, also one of a process that died."""

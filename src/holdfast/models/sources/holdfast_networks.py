@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from holdfast.errors import HoldfastError
-from holdfast.models.source_types import NONE, ModelSource, SourceModel
+from holdfast.models.source_types import NONE, ModelSource, Sides, SourceModel
 from holdfast.parts import source
-
-if TYPE_CHECKING:
-    from torch import nn
 
 NETWORKS = {
     "convnet": "ConvNet",
@@ -31,7 +27,7 @@ class HoldfastNetworks(ModelSource):
         return [*NETWORKS, *ENCODERS]
 
     def build(
-        self, name: str, *, num_classes: int, channels: int, image_size: tuple[int, int] | None, pretrained: bool
+        self, name: str, *, num_classes: int, channels: int, image_size: Sides | None, pretrained: bool
     ) -> SourceModel:
         if pretrained:
             raise HoldfastError(f"{name} has no published weights; drop --pretrained, or give --weights FILE")
@@ -42,12 +38,6 @@ class HoldfastNetworks(ModelSource):
                 raise HoldfastError("a classifier on a VAE must know the size of its images; give image_size")
             settings = VAESettings((channels, *image_size), latent=LATENT)
             return SourceModel(LatentClassifier(settings, num_classes, frozen=ENCODERS[name]), NONE)
-        return SourceModel(network(name)(num_classes, channels))
+        from holdfast.models import networks
 
-
-def network(name: str) -> Callable[[int, int], nn.Module]:
-    """What makes a network from (num_classes, in_channels)."""
-    from holdfast.models import networks
-
-    made: Callable[[int, int], nn.Module] = getattr(networks, NETWORKS[name])
-    return made
+        return SourceModel(getattr(networks, NETWORKS[name])(num_classes, channels))

@@ -9,7 +9,7 @@ from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import HoldfastError, explaining, require, require_known, unknown
-from holdfast.models.source_types import ModelSource, OpenRequest, Preprocessing, SourceModel
+from holdfast.models.source_types import ModelSource, OpenRequest, Preprocessing, Sides, SourceModel
 from holdfast.parts import source
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class TimmModels(ModelSource):
         return True
 
     def build(
-        self, name: str, *, num_classes: int, channels: int, image_size: tuple[int, int] | None, pretrained: bool
+        self, name: str, *, num_classes: int, channels: int, image_size: Sides | None, pretrained: bool
     ) -> SourceModel:
         from timm.models import get_pretrained_cfg
 
@@ -95,7 +95,7 @@ class TimmModels(ModelSource):
             warnings=() if request.pretrained else (RANDOM.format(full),),
         )
 
-    def _create(self, name: str, pretrained: bool, size: tuple[int, int] | None = None, **options: Any) -> nn.Module:
+    def _create(self, name: str, pretrained: bool, size: Sides | None = None, **options: Any) -> nn.Module:
         """timm's network; every way in which it cannot be had says what to do."""
         import timm
 
@@ -110,7 +110,7 @@ class TimmModels(ModelSource):
             net: nn.Module = timm.create_model(name, pretrained=pretrained, **options)
         return net
 
-    def expected_input(self, name: str) -> tuple[Preprocessing | None, tuple[int, int] | None]:
+    def expected_input(self, name: str) -> tuple[Preprocessing | None, Sides | None]:
         from timm.models import get_pretrained_cfg
 
         settings = get_pretrained_cfg(name, allow_unregistered=True)
@@ -128,7 +128,7 @@ def settings_of(net: Any) -> Mapping[str, Any]:
     return {}
 
 
-def input_size(settings: Mapping[str, Any]) -> tuple[int, int] | None:
+def input_size(settings: Mapping[str, Any]) -> Sides | None:
     """(height, width)."""
     size = settings.get("input_size")
     return (int(size[1]), int(size[2])) if size else None

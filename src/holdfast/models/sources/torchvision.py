@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import HoldfastError, require, require_known, unknown
-from holdfast.models.source_types import HALF, IMAGENET, ModelSource, OpenRequest, Preprocessing, SourceModel
+from holdfast.models.source_types import HALF, IMAGENET, ModelSource, OpenRequest, Preprocessing, Sides, SourceModel
 from holdfast.models.sources.timm import IMAGENET_CLASSES, RANDOM, imagenet_names
 from holdfast.parts import source
 
@@ -44,7 +44,7 @@ class TorchvisionModels(ModelSource):
         return False
 
     def build(
-        self, name: str, *, num_classes: int, channels: int, image_size: tuple[int, int] | None, pretrained: bool
+        self, name: str, *, num_classes: int, channels: int, image_size: Sides | None, pretrained: bool
     ) -> SourceModel:
         import torchvision.models as zoo
 
@@ -85,7 +85,7 @@ class TorchvisionModels(ModelSource):
         classes, notes = tuple(weights.meta["categories"]), (f"weights: torchvision's {weights}",)
         return SourceModel(net, preprocessing, classes, wordnet(classes), size, crop, channels=3, notes=notes)
 
-    def expected_input(self, name: str) -> tuple[Preprocessing | None, tuple[int, int] | None]:
+    def expected_input(self, name: str) -> tuple[Preprocessing | None, Sides | None]:
 
         return IMAGENET, (224, 224) if name.split("_")[0] in INPUT_SIZE else None
 
@@ -105,7 +105,7 @@ def choose(published: Any, name: str, wanted: str) -> Any | None:
     return known.get(wanted, published.DEFAULT)
 
 
-def settings_of(weights: Any | None) -> tuple[Preprocessing | None, tuple[int, int] | None, float]:
+def settings_of(weights: Any | None) -> tuple[Preprocessing | None, Sides | None, float]:
     """(preprocessing, input size, crop) that published weights state; ImageNet's for none, as all its recipes have."""
 
     if weights is None:
@@ -123,7 +123,7 @@ def wordnet(classes: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
     return tuple((number, *more) for number, more in zip(numbers, words, strict=True))
 
 
-def _options(name: str, num_classes: int, size: tuple[int, int] | None) -> dict[str, Any]:
+def _options(name: str, num_classes: int, size: Sides | None) -> dict[str, Any]:
     options: dict[str, Any] = {"num_classes": num_classes}
     if name in ("googlenet", "inception_v3"):
         options |= {"init_weights": True, "aux_logits": False}
