@@ -69,9 +69,8 @@ def make_fashion_anomalies(
     mine = mine[torch.randperm(len(mine), generator=order)]
     sizes = [unlabeled, labeled, *([normal] * len(SETS))]
     needed, there = sum(sizes), len(mine)
-    require(
-        min(sizes) >= 1 and needed <= there, f"{needed} normal images are needed and there are {there}; ask for fewer"
-    )
+    fit = min(sizes) >= 1 and needed <= there
+    require(fit, f"{needed} normal images are needed and there are {there}; ask for fewer")
     number = torch.full((10,), -1)
     number[torch.tensor(CLASSES)] = torch.arange(len(CLASSES))
     parts = torch.split(mine[: sum(sizes)], sizes)

@@ -330,7 +330,6 @@ def _hash_split(split: Split, digest: Any) -> str:
             if whole:
                 digest.update(path.read_bytes())
     except OSError as error:
-        raise HoldfastError(
-            f"cannot read {error.filename}: {error.strerror}; check the data with 'holdfast data check'"
-        ) from error
+        what = f"cannot read {error.filename}: {error.strerror}"
+        raise HoldfastError(f"{what}; check the data with 'holdfast data check'") from error
     return "files" if whole else "names and sizes of files"

@@ -137,8 +137,9 @@ def _read_csv(path: Path, header: Header, text: Collection[str], numbers: bool, 
             words: dict[int, list[str]] = {i: [] for i, name in enumerate(names) if name in text}
             for row in filter(None, reader):
                 short = len(names) - len(row)
-                found = f"line {reader.line_num}: {len(row)} cells under {len(names)} columns"
-                require(not short or not strict, f"{printable(path)}, {found}; fix the row")
+                if short and strict:
+                    where = f"{printable(path)}, line {reader.line_num}"
+                    raise HoldfastError(f"{where}: {len(row)} cells under {len(names)} columns; fix the row")
                 if short < 0:
                     long.append(reader.line_num)
                 row += [""] * short
@@ -161,10 +162,8 @@ def _read_csv(path: Path, header: Header, text: Collection[str], numbers: bool, 
     for i, cells in words.items():
         bad = [line for line, cell in zip(lines, cells, strict=True) if names[i] != "path" and UNDECODED.search(cell)]
         if bad:
-            problems.append(
-                f"{len(bad)} cells of column {names[i]} are not UTF-8, the first at line {bad[0]}; "
-                "save the table as UTF-8"
-            )
+            where = f"the first at line {bad[0]}; save the table as UTF-8"
+            problems.append(f"{len(bad)} cells of column {names[i]} are not UTF-8, {where}")
     if long:
         first = f"line {long[0]}; put cells that contain commas in quotes"
         problems.append(f"{len(long)} rows have more cells than the header, the first at {first}")

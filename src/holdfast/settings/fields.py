@@ -72,9 +72,8 @@ class Within:
     ends: str = "[]"
 
     def __contains__(self, value: float) -> bool:
-        return (self.low < value if self.ends[0] == "(" else self.low <= value) and (
-            value < self.high if self.ends[1] == ")" else value <= self.high
-        )
+        above = self.low < value if self.ends[0] == "(" else self.low <= value
+        return above and (value < self.high if self.ends[1] == ")" else value <= self.high)
 
     def __str__(self) -> str:
         if self.high == math.inf:

@@ -179,10 +179,8 @@ def prepare(
 ) -> tuple[nn.Module, BuiltModel | None, State]:
     """(network, how it was built unless it was given, method's state); refuses what this data cannot serve."""
     loop = settings.loop
-    require(
-        not loop.select.startswith("val-") or data.val is not None,
-        f"select {loop.select} needs a validation set; hold one out with --val 0.1",
-    )
+    held = not loop.select.startswith("val-") or data.val is not None
+    require(held, f"select {loop.select} needs a validation set; hold one out with --val 0.1")
     grouped = data.val is not None and bool((data.val.groups >= 0).any())
     lost = "select val-worst-group needs groups in the validation set, and it has none; use val-worst-class"
     require(loop.select != "val-worst-group" or grouped, lost)
@@ -211,10 +209,8 @@ def prepare(
 def _check_pretraining(settings: TrainSettings, model: nn.Module | None = None) -> None:
     """Refuse a pre-training that is missing or cannot be. model: a module of the caller's."""
     own = settings.model
-    require(
-        own.pretrain != "rotation" or own.name != "vae-head",
-        "the encoder of vae-head is frozen; use --pretrain vae, or --model vae-classifier",
-    )
+    frozen = "the encoder of vae-head is frozen; use --pretrain vae, or --model vae-classifier"
+    require(own.pretrain != "rotation" or own.name != "vae-head", frozen)
     encoder = own.pretrain == "vae" or bool(own.weights) or model is not None
     remedy = "give it one with --pretrain vae, or --weights"
     require(own.name != "vae-head" or encoder, f"vae-head trains a head on a frozen encoder; {remedy}")
@@ -242,9 +238,8 @@ def _pretrain(
     if model.pretrain == "vae":
         inner = network.net
         if not isinstance(inner, LatentClassifier):
-            raise HoldfastError(
-                f"{model.name} has no VAE's encoder; use --model vae-head or vae-classifier, or --pretrain rotation"
-            )
+            remedy = "use --model vae-head or vae-classifier, or --pretrain rotation"
+            raise HoldfastError(f"{model.name} has no VAE's encoder; {remedy}")
         inner.start_from(train_vae(images, inner.settings, own, device=device, note=note).model)
         return
     turned = train_rotation(images, own, model=model.name, device=device, note=note).model

@@ -54,9 +54,8 @@ class Checkpoints:
         except (OSError, RuntimeError) as error:  # RuntimeError: what torch makes of some failures
             shutil.rmtree(draft, ignore_errors=True)
             why = why_unwritten(error, final, written.size) if isinstance(error, OSError) else error
-            raise HoldfastError(
-                f"cannot write a checkpoint, {final / STATE}: {why}; {self.remedy_for_no_room}"
-            ) from error
+            what = f"cannot write a checkpoint, {final / STATE}: {why}"
+            raise HoldfastError(f"{what}; {self.remedy_for_no_room}") from error
 
     @property
     def remedy_for_no_room(self) -> str:

@@ -153,9 +153,8 @@ class RunFolder:
                 file.write(_line(record))
         except OSError as error:
             why = why_unwritten(error, self.path / "metrics.jsonl", len(_line(record)))
-            raise HoldfastError(
-                f"cannot write {self.path / 'metrics.jsonl'}: {why}; {self.checkpoints.remedy_for_no_room}"
-            ) from error
+            what = f"cannot write {self.path / 'metrics.jsonl'}: {why}"
+            raise HoldfastError(f"{what}; {self.checkpoints.remedy_for_no_room}") from error
 
 
 @contextmanager

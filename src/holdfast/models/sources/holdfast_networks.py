@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from holdfast.errors import HoldfastError
 from holdfast.models.source_types import NONE, ModelSource, Sides, SourceModel
 from holdfast.parts import source
+
+if TYPE_CHECKING:
+    from torch import nn
 
 NETWORKS = {
     "convnet": "ConvNet",
@@ -38,6 +42,12 @@ class HoldfastNetworks(ModelSource):
                 raise HoldfastError("a classifier on a VAE must know the size of its images; give image_size")
             settings = VAESettings((channels, *image_size), latent=LATENT)
             return SourceModel(LatentClassifier(settings, num_classes, frozen=ENCODERS[name]), NONE)
-        from holdfast.models import networks
+        return SourceModel(network(name)(num_classes, channels))
 
-        return SourceModel(getattr(networks, NETWORKS[name])(num_classes, channels))
+
+def network(name: str) -> Callable[[int, int], nn.Module]:
+    """What makes a network from (num_classes, in_channels)."""
+    from holdfast.models import networks
+
+    made: Callable[[int, int], nn.Module] = getattr(networks, NETWORKS[name])
+    return made

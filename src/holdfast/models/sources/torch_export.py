@@ -60,10 +60,8 @@ def check_no_code(path: str) -> None:
     )
     with explaining(f"cannot read {path}", "it is damaged, or not a .pt2 file"), zipfile.ZipFile(path) as archive:
         members = {name.split("/", 1)[-1]: name for name in archive.namelist()}
-        require(
-            "archive_format" in members,
-            f"{path} is not an archive of this kind, or of an older torch; write it again with torch.export.save",
-        )
+        other = f"{path} is not an archive of this kind, or of an older torch"
+        require("archive_format" in members, f"{other}; write it again with torch.export.save")
         require(not any(part in name for name in members for part in OBJECTS), refusal)
         for name, full in members.items():
             if name.endswith("_config.json"):
