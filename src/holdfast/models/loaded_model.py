@@ -90,14 +90,8 @@ def open_model(
         notes.append(f"no gradients reach the images: {no_gradients}")
     as_used: dict[str, Any] = {"preprocessing": stated, "size": size, "crop": crop, "channels": channels}
     as_used |= {"hash": found.hash or hash_tensors(found.net.state_dict()), "notes": tuple(notes)}
-    return LoadedModel(
-        **{**vars(found), **as_used},
-        spec=name,
-        source=part.name,
-        model=prepared,
-        read_size=None if size is None else uncropped(size, crop),
-        no_gradients=no_gradients,
-    )
+    as_used |= {"spec": name, "source": part.name, "model": prepared, "no_gradients": no_gradients}
+    return LoadedModel(**{**vars(found), **as_used}, read_size=None if size is None else uncropped(size, crop))
 
 
 def fitting_notes(

@@ -63,7 +63,6 @@ def require_descent(base_optimizer: type[Optimizer]) -> None:
     once = closure is None or closure.default is not inspect.Parameter.empty
     require(once, f"{name} {why}; {remedy}")
     for shared in inspect.signature(base_optimizer).parameters.keys() & set(OWN):
-        raise HoldfastError(
-            f"{name} has a setting {shared} of its own, where groups hold the ascent's {shared}; use an optimiser "
-            f"without one, such as SGD or AdamW, or a subclass that gives its {shared} another name"
-        )
+        own = f"{name} has a setting {shared} of its own, where groups hold the ascent's {shared}"
+        remedy = "use an optimiser without one, such as SGD or AdamW"
+        raise HoldfastError(f"{own}; {remedy}, or a subclass that gives its {shared} another name")

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -156,10 +156,10 @@ def _save_own(folder: Path, network: nn.Module) -> str:
     """Store what can be stored of a module of the caller's; returns a note on what that is."""
     name = type(network).__name__
     if save_weights(folder, network):
-        return (
-            f"{folder / TENSORS} holds the weights of this {name}; what builds it is not stored: "
-            "load_state_dict(safetensors.torch.load_file(...)) brings them back into one"
+        how = (
+            "what builds it is not stored: load_state_dict(safetensors.torch.load_file(...)) brings them back into one"
         )
+        return f"{folder / TENSORS} holds the weights of this {name}; {how}"
     return f"this {name} holds more than plain tensors; keep the model yourself: the folder has it for resume=True only"
 
 
@@ -225,15 +225,9 @@ def _pretrain(
     """Bring a fresh classifier to where its training starts: weights learned from the images without labels."""
     model, loop = settings.model, settings.loop
     images = data.train if data.unlabeled is None else data.unlabeled
-    own = MinimiseSettings(
-        model.pretrain_for,
-        loop.batch_size,
-        PRETRAINING_LR,
-        schedule="cosine",
-        precision="fp32" if loop.precision == "fp16" else loop.precision,
-        seed=loop.seed,
-        capture=loop.capture != "off",
-    )
+    own = MinimiseSettings(model.pretrain_for, loop.batch_size, PRETRAINING_LR, schedule="cosine", seed=loop.seed)
+    precision = "fp32" if loop.precision == "fp16" else loop.precision
+    own = replace(own, precision=precision, capture=loop.capture != "off")
     assert isinstance(network, Normalised)
     if model.pretrain == "vae":
         inner = network.net

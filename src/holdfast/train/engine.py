@@ -337,10 +337,8 @@ class StageRun:
             self.step = captured(self.plain_step, device, note=note)
         if self.ascent.reads_whole_set:
             cost = self.steps_per_epoch + self.ascent.passes
-            trainer.progress.note(
-                f"{self.ascent.name} takes the gradient of all {count} training images at each of "
-                f"{self.steps_per_epoch} steps per epoch: an epoch costs about {cost:g} plain ones"
-            )
+            each = f"at each of {self.steps_per_epoch} steps per epoch: an epoch costs about {cost:g} plain ones"
+            trainer.progress.note(f"{self.ascent.name} takes the gradient of all {count} training images {each}")
 
     @property
     def passes(self) -> float:

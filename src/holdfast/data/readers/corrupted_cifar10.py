@@ -119,8 +119,7 @@ def corrupted_cifar10(
                 images[index] = x
                 count(len(index))
 
-        # Beside a GPU the host is the slow part: it draws, and each corruption draws from a generator of its own.
-        with ThreadPoolExecutor(1 if torch.device(device).type == "cpu" else 10) as pool:
+        with ThreadPoolExecutor(_threads(torch.device(device))) as pool:
             for _ in pool.map(fill, range(len(names))):
                 pass
         return ArraySplit(images, split.labels, groups, origin=f"corrupted-{source.name}:{part}")
@@ -153,3 +152,8 @@ def make_corrupted_cifar10(
     data = corrupted_cifar10(source, **settings, frost_folder=frost_folder, **computing)
     settings |= {"severity": severity or SEVERITY, "frost": "photographs" if frost_folder else "grown"}
     return write_set(data, Path(out), made_from=source.name, settings=settings)
+
+
+def _threads(device: torch.device) -> int:
+    """Beside a GPU the host is the slow part: it draws, and each corruption draws from a generator of its own."""
+    return 1 if device.type == "cpu" else 10

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from holdfast.data.listing import SPLIT_FOLDERS, Listing, ReaderOptions, list_files
 from holdfast.data.tables import TABLES, lower_case_header, name_order, read_table
@@ -84,15 +85,11 @@ def _scan(table_path: Path, root: Path | None, needed: Sequence[str]) -> Listing
     if above := [cell for cell in table.text["path"] if os.path.normpath(cell).split(os.sep)[0] == os.pardir]:
         text = f"{len(above)} paths leave {printable(base)} by ../, such as {cut(printable(above[0]))}"
         notes.append(Note("paths-leave-folder", text, "confine refuses them", "warning"))
-    return list_files(
-        table_path.name,
-        {split: [(paths[i], labels[i], groups[i]) for i in rows] for split, rows in by_split.items()},
-        table_rows=by_split,
-        notes=notes,
-        problems=problems,
-        untrainable=[
-            f"label {brief(name)} ({table.unit} {table.lines[extra[name]]}, {splits[extra[name]]} split) is not among "
-            "the training rows; remove these rows, or add training rows of that class"
-            for name in name_order({*extra})
-        ],
-    )
+    remedy = "is not among the training rows; remove these rows, or add training rows of that class"
+    untrainable = [
+        f"label {brief(name)} ({table.unit} {table.lines[i]}, {splits[i]} split) {remedy}"
+        for name, i in ((name, extra[name]) for name in name_order({*extra}))
+    ]
+    listed = {split: [(paths[i], labels[i], groups[i]) for i in rows] for split, rows in by_split.items()}
+    said: dict[str, Any] = {"notes": notes, "problems": problems, "untrainable": untrainable}
+    return list_files(table_path.name, listed, table_rows=by_split, **said)

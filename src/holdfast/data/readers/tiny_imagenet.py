@@ -31,10 +31,8 @@ def read_tiny_imagenet(source: str | Path, options: ReaderOptions) -> Listing:
     folder = source if isinstance(source, Path) else options.folder()
     if isinstance(source, str) and not recognised(folder):
         folder /= FOLDER
-    remedy = (
-        f"get http://cs231n.stanford.edu/tiny-imagenet-200.zip and unpack it so that {FOLDER} is in "
-        f"{printable(folder.parent)}, or name another folder with root or $HOLDFAST_ROOT"
-    )
+    place = f"{FOLDER} is in {printable(folder.parent)}, or name another folder with root or $HOLDFAST_ROOT"
+    remedy = f"get http://cs231n.stanford.edu/tiny-imagenet-200.zip and unpack it so that {place}"
     ids = sorted(set(text_lines(folder / MARK, remedy)))
     words = dict(line.partition("\t")[::2] for line in text_lines(folder / "words.txt", remedy))
     names = [printable(words.get(wnid, wnid)) for wnid in ids]

@@ -54,10 +54,8 @@ def check_no_code(path: str) -> None:
     """Refuse an archive whose reading would unpickle objects: torch falls back to a loader that runs what it finds."""
     import torch
 
-    refusal = (
-        f"{path} holds pickled objects, and reading them could run any code. If you trust it, "
-        "write a function that loads and returns it, and give python:module:function"
-    )
+    remedy = "If you trust it, write a function that loads and returns it, and give python:module:function"
+    refusal = f"{path} holds pickled objects, and reading them could run any code. {remedy}"
     with explaining(f"cannot read {path}", "it is damaged, or not a .pt2 file"), zipfile.ZipFile(path) as archive:
         members = {name.split("/", 1)[-1]: name for name in archive.namelist()}
         other = f"{path} is not an archive of this kind, or of an older torch"
