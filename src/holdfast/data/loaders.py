@@ -30,8 +30,7 @@ class ResidentLoader:
         self.images = all_images(split).to(device)
         self.labels = split.labels.to(device)
         self.groups = split.groups.to(device)
-        self.batch_size = batch_size
-        self.device = device
+        self.batch_size, self.device = batch_size, device
 
     def batches(self, order: Tensor, *, start: int = 0) -> Iterator[Batch]:
         order = order.to(self.device)
@@ -47,9 +46,7 @@ class StreamLoader:
     """
 
     def __init__(self, split: Split, *, batch_size: int, device: torch.device, workers: int) -> None:
-        self.split = split
-        self.batch_size = batch_size
-        self.device = device
+        self.split, self.batch_size, self.device = split, batch_size, device
         self.workers = min(workers, len(os.sched_getaffinity(0)))
         self._idle: list[tuple[list[list[int]], DataLoader[Tensor | HoldfastError]]] = []
 

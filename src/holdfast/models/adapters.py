@@ -27,8 +27,7 @@ class FixedBatch(nn.Module):
 
     def __init__(self, net: nn.Module, size: int) -> None:
         super().__init__()
-        self.net = net
-        self.size = size
+        self.net, self.size = net, size
 
     def forward(self, x: Tensor) -> Any:
         n = len(x)
@@ -58,8 +57,7 @@ class CastInput(nn.Module):
 
     def __init__(self, net: nn.Module, dtype: torch.dtype) -> None:
         super().__init__()
-        self.net = net
-        self.dtype = dtype
+        self.net, self.dtype = net, dtype
 
     def forward(self, x: Tensor) -> Any:
         return self.net(x.to(self.dtype))
@@ -90,8 +88,7 @@ class OnnxModule(nn.Module):
 
     def __init__(self, session: Any, taken: OnnxInput) -> None:
         super().__init__()
-        self.session = session
-        self.taken = taken
+        self.session, self.taken = session, taken
         self.names = [item.name for item in session.get_outputs()]
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:

@@ -84,10 +84,7 @@ class PreprocessedModel(nn.Module):
         mean, std = preprocessing.mean, preprocessing.std
         if preprocessing.bgr:
             mean, std = mean[::-1], std[::-1]
-        self.preprocessing = preprocessing
-        self.channels = channels
-        self.size = size
-        self.crop = crop
+        self.preprocessing, self.channels, self.size, self.crop = preprocessing, channels, size, crop
         self.normalised = Normalised(net, mean, std)
         # Not through train(), which exported programs refuse.
         self.training = self.normalised.training = net.training

@@ -156,10 +156,8 @@ def _save_own(folder: Path, network: nn.Module) -> str:
     """Store what can be stored of a module of the caller's; returns a note on what that is."""
     name = type(network).__name__
     if save_weights(folder, network):
-        how = (
-            "what builds it is not stored: load_state_dict(safetensors.torch.load_file(...)) brings them back into one"
-        )
-        return f"{folder / TENSORS} holds the weights of this {name}; {how}"
+        how = "load_state_dict(safetensors.torch.load_file(...)) brings them back into one"
+        return f"{folder / TENSORS} holds the weights of this {name}; what builds it is not stored: {how}"
     return f"this {name} holds more than plain tensors; keep the model yourself: the folder has it for resume=True only"
 
 
