@@ -216,22 +216,9 @@ def _fit(net: nn.Module, tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tenso
     """(which tensors go where, what is wrong, what to say of heads that are left fresh)."""
     own = net.state_dict()
     found = {name: tensors[name] for name in own if name in tensors}
-    notes, dropped = _drop_other_heads(net, own, found)
-    missing = [n for n in own if n not in found and n not in dropped and not n.endswith(COUNTERS)]
-    skipped = AUXILIARY if hasattr(net, "aux_logits") else ()
-    unexpected = [n for n in tensors if n not in own and not n.endswith(COUNTERS) and not n.startswith(skipped)]
-    problems = _listed("missing", missing) + _listed("unexpected", unexpected) + _misfits(own, found)
-    return found, problems, notes
-
-
-def _drop_other_heads(
-    net: nn.Module, own: Mapping[str, Tensor], found: dict[str, Tensor]
-) -> tuple[list[str], set[str]]:
-    """Take heads that are absent or of another size out of ``found``; what to say, and their names."""
     notes: list[str] = []
     dropped: set[str] = set()
-    for head, _ in find_heads(net):
-        names = {f"{head}.weight", f"{head}.bias"} & own.keys()
+    for head, _ in find_heads(net):  # one that is absent or of another size stays fresh
         ours, theirs = own[f"{head}.weight"].shape, getattr(found.get(f"{head}.weight"), "shape", None)
         if theirs is None:
             notes.append(f"head {head}: not in the weights; left as freshly initialised")
@@ -239,10 +226,13 @@ def _drop_other_heads(
             notes.append(head_note(head, theirs[0], ours[0]))
         else:
             continue
-        dropped |= names
-        for name in names:
-            found.pop(name, None)
-    return notes, dropped
+        dropped |= {f"{head}.weight", f"{head}.bias"}
+    found = {name: value for name, value in found.items() if name not in dropped}
+    missing = [n for n in own if n not in found and n not in dropped and not n.endswith(COUNTERS)]
+    skipped = AUXILIARY if hasattr(net, "aux_logits") else ()
+    unexpected = [n for n in tensors if n not in own and not n.endswith(COUNTERS) and not n.startswith(skipped)]
+    problems = _listed("missing", missing) + _listed("unexpected", unexpected) + _misfits(own, found)
+    return found, problems, notes
 
 
 def _normalisation(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -17,6 +17,7 @@ from holdfast.settings.fields import (
     AscentSettings,
     Bounded,
     Confine,
+    Device,
     MethodSettings,
     Several,
     Unset,
@@ -196,8 +197,7 @@ class LoopSettings(Bounded):
     """Parts a batch is split into to save memory; gradients are those of the whole batch."""
     seed: int = 0
     """Seed of weights, data order, augmentation, mixing and attacks."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:1, ..."""
+    device: Device = "auto"
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
     """Of the arithmetic; the lower ones are faster on GPUs, and fp32 is what papers compare with."""
     channels_last: bool = False

@@ -292,16 +292,12 @@ class StageRun:
         self.trainee = method.trainee(state, trainer.model)
         self.average = WeightAverage(self.trainee, loop.ema) if loop.ema else None
         self.scaler = torch.amp.GradScaler(device.type, enabled=loop.precision == "fp16")
-        self.optimizer = build_optimizer(
-            settings.optimizer,
-            self.trainee.named_parameters(),
-            self.ascent.optimizer,
-            skip_nonfinite=loop.precision == "fp16",  # elsewhere a step that is not finite ends the training
-            fused=trainer.fused,
-        )
+        build = partial(build_optimizer, settings.optimizer, fused=trainer.fused)
+        skip = loop.precision == "fp16"  # elsewhere a step that is not finite ends the training
+        self.optimizer = build(self.trainee.named_parameters(), self.ascent.optimizer, skip_nonfinite=skip)
         trained = {id(p) for p in self.trainee.parameters()}
         own = [(n, p) for n, p in state.named_parameters() if p.requires_grad and id(p) not in trained]
-        self.auxiliary_optimizer = build_optimizer(settings.optimizer, own, fused=trainer.fused) if own else None
+        self.auxiliary_optimizer = build(own) if own else None
         repeats = method.repeats(state)
         self.positions = torch.arange(count).repeat_interleave(1 if repeats is None else repeats.cpu())
         self.own_order = trainer.own_order

@@ -6,14 +6,11 @@ import io
 import json
 import warnings
 import zipfile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.errors import HoldfastError, explaining, require
 from holdfast.models.source_types import ModelSource, OpenRequest, SourceModel, hash_file
 from holdfast.parts import source
-
-if TYPE_CHECKING:
-    from torch import nn
 
 OBJECTS = ("custom_obj", "opaque_obj")
 """How torch names members that hold pickled objects."""
@@ -31,12 +28,12 @@ class ExportedPrograms(ModelSource):
         with refused, warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The given buffer is not writable")  # torch 2.11's own reading
             program = torch.export.load(name)
-            net: nn.Module = program.module()
+            net = program.module()
         shape = input_shape(program, name)
         batch, channels, height, width = (side if isinstance(side, int) else None for side in shape)
-        net, notes = in_batches_of(batch, net.to(request.device), "export it with a dynamic batch")
+        taken, notes = in_batches_of(batch, net.to(request.device), "export it with a dynamic batch")
         size = None if height is None or width is None else (height, width)
-        return SourceModel(net, channels=channels, size=size, hash=hash_file(name), notes=notes)
+        return SourceModel(taken, channels=channels, size=size, hash=hash_file(name), notes=notes)
 
 
 def input_shape(program: Any, path: str) -> tuple[Any, ...]:

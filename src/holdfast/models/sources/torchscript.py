@@ -5,14 +5,10 @@ from __future__ import annotations
 import warnings
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from holdfast.errors import explaining
 from holdfast.models.source_types import PICKLED, ModelSource, OpenRequest, SourceModel, hash_file
 from holdfast.parts import source
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 @source(
@@ -40,10 +36,6 @@ class TorchScriptFiles(ModelSource):
             for kind in (FutureWarning, DeprecationWarning):
                 warnings.simplefilter("ignore", kind)  # torch advises its successor; these files still exist
             net = torch.jit.load(name, map_location=request.device)  # type: ignore[no-untyped-call]
-        return SourceModel(net.eval(), channels=_channels(net), hash=hash_file(name))
-
-
-def _channels(net: nn.Module) -> int | None:
-    """Input channels of the first convolution: its weight (out, in, h, w), unless it is grouped."""
-    first = next((value for value in net.state_dict().values() if value.ndim == 4), None)
-    return int(first.shape[1]) if first is not None and first.shape[1] in (1, 3) else None
+        # those of the first convolution: its weight is (out, in, h, w), unless it is grouped
+        first = next((value.shape[1] for value in net.state_dict().values() if value.ndim == 4), None)
+        return SourceModel(net.eval(), channels=first if first in (1, 3) else None, hash=hash_file(name))
