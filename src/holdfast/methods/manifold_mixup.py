@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import require
 from holdfast.methods import Batch, View, Views, method
 from holdfast.methods.mixup import Mixup, mixed_labels
 from holdfast.settings import Within
@@ -101,8 +101,7 @@ def first_blocks(model: nn.Module, count: int) -> list[nn.Module]:
         if len(blocks) != 1 or not _holds_blocks(blocks[0]):
             break
         inside = blocks[0]
-    if not blocks:
-        raise HoldfastError(f"manifold-mixup finds no hidden blocks in {type(model).__name__}; use mixup")
+    require(bool(blocks), f"manifold-mixup finds no hidden blocks in {type(model).__name__}; use mixup")
     return blocks[:count]
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from torch import Tensor, nn
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, require
 
 
 def find_head(net: nn.Module) -> tuple[str, nn.Linear | nn.Conv2d]:
@@ -30,8 +30,7 @@ def find_heads(net: nn.Module) -> list[tuple[str, nn.Linear | nn.Conv2d]]:
         heads = [item for item in layers if id(item[1]) in inside]
         # A declared head may have hidden layers; only those as wide as the last one make logits.
         heads = [item for item in heads if width(item[1]) == width(heads[-1][1])]
-    if not heads:
-        raise HoldfastError(f"{type(net).__name__} has no layer that makes logits; a classifier is needed")
+    require(bool(heads), f"{type(net).__name__} has no layer that makes logits; a classifier is needed")
     return heads
 
 

@@ -173,15 +173,12 @@ def convert(value: Any, kind: Any, name: str) -> Any:
         require_known(name, value, args)
         return value
     if origin is tuple:
-        if not isinstance(value, (list, tuple)):
-            raise HoldfastError(f"{name} must be a list, got {brief(value)}")
+        require(isinstance(value, (list, tuple)), f"{name} must be a list, got {brief(value)}")
         kinds = [args[0]] * len(value) if args[-1] is Ellipsis else list(args)
-        if len(kinds) != len(value):
-            raise HoldfastError(f"{name} must have {len(kinds)} values, got {brief(value)}")
+        require(len(kinds) == len(value), f"{name} must have {len(kinds)} values, got {brief(value)}")
         return tuple(convert(v, k, name) for v, k in zip(value, kinds, strict=True))
     if origin is dict:
-        if not isinstance(value, Mapping):
-            raise HoldfastError(f"{name} must be a mapping such as {{NAME: VALUE}}, got {brief(value)}")
+        require(isinstance(value, Mapping), f"{name} must be a mapping such as {{NAME: VALUE}}, got {brief(value)}")
         return {convert(k, args[0], name): convert(v, args[1], f"{name}.{k}") for k, v in value.items()}
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
     if isinstance(value, bool) == (kind is bool):  # a bool is an int for Python
@@ -240,8 +237,7 @@ class Choice(Bounded):
         if "name" not in values:
             raise HoldfastError(f"{kind} {brief(values)} has no name; add one of: {', '.join(known)}")
         name = values.pop("name")
-        if not isinstance(name, str):
-            raise HoldfastError(f"the name of {kind} must be text, got {brief(name)}")
+        require(isinstance(name, str), f"the name of {kind} must be text, got {brief(name)}")
         made: type[Self] = known[name].made
         return build(made, values, where=f"{kind} {name}")
 

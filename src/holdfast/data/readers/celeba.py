@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.data.listing import SPLITS, Listing, ReaderOptions, Row, list_files, text_lines
-from holdfast.errors import HoldfastError, require_known
+from holdfast.errors import HoldfastError, require, require_known
 from holdfast.parts import reader
 from holdfast.printable import printable
 
@@ -80,8 +80,7 @@ def _attributes(path: Path) -> tuple[list[str], list[tuple[str, bytes]]]:
             expected = f"an image and {len(header)} values of 1 or -1; take the published file"
             raise HoldfastError(f"line {number} of {printable(path)} is not {expected}")
         rows.append((cells[0], bytes(cell == "1" for cell in cells[1:])))
-    if not header or not rows:
-        raise HoldfastError(f"{printable(path)} holds no attributes or no images; take the published file")
+    require(bool(header and rows), f"{printable(path)} holds no attributes or no images; take the published file")
     return header, rows
 
 
