@@ -253,10 +253,10 @@ class TrainSettings:
 
     def require_unlabeled_used(self) -> None:
         """Refuse pictures without labels that nothing would look at. Not for a comparison: one arm may, another not."""
-        used = self.model.pretrain != "none" or self.method.learns_unlabeled
+        unused = self.data.unlabeled is not None and self.model.pretrain == "none" and not self.method.learns_unlabeled
         alone = f"unlabeled {self.data.unlabeled}: {self.method.name} learns from labels alone"
         remedy = "add --pretrain rotation, use --method fixmatch, or leave it out"
-        require(self.data.unlabeled is None or used, f"{alone}; {remedy}")
+        require(not unused, f"{alone}; {remedy}")
 
     def resolved(self) -> TrainSettings:
         """With the values that defaults stand for, as a run records them: two ways to ask for the same are equal."""
