@@ -167,6 +167,11 @@ class MethodPart(SettingsPart):
 
     needs: Needs = Needs.NOTHING
 
+    @property
+    def learns_unlabeled(self) -> bool:
+        """Whether it also learns from images without labels."""
+        return Needs.UNLABELLED in self.needs
+
 
 @dataclass(frozen=True, kw_only=True)
 class AscentPart(SettingsPart):

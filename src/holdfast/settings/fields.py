@@ -18,7 +18,6 @@ from tyro.conf import arg
 
 from holdfast.errors import HoldfastError, brief, require, require_known
 from holdfast.parts import ASCENTS, METHODS, AscentPart, MethodPart, Registry
-from holdfast.types import Needs
 
 T = TypeVar("T")
 
@@ -276,7 +275,7 @@ class MethodSettings(Choice):
 
     @property
     def learns_unlabeled(self) -> bool:
-        return Needs.UNLABELLED in self.registry[self.name].needs
+        return self.registry[self.name].learns_unlabeled
 
 
 @dataclass(frozen=True)
