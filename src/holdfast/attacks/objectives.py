@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from holdfast.errors import HoldfastError, require, unknown
+from holdfast.errors import HoldfastError, require, require_known
 from holdfast.module_state import evaluating, frozen_statistics
 
 LossName = Literal["ce", "margin", "dlr"]
@@ -76,8 +76,7 @@ FIRST_WEIGHT = 2.0**8
 
 def borrowed(model: Classifier, mode: Mode) -> AbstractContextManager[None]:
     """The model in the given mode; its flags and statistics are restored afterwards."""
-    if mode not in ("eval", "as-is"):
-        raise unknown("mode", mode, ("eval", "as-is"))
+    require_known("mode", mode, ("eval", "as-is"))
     if not isinstance(model, nn.Module):
         return nullcontext()
     return evaluating(model) if mode == "eval" else frozen_statistics(model)
@@ -136,15 +135,13 @@ class Goal:
 def make_goal(model: Classifier, x: Tensor, y: Tensor, *, target: AttackTarget, loss: LossName) -> Goal:
     """The goal of an attack. The least likely class is taken at the clean image and is never the label."""
     check_examples(x, y)
-    if loss not in LOSSES:
-        raise unknown("loss", loss, LOSSES)
+    require_known("loss", loss, LOSSES)
     if target is None:
         return Goal(y, loss)
     if isinstance(target, Tensor):
         require(target.shape == y.shape, f"target must be as y, {tuple(y.shape)}, got {tuple(target.shape)}")
         return Goal(target, loss, -1)
-    if target != "least-likely":
-        raise unknown("target", target, ("least-likely",))
+    require_known("target", target, ("least-likely",))
     logits = scores(model, x)
     check_answers(logits, y)
     return Goal(logits.scatter(1, y[:, None], torch.inf).argmin(1), loss, -1)

@@ -30,7 +30,7 @@ from holdfast.attacks.objectives import (
     prepared,
     scores,
 )
-from holdfast.errors import require, unknown
+from holdfast.errors import require, require_known
 
 UNBOUNDED_STEP = 0.01
 
@@ -73,8 +73,7 @@ def pgd(
     require(steps >= 1, f"steps must be >= 1, got {steps}")
     require(restarts >= 1, f"restarts must be >= 1, got {restarts}")
     require(step_size is None or step_size > 0, f"step_size must be > 0, got {step_size}")
-    if keep not in ("best", "last"):
-        raise unknown("keep", keep, ("best", "last"))
+    require_known("keep", keep, ("best", "last"))
     require(keep == "best" or restarts == 1, f"keep 'last' has no use for restarts, got {restarts}")
     require(keep == "best" or not early_stop, "early_stop needs keep 'best'")
     if radius == 0:

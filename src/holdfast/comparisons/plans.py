@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from holdfast.errors import HoldfastError, require, unknown
+from holdfast.errors import HoldfastError, require, require_known, unknown
 from holdfast.methods import Stage, method_of
 from holdfast.parts import METHODS
 from holdfast.settings.fields import LISTED_BY, Choice, build, flatten
@@ -159,8 +159,7 @@ def changed(settings: TrainSettings, key: str, value: Any) -> TrainSettings:
     own = [f"{kind}.{f.name}" for f in fields(choice)]
     if not own:
         raise HoldfastError(f"unknown setting {key!r}; {kind} {choice.name} has none")
-    if key not in own:
-        raise unknown("setting", key, own)
+    require_known("setting", key, own)
     return build(TrainSettings, flat | {kind: {"name": choice.name, **flatten(choice), inner: value}})
 
 
@@ -234,6 +233,5 @@ def study_names() -> list[str]:
 
 def read_study(name: str) -> dict[str, Any]:
     """What a study varies."""
-    if name not in study_names():
-        raise unknown("study", name, study_names())
+    require_known("study", name, study_names())
     return read_yaml(STUDIES / f"{name}.yaml")
