@@ -12,18 +12,9 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from holdfast.attacks.norms import Ball, BallSettings, check_names, make_ball
-from holdfast.attacks.objectives import (
-    Best,
-    Classifier,
-    Goal,
-    GoalGradient,
-    LossName,
-    Mode,
-    borrowed,
-    check_examples,
-    per_image,
-)
+from holdfast.attacks.arguments import BallSettings, Classifier, LossName, Mode
+from holdfast.attacks.norms import Ball, check_names, make_ball, per_image
+from holdfast.attacks.objectives import Best, Goal, GoalGradient, borrowed, check_examples
 from holdfast.attacks.pgd import default_step, pgd
 from holdfast.devices import CapturedCall, autocast, capture
 from holdfast.errors import require

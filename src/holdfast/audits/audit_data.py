@@ -46,15 +46,11 @@ Sets = Callable[[int | None, DataTerms], Dataset]
 
 
 def opener(request: AuditSettings) -> Sets:
-    """Sets as they are asked for."""
+
     if isinstance(given := request.data, Dataset):
         return lambda size, terms: admitted(given, training=False)
-    return cache(lambda size, terms: load_as(terms, request, size))
-
-
-def load_as(terms: DataTerms, request: AuditSettings, size: int | None) -> Dataset:
-    confine = request.confine
-    return load(str(request.data), root=request.root, image_size=size, training=False, confine=confine, **asdict(terms))
+    same: dict[str, Any] = {"root": request.root, "confine": request.confine, "training": False}
+    return cache(lambda size, terms: load(str(request.data), image_size=size, **same, **asdict(terms)))
 
 
 def stated_terms(request: AuditSettings) -> DataTerms:
@@ -80,9 +76,8 @@ def terms_of_all(specs: Sequence[Any], request: AuditSettings, open_set: Sets, t
 
 
 def _of_run(spec: Any, request: AuditSettings) -> DataTerms | None:
-    if not isinstance(spec, str) or isinstance(request.data, Dataset):
-        return None
-    own = terms_of_run(spec, str(request.data))
+    known = isinstance(spec, str) and not isinstance(request.data, Dataset)
+    own = terms_of_run(spec, str(request.data)) if known else None
     if own is None:
         return None
     if request.data_seed is not None and not is_own_data(spec, str(request.data)):

@@ -56,10 +56,9 @@ class Compared:
                 flags = unpack(f.evidence[ANSWERS], size)
                 single[_key(f.name, f.where)] = flags
                 means.setdefault(f.where["strength"], []).append(flags)
-        mean = {
-            _key("mean_corruption_accuracy", {"strength": s}): torch.stack(all_).mean(0) for s, all_ in means.items()
-        }
-        return {**single, **mean, **self.withstood(size)}
+        for strength, every in means.items():
+            single[_key("mean_corruption_accuracy", {"strength": strength})] = torch.stack(every).mean(0)
+        return single | self.withstood(size)
 
     def withstood(self, size: int) -> dict[Where, Tensor]:
         """(N,) which images no attack within a radius brings down: an image lost at one is lost at all larger ones."""

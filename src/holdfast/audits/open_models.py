@@ -20,17 +20,7 @@ from holdfast.audits.alignment.align import Aligned, align
 from holdfast.audits.alignment.classes import ORDER, ClassMap, read_class_map
 from holdfast.audits.alignment.outputs import check_finite
 from holdfast.audits.alignment.predictions import read_predictions
-from holdfast.audits.audit_data import (
-    FILES,
-    OWN,
-    ColumnWords,
-    Sets,
-    columns_of,
-    load_as,
-    opener,
-    stated_terms,
-    terms_of_all,
-)
+from holdfast.audits.audit_data import FILES, OWN, ColumnWords, Sets, columns_of, opener, stated_terms, terms_of_all
 from holdfast.audits.checks.accuracy.clean_accuracy import accuracy
 from holdfast.audits.checks.groups.group_accuracy import check_columns
 from holdfast.audits.subject import Subject
@@ -185,8 +175,8 @@ def _open(
         record["warnings"] += [f"{setting}: {note}" for note in fitted_other.warnings]
         others[other] = fitted_other.reading.model
         record[setting] = {"spec": other, "hash": loaded.hash}
-    seen = subject.predictions  # computed once; a copy keeps them
-    subject = replace(subject, columns=words.group_columns(), others=others, given=seen)
+    # predictions are computed once: a copy keeps them
+    subject = replace(subject, columns=words.group_columns(), others=others, given=subject.predictions)
     about = {**_data_record(data, subject), **terms.record()}
     why = f"no gradients reach the images: {opened.no_gradients}"
     blocked = {} if opened.gradients else {n: why for n, part in CHECKS.items() if Needs.GRADIENTS in part.needs}
@@ -260,20 +250,21 @@ def ready(subject: Subject) -> tuple[Subject, tuple[Note, ...]]:
 def _from_predictions(request: AuditSettings, device: torch.device, tell: TellNotes) -> AuditedModel:
     path = str(request.predictions)
     check_columns(request.group)
-    unused = (("preprocessing", request.preprocessing, "stated"), ("model", request.architecture, None))
-    for flag, value, default in unused:
+    for flag, value, default in (
+        ("preprocessing", request.preprocessing, "stated"),
+        ("model", request.architecture, None),
+    ):
         require(
             value == default, f"--{flag} {value} is for a model that is asked, and predictions were made; leave it out"
         )
     data = request.data
     if isinstance(data, str):
-        data = load_as(stated_terms(request), request, request.image_size)
+        data = opener(request)(request.image_size, stated_terms(request))
     if data is not None:
         tell("data", *data.notes)
     read = read_predictions(path, data=data, output=request.output, class_map=_class_map(request), groups=request.group)
     tell("predictions", *read.notes, *_beside_own(request.group, read.group_names))
-    words = ColumnWords(read.columns)
-    seen = read.predictions
+    words, seen = ColumnWords(read.columns), read.predictions
     if data is not None and data.test is not None:
         known = replace(data, test=data.test.subset(read.positions))
     else:
@@ -281,9 +272,8 @@ def _from_predictions(request: AuditSettings, device: torch.device, tell: TellNo
         test = ArraySplit(blank, seen.labels, seen.groups, origin="row")
         empty = test.subset(torch.arange(0))
         known = Dataset("predictions", read.classes, train=empty, test=test, group_names=read.group_names)
-    subject = _subject(request, nn.Identity(), known, device)
-    subject = replace(subject, given=seen, has_scores=read.scores, has_images=data is not None)
-    subject = replace(subject, columns=words.group_columns())
+    kept: dict[str, Any] = {"given": seen, "has_scores": read.scores, "columns": words.group_columns()}
+    subject = replace(_subject(request, nn.Identity(), known, device), has_images=data is not None, **kept)
     name = names_of([path])[0]
     record = {
         "name": name,

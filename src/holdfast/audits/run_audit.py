@@ -219,11 +219,9 @@ def _audit(
         for outcome in own:
             say(f"{one.name}: {outcome.name}", *outcome.warnings)
             if outcome.state == "crashed" and tell is None:
-                text = f"check {outcome.name} crashed: {outcome.reason}"
-                python_warnings.warn(text, RuntimeWarning, stacklevel=3)
-    found = [
-        [f for o in outcomes for f in o.findings] + list(m.extra) for m, outcomes in zip(models, results, strict=True)
-    ]
+                python_warnings.warn(f"check {outcome.name} crashed: {outcome.reason}", RuntimeWarning, stacklevel=3)
+    paired = zip(models, results, strict=True)
+    found = [[*(f for outcome in outcomes for f in outcome.findings), *one.extra] for one, outcomes in paired]
     rivals = zip(models[1:], found[1:], strict=True)
     found[0] += corrected([f for other, theirs in rivals for f in lead_over(models[0], other, found[0], theirs)])
     states = {o.name: (o.state, o.reason) for o in results[0]}

@@ -17,18 +17,9 @@ from PIL import Image
 from torch import Tensor
 
 from holdfast.corruptions.blur import smear
+from holdfast.corruptions.draws import normal, uniform, whole
 from holdfast.corruptions.imagenet_c import imagenet_c, severities
-from holdfast.corruptions.pixels import (
-    constant,
-    gaussian,
-    luminance,
-    normal,
-    to_bytes,
-    truncate_to_bytes,
-    uniform,
-    whole,
-    zoom,
-)
+from holdfast.corruptions.pixels import constant, gaussian, luminance, to_bytes, truncate_to_bytes, zoom
 from holdfast.errors import HoldfastError, require
 from holdfast.files import status
 
@@ -141,8 +132,7 @@ def plasma(count: int, side: int, decay: float, *, like: Tensor, generator: torc
         half = step // 2
 
         def jittered(total: Tensor, amplitude: float = amplitude) -> Tensor:
-            noise = uniform(total.shape, -amplitude, amplitude, like=like, generator=generator)
-            return total / 4 + amplitude * noise
+            return total / 4 + amplitude * uniform(total.shape, -amplitude, amplitude, like=like, generator=generator)
 
         corner = cloud[:, ::step, ::step]
         pair = corner + corner.roll(-1, 1)

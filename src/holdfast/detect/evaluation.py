@@ -9,20 +9,13 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from holdfast import metrics
 from holdfast.detect.threshold import Threshold
 from holdfast.errors import require
-from holdfast.metrics import (
-    Estimate,
-    auroc_interval,
-    combined,
-    fpr_interval,
-    placements,
-    proportion_interval,
-    share_interval,
-)
+from holdfast.metrics import Estimate, auroc_interval, fpr_interval, placements, proportion_interval, share_interval
 from holdfast.types import Finding, Measure
 
-MEASURES: Final = (
+MEASURES: Final[tuple[Measure, ...]] = (
     Measure("auroc", "AUROC"),
     Measure("ap", "average precision"),
     Measure("fpr95", "FPR95", better="lower"),
@@ -33,6 +26,8 @@ MEASURES: Final = (
 )
 """What an evaluation finds."""
 RESAMPLES = 1000
+BINS = 40
+"""Of the histograms in a report."""
 CELLS = 2**22
 BLOCK = 2**18
 """Cells to work on at a time: as many as a processor's cache holds."""
@@ -82,7 +77,7 @@ def evaluate_scores(
     caught, alarms = int(threshold.flag(high).sum()), int(threshold.flag(low).sum())
     recall, false_alarm_rate = _share(caught, len(high)), _share(alarms, len(low))
     m, n = len(high), len(low)
-    f1 = combined(lambda p: 2 * p[0] * m / ((1 + p[0]) * m + p[1] * n), [recall, false_alarm_rate])
+    f1 = metrics.combined(lambda p: 2 * p[0] * m / ((1 + p[0]) * m + p[1] * n), [recall, false_alarm_rate])
     decision = {
         "precision": _share(caught, caught + alarms),
         "recall": recall,
@@ -117,6 +112,18 @@ def curves(scores: Tensor, anomalous: Tensor, *, points: int = 200) -> dict[str,
     pr = torch.stack([tp / tp[-1], tp / (tp + fp)], 1)
     kept = torch.unique(torch.linspace(0, len(ends) - 1, min(points, len(ends))).round().long())
     return {"roc": [[0.0, 0.0], *roc[kept].tolist()], "pr": pr[kept].tolist()}
+
+
+def score_evidence(scores: Tensor, truth: Tensor, cut: Threshold | None, *, of: str, points: int) -> dict[str, Any]:
+    """What a report draws of scores: curves, and histograms of normal samples and ``of`` the others."""
+    low, high = float(scores.min()), float(scores.max())
+    kinds = {"normal": scores[~truth].float(), of: scores[truth].float()}
+    counts = {name: torch.histc(own, BINS, low, high if high > low else low + 1) for name, own in kinds.items()}
+    return {
+        "curves": curves(scores, truth, points=points),
+        "histogram": {"low": low, "high": high, **{name: own.int().tolist() for name, own in counts.items()}},
+        "threshold": None if cut is None else cut.value,
+    }
 
 
 def _ordered(scores: Tensor, anomalous: Tensor) -> tuple[Tensor, Tensor]:

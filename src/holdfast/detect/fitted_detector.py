@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -16,14 +16,7 @@ from holdfast import __version__
 from holdfast.data.loaders import Images, check_images, float_batches
 from holdfast.detect.detectors import FUSED, make_detector
 from holdfast.detect.detectors.detector import Detector
-from holdfast.detect.features import (
-    ClassifierExtractor,
-    FeatureExtractor,
-    Features,
-    JointExtractor,
-    RotationExtractor,
-    VAEExtractor,
-)
+from holdfast.detect.features import FeatureExtractor, Features, make_extractor
 from holdfast.detect.threshold import Threshold
 from holdfast.devices import resolve_device
 from holdfast.errors import HoldfastError, require
@@ -41,7 +34,7 @@ DETECTOR_FOLDER: Final = "detector"
 FORMAT: Final = 1
 KINDS: Final = ("rotation", "classifier")
 """What an encoder was taught."""
-REGRET_STEPS: Final = 20
+
 SEEN: Final = "seen"
 """What the hashes of the images that a detector was fitted on are called among its tensors."""
 
@@ -282,24 +275,6 @@ def load_fitted(detector: str | Path | FittedDetector, *, device: str) -> Fitted
     if isinstance(detector, FittedDetector):
         return detector
     return FittedDetector.load(detector, device=resolve_device(device))
-
-
-def make_extractor(
-    vae: VAE | None, encoder: nn.Module | None, kind: str, *, reads: Collection[str]
-) -> FeatureExtractor:
-    """The given models side by side. Beside an encoder's features, a VAE gives its terms only.
-
-    reads: fields of :class:`Features` that will be needed; turning images and fitting codes cost several passes.
-    """
-    parts: list[FeatureExtractor] = []
-    if encoder is not None:
-        turned = kind == "rotation" and "rotation" in reads
-        parts.append(RotationExtractor(encoder) if turned else ClassifierExtractor(encoder))
-    if vae is not None:
-        regret = REGRET_STEPS if "regret" in reads else 0
-        parts.append(VAEExtractor(vae, features=encoder is None, regret=regret, drawn="drawn" in reads))
-    require(bool(parts), "a detector needs a VAE or an encoder to extract features with")
-    return parts[0] if len(parts) == 1 else JointExtractor(tuple(parts))
 
 
 def image_hashes(images: Images) -> Tensor:

@@ -121,7 +121,6 @@ def confusion(seen: Predictions, classes: tuple[str, ...]) -> dict[str, Any]:
         return {"classes": list(classes), "matrix": table.tolist()}
     sizes = table.sum(1)
     wrong = table.clone().fill_diagonal_(0).flatten()
-    order = wrong.argsort(descending=True, stable=True)[:PAIRS]
     pairs = [
         {
             "label": classes[i // count],
@@ -129,7 +128,7 @@ def confusion(seen: Predictions, classes: tuple[str, ...]) -> dict[str, Any]:
             "count": int(wrong[i]),
             "of": int(sizes[i // count]),
         }
-        for i in order.tolist()
+        for i in wrong.argsort(descending=True, stable=True)[:PAIRS].tolist()
         if wrong[i] > 0
     ]
     return {"pairs": pairs, "errors": int(wrong.sum())}
@@ -140,7 +139,6 @@ def pictures(subject: Subject) -> list[dict[str, Any]]:
     seen, data = subject.predictions, subject.data
     confidence, prediction = seen.logits.softmax(1).max(1)
     order = torch.where(seen.correct, 1 + confidence, 1 - confidence).argsort(stable=True)[:PICTURES]
-    images = subject.split.read(order)
     return [
         {
             "png": png(image),
@@ -151,5 +149,5 @@ def pictures(subject: Subject) -> list[dict[str, Any]]:
             "position": int(i),
             "source": subject.split.describe(int(i)),
         }
-        for i, image in zip(order, images, strict=True)
+        for i, image in zip(order, subject.split.read(order), strict=True)
     ]

@@ -71,8 +71,7 @@ def corrupted_accuracy(subject: Subject, told: Corruptions) -> tuple[Finding, ..
     for part in map(find_corruption, told.kinds):  # as each declares
         levels = told.strengths if part.scale == "strength" else sorted(set(told.severities))
         further[part.scale] |= {(part.name, f"{level:g}"): {part.scale: level} for level in levels}
-    stronger = bench.measure(further["strength"]) if further["strength"] else {}
-    for (name, at), own in stronger.items():
+    for (name, at), own in bench.measure(further["strength"]).items() if further["strength"] else ():
         found.append(share(own, {"corruption": name, "strength": at}, settings=bench.settings))
     if further["severity"]:
         found += by_severity(bench.measure(further["severity"]), bench.settings, family=CHOSEN, baseline=None)
@@ -171,7 +170,7 @@ def examples(subject: Subject, index: Tensor) -> list[dict[str, Any]]:
     with evaluating(subject.model), autocast(subject.precision, device):
         confidence, prediction = subject.model(pictures).float().softmax(1).max(1)
     titles = [("none", "0"), *((name, f"{s:g}") for name in grid.names for s in grid.strengths)]
-    drawn = to_bytes(pictures.cpu())
+    answers = zip(titles, to_bytes(pictures.cpu()), prediction.tolist(), confidence.tolist(), strict=True)
     return [
         {
             "png": png(image),
@@ -181,9 +180,7 @@ def examples(subject: Subject, index: Tensor) -> list[dict[str, Any]]:
             "prediction": classes[label],
             "confidence": sure,
         }
-        for (name, strength), image, label, sure in zip(
-            titles, drawn, prediction.tolist(), confidence.tolist(), strict=True
-        )
+        for (name, strength), image, label, sure in answers
     ]
 
 
@@ -246,8 +243,7 @@ def official_set(subject: Subject, folder: str | Path, *, baseline: Mapping[str,
         for name in opened.corruptions
         for severity in opened.severities
     }
-    n = max(len(own) for own in right.values())
-    settings = {"set": opened.name, "images": n, "precision": subject.precision}
+    settings = {"set": opened.name, "images": max(map(len, right.values())), "precision": subject.precision}
     return by_severity(right, settings, family=opened.name, baseline=baseline)
 
 

@@ -37,8 +37,8 @@ def top_eigenvalues(subject: Subject, told: Curvature) -> tuple[Finding, ...]:
     """What the check ``curvature`` finds; see its settings."""
     ggn = told.ggn
     name, split = ("train", subject.data.train) if len(subject.data.train) else ("test", subject.split)
-    wanted = told.images or told.usual_images(subject.device.type)
-    chosen = draw(len(split), wanted, subject.seed, "curvature/images")
+    most = told.images or told.usual_images(subject.device.type)
+    chosen = draw(len(split), most, subject.seed, "curvature/images")
     settings = {
         "matrix": "generalised Gauss-Newton" if ggn else "Hessian",
         "loss": "mean cross-entropy",
@@ -68,9 +68,8 @@ def spectrum(subject: Subject, split: Split, *, ggn: bool) -> Spectrum:
     with exact(device):
         matrix = hessian_operator(subject.model, batches(subject, split), loss, ggn=ggn)
         start = torch.randn(matrix.size, generator=generator, device=device, dtype=matrix.dtype)
-        return lanczos(
-            matrix, start, top=min(TOP, matrix.size), tolerance=TOLERANCE, least=DENSITY_STEPS, generator=generator
-        )
+        top, least = min(TOP, matrix.size), DENSITY_STEPS
+        return lanczos(matrix, start, top=top, tolerance=TOLERANCE, least=least, generator=generator)
 
 
 def batches(subject: Subject, split: Split) -> Iterator[tuple[Tensor, Tensor]]:

@@ -21,7 +21,7 @@ from holdfast.data.splits import Dataset
 from holdfast.data.unlabelled_images import open_unlabelled
 from holdfast.detect.detectors import make_detector
 from holdfast.detect.detectors.detector import Detector
-from holdfast.detect.evaluation import Evaluation, curves, evaluate_scores, findings_of
+from holdfast.detect.evaluation import Evaluation, evaluate_scores, findings_of, score_evidence
 from holdfast.detect.features import ClassifierExtractor, Features, LogitExtractor, extract
 from holdfast.detect.threshold import Threshold
 from holdfast.errors import HoldfastError, require
@@ -39,7 +39,6 @@ MOST_TRAIN: Final = 5000
 """Training images that distances are measured to."""
 FALSE_ALARMS: Final = 0.05
 PICTURES: Final = 12
-BINS: Final = 40
 
 
 def ood_scores(subject: Subject, told: OutOfDistribution) -> tuple[Finding, ...]:
@@ -50,8 +49,7 @@ def ood_scores(subject: Subject, told: OutOfDistribution) -> tuple[Finding, ...]
     known = min(MOST_TRAIN, len(subject.data.train))
     settings = {"false_alarm_rate": FALSE_ALARMS, "seed": seed, "train_images": cut(known, share)}
     try:
-        of_train = draw(len(subject.data.train), cut(known, share), seed, "unknown/sample")
-        shown = subject.data.train.subset(of_train)
+        shown = subject.data.train.subset(draw(len(subject.data.train), cut(known, share), seed, "unknown/sample"))
         train = extract(extractor, shown, workers=subject.workers) if len(shown) else None
         of_test = draw(len(subject.split), images or len(subject.split), seed, "unknown/sample")
         test = extract(extractor, subject.split.subset(of_test), workers=subject.workers)
@@ -81,8 +79,8 @@ def ood_scores(subject: Subject, told: OutOfDistribution) -> tuple[Finding, ...]
         scores, truth = _joined(normal[judged], *scored.values())
         ranks = pack_ranks(scores, of_test[judged], len(subject.split), drawn)
         result = evaluate_scores(scores, truth, threshold=threshold, seed=seed)
-        evidence = {**_evidence(scores, truth, threshold), RANKS: ranks}
-        found += _findings(result, {"score": score}, settings, evidence)
+        evidence = score_evidence(scores, truth, threshold, of="ood", points=60)
+        found += _findings(result, {"score": score}, settings, {**evidence, RANKS: ranks})
     found.append(_misses(seen, sets, subject, settings))
     return tuple(found)
 
@@ -100,19 +98,6 @@ def _joined(normal: Tensor, *ood: Tensor) -> tuple[Tensor, Tensor]:
     """Scores of test and then OOD images, and (N,) which are OOD."""
     scores = torch.cat([normal, *ood])
     return scores, torch.arange(len(scores)) >= len(normal)
-
-
-def _evidence(scores: Tensor, truth: Tensor, threshold: Threshold | None) -> dict[str, Any]:
-    low, high = float(scores.min()), float(scores.max())
-    histograms = {
-        name: torch.histc(values.float(), BINS, low, high if high > low else low + 1).int().tolist()
-        for name, values in (("normal", scores[~truth]), ("ood", scores[truth]))
-    }
-    return {
-        "curves": curves(scores, truth, points=60),
-        "histogram": {"low": low, "high": high, **histograms},
-        "threshold": None if threshold is None else threshold.value,
-    }
 
 
 def _findings(
