@@ -75,7 +75,6 @@ def _slopes(x: Tensor, y: Tensor, model: Classifier, biased: Classifier, lam: fl
 
 
 def _move(ball: Ball, position: Tensor, away: Tensor, own: Tensor | None, lam: float, length: float) -> Tensor:
-    """A step along the gradient, projected into the ball."""
     return ball.project(position + length * ball.ascent(away if own is None else away - lam * own))
 
 

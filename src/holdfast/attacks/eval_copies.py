@@ -42,8 +42,6 @@ class EvalCopy:
 
 
 class EvalCopies:
-    """The copies of networks, made when first used."""
-
     def __init__(self) -> None:
         self._made: WeakKeyDictionary[nn.Module, EvalCopy] = WeakKeyDictionary()
 

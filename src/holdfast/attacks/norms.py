@@ -42,7 +42,6 @@ class Ball:
 
     @property
     def start(self) -> Tensor:
-        """The position of the centre."""
         return self.centre.to(self.low.dtype)
 
     def random(self, generator: torch.Generator | None) -> Tensor:
@@ -82,7 +81,6 @@ class Ball:
         return inward(self.centre, position.double() - self.centre.double(), self.centre.dtype)
 
     def take(self, index: Tensor) -> Ball:
-        """The balls of some of the images."""
         return replace(self, centre=self.centre[index], low=self.low[index], high=self.high[index])
 
 

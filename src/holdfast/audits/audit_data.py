@@ -128,7 +128,6 @@ class ColumnWords:
     train: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def group_columns(self) -> dict[str, GroupColumn]:
-        """What checks read: numbers instead of words."""
         made = {}
         for name, words in self.test.items():
             names = tuple(name_order({*words, *self.train.get(name, ())} - {""}))
@@ -183,7 +182,6 @@ def _of_arrays(path: Path, name: str, data: Dataset) -> Words:
 
 
 def _groups(data: Dataset) -> Words:
-    """The data's own groups, by sample."""
     return {
         split.key(i): data.group_names[g] if g >= 0 else ""
         for split in (data.train, data.test)

@@ -27,8 +27,6 @@ Where = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, eq=False)
 class Compared:
-    """A model with what was found of it."""
-
     model: AuditedModel
     findings: Sequence[Finding]
 
@@ -74,7 +72,6 @@ class Compared:
         return made
 
     def rankings(self) -> dict[str, Ranks]:
-        """Ranks of test and OOD images, by score."""
         size = len(self.model.subject.split)
         return {f.where["score"]: read_ranks(f.evidence[RANKS], size) for f in self.findings if RANKS in f.evidence}
 
@@ -179,7 +176,6 @@ def auroc_leads(
 
 
 def _shared(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-    """What both say of the images that both saw."""
     both = ~(first.isnan() | second.isnan())
     return first[both], second[both]
 

@@ -25,8 +25,6 @@ EXACT: Final = 1e-12
 
 @dataclass(frozen=True)
 class GateTarget:
-    """The finding that a gate judges."""
-
     check: str
     name: str
     where: Mapping[str, str] = field(default_factory=dict)

@@ -291,7 +291,6 @@ class Fitted(Generic[T]):
     trials: tuple[tuple[int, float], ...]
 
     def note(self, wanted: int) -> Note:
-        """What was chosen, and on what grounds."""
         trial = " and ".join(f"{images} took {seconds:.1f} s" for images, seconds in self.trials)
         return Note("budget", f"{self.images} images instead of {wanted}, to stay within the budget ({trial})")
 

@@ -31,7 +31,6 @@ def encode(positions: Tensor, said: Sequence[str]) -> dict[str, Any]:
 
 
 def decode(evidence: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
-    """(position, word) of each image."""
     for position, word in zip(evidence["positions"], evidence["word"], strict=True):
         yield position, evidence["words"][word]
 

@@ -185,7 +185,6 @@ def _audit(
     command: str,
     tell: Callable[[str], None] | None,
 ) -> Audit:
-    """The audit itself, once all that was asked for is known to make sense."""
     seconds = None if request.budget is None else parse_budget(request.budget)
     place, started, where = None if out is None else Path(out), time.monotonic(), resolve_device(request.device)
     if place is not None:

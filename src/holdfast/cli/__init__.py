@@ -84,14 +84,9 @@ def _command(words: list[str]) -> str:
 def _how_to_continue(words: list[str], stopped: Interrupted) -> str:
     """What the same command does the next time: an engine knows only of its own run, which may be one of many."""
     name = _command(words)
-    if name == "train":
-        return (
-            stopped.remedy
-            or f"the same command {'starts anew' if '--overwrite' in words else 'with --resume continues'}"
-        )
-    if name in CONTINUED and "--overwrite" not in words:
-        return CONTINUED[name]
-    return "the same command starts anew"
+    if name == "train" and stopped.remedy:
+        return stopped.remedy
+    return CONTINUED.get(name, ANEW) if "--overwrite" not in words else ANEW
 
 
 def _usage(family: str = "") -> str:
@@ -129,7 +124,9 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "list": list_,
 }
 FAMILIES = {name.split()[0] for name in COMMANDS if " " in name}
+ANEW = "the same command starts anew"
 CONTINUED = {
+    "train": "the same command with --resume continues",
     "compare": "the same command continues",
     "audit": "the same command continues with the checks that are missing",
 }

@@ -57,19 +57,25 @@ def audit(words: list[str]) -> int:
     chosen_checks(options.checks)
     settings = parse_settings(options.set)
     parse_gates(options.fail_under, options.max_drop, against=bool(options.against), checks=make_checks(settings))
-    _check(options)
-    from holdfast.audits import run_audit
+    if isinstance(options.data, str):
+        require_data(options.data)
+    require(
+        bool(options.spec) != bool(options.predictions),
+        "give either MODEL or --predictions FILE" + (", not both" if options.spec else "; 'holdfast audit --help'"),
+    )
+    require(options.data is not None or options.predictions is not None, "no data was given; name it with --data")
+    from holdfast.audits import (
+        run_audit,  # everything that is wrong whatever the model was refused before torch comes in
+    )
 
-    given = {f.name: getattr(options, f.name) for f in fields(AuditSettings)}
+    names = [f.name for f in fields(AuditSettings)] + ["against", "fail_under", "max_drop"]
+    given = {name: getattr(options, name) for name in names}
     out = Path(options.out or _default_out(options))
     with redirect_stdout(sys.stderr):  # whatever a model prints is not part of the results, which a pipeline reads
         made = run_audit.audit(
             options.spec,
             checks=options.checks or None,
             settings=settings,
-            against=options.against,
-            fail_under=options.fail_under,
-            max_drop=options.max_drop,
             out=out,
             command=shlex.join(["holdfast", "audit", *words]),
             tell=(lambda text: None) if options.quiet else _narrate,
@@ -94,17 +100,6 @@ def _about() -> str:
         own = ", ".join(f.name for f in fields(part.made) if not f.metadata.get("python_only"))
         lines.append(f"  {part.name}: {part.about}" + (f" Settings: {own}." if own else ""))
     return "\n".join(lines)
-
-
-def _check(options: AuditOptions) -> None:
-    """Refuse what is wrong whatever the model, before torch is imported."""
-    if isinstance(options.data, str):
-        require_data(options.data)
-    require(
-        bool(options.spec) != bool(options.predictions),
-        "give either MODEL or --predictions FILE" + (", not both" if options.spec else "; 'holdfast audit --help'"),
-    )
-    require(options.data is not None or options.predictions is not None, "no data was given; name it with --data")
 
 
 def _print(files: Any, out: Path, *, as_json: bool) -> None:
@@ -150,5 +145,4 @@ def _default_out(options: AuditOptions) -> str:
 
 def _narrate(text: str) -> None:
     """With the time where nobody watches a terminal: logs are read later."""
-    stamp = "" if sys.stderr.isatty() else time.strftime("%H:%M:%S ")
-    narrate(stamp + text)
+    narrate(("" if sys.stderr.isatty() else time.strftime("%H:%M:%S ")) + text)

@@ -137,10 +137,8 @@ def predict_(words: list[str]) -> int:
     flagged = "not checked for out-of-distribution inputs" if ood is None else f"{ood.flagged} flagged as ood"
     say(f"{options.out}: {len(found)} images, {flagged}")
     if ood is None:
-        narrate(
-            f"{options.run} has no detector; fit one: "
-            f"holdfast detect fit --run {shlex.quote(options.run)} --data NORMAL"
-        )
+        command = f"holdfast detect fit --run {shlex.quote(options.run)} --data NORMAL"
+        narrate(f"{options.run} has no detector; fit one: {command}")
     return 0
 
 
@@ -167,8 +165,7 @@ def describe_(words: list[str]) -> int:
     from holdfast.detect import describe
 
     values = flatten(options)
-    found = describe(values.pop("data"), **values, note=narrate)
-    for finding in found:
+    for finding in describe(values.pop("data"), **values, note=narrate):
         if finding.value is not None:
             say(f"{finding.name:<18}{finding.value:.3f}")
     say(f"report: {Path(options.out) / 'report.html'}")

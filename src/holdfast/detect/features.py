@@ -170,8 +170,6 @@ class VAEExtractor:
 
 @dataclass(frozen=True, eq=False)
 class JointExtractor:
-    """Several extractors side by side."""
-
     parts: tuple[FeatureExtractor, ...]
 
     @property

@@ -99,7 +99,6 @@ class Fused(Detector):
         return self
 
     def member_scores(self, features: Features) -> Tensor:
-        """(N, M) the raw score of each member."""
         return torch.stack([member.score_features(features) for member in self.members], 1)
 
     def z_scores(self, features: Features) -> Tensor:
@@ -143,7 +142,6 @@ class ScoreReport:
 
     @property
     def flagged(self) -> int:
-        """How many images are above the threshold."""
         return int(self.flags.sum())
 
     @classmethod
@@ -178,7 +176,6 @@ class FittedDetector:
         return self.report(images).scores
 
     def report(self, images: Images, *, batch_size: int = 256, workers: int = 0) -> ScoreReport:
-        """Score, flag and reason of each image."""
         parts = list(self.stream(images, batch_size=batch_size, workers=workers))
         require(bool(parts), "there is no image to score; give at least one")
         return ScoreReport.cat(parts)
@@ -241,7 +238,6 @@ class FittedDetector:
 
     @classmethod
     def load(cls, folder: str | Path, *, device: str | torch.device = "cpu") -> FittedDetector:
-        """A detector from its folder."""
         folder = Path(folder)
         require((folder / CARD).is_file(), f"no detector in {folder}: {CARD} is missing; fit one first")
         try:
@@ -287,7 +283,6 @@ def image_hashes(images: Images) -> Tensor:
 
 
 def _reason(z: Tensor, names: Sequence[str], flagged: bool) -> str:
-    """Which scores stand out, the worst first."""
     first, *rest = z.argsort(descending=True).tolist()
     shown = [first, *(i for i in rest if z[i] > 2)] if flagged else []
     return "; ".join(f"{names[i]} {float(z[i]):+.1f} sd" for i in shown)

@@ -264,7 +264,6 @@ def _terms(detector: str | Path | FittedDetector, data: ImageSource) -> dict[str
 
 
 def _worst(images: Split, scores: Tensor, threshold: float) -> Finding:
-    """The anomalies that look most normal."""
     order = scores.argsort()[:MISSES]
     order = order[scores[order] <= threshold]
     rows = [
@@ -275,7 +274,6 @@ def _worst(images: Split, scores: Tensor, threshold: float) -> Finding:
 
 
 def summary_text(found: Sequence[Finding]) -> str:
-    """The fused score's figures as lines for a terminal."""
     return "".join(
         f"{f.name:<18}{f.value:.3f}{'' if f.low is None else f'  ({f.low:.3f} to {f.high:.3f})'}\n"
         for f in found

@@ -35,7 +35,6 @@ class Threshold:
         require(self.rule in RULES, f"rule must be one of {', '.join(RULES)}, got {self.rule!r}")
 
     def flag(self, scores: Tensor) -> Tensor:
-        """(N,) whether each score is above the threshold."""
         return scores > self.value
 
     @classmethod

@@ -69,8 +69,7 @@ def bin_edges(confidence: Tensor, *, bins: int = 15, adaptive: bool = False) -> 
         return torch.linspace(0, 1, bins + 1, dtype=torch.float64)
     ordered = confidence.double().cpu().sort().values
     last = (torch.arange(1, bins, dtype=torch.float64) * len(ordered) / bins).ceil().long() - 1
-    inner = ordered[last.clamp_min(0)]
-    return torch.tensor(sorted({0.0, *inner.tolist(), 1.0}), dtype=torch.float64)
+    return torch.tensor(sorted({0.0, *ordered[last.clamp_min(0)].tolist(), 1.0}), dtype=torch.float64)
 
 
 def reliability(confidence: Tensor, correct: Tensor, *, bins: int = 15, adaptive: bool = False) -> Reliability:

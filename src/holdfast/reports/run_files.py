@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, require
 from holdfast.files import exists, reading
 from holdfast.reports.findings_file import CheckRecord, FindingsFile, Measures, read_findings
 from holdfast.settings import DATA_READING_KEYS, MODEL_BUILDING_KEYS
@@ -58,10 +58,8 @@ class RunFiles:
     def read(cls, folder: str | Path) -> Self:
         """The run in a folder; one that is still training has no findings yet."""
         folder = Path(folder)
-        if not folder.is_dir():
-            raise HoldfastError(f"no such run folder: {folder}")
-        if not is_run(folder):
-            raise HoldfastError(f"{folder} is not a run folder: it holds none of {', '.join(FILES)}")
+        require(folder.is_dir(), f"no such run folder: {folder}")
+        require(is_run(folder), f"{folder} is not a run folder: it holds none of {', '.join(FILES)}")
         settings = _read_settings(folder / "run.yaml")
         environment = settings.pop("environment", None)
         if isinstance(environment, dict):

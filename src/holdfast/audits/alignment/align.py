@@ -177,7 +177,6 @@ def _statistics(images: Tensor) -> Preprocessing:
 
 
 def _choose(opened: LoadedModel, asked: str | Preprocessing, statistics: Preprocessing) -> tuple[str, Preprocessing]:
-    """(name, value) of the preprocessing to use."""
     if isinstance(asked, Preprocessing):
         return "given", asked
     own = opened.preprocessing or NONE

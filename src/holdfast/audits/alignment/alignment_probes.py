@@ -102,7 +102,6 @@ def judge(
 
 
 def preprocessing_note(name: str, used: Preprocessing, *, stated: Preprocessing | None) -> Note:
-    """What is done to images, and on whose word."""
     known = "the model states nothing: images go in without preprocessing" if stated is None else "by the model"
     whose = known if name == STATED else name
     return Note("preprocessing-used", f"preprocessing: {used} ({whose})")

@@ -192,7 +192,6 @@ def _find(name: str, levels: Sequence[Mapping[str, set[int]]]) -> tuple[int, ...
 
 
 def index_names(pairs: Iterable[tuple[str, int]]) -> dict[str, set[int]]:
-    """The numbers that go by each name."""
     index: dict[str, set[int]] = defaultdict(set)
     for name, i in pairs:
         index[name].add(i)

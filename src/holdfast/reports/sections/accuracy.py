@@ -60,7 +60,6 @@ def _probabilities(groups: Sequence[Arm]) -> Table | None:
 
 
 def _evidence(arm: Arm, name: str, key: str) -> Any:
-    """A piece of evidence of the first run that has it."""
     return next((f.evidence[key] for f in arm.found.get(FindingKey(name), ()) if key in f.evidence), None)
 
 

@@ -54,7 +54,6 @@ def _doubtful(findings: Sequence[Finding]) -> bool:
 
 
 def _errors(arm: Arm, *, alone: bool) -> Table | None:
-    """One row per attack, one column per radius."""
     cells = _spreads(arm)
     if not cells:
         return None
@@ -82,7 +81,6 @@ def _spreads(arm: Arm) -> dict[tuple[tuple[str, str], str], Spread]:
 
 
 def _value(arm: Arm, text: str) -> float:
-    """A radius, as the number that its findings carry."""
     keys = [key for key in arm.found if key.check == "attacks" and ("radius", text) in key.where]
     sizes = (finite(arm.found[key][0].evidence.get("radius")) for key in keys)
     return next((float(size) for size in sizes if size is not None), 0.0)

@@ -121,7 +121,6 @@ def _title(finding: Finding) -> str:
 
 
 def _named(value: object) -> str:
-    """A name with its share of the cluster."""
     name, given = value if isinstance(value, (list, tuple)) and len(value) == 2 else ("", None)
     return str(name) + ("" if (share := finite(given)) is None else f" ({100 * share:.0f} %)")
 

@@ -7,15 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
 from holdfast.attacks import PRESETS, apgd, fgsm, noise, pgd, square, unbounded
 from holdfast.attacks.arguments import Norm
-from holdfast.audits.checks.attacks import trust
-from holdfast.audits.checks.attacks.attack_plans import BUDGETS, RADII, AttackBudget, radius_text
+from holdfast.audits.checks.attacks import BUDGETS, RADII, AttackBudget, Attacks, radius_text, trust
 from holdfast.audits.checks.attacks.trust import AVERAGED, NONE, QUERIES, TRANSFER, WHITE, Key, TrustCheck, any_of
 from holdfast.audits.per_image import FALLS, WRONG, encode
 from holdfast.audits.subject import Subject, draw
@@ -29,12 +28,8 @@ from holdfast.rng import derive
 from holdfast.train.api import fit
 from holdfast.types import Finding
 
-if TYPE_CHECKING:
-    from holdfast.audits.checks.attacks import Attacks
-
 
 def attack_all(subject: Subject, told: Attacks) -> tuple[Finding, ...]:
-    """What the check ``attacks`` finds; see its settings."""
     plan = told.budget or BUDGETS[subject.device.type]
     norm: Norm = told.norm
     chosen_radii = tuple(sorted(told.radii or RADII[norm]))
@@ -75,8 +70,6 @@ Attack = Callable[..., Tensor]
 
 
 class AttackBench:
-    """The images under attack, and what every attack on them needs."""
-
     def __init__(self, subject: Subject, images: int, plan: AttackBudget) -> None:
         self.subject, self.plan = subject, plan
         self.index = index = draw(len(subject.split), images, subject.seed, "attacks/images")
@@ -203,7 +196,6 @@ def preset_attack(name: str, subject: Subject) -> Attack:
 
 
 def surrogate_seconds(subject: Subject) -> float:
-    """How long the surrogate would train, from one of its epochs."""
     plan = BUDGETS[subject.device.type]
     started = time.perf_counter()
     train_surrogate(subject, replace(plan, surrogate_epochs=1))

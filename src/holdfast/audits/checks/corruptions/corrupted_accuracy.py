@@ -9,12 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from holdfast.audits.checks.accuracy.clean_accuracy import accuracy
+from holdfast.audits.checks.corruptions import Corruptions
 from holdfast.audits.per_image import ANSWERS, RIGHT, WRONG, encode, pack
 from holdfast.audits.subject import Subject, draw
 from holdfast.augment.basic import to_float
@@ -32,9 +33,6 @@ from holdfast.rng import derive
 from holdfast.train.evaluate import predict
 from holdfast.types import Finding
 
-if TYPE_CHECKING:
-    from holdfast.audits.checks.corruptions import Corruptions
-
 EIGHT: Final = tuple(CORRUPTIONS[name].label for name in corruption_names("imgaug"))
 SHOWN: Final = (1.0, 2.0)
 """Strengths of the example pictures."""
@@ -51,7 +49,6 @@ share = partial(accuracy, check="corruptions", name="corruption_accuracy")
 
 
 def corrupted_accuracy(subject: Subject, told: Corruptions) -> tuple[Finding, ...]:
-    """What the check ``corruptions`` finds; see its settings."""
     channels = subject.data.shape[0]
     if channels not in (1, 3):
         reason = f"corruptions are made for grey and RGB images, and these have {channels} channels"
@@ -86,8 +83,6 @@ def corrupted_accuracy(subject: Subject, told: Corruptions) -> tuple[Finding, ..
 
 
 class _Bench:
-    """The test images under corruption."""
-
     def __init__(self, subject: Subject, images: int) -> None:
         require(len(subject.split) > 0, f"{subject.data.name} has no test images to corrupt")
         self.subject = subject
@@ -236,7 +231,6 @@ def _mean_error(
 
 
 def official_set(subject: Subject, folder: str | Path, *, baseline: Mapping[str, float] | None = None) -> list[Finding]:
-    """A published corrupted test set as it is, without resizing."""
     opened = open_corrupted(folder, classes=subject.data.classes)
     right = {
         (spelled(name), str(severity)): _right(subject, opened.split(name, severity), opened.name)

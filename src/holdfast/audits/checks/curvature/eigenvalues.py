@@ -8,11 +8,12 @@ eigenvector fits the sample, the more so the more parameters there are. See docs
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from holdfast.audits.checks.curvature import Curvature
 from holdfast.audits.subject import Subject, draw
 from holdfast.augment.basic import to_float
 from holdfast.curvature import NoSpectrum, Spectrum, hessian_operator, lanczos, smoothed
@@ -23,9 +24,6 @@ from holdfast.losses import cross_entropy
 from holdfast.rng import derive
 from holdfast.types import Finding
 
-if TYPE_CHECKING:
-    from holdfast.audits.checks.curvature import Curvature
-
 TOP = 5
 TOLERANCE = 1e-3
 DENSITY_STEPS = 20
@@ -34,7 +32,6 @@ POINTS = 201
 
 
 def top_eigenvalues(subject: Subject, told: Curvature) -> tuple[Finding, ...]:
-    """What the check ``curvature`` finds; see its settings."""
     ggn = told.ggn
     name, split = ("train", subject.data.train) if len(subject.data.train) else ("test", subject.split)
     most = told.images or told.usual_images(subject.device.type)
@@ -79,7 +76,6 @@ def batches(subject: Subject, split: Split) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def findings(found: Spectrum, n: int, settings: dict[str, Any]) -> tuple[Finding, ...]:
-    """λ1 with the whole spectrum as its evidence, λ5, and λ1/λ5."""
     values, residuals, converged = (t.tolist() for t in (found.eigenvalues, found.residuals, found.converged))
     whole: dict[str, Any] = {
         "eigenvalues": values,

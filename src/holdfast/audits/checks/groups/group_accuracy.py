@@ -87,7 +87,6 @@ def group_accuracy(subject: Subject) -> tuple[Finding, ...]:
 
 
 def by_column(subject: Subject, column: Groups) -> list[Finding]:
-    """The findings of one column."""
     seen, classes = subject.predictions, subject.data.classes
     correct, key = seen.correct, column.name
     hits, counts = tabulate(correct, seen.labels, column.ids, len(classes), len(column.names))

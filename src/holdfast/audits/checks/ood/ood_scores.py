@@ -7,12 +7,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from holdfast.audits.alignment.classes import simple
+from holdfast.audits.checks.ood import OutOfDistribution
 from holdfast.audits.per_image import RANKS, pack_ranks
 from holdfast.audits.subject import Subject, draw, halves
 from holdfast.data.images import resize
@@ -31,10 +32,6 @@ from holdfast.png import png
 from holdfast.rng import derive
 from holdfast.types import Finding
 
-if TYPE_CHECKING:
-    from holdfast.audits.checks.ood import OutOfDistribution
-
-
 MOST_TRAIN: Final = 5000
 """Training images that distances are measured to."""
 FALSE_ALARMS: Final = 0.05
@@ -42,7 +39,6 @@ PICTURES: Final = 12
 
 
 def ood_scores(subject: Subject, told: OutOfDistribution) -> tuple[Finding, ...]:
-    """What the check ``ood`` finds; see its settings."""
     seed, images, data = subject.seed, told.images, told.sets or told.data
     extractor = extractor_of(subject)
     share = 1.0 if images is None else min(1.0, images / max(1, len(subject.split)))
@@ -126,7 +122,6 @@ def _threshold(scores: Tensor) -> Threshold | None:
 def _misses(
     seen: Mapping[str, Features], sets: Mapping[str, Tensor], subject: Subject, settings: dict[str, Any]
 ) -> Finding:
-    """The OOD images that the model is surest of."""
     rows = []
     for name, own in seen.items():
         assert own.logits is not None

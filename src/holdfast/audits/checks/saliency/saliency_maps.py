@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from scipy.stats import rankdata  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
+from holdfast.audits.checks.saliency import Saliency
 from holdfast.audits.checks.saliency.grad_cam import default_layer, grad_cam
 from holdfast.audits.subject import Subject, draw
 from holdfast.augment.basic import to_float
@@ -22,9 +23,6 @@ from holdfast.module_state import evaluating
 from holdfast.png import png
 from holdfast.types import Finding
 
-if TYPE_CHECKING:
-    from holdfast.audits.checks.saliency import Saliency
-
 SHARED = 10
 """Pictures that every model of a comparison is shown, at most."""
 MISTAKES = 6
@@ -34,7 +32,6 @@ SIDE = 96
 
 
 def saliency_maps(subject: Subject, told: Saliency) -> tuple[Finding, ...]:
-    """What the check ``saliency`` finds; see its settings."""
     others, split, device = told.others, subject.split, subject.device
     drawn = draw(len(split), told.images, subject.seed, "saliency/images")
     try:
