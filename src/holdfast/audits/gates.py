@@ -144,15 +144,9 @@ def judge(
     """
     measured = target_of(gate.name)
     words = f"at most {gate.threshold:g} below {against}" if gate.kind == "max-drop" else f">= {gate.threshold:g}"
-    made: dict[str, Any] = {
-        "name": f"{gate.name} {words}",
-        "kind": gate.kind,
-        "measure": gate.name,
-        "check": measured.check,
-        "threshold": gate.threshold,
-        "fail_on": fail_on,
-        **({"against": against} if against else {}),
-    }
+    made: dict[str, Any] = {"name": f"{gate.name} {words}", "kind": gate.kind, "measure": gate.name}
+    made |= {"check": measured.check, "threshold": gate.threshold, "fail_on": fail_on}
+    made |= {"against": against} if against else {}
     own = measured.find(findings)
     reason = _unusable(measured, own, states, gate.name)
     numbers = {column: _number(f) for column, f in own.items()}

@@ -207,18 +207,11 @@ def _align(
     if mapping is None and not isinstance(given, str) and opened.classes is None:
         mapping = ORDER
     size = min(64, request.batch_size)
+    asked = {name: getattr(request, name) for name in ("output", "preprocessing", "allow_random", "seed")}
     while True:
         try:
             return align(
-                opened,
-                data,
-                class_map=mapping,
-                output=request.output,
-                preprocessing=request.preprocessing,
-                probe=not isinstance(given, FitResult),
-                allow_random=request.allow_random,
-                seed=request.seed,
-                batch_size=size,
+                opened, data, class_map=mapping, probe=not isinstance(given, FitResult), batch_size=size, **asked
             )
         except torch.OutOfMemoryError:
             require(size > 1, NO_MEMORY)
@@ -275,16 +268,10 @@ def _from_predictions(request: AuditSettings, device: torch.device, tell: TellNo
     kept: dict[str, Any] = {"given": seen, "has_scores": read.scores, "columns": words.group_columns()}
     subject = replace(_subject(request, nn.Identity(), known, device), has_images=data is not None, **kept)
     name = names_of([path])[0]
-    record = {
-        "name": name,
-        "spec": path,
-        "source": "predictions",
-        "hash": None,
-        "answers_hash": _hash_answers(seen.logits),
-        "output": read.output,
-        "notes": [str(note) for note in read.notes if note.level == "note"],
-        "warnings": [str(note) for note in read.warnings],
-    }
+    record: dict[str, Any] = {"name": name, "spec": path, "source": "predictions", "hash": None}
+    record |= {"answers_hash": _hash_answers(seen.logits), "output": read.output}
+    record["notes"] = [str(note) for note in read.notes if note.level == "note"]
+    record["warnings"] = [str(note) for note in read.warnings]
     about = {**_data_record(subject.data, subject), "scores": read.scores}
     blocked = {n: NO_MODEL for n, part in CHECKS.items() if Needs.MODEL in part.needs}
     if data is None:

@@ -94,35 +94,19 @@ def _usage(family: str = "") -> str:
     shown = {name: command for name, command in COMMANDS.items() if name.startswith(family)}
     width = max(map(len, shown))
     rows = [f"  {name:<{width}}  {(command.__doc__ or '').splitlines()[0]}" for name, command in shown.items()]
-    return "\n".join(
-        [
-            f"usage: holdfast {family}COMMAND [OPTIONS]",
-            "",
-            "Train image classifiers that stay accurate outside their training data, and measure whether they do.",
-            "",
-            *rows,
-            "",
-            f"'holdfast {family}COMMAND --help' lists the options of a command; start with 'holdfast demo'.",
-        ]
-    )
+    return "\n\n".join([
+        f"usage: holdfast {family}COMMAND [OPTIONS]",
+        "Train image classifiers that stay accurate outside their training data, and measure whether they do.",
+        "\n".join(rows),
+        f"'holdfast {family}COMMAND --help' lists the options of a command; start with 'holdfast demo'.",
+    ])  # fmt: skip
 
 
-COMMANDS: dict[str, Callable[[list[str]], int]] = {
-    "demo": demo,
-    "train": train,
-    "compare": compare,
-    "audit": audit,
-    "report": report,
-    "data check": data_check,
-    "data make": data_make,
-    "detect fit": detect_fit,
-    "detect score": detect_score,
-    "detect evaluate": detect_evaluate,
-    "predict": predict_,
-    "describe": describe_,
-    "shortcuts": shortcuts,
-    "list": list_,
-}
+_FUNCTIONS: tuple[Callable[[list[str]], int], ...] = (
+    demo, train, compare, audit, report, data_check, data_make, detect_fit, detect_score, detect_evaluate, predict_,
+    describe_, shortcuts, list_,
+)  # fmt: skip
+COMMANDS = {function.__name__.strip("_").replace("_", " "): function for function in _FUNCTIONS}
 FAMILIES = {name.split()[0] for name in COMMANDS if " " in name}
 ANEW = "the same command starts anew"
 CONTINUED = {

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tyro.conf import UseAppendAction
 
@@ -63,20 +63,14 @@ def compare(words: list[str]) -> int:
     for name in dict.fromkeys(cell.settings.data.name for cell in plan.cells):
         require_data(name)
 
-    from holdfast.comparisons.running import Comparison, carry_out
+    from holdfast.comparisons.running import carry_out
     from holdfast.reports.arms import Spread, spread_cell
     from holdfast.reports.blocks import Cell
     from holdfast.reports.console import paired_console
     from holdfast.train.progress import make_progress
 
-    done: Comparison = carry_out(
-        plan,
-        Path(options.out),
-        seeds=seeds,
-        choose=options.choose,
-        overwrite=options.overwrite,
-        progress=make_progress(not options.quiet),
-    )
+    how: dict[str, Any] = {"choose": options.choose, "overwrite": options.overwrite}
+    done = carry_out(plan, Path(options.out), seeds=seeds, progress=make_progress(not options.quiet), **how)
     extra: dict[str, list[Cell]] = {}
     if (chosen := done.chosen) is not None:
         scores = {label: Spread(values, len(values)) for label, values in chosen.scores.items()}

@@ -74,9 +74,8 @@ def evaluate_scores(
     }
     if threshold is None:
         return Evaluation(len(low), len(high), ranking, {}, {})
-    caught, alarms = int(threshold.flag(high).sum()), int(threshold.flag(low).sum())
-    recall, false_alarm_rate = _share(caught, len(high)), _share(alarms, len(low))
-    m, n = len(high), len(low)
+    caught, alarms, m, n = int(threshold.flag(high).sum()), int(threshold.flag(low).sum()), len(high), len(low)
+    recall, false_alarm_rate = _share(caught, m), _share(alarms, n)
     f1 = metrics.combined(lambda p: 2 * p[0] * m / ((1 + p[0]) * m + p[1] * n), [recall, false_alarm_rate])
     decision = {
         "precision": _share(caught, caught + alarms),
@@ -84,12 +83,8 @@ def evaluate_scores(
         "f1": replace(f1, low=max(0.0, f1.low), high=min(1.0, f1.high)),
         "false_alarm_rate": false_alarm_rate,
     }
-    confusion = {
-        "true_positive": caught,
-        "false_positive": alarms,
-        "false_negative": len(high) - caught,
-        "true_negative": len(low) - alarms,
-    }
+    confusion = {"true_positive": caught, "false_positive": alarms}
+    confusion |= {"false_negative": m - caught, "true_negative": n - alarms}
     return Evaluation(len(low), len(high), ranking, decision, confusion)
 
 

@@ -29,19 +29,14 @@ def method_table(arms: Sequence[Arm]) -> Table:
     means = {m: [s.mean for arm in arms if (s := arm.spread(m)) and s.mean is not None] for m in measures}
     best = {m: max(own) for m, own in means.items() if own and comparable}
     budget = budget_columns(arms)
-    rows = tuple(
-        (
-            Cell(arm.label),
-            *(spread_cell(arm.spread(m), best.get(m)) for m in measures),
-            *(cells[i] for cells in budget.values()),
-            seeds_cell(arm),
-        )
-        for i, arm in enumerate(arms)
-    )
+    rows = []
+    for i, arm in enumerate(arms):
+        cells = [spread_cell(arm.spread(m), best.get(m)) for m in measures]
+        rows.append((Cell(arm.label), *cells, *(own[i] for own in budget.values()), seeds_cell(arm)))
     columns = Column.texts("method") + Column.numbers(*(f"{m.title}, %" for m in measures), *budget, "seeds")
     bold = "Bold: the highest of its column." if comparable and measures else ""
     notes = [over_seeds(arms), bold, PASSES if budget else ""]
-    return Table("Accuracy by method", columns, rows, " ".join(filter(None, notes)))
+    return Table("Accuracy by method", columns, tuple(rows), " ".join(filter(None, notes)))
 
 
 PASSES = (

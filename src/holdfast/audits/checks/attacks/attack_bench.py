@@ -48,15 +48,9 @@ def attack_all(subject: Subject, told: Attacks) -> tuple[Finding, ...]:
             for name in told.presets
             for access, shown in ((WHITE, None), *([(TRANSFER, other)] if other is not None else []))
         }
-    settings = {
-        "norm": norm,
-        "images": len(bench.index),
-        "apgd_steps": plan.apgd_steps,
-        "queries": plan.queries,
-        "precision": subject.precision,
-        "seed": subject.seed,
-        "surrogate": "none" if other is None else "given" if given is not None else plan.surrogate_model,
-    }
+    settings: dict[str, Any] = {"norm": norm, "images": len(bench.index), "precision": subject.precision}
+    settings |= {"apgd_steps": plan.apgd_steps, "queries": plan.queries, "seed": subject.seed}
+    settings["surrogate"] = "none" if other is None else "given" if given is not None else plan.surrogate_model
     return findings(bench.index, wrong, unlimited, named, checks, settings)
 
 

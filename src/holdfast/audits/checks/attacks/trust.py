@@ -86,12 +86,8 @@ def at_least(name: str, pairs: Mapping[str, tuple[Tensor, Tensor]], what: str) -
     rows: dict[str, dict[str, Any]] = {}
     for place, (strong, weak) in pairs.items():
         wins, losses = int((strong & ~weak).sum()), int((weak & ~strong).sum())
-        rows[place] = {
-            "errors": [float(strong.double().mean()), float(weak.double().mean())],
-            "only_first": wins,
-            "only_second": losses,
-            "p": sign_test(wins, losses, alternative="less"),
-        }
+        errors, p = [float(own.double().mean()) for own in (strong, weak)], sign_test(wins, losses, alternative="less")
+        rows[place] = {"errors": errors, "only_first": wins, "only_second": losses, "p": p}
     place, worst = min(rows.items(), key=lambda item: float(item[1]["p"]))
     passed = bool(worst["p"] >= ALPHA / len(pairs))
     first, second = worst["errors"]

@@ -88,13 +88,8 @@ class _Bench:
         self.subject = subject
         self.index = draw(len(subject.split), images, subject.seed, "corruptions/images")
         self.correct = subject.predictions.correct[self.index]
-        self.settings: dict[str, Any] = {
-            "images": len(self.index),
-            "batch_size": subject.batch_size,
-            "device": subject.device.type,
-            "precision": subject.precision,
-            "seed": subject.seed,
-        }
+        self.settings: dict[str, Any] = {"images": len(self.index), "batch_size": subject.batch_size}
+        self.settings |= {"device": subject.device.type, "precision": subject.precision, "seed": subject.seed}
 
     @torch.no_grad()
     def measure(self, made: Mapping[Key, Mapping[str, Any]]) -> dict[Key, Tensor]:
@@ -166,15 +161,10 @@ def examples(subject: Subject, index: Tensor) -> list[dict[str, Any]]:
         confidence, prediction = subject.model(pictures).float().softmax(1).max(1)
     titles = [("none", "0"), *((name, f"{s:g}") for name in grid.names for s in grid.strengths)]
     answers = zip(titles, to_bytes(pictures.cpu()), prediction.tolist(), confidence.tolist(), strict=True)
+    truth = classes[int(seen.labels[position])]
     return [
-        {
-            "png": png(image),
-            "corruption": name,
-            "strength": strength,
-            "label": classes[int(seen.labels[position])],
-            "prediction": classes[label],
-            "confidence": sure,
-        }
+        {"png": png(image), "corruption": name, "strength": strength, "label": truth}
+        | {"prediction": classes[label], "confidence": sure}
         for (name, strength), image, label, sure in answers
     ]
 

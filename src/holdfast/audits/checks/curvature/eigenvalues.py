@@ -36,16 +36,9 @@ def top_eigenvalues(subject: Subject, told: Curvature) -> tuple[Finding, ...]:
     name, split = ("train", subject.data.train) if len(subject.data.train) else ("test", subject.split)
     most = told.images or told.usual_images(subject.device.type)
     chosen = draw(len(split), most, subject.seed, "curvature/images")
-    settings = {
-        "matrix": "generalised Gauss-Newton" if ggn else "Hessian",
-        "loss": "mean cross-entropy",
-        "split": name,
-        "images": len(chosen),
-        "augmentation": "none",
-        "precision": "fp32",
-        "tolerance": TOLERANCE,
-        "seed": subject.seed,
-    }
+    matrix = "generalised Gauss-Newton" if ggn else "Hessian"
+    settings = {"matrix": matrix, "loss": "mean cross-entropy", "split": name, "images": len(chosen)}
+    settings |= {"augmentation": "none", "precision": "fp32", "tolerance": TOLERANCE, "seed": subject.seed}
     try:
         found = spectrum(subject, split.subset(chosen), ggn=ggn)
     except NoSpectrum as reason:
@@ -77,13 +70,8 @@ def batches(subject: Subject, split: Split) -> Iterator[tuple[Tensor, Tensor]]:
 
 def findings(found: Spectrum, n: int, settings: dict[str, Any]) -> tuple[Finding, ...]:
     values, residuals, converged = (t.tolist() for t in (found.eigenvalues, found.residuals, found.converged))
-    whole: dict[str, Any] = {
-        "eigenvalues": values,
-        "residuals": residuals,
-        "converged": converged,
-        "complete": found.complete,
-        "products": found.products,
-    }
+    whole: dict[str, Any] = {"eigenvalues": values, "residuals": residuals, "converged": converged}
+    whole |= {"complete": found.complete, "products": found.products}
     if len(found.nodes):
         curve = smoothed(found.nodes, found.weights, points=POINTS)
         whole["density"] = {"grid": curve.grid.tolist(), "density": curve.values.tolist(), "sigma": curve.sigma}

@@ -133,13 +133,8 @@ def cells(
     hits: Tensor, counts: Tensor, classes: Sequence[str], column: Groups
 ) -> tuple[list[Finding], tuple[int, int]]:
     """The worst cell of class and group, the mean that counts every cell the same, and every cell; which is worst."""
-    table = {
-        "column": column.name,
-        "classes": list(classes),
-        "groups": list(column.names),
-        "hits": hits.tolist(),
-        "n": counts.tolist(),
-    }
+    table: dict[str, Any] = {"column": column.name, "classes": list(classes), "groups": list(column.names)}
+    table |= {"hits": hits.tolist(), "n": counts.tolist()}
     filled = counts > 0
     right, sizes = hits[filled].tolist(), counts[filled].tolist()
 

@@ -129,13 +129,9 @@ def _misses(
         for i in confidence.argsort(descending=True)[:PICTURES].tolist():
             rows.append((float(confidence[i]), name, int(prediction[i]), sets[name][i]))
     rows.sort(key=lambda row: -row[0])
+    said = dict(enumerate(subject.data.classes))
     pictures = [
-        {
-            "png": png(image),
-            "label": name,
-            "prediction": subject.data.classes[label] if label < subject.data.num_classes else str(label),
-            "confidence": sure,
-        }
+        {"png": png(image), "label": name, "prediction": said.get(label, str(label)), "confidence": sure}
         for sure, name, label, image in rows[:PICTURES]
     ]
     return Finding("ood", "misses", None, 0, settings=settings, evidence={"misses": pictures})
