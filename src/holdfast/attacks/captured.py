@@ -87,14 +87,9 @@ class CapturedAttack:
         generator = self.settings.get("generator")
         # a compiled backward pass would compute the gradients of all parameters otherwise
         with frozen_parameters(self.model):
-            self._replay = capture(
-                self._run,
-                x.detach().clone(memory_format=self.layout),
-                y.clone(),
-                device=x.device,
-                generators=() if generator is None else (generator,),
-                rehearsals=REHEARSALS,
-            )
+            own, generators = x.detach().clone(memory_format=self.layout), () if generator is None else (generator,)
+            how: dict[str, Any] = {"device": x.device, "generators": generators, "rehearsals": REHEARSALS}
+            self._replay = capture(self._run, own, y.clone(), **how)
         return self._replay
 
 

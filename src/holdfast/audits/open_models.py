@@ -309,17 +309,11 @@ def _subject(request: AuditSettings, model: nn.Module, data: Dataset, device: to
 
 
 def _data_record(data: Dataset, subject: Subject) -> dict[str, Any]:
-    return {
-        "name": data.name,
-        "split": "test",
-        "n": len(subject.split),
-        "train": len(subject.data.train),
-        "shape": list(subject.split.shape),
-        "classes": list(subject.data.classes),
-        "group_names": list(data.group_names),
-        "warnings": [str(note) for note in data.notes if note.level == "warning"],
-        **hash_data(data, (data.test, data.train)),
-    }
+    split, warnings = subject.split, [str(note) for note in data.notes if note.level == "warning"]
+    record: dict[str, Any] = {"name": data.name, "split": "test", "n": len(split), "train": len(subject.data.train)}
+    record |= {"shape": list(split.shape), "classes": list(subject.data.classes)}
+    record |= {"group_names": list(data.group_names), "warnings": warnings}
+    return record | hash_data(data, (data.test, data.train))
 
 
 def _hash_answers(logits: Tensor) -> str:

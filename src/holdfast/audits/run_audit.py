@@ -229,21 +229,12 @@ def _audit(
     run = hide(run_record(request, where, command))
     measures = {(AGAINST, m.name): m for m in PAIRED}
     measures |= {(check, m.name): m for check in chosen for m in CHECKS[check].measures}
-    files = tuple(
-        FindingsFile(
-            findings=tuple(own),
-            model=hide(one.model),
-            data=hide(one.data),
-            run=run,
-            checks=tuple(
-                CheckRecord.of(hide(asdict(replace(o, findings=(), seconds=round(o.seconds, 3))))).declared()
-                for o in outcomes
-            ),
-            measures=measures,
-            gates=tuple(judged) if i == 0 else (),
-        )
-        for i, (one, own, outcomes) in enumerate(zip(models, found, results, strict=True))
-    )
+    made_files = []
+    for i, (one, of_one, outcomes) in enumerate(zip(models, found, results, strict=True)):
+        plain = (hide(asdict(replace(o, findings=(), seconds=round(o.seconds, 3)))) for o in outcomes)
+        records, gated = tuple(CheckRecord.of(values).declared() for values in plain), tuple(judged) if i == 0 else ()
+        made_files.append(FindingsFile(tuple(of_one), hide(one.model), hide(one.data), run, records, measures, gated))
+    files = tuple(made_files)
     if place is not None:
         files = write_audit(place, files, models, [f for f in folders if f is not None], request, line)
     return Audit(files, tuple(said), place)

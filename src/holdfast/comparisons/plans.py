@@ -241,6 +241,5 @@ def plan_study(
     """(:func:`make_plan` of what is given, the rest as a study says; how many seeds)."""
     said = {"seeds": 3} | (read_study(study) if study else {})
     usual: int = said.pop("seeds")
-    return make_plan(
-        base, **said | {key: value for key, value in given.items() if value}
-    ), usual if seeds is None else seeds
+    plan = make_plan(base, **said | {key: value for key, value in given.items() if value})
+    return plan, usual if seeds is None else seeds

@@ -67,11 +67,8 @@ def evaluate_scores(
     require(resamples >= 1, f"resamples must be >= 1, got {resamples}; without them there is no interval")
     ordered, truth = _ordered(scores, anomalous)
     low, high = ordered[~truth], ordered[truth]
-    ranking = {
-        "auroc": auroc_interval(low, high),
-        "ap": _average_precision(ordered, truth, resamples, torch.Generator().manual_seed(seed)),
-        "fpr95": fpr_interval(low, high),
-    }
+    ap = _average_precision(ordered, truth, resamples, torch.Generator().manual_seed(seed))
+    ranking = {"auroc": auroc_interval(low, high), "ap": ap, "fpr95": fpr_interval(low, high)}
     if threshold is None:
         return Evaluation(len(low), len(high), ranking, {}, {})
     caught, alarms, m, n = int(threshold.flag(high).sum()), int(threshold.flag(low).sum()), len(high), len(low)

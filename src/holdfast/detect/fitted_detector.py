@@ -217,15 +217,10 @@ class FittedDetector:
         require(
             self.encoder is None or self.card is not None, "only encoders from build_model can be saved with a detector"
         )
-        content = {
-            "format": FORMAT,
-            "holdfast": __version__,
-            "shape": list(self.shape),
-            "detector": self.detector.settings,
-            "threshold": asdict(self.threshold),
-            "vae": None if self.vae is None else self.vae.settings.to_json(),
-            "encoder": None if self.encoder is None else self.kind,
-        }
+        content: dict[str, Any] = {"format": FORMAT, "holdfast": __version__, "shape": list(self.shape)}
+        content |= {"detector": self.detector.settings, "threshold": asdict(self.threshold)}
+        content["vae"] = None if self.vae is None else self.vae.settings.to_json()
+        content["encoder"] = None if self.encoder is None else self.kind
         with filling(Path(folder)) as place:
             write_atomic(place / CARD, (json.dumps(content, indent=2) + "\n").encode())
             seen = {} if self.seen is None else {SEEN: self.seen}

@@ -81,21 +81,17 @@ class Aligned:
 
     def record(self) -> dict[str, Any]:
         """Plain values for findings.json."""
+        match = self.classes
+        mapping = [list(pair) for pair in match.pairs()] if match.moved else "identity"
+        classes: dict[str, Any] = {"kind": match.kind, "how": match.how, "mapping": mapping}
+        rivals = [{"name": r.name, "accuracy": r.accuracy, "better": r.better, **asdict(r.paired)} for r in self.rivals]
         return {
-            "classes": {
-                "kind": self.classes.kind,
-                "how": self.classes.how,
-                "mapping": [list(pair) for pair in self.classes.pairs()] if self.classes.moved else "identity",
-                "missing": list(self.classes.missing),
-                "extra": len(self.classes.extra),
-            },
+            "classes": classes | {"missing": list(match.missing), "extra": len(match.extra)},
             "readings": list(self.readings),
             "output": self.output,
             "preprocessing": {"name": self.preprocessing_name, **asdict(self.preprocessing)},
             "sample": {"n": self.n, "accuracy": self.accuracy},
-            "rivals": [
-                {"name": r.name, "accuracy": r.accuracy, "better": r.better, **asdict(r.paired)} for r in self.rivals
-            ],
+            "rivals": rivals,
             "notes": [str(note) for note in self.notes if note.level == "note"],
             "warnings": [str(note) for note in self.warnings],
         }

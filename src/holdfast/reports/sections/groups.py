@@ -67,14 +67,10 @@ def _spread(arm: Arm, name: str, column: str) -> Spread | None:
 
 def _table(measured: Sequence[Arm]) -> Table:
     """One row per arm and column of groups; only measures that some row has."""
-    rows = [
-        (
-            Cell(f"{arm.label}, {column}" if column else arm.label),
-            *(spread_cell(_spread(arm, n, column)) for n in COLUMNS),
-        )
-        for arm in measured
-        for column in _names(arm)
-    ]
+    rows = []
+    for arm, column in ((one, name) for one in measured for name in _names(one)):
+        cells = [spread_cell(_spread(arm, name, column)) for name in COLUMNS]
+        rows.append((Cell(f"{arm.label}, {column}" if column else arm.label), *cells))
     kept = [i for i in range(len(COLUMNS)) if any(row[i + 1].text for row in rows)]
     titles = [titled(measured[0].measure(_key(COLUMNS[i], ""))) for i in kept]
     columns = Column.texts("method") + Column.numbers(*titles)

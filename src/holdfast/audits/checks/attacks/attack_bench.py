@@ -48,8 +48,8 @@ def attack_all(subject: Subject, told: Attacks) -> tuple[Finding, ...]:
             for name in told.presets
             for access, shown in ((WHITE, None), *([(TRANSFER, other)] if other is not None else []))
         }
-    settings: dict[str, Any] = {"norm": norm, "images": len(bench.index), "precision": subject.precision}
-    settings |= {"apgd_steps": plan.apgd_steps, "queries": plan.queries, "seed": subject.seed}
+    settings: dict[str, Any] = {"norm": norm, "images": len(bench.index), "apgd_steps": plan.apgd_steps}
+    settings |= {"queries": plan.queries, "precision": subject.precision, "seed": subject.seed}
     settings["surrogate"] = "none" if other is None else "given" if given is not None else plan.surrogate_model
     return findings(bench.index, wrong, unlimited, named, checks, settings)
 
@@ -202,18 +202,11 @@ def train_surrogate(subject: Subject, plan: AttackBudget) -> nn.Module | None:
     if len(data.train) == 0:
         return None
     index = draw(len(data.train), plan.surrogate_images, subject.seed, "attacks/surrogate/images")
-    return fit(
-        replace(data, train=data.train.subset(index), val=None, test=None, notes=()),
-        model=plan.surrogate_model,
-        epochs=plan.surrogate_epochs,
-        seed=derive(subject.seed, "attacks/surrogate") % 2**31,
-        device=str(subject.device),
-        eval_every=0,
-        precision="bf16" if subject.device.type == "cuda" else "fp32",
-        channels_last=subject.device.type == "cuda",
-        workers=subject.workers,
-        progress=False,
-    ).model
+    part = replace(data, train=data.train.subset(index), val=None, test=None, notes=())
+    cuda, seed = subject.device.type == "cuda", derive(subject.seed, "attacks/surrogate") % 2**31
+    how: dict[str, Any] = {"model": plan.surrogate_model, "epochs": plan.surrogate_epochs, "eval_every": 0}
+    how |= {"precision": "bf16" if cuda else "fp32", "channels_last": cuda, "workers": subject.workers}
+    return fit(part, seed=seed, device=str(subject.device), progress=False, **how).model
 
 
 def fallen(wrong: Mapping[Key, Tensor], norm: Norm) -> list[str]:

@@ -38,12 +38,8 @@ def saliency_maps(subject: Subject, told: Saliency) -> tuple[Finding, ...]:
         layer = default_layer(subject.model, to_float(split.read(drawn[:1]).to(device)))
     except HoldfastError as reason:  # no layer keeps a plane: nothing to measure, and why
         return (Finding("saliency", "saliency_half_area", None, 0, evidence={"reason": str(reason)}),)
-    settings = {
-        "map": "Grad-CAM",
-        "layer": next(name for name, module in subject.model.named_modules() if module is layer),
-        "images": len(drawn),
-        "seed": subject.seed,
-    }
+    found_at = next(name for name, module in subject.model.named_modules() if module is layer)
+    settings = {"map": "Grad-CAM", "layer": found_at, "images": len(drawn), "seed": subject.seed}
     maps = maps_of(subject, subject.model, drawn, subject.predictions.logits.argmax(1)[drawn], layer)
     found = [measured(name, values, settings) for name, values in concentration(maps).items()]
     for side, inside in subject.sides.items():

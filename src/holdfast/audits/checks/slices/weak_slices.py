@@ -303,16 +303,11 @@ def describe(part: Slice, names: tuple[str, ...] = ()) -> str:
 
 
 def _examples(subject: Subject, positions: Tensor) -> list[dict[str, Any]]:
-    seen, classes = subject.predictions, subject.data.classes
-    return [
-        {
-            "png": png(image),
-            "label": classes[seen.labels[i]],
-            "prediction": classes[seen.logits[i].argmax()],
-            "source": subject.split.describe(i),
-        }
-        for i, image in zip(positions.tolist(), subject.split.read(positions), strict=True)
-    ]
+    seen, classes, rows = subject.predictions, subject.data.classes, []
+    for i, image in zip(positions.tolist(), subject.split.read(positions), strict=True):
+        said = {"label": classes[seen.labels[i]], "prediction": classes[seen.logits[i].argmax()]}
+        rows.append({"png": png(image), **said, "source": subject.split.describe(i)})
+    return rows
 
 
 def _known(values: Tensor) -> Tensor:
