@@ -31,13 +31,8 @@ class GateTarget:
 
     def find(self, findings: Iterable[Finding]) -> dict[str, Finding]:
         """What was measured, by column of groups, since the gate must hold for each; "" is none."""
-        return {
-            f.where.get("column", ""): f
-            for f in findings
-            if (f.check, f.name) == (self.check, self.name)
-            and {k: v for k, v in f.where.items() if k != "column"} == dict(self.where)
-            and f.value is not None
-        }
+        own = (f for f in findings if (f.check, f.name) == (self.check, self.name) and f.value is not None)
+        return {f.where.get("column", ""): f for f in own if {**f.where, "column": ""} == {**self.where, "column": ""}}
 
 
 def gate_names(checks: Mapping[str, Any]) -> list[str]:

@@ -123,12 +123,10 @@ def _open(
         terms = replace(terms, group=group[0])
 
     def opened_on(data: Dataset) -> LoadedModel:
+        where: dict[str, Any] = {"shape": data.shape, "device": device}
         if isinstance(given, str):
-            return open_model(
-                given, shape=data.shape, device=device, model=request.architecture, num_classes=data.num_classes
-            )
-        module = given.model if isinstance(given, FitResult) else given
-        return open_model(module, shape=data.shape, device=device, name=name)
+            return open_model(given, model=request.architecture, num_classes=data.num_classes, **where)
+        return open_model(given.model if isinstance(given, FitResult) else given, name=name, **where)
 
     data = open_set(request.image_size, terms)
     require(
@@ -208,11 +206,10 @@ def _align(
         mapping = ORDER
     size = min(64, request.batch_size)
     asked = {name: getattr(request, name) for name in ("output", "preprocessing", "allow_random", "seed")}
+    asked["probe"] = not isinstance(given, FitResult)
     while True:
         try:
-            return align(
-                opened, data, class_map=mapping, probe=not isinstance(given, FitResult), batch_size=size, **asked
-            )
+            return align(opened, data, class_map=mapping, batch_size=size, **asked)
         except torch.OutOfMemoryError:
             require(size > 1, NO_MEMORY)
             size //= 2

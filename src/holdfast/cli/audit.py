@@ -71,16 +71,10 @@ def audit(words: list[str]) -> int:
     names = [f.name for f in fields(AuditSettings)] + ["against", "fail_under", "max_drop"]
     given = {name: getattr(options, name) for name in names}
     out = Path(options.out or _default_out(options))
+    given |= {"checks": options.checks or None, "settings": settings, "out": out}
+    given["command"] = shlex.join(["holdfast", "audit", *words])
     with redirect_stdout(sys.stderr):  # whatever a model prints is not part of the results, which a pipeline reads
-        made = run_audit.audit(
-            options.spec,
-            checks=options.checks or None,
-            settings=settings,
-            out=out,
-            command=shlex.join(["holdfast", "audit", *words]),
-            tell=(lambda text: None) if options.quiet else _narrate,
-            **given,
-        )
+        made = run_audit.audit(options.spec, tell=(lambda text: None) if options.quiet else _narrate, **given)
     for note in made.warnings if options.quiet else ():  # never hidden
         _narrate(f"warning: {note}")
     _summarise(out)

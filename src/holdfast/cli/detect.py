@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from holdfast.cli.common import narrate, parse, say
-from holdfast.errors import HoldfastError
+from holdfast.errors import require
 from holdfast.settings.detect_settings import DESCRIBE_TRAINING, FitSettings, ReadSettings, VAETrainingSettings
 from holdfast.settings.fields import Unset, flatten
 
@@ -37,8 +37,7 @@ def detect_fit(words: list[str]) -> int:
     from holdfast.detect.detectors import check_scores
 
     check_scores(options.scores)
-    if options.out is None and options.run is None:
-        raise HoldfastError("no place for the detector; give --out, or the --run it belongs to")
+    require(bool(options.out or options.run), "no place for the detector; give --out, or the --run it belongs to")
     from holdfast.detect import fit
 
     values = flatten(options)

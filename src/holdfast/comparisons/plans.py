@@ -102,10 +102,8 @@ def make_plan(
     twice = [name for name, count in Counter(methods).items() if count > 1]
     require(not twice, f"{', '.join(twice)} is given twice among the methods; more trainings of one come with --seeds")
     require(not (methods and recipes), "a recipe has its own method; give methods or recipes, not both")
-    wanted = recipes or {
-        name: replace(base, method=base.method.switched(name)) for name in methods or [base.method.name]
-    }
-    starts = [GridCell(label, settings) for label, settings in wanted.items()]
+    ways = recipes or {name: replace(base, method=base.method.switched(name)) for name in methods or [base.method.name]}
+    starts = [GridCell(label, settings) for label, settings in ways.items()]
     _require_known(starts, [*vary, *grid])
     cells: list[GridCell] = []
     for start in starts:

@@ -91,9 +91,8 @@ def compare(
     The base settings are keyword arguments with the names of ``holdfast train``'s flags, over the file ``config``,
     over ``recipe``. What is not given is taken from ``study``.
     """
-    values = layered(
-        read_recipe(recipe) if recipe else {}, read_config(Path(config), settings) if config else {}, settings
-    )
+    file = read_config(Path(config), settings) if config else {}
+    values = layered(read_recipe(recipe) if recipe else {}, file, settings)
     given = {"methods": methods, "vary": vary, "grid": grid, "baseline": baseline}
     plan, each = plan_study(build(TrainSettings, values), study, seeds=seeds, **given)
     shown = make_progress(progress)

@@ -93,10 +93,8 @@ def frost(
 ) -> Tensor:
     """keep · x + cover · a random part of a random texture, which is larger than the image."""
     height, width = x.shape[-2:]
-    longer = max(height, width)
-    textures = (
-        grown(longer) if frost_folder is None else photographed(Path(frost_folder), side=longer, shrink=not large)
-    )
+    most = max(height, width)
+    textures = grown(most) if frost_folder is None else photographed(Path(frost_folder), side=most, shrink=not large)
     room = [max(side - own, 1) for side, own in zip(textures.shape[-2:], (height, width), strict=True)]
     which = whole((len(x),), 0, len(textures), like=x, generator=generator)
     top, left = (whole((len(x),), 0, free, like=x, generator=generator) for free in room)

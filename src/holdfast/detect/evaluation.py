@@ -121,10 +121,8 @@ def score_evidence(scores: Tensor, truth: Tensor, cut: Threshold | None, *, of: 
 def _ordered(scores: Tensor, anomalous: Tensor) -> tuple[Tensor, Tensor]:
     """Scores from the highest to the lowest and the truth in that order, both checked."""
     scores, anomalous = scores.double().cpu(), anomalous.bool().cpu()
-    require(
-        scores.ndim == 1 and scores.shape == anomalous.shape,
-        f"scores {tuple(scores.shape)} and truth {tuple(anomalous.shape)} must both have shape (N,)",
-    )
+    fits = scores.ndim == 1 and scores.shape == anomalous.shape
+    require(fits, f"scores {tuple(scores.shape)} and truth {tuple(anomalous.shape)} must both have shape (N,)")
     require(bool(torch.isfinite(scores).all()), "scores have NaN or infinite values; check the detector")
     n, positives = len(scores), int(anomalous.sum())
     require(0 < positives < n, f"both kinds are needed, got {positives} anomalies among {n}; add what is missing")

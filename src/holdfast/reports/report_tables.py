@@ -241,18 +241,12 @@ def leads(findings: Sequence[Finding], measures: Measures, name: str, *, parts: 
     """Rows of :func:`paired`: leads in the parts that stand for a check, as in the table of drops; parts: in others."""
     own = (f for f in findings if f.check == AGAINST)
     p = {tuple(f.where.items()): f for f in own if measure_of(f.check, f.name, measures).unit is Unit.P_VALUE}
-    return [
-        (
-            Cell(f"{name} − {f.where.get('against', '?')}"),
-            Cell(place),
-            figure_cell(DIFFERENCE, Spread.of([f])),
-            *(_count(f.evidence.get(key)) for key in ("only_this", "only_other")),
-            Cell(*_chance(p.get(tuple(f.where.items())))),
-            _count(f.n),
-        )
-        for f, place, stands in all_leads(findings, measures)
-        if stands != parts
-    ]
+    rows = []
+    for f, place in ((f, place) for f, place, stands in all_leads(findings, measures) if stands != parts):
+        only = [_count(f.evidence.get(key)) for key in ("only_this", "only_other")]
+        models, chance = Cell(f"{name} − {f.where.get('against', '?')}"), Cell(*_chance(p.get(tuple(f.where.items()))))
+        rows.append((models, Cell(place), figure_cell(DIFFERENCE, Spread.of([f])), *only, chance, _count(f.n)))
+    return rows
 
 
 def _chance(found: Finding | None) -> tuple[str, float | None]:

@@ -158,11 +158,9 @@ def align(
     notes.append(probes.preprocessing_note(name, used, stated=opened.preprocessing))
     notes += probes.class_notes(match, split, aside)
     names = ["all", "restricted"] if match.kind == "partial" else ["all"]
-    readings = {
-        n: ClassReading(n, AlignedModel(model, kind, match.selection(n)), relabel(data, match, n)) for n in names
-    }
+    made = {n: ClassReading(n, AlignedModel(model, kind, match.selection(n)), relabel(data, match, n)) for n in names}
     accuracy = float(right.double().mean()) if len(right) else None
-    return Aligned(readings, match, kind, model.preprocessing, name, accuracy, len(right), rivals, tuple(notes))
+    return Aligned(made, match, kind, model.preprocessing, name, accuracy, len(right), rivals, tuple(notes))
 
 
 def _statistics(images: Tensor) -> Preprocessing:

@@ -136,9 +136,8 @@ def class_notes(match: ClassMatch, split: Split, aside: int) -> list[Note]:
     counts = torch.bincount(split.labels, minlength=len(match.data))
     unseen = [match.data[i] for i in (counts == 0).nonzero().flatten().tolist()]
     if unseen:
-        notes.append(
-            Note("classes-empty", f"classes without a test image, of which nothing is measured: {some(unseen)}")
-        )
+        text = f"classes without a test image, of which nothing is measured: {some(unseen)}"
+        notes.append(Note("classes-empty", text))
     if match.missing:
         text = f"{some(match.missing)}: {aside} of {len(split)} test images are set aside"
         notes.append(Note("classes-missing", f"the model does not know {text}", level="warning"))

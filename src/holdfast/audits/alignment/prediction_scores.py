@@ -34,9 +34,7 @@ PREFIXES: Final = {
     None: "scores?",
 }
 """What may stand before the name of a class, by the kind of numbers it states."""
-NUMBERS_ONLY: Final = (
-    "scores must be numbers, with a point before decimals: NaN, infinity, text and empty cells are none"
-)
+NUMBERS_ONLY = "scores must be numbers, with a point before decimals: NaN, infinity, text and empty cells are none"
 NEAR_ONE: Final = 0.05
 """Rows of stated probabilities may sum so far from one, as many rounded ones do, before anything is said."""
 

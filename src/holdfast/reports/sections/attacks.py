@@ -123,11 +123,8 @@ def _curves(groups: Sequence[Arm]) -> Chart | None:
         rows = dict.fromkeys(row for row, radius in cells if radius)
         for row in rows if len(groups) == 1 else [row for row in rows if row[0] == STRONGEST]:
             points = [(0.0, 1 - clean)] if clean is not None else []
-            points += [
-                (_value(arm, radius) * factor, 1 - s.mean)
-                for (own, radius), s in cells.items()
-                if own == row and radius and s.mean is not None
-            ]
+            means = ((radius, s.mean) for (own, radius), s in cells.items() if own == row and radius)
+            points += [(_value(arm, radius) * factor, 1 - mean) for radius, mean in means if mean is not None]
             if len(points) > 1:
                 name = TITLES.get(row[0], row[0]) + (f", {row[1]}" if row[1].startswith("black-box") else "")
                 label, colour = (arm.label, arm.number) if len(groups) > 1 else (name, len(lines))

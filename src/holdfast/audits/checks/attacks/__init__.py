@@ -6,10 +6,11 @@ How to read the numbers: docs/methods/attacks.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from holdfast.audits.checks.attacks.attack_plans import BUDGETS, RADII, AttackBudget, radius_text
 from holdfast.errors import require, require_known
 from holdfast.parts import NAMES_A_MODEL, PYTHON_ONLY, check
 from holdfast.types import Finding, Measure, Needs, Note, Unit
@@ -22,45 +23,6 @@ SURROGATE_LEAST: Final = 10.0
 SURROGATE_SHARE: Final = 1 / 3
 BACKWARD: Final = 3
 """A forward and a backward pass cost about three forward passes."""
-RADII: Final[Mapping[str, tuple[float, ...]]] = {
-    "linf": (2 / 255, 4 / 255, 8 / 255, 16 / 255),
-    "l2": (0.25, 0.5, 1.0, 2.0),
-}
-
-
-@dataclass(frozen=True)
-class AttackBudget:
-    """What a device is given to do.
-
-    searched: images of the attack without gradients, at most. unbounded: of the checks on gradients.
-    surrogate_*: its training.
-    """
-
-    images: int
-    apgd_steps: int
-    queries: int
-    searched: int
-    long_steps: int
-    unbounded: int
-    surrogate_images: int
-    surrogate_epochs: int
-    surrogate_model: str
-
-
-BUDGETS: Final[Mapping[str, AttackBudget]] = {
-    "cuda": AttackBudget(1000, 100, 1000, 1000, 100, 500, 50_000, 5, "cifar-resnet18"),
-    "cpu": AttackBudget(100, 20, 100, 100, 40, 100, 1000, 6, "convnet"),
-}
-"""By device: on a CPU a thousand images would take longer than many a training."""
-
-
-def radius_text(radius: float, norm: str) -> str:
-    """A radius as people write it.
-
-    >>> radius_text(8 / 255, "linf"), radius_text(0.5, "l2"), radius_text(0.1, "linf")
-    ('8/255', '0.5', '25.5/255')
-    """
-    return f"{radius * 255:.4g}/255" if norm == "linf" else f"{radius:.4g}"
 
 
 @check(
@@ -108,11 +70,8 @@ class Attacks:
 
     def __post_init__(self) -> None:
         require(self.images is None or self.images >= 1, f"attacks.images must be >= 1, got {self.images}")
-        radii = self.radii
-        require(
-            radii is None or (len(radii) > 0 and all(0 < r < math.inf for r in radii)),
-            f"attacks.radii must be finite numbers > 0, got {list(radii or ())}",
-        )
+        usable = self.radii is None or (len(self.radii) > 0 and all(0 < r < math.inf for r in self.radii))
+        require(usable, f"attacks.radii must be finite numbers > 0, got {list(self.radii or ())}")
         if self.presets:
             from holdfast.attacks import PRESETS
 

@@ -7,14 +7,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor, nn
 
 from holdfast.attacks import PRESETS, apgd, fgsm, noise, pgd, square, unbounded
 from holdfast.attacks.arguments import Norm
-from holdfast.audits.checks.attacks import BUDGETS, RADII, AttackBudget, Attacks, radius_text, trust
+from holdfast.audits.checks.attacks import trust
+from holdfast.audits.checks.attacks.attack_plans import BUDGETS, RADII, AttackBudget, radius_text
 from holdfast.audits.checks.attacks.trust import AVERAGED, NONE, QUERIES, TRANSFER, WHITE, Key, TrustCheck, any_of
 from holdfast.audits.per_image import FALLS, WRONG, encode
 from holdfast.audits.subject import Subject, draw
@@ -27,6 +28,9 @@ from holdfast.module_state import evaluating
 from holdfast.rng import derive
 from holdfast.train.api import fit
 from holdfast.types import Finding
+
+if TYPE_CHECKING:
+    from holdfast.audits.checks.attacks import Attacks
 
 
 def attack_all(subject: Subject, told: Attacks) -> tuple[Finding, ...]:

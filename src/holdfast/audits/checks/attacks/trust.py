@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from holdfast.attacks.arguments import Norm
 from holdfast.attacks.objectives import log_odds
-from holdfast.audits.checks.attacks import radius_text
+from holdfast.audits.checks.attacks.attack_plans import radius_text
 from holdfast.metrics import sign_test, wilson_interval
 from holdfast.module_state import evaluating
 

@@ -67,10 +67,8 @@ class Corruptions:
 
     def __post_init__(self) -> None:
         require(self.images is None or self.images >= 1, f"corruptions.images must be >= 1, got {self.images}")
-        require(
-            len(self.strengths) > 0 and all(0 < s < math.inf for s in self.strengths),
-            f"corruptions.strengths must be finite numbers > 0, got {list(self.strengths)}",
-        )
+        usable = len(self.strengths) > 0 and all(0 < s < math.inf for s in self.strengths)
+        require(usable, f"corruptions.strengths must be finite numbers > 0, got {list(self.strengths)}")
         for severity in self.severities:
             require_known("corruptions.severities", str(severity), [*map(str, SEVERITIES)])
         if self.kinds:

@@ -9,13 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor
 
 from holdfast.audits.checks.accuracy.clean_accuracy import accuracy
-from holdfast.audits.checks.corruptions import Corruptions
 from holdfast.audits.per_image import ANSWERS, RIGHT, WRONG, encode, pack
 from holdfast.audits.subject import Subject, draw
 from holdfast.augment.basic import to_float
@@ -32,6 +31,9 @@ from holdfast.png import png
 from holdfast.rng import derive
 from holdfast.train.evaluate import predict
 from holdfast.types import Finding
+
+if TYPE_CHECKING:
+    from holdfast.audits.checks.corruptions import Corruptions
 
 EIGHT: Final = tuple(CORRUPTIONS[name].label for name in corruption_names("imgaug"))
 SHOWN: Final = (1.0, 2.0)

@@ -8,12 +8,11 @@ eigenvector fits the sample, the more so the more parameters there are. See docs
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from holdfast.audits.checks.curvature import Curvature
 from holdfast.audits.subject import Subject, draw
 from holdfast.augment.basic import to_float
 from holdfast.curvature import NoSpectrum, Spectrum, hessian_operator, lanczos, smoothed
@@ -23,6 +22,9 @@ from holdfast.devices import exact
 from holdfast.losses import cross_entropy
 from holdfast.rng import derive
 from holdfast.types import Finding
+
+if TYPE_CHECKING:
+    from holdfast.audits.checks.curvature import Curvature
 
 TOP = 5
 TOLERANCE = 1e-3

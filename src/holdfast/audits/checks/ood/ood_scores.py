@@ -7,13 +7,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor
 
 from holdfast.audits.alignment.classes import simple
-from holdfast.audits.checks.ood import OutOfDistribution
 from holdfast.audits.per_image import RANKS, pack_ranks
 from holdfast.audits.subject import Subject, draw, halves
 from holdfast.data.images import resize
@@ -31,6 +30,9 @@ from holdfast.parts import named_data
 from holdfast.png import png
 from holdfast.rng import derive
 from holdfast.types import Finding
+
+if TYPE_CHECKING:
+    from holdfast.audits.checks.ood import OutOfDistribution
 
 MOST_TRAIN: Final = 5000
 """Training images that distances are measured to."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from scipy.stats import rankdata  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
-from holdfast.audits.checks.saliency import Saliency
 from holdfast.audits.checks.saliency.grad_cam import default_layer, grad_cam
 from holdfast.audits.subject import Subject, draw
 from holdfast.augment.basic import to_float
@@ -22,6 +21,9 @@ from holdfast.metrics import mean_interval
 from holdfast.module_state import evaluating
 from holdfast.png import png
 from holdfast.types import Finding
+
+if TYPE_CHECKING:
+    from holdfast.audits.checks.saliency import Saliency
 
 SHARED = 10
 """Pictures that every model of a comparison is shown, at most."""
