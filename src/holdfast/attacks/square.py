@@ -155,9 +155,8 @@ def _l2_patch(ball: Ball, position: Tensor, side: int, draw: Draw) -> Tensor:
     """Take the length that two patches of the perturbation hold, and what is left of the radius, into one of them."""
     n, channels, height, width = position.shape
     moved = (position - ball.start) / ball.scale
-    first, second = (
-        _window(draw(height - side + 1, (n, 1)), draw(width - side + 1, (n, 1)), side, channels) for _ in range(2)
-    )
+    tall, wide = height - side + 1, width - side + 1
+    first, second = (_window(draw(tall, (n, 1)), draw(wide, (n, 1)), side, channels) for _ in range(2))
     unused = (ball.radius**2 - moved.square().sum((1, 2, 3), keepdim=True)).clamp(min=0)
     either = torch.zeros_like(moved).index_put(first, moved.new_ones(())).index_put(second, moved.new_ones(()))
     room = ((moved * either).square().sum((2, 3), keepdim=True) + unused / channels).sqrt()
@@ -178,5 +177,4 @@ def _window(top: Tensor, left: Tensor, side: int, channels: int) -> tuple[Tensor
     offset = torch.arange(side, device=top.device)
     image = torch.arange(len(top), device=top.device).view(-1, 1, 1, 1)
     channel = torch.arange(channels, device=top.device).view(1, -1, 1, 1)
-    rows = (top + offset).view(-1, 1, side, 1)
-    return image, channel, rows, (left + offset).view(-1, 1, 1, side)
+    return image, channel, (top + offset).view(-1, 1, side, 1), (left + offset).view(-1, 1, 1, side)

@@ -113,7 +113,6 @@ def _same_images(first: Split | None, second: Split | None) -> bool:
 FILES = (".csv", ".parquet", ".npz")
 """Data that has columns by name in any number."""
 OWN = "group"
-"""What the data's own groups are called."""
 Words = Mapping[str | int, str]
 """The word of a column by the key of a sample; "" is unknown."""
 FEW = 10

@@ -106,7 +106,6 @@ def run_record(request: AuditSettings, device: torch.device, command: str) -> di
 
 SAMPLE_KINDS: Final = ("csv", "parquet")
 FIRST: Final = ("id", "path", "label", "prediction", "confidence", "group")
-"""Columns that are always there; one per check follows."""
 
 
 def sample_columns(

@@ -22,7 +22,6 @@ MOST_GROUPS: Final = 50
 """Beyond so many groups a model is compared on the worst of them alone."""
 
 Where = tuple[tuple[str, str], ...]
-"""The ``where`` of a finding, as a key."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -141,9 +141,7 @@ def carry_out(
             f"{job.data.name} has no test set, so there is nothing to compare on; give data that has one",
         )
     _mark(out, {folder.name for cell, _, folder in jobs if cell is plan.baseline})
-    arms = _arms(jobs)
-    chosen, why = _choose(plan, jobs, choose)
-    done = Comparison(out, arms, chosen, why, failed)
+    done = Comparison(out, _arms(jobs), *_choose(plan, jobs, choose), failed)
     write_atomic(out / COMPARISON, json.dumps(_record(done), indent=1).encode() + b"\n")
     write_report(read_runs([out]), out / "report.html")
     return done

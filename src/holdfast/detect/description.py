@@ -37,7 +37,6 @@ MEASURES: Final = (
     Measure("linear", "accuracy of a linear probe"),
     Measure("knn", "accuracy of a k-NN probe"),
 )
-"""What a description finds in numbers, where classes are known."""
 PROJECTIONS: Final = ("auto", "latent", "pca", "tsne", "umap")
 NEIGHBOURS: Final = 5
 MOST_SILHOUETTE: Final = 2000
@@ -45,9 +44,7 @@ MOST_SILHOUETTE: Final = 2000
 LEAST: Final = 3
 """Samples of a class that a probe can learn from, and be tried on."""
 MOST_POINTS: Final = 2000
-"""Points of a map that a report draws."""
 LONGEST: Final = 640
-"""Largest width, in pixels, of a strip of images."""
 
 
 def probe(z: Tensor, labels: Tensor, *, seed: int = 0) -> dict[str, float]:
@@ -110,8 +107,7 @@ def project(z: Tensor, *, how: str = "auto", seed: int = 0) -> Tensor:
     if how == "tsne":
         from sklearn.manifold import TSNE
 
-        perplexity = min(30.0, (len(z) - 1) / 3)
-        made = TSNE(2, perplexity=perplexity, init="pca", random_state=state).fit_transform(z.numpy())
+        made = TSNE(2, perplexity=min(30.0, (len(z) - 1) / 3), init="pca", random_state=state).fit_transform(z.numpy())
         return torch.from_numpy(np.ascontiguousarray(made)).float()
     from umap import UMAP  # type: ignore[import-not-found]
 

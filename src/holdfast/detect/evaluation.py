@@ -24,7 +24,6 @@ MEASURES: Final[tuple[Measure, ...]] = (
     Measure("f1", "F1"),
     Measure("false_alarm_rate", "false alarms", better="lower"),
 )
-"""What an evaluation finds."""
 RESAMPLES = 1000
 BINS = 40
 """Of the histograms in a report."""

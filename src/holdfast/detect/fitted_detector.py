@@ -30,10 +30,8 @@ STATE: Final = "detector.safetensors"
 VAE_WEIGHTS: Final = "vae.safetensors"
 ENCODER: Final = "encoder"
 DETECTOR_FOLDER: Final = "detector"
-"""The folder in a run that holds the detector of its classifier."""
 FORMAT: Final = 1
 KINDS: Final = ("rotation", "classifier")
-"""What an encoder was taught."""
 
 SEEN: Final = "seen"
 """What the hashes of the images that a detector was fitted on are called among its tensors."""
@@ -79,10 +77,9 @@ class Fused(Detector):
         if labels is not None:
             features = features.beside(Features(labels=labels))
         if held_out is None:
-            require(
-                len(features) >= 10, f"fused needs at least 10 normal samples to hold some out, got {len(features)}"
-            )
-            kept = torch.arange(len(features)) % 5 == 4
+            n = len(features)
+            require(n >= 10, f"fused needs at least 10 normal samples to hold some out, got {n}")
+            kept = torch.arange(n) % 5 == 4
             features, held_out = features[~kept], features[kept]
         require(len(held_out) >= 2, f"fused needs at least 2 held-out normal samples, got {len(held_out)}")
         for member in self.members:
@@ -200,8 +197,7 @@ class FittedDetector:
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Refuse images that the detector was not made for."""
-        words = {1: "grey", 3: "colour"}
-        own, other = (words.get(channels, channels) for channels in (self.shape[0], shape[0]))
+        own, other = ({1: "grey", 3: "colour"}.get(channels, channels) for channels in (self.shape[0], shape[0]))
         require(
             len(shape) != 3 or own == other,
             f"this detector is for {own} images, and these are {other}; convert them, or fit a detector on such images",

@@ -37,7 +37,6 @@ from holdfast.train.unlabelled import MinimiseSettings, train_vae
 FUSED_LABEL_FREE: Final = ("reconstruction", "knn", "mahalanobis")
 """What ``fused`` joins without labels: damaged pixels show in the first, images of other classes in the distances."""
 FUSED_CLASSIFIER: Final = ("reconstruction", "knn", "energy")
-"""What ``fused`` joins around a classifier."""
 VAE_TERMS: Final = frozenset({"reconstruction", "kl", "drawn", "regret"})
 
 

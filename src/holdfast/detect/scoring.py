@@ -36,9 +36,7 @@ from holdfast.types import Finding
 
 SCORE_COLUMNS: Final = ("image", "score", "flag", "reason")
 PREDICTION_COLUMNS: Final = ("image", "label", "confidence", "ood", "reason")
-"""Columns of the tables that ``score`` and ``predict`` write."""
 MISSES: Final = 24
-"""Missed anomalies that a report shows."""
 
 SEEN_REMEDY: Final = "or fit the detector with --split train"
 
@@ -124,8 +122,7 @@ def predict(
     fitted = _detector_of(run, detector, read.device)
     terms = terms_of_run(run, data) if isinstance(data, (str, Path)) else None
     how: dict[str, Any] = {"root": read.root, "confine": read.confine, "shape": shape_for(card), "note": note}
-    cut = None if terms is None else asdict(terms)
-    images = open_unlabelled(data, split=split, usual="test", terms=cut, **how)
+    images = open_unlabelled(data, split=split, usual="test", terms=None if terms is None else asdict(terms), **how)
     require(len(images) > 0, "there are no images to classify; give at least one")
     require(
         images.shape[0] == card.in_channels,

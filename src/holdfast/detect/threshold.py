@@ -70,8 +70,7 @@ class Threshold:
         candidates = torch.cat([values[:1] - 1, (values[:-1] + values[1:]) / 2, values[-1:] + 1])
         alarms = 1 - torch.searchsorted(normal, candidates, right=True) / len(normal)
         misses = torch.searchsorted(anomalous, candidates, right=True) / len(anomalous)
-        cost = false_alarm * (1 - anomaly_rate) * alarms + miss * anomaly_rate * misses
-        best = int(cost.argmin())
+        best = int((false_alarm * (1 - anomaly_rate) * alarms + miss * anomaly_rate * misses).argmin())
         return cls(float(candidates[best]), "cost", float(alarms[best]), len(normal))
 
     def save(self, path: str | Path) -> None:

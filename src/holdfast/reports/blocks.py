@@ -129,7 +129,6 @@ class Section:
 
 
 MOST_BYTES = 2_500_000
-"""For all pictures of a page together."""
 
 
 def fitted(sections: Sequence[Section], room: int = MOST_BYTES) -> list[Section]:

@@ -32,7 +32,6 @@ PAIRED = (
 )
 
 Measures = Mapping[tuple[str, str], Measure]
-"""Measures by check and name."""
 
 
 @dataclass(frozen=True, slots=True)

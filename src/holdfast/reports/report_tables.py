@@ -19,7 +19,6 @@ from holdfast.types import Finding, Unit
 ALPHA = 0.05
 """A model is said to be ahead of another where p is below this."""
 MOST_NUMBERS = 5000
-"""More findings than this are not listed one by one."""
 
 
 def method_table(arms: Sequence[Arm]) -> Table:

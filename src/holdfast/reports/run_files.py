@@ -158,10 +158,9 @@ def redacted(run: RunFiles) -> RunFiles:
     >>> hide_folders("holdfast audit /home/me/runs/a --data ~/photos/cats at 8/255")
     'holdfast audit …/a --data …/cats at 8/255'
     """
-    findings = tuple(
-        replace(f, evidence=hide_folders(f.evidence), settings=hide_folders(f.settings)) for f in run.findings
-    )
-    plain = {key: hide_folders(getattr(run, key)) for key in ("settings", "environment", "model", "data")}
+    hide = hide_folders
+    findings = tuple(replace(f, evidence=hide(f.evidence), settings=hide(f.settings)) for f in run.findings)
+    plain = {key: hide(getattr(run, key)) for key in ("settings", "environment", "model", "data")}
     checks = tuple(CheckRecord.of(hide_folders(asdict(record))) for record in run.checks)
     return replace(run, findings=findings, checks=checks, **plain)
 

@@ -103,8 +103,7 @@ def judge(
 
 def preprocessing_note(name: str, used: Preprocessing, *, stated: Preprocessing | None) -> Note:
     known = "the model states nothing: images go in without preprocessing" if stated is None else "by the model"
-    whose = known if name == STATED else name
-    return Note("preprocessing-used", f"preprocessing: {used} ({whose})")
+    return Note("preprocessing-used", f"preprocessing: {used} ({known if name == STATED else name})")
 
 
 def order_note(columns: Sequence[int], pair: Paired, match: ClassMatch) -> Note:

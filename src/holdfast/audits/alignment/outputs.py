@@ -30,8 +30,7 @@ def decide_kind(outputs: Tensor) -> str:
     values = outputs.double()
     if bool((values >= -TOLERANCE).all()) and _sums_to_one(values, _rounding(values)):
         return "probabilities"
-    logarithms = bool((values <= TOLERANCE).all()) and _sums_to_one(values.exp())
-    return "log-probabilities" if logarithms else "logits"
+    return "log-probabilities" if (values <= TOLERANCE).all() and _sums_to_one(values.exp()) else "logits"
 
 
 def to_logits(outputs: Tensor, kind: str) -> Tensor:

@@ -22,7 +22,6 @@ TITLES = {
 }
 LISTED = ("attack_error", "robust_accuracy", "attack_drop")
 MOST_NUMBERS = 2000
-"""More findings than this are not listed one by one."""
 
 
 @of_check("attacks")

@@ -18,7 +18,6 @@ from holdfast.reports.text import DIFFERENCE, finite, records, sure
 CHECK = "corruptions"
 MEAN, NONE = "mean of eight", "none"
 STANDARD = "1"
-"""The strength of the paper."""
 
 
 @of_check(CHECK)

@@ -22,7 +22,6 @@ COLUMNS = (
     "average_accuracy", "group_balanced_accuracy", "bias_aligned_accuracy", "bias_conflicting_accuracy",
     "harmonic_mean", "bias_gap", "worst_group_accuracy", "cell_gap", "group_gap",
 )  # fmt: skip
-"""The measures of the table, in its order."""
 MOST_SIDE = 24
 """A map of more rows or columns is not drawn; its numbers are in the findings."""
 MOST_MAPS = 4

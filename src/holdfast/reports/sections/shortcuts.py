@@ -15,7 +15,6 @@ from holdfast.reports.text import P_VALUE, finite, interval, number, quantity, r
 from holdfast.types import Finding
 
 MOST_BYTES = 6_000_000
-"""For all pictures of one data set together."""
 
 
 @section("shortcuts")

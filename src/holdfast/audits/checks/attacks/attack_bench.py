@@ -61,7 +61,6 @@ def attack_all(subject: Subject, told: Attacks) -> tuple[Finding, ...]:
 PASSES = 4
 """How often the unmoved images are shown again, to see whether the model says the same."""
 POINTS = 4
-"""Points around an image that gradients are averaged over."""
 TOGETHER = 2**27
 """Numbers that the images of one search have, at most; a search keeps a few copies of them."""
 Attack = Callable[..., Tensor]

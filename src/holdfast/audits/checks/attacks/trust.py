@@ -193,9 +193,8 @@ def comparisons(
 
     def climbing(name: str) -> dict[str, tuple[Tensor, Tensor]]:
         found = {r: wrong["clean", NONE, 0.0] if r == 0 else wrong[name, WHITE, r] for r in ladder}
-        return {
-            f"{name}, {at[b]} over {'clean' if a == 0 else at[a]}": (found[b], found[a]) for a, b in pairwise(ladder)
-        }
+        below = {0.0: "clean", **at}
+        return {f"{name}, {at[b]} over {below[a]}": (found[b], found[a]) for a, b in pairwise(ladder)}
 
     white = {r: any_of(wrong, r, lambda key: key[1] == WHITE and key[0] in GRADIENT) for r in radii}
     transfer = {r: any_of(wrong, r, lambda key: key[1] == TRANSFER) for r in radii}

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 EIGHT: Final = tuple(CORRUPTIONS[name].label for name in corruption_names("imgaug"))
 SHOWN: Final = (1.0, 2.0)
-"""Strengths of the example pictures."""
 ALEXNET: Final[Mapping[str, float]] = {
     "gaussian-noise": 0.886428, "shot-noise": 0.894468, "impulse-noise": 0.922640, "defocus-blur": 0.819880,
     "glass-blur": 0.826268, "motion-blur": 0.785948, "zoom-blur": 0.798360, "snow": 0.866816, "frost": 0.826572,
@@ -101,9 +100,8 @@ class _Bench:
         corruption, so that its strengths share their draws. Nothing is read from the device before the end.
         """
         subject, device = self.subject, self.subject.device
-        draws = {
-            key: torch.Generator(device).manual_seed(derive(subject.seed, f"corruptions/{key[0]}")) for key in made
-        }
+        seeds = {key: derive(subject.seed, f"corruptions/{key[0]}") for key in made}
+        draws = {key: torch.Generator(device).manual_seed(seed) for key, seed in seeds.items()}
         right: dict[Key, list[Tensor]] = {key: [] for key in made}
         with evaluating(subject.model):
             for batch in subject.loader.batches(self.index):
@@ -174,7 +172,6 @@ def examples(subject: Subject, index: Tensor) -> list[dict[str, Any]]:
 GENERATED: Final = "imagenet-c"
 """The family of ImageNet-C's corruptions as made here, unlike the published sets."""
 CHOSEN: Final = "chosen"
-"""The family of corruptions that were asked for by name."""
 KEPT: Final = corruption_names("imagenet-c", extra=False)
 """The fifteen that published means are taken over."""
 

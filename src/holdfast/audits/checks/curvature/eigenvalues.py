@@ -36,8 +36,7 @@ POINTS = 201
 def top_eigenvalues(subject: Subject, told: Curvature) -> tuple[Finding, ...]:
     ggn = told.ggn
     name, split = ("train", subject.data.train) if len(subject.data.train) else ("test", subject.split)
-    most = told.images or told.usual_images(subject.device.type)
-    chosen = draw(len(split), most, subject.seed, "curvature/images")
+    chosen = draw(len(split), told.images or told.usual_images(subject.device.type), subject.seed, "curvature/images")
     matrix = "generalised Gauss-Newton" if ggn else "Hessian"
     settings = {"matrix": matrix, "loss": "mean cross-entropy", "split": name, "images": len(chosen)}
     settings |= {"augmentation": "none", "precision": "fp32", "tolerance": TOLERANCE, "seed": subject.seed}

@@ -20,7 +20,6 @@ from holdfast.metrics import Estimate, proportion, proportion_interval, widest_g
 from holdfast.types import Finding
 
 OWN = "group"
-"""The name of the data set's own column."""
 TAKEN = ("against", "bias", "class", "column", "measure")
 """Words by which findings on groups name other parts, also in a comparison of models: a column that is called so would
 be taken for that part."""

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from holdfast.audits.checks.ood import OutOfDistribution
 
 MOST_TRAIN: Final = 5000
-"""Training images that distances are measured to."""
 FALSE_ALARMS: Final = 0.05
 PICTURES: Final = 12
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from holdfast.audits.checks.saliency import Saliency
 
 SHARED = 10
-"""Pictures that every model of a comparison is shown, at most."""
 MISTAKES = 6
 BATCH = 64
 SIDE = 96

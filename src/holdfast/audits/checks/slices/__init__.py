@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -44,7 +43,7 @@ class WeakSlices:
     def __post_init__(self) -> None:
         require(0 < self.level < 1, f"slices.level must be in (0, 1), got {self.level}")
 
-    def run(self, subject: Subject) -> Iterable[Finding]:
+    def run(self, subject: Subject) -> tuple[Finding, ...]:
         from holdfast.audits.checks.slices.weak_slices import weak_slices
 
         return weak_slices(subject, self.level)
