@@ -143,6 +143,9 @@ class CheckPart(Part):
     share: float = 0.0
     images_of: Literal["test", "train"] = "test"
 
+    def attach(self) -> None:
+        self.made.asked_as = f"{self.name}."
+
 
 PYTHON_ONLY: Final = {"python_only": True}
 """Metadata of a setting that the command line does not take, such as a module."""

@@ -12,7 +12,7 @@ from tyro.conf import OmitArgPrefixes, Positional, arg
 from holdfast.cli.common import narrate, parse, say
 from holdfast.errors import require
 from holdfast.settings.detect_settings import DESCRIBE_TRAINING, FitSettings, ReadSettings, VAETrainingSettings
-from holdfast.settings.fields import Unset, flatten
+from holdfast.settings.fields import LARGEST_SEED, Bounded, Unset, Within, flatten
 
 Split = Literal["train", "val", "test", "labeled"]
 """``labeled``: of a set with anomalies, its labelled part."""
@@ -74,7 +74,7 @@ def detect_score(words: list[str]) -> int:
 
 
 @dataclass(frozen=True)
-class EvaluateOptions:
+class EvaluateOptions(Bounded):
     """Images that are known to be normal or anomalous."""
 
     detector: Annotated[Positional[str], arg(metavar="DETECTOR")]
@@ -87,9 +87,9 @@ class EvaluateOptions:
     """A folder for findings.json and report.html."""
     split: Unset[Split] = None
     """Which part of data that has parts (default: test); data without parts is taken whole."""
-    resamples: int = 1000
+    resamples: Annotated[int, Within(1)] = 1000
     """Bootstrap samples behind the interval of average precision."""
-    seed: int = 0
+    seed: Annotated[int, Within(0, LARGEST_SEED, "..")] = 0
     """Seed of those samples."""
     reading: OmitArgPrefixes[ReadSettings] = field(default_factory=ReadSettings)
 

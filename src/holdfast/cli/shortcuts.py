@@ -11,12 +11,12 @@ from tyro.conf import Positional, arg
 from holdfast.cli.common import narrate, parse, require_data, say
 from holdfast.errors import require
 from holdfast.parts import data_syntax, model_syntax
-from holdfast.settings.fields import Confine, Device, Quiet, Unset
+from holdfast.settings.fields import Bounded, Confine, Device, Quiet, Unset, Within
 from holdfast.settings.training import check_conflict
 
 
 @dataclass(frozen=True)
-class ShortcutsOptions:
+class ShortcutsOptions(Bounded):
     """Where to search for a shortcut."""
 
     run: Annotated[Positional[Unset[str]], arg(metavar="[RUN]")] = None
@@ -29,17 +29,17 @@ class ShortcutsOptions:
     """The network (default: the run's, or convnet)."""
     reuse: bool = False
     """Use the biased model that a run of lff or jtt kept instead of training any."""
-    epochs: int = 10
+    epochs: Annotated[int, Within(1)] = 10
     """Epochs of each training."""
-    seeds: int = 2
+    seeds: Annotated[int, Within(1)] = 2
     """Biased models to train; scores are the mean over them."""
     seed: int = 0
     """Seed of the first training; the others follow it."""
-    batch_size: Unset[int] = None
+    batch_size: Annotated[Unset[int], Within(1)] = None
     """Batch size (default: 64 for fewer than 10,000 images, else 128)."""
-    lr: float = 1e-3
+    lr: Annotated[float, Within(0, ends="()")] = 1e-3
     """Learning rate."""
-    clusters: Unset[int] = None
+    clusters: Annotated[Unset[int], Within(1)] = None
     """Clusters of the suspected samples (default: one per class, ten at most)."""
     test: bool = True
     """Test whether there is a shortcut at all, by training on two halves of the data; --no-test saves that time."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from functools import partial
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -14,11 +15,12 @@ from torch.utils.data import DataLoader, Dataset
 from holdfast.augment.basic import to_float
 from holdfast.data.splits import ArraySplit, Split, all_images
 from holdfast.errors import HoldfastError, require
-from holdfast.signals import leave_signals_to, starting_workers
+from holdfast.signals import held_signals, leave_signals_to, starting_workers
 from holdfast.types import Batch
 
 PREFETCH = 2
 """Batches each worker keeps ready: what is in memory never exceeds workers × PREFETCH batches."""
+A = TypeVar("A")
 Images = Tensor | Split
 """Images (N, C, H, W), uint8 or float in [0, 1], or a split of a data set."""
 
@@ -60,7 +62,7 @@ class StreamLoader:
         positions[:] = [index.tolist() for index in indices]
         with starting_workers():
             ready = iter(reader)
-        for index, images in zip(indices, ready, strict=True):
+        for index, images in zip(indices, _each_whole(ready), strict=True):
             if isinstance(images, HoldfastError):
                 raise images
             labels, groups = self.split.labels[index], self.split.groups[index]
@@ -81,6 +83,17 @@ class StreamLoader:
             generator=torch.Generator(),  # else every epoch would draw from the global one
         )
         return positions, reader
+
+
+def _each_whole(items: Iterator[A]) -> Iterator[A]:
+    """The same items; a signal that comes while one is taken from a worker acts when it is there."""
+    while True:
+        with held_signals():
+            try:
+                item = next(items)
+            except StopIteration:
+                return
+        yield item
 
 
 Loader = ResidentLoader | StreamLoader

@@ -82,7 +82,6 @@ def fit(
     check_images(images)
     names = _names(own.scores, classifier is not None)
     reads = {field for name in names for field in DETECTORS[name].reads}
-    require(0 < own.held_out < 1, f"held_out must be in (0, 1), got {own.held_out}")
     require(
         classifier is not None or "logits" not in reads,
         f"{', '.join(names)}: scores of logits need a classifier; give one, or choose other scores",

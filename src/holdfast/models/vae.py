@@ -14,11 +14,10 @@ from torch import Tensor, nn
 from holdfast import losses
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.settings import Bounded, Within
+from holdfast.settings.detect_settings import MOST_LATENT
 
 WIDTHS: Final = (32, 64, 128)
 NETWORKS: Final = ("strided", "report")
-MOST_LATENT: Final = 4096
-"""Latent dimensions: no map of images needs more, and a slip of the keyboard would fill the memory."""
 LATENT: Final = 16
 """Latent dimensions of the classifiers on a VAE."""
 LOWEST_LOG_SIGMA: Final = -6.0

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, brief, cut
 from holdfast.files import exists, reading, write_atomic
 from holdfast.parts import CHECKS
 from holdfast.types import Finding, Measure, Note, Unit
@@ -30,6 +30,9 @@ PAIRED = (
     Measure("mcnemar_p", "McNemar's p", Unit.P_VALUE, "neither"),
     Measure("delong_p", "DeLong's p", Unit.P_VALUE, "neither"),
 )
+
+MOST_DIGITS = 20
+"""After the point: more than a number has."""
 
 Measures = Mapping[tuple[str, str], Measure]
 
@@ -150,7 +153,21 @@ def write_findings(
     write_json(path, content)
 
 
+def _check_record(values: Mapping[str, Any]) -> CheckRecord:
+    _typed(values, dict.fromkeys(("name", "state", "reason", "title", "about"), (str,)))
+    _typed(values, {"settings": (dict,), "seconds": (float, int), "notes": (list,)})
+    for note in values.get("notes", ()):
+        if not isinstance(note, str):
+            _typed(note, dict.fromkeys(note, (str,)))
+    return CheckRecord.of(values)
+
+
 def _measure(values: Mapping[str, Any]) -> Measure:
+    texts = ("check", "name", "title", "better", "part", "usual_part", "drop", "drop_from")
+    _typed(values, dict.fromkeys(texts, (str,)) | dict.fromkeys(("gate", "headline"), (bool,)))
+    _typed(values, {"headline_where": (dict,), "digits": (int, type(None))})
+    if not 0 <= (values.get("digits") or 0) <= MOST_DIGITS:
+        raise TypeError(f"digits is {values['digits']}")
     known = {f.name: values[f.name] for f in fields(Measure) if f.name in values}
     return Measure(**known | {"unit": Unit.__members__.get(str(values["unit"]).upper(), Unit.NUMBER)})
 
@@ -185,15 +202,16 @@ def read_findings(path: str | Path) -> FindingsFile:
             model=_checked(content, "model", dict),
             data=_checked(content, "data", dict),
             run=_checked({"run": {}, **content}, "run", dict),
-            checks=tuple(map(CheckRecord.of, _records(content, "checks", "name", "state"))),
+            checks=tuple(map(_check_record, _records(content, "checks", "name", "state"))),
             measures={
-                (values["check"], values["name"]): _measure(values)
+                (values["check"], measure.name): measure
                 for values in _records(content, "measures", "check", "name", "unit")
+                for measure in (_measure(values),)
             },
             gates=tuple(map(_gate, _records(content, "gates", "name", "passed"))),
         )
     except (KeyError, TypeError) as error:
-        raise HoldfastError(f"{path} is damaged ({error}); {again}") from None
+        raise HoldfastError(f"{path} is damaged ({cut(str(error))}); {again}") from None
 
 
 def _finite(text: str) -> float:
@@ -235,9 +253,16 @@ def _records(content: Mapping[str, Any], key: str, *needed: str) -> list[Mapping
 
 def _checked(values: Any, key: str, *kinds: type) -> Any:
     value = values[key]
-    if not isinstance(value, kinds) or isinstance(value, bool):
-        raise TypeError(f"{key} is {value!r}")
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+        raise TypeError(f"{key} is {brief(value)}")
     return value
+
+
+def _typed(values: Any, kinds: Mapping[str, tuple[type, ...]]) -> None:
+    """Refuse values of other kinds; what is not there is as it is by default."""
+    for key, allowed in kinds.items():
+        if key in values:
+            _checked(values, key, *allowed)
 
 
 def without_nan(value: Any) -> Any:

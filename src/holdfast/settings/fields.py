@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar, dataclass_transform, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Self, TypeVar, dataclass_transform, get_args
 
 from tyro.conf import arg
 
@@ -58,13 +58,16 @@ Confine = Annotated[bool, arg(help="Refuse files outside the data's folder: ../,
 Workers = Annotated[int, arg(help="Processes that decode image files; 0 decodes in this process.")]
 Quiet = Annotated[bool, arg(help="No progress, only the result.")]
 
+LARGEST_SEED: Final = 2**63 - 1
+"""What a generator of torch takes."""
+
 
 @dataclass(frozen=True)
 class Within:
     """The bounds of a number, in the type of its setting: ``Annotated[float, Within(0, 1, "[)")]``.
 
-    ends: "[" or "(" and "]" or ")", as in mathematics; ".." for whole numbers, ends included. The words are those of
-    the message; an upper bound of infinity is not among them.
+    ends: "[" or "(" and "]" or ")", as in mathematics; ".." for whole numbers, ends included. Of a tuple, every value
+    must be within them, and there must be one.
     """
 
     low: float
@@ -80,8 +83,18 @@ class Within:
         if self.high == math.inf:
             return f"{'>' if self.ends[0] == '(' else '>='} {self.low}"
         if self.ends == "..":
-            return f"in {self.low}..{self.high}"
+            return f"in {self.low}..{'2**63-1' if self.high == LARGEST_SEED else self.high}"
         return f"in {self.ends[0]}{self.low}, {self.high}{self.ends[1]}"
+
+    def require(self, name: str, value: float | tuple[float, ...]) -> None:
+        """Refuse a value that is not within the bounds; the words name it and what would be."""
+        finite = "finite " if self.high == math.inf and self.ends[1] == ")" else ""
+        if isinstance(value, tuple):
+            within = len(value) > 0 and all(one in self for one in value)
+            require(within, f"{name} must be {finite}numbers {self}, got {list(value)}")
+        else:
+            kind = f"a {finite}number " if finite and not math.isfinite(value) else ""
+            require(value in self, f"{name} must be {kind}{self}, got {value}")
 
 
 @dataclass(frozen=True)
@@ -94,10 +107,13 @@ class Bounded:
     holdfast.errors.HoldfastError: crop must be >= 0, got -1
     """
 
+    asked_as: ClassVar[str] = ""
+    """What stands before the name of a setting where people give it, such as "attacks." of a check."""
+
     def __post_init__(self) -> None:
         for name, bounds in _bounds(type(self)).items():  # type: ignore[arg-type]
-            value = getattr(self, name)
-            require(value is None or value in bounds, f"{name} must be {bounds}, got {value}")
+            if (value := getattr(self, name)) is not None:
+                bounds.require(f"{self.asked_as}{name}", value)
 
 
 @cache

@@ -14,6 +14,7 @@ from tyro.conf import OmitArgPrefixes, Suppress, arg
 from holdfast.errors import require
 from holdfast.parts import named_data
 from holdfast.settings.fields import (
+    LARGEST_SEED,
     AscentSettings,
     Bounded,
     Confine,
@@ -201,7 +202,7 @@ class LoopSettings(Bounded):
     """Images per step."""
     accumulate: Annotated[int, Within(1)] = 1
     """Parts a batch is split into to save memory; gradients are those of the whole batch."""
-    seed: int = 0
+    seed: Annotated[int, Within(0, LARGEST_SEED, "..")] = 0
     """Seed of weights, data order, augmentation, mixing and attacks."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:1, ..."""
@@ -231,7 +232,6 @@ class LoopSettings(Bounded):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(0 <= self.seed < 2**63, f"seed must be in 0..2**63-1, got {self.seed}")
         require(
             self.accumulate <= self.batch_size,
             f"accumulate ({self.accumulate}) cannot exceed batch_size ({self.batch_size})",

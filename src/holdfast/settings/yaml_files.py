@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from holdfast.errors import HoldfastError, brief, first_line, require
+from holdfast.errors import HoldfastError, brief, cut, first_line, require
 from holdfast.settings.training import CONFLICT, DataSettings, takes_conflict
 
 MOST_BYTES = 256_000
@@ -75,7 +75,7 @@ def read_config(path: Path, given: Container[str]) -> dict[str, Any]:
     """The same, to train with. What was handed to a run in Python is in no file, and must be among what is given."""
     values, environment = _read(path)
     gone = {
-        kind: f"{what} ({environment[f'own_{kind}']})"
+        kind: f"{what} ({cut(str(environment[f'own_{kind}']))})"
         for kind, what in (("data", "a set in memory"), ("model", "a module of its own"))
         if f"own_{kind}" in environment and kind not in given
     }
