@@ -5,7 +5,6 @@ How to read the numbers: docs/methods/attacks.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
