@@ -18,8 +18,9 @@ from torch import Tensor
 from holdfast.audits.subject import GroupColumn, check_measuring, word_ids
 from holdfast.data import Dataset, load
 from holdfast.data.array_files import open_npz, refusing
-from holdfast.data.splits import ArraySplit, Split, admitted
+from holdfast.data.splits import ArraySplit, Split
 from holdfast.data.tables import NUMBER, cell_text, name_order, read_columns
+from holdfast.data.usable_data import admitted
 from holdfast.errors import HoldfastError, cut, require
 from holdfast.files import at_home
 from holdfast.printable import printable
