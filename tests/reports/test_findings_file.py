@@ -74,6 +74,8 @@ def test_a_target_below_a_file_is_refused(tmp_path: Path) -> None:
 
 
 GOOD = Finding("accuracy", "accuracy", 0.5, 2).to_json()
+CHECK = {"name": "accuracy", "state": "measured"}
+MEASURE = {"check": "accuracy", "name": "accuracy", "title": "accuracy", "unit": "percent"}
 HEAD = {"format": "holdfast-findings", "version": 2, "model": {}, "data": {}}
 
 
@@ -95,6 +97,14 @@ HEAD = {"format": "holdfast-findings", "version": 2, "model": {}, "data": {}}
         ({**HEAD, "findings": [{**GOOD, "surprise": 1}]}, "is damaged .*surprise"),
         ({**HEAD, "findings": [7]}, "is damaged"),
         ({**HEAD, "model": 3, "findings": []}, "is damaged .*model is 3"),
+        ({**HEAD, "model": "1" * 5000, "findings": []}, r"is damaged \(model is '1{199}\.\.\.\)"),
+        ({**HEAD, "findings": [], "checks": [{**CHECK, "seconds": "long"}]}, "is damaged .*seconds is 'long'"),
+        ({**HEAD, "findings": [], "checks": [{**CHECK, "reason": ["x"]}]}, r"is damaged .*reason is \['x'\]"),
+        ({**HEAD, "findings": [], "checks": [{**CHECK, "notes": [{"text": 3}]}]}, "is damaged .*text is 3"),
+        ({**HEAD, "findings": [], "measures": [{**MEASURE, "title": {}}]}, "is damaged .*title is {}"),
+        ({**HEAD, "findings": [], "measures": [{**MEASURE, "digits": "0.2"}]}, "is damaged .*digits is '0.2'"),
+        ({**HEAD, "findings": [], "measures": [{**MEASURE, "digits": 2**40}]}, "is damaged .*digits is 1099511627776"),
+        ({**HEAD, "findings": [], "measures": [{**MEASURE, "headline_where": []}]}, r"is damaged .*where is \[\]"),
     ],
 )
 def test_other_content_is_refused(tmp_path: Path, content: object, message: str) -> None:
