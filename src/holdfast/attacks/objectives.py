@@ -6,16 +6,15 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from holdfast.attacks.arguments import AttackTarget, Classifier, LossName, Mode
+from holdfast.attacks.norms import per_image
 from holdfast.errors import HoldfastError, require, require_known
 from holdfast.module_state import evaluating, frozen_statistics
-
-LossName = Literal["ce", "margin", "dlr"]
 
 
 def log_odds(logits: Tensor, label: Tensor) -> Tensor:
@@ -64,11 +63,6 @@ def _own(logits: Tensor, label: Tensor) -> Tensor:
 def _others(logits: Tensor, label: Tensor) -> Tensor:
     return logits.scatter(1, label[:, None], -torch.inf)
 
-
-Classifier = Callable[[Tensor], Tensor]
-"""Images (B, C, H, W) to logits (B, K)."""
-Mode = Literal["eval", "as-is"]
-AttackTarget = Tensor | Literal["least-likely"] | None
 
 FIRST_WEIGHT = 2.0**8
 """Initial loss scale for a float16 model; later it follows the size of the gradients."""
@@ -272,11 +266,6 @@ def best_of_clean(model: Classifier, x: Tensor, goal: Goal) -> Best:
     check_answers(logits, goal.label)
     best.update(x, goal.value(logits), goal.reached(logits))
     return best
-
-
-def per_image(values: Tensor) -> Tensor:
-    """(B,) as (B, 1, 1, 1), to combine with images (B, C, H, W)."""
-    return values.view(-1, 1, 1, 1)
 
 
 def _wide(logits: Tensor) -> Tensor:

@@ -239,15 +239,9 @@ def _facts(runs: Sequence[RunFiles]) -> list[str]:
 
 @cache
 def _environment() -> Environment:
-    made = Environment(
-        loader=PackageLoader("holdfast.reports"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        finalize=_finalize,
-    )
+    whitespace: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
+    strict: dict[str, Any] = {"autoescape": True, "undefined": StrictUndefined, "finalize": _finalize}
+    made = Environment(loader=PackageLoader("holdfast.reports"), **strict, **whitespace)
     made.filters |= {"series": series, "kind": lambda block: type(block).__name__}
     return made
 

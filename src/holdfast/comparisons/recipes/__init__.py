@@ -46,7 +46,6 @@ def find_recipes(patterns: Iterable[str]) -> list[str]:
 
 
 def read_recipe(name: str) -> dict[str, Any]:
-    """The settings of a recipe, as flat values."""
     recipes = _recipes()
     require_known("recipe", name, recipes, listed_by="holdfast list recipes")
     return dict(recipes[name])
