@@ -13,11 +13,16 @@ from typing import Any
 import torch
 
 
-def write_result(path: Path, figures: dict[str, Any], *, commit: str | None = None, gpu: bool = True) -> None:
-    """Figures with the command, the commit, the versions and the hardware: the GPU if there is one and it was used."""
+def write_result(
+    path: Path, figures: dict[str, Any], *, commit: str | None = None, gpu: bool = True, made_by: str | None = None
+) -> None:
+    """Figures with the command, the commit, the versions and the hardware: the GPU if there is one and it was used.
+
+    made_by: another command than this one.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {
-        "command": command(sys.argv),
+        "command": made_by or command(sys.argv),
         "commit": commit or current_commit(),
         "python": platform.python_version(),
         "torch": torch.__version__,

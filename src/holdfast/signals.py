@@ -169,8 +169,8 @@ def starting_workers() -> Iterator[None]:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def leave_signals_to(parent: int) -> None:
-    """In a worker: only the process ``parent`` may end it, and it ends with that one.
+def leave_signals_to(parent: int, worker: int) -> None:
+    """In a worker, whatever its number: only the process ``parent`` may end it, and it ends with that one.
 
     SLURM, Kubernetes and timeout(1) signal every process of a group. A worker that obeyed would make its parent fail
     with "DataLoader worker is killed" before that could save anything.

@@ -37,14 +37,8 @@ def data_check(words: list[str]) -> int:
     require_data(options.data)
     from holdfast.data.data_check import check_data
 
-    found = check_data(
-        options.data,
-        root=options.root,
-        names=options.names,
-        label=options.label,
-        group=options.group,
-        confine=options.confine,
-    )
+    values = dict(vars(options))
+    found = check_data(values.pop("data"), **values)
     print(found.to_text())
     return 0 if found.sound else 2
 
@@ -91,8 +85,7 @@ def data_make(words: list[str]) -> int:
     require_known("set to make", options.what, known)
     from holdfast.data.making import make_data
 
-    values = {**vars(options), "anomalies": _shares(options.anomalies)}
-    say(make_data(**values, note=narrate))
+    say(make_data(**{**vars(options), "anomalies": _shares(options.anomalies)}, note=narrate))
     return 0
 
 

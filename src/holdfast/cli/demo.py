@@ -30,9 +30,8 @@ def demo(words: list[str]) -> int:
     from holdfast.reports import comparison_table
     from holdfast.train.progress import make_progress
 
-    runs = run_demo(
-        Path(options.out), seeds=options.seeds, epochs=options.epochs, progress=make_progress(not options.quiet)
-    )
+    progress = make_progress(not options.quiet)
+    runs = run_demo(Path(options.out), seeds=options.seeds, epochs=options.epochs, progress=progress)
     console().print(comparison_table(runs))
     say(f"report: {Path(options.out) / 'report.html'}")
     return 0

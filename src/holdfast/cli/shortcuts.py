@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 
 from holdfast.cli.common import narrate, parse, require_data, say
-from holdfast.errors import HoldfastError
+from holdfast.errors import require
 from holdfast.parts import data_syntax, model_syntax
 from holdfast.settings.fields import Bounded, Confine, Device, Quiet, Unset, Within
 from holdfast.settings.training import check_conflict
@@ -74,8 +74,7 @@ def shortcuts(words: list[str]) -> int:
     """Find the spurious correlation in training data: rank samples by how likely they are bias-conflicting."""
     about = f"{shortcuts.__doc__}\n\nDATA is {data_syntax()}.\nMODEL is {model_syntax(training=True)}."
     options: ShortcutsOptions = parse(ShortcutsOptions, words, "shortcuts", about)
-    if options.run is None and options.data is None:
-        raise HoldfastError("no data was given; give a run folder, or a set with --data")
+    require(bool(options.run or options.data), "no data was given; give a run folder, or a set with --data")
     if options.data is not None:
         require_data(options.data)
         check_conflict(options.data, options.conflict)
@@ -92,10 +91,9 @@ def shortcuts(words: list[str]) -> int:
     found = find_shortcuts(run or data, data=data if run else None, progress=progress, **values)
     for note in found.notes if options.quiet else ():  # progress has said them otherwise
         narrate(str(note))
-    precision = found.average_precision
     say(f"ranking: {Path(values['out']) / 'shortcuts.csv'}; clusters of suspected samples: {len(found.clusters)}")
     say(summary(found.findings))
-    if precision is not None:
+    if (precision := found.average_precision) is not None:
         say(f"average precision against the group labels: {precision:.3f} (base rate {found.base_rate:.3f})")
     say(f"gallery: {Path(values['out']) / 'shortcuts.html'}")
     return 0

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Self, TypeVar
 
 from tyro.conf import arg
 
-from holdfast.errors import HoldfastError, brief, require, require_known, unknown
+from holdfast.errors import HoldfastError, brief, require, require_known
 from holdfast.parts import ASCENTS, METHODS, AscentPart, MethodPart, Registry
 
 T = TypeVar("T")
@@ -75,9 +75,8 @@ class Within:
     ends: str = "[]"
 
     def __contains__(self, value: float) -> bool:
-        return (self.low < value if self.ends[0] == "(" else self.low <= value) and (
-            value < self.high if self.ends[1] == ")" else value <= self.high
-        )
+        above = self.low < value if self.ends[0] == "(" else self.low <= value
+        return above and (value < self.high if self.ends[1] == ")" else value <= self.high)
 
     def __str__(self) -> str:
         if self.high == math.inf:
@@ -142,8 +141,7 @@ def build(settings: type[T], values: Mapping[str, Any], *, where: str = "setting
     """
     hints, leaves = _hints(settings), _leaves(settings)  # type: ignore[arg-type]
     for key in values:
-        if key not in leaves:
-            raise unknown(f"{where} key", key, leaves, listed_by=LISTED_BY)
+        require_known(f"{where} key", key, leaves, listed_by=LISTED_BY)
     made: dict[str, Any] = {}
     for f in fields(settings):  # type: ignore[arg-type]
         kind = hints[f.name]
@@ -191,15 +189,12 @@ def convert(value: Any, kind: Any, name: str) -> Any:
         require_known(name, value, args)
         return value
     if origin is tuple:
-        if not isinstance(value, (list, tuple)):
-            raise HoldfastError(f"{name} must be a list, got {brief(value)}")
+        require(isinstance(value, (list, tuple)), f"{name} must be a list, got {brief(value)}")
         kinds = [args[0]] * len(value) if args[-1] is Ellipsis else list(args)
-        if len(kinds) != len(value):
-            raise HoldfastError(f"{name} must have {len(kinds)} values, got {brief(value)}")
+        require(len(kinds) == len(value), f"{name} must have {len(kinds)} values, got {brief(value)}")
         return tuple(convert(v, k, name) for v, k in zip(value, kinds, strict=True))
     if origin is dict:
-        if not isinstance(value, Mapping):
-            raise HoldfastError(f"{name} must be a mapping such as {{NAME: VALUE}}, got {brief(value)}")
+        require(isinstance(value, Mapping), f"{name} must be a mapping such as {{NAME: VALUE}}, got {brief(value)}")
         return {convert(k, args[0], name): convert(v, args[1], f"{name}.{k}") for k, v in value.items()}
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
     if isinstance(value, bool) == (kind is bool):  # a bool is an int for Python
@@ -258,8 +253,7 @@ class Choice(Bounded):
         if "name" not in values:
             raise HoldfastError(f"{kind} {brief(values)} has no name; add one of: {', '.join(known)}")
         name = values.pop("name")
-        if not isinstance(name, str):
-            raise HoldfastError(f"the name of {kind} must be text, got {brief(name)}")
+        require(isinstance(name, str), f"the name of {kind} must be text, got {brief(name)}")
         made: type[Self] = known[name].made
         return build(made, values, where=f"{kind} {name}")
 

@@ -79,11 +79,9 @@ def read_config(path: Path, given: Container[str]) -> dict[str, Any]:
         for kind, what in (("data", "a set in memory"), ("model", "a module of its own"))
         if f"own_{kind}" in environment and kind not in given
     }
-    require(
-        not gone,
-        f"{path} is of a run with {' and '.join(gone.values())}, which settings do not hold; name "
-        f"{'one' if len(gone) == 1 else 'others'} with {' and '.join(f'--{kind}' for kind in gone)}",
-    )
+    others = f"{'one' if len(gone) == 1 else 'others'} with {' and '.join(f'--{kind}' for kind in gone)}"
+    lost = f"{path} is of a run with {' and '.join(gone.values())}"
+    require(not gone, f"{lost}, which settings do not hold; name {others}")
     return values
 
 
@@ -106,9 +104,8 @@ def load_yaml(path: Path) -> Any:
     try:
         with path.open("rb") as file:
             content = file.read(MOST_BYTES + 1)
-        require(
-            len(content) <= MOST_BYTES, f"{path} has more than {MOST_BYTES // 1000} kB, and settings are a few lines"
-        )
+        most = f"{MOST_BYTES // 1000} kB, and settings are a few lines"
+        require(len(content) <= MOST_BYTES, f"{path} has more than {most}")
         return parse_yaml(content.decode("utf-8-sig"))
     except OSError as error:
         raise HoldfastError(f"cannot read settings from {path}: {error.strerror}") from error

@@ -5,7 +5,6 @@ How to read the numbers: docs/methods/attacks.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -102,7 +101,7 @@ class Attacks(Bounded):
         text = "no transfer attack: there is no time to train a surrogate model"
         return replace(self, transfer=False), Note("no-surrogate", text, "give --set attacks.surrogate=MODEL")
 
-    def run(self, subject: Subject) -> Iterable[Finding]:
+    def run(self, subject: Subject) -> tuple[Finding, ...]:
         from holdfast.audits.checks.attacks.attack_bench import attack_all
 
         return attack_all(subject, self)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -82,7 +82,7 @@ class Corruptions(Bounded):
     def usual_images(self, device: str) -> int:
         return 10_000 if device == "cuda" else 1000
 
-    def run(self, subject: Subject) -> Iterable[Finding]:
+    def run(self, subject: Subject) -> tuple[Finding, ...]:
         from holdfast.audits.checks.corruptions.corrupted_accuracy import corrupted_accuracy
 
         return corrupted_accuracy(subject, self)

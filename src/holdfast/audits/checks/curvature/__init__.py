@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -45,7 +44,7 @@ class Curvature(Bounded):
     def usual_images(self, device: str) -> int:
         return 1000 if device == "cuda" else 250  # on a CPU a thousand would take longer than many a training
 
-    def run(self, subject: Subject) -> Iterable[Finding]:
+    def run(self, subject: Subject) -> tuple[Finding, ...]:
         from holdfast.audits.checks.curvature.eigenvalues import top_eigenvalues
 
         return top_eigenvalues(subject, self)

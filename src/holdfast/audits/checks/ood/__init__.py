@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -70,7 +70,7 @@ class OutOfDistribution(Bounded):
     def usual_images(self, device: str) -> int | None:
         return None
 
-    def run(self, subject: Subject) -> Iterable[Finding]:
+    def run(self, subject: Subject) -> tuple[Finding, ...]:
         from holdfast.audits.checks.ood.ood_scores import ood_scores
 
         return ood_scores(subject, self)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -44,7 +44,7 @@ class Saliency(Bounded):
     def usual_images(self, device: str) -> int | None:
         return self.images
 
-    def run(self, subject: Subject) -> Iterable[Finding]:
+    def run(self, subject: Subject) -> tuple[Finding, ...]:
         from holdfast.audits.checks.saliency.saliency_maps import saliency_maps
 
         return saliency_maps(subject, self)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -41,7 +40,7 @@ class WeakSlices(Bounded):
 
     level: Annotated[float, Within(0, 1, "()")] = 0.05
 
-    def run(self, subject: Subject) -> Iterable[Finding]:
+    def run(self, subject: Subject) -> tuple[Finding, ...]:
         from holdfast.audits.checks.slices.weak_slices import weak_slices
 
         return weak_slices(subject, self.level)
