@@ -29,7 +29,7 @@ class AttackBudget(Bounded):
     queries: Count
     searched: Count
     long_steps: Count
-    unbounded: Count
+    unbounded: Annotated[int, Within(0)]
     surrogate_images: Count
     surrogate_epochs: Count
     surrogate_model: str
