@@ -68,16 +68,22 @@ def noise(n: int, classes: int, seed: int) -> Dataset:
 
 
 def hard(data: Dataset, how: str, share: float, seed: int) -> Dataset:
-    """A share of the images is blurred, noisy or half covered, whatever their class."""
+    """A share of the images is blurred, noisy, half covered, or has a quarter covered or noisy, whatever their class."""
     split, generator = data.train, torch.Generator().manual_seed(seed)
     images = split.images.float()  # type: ignore[attr-defined]
     if how == "blurred":
         changed = interpolate(adaptive_avg_pool2d(images, 3), size=images.shape[-2:], mode="bilinear")
     elif how == "noisy":
         changed = images + 80 * torch.randn(images.shape, generator=generator)
-    else:
+    elif how == "covered":
         changed = images.clone()
         changed[..., images.shape[-1] // 2 :] = 0
+    else:
+        changed = images.clone()
+        for image in changed:
+            row, column = torch.randint(0, 2, (2,), generator=generator).tolist()
+            quarter = image.tensor_split(2, 1)[row].tensor_split(2, 2)[column]
+            quarter.copy_(255 * torch.rand(quarter.shape, generator=generator) * (how == "quarter noisy"))
     chosen = torch.rand(len(split), generator=generator) < share
     made = torch.where(chosen[:, None, None, None], changed, images).round().clamp(0, 255).to(torch.uint8)
     return _with(data, made, split.labels)
@@ -106,22 +112,28 @@ CALIBRATION: dict[str, Maker] = {
     "MNIST, 20 % wrong labels": lambda root: relabelled(photos(root, "mnist", ALL, 1200, 0), 0.2, 0),
     "MNIST 49, 10 % wrong labels": lambda root: relabelled(photos(root, "mnist", "49", 800, 1), 0.1, 0),
     "MNIST, 20 % noisy": lambda root: hard(photos(root, "mnist", ALL, 1200, 1), "noisy", 0.2, 0),
+    "MNIST": lambda root: photos(root, "mnist", ALL, 1000, 6),
+    "digits, 15 % a quarter covered": lambda root: hard(digits(root, 5), "quarter covered", 0.15, 1),
+    "MNIST, 15 % a quarter noisy": lambda root: hard(photos(root, "mnist", ALL, 1200, 5), "quarter noisy", 0.15, 1),
+    "Fashion-MNIST, 15 % a quarter noisy": lambda root: hard(
+        photos(root, "fashion_mnist", ALL, 1200, 5), "quarter noisy", 0.15, 1
+    ),
     "noise": lambda root: noise(800, 5, 0),
 }
 """No shortcut: what the level of the test was set with."""
 NULL: dict[str, Maker] = {
-    "digits": lambda root: digits(root, 1),
-    "digits, 5 % wrong labels": lambda root: relabelled(digits(root, 3), 0.05, 1),
-    "digits, 15 % noisy": lambda root: hard(digits(root, 4), "noisy", 0.15, 1),
-    "noise": lambda root: noise(1200, 10, 1),
-    "Fashion-MNIST, random labels": lambda root: random_labels(photos(root, "fashion_mnist", ALL, 1200, 11), 1),
-    "Fashion-MNIST, 2,000": lambda root: photos(root, "fashion_mnist", ALL, 2000, 12),
+    "digits": lambda root: digits(root, 6),
+    "digits, 5 % wrong labels": lambda root: relabelled(digits(root, 7), 0.05, 2),
+    "digits, 15 % noisy": lambda root: hard(digits(root, 8), "noisy", 0.15, 2),
+    "noise": lambda root: noise(1200, 10, 2),
+    "Fashion-MNIST, random labels": lambda root: random_labels(photos(root, "fashion_mnist", ALL, 1200, 41), 2),
+    "Fashion-MNIST, 2,000": lambda root: photos(root, "fashion_mnist", ALL, 2000, 42),
     "Fashion-MNIST, 10 % next class": lambda root: relabelled(
-        photos(root, "fashion_mnist", "13578", 1200, 13), 0.1, 1, next_class=True
+        photos(root, "fashion_mnist", "13578", 1200, 43), 0.1, 2, next_class=True
     ),
-    "MNIST, 10 % blurred": lambda root: hard(photos(root, "mnist", ALL, 1500, 14), "blurred", 0.1, 1),
-    "CIFAR-10, classes 0389": lambda root: photos(root, "cifar10", "0389", 2000, 15),
-    "CIFAR-10, classes 47": lambda root: photos(root, "cifar10", "47", 1200, 16),
+    "MNIST, 10 % blurred": lambda root: hard(photos(root, "mnist", ALL, 1500, 44), "blurred", 0.1, 2),
+    "CIFAR-10, classes 0389": lambda root: photos(root, "cifar10", "0389", 2000, 45),
+    "CIFAR-10, classes 47": lambda root: photos(root, "cifar10", "47", 1200, 46),
 }
 """No shortcut, and no part in the calibration."""
 
@@ -160,3 +172,20 @@ PLANTED: dict[str, Maker] = {
     for conflict in conflicts
 }
 """A shortcut in all samples but this share; the last three are faint."""
+
+
+def _few(variant: Callable[..., Dataset], base: Maker, count: int, seed: int, root: Path, **more: float) -> Dataset:
+    data = base(root)
+    return variant(data, conflict=count / len(data.train), seed=seed, **more)
+
+
+LIMIT: dict[str, Maker] = {
+    f"{name}, {count} conflicting, {seed}": partial(_few, variant, partial(base, seed=seed), count, seed)
+    for name, variant, base in (
+        ("digits, background stripes", background, digits),
+        ("Fashion-MNIST, colour", coloured, partial(photos, name="fashion_mnist", classes=ALL, n=1200)),
+    )
+    for count in (5, 10, 15, 20)
+    for seed in range(51, 57)
+}
+"""A shortcut with few exceptions, several times each: from how many on it is found."""

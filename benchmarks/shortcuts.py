@@ -2,6 +2,7 @@
 
     python benchmarks/shortcuts.py --root DATA [--out FILE]     # the test; DATA: mnist, fashion_mnist, cifar10 as .npz
     python benchmarks/shortcuts.py --root DATA --sets calibration [--out FILE]     # what the level was set with
+    python benchmarks/shortcuts.py --root DATA --sets limit [--out FILE]     # how many exceptions it takes
     python benchmarks/shortcuts.py --root DATA --sets planted --ranking [--out FILE]
     python benchmarks/shortcuts.py --data corrupted-cifar10-lff-0 --root DATA --conflict 0.05 --ranking \
         --model torchvision:resnet18 --device cuda --precision bf16 --channels-last [--out FILE]
@@ -21,7 +22,7 @@ from typing import Any
 
 import torch
 from record import write_result
-from shortcut_sets import CALIBRATION, NULL, PLANTED, Maker
+from shortcut_sets import CALIBRATION, LIMIT, NULL, PLANTED, Maker
 
 from holdfast.data import Dataset, load
 from holdfast.data.splits import aligned_groups
@@ -40,8 +41,10 @@ def tested(data: Dataset, **settings: Any) -> dict[str, Any]:
     return {
         "alarm": test.alarm,
         "p": test.p,
+        "clear": test.clear,
         "conflicting": test.conflicting,
         "mistakes": test.mistakes,
+        "limit": test.limit,
         "share": None,  # none is estimated
         "samples": len(data.train),
         "seconds": time.perf_counter() - started,
@@ -96,14 +99,17 @@ def chosen(args: argparse.Namespace) -> dict[str, tuple[str, Maker]]:
     null = {name: ("no shortcut", make) for name, make in NULL.items()}
     planted = {name: ("shortcut", make) for name, make in PLANTED.items()}
     calibration = {name: ("no shortcut", make) for name, make in CALIBRATION.items()}
-    sets = {"all": null | planted, "null": null, "planted": planted, "calibration": calibration}[args.sets]
+    few = {name: ("shortcut", make) for name, make in LIMIT.items()}
+    sets = {"all": null | planted, "null": null, "planted": planted, "calibration": calibration, "limit": few}[
+        args.sets
+    ]
     return {name: made for name, made in sets.items() if args.only in name}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", help="a set by name; by default sets without a shortcut and with a planted one")
-    parser.add_argument("--sets", choices=("all", "null", "planted", "calibration"), default="all")
+    parser.add_argument("--sets", choices=("all", "null", "planted", "calibration", "limit"), default="all")
     parser.add_argument("--only", default="", help="sets with this in their name")
     parser.add_argument("--ranking", action="store_true")
     parser.add_argument("--root", type=Path, default=Path("data"))
@@ -132,7 +138,7 @@ def main() -> None:
         row = figures[name] = {"truth": truth} | tested(data, **settings)
         print(
             f"{name:40} {truth:11}  {'ALARM' if row['alarm'] else '-':5}  p {row['p']:<8.2g} {row['conflicting']:3} of "
-            f"{row['mistakes']:4} mistakes   {row['seconds']:.0f} s, {row['processor_seconds']:.0f} s of the processor",
+            f"{row['mistakes']:4} mistakes, {row['clear']:2} clear   {row['seconds']:.0f} s, {row['processor_seconds']:.0f} s of the processor",
             flush=True,
         )
         if args.ranking:
