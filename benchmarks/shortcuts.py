@@ -138,7 +138,8 @@ def main() -> None:
         row = figures[name] = {"truth": truth} | tested(data, **settings)
         print(
             f"{name:40} {truth:11}  {'ALARM' if row['alarm'] else '-':5}  p {row['p']:<8.2g} {row['conflicting']:3} of "
-            f"{row['mistakes']:4} mistakes, {row['clear']:2} clear   {row['seconds']:.0f} s, {row['processor_seconds']:.0f} s of the processor",
+            f"{row['mistakes']:4} mistakes, {row['clear']:2} clear   {row['seconds']:.0f} s, "
+            f"{row['processor_seconds']:.0f} s of the processor",
             flush=True,
         )
         if args.ranking:
