@@ -71,8 +71,8 @@ def local(conflict: float, classes: int = CLASSES) -> Drawn:
     """The attribute is a small part of the picture, and the biased model sees the class as well: its second choice."""
     truth = torch.randint(classes, (N,))
     attribute = flipped(truth, conflict, classes)
-    close = views(6 * one_hot(truth, classes) + 1.5 * one_hot(attribute, classes))
-    close[5] = seen(truth, classes=classes)  # without that quarter
+    close = views(6 * one_hot(truth, classes) + one_hot(attribute, classes))
+    close[5] = seen(truth, classes=classes)  # without that part
     return seen(attribute, classes=classes) + 4 * one_hot(truth, classes), close, truth
 
 
@@ -143,7 +143,7 @@ def test_p_is_the_tail_of_the_sum() -> None:
         )
         reached = float((drawn.view(-1, 40).sum(1) >= 23).double().mean())
         p = ShortcutTest.of(7, 16, 40).p
-        assert reached == pytest.approx(p, abs=0.003) if exact else reached < p
+        assert reached == pytest.approx(p, abs=0.01) if exact else reached < p
 
 
 def test_the_limit_is_where_planted_samples_raise_the_alarm() -> None:
@@ -188,12 +188,12 @@ def test_grey_thumbnails_ignore_colour_and_contrast() -> None:
     torch.testing.assert_close(first, second, atol=1e-3, rtol=1e-3)
 
 
-@pytest.mark.parametrize(("view", "rows", "columns"), [(2, 0, 0), (3, 0, 19), (4, 19, 0), (5, 19, 19), (6, 10, 1)])
+@pytest.mark.parametrize(("view", "rows", "columns"), [(2, 0, 0), (3, 0, 19), (4, 19, 0), (5, 19, 19)])
 def test_a_view_does_not_see_what_it_leaves_out(view: int, rows: int, columns: int) -> None:
-    """One quarter each, and the margin."""
+    """One quarter each; the last one none of the margin."""
     plain = torch.randint(0, 256, (1, 1, 20, 20), dtype=torch.uint8)
     marked = plain.clone()
     marked[..., rows, columns] = 255 - marked[..., rows, columns]
     first, second = (thumbnails(ArraySplit(x, [0])) for x in (plain, marked))
     assert len(first) == VIEWS
-    assert [k for k in range(VIEWS) if torch.equal(first[k], second[k])] == ([view, 6] if view < 6 else [6])
+    assert [k for k in range(VIEWS) if torch.equal(first[k], second[k])] == [view, 6]

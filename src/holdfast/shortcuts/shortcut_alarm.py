@@ -38,7 +38,7 @@ were 0.08 and 0.2 or less on the sets that ``benchmarks/shortcuts.py --sets cali
 PLANTED_SHARES = (0.15, 0.55)
 """The same shares of bias-conflicting samples that a biased model gets wrong, where a shortcut was planted."""
 SURE = 1 / 3
-"""The biased model is sure of b from this probability on: with a shortcut it is, of a blurred or noisy picture seldom."""
+"""The biased model is sure of b from this probability on; of a blurred or noisy picture it seldom is."""
 UNSEEN = 0.25
 """The biased model sees nothing of y in a sample if it sees as much of y in this share of the right samples of b."""
 CLOSER = 0.95
@@ -158,13 +158,13 @@ def judge(biased: Tensor, close: Sequence[Tensor], labels: Tensor, half: Tensor)
             right = (here & (predicted == k) & (labels == k)).nonzero().flatten()
             if len(right) < LEAST_RIGHT:
                 continue
-            for taken in (here & (predicted == k) & (labels != k)).nonzero().flatten().split(CHUNK):
+            for taken in torch.split((here & (predicted == k) & (labels != k)).nonzero().flatten(), CHUNK):
                 y = labels[taken]
                 compared[taken] = True
                 closer[taken] = _share_below(close[0] + close[1], right, taken, y, predicted[taken]) > CLOSER
                 as_much_seen = 1 - _share_below(biased, right, taken, y, predicted[taken])
                 unseen[taken] = (as_much_seen > UNSEEN) | (rank[taken] - 1 > 0.5 * (classes - 2))
-            for lost in (here & (labels == k) & (predicted != k)).nonzero().flatten().split(CHUNK):
+            for lost in torch.split((here & (labels == k) & (predicted != k)).nonzero().flatten(), CHUNK):
                 for view in close[1:]:
                     typical[lost] |= _share_below(view, right, lost, labels[lost], predicted[lost]) > TYPICAL
     closer &= compared & (biased.softmax(1).amax(1) > SURE)
@@ -185,7 +185,7 @@ def closeness(view: Tensor, labels: Tensor, half: Tensor, classes: int) -> Tenso
     close = torch.zeros(len(view), classes)
     for number in (0, 1):
         own, other = (half == number).nonzero().flatten(), (half != number).nonzero().flatten()
-        for part in own.split(CHUNK):
+        for part in torch.split(own, CHUNK):
             distance = torch.cdist(view[part], view[other]).square()
             for k in range(classes):
                 near = distance[:, labels[other] == k]

@@ -59,8 +59,11 @@ def detection_limit(findings: Sequence[Finding]) -> str:
     least, limit = (finite(given.get(key)) for key in ("least", "limit"))
     if least is None or limit is None:
         return ""
-    faint = f", a faint one from about {limit:,.0f} on" if limit > least else ""
-    return f"A clear shortcut would be found from about {least:,.0f} bias-conflicting samples on{faint}"
+    more = f" (here about {limit:,.0f})" if limit > least else ""
+    return (
+        f"A clear shortcut would usually be found from about {least:,.0f} bias-conflicting samples on; a faint one "
+        f"needs more{more}, or goes unseen"
+    )
 
 
 def _blocks(found: Sequence[Finding], run: RunFiles, several: str, order: int) -> Iterator[Block]:
