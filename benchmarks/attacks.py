@@ -261,7 +261,7 @@ def main() -> None:
     parser.add_argument("--radius", type=float, default=8 / 255)
     parser.add_argument("--apgd-steps", type=int, help="100 on a GPU, 20 on a CPU")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--checks", nargs="*", default=list(PEERS), choices=list(PEERS))
+    parser.add_argument("--only", nargs="*", default=list(PEERS), choices=list(PEERS))
     parser.add_argument("--compile-mode")
     parser.add_argument("--commit")
     parser.add_argument("--out", type=Path)

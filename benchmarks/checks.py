@@ -1,4 +1,4 @@
-"""Seconds that the checks clean, groups, slices and corruptions take on 10,000 images of CIFAR's size.
+"""Seconds that the checks accuracy, groups, slices and corruptions take on 10,000 images of CIFAR's size.
 
     python benchmarks/checks.py [--device cuda] [--images 10000] [--model cifar-resnet18] [--precision fp32]
                                 [--out benchmarks/results/NAME.json]
@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("--precision", default="fp32")
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--checks", nargs="*", default=list(RUNS))
+    parser.add_argument("--only", nargs="*", default=list(RUNS))
     parser.add_argument("--out", type=Path)
     parser.add_argument("--commit")
     options = parser.parse_args()

@@ -5,7 +5,8 @@
 A row is a statistic, the data it was drawn from, the number of samples, the true value, the share of runs whose
 interval holds it, the number of runs, how many intervals lie wholly below and above the truth, and the mean width.
 A row that seems to cover less than 94 % is replaced by one of ten times as many runs. ``--only`` simulates studies
-anew and keeps the other rows of the file; ``--table`` writes the page docs/methods/statistics.md anew from the results.
+anew, keeps the other rows of the file and lists its own command there as "redone"; ``--table`` writes the page
+docs/methods/statistics.md anew from the results.
 One process; about fifteen minutes.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -465,13 +467,18 @@ def main() -> None:
                 f"{r.statistic:34s} {r.data:44s} {r.n:18s} {r.truth:8.4f} {r.coverage:6.3f} {r.width:8.4f}", flush=True
             )
     if told.out is not None:
-        from record import write_result
+        from record import command, current_commit, write_result
 
-        if told.out.exists():  # what was not simulated now stays
-            kept = json.loads(told.out.read_text(encoding="utf-8"))["figures"]["rows"]
+        origin: dict[str, str] = {}
+        redone: list[dict[str, str]] = []
+        if told.out.exists() and set(told.only) != set(STUDIES):  # what was not simulated now stays, and so its origin
+            file = json.loads(told.out.read_text(encoding="utf-8"))
             new = {row.statistic for row in rows}
-            rows = [*(Row(**row) for row in kept if row["statistic"] not in new), *rows]
-        write_result(told.out, {"rows": [asdict(row) for row in rows], "worst": min(row.coverage for row in rows)})
+            rows = [*(Row(**row) for row in file["figures"]["rows"] if row["statistic"] not in new), *rows]
+            origin = {"made_by": file["command"], "commit": file["commit"]}
+            redone = [*file["figures"].get("redone", ()), {"command": command(sys.argv), "commit": current_commit()}]
+        figures = {"rows": [asdict(row) for row in rows], "worst": min(row.coverage for row in rows)}
+        write_result(told.out, {**figures, **({"redone": redone} if redone else {})}, **origin)
     if told.table:
         head, _, _ = PAGE.read_text(encoding="utf-8").partition(MARK)
         PAGE.write_text(f"{head}{MARK}\n\n{table(rows)}\n", encoding="utf-8")

@@ -187,7 +187,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, help="1000 on a GPU, 250 on a CPU")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--checks", nargs="*", default=list(PEERS), choices=list(PEERS))
+    parser.add_argument("--only", nargs="*", default=list(PEERS), choices=list(PEERS))
     parser.add_argument("--commit")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()

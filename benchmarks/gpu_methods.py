@@ -42,7 +42,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--root", required=True)
     parser.add_argument("--family", nargs="*", default=list(FAMILIES), choices=list(FAMILIES))
-    parser.add_argument("--checks", nargs="*")
+    parser.add_argument("--only", nargs="*")
     parser.add_argument("--precision", default="bf16")
     parser.add_argument("--no-compile", action="store_true")
     parser.add_argument("--commit")

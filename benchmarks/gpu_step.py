@@ -74,7 +74,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--root", required=True)
     parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--checks", nargs="*", default=list(SETTINGS))
+    parser.add_argument("--only", nargs="*", default=list(SETTINGS))
     parser.add_argument("--commit")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()

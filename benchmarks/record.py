@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -12,15 +13,20 @@ from typing import Any
 import torch
 
 
-def write_result(path: Path, figures: dict[str, Any], *, commit: str | None = None) -> None:
-    """Figures with the command, the commit, the versions and the hardware."""
+def write_result(
+    path: Path, figures: dict[str, Any], *, commit: str | None = None, gpu: bool = True, made_by: str | None = None
+) -> None:
+    """Figures with the command, the commit, the versions and the hardware: the GPU if there is one and it was used.
+
+    made_by: another command than this one.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {
-        "command": command(sys.argv),
+        "command": made_by or command(sys.argv),
         "commit": commit or current_commit(),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "hardware": hardware(),
+        "hardware": hardware(gpu=gpu),
         "figures": figures,
     }
     path.write_text(json.dumps(content, indent=2) + "\n")
@@ -33,7 +39,11 @@ def command(words: list[str]) -> str:
     'python benchmarks/a.py --root DATA --epochs 3'
     >>> command(["benchmarks/a.py", "--data", "/somewhere/set.npz"])
     'python benchmarks/a.py --data DATA/set.npz'
+    >>> command(["/somewhere/tests/fuzz/__main__.py", "npz"])
+    'python -m tests.fuzz npz'
     """
+    if Path(words[0]).name == "__main__.py":
+        words = ["-m", ".".join(Path(words[0]).parts[-3:-1]), *words[1:]]
     places = {"--root": "DATA", "--folder": "PNGS"}
     kept = ["python"]
     for word, before in zip(words, ["", *words], strict=False):
@@ -52,7 +62,9 @@ def current_commit() -> str:
     return made.stdout.strip()
 
 
-def hardware() -> str:
-    if torch.cuda.is_available():
+def hardware(*, gpu: bool = True) -> str:
+    if gpu and torch.cuda.is_available():
         return torch.cuda.get_device_name()
+    if not gpu:
+        return f"{platform.machine()}, {os.cpu_count()} cores"
     return f"{platform.machine()}, {torch.get_num_threads()} threads"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,14 @@ def make_data(n: int = 96, classes: int = 3, *, groups: int = 0, channels: int =
     )
 
 
+@pytest.fixture(scope="session", autouse=True)
+def unsynced() -> Iterator[None]:
+    """Files are not synced to the disk: no test cuts the power, and thousands of small ones would wait for it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
 @pytest.fixture
 def data() -> Dataset:
     return make_data()
@@ -106,6 +115,7 @@ Factory = Callable[[], nn.Module]
 
 
 def brisk(method: str) -> dict[str, object]:
-    """A method's settings with as few inner steps and first epochs as it can do with."""
+    """A method's settings with as few inner steps, first epochs and repeated errors as it can do with."""
     known = {f.name for f in dataclasses.fields(METHODS[method].made)}
-    return {"name": method, **{key: 2 for key in ("steps", "first_epochs") if key in known}}
+    few = {"steps": 2, "first_epochs": 2, "up": 5}
+    return {"name": method, **{key: value for key, value in few.items() if key in known}}

@@ -321,7 +321,7 @@ def test_the_demonstration_shows_the_shortcut(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "120")  # heads of the table are folded at 80
-    assert main(["demo", "--seeds", "2", "--epochs", "6", "--quiet", "--out", str(tmp_path)]) == 0
+    assert main(["demo", "--seeds", "2", "--epochs", "4", "--quiet", "--out", str(tmp_path)]) == 0
     assert "conflicting" in said(capsys)[0]
     assert (tmp_path / "report.html").stat().st_size > 10_000
     findings = json.loads((tmp_path / "erm-seed0" / "findings.json").read_text())["findings"]

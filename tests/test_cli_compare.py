@@ -80,6 +80,16 @@ def test_the_plan_of_a_study_is_shown_without_training(tmp_path: Path, capsys: p
     assert not (tmp_path / "c").exists()
 
 
+def test_a_plan_says_which_cells_are_trained_longer(capsys: pytest.CaptureFixture[str]) -> None:
+    """JTT trains a first model for 20 epochs by default, whatever --epochs says."""
+    assert main(["compare", "--data", "digits", "--epochs", "3", "--methods", "erm", "jtt", "--plan"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "not all are trained equally long: 3 epochs: erm; 20 + 3 epochs: jtt" in text
+    assert "--method jtt --method.first-epochs N" in text
+    assert main(["compare", "--data", "digits", "--epochs", "3", "--methods", "erm", "mixup", "--plan"]) == 0
+    assert "equally long" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -5,6 +5,7 @@ A fake graph keeps the work it was given and runs it at each replay; capturing i
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -120,6 +121,38 @@ def test_generators_are_registered() -> None:
     generators = [torch.Generator(), torch.Generator()]
     capture(lambda: None, device=CPU, generators=generators)
     assert FakeGraph.made[0].generators == generators
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_no_garbage_is_collected_during_a_capture(fails: bool) -> None:
+    """A graph among it would be removed, which invalidates the capture."""
+
+    class Cycle:
+        def __init__(self) -> None:
+            self.me = self
+
+        def __del__(self) -> None:
+            removed.append(self)
+
+    def work() -> None:
+        Cycle()
+        keep = [[n] for n in range(5000)]
+        assert len(keep) == 5000
+        during.extend(removed)
+        if fails:
+            raise RuntimeError("not this time")
+
+    removed: list[object] = []
+    during: list[object] = []
+    before = gc.get_threshold()
+    gc.set_threshold(10)
+    try:
+        with pytest.raises(RuntimeError) if fails else nullcontext():
+            capture(work, device=CPU)
+        assert gc.isenabled()
+    finally:
+        gc.set_threshold(*before)
+    assert not during
 
 
 def test_what_cannot_be_captured_runs_eagerly_and_says_why() -> None:

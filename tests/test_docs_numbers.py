@@ -38,11 +38,11 @@ RECORDED: dict[tuple[str, str, str, str], dict[str, list[tuple[str, ...]]]] = {
     ("docs/how-to/audit-any-model.md", "check", "seconds", "audit_gpu"): {
         row: [(key, SECONDS)]
         for row, key in {
-            "`accuracy`": "clean",  # as it was called when this was measured
+            "`accuracy`": "accuracy",
             "`slices`": "slices",
             "`corruptions`": "corruptions",
             "`attacks`": "attacks",
-            "`ood`": "unknown",  # as above
+            "`ood`": "ood",
             "`curvature`": "curvature",
             "`saliency`": "saliency",
             "all": "all",
@@ -142,3 +142,30 @@ def test_the_gain_of_the_favoured_reading_is_that_of_its_three_pairs() -> None:
         half = 4.303 * stdev(gains) / len(gains) ** 0.5  # Student's t with two degrees of freedom
         assert len(gains) == 3
         assert words.format(fmean(gains), abs(fmean(gains) - half), fmean(gains) + half) in text
+
+
+def recorded(file: str) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = json.loads((ROOT / f"benchmarks/results/{file}.json").read_bytes())["figures"]
+    return found
+
+
+def plain(page: str) -> str:
+    return " ".join((ROOT / page).read_text(encoding="utf-8").split())
+
+
+def test_what_a_step_of_each_method_costs() -> None:
+    over = {name.partition("/")[2]: of["over_erm"] for name, of in recorded("gpu_methods_vicinal").items()}
+    rows = {row[0].strip("`"): row[-1] for row in table(ROOT / "docs/methods/vicinal.md", "`--method`", "moves")}
+    assert rows == {name: f"{over[name]:.2f}" for name in rows}
+    bias = recorded("gpu_methods_bias")
+    ms = {name: f"{bias[f'bias/{name}']['step_ms']:.2f}" for name in ("erm", "lff", "erm+biasadv", "lff+biasadv")}
+    assert (
+        f"ERM takes {ms['erm']} ms, of LfF {ms['lff']} ({bias['bias/lff']['over_erm']:.2f} ×), of ERM+BiasAdv "
+        f"{ms['erm+biasadv']} and of LfF+BiasAdv {ms['lff+biasadv']} with five steps"
+        in plain("docs/methods/biasadv.md")
+    )
+    assert (
+        f"costs {over['alps']:.2f}, {over['mixup']:.2f} and {over['label-smoothing']:.2f} plain ones, of LfF "
+        f"{bias['bias/lff']['over_erm']:.1f}; LfF+BiasAdv takes {bias['bias/lff+biasadv']['step_ms']:.1f} ms"
+        in plain("README.md")
+    )

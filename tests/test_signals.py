@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,13 +17,14 @@ import pytest
 import torch
 
 from holdfast import signals
+from holdfast.data import ArraySplit
 from holdfast.data.loaders import StreamLoader
 from holdfast.errors import Interrupted
-from holdfast.signals import deferred_signals, ended_by_term
+from holdfast.signals import deferred_signals, ended_by_term, held_signals, starting_workers
 from tests.conftest import make_split
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-from kills import KINDS, Starter, kill_repeatedly
+from kills import KINDS, Ending, Starter, kill_repeatedly, problems
 
 
 def test_workers_leave_signals_from_others_to_the_main_process_and_obey_that() -> None:
@@ -57,10 +59,11 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.slow
-def test_no_worker_outlives_a_main_process_that_was_killed() -> None:
+def test_no_worker_outlives_a_main_process_that_was_killed(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": "src:."}
-    done = subprocess.run([sys.executable, "-c", ORPHANING], env=environment, stdout=subprocess.PIPE, text=True)
-    left = [int(word) for word in done.stdout.split()]
+    with (tmp_path / "workers").open("w") as said:  # a pipe would be read until the workers, who hold it too, are gone
+        done = subprocess.run([sys.executable, "-c", ORPHANING], env=environment, stdout=said)
+    left = [int(word) for word in (tmp_path / "workers").read_text().split()]
     assert (done.returncode, len(left)) == (-signal.SIGKILL, 2)
     deadline = time.monotonic() + 4 * signals.WATCH  # torch's own watch takes 5 s, and only between two batches
     while left and time.monotonic() < deadline:
@@ -98,6 +101,61 @@ def test_a_signal_while_an_object_is_removed_is_not_lost() -> None:
         removed.clear()
         with pytest.raises(Interrupted):
             time.sleep(5)
+
+
+def test_a_signal_that_another_thread_takes_does_not_cut_short_the_start_of_workers() -> None:
+    """A loader that was ended between two of its workers fails when it is removed, and says so on the terminal."""
+    over, started = threading.Event(), []
+    other = threading.Thread(target=over.wait)
+    other.start()
+
+    def start() -> None:
+        with starting_workers():
+            signal.pthread_kill(other.ident or 0, signal.SIGTERM)
+            time.sleep(0.05)
+            started.append(True)
+
+    try:
+        with ended_by_term(), pytest.raises(Interrupted):
+            start()
+    finally:
+        over.set()
+        other.join()
+    assert started
+
+
+def test_a_batch_is_taken_whole_before_a_signal_acts(monkeypatch: pytest.MonkeyPatch) -> None:
+    loader = StreamLoader(make_split(8, 3, seed=1), batch_size=4, device=torch.device("cpu"), workers=0)
+    read, whole = ArraySplit.read, []
+
+    def interrupted(self: ArraySplit, positions: torch.Tensor) -> torch.Tensor:
+        signal.raise_signal(signal.SIGTERM)
+        whole.append(positions)
+        return read(self, positions)
+
+    monkeypatch.setattr(ArraySplit, "read", interrupted)
+    with ended_by_term(), pytest.raises(Interrupted):
+        list(loader.batches(torch.arange(8)))
+    assert len(whole) == 1
+
+
+def test_a_signal_does_not_wait_for_ever() -> None:
+    def wait() -> None:
+        with held_signals(0.1):
+            signal.raise_signal(signal.SIGTERM)
+            time.sleep(20)
+
+    started = time.monotonic()
+    with ended_by_term(), pytest.raises(Interrupted):
+        wait()
+    assert time.monotonic() - started < 10
+
+
+def test_a_training_that_was_killed_after_its_last_epoch_has_saved_all() -> None:
+    said = "epoch 11/12  loss 0.1\n{}interrupted; the same command with --resume continues\n"
+    ended = Ending(143, said.format("epoch 12/12  loss 0.1\n"), signalled=True)
+    assert not list(problems(ended, "term", "train"))
+    assert list(problems(Ending(143, said.format(""), signalled=True), "term", "train"))
 
 
 @pytest.fixture(scope="module")

@@ -91,7 +91,7 @@ def main() -> None:
     parser = sweep_parser(__doc__.splitlines()[0], model="torchvision:resnet18", epochs=20)
     parser.add_argument("--kind", default="dfa")
     parser.add_argument("--conflict", type=float, default=0.05)
-    parser.add_argument("--checks", nargs="*", default=list(READINGS))
+    parser.add_argument("--only", nargs="*", default=list(READINGS))
     parser.add_argument("--images", type=int, help="only so many training images")
     args = parser.parse_args()
     if args.table:

@@ -6,6 +6,7 @@ too early. In a CUDA graph it becomes a parallel branch. On a CPU one comes afte
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -204,7 +205,7 @@ def capture(
     try:
         for generator in generators:
             graph.register_generator_state(generator)
-        with _capturing(graph, device, stream, pool, empty_cache=empty_cache):
+        with no_collection(), _capturing(graph, device, stream, pool, empty_cache=empty_cache):
             result = work(*inputs)
     except BaseException:
         for generator, state in zip(drawn_from, before, strict=True):
@@ -298,6 +299,18 @@ class Recordings:
             here = torch.device("cuda", torch.cuda.current_device())
             known = self._known[key] = capture(work, device=here, pool=self._pool, empty_cache=False)
         return known()  # type: ignore[return-value]
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """No garbage is collected while this is open: a graph that is removed during a capture invalidates that."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 @contextmanager

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 MANY = 24
@@ -63,10 +64,10 @@ def cut(text: str, most: int = 300) -> str:
     return text if len(text) <= most else f"{text[:most]}..."
 
 
-def require_known(kind: str, name: object, known: Collection[str]) -> None:
+def require_known(kind: str, name: object, known: Collection[str], *, listed_by: str = "") -> None:
     """Refuse a name that is not among the known ones, as :func:`unknown` says it."""
     if name not in known:
-        raise unknown(kind, name, known)
+        raise unknown(kind, name, known, listed_by=listed_by)
 
 
 def require(condition: bool, message: str) -> None:
@@ -78,6 +79,23 @@ def require(condition: bool, message: str) -> None:
     """
     if not condition:
         raise HoldfastError(message)
+
+
+@contextmanager
+def explaining(failed: str, remedy: str) -> Iterator[None]:
+    """Around calls that fail in many ways: an error says what failed, the first line of the reason, and the remedy.
+
+    >>> with explaining("cannot read a.pt", "write it again"):
+    ...     raise ValueError("bad header")
+    Traceback (most recent call last):
+    holdfast.errors.HoldfastError: cannot read a.pt: bad header; write it again
+    """
+    try:
+        yield
+    except HoldfastError:
+        raise
+    except Exception as error:
+        raise HoldfastError(f"{failed}: {first_line(error)}; {remedy}") from error
 
 
 def first_line(error: BaseException) -> str:

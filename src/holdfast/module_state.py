@@ -66,6 +66,5 @@ def frozen_statistics(model: nn.Module) -> Iterator[None]:
 
 def _repeats_itself(tensor: Tensor) -> bool:
     """Whether several elements share memory, so that it cannot be written to."""
-    return tensor.layout == torch.strided and any(
-        s == 0 and n > 1 for s, n in zip(tensor.stride(), tensor.shape, strict=True)
-    )
+    strides = zip(tensor.stride(), tensor.shape, strict=True) if tensor.layout == torch.strided else ()
+    return any(stride == 0 and size > 1 for stride, size in strides)

@@ -21,7 +21,7 @@ from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any, Final, Generic, Literal, TypeVar
 
-from holdfast.errors import HoldfastError, unknown
+from holdfast.errors import HoldfastError, require_known
 from holdfast.types import Measure, Needs
 
 ENTRY_POINTS = "holdfast"
@@ -74,17 +74,13 @@ class Registry(Mapping[str, P], Generic[P]):
         """Register a part. A name is given once; the same file loaded again may replace its own."""
         before = self._parts.get(part.name)
         if before is not None and _place(before.made) != _place(part.made):
-            raise HoldfastError(
-                f"two parts declare the {self.kind} {part.name!r}: {_place(before.made)} and {_place(part.made)}; "
-                "rename one of them"
-            )
+            places = f"{_place(before.made)} and {_place(part.made)}"
+            raise HoldfastError(f"two parts declare the {self.kind} {part.name!r}: {places}; rename one of them")
         self._parts[part.name] = part
 
     def __getitem__(self, name: str) -> P:
-        found = self._all()
-        if name not in found:
-            raise unknown(self.kind, name, self)
-        return found[name]
+        require_known(self.kind, name, self)
+        return self._parts[name]
 
     def __contains__(self, name: object) -> bool:
         return name in self._all()
@@ -117,12 +113,8 @@ def load_entry_points() -> None:
             entry.load()
         except Exception as error:  # whatever somebody else's module raises must not end ours
             owner = entry.dist.name if entry.dist is not None else entry.value
-            warnings.warn(
-                f"the parts of {owner} were not loaded: importing {entry.value} failed with "
-                f"{type(error).__name__}: {error}; update or uninstall {owner}",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+            why = f"importing {entry.value} failed with {type(error).__name__}: {error}; update or uninstall {owner}"
+            warnings.warn(f"the parts of {owner} were not loaded: {why}", RuntimeWarning, stacklevel=2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +134,9 @@ class CheckPart(Part):
     measures: tuple[Measure, ...] = ()
     share: float = 0.0
     images_of: Literal["test", "train"] = "test"
+
+    def attach(self) -> None:
+        self.made.asked_as = f"{self.name}."
 
 
 PYTHON_ONLY: Final = {"python_only": True}
@@ -291,9 +286,8 @@ def named_data() -> dict[str, ReaderPart]:
     for part in READERS.values():
         for name in part.names:
             if name in found:
-                raise HoldfastError(
-                    f"two readers read {name!r}: {found[name].name} and {part.name}; rename one of them"
-                )
+                both = f"{found[name].name} and {part.name}"
+                raise HoldfastError(f"two readers read {name!r}: {both}; rename one of them")
             found[name] = part
     return found
 

@@ -23,12 +23,8 @@ def printable(text: str | os.PathLike[str], *, keep: str = "") -> str:
     text = os.fspath(text)
     if text.isprintable():
         return text
-    return "".join(
-        c.encode("unicode_escape").decode("ascii")
-        if unicodedata.category(c) in UNSAFE and c not in JOINERS and c not in keep
-        else c
-        for c in text
-    )
+    escaped = {c for c in text if unicodedata.category(c) in UNSAFE} - {*JOINERS, *keep}
+    return "".join(c.encode("unicode_escape").decode("ascii") if c in escaped else c for c in text)
 
 
 def one_line(text: str) -> str:

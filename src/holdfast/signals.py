@@ -19,10 +19,15 @@ from holdfast.errors import Interrupted
 ENDING = (signal.SIGINT, signal.SIGTERM)
 TOGETHER = 1.0
 """Seconds within which a second signal is the same wish: timeout(1) signals the process, then its whole group."""
+WAIT = 2.0
+"""Seconds that a signal waits for a batch which is being fetched: on a dead disk it never comes."""
+WAIT_FOR_WORKERS = 60.0
+"""The same for workers which are being started: where they are not forked, each imports torch."""
 WATCH = 0.5
 """Seconds after which a worker notices that its parent was killed, at the latest."""
 
 _taken = -TOGETHER  # when the last signal came that was acted on
+_deferring = 0  # how many deferred_signals are open
 
 
 class Stop:
@@ -34,6 +39,7 @@ class Stop:
 @contextmanager
 def deferred_signals() -> Iterator[Stop]:
     """Keep the first SIGINT or SIGTERM in the yielded object; another one, ``TOGETHER`` later, acts at once."""
+    global _deferring
     stop = Stop()
     if not _may_set_handlers():
         yield stop
@@ -54,10 +60,55 @@ def deferred_signals() -> Iterator[Stop]:
 
     for s in before:
         signal.signal(s, note)
+    _deferring += 1
     try:
         yield stop
     finally:
+        _deferring -= 1
         restore()
+
+
+@contextmanager
+def held_signals(wait: float = WAIT) -> Iterator[None]:
+    """While open, SIGINT and SIGTERM wait for the end of it, so many seconds at most: they act then.
+
+    For what must not be left half done: torch's loader, ended in the middle of starting its workers or of taking
+    a batch from one, complains when it is removed, and so do its workers.
+    """
+    if _deferring or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {s: handler for s in ENDING if (handler := signal.getsignal(s)) is not None}
+    held: list[tuple[int, threading.Timer]] = []
+
+    def hold(signum: int, _frame: FrameType | None) -> None:
+        if not held:
+            overdue = threading.Timer(wait, act, (signum, threading.get_ident()))
+            overdue.daemon = True
+            held.append((signum, overdue))
+            overdue.start()
+        elif late.is_set():
+            restore()
+            signal.raise_signal(signum)
+
+    def act(signum: int, thread: int) -> None:
+        late.set()
+        signal.pthread_kill(thread, signum)
+
+    def restore() -> None:
+        for s, handler in before.items():
+            signal.signal(s, handler)
+
+    late = threading.Event()
+    for s in before:
+        signal.signal(s, hold)
+    try:
+        yield
+    finally:
+        restore()
+        if held and not late.is_set():
+            held[0][1].cancel()
+            signal.raise_signal(held[0][0])
 
 
 @contextmanager
@@ -110,15 +161,16 @@ def starting_workers() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):  # Windows, where no signal goes to a group
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    with held_signals(WAIT_FOR_WORKERS):  # another thread may take a signal that this one blocks
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def leave_signals_to(parent: int) -> None:
-    """In a worker: only the process ``parent`` may end it, and it ends with that one.
+def leave_signals_to(parent: int, worker: int) -> None:
+    """In a worker, whatever its number: only the process ``parent`` may end it, and it ends with that one.
 
     SLURM, Kubernetes and timeout(1) signal every process of a group. A worker that obeyed would make its parent fail
     with "DataLoader worker is killed" before that could save anything.

@@ -6,7 +6,7 @@ Nothing here imports torch at run time, so that findings can be read and rendere
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from enum import Enum, Flag, auto
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -45,9 +45,6 @@ class Batch:
     def split(self, parts: int) -> list[Batch]:
         """At most ``parts`` consecutive pieces of (nearly) equal size."""
         return [Batch(*piece) for piece in zip(*(t.chunk(parts) for t in self.tensors()), strict=True)]
-
-    def with_images(self, x: Tensor) -> Batch:
-        return replace(self, x=x)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ def test_every_setting_is_one_that_the_check_takes(check: str) -> None:
         ("attacks.norm=l3", "unknown attacks.norm 'l3'; did you mean 'l2'"),
         ("ood.scores=mspp", "unknown ood.scores 'mspp'; did you mean 'msp'"),
         ("ood.data=svhn", "ood.data must be a mapping such as {NAME: VALUE}, got 'svhn'"),
-        ("corruptions.severities=1,9", "unknown corruptions.severities '9'"),
+        ("corruptions.severities=1,9", "corruptions.severities must be numbers in 1..5, got [1, 9]"),
         ("slices.level=2", "slices.level must be in (0, 1), got 2"),
         ("attacks.images", "'attacks.images' sets nothing; write CHECK.SETTING=VALUE"),
         ("attacks.norm={", "cannot read the value of 'attacks.norm={'"),

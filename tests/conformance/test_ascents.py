@@ -32,7 +32,7 @@ def test_every_triple_trains_and_resumes(ascent: str, method: str, optimizer: st
         "method": brisk(method),
         "optimizer": optimizer,
         "lr": RATES[optimizer],
-        "epochs": 3,
+        "epochs": 2,
         **QUICK,
     }
     settings = build(TrainSettings, values)
@@ -77,6 +77,6 @@ def test_no_ascent_and_a_radius_of_zero_are_a_plain_optimiser(ascent: str) -> No
 @pytest.mark.parametrize("ascent", ASCENTS)
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_half_precision(ascent: str, precision: str) -> None:
-    result = fit(make_data(48), ascent=ascent, precision=precision, epochs=4, lr=0.05, **QUICK)
+    result = fit(make_data(48), ascent=ascent, precision=precision, epochs=2, lr=0.05, **QUICK)
     assert result.history[-1]["train_loss"] < result.history[0]["train_loss"]
     assert all(torch.isfinite(p).all() for p in result.model.parameters())

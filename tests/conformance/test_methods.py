@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,12 @@ def quick(method: str, **changes: object) -> FitResult:
     classes, n = int(changes.pop("classes", 3)), int(changes.pop("n", 96))  # type: ignore[call-overload]
     data = make_data(n, classes, groups=2)
     return fit(data, method=brisk(method), **{**QUICK, **changes})
+
+
+@cache
+def unbroken(method: str) -> tuple[TrainSettings, FitResult]:
+    settings = build(TrainSettings, {"method": brisk(method), "ema": 0.9, "crop": 1, "flip": True, **QUICK})
+    return settings, train(settings, data=make_data(groups=2))
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -45,9 +52,8 @@ class TestMethod:
 
     @pytest.mark.parametrize("step", [1, 6, 7, 17])
     def test_resumes_identically(self, method: str, step: int, tmp_path: Path) -> None:
-        settings = build(TrainSettings, {"method": brisk(method), "ema": 0.9, "crop": 1, "flip": True, **QUICK})
+        settings, whole = unbroken(method)
         data = make_data(groups=2)
-        whole = train(settings, data=data)
         with pytest.raises(Interrupted) as stopped:
             train(settings, data=data, out=tmp_path / "run", progress=SignalAt(step))
         assert stopped.value.signum == signal.SIGTERM
@@ -67,11 +73,11 @@ class TestMethod:
 
     @pytest.mark.parametrize("precision", ["bf16", "fp16"])
     def test_survives_half_precision(self, method: str, precision: str) -> None:
-        result = quick(method, precision=precision, epochs=6)
+        result = quick(method, precision=precision, epochs=3)
         assert result.history[-1]["train_loss"] < result.history[0]["train_loss"]
 
     def test_splits_batches_for_memory(self, method: str) -> None:
-        result = quick(method, accumulate=4, epochs=6)
+        result = quick(method, accumulate=4, epochs=3)
         assert result.history[-1]["train_loss"] < result.history[0]["train_loss"]
 
     def test_refuses_settings_it_does_not_know(self, method: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import pytest
@@ -102,3 +103,55 @@ def test_commands_take_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     ):
         assert main([*command, *words]) == 2
         assert "files lie outside" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def detector(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A detector of digits, as quick as can be."""
+    folder = tmp_path_factory.mktemp("confined") / "detector"
+    words = ["detect", "fit", "--data", "digits", "--out", str(folder), "--scores", "reconstruction"]
+    assert main([*words, "--epochs", "1", "--encoder-epochs", "1", "--device", "cpu"]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("confined") / "run"
+    assert main(["train", "--data", "digits", "--epochs", "1", "--device", "cpu", "--out", str(folder), "--quiet"]) == 0
+    return folder
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("detect fit", "detect score", "detect evaluate", "describe"),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("compare", "predict")),
+    ],
+)
+def test_every_command_that_reads_images_warns_or_refuses(
+    command: str, request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "set").mkdir()
+    data, out = ["--data", str(table(tmp_path / "set", "../far/away.png"))], ["--out", str(tmp_path / "out.csv")]
+    one = ["--epochs", "1", "--device", "cpu"]
+
+    def made(name: str) -> str:
+        return str(request.getfixturevalue(name))
+
+    words = {
+        "compare": lambda: ["compare", *data, "--methods", "erm", "--seeds", "1", *one, "--out", str(tmp_path / "out")],
+        "detect fit": lambda: ["detect", "fit", *data, *one, "--encoder-epochs", "1", "--out", str(tmp_path / "out")],
+        "detect score": lambda: ["detect", "score", made("detector"), *data, *out, "--device", "cpu"],
+        "detect evaluate": lambda: [
+            "detect", "evaluate", made("detector"), "--normal", data[1], "--anomalous", data[1], "--device", "cpu"
+        ],
+        "predict": lambda: ["predict", made("trained"), *data, *out, "--device", "cpu"],
+        "describe": lambda: ["describe", data[1], "--out", str(tmp_path / "out"), *one],
+    }[command]()  # fmt: skip
+    capsys.readouterr()
+    assert main([*words, "--confine"]) == 2
+    assert "1 files lie outside" in capsys.readouterr().err
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        main(words)
+    assert "1 paths leave" in capsys.readouterr().err

@@ -250,7 +250,7 @@ def test_pages_say_what_was_found(detector: Path, pictures: Path, tmp_path: Path
     assert "Where fused lies" in str(section)
     describe("digits", out=tmp_path / "m", epochs=1, device="cpu")
     page = (tmp_path / "m" / "report.html").read_text(encoding="utf-8")
-    assert "digits: its code gives away the class of" in page
+    assert "digits: from its code a linear probe tells the class of" in page
     assert page.count('class="gallery wide"') == 3
     describe(pictures / "known", out=tmp_path / "n", detector=detector, device="cpu")
     assert "known: a map of 60 images without labels" in (tmp_path / "n" / "report.html").read_text(encoding="utf-8")

@@ -241,7 +241,7 @@ def test_the_map_of_a_labelled_folder_says_how_its_classes_separate(photos: Path
     evidence = found[0].evidence
     assert (evidence["classes"], len(evidence["labels"])) == (["cat", "dog"], 20)
     assert any("on 60 images" in text for text in told), "the VAE is trained on the training part"
-    assert "gives away the class of" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "a linear probe tells the class of" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 def test_an_image_without_a_class_does_not_hide_those_of_the_others(classes: Path, tmp_path: Path) -> None:

@@ -36,6 +36,18 @@ def test_captured_equals_eager(method: str, optimizer: str) -> None:
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
+@pytest.mark.parametrize("ascent", ["none", "sam", "sam-db"])
+def test_partners_from_the_whole_set_captured_equal_eager(ascent: str) -> None:
+    """A step is then given a second batch, and for sam-db a third: the graph must read the right one as partners."""
+    settings = {**COMMON, "ascent": ascent, "deterministic": True, "accumulate": 2}
+    data = make_data(100, channels=3)
+    whole = {"name": "alps", "partners": "set"}
+    eager, captured = (fit(data, capture=c, method=whole, **settings) for c in ("off", "on"))
+    torch.testing.assert_close(flat_weights(eager.model), flat_weights(captured.model), rtol=1e-4, atol=1e-5)
+    within = fit(data, capture="on", method="alps", **settings)
+    assert float((flat_weights(within.model) - flat_weights(captured.model)).norm()) > 1e-2, "the setting does nothing"
+
+
 @pytest.mark.parametrize("ascent", sorted(ASCENTS))
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_every_ascent_captured_equals_eager(ascent: str, optimizer: str) -> None:

@@ -211,7 +211,7 @@ def test_half_precision_attacks_with_the_statistics_that_were_chosen(statistics:
     settings = {"name": "erm+biasadv", "statistics": statistics, "radius": 1.0, "steps": 2}
     (method, state), model = make_method(settings), make_net(1).float().train()
     state.float().train()
-    batch = batches()[0].with_images(batches()[0].x.float())
+    batch = dataclasses.replace(batches()[0], x=batches()[0].x.float())
     wanted = {"radius": 1.0, "lam": method.lam, "steps": 2}
     with torch.autocast("cpu", dtype=torch.bfloat16):
         mode = "as-is" if statistics == "batch" else "eval"

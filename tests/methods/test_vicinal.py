@@ -6,7 +6,7 @@ Image i is a picture of the number i alone, so that every neighbour tells which 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import pytest
 import torch
@@ -19,6 +19,7 @@ from holdfast.methods.manifold_mixup import first_blocks
 from holdfast.models import build_model
 from holdfast.settings import TrainSettings, build
 from holdfast.train import Interrupted, fit, train
+from holdfast.train.step import Step, captured
 from holdfast.types import Batch, Views
 from tests.conftest import SignalAt, make_data, same_weights
 from tests.methods.made import draws, evaluate, make_batch, make_method
@@ -81,6 +82,25 @@ def test_alps_meets_any_image_of_the_set_or_only_those_of_its_batch(monkeypatch:
     expected = 15 / N
     # over permutations this has the mean N (N - 1) = 132 and a deviation of about 17
     assert float(((counts - expected) ** 2 / expected).sum()) < 132 + 3 * 17
+
+
+def test_a_step_that_is_to_be_captured_is_given_all_its_batches() -> None:
+    """A graph takes tensors, so batches are taken apart and put together again; the first calls are not captured."""
+    given: list[tuple[Batch, ...]] = []
+
+    class Recorded:
+        rng: ClassVar[dict[str, torch.Generator]] = {}
+
+        def __call__(self, *batches: Batch) -> None:
+            given.append(batches)
+
+    batches = [Batch(torch.arange(4) + i, torch.rand(4, 1, 2, 2), LABELS[:4], LABELS[:4] - i) for i in range(3)]
+    captured(cast("Step", Recorded()), torch.device("cpu"), None)(*batches)
+    ((*found,),) = given
+    assert len(found) == 3
+    for own, one in zip(found, batches, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(own.tensors(), one.tensors(), strict=True))
+        assert own.others is None
 
 
 @pytest.mark.slow

@@ -11,10 +11,7 @@ from scipy import stats
 from sklearn import metrics as sk
 from torch import Tensor
 
-from holdfast.metrics import (
-    paired_auroc,
-    placements,
-)
+from holdfast.metrics import auroc_interval, fpr_interval, paired_auroc, placements
 from tests.metrics.conftest import seeded
 
 
@@ -137,3 +134,36 @@ def test_two_perfect_rankings_are_not_known_to_be_alike() -> None:
         paired_auroc(perfect, (perfect[0], perfect[1][:5]))
     with pytest.raises(ValueError, match="two or more"):
         paired_auroc((perfect[0][:1], perfect[1]), (perfect[0][:1], perfect[1]))
+
+
+def uniform(n: int, m: int, ahead: float, seed: int) -> tuple[Tensor, Tensor]:
+    """(N,) scores on (0, 1) and (M,) on (ahead, 1 + ahead)."""
+    drawn = torch.rand(n + m, generator=seeded(seed), dtype=torch.float64)
+    return drawn[:n], drawn[n:] + ahead
+
+
+def test_an_auroc_of_1_is_known_as_well_as_that_all_of_the_rarer_kind_are_right() -> None:
+    """Wilson's bound for 26 of 26, n / (n + z²); DeLong's variance is 0 there."""
+    found = auroc_interval(*uniform(1000, 26, 1.0, 0))
+    assert (found.value, found.high) == (1.0, 1.0)
+    assert found.low == pytest.approx(26 / (26 + stats.norm.ppf(0.975) ** 2))
+
+
+def test_an_auroc_near_1_is_covered_with_few_of_one_kind() -> None:
+    """Of uniform scores it is 1 - (1 - ahead)² / 2; DeLong's own interval covers it in four cases of five."""
+    truth, covered = 1 - 0.05**2 / 2, 0
+    for seed in range(300):
+        found = auroc_interval(*uniform(1000, 52, 0.95, seed))
+        covered += found.low <= truth <= found.high
+    assert covered >= 0.92 * 300
+
+
+@pytest.mark.parametrize("few", [26, 100])
+def test_the_threshold_of_fpr95_is_uncertain_too(few: int) -> None:
+    """Of uniform scores FPR95 is 0.95 - ahead; an interval at the threshold that was found misses it often."""
+    covered = 0
+    for seed in range(200):
+        found = fpr_interval(*uniform(1000, few, 0.7, seed))
+        covered += found.low <= 0.25 <= found.high
+        assert (found.high == 1) == (few < 72), "under 72 nothing bounds the quantile"
+    assert covered >= 0.92 * 200

@@ -12,6 +12,8 @@ import pytest
 
 from holdfast.errors import HoldfastError
 from holdfast.reports import read_findings, write_findings
+from holdfast.reports.findings_file import is_as_written
+from holdfast.reports.html import report_folders
 from holdfast.types import Finding
 from tests.reports.fake_runs import fake_findings
 
@@ -74,6 +76,8 @@ def test_a_target_below_a_file_is_refused(tmp_path: Path) -> None:
 
 
 GOOD = Finding("accuracy", "accuracy", 0.5, 2).to_json()
+CHECK = {"name": "accuracy", "state": "measured"}
+MEASURE = {"check": "accuracy", "name": "accuracy", "title": "accuracy", "unit": "percent"}
 HEAD = {"format": "holdfast-findings", "version": 2, "model": {}, "data": {}}
 
 
@@ -95,6 +99,14 @@ HEAD = {"format": "holdfast-findings", "version": 2, "model": {}, "data": {}}
         ({**HEAD, "findings": [{**GOOD, "surprise": 1}]}, "is damaged .*surprise"),
         ({**HEAD, "findings": [7]}, "is damaged"),
         ({**HEAD, "model": 3, "findings": []}, "is damaged .*model is 3"),
+        ({**HEAD, "model": "1" * 5000, "findings": []}, r"is damaged \(model is '1{199}\.\.\.\)"),
+        ({**HEAD, "findings": [], "checks": [{**CHECK, "seconds": "long"}]}, "is damaged .*seconds is 'long'"),
+        ({**HEAD, "findings": [], "checks": [{**CHECK, "reason": ["x"]}]}, r"is damaged .*reason is \['x'\]"),
+        ({**HEAD, "findings": [], "checks": [{**CHECK, "notes": [{"text": 3}]}]}, "is damaged .*text is 3"),
+        ({**HEAD, "findings": [], "measures": [{**MEASURE, "title": {}}]}, "is damaged .*title is {}"),
+        ({**HEAD, "findings": [], "measures": [{**MEASURE, "digits": "0.2"}]}, "is damaged .*digits is '0.2'"),
+        ({**HEAD, "findings": [], "measures": [{**MEASURE, "digits": 2**40}]}, "is damaged .*digits is 1099511627776"),
+        ({**HEAD, "findings": [], "measures": [{**MEASURE, "headline_where": []}]}, r"is damaged .*where is \[\]"),
     ],
 )
 def test_other_content_is_refused(tmp_path: Path, content: object, message: str) -> None:
@@ -115,3 +127,36 @@ def test_a_truncated_file_is_refused_with_the_remedy(tmp_path: Path, keep: int) 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(HoldfastError, match=r"no findings file at .*nowhere\.json"):
         read_findings(tmp_path / "nowhere.json")
+
+
+def test_a_file_knows_whether_it_was_changed(tmp_path: Path) -> None:
+    odd = Finding("accuracy", "accuracy", math.nan, 4, evidence={"b": [1.5, math.inf], "a": "ä \udcff"})
+    path = write(tmp_path / "findings.json", *fake_findings("erm", 0), odd, data={"classes": ("cat", "dog")})
+    assert is_as_written(path)
+    content = json.loads(path.read_bytes())
+    path.write_text(json.dumps(dict(reversed(content.items()))), encoding="utf-8")
+    assert is_as_written(path), "the order of keys and the spaces say nothing"
+    content["findings"][0]["n"] += 1
+    path.write_text(json.dumps(content), encoding="utf-8")
+    assert not is_as_written(path)
+    for text in ("", "[]", "{", '{"digest": 1}', json.dumps({k: v for k, v in content.items() if k != "digest"})):
+        path.write_text(text, encoding="utf-8")
+        assert not is_as_written(path)
+
+
+def test_a_mistake_of_ours_is_not_called_a_damaged_file(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rendering fails on files that are as they were written: the error is shown as it is, not explained away."""
+
+    def broken(*_: object, **__: object) -> None:
+        raise KeyError("a mistake of ours")
+
+    monkeypatch.setattr("holdfast.reports.html.render", broken)
+    out = run_folder / "report.html"
+    with pytest.raises(KeyError, match="a mistake of ours"):
+        report_folders([run_folder], out)
+    path = run_folder / "findings.json"
+    content = json.loads(path.read_bytes())
+    content["findings"][0]["evidence"] = {"table": 1}
+    path.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(HoldfastError, match=r"cannot show .*findings.json \(KeyError.* measure again"):
+        report_folders([run_folder], out)

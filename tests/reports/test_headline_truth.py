@@ -14,12 +14,13 @@ from scipy.stats import ttest_ind  # type: ignore[import-untyped]
 from torch import Tensor
 
 from holdfast.audits.checks.attacks.attack_bench import withstood
-from holdfast.metrics import bounded_mean, proportion
+from holdfast.metrics import bounded_mean, mcnemar, paired_difference, proportion
 from holdfast.reports import RunFiles, read_runs
 from holdfast.reports.arms import arms
 from holdfast.reports.findings_file import CheckRecord, FindingsFile
 from holdfast.reports.html import render
 from holdfast.reports.overview import verdict
+from holdfast.reports.report_tables import lead_sentence
 from holdfast.reports.robustness_summary import arms_verdict, drop_table, robustness, summary_sentence
 from holdfast.types import Finding
 from tests.audits.checks.from_logits import one_hot, split, told
@@ -230,6 +231,45 @@ def test_a_winner_over_seeds_is_one_by_welchs_test_and_its_lead_is_the_differenc
         assert said.startswith(begin)
         assert f"{100 * gap:.1f} points {'above' if apart else 'apart'}" in said
     assert 0 < ahead < 40, "both happen"
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_lead_is_that_of_the_answers_whoever_is_ahead(seed: int) -> None:
+    """Who leads, by how much and whether clearly, counted again; the lead lies within the interval beside it."""
+    draw = torch.Generator().manual_seed(seed)
+    new, old = (torch.rand(300, generator=draw) < rate for rate in (0.7, 0.5 + 0.4 * seed / 29))
+    paired, test = paired_difference(new, old), mcnemar(new, old)
+    where = {"against": "old", "measure": "accuracy"}
+    said = lead_sentence(
+        [
+            Finding("against", "lead", paired.lead, 300, paired.low, paired.high, where),
+            Finding("against", "mcnemar_p", test.p, 300, where=where),
+        ],
+        "new",
+    )
+    gap, low, high = map(float, re.findall(r"([\d.]+) points .*95 % interval (-?[\d.]+) to (-?[\d.]+)\)", said)[0])
+    wins = {"new": float(new.double().mean()), "old": float(old.double().mean())}
+    assert low <= gap <= high
+    assert gap == pytest.approx(100 * abs(wins["new"] - wins["old"]), abs=0.051)
+    first = max(wins, key=lambda name: wins[name])
+    if test.p >= 0.05:
+        assert said.startswith(("new and old do not clearly differ", "old and new do not clearly differ"))
+        assert low <= 0 <= high
+    else:
+        word = "ahead of" if first == "new" else "behind"
+        assert f"new is {gap} points {word} old in clean accuracy" in said
+        assert low > 0
+    assert ("do not clearly differ" in said) == (test.p >= 0.05)
+
+
+def test_models_that_are_level_are_not_said_to_be_apart() -> None:
+    def run(name: str, value: float | None) -> RunFiles:
+        found = () if value is None else (Finding("accuracy", "accuracy", value, 100, value - 0.1, value + 0.1),)
+        return RunFiles(name, findings=found)
+
+    level = arms([run("a", 0.75), run("b", 0.75)])
+    assert arms_verdict(level) == "a and b do not clearly differ in clean accuracy: both have 75.0 %"
+    assert arms_verdict(arms([run(f"net-{i}", None) for i in range(9)])) == "9 models; no accuracy was measured"
 
 
 def test_the_sample_report_adds_up() -> None:

@@ -142,7 +142,7 @@ def test_the_sentence_starts_with_the_greatest_drop_and_ends_with_what_is_too_lo
     assert summary_sentence(results(FOUND, GATES)) == (
         "90.0 % clean accuracy on 1,000 images; drops to 5.0 % accuracy under attack (radius 8/255; from 88.0 % clean "
         "accuracy on the same 100 images), 30.0 % worst-group accuracy (site north), 70.0 % accuracy in a weak slice "
-        "(slice dark; from 92.0 % accuracy in the rest), 85.0 % accuracy under corruptions (strength 1); not clearly "
+        "(dark; from 92.0 % accuracy in the rest), 85.0 % accuracy under corruptions (strength 1); not clearly "
         "lower: 89.0 % bias-conflicting accuracy (from 97.0 % bias-aligned accuracy; 95 % interval 86.0 to 91.0); "
         "gate failed: worst-group accuracy (site north) 30.0 %, 95 % interval 10.0 to 50.0, must be at least 70.0"
     )
@@ -188,24 +188,25 @@ def test_a_model_without_other_checks_has_no_such_sentence() -> None:
 @pytest.mark.parametrize(
     ("value", "low", "high", "said"),
     [
-        (0.034, 0.01, 0.058, "new is 3.4 points ahead of old (1.0 to 5.8) on the same 1,000 images, "
-                             "McNemar's p 0.0062 (Holm's correction for 20 comparisons)"),
-        (-0.034, -0.058, -0.01, "new is 3.4 points behind old (-5.8 to -1.0) on the same 1,000 images, "
-                                "McNemar's p 0.0062 (Holm's correction for 20 comparisons)"),
-        (0.01, -0.01, 0.03, "new and old do not clearly differ: 1.0 points apart (-1.0 to 3.0) on the same 1,000 "
-                            "images, McNemar's p 0.0062 (Holm's correction for 20 comparisons)"),
+        (0.034, 0.01, 0.058, "new is 3.4 points ahead of old in clean accuracy (95 % interval 1.0 to 5.8)"),
+        (-0.034, -0.058, -0.01, "new is 3.4 points behind old in clean accuracy (95 % interval 1.0 to 5.8)"),
+        (0.01, -0.01, 0.03, "new and old do not clearly differ in clean accuracy: 1.0 points apart "
+                            "(95 % interval -1.0 to 3.0)"),
+        (-0.01, -0.03, 0.01, "old and new do not clearly differ in clean accuracy: 1.0 points apart "
+                             "(95 % interval -1.0 to 3.0)"),
     ],
 )  # fmt: skip
 def test_models_are_compared_by_what_was_paired(value: float, low: float, high: float, said: str) -> None:
     lead = replace(FOUND[-2], value=value, low=low, high=high)
-    assert lead_sentence([lead, FOUND[-1]], "new") == said
+    tail = " on the same 1,000 images, McNemar's p = 0.0062 (Holm's correction for 20 comparisons)"
+    assert lead_sentence([lead, FOUND[-1]], "new") == said + tail
 
 
 def test_a_lead_that_the_corrected_p_speaks_against_is_not_called_one() -> None:
     chance = replace(FOUND[-1], evidence={"adjusted_p": 0.21, "correction": "Holm", "comparisons": 20})
     assert lead_sentence([FOUND[-2], chance], "new") == (
-        "new and old do not clearly differ: 3.4 points apart (1.0 to 5.8) on the same 1,000 images, "
-        "McNemar's p 0.21 (Holm's correction for 20 comparisons)"
+        "new and old do not clearly differ in clean accuracy: 3.4 points apart (95 % interval 1.0 to 5.8, not "
+        "corrected) on the same 1,000 images, McNemar's p = 0.21 (Holm's correction for 20 comparisons)"
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 from holdfast.cli import main
 from holdfast.comparisons.plans import parse_axes
 from holdfast.errors import HoldfastError
-from holdfast.settings import TrainSettings, build, read_yaml
+from holdfast.settings import TrainSettings, build, read_config, read_yaml
 
 
 @pytest.mark.parametrize(
@@ -131,3 +131,10 @@ def test_long_values_are_cut_off_in_messages() -> None:
 def test_endless_files_are_not_read_to_their_end() -> None:
     with pytest.raises(HoldfastError, match="/dev/zero has more than 256 kB"):
         read_yaml(Path("/dev/zero"))
+
+
+def test_what_a_run_was_handed_is_named_in_few_words(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(f"epochs: 1\nenvironment: {{own_data: '{'1' * 5000}'}}\n")
+    with pytest.raises(HoldfastError, match=r"a set in memory \(1{300}\.\.\.\), which settings do not hold"):
+        read_config(path, ())

@@ -8,22 +8,9 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from holdfast.attacks.norms import Ball, BallSettings, make_ball
-from holdfast.attacks.objectives import (
-    AttackTarget,
-    Best,
-    Classifier,
-    Goal,
-    GoalGradient,
-    LossName,
-    Mode,
-    best_of_clean,
-    borrowed,
-    make_goal,
-    per_image,
-    prepared,
-    scores,
-)
+from holdfast.attacks.arguments import AttackTarget, BallSettings, Classifier, LossName, Mode
+from holdfast.attacks.norms import Ball, make_ball, per_image
+from holdfast.attacks.objectives import Best, Goal, GoalGradient, best_of_clean, borrowed, make_goal, prepared, scores
 from holdfast.errors import require
 
 MOMENTUM = 0.75
@@ -126,9 +113,8 @@ class ApgdState:
 
     def check(self, interval: int) -> None:
         """Halve the step of samples for which it is too long, and return them to their best point."""
-        seldom = self.rises <= RISING * interval
         stuck = ~self.halved & (self.top_value <= self.checked_value)
-        self.halved = seldom | stuck
+        self.halved = (self.rises <= RISING * interval) | stuck
         back = per_image(self.halved)
         self.step = torch.where(self.halved, self.step / 2, self.step)
         self.position = torch.where(back, self.top, self.position)

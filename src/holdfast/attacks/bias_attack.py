@@ -10,8 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from holdfast.attacks.norms import Ball, BallSettings, make_ball
-from holdfast.attacks.objectives import Classifier, Mode, borrowed, check_answers, check_examples
+from holdfast.attacks.arguments import BallSettings, Classifier, Mode
+from holdfast.attacks.norms import Ball, make_ball
+from holdfast.attacks.objectives import borrowed, check_answers, check_examples
 from holdfast.attacks.pgd import default_step
 from holdfast.devices import side_by_side
 from holdfast.errors import require
@@ -74,9 +75,7 @@ def _slopes(x: Tensor, y: Tensor, model: Classifier, biased: Classifier, lam: fl
 
 
 def _move(ball: Ball, position: Tensor, away: Tensor, own: Tensor | None, lam: float, length: float) -> Tensor:
-    """A step along the gradient, projected into the ball."""
-    slope = away if own is None else away - lam * own
-    return ball.project(position + length * ball.ascent(slope))
+    return ball.project(position + length * ball.ascent(away if own is None else away - lam * own))
 
 
 @cache

@@ -12,18 +12,9 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from holdfast.attacks.norms import Ball, BallSettings, check_names, make_ball
-from holdfast.attacks.objectives import (
-    Best,
-    Classifier,
-    Goal,
-    GoalGradient,
-    LossName,
-    Mode,
-    borrowed,
-    check_examples,
-    per_image,
-)
+from holdfast.attacks.arguments import BallSettings, Classifier, LossName, Mode
+from holdfast.attacks.norms import Ball, check_names, make_ball, per_image
+from holdfast.attacks.objectives import Best, Goal, GoalGradient, borrowed, check_examples
 from holdfast.attacks.pgd import default_step, pgd
 from holdfast.devices import CapturedCall, autocast, capture
 from holdfast.errors import require
@@ -96,14 +87,9 @@ class CapturedAttack:
         generator = self.settings.get("generator")
         # a compiled backward pass would compute the gradients of all parameters otherwise
         with frozen_parameters(self.model):
-            self._replay = capture(
-                self._run,
-                x.detach().clone(memory_format=self.layout),
-                y.clone(),
-                device=x.device,
-                generators=() if generator is None else (generator,),
-                rehearsals=REHEARSALS,
-            )
+            own, generators = x.detach().clone(memory_format=self.layout), () if generator is None else (generator,)
+            how: dict[str, Any] = {"device": x.device, "generators": generators, "rehearsals": REHEARSALS}
+            self._replay = capture(self._run, own, y.clone(), **how)
         return self._replay
 
 

@@ -26,10 +26,9 @@ class EvalCopy:
         self._from: list[Tensor] = [p for p in network.parameters() if p in cast and p.dtype == torch.float32]
         self._to: list[Tensor] = [p.detach().to(dtype) for p in self._from]
         ours = dict(zip(self._from, self._to, strict=True))
-        memo: dict[int, object] = {
-            id(p): nn.Parameter(ours.get(p, p.detach()), requires_grad=False) for p in network.parameters()
-        }
-        memo |= {id(b): b for b in network.buffers()}
+        memo: dict[int, object] = {id(b): b for b in network.buffers()}
+        for p in network.parameters():
+            memo[id(p)] = nn.Parameter(ours.get(p, p.detach()), requires_grad=False)
         self.network: nn.Module = copy.deepcopy(network, memo).eval()
         if network is not original or network._compiled_call_impl is not None:
             self.network.compile(dynamic=False)
@@ -42,8 +41,6 @@ class EvalCopy:
 
 
 class EvalCopies:
-    """The copies of networks, made when first used."""
-
     def __init__(self) -> None:
         self._made: WeakKeyDictionary[nn.Module, EvalCopy] = WeakKeyDictionary()
 

@@ -9,34 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypedDict, Unpack
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
+from holdfast.attacks.arguments import BallSettings, Norm, Space
 from holdfast.errors import HoldfastError, require, require_known
-
-Norm = Literal["linf", "l2"]
-Space = Literal["pixel", "normalised"]
 
 NORMS: tuple[Norm, ...] = ("linf", "l2")
 SPACES: tuple[Space, ...] = ("pixel", "normalised")
 MARGIN = 1 - 2.0**-22
 """An L2 step ends this close to the radius; rounding in float32 adds less than that to a norm."""
 TINY = 1e-300
-
-
-class BallSettings(TypedDict, total=False):
-    """What a ball is beside its radius; every attack takes these. Left out: an L∞ ball in pixels of [0, 1].
-
-    space: "normalised" counts radius and steps in units of ``scale``, the deviation of each channel that a model
-    divides by. bounds: the range of pixels. A pixel that is outside already may stay there.
-    """
-
-    norm: Norm
-    space: Space
-    scale: Tensor | Sequence[float] | None
-    bounds: tuple[float, float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +42,6 @@ class Ball:
 
     @property
     def start(self) -> Tensor:
-        """The position of the centre."""
         return self.centre.to(self.low.dtype)
 
     def random(self, generator: torch.Generator | None) -> Tensor:
@@ -84,7 +68,7 @@ class Ball:
             return position.clamp(self.low, self.high)
         start = self.start
         moved = (position - start).double()
-        length = torch.linalg.vector_norm((moved / self.scale).flatten(1), dim=1).view(-1, 1, 1, 1)
+        length = per_image(torch.linalg.vector_norm((moved / self.scale).flatten(1), dim=1))
         moved = moved * (self.radius * MARGIN / length.clamp(min=TINY)).clamp(max=1)
         return inward(start, moved, start.dtype).clamp(self.low, self.high)
 
@@ -97,7 +81,6 @@ class Ball:
         return inward(self.centre, position.double() - self.centre.double(), self.centre.dtype)
 
     def take(self, index: Tensor) -> Ball:
-        """The balls of some of the images."""
         return replace(self, centre=self.centre[index], low=self.low[index], high=self.high[index])
 
 
@@ -137,7 +120,7 @@ def unit(direction: Tensor, norm: Norm) -> Tensor:
         return direction.sign()
     largest = direction.abs().amax((1, 2, 3), keepdim=True)
     direction = direction / torch.where(largest > 0, largest, 1)
-    length = torch.linalg.vector_norm(direction.flatten(1), dim=1).view(-1, 1, 1, 1)
+    length = per_image(torch.linalg.vector_norm(direction.flatten(1), dim=1))
     return direction / torch.where(length > 0, length, 1)
 
 
@@ -185,3 +168,8 @@ def _scale(x: Tensor, space: Space, scale: Tensor | Sequence[float] | None) -> f
 
 def _uniform(like: Tensor, generator: torch.Generator | None) -> Tensor:
     return torch.rand(like.shape, generator=generator, device=like.device, dtype=like.dtype)
+
+
+def per_image(values: Tensor) -> Tensor:
+    """(B,) as (B, 1, 1, 1), to combine with images (B, C, H, W)."""
+    return values.view(-1, 1, 1, 1)

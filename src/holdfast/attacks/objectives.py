@@ -6,16 +6,15 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from holdfast.errors import HoldfastError, require, unknown
+from holdfast.attacks.arguments import AttackTarget, Classifier, LossName, Mode
+from holdfast.attacks.norms import per_image
+from holdfast.errors import HoldfastError, require, require_known
 from holdfast.module_state import evaluating, frozen_statistics
-
-LossName = Literal["ce", "margin", "dlr"]
 
 
 def log_odds(logits: Tensor, label: Tensor) -> Tensor:
@@ -65,19 +64,13 @@ def _others(logits: Tensor, label: Tensor) -> Tensor:
     return logits.scatter(1, label[:, None], -torch.inf)
 
 
-Classifier = Callable[[Tensor], Tensor]
-"""Images (B, C, H, W) to logits (B, K)."""
-Mode = Literal["eval", "as-is"]
-AttackTarget = Tensor | Literal["least-likely"] | None
-
 FIRST_WEIGHT = 2.0**8
 """Initial loss scale for a float16 model; later it follows the size of the gradients."""
 
 
 def borrowed(model: Classifier, mode: Mode) -> AbstractContextManager[None]:
     """The model in the given mode; its flags and statistics are restored afterwards."""
-    if mode not in ("eval", "as-is"):
-        raise unknown("mode", mode, ("eval", "as-is"))
+    require_known("mode", mode, ("eval", "as-is"))
     if not isinstance(model, nn.Module):
         return nullcontext()
     return evaluating(model) if mode == "eval" else frozen_statistics(model)
@@ -136,15 +129,13 @@ class Goal:
 def make_goal(model: Classifier, x: Tensor, y: Tensor, *, target: AttackTarget, loss: LossName) -> Goal:
     """The goal of an attack. The least likely class is taken at the clean image and is never the label."""
     check_examples(x, y)
-    if loss not in LOSSES:
-        raise unknown("loss", loss, LOSSES)
+    require_known("loss", loss, LOSSES)
     if target is None:
         return Goal(y, loss)
     if isinstance(target, Tensor):
         require(target.shape == y.shape, f"target must be as y, {tuple(y.shape)}, got {tuple(target.shape)}")
         return Goal(target, loss, -1)
-    if target != "least-likely":
-        raise unknown("target", target, ("least-likely",))
+    require_known("target", target, ("least-likely",))
     logits = scores(model, x)
     check_answers(logits, y)
     return Goal(logits.scatter(1, y[:, None], torch.inf).argmin(1), loss, -1)
@@ -275,11 +266,6 @@ def best_of_clean(model: Classifier, x: Tensor, goal: Goal) -> Best:
     check_answers(logits, goal.label)
     best.update(x, goal.value(logits), goal.reached(logits))
     return best
-
-
-def per_image(values: Tensor) -> Tensor:
-    """(B,) as (B, 1, 1, 1), to combine with images (B, C, H, W)."""
-    return values.view(-1, 1, 1, 1)
 
 
 def _wide(logits: Tensor) -> Tensor:

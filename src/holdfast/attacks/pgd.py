@@ -15,22 +15,10 @@ from typing import Any, Literal, Unpack
 import torch
 from torch import Tensor
 
-from holdfast.attacks.norms import Ball, BallSettings, Space, make_ball
-from holdfast.attacks.objectives import (
-    AttackTarget,
-    Best,
-    Classifier,
-    Goal,
-    GoalGradient,
-    LossName,
-    Mode,
-    best_of_clean,
-    borrowed,
-    make_goal,
-    prepared,
-    scores,
-)
-from holdfast.errors import require, unknown
+from holdfast.attacks.arguments import AttackTarget, BallSettings, Classifier, LossName, Mode, Space
+from holdfast.attacks.norms import Ball, make_ball
+from holdfast.attacks.objectives import Best, Goal, GoalGradient, best_of_clean, borrowed, make_goal, prepared, scores
+from holdfast.errors import require, require_known
 
 UNBOUNDED_STEP = 0.01
 
@@ -73,8 +61,7 @@ def pgd(
     require(steps >= 1, f"steps must be >= 1, got {steps}")
     require(restarts >= 1, f"restarts must be >= 1, got {restarts}")
     require(step_size is None or step_size > 0, f"step_size must be > 0, got {step_size}")
-    if keep not in ("best", "last"):
-        raise unknown("keep", keep, ("best", "last"))
+    require_known("keep", keep, ("best", "last"))
     require(keep == "best" or restarts == 1, f"keep 'last' has no use for restarts, got {restarts}")
     require(keep == "best" or not early_stop, "early_stop needs keep 'best'")
     if radius == 0:
@@ -111,9 +98,7 @@ def default_step(radius: float, steps: int) -> float:
     >>> default_step(8.0, 10), default_step(8.0, 1), default_step(math.inf, 200)
     (2.0, 8.0, 0.01)
     """
-    if math.isinf(radius):
-        return UNBOUNDED_STEP
-    return min(radius, 2.5 * radius / steps)
+    return UNBOUNDED_STEP if math.isinf(radius) else min(radius, 2.5 * radius / steps)
 
 
 def _run_once(

@@ -14,19 +14,9 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from holdfast.attacks.norms import Ball, BallSettings, make_ball
-from holdfast.attacks.objectives import (
-    AttackTarget,
-    Classifier,
-    LossName,
-    Mode,
-    best_of_clean,
-    borrowed,
-    make_goal,
-    per_image,
-    prepared,
-    scores,
-)
+from holdfast.attacks.arguments import AttackTarget, BallSettings, Classifier, LossName, Mode
+from holdfast.attacks.norms import Ball, make_ball, per_image
+from holdfast.attacks.objectives import best_of_clean, borrowed, make_goal, prepared, scores
 from holdfast.errors import require
 
 Draw = Callable[..., Tensor]
@@ -139,8 +129,7 @@ def bumps(side: int, *, device: torch.device, dtype: torch.dtype) -> Tensor:
         rows = torch.arange(1, height + 1, device=device)[:, None]
         columns = torch.arange(1, width + 1, device=device)
         distance = torch.maximum((rows - n - 1).abs(), (columns - width // 2 - 1).abs())
-        layer = torch.arange(n + 1, device=device)
-        heights = (1 / (n + 1 - layer).to(dtype) ** 2).cumsum(0)
+        heights = (1 / (n + 1 - torch.arange(n + 1, device=device)).to(dtype) ** 2).cumsum(0)
         return heights[(n - distance).clamp(min=0)] * (distance <= n)
 
     half = side // 2
@@ -166,9 +155,8 @@ def _l2_patch(ball: Ball, position: Tensor, side: int, draw: Draw) -> Tensor:
     """Take the length that two patches of the perturbation hold, and what is left of the radius, into one of them."""
     n, channels, height, width = position.shape
     moved = (position - ball.start) / ball.scale
-    first, second = (
-        _window(draw(height - side + 1, (n, 1)), draw(width - side + 1, (n, 1)), side, channels) for _ in range(2)
-    )
+    tall, wide = height - side + 1, width - side + 1
+    first, second = (_window(draw(tall, (n, 1)), draw(wide, (n, 1)), side, channels) for _ in range(2))
     unused = (ball.radius**2 - moved.square().sum((1, 2, 3), keepdim=True)).clamp(min=0)
     either = torch.zeros_like(moved).index_put(first, moved.new_ones(())).index_put(second, moved.new_ones(()))
     room = ((moved * either).square().sum((2, 3), keepdim=True) + unused / channels).sqrt()
@@ -189,6 +177,4 @@ def _window(top: Tensor, left: Tensor, side: int, channels: int) -> tuple[Tensor
     offset = torch.arange(side, device=top.device)
     image = torch.arange(len(top), device=top.device).view(-1, 1, 1, 1)
     channel = torch.arange(channels, device=top.device).view(1, -1, 1, 1)
-    rows = (top + offset).view(-1, 1, side, 1)
-    columns = (left + offset).view(-1, 1, 1, side)
-    return image, channel, rows, columns
+    return image, channel, (top + offset).view(-1, 1, side, 1), (left + offset).view(-1, 1, 1, side)

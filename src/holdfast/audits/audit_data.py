@@ -18,8 +18,9 @@ from torch import Tensor
 from holdfast.audits.subject import GroupColumn, check_measuring, word_ids
 from holdfast.data import Dataset, load
 from holdfast.data.array_files import open_npz, refusing
-from holdfast.data.splits import ArraySplit, Split, admitted
+from holdfast.data.splits import ArraySplit, Split
 from holdfast.data.tables import NUMBER, cell_text, name_order, read_columns
+from holdfast.data.usable_data import admitted
 from holdfast.errors import HoldfastError, cut, require
 from holdfast.files import at_home
 from holdfast.printable import printable
@@ -46,15 +47,11 @@ Sets = Callable[[int | None, DataTerms], Dataset]
 
 
 def opener(request: AuditSettings) -> Sets:
-    """Sets as they are asked for."""
+
     if isinstance(given := request.data, Dataset):
         return lambda size, terms: admitted(given, training=False)
-    return cache(lambda size, terms: load_as(terms, request, size))
-
-
-def load_as(terms: DataTerms, request: AuditSettings, size: int | None) -> Dataset:
-    confine = request.confine
-    return load(str(request.data), root=request.root, image_size=size, training=False, confine=confine, **asdict(terms))
+    same: dict[str, Any] = {"root": request.root, "confine": request.confine, "training": False}
+    return cache(lambda size, terms: load(str(request.data), image_size=size, **same, **asdict(terms)))
 
 
 def stated_terms(request: AuditSettings) -> DataTerms:
@@ -80,9 +77,8 @@ def terms_of_all(specs: Sequence[Any], request: AuditSettings, open_set: Sets, t
 
 
 def _of_run(spec: Any, request: AuditSettings) -> DataTerms | None:
-    if not isinstance(spec, str) or isinstance(request.data, Dataset):
-        return None
-    own = terms_of_run(spec, str(request.data))
+    known = isinstance(spec, str) and not isinstance(request.data, Dataset)
+    own = terms_of_run(spec, str(request.data)) if known else None
     if own is None:
         return None
     if request.data_seed is not None and not is_own_data(spec, str(request.data)):
@@ -118,7 +114,6 @@ def _same_images(first: Split | None, second: Split | None) -> bool:
 FILES = (".csv", ".parquet", ".npz")
 """Data that has columns by name in any number."""
 OWN = "group"
-"""What the data's own groups are called."""
 Words = Mapping[str | int, str]
 """The word of a column by the key of a sample; "" is unknown."""
 FEW = 10
@@ -133,7 +128,6 @@ class ColumnWords:
     train: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def group_columns(self) -> dict[str, GroupColumn]:
-        """What checks read: numbers instead of words."""
         made = {}
         for name, words in self.test.items():
             names = tuple(name_order({*words, *self.train.get(name, ())} - {""}))
@@ -188,7 +182,6 @@ def _of_arrays(path: Path, name: str, data: Dataset) -> Words:
 
 
 def _groups(data: Dataset) -> Words:
-    """The data's own groups, by sample."""
     return {
         split.key(i): data.group_names[g] if g >= 0 else ""
         for split in (data.train, data.test)

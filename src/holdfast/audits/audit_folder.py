@@ -91,25 +91,21 @@ def run_record(request: AuditSettings, device: torch.device, command: str) -> di
     for name in LIBRARIES:
         with suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
-    gpu = {"gpu": torch.cuda.get_device_name(device)} if device.type == "cuda" else {}
+
     return {
         "command": command,
         "holdfast": holdfast.__version__,
         "python": platform.python_version(),
         **versions,
         "device": device.type,
-        **gpu,
-        "seed": request.seed,
-        "precision": request.precision,
-        "batch_size": request.batch_size,
-        "budget": request.budget,
+        **({"gpu": torch.cuda.get_device_name(device)} if device.type == "cuda" else {}),
+        **{name: getattr(request, name) for name in ("seed", "precision", "batch_size", "budget")},
         "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
 
 
 SAMPLE_KINDS: Final = ("csv", "parquet")
 FIRST: Final = ("id", "path", "label", "prediction", "confidence", "group")
-"""Columns that are always there; one per check follows."""
 
 
 def sample_columns(

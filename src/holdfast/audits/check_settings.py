@@ -25,7 +25,6 @@ def chosen_checks(names: Sequence[str] | None) -> list[str]:
 
 
 def command_settings(check: str) -> dict[str, Field[Any]]:
-    """The settings of a check that the command line takes."""
     return {f.name: f for f in fields(CHECKS[check].made) if not f.metadata.get("python_only")}
 
 

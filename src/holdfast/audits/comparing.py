@@ -22,13 +22,10 @@ MOST_GROUPS: Final = 50
 """Beyond so many groups a model is compared on the worst of them alone."""
 
 Where = tuple[tuple[str, str], ...]
-"""The ``where`` of a finding, as a key."""
 
 
 @dataclass(frozen=True, eq=False)
 class Compared:
-    """A model with what was found of it."""
-
     model: AuditedModel
     findings: Sequence[Finding]
 
@@ -56,10 +53,9 @@ class Compared:
                 flags = unpack(f.evidence[ANSWERS], size)
                 single[_key(f.name, f.where)] = flags
                 means.setdefault(f.where["strength"], []).append(flags)
-        mean = {
-            _key("mean_corruption_accuracy", {"strength": s}): torch.stack(all_).mean(0) for s, all_ in means.items()
-        }
-        return {**single, **mean, **self.withstood(size)}
+        for strength, every in means.items():
+            single[_key("mean_corruption_accuracy", {"strength": strength})] = torch.stack(every).mean(0)
+        return single | self.withstood(size)
 
     def withstood(self, size: int) -> dict[Where, Tensor]:
         """(N,) which images no attack within a radius brings down: an image lost at one is lost at all larger ones."""
@@ -75,7 +71,6 @@ class Compared:
         return made
 
     def rankings(self) -> dict[str, Ranks]:
-        """Ranks of test and OOD images, by score."""
         size = len(self.model.subject.split)
         return {f.where["score"]: read_ranks(f.evidence[RANKS], size) for f in self.findings if RANKS in f.evidence}
 
@@ -180,7 +175,6 @@ def auroc_leads(
 
 
 def _shared(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-    """What both say of the images that both saw."""
     both = ~(first.isnan() | second.isnan())
     return first[both], second[both]
 

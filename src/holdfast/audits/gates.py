@@ -14,9 +14,10 @@ from typing import Any, Final, Literal
 from holdfast.audits.check_settings import make_checks
 from holdfast.errors import HoldfastError, require, require_known, unknown
 from holdfast.parts import CHECKS
-from holdfast.types import Finding, Note
+from holdfast.types import Finding, Measure, Note
 
 FailOn = Literal["value", "low"]
+Kind = Literal["fail-under", "max-drop"]
 Gates = Sequence[str] | Mapping[str, float]
 EXACT: Final = 1e-12
 """0.9 - 0.89 is a little more than 0.01 in binary; nobody means that."""
@@ -24,34 +25,29 @@ EXACT: Final = 1e-12
 
 @dataclass(frozen=True)
 class GateTarget:
-    """The finding that a gate judges."""
-
     check: str
     name: str
     where: Mapping[str, str] = field(default_factory=dict)
 
     def find(self, findings: Iterable[Finding]) -> dict[str, Finding]:
         """What was measured, by column of groups, since the gate must hold for each; "" is none."""
-        return {
-            f.where.get("column", ""): f
-            for f in findings
-            if (f.check, f.name) == (self.check, self.name)
-            and {k: v for k, v in f.where.items() if k != "column"} == dict(self.where)
-            and f.value is not None
-        }
+        own = (f for f in findings if (f.check, f.name) == (self.check, self.name) and f.value is not None)
+        return {f.where.get("column", ""): f for f in own if {**f.where, "column": ""} == {**self.where, "column": ""}}
 
 
 def gate_names(checks: Mapping[str, Any]) -> list[str]:
     """What a gate may be set on, with these settings of the checks; all are shares, the higher the better."""
     names = []
-    for check, part in CHECKS.items():
-        for measure in part.measures:
-            if not measure.gate:
-                continue
-            parts = checks[check].gate_parts() if measure.part else ()
-            names += [measure.name] if not measure.part or measure.usual_part in parts else []
-            names += [f"{measure.name}@{one}" for one in parts if one != measure.usual_part]
+    for check, measure in gated_measures():
+        parts = checks[check].gate_parts() if measure.part else ()
+        names += [measure.name] if not measure.part or measure.usual_part in parts else []
+        names += [f"{measure.name}@{one}" for one in parts if one != measure.usual_part]
     return names
+
+
+def gated_measures() -> list[tuple[str, Measure]]:
+    """The measures that declare to be gates, each with its check."""
+    return [(check, measure) for check, part in CHECKS.items() for measure in part.measures if measure.gate]
 
 
 def target_of(name: str) -> GateTarget:
@@ -61,19 +57,17 @@ def target_of(name: str) -> GateTarget:
     GateTarget(check='attacks', name='robust_accuracy', where={'radius': '8/255'})
     """
     measure_name, _, part = name.partition("@")
-    for check, declared in CHECKS.items():
-        for measure in declared.measures:
-            if measure.gate and measure.name == measure_name:
-                chosen = part or measure.usual_part
-                return GateTarget(check, measure_name, {measure.part: chosen} if measure.part else {})
-    raise unknown("gate", name, [m.name for part in CHECKS.values() for m in part.measures if m.gate])
+    for check, measure in gated_measures():
+        if measure.name == measure_name:
+            return GateTarget(check, measure_name, {measure.part: part or measure.usual_part} if measure.part else {})
+    raise unknown("gate", name, [measure.name for _, measure in gated_measures()])
 
 
 @dataclass(frozen=True)
 class Gate:
     """One demand: a share to reach, or how much lower than another model's it may be."""
 
-    kind: Literal["fail-under", "max-drop"]
+    kind: Kind
     name: str
     threshold: float
 
@@ -100,8 +94,8 @@ def parse_gates(
     """
     require(not max_drop or against, "--max-drop compares with another model; name it with --against")
     known = gate_names(make_checks({}) if checks is None else checks)
-    under = (_gate("fail-under", *pair, known) for pair in _pairs("fail-under", fail_under))
-    return (*under, *(_gate("max-drop", *pair, known) for pair in _pairs("max-drop", max_drop)))
+    given: dict[Kind, Gates] = {"fail-under": fail_under, "max-drop": max_drop}
+    return tuple(_gate(kind, *pair, known) for kind, own in given.items() for pair in _pairs(kind, own))
 
 
 def _pairs(kind: str, given: Gates) -> Iterator[tuple[str, Any]]:
@@ -114,7 +108,7 @@ def _pairs(kind: str, given: Gates) -> Iterator[tuple[str, Any]]:
         yield name, number
 
 
-def _gate(kind: Literal["fail-under", "max-drop"], name: str, number: Any, known: Sequence[str]) -> Gate:
+def _gate(kind: Kind, name: str, number: Any, known: Sequence[str]) -> Gate:
     measure, at, part = name.partition("@")
     measure = measure.replace("-", "_")
     usual = [m.usual_part for c in CHECKS.values() for m in c.measures if m.name == measure]
@@ -145,15 +139,9 @@ def judge(
     """
     measured = target_of(gate.name)
     words = f"at most {gate.threshold:g} below {against}" if gate.kind == "max-drop" else f">= {gate.threshold:g}"
-    made: dict[str, Any] = {
-        "name": f"{gate.name} {words}",
-        "kind": gate.kind,
-        "measure": gate.name,
-        "check": measured.check,
-        "threshold": gate.threshold,
-        "fail_on": fail_on,
-        **({"against": against} if against else {}),
-    }
+    made: dict[str, Any] = {"name": f"{gate.name} {words}", "kind": gate.kind, "measure": gate.name}
+    made |= {"check": measured.check, "threshold": gate.threshold, "fail_on": fail_on}
+    made |= {"against": against} if against else {}
     own = measured.find(findings)
     reason = _unusable(measured, own, states, gate.name)
     numbers = {column: _number(f) for column, f in own.items()}
@@ -184,11 +172,10 @@ def judge_all(
 
     names, found: of every model, the audited one first. states: (state, reason) of each of its checks.
     """
-    others = list(zip(names[1:], found[1:], strict=True))
     return [
         judge(gate, found[0], fail_on=fail_on, states=states, base=theirs, against=other)
         for gate in gates
-        for other, theirs in (others if gate.kind == "max-drop" else [("", ())])
+        for other, theirs in (zip(names[1:], found[1:], strict=True) if gate.kind == "max-drop" else [("", ())])
     ]
 
 
@@ -201,12 +188,10 @@ def no_warnings(warnings: Sequence[Note]) -> dict[str, Any]:
 def drop(theirs: Number, ours: Number) -> Number:
     """How much lower ours is; the interval from both, as if samples were not shared, so rather too wide."""
     value, n = theirs.value - ours.value, min(theirs.n, ours.n)
-    ends = theirs.low, theirs.high, ours.low, ours.high
-    if any(end is None for end in ends):
+    if theirs.low is None or theirs.high is None or ours.low is None or ours.high is None:
         return Number(value, None, None, n)
-    low_t, high_t, low_o, high_o = (float(end or 0.0) for end in ends)
-    down = math.hypot(theirs.value - low_t, high_o - ours.value)
-    up = math.hypot(high_t - theirs.value, ours.value - low_o)
+    down = math.hypot(theirs.value - theirs.low, ours.high - ours.value)
+    up = math.hypot(theirs.high - theirs.value, ours.value - ours.low)
     return Number(value, max(-1.0, value - down), min(1.0, value + up), n)
 
 

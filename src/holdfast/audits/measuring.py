@@ -57,8 +57,7 @@ def measure(name: str, subject: Subject, made: Any = None) -> CheckOutcome:
 
     def ended(state: str, reason: str = "", found: tuple[Finding, ...] = ()) -> CheckOutcome:
         settings, seconds = given_settings(check), time.perf_counter() - started
-        made = CheckOutcome(name, state, reason, settings=settings, seconds=seconds, notes=tuple(notes))
-        return replace(made, findings=found)
+        return CheckOutcome(name, state, reason, "", "", settings, seconds, tuple(notes), found)
 
     while True:
         try:
@@ -167,8 +166,7 @@ def _within(subject: Subject, name: str, made: Any, still: Sequence[str], clock:
     """A costly check in its share of the time, with as many images as a trial says it has time for."""
     started = time.perf_counter()
     share = clock.share(name, still)
-    why = clock.hopeless(made.passes(clock.device), share)
-    if why:
+    if why := clock.hopeless(made.passes(clock.device), share):
         return CheckOutcome(name, "skipped", reason=why)
     train = subject.data.train
     of = train if CHECKS[name].images_of == "train" and len(train) else subject.split
@@ -185,12 +183,9 @@ def _within(subject: Subject, name: str, made: Any, still: Sequence[str], clock:
         return outcome, outcome.seconds
 
     left = share - (time.perf_counter() - started)
-    fitted = fit_images(
-        run, share=left, wanted=wanted, reserved=fixed or 0.0, useful=lambda outcome: outcome.state == "measured"
-    )
-    notes = fitted.outcome.notes
-    if fitted.images < wanted:
-        notes = (fitted.note(wanted), *notes)
+    useful: Callable[[CheckOutcome], bool] = lambda outcome: outcome.state == "measured"  # noqa: E731
+    fitted = fit_images(run, share=left, wanted=wanted, reserved=fixed or 0.0, useful=useful)
+    notes = (*([fitted.note(wanted)] if fitted.images < wanted else []), *fitted.outcome.notes)
     return replace(fitted.outcome, notes=notes, seconds=time.perf_counter() - started)
 
 
@@ -274,8 +269,7 @@ class Clock:
 
     def share(self, check: str, still: Sequence[str]) -> float:
         """Seconds a costly check may take. still: checks to come, this one among them."""
-        weights = sum(CHECKS[name].share for name in still)
-        return max(0.0, self.left) * CHECKS[check].share / weights
+        return max(0.0, self.left) * CHECKS[check].share / sum(CHECKS[name].share for name in still)
 
     def hopeless(self, passes: float, share: float) -> str:
         """Why not even the least number of images can be measured; empty where they can, or where it is near.
@@ -297,7 +291,6 @@ class Fitted(Generic[T]):
     trials: tuple[tuple[int, float], ...]
 
     def note(self, wanted: int) -> Note:
-        """What was chosen, and on what grounds."""
         trial = " and ".join(f"{images} took {seconds:.1f} s" for images, seconds in self.trials)
         return Note("budget", f"{self.images} images instead of {wanted}, to stay within the budget ({trial})")
 

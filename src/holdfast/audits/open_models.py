@@ -20,17 +20,7 @@ from holdfast.audits.alignment.align import Aligned, align
 from holdfast.audits.alignment.classes import ORDER, ClassMap, read_class_map
 from holdfast.audits.alignment.outputs import check_finite
 from holdfast.audits.alignment.predictions import read_predictions
-from holdfast.audits.audit_data import (
-    FILES,
-    OWN,
-    ColumnWords,
-    Sets,
-    columns_of,
-    load_as,
-    opener,
-    stated_terms,
-    terms_of_all,
-)
+from holdfast.audits.audit_data import FILES, OWN, ColumnWords, Sets, columns_of, opener, stated_terms, terms_of_all
 from holdfast.audits.checks.accuracy.clean_accuracy import accuracy
 from holdfast.audits.checks.groups.group_accuracy import check_columns
 from holdfast.audits.subject import Subject
@@ -133,12 +123,10 @@ def _open(
         terms = replace(terms, group=group[0])
 
     def opened_on(data: Dataset) -> LoadedModel:
+        where: dict[str, Any] = {"shape": data.shape, "device": device}
         if isinstance(given, str):
-            return open_model(
-                given, shape=data.shape, device=device, model=request.architecture, num_classes=data.num_classes
-            )
-        module = given.model if isinstance(given, FitResult) else given
-        return open_model(module, shape=data.shape, device=device, name=name)
+            return open_model(given, model=request.architecture, num_classes=data.num_classes, **where)
+        return open_model(given.model if isinstance(given, FitResult) else given, name=name, **where)
 
     data = open_set(request.image_size, terms)
     require(
@@ -185,8 +173,8 @@ def _open(
         record["warnings"] += [f"{setting}: {note}" for note in fitted_other.warnings]
         others[other] = fitted_other.reading.model
         record[setting] = {"spec": other, "hash": loaded.hash}
-    seen = subject.predictions  # computed once; a copy keeps them
-    subject = replace(subject, columns=words.group_columns(), others=others, given=seen)
+    # predictions are computed once: a copy keeps them
+    subject = replace(subject, columns=words.group_columns(), others=others, given=subject.predictions)
     about = {**_data_record(data, subject), **terms.record()}
     why = f"no gradients reach the images: {opened.no_gradients}"
     blocked = {} if opened.gradients else {n: why for n, part in CHECKS.items() if Needs.GRADIENTS in part.needs}
@@ -217,19 +205,11 @@ def _align(
     if mapping is None and not isinstance(given, str) and opened.classes is None:
         mapping = ORDER
     size = min(64, request.batch_size)
+    asked = {name: getattr(request, name) for name in ("output", "preprocessing", "allow_random", "seed")}
+    asked["probe"] = not isinstance(given, FitResult)
     while True:
         try:
-            return align(
-                opened,
-                data,
-                class_map=mapping,
-                output=request.output,
-                preprocessing=request.preprocessing,
-                probe=not isinstance(given, FitResult),
-                allow_random=request.allow_random,
-                seed=request.seed,
-                batch_size=size,
-            )
+            return align(opened, data, class_map=mapping, batch_size=size, **asked)
         except torch.OutOfMemoryError:
             require(size > 1, NO_MEMORY)
             size //= 2
@@ -260,20 +240,21 @@ def ready(subject: Subject) -> tuple[Subject, tuple[Note, ...]]:
 def _from_predictions(request: AuditSettings, device: torch.device, tell: TellNotes) -> AuditedModel:
     path = str(request.predictions)
     check_columns(request.group)
-    unused = (("preprocessing", request.preprocessing, "stated"), ("model", request.architecture, None))
-    for flag, value, default in unused:
+    for flag, value, default in (
+        ("preprocessing", request.preprocessing, "stated"),
+        ("model", request.architecture, None),
+    ):
         require(
             value == default, f"--{flag} {value} is for a model that is asked, and predictions were made; leave it out"
         )
     data = request.data
     if isinstance(data, str):
-        data = load_as(stated_terms(request), request, request.image_size)
+        data = opener(request)(request.image_size, stated_terms(request))
     if data is not None:
         tell("data", *data.notes)
     read = read_predictions(path, data=data, output=request.output, class_map=_class_map(request), groups=request.group)
     tell("predictions", *read.notes, *_beside_own(request.group, read.group_names))
-    words = ColumnWords(read.columns)
-    seen = read.predictions
+    words, seen = ColumnWords(read.columns), read.predictions
     if data is not None and data.test is not None:
         known = replace(data, test=data.test.subset(read.positions))
     else:
@@ -281,20 +262,13 @@ def _from_predictions(request: AuditSettings, device: torch.device, tell: TellNo
         test = ArraySplit(blank, seen.labels, seen.groups, origin="row")
         empty = test.subset(torch.arange(0))
         known = Dataset("predictions", read.classes, train=empty, test=test, group_names=read.group_names)
-    subject = _subject(request, nn.Identity(), known, device)
-    subject = replace(subject, given=seen, has_scores=read.scores, has_images=data is not None)
-    subject = replace(subject, columns=words.group_columns())
+    kept: dict[str, Any] = {"given": seen, "has_scores": read.scores, "columns": words.group_columns()}
+    subject = replace(_subject(request, nn.Identity(), known, device), has_images=data is not None, **kept)
     name = names_of([path])[0]
-    record = {
-        "name": name,
-        "spec": path,
-        "source": "predictions",
-        "hash": None,
-        "answers_hash": _hash_answers(seen.logits),
-        "output": read.output,
-        "notes": [str(note) for note in read.notes if note.level == "note"],
-        "warnings": [str(note) for note in read.warnings],
-    }
+    record: dict[str, Any] = {"name": name, "spec": path, "source": "predictions", "hash": None}
+    record |= {"answers_hash": _hash_answers(seen.logits), "output": read.output}
+    record["notes"] = [str(note) for note in read.notes if note.level == "note"]
+    record["warnings"] = [str(note) for note in read.warnings]
     about = {**_data_record(subject.data, subject), "scores": read.scores}
     blocked = {n: NO_MODEL for n, part in CHECKS.items() if Needs.MODEL in part.needs}
     if data is None:
@@ -317,8 +291,7 @@ def names_of(given: Sequence[Any]) -> list[str]:
     """
     names: list[str] = []
     for one in given:
-        module = one.model if isinstance(one, FitResult) else one
-        spec = one if isinstance(one, str) else type(module).__name__
+        spec = one if isinstance(one, str) else type(one.model if isinstance(one, FitResult) else one).__name__
         last = Path(spec).resolve().name if isinstance(one, str) and os.path.exists(spec) else spec
         short = re.sub(r"[^\w.\-]+", "-", last).strip("-.") or "model"
         number = sum(name == short or re.fullmatch(re.escape(short) + r"-\d+", name) is not None for name in names)
@@ -332,17 +305,11 @@ def _subject(request: AuditSettings, model: nn.Module, data: Dataset, device: to
 
 
 def _data_record(data: Dataset, subject: Subject) -> dict[str, Any]:
-    return {
-        "name": data.name,
-        "split": "test",
-        "n": len(subject.split),
-        "train": len(subject.data.train),
-        "shape": list(subject.split.shape),
-        "classes": list(subject.data.classes),
-        "group_names": list(data.group_names),
-        "warnings": [str(note) for note in data.notes if note.level == "warning"],
-        **hash_data(data, (data.test, data.train)),
-    }
+    split, warnings = subject.split, [str(note) for note in data.notes if note.level == "warning"]
+    record: dict[str, Any] = {"name": data.name, "split": "test", "n": len(split), "train": len(subject.data.train)}
+    record |= {"shape": list(split.shape), "classes": list(subject.data.classes)}
+    record |= {"group_names": list(data.group_names), "warnings": warnings}
+    return record | hash_data(data, (data.test, data.train))
 
 
 def _hash_answers(logits: Tensor) -> str:

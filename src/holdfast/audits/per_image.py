@@ -15,7 +15,6 @@ WRONG: Final = "wrong"
 FALLS: Final = "falls at "
 """Before the smallest radius at which an attack brings an image down."""
 ANSWERS: Final = "answers"
-"""Evidence under this key is what :func:`pack` makes."""
 
 
 def encode(positions: Tensor, said: Sequence[str]) -> dict[str, Any]:
@@ -31,7 +30,6 @@ def encode(positions: Tensor, said: Sequence[str]) -> dict[str, Any]:
 
 
 def decode(evidence: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
-    """(position, word) of each image."""
     for position, word in zip(evidence["positions"], evidence["word"], strict=True):
         yield position, evidence["words"][word]
 
@@ -69,7 +67,6 @@ def unmask(text: str, size: int) -> Tensor:
 
 
 RANKS: Final = "ranks"
-"""Evidence under this key is what :func:`pack_ranks` makes."""
 
 
 def pack_ranks(scores: Tensor, test: Tensor, size: int, ood: Mapping[str, tuple[Tensor, int, str]]) -> dict[str, Any]:

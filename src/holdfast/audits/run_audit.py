@@ -185,7 +185,6 @@ def _audit(
     command: str,
     tell: Callable[[str], None] | None,
 ) -> Audit:
-    """The audit itself, once all that was asked for is known to make sense."""
     seconds = None if request.budget is None else parse_budget(request.budget)
     place, started, where = None if out is None else Path(out), time.monotonic(), resolve_device(request.device)
     if place is not None:
@@ -219,11 +218,9 @@ def _audit(
         for outcome in own:
             say(f"{one.name}: {outcome.name}", *outcome.warnings)
             if outcome.state == "crashed" and tell is None:
-                text = f"check {outcome.name} crashed: {outcome.reason}"
-                python_warnings.warn(text, RuntimeWarning, stacklevel=3)
-    found = [
-        [f for o in outcomes for f in o.findings] + list(m.extra) for m, outcomes in zip(models, results, strict=True)
-    ]
+                python_warnings.warn(f"check {outcome.name} crashed: {outcome.reason}", RuntimeWarning, stacklevel=3)
+    paired = zip(models, results, strict=True)
+    found = [[*(f for outcome in outcomes for f in outcome.findings), *one.extra] for one, outcomes in paired]
     rivals = zip(models[1:], found[1:], strict=True)
     found[0] += corrected([f for other, theirs in rivals for f in lead_over(models[0], other, found[0], theirs)])
     states = {o.name: (o.state, o.reason) for o in results[0]}
@@ -232,21 +229,12 @@ def _audit(
     run = hide(run_record(request, where, command))
     measures = {(AGAINST, m.name): m for m in PAIRED}
     measures |= {(check, m.name): m for check in chosen for m in CHECKS[check].measures}
-    files = tuple(
-        FindingsFile(
-            findings=tuple(own),
-            model=hide(one.model),
-            data=hide(one.data),
-            run=run,
-            checks=tuple(
-                CheckRecord.of(hide(asdict(replace(o, findings=(), seconds=round(o.seconds, 3))))).declared()
-                for o in outcomes
-            ),
-            measures=measures,
-            gates=tuple(judged) if i == 0 else (),
-        )
-        for i, (one, own, outcomes) in enumerate(zip(models, found, results, strict=True))
-    )
+    made_files = []
+    for i, (one, of_one, outcomes) in enumerate(zip(models, found, results, strict=True)):
+        plain = (hide(asdict(replace(o, findings=(), seconds=round(o.seconds, 3)))) for o in outcomes)
+        records, gated = tuple(CheckRecord.of(values).declared() for values in plain), tuple(judged) if i == 0 else ()
+        made_files.append(FindingsFile(tuple(of_one), hide(one.model), hide(one.data), run, records, measures, gated))
+    files = tuple(made_files)
     if place is not None:
         files = write_audit(place, files, models, [f for f in folders if f is not None], request, line)
     return Audit(files, tuple(said), place)

@@ -23,7 +23,6 @@ PRECISIONS: Final = ("fp32", "tf32", "bf16", "fp16")
 
 
 def check_measuring(batch_size: int, workers: int, seed: int, precision: str) -> None:
-    """Refuse what nothing can be measured with."""
     for name, value, least in (("batch_size", batch_size, 1), ("workers", workers, 0), ("seed", seed, 0)):
         whole = isinstance(value, Integral) and not isinstance(value, bool)  # numpy's integers are not int
         require(whole and value >= least, f"{name} must be a whole number >= {least}, got {value!r}")

@@ -29,8 +29,7 @@ class Augment:
         side = min(shape[1:])
         require(settings.crop <= side, f"crop ({settings.crop}) cannot exceed the image side ({side})")
         require(settings.cutout <= 2 * side, f"cutout ({settings.cutout}) is larger than the image ({side})")
-        self.settings = settings
-        self.mean = mean
+        self.settings, self.mean = settings, mean
 
     def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
         s = self.settings

@@ -84,14 +84,9 @@ def _command(words: list[str]) -> str:
 def _how_to_continue(words: list[str], stopped: Interrupted) -> str:
     """What the same command does the next time: an engine knows only of its own run, which may be one of many."""
     name = _command(words)
-    if name == "train":
-        return (
-            stopped.remedy
-            or f"the same command {'starts anew' if '--overwrite' in words else 'with --resume continues'}"
-        )
-    if name in CONTINUED and "--overwrite" not in words:
-        return CONTINUED[name]
-    return "the same command starts anew"
+    if name == "train" and stopped.remedy:
+        return stopped.remedy
+    return CONTINUED.get(name, ANEW) if "--overwrite" not in words else ANEW
 
 
 def _usage(family: str = "") -> str:
@@ -99,37 +94,23 @@ def _usage(family: str = "") -> str:
     shown = {name: command for name, command in COMMANDS.items() if name.startswith(family)}
     width = max(map(len, shown))
     rows = [f"  {name:<{width}}  {(command.__doc__ or '').splitlines()[0]}" for name, command in shown.items()]
-    return "\n".join(
-        [
-            f"usage: holdfast {family}COMMAND [OPTIONS]",
-            "",
-            "Train image classifiers that stay accurate outside their training data, and measure whether they do.",
-            "",
-            *rows,
-            "",
-            f"'holdfast {family}COMMAND --help' lists the options of a command; start with 'holdfast demo'.",
-        ]
-    )
+    return "\n\n".join([
+        f"usage: holdfast {family}COMMAND [OPTIONS]",
+        "Train image classifiers that stay accurate outside their training data, and measure whether they do.",
+        "\n".join(rows),
+        f"'holdfast {family}COMMAND --help' lists the options of a command; start with 'holdfast demo'.",
+    ])  # fmt: skip
 
 
-COMMANDS: dict[str, Callable[[list[str]], int]] = {
-    "demo": demo,
-    "train": train,
-    "compare": compare,
-    "audit": audit,
-    "report": report,
-    "data check": data_check,
-    "data make": data_make,
-    "detect fit": detect_fit,
-    "detect score": detect_score,
-    "detect evaluate": detect_evaluate,
-    "predict": predict_,
-    "describe": describe_,
-    "shortcuts": shortcuts,
-    "list": list_,
-}
+_FUNCTIONS: tuple[Callable[[list[str]], int], ...] = (
+    demo, train, compare, audit, report, data_check, data_make, detect_fit, detect_score, detect_evaluate, predict_,
+    describe_, shortcuts, list_,
+)  # fmt: skip
+COMMANDS = {function.__name__.strip("_").replace("_", " "): function for function in _FUNCTIONS}
 FAMILIES = {name.split()[0] for name in COMMANDS if " " in name}
+ANEW = "the same command starts anew"
 CONTINUED = {
+    "train": "the same command with --resume continues",
     "compare": "the same command continues",
     "audit": "the same command continues with the checks that are missing",
 }

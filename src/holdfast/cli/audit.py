@@ -57,24 +57,24 @@ def audit(words: list[str]) -> int:
     chosen_checks(options.checks)
     settings = parse_settings(options.set)
     parse_gates(options.fail_under, options.max_drop, against=bool(options.against), checks=make_checks(settings))
-    _check(options)
-    from holdfast.audits import run_audit
+    if isinstance(options.data, str):
+        require_data(options.data)
+    require(
+        bool(options.spec) != bool(options.predictions),
+        "give either MODEL or --predictions FILE" + (", not both" if options.spec else "; 'holdfast audit --help'"),
+    )
+    require(options.data is not None or options.predictions is not None, "no data was given; name it with --data")
+    from holdfast.audits import (
+        run_audit,  # everything that is wrong whatever the model was refused before torch comes in
+    )
 
-    given = {f.name: getattr(options, f.name) for f in fields(AuditSettings)}
+    names = [f.name for f in fields(AuditSettings)] + ["against", "fail_under", "max_drop"]
+    given = {name: getattr(options, name) for name in names}
     out = Path(options.out or _default_out(options))
+    given |= {"checks": options.checks or None, "settings": settings, "out": out}
+    given["command"] = shlex.join(["holdfast", "audit", *words])
     with redirect_stdout(sys.stderr):  # whatever a model prints is not part of the results, which a pipeline reads
-        made = run_audit.audit(
-            options.spec,
-            checks=options.checks or None,
-            settings=settings,
-            against=options.against,
-            fail_under=options.fail_under,
-            max_drop=options.max_drop,
-            out=out,
-            command=shlex.join(["holdfast", "audit", *words]),
-            tell=(lambda text: None) if options.quiet else _narrate,
-            **given,
-        )
+        made = run_audit.audit(options.spec, tell=(lambda text: None) if options.quiet else _narrate, **given)
     for note in made.warnings if options.quiet else ():  # never hidden
         _narrate(f"warning: {note}")
     _summarise(out)
@@ -84,27 +84,12 @@ def audit(words: list[str]) -> int:
 
 def _about() -> str:
     """What the command does, and with which parts: read from their declarations, third parties' included."""
-    lines = [
-        f"{audit.__doc__}\n",
-        f"MODEL is {model_syntax()}.",
-        f"DATA is {data_syntax()}.",
-        "Checks and their settings:",
-    ]
+    lines = [f"{audit.__doc__}\n", f"MODEL is {model_syntax()}.", f"DATA is {data_syntax()}."]
+    lines.append("Checks and their settings:")
     for part in CHECKS.values():
         own = ", ".join(f.name for f in fields(part.made) if not f.metadata.get("python_only"))
         lines.append(f"  {part.name}: {part.about}" + (f" Settings: {own}." if own else ""))
     return "\n".join(lines)
-
-
-def _check(options: AuditOptions) -> None:
-    """Refuse what is wrong whatever the model, before torch is imported."""
-    if isinstance(options.data, str):
-        require_data(options.data)
-    require(
-        bool(options.spec) != bool(options.predictions),
-        "give either MODEL or --predictions FILE" + (", not both" if options.spec else "; 'holdfast audit --help'"),
-    )
-    require(options.data is not None or options.predictions is not None, "no data was given; name it with --data")
 
 
 def _print(files: Any, out: Path, *, as_json: bool) -> None:
@@ -150,5 +135,4 @@ def _default_out(options: AuditOptions) -> str:
 
 def _narrate(text: str) -> None:
     """With the time where nobody watches a terminal: logs are read later."""
-    stamp = "" if sys.stderr.isatty() else time.strftime("%H:%M:%S ")
-    narrate(stamp + text)
+    narrate(("" if sys.stderr.isatty() else time.strftime("%H:%M:%S ")) + text)

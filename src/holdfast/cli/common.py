@@ -106,18 +106,17 @@ def console() -> Console:
     return found if found.is_terminal or "COLUMNS" in os.environ else Console(width=WIDE)
 
 
-def say(text: str) -> None:
+def say(text: str, *, stderr: bool = False) -> None:
     """Lines of results: no markup, no wrapping, nothing that could steer the terminal."""
     from rich.console import Console
 
-    Console().print(printable(text, keep="\n"), markup=False, highlight=False, emoji=False, soft_wrap=True)
+    plain: dict[str, Any] = {"markup": False, "highlight": False, "emoji": False, "soft_wrap": True}
+    Console(stderr=stderr).print(printable(text, keep="\n"), **plain)
 
 
 def narrate(text: str) -> None:
     """A line on what happens, to stderr."""
-    from rich.console import Console
-
-    Console(stderr=True).print(printable(text, keep="\n"), markup=False, highlight=False, emoji=False, soft_wrap=True)
+    say(text, stderr=True)
 
 
 @contextmanager

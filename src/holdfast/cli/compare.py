@@ -63,20 +63,14 @@ def compare(words: list[str]) -> int:
     for name in dict.fromkeys(cell.settings.data.name for cell in plan.cells):
         require_data(name)
 
-    from holdfast.comparisons.running import Comparison, carry_out
+    from holdfast.comparisons.running import carry_out
     from holdfast.reports.arms import Spread, spread_cell
     from holdfast.reports.blocks import Cell
     from holdfast.reports.console import paired_console
     from holdfast.train.progress import make_progress
 
-    done: Comparison = carry_out(
-        plan,
-        Path(options.out),
-        seeds=seeds,
-        choose=options.choose,
-        overwrite=options.overwrite,
-        progress=make_progress(not options.quiet),
-    )
+    how: dict[str, Any] = {"choose": options.choose, "overwrite": options.overwrite}
+    done = carry_out(plan, Path(options.out), seeds=seeds, progress=make_progress(not options.quiet), **how)
     extra: dict[str, list[Cell]] = {}
     if (chosen := done.chosen) is not None:
         scores = {label: Spread(values, len(values)) for label, values in chosen.scores.items()}
@@ -92,7 +86,7 @@ def compare(words: list[str]) -> int:
 
 def plan_comparison(words: list[str]) -> tuple[ComparisonPlan, CompareOptions, int]:
     """Flags to cells, all values checked; nothing heavy is imported for it."""
-    from holdfast.comparisons.plans import make_plan, parse_axes
+    from holdfast.comparisons.plans import parse_axes, plan_study
 
     about = f"{compare.__doc__} Every flag of 'holdfast train' is taken too, and sets what all trainings share."
     options, rest = parse(CompareOptions, words, "compare", about, return_unknown_args=True)
@@ -100,20 +94,9 @@ def plan_comparison(words: list[str]) -> tuple[ComparisonPlan, CompareOptions, i
     recipes = _recipes(options, rest)
     base, shared = parse_train(rest, called="compare")
     options = replace(options, plan=options.plan or shared.print_config)
-    study: dict[str, Any] = {}
-    if options.study is not None:
-        from holdfast.comparisons.plans import read_study
-
-        study = read_study(options.study)
-    plan = make_plan(
-        base,
-        methods=options.methods or study.get("methods", ()),
-        recipes=recipes,
-        vary=parse_axes(options.vary) or study.get("vary"),
-        grid=parse_axes(options.grid) or study.get("grid"),
-        baseline=options.baseline or study.get("baseline"),
-    )
-    seeds = study.get("seeds", 3) if options.seeds is None else options.seeds
+    axes = {"vary": parse_axes(options.vary), "grid": parse_axes(options.grid)}
+    given = {"methods": options.methods, "recipes": recipes, "baseline": options.baseline}
+    plan, seeds = plan_study(base, options.study, seeds=options.seeds, **given, **axes)
     return plan, options, seeds
 
 
@@ -140,6 +123,5 @@ def _labels(names: Sequence[str]) -> list[str]:
     ['resnet18', 'resnet18-sam']
     """
     words = [re.split("(?<=[/-])", name) for name in names]
-    columns = zip(*(own[:-1] for own in words), strict=False)
-    same = len(list(takewhile(lambda column: len(set(column)) == 1, columns)))
+    same = len(list(takewhile(lambda column: len(set(column)) == 1, zip(*(own[:-1] for own in words), strict=False))))
     return ["".join(own[same:]) for own in words]

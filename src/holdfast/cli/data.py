@@ -10,7 +10,7 @@ from tyro.conf import Positional, arg
 from holdfast.cli.common import narrate, parse, require_data, say
 from holdfast.errors import HoldfastError, require_known
 from holdfast.parts import data_syntax
-from holdfast.settings.fields import Confine, Several, Unset
+from holdfast.settings.fields import LARGEST_SEED, Bounded, Confine, Several, Unset, Within
 
 
 @dataclass(frozen=True)
@@ -37,20 +37,14 @@ def data_check(words: list[str]) -> int:
     require_data(options.data)
     from holdfast.data.data_check import check_data
 
-    found = check_data(
-        options.data,
-        root=options.root,
-        names=options.names,
-        label=options.label,
-        group=options.group,
-        confine=options.confine,
-    )
+    values = dict(vars(options))
+    found = check_data(values.pop("data"), **values)
     print(found.to_text())
     return 0 if found.sound else 2
 
 
 @dataclass(frozen=True)
-class MakeOptions:
+class MakeOptions(Bounded):
     """What to make, and where to write it."""
 
     what: Annotated[Positional[str], arg(metavar="SET")]
@@ -59,24 +53,24 @@ class MakeOptions:
     """The file to write (.npz; a manifest goes beside it), or the folder for fashion-anomalies."""
     data: Unset[str] = None
     """The set to add a shortcut to."""
-    image_size: Unset[int] = None
+    image_size: Annotated[Unset[int], Within(1, 4096, "..")] = None
     """Side in pixels that its images are resized to (default: their own; 224 where they differ)."""
     root: Unset[str] = None
     """Folder of sets that have a name (default: $HOLDFAST_ROOT, or ./data)."""
     kind: Unset[Literal["lff-0", "lff-1", "dfa"]] = None
     """corrupted-cifar10: which ten corruptions (default: dfa)."""
-    conflict: Unset[float] = None
+    conflict: Annotated[Unset[float], Within(0, 1)] = None
     """Share of bias-conflicting training samples (default: 0.05)."""
-    severity: Unset[int] = None
+    severity: Annotated[Unset[int], Within(1, 5, "..")] = None
     """corrupted-cifar10: severity of the corruptions, 1 to 5 (default: 5, which LfF calls 4)."""
     frost: Unset[str] = None
     """corrupted-cifar10: a folder of frost textures (default: drawn from noise)."""
     anomalies: Several[str] = ()
     """fashion-anomalies: kinds and their shares, of corrupted, garments, digits, noise (default: corrupted=0.5
     garments=0.25 digits=0.25)."""
-    strength: Unset[float] = None
+    strength: Annotated[Unset[float], Within(0, 1, "(]")] = None
     """fashion-anomalies: strength of the damage to corrupted images, above 0 to 1 (default: 0.5)."""
-    seed: int = 0
+    seed: Annotated[int, Within(0, LARGEST_SEED, "..")] = 0
     """Seed of everything that is drawn."""
     device: Unset[str] = None
     """corrupted-cifar10: device to compute on (default: cpu)."""
@@ -91,8 +85,7 @@ def data_make(words: list[str]) -> int:
     require_known("set to make", options.what, known)
     from holdfast.data.making import make_data
 
-    values = {**vars(options), "anomalies": _shares(options.anomalies)}
-    say(make_data(**values, note=narrate))
+    say(make_data(**{**vars(options), "anomalies": _shares(options.anomalies)}, note=narrate))
     return 0
 
 

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from holdfast.cli.common import console, parse, say
-from holdfast.settings.fields import Quiet, Unset
+from holdfast.settings.fields import Bounded, Quiet, Unset, Within
 
 
 @dataclass(frozen=True)
-class DemoOptions:
+class DemoOptions(Bounded):
     """The demonstration."""
 
     out: str = "runs/demo"
     """Where the runs and the report go."""
-    seeds: int = 3
+    seeds: Annotated[int, Within(1)] = 3
     """Trainings of each method."""
-    epochs: Unset[int] = None
+    epochs: Annotated[Unset[int], Within(1)] = None
     """Epochs of each training (default: the recipe's)."""
     quiet: Quiet = False
 
@@ -29,9 +30,8 @@ def demo(words: list[str]) -> int:
     from holdfast.reports import comparison_table
     from holdfast.train.progress import make_progress
 
-    runs = run_demo(
-        Path(options.out), seeds=options.seeds, epochs=options.epochs, progress=make_progress(not options.quiet)
-    )
+    progress = make_progress(not options.quiet)
+    runs = run_demo(Path(options.out), seeds=options.seeds, epochs=options.epochs, progress=progress)
     console().print(comparison_table(runs))
     say(f"report: {Path(options.out) / 'report.html'}")
     return 0

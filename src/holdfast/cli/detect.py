@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from holdfast.cli.common import narrate, parse, say
-from holdfast.errors import HoldfastError
+from holdfast.errors import require
 from holdfast.settings.detect_settings import DESCRIBE_TRAINING, FitSettings, ReadSettings, VAETrainingSettings
-from holdfast.settings.fields import Unset, flatten
+from holdfast.settings.fields import LARGEST_SEED, Bounded, Unset, Within, flatten
 
 Split = Literal["train", "val", "test", "labeled"]
 """``labeled``: of a set with anomalies, its labelled part."""
@@ -37,8 +37,7 @@ def detect_fit(words: list[str]) -> int:
     from holdfast.detect.detectors import check_scores
 
     check_scores(options.scores)
-    if options.out is None and options.run is None:
-        raise HoldfastError("no place for the detector; give --out, or the --run it belongs to")
+    require(bool(options.out or options.run), "no place for the detector; give --out, or the --run it belongs to")
     from holdfast.detect import fit
 
     values = flatten(options)
@@ -75,7 +74,7 @@ def detect_score(words: list[str]) -> int:
 
 
 @dataclass(frozen=True)
-class EvaluateOptions:
+class EvaluateOptions(Bounded):
     """Images that are known to be normal or anomalous."""
 
     detector: Annotated[Positional[str], arg(metavar="DETECTOR")]
@@ -88,9 +87,9 @@ class EvaluateOptions:
     """A folder for findings.json and report.html."""
     split: Unset[Split] = None
     """Which part of data that has parts (default: test); data without parts is taken whole."""
-    resamples: int = 1000
+    resamples: Annotated[int, Within(1)] = 1000
     """Bootstrap samples behind the interval of average precision."""
-    seed: int = 0
+    seed: Annotated[int, Within(0, LARGEST_SEED, "..")] = 0
     """Seed of those samples."""
     reading: OmitArgPrefixes[ReadSettings] = field(default_factory=ReadSettings)
 
@@ -137,10 +136,8 @@ def predict_(words: list[str]) -> int:
     flagged = "not checked for out-of-distribution inputs" if ood is None else f"{ood.flagged} flagged as ood"
     say(f"{options.out}: {len(found)} images, {flagged}")
     if ood is None:
-        narrate(
-            f"{options.run} has no detector; fit one: "
-            f"holdfast detect fit --run {shlex.quote(options.run)} --data NORMAL"
-        )
+        command = f"holdfast detect fit --run {shlex.quote(options.run)} --data NORMAL"
+        narrate(f"{options.run} has no detector; fit one: {command}")
     return 0
 
 
@@ -167,8 +164,7 @@ def describe_(words: list[str]) -> int:
     from holdfast.detect import describe
 
     values = flatten(options)
-    found = describe(values.pop("data"), **values, note=narrate)
-    for finding in found:
+    for finding in describe(values.pop("data"), **values, note=narrate):
         if finding.value is not None:
             say(f"{finding.name:<18}{finding.value:.3f}")
     say(f"report: {Path(options.out) / 'report.html'}")

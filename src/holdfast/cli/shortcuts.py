@@ -9,14 +9,14 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 
 from holdfast.cli.common import narrate, parse, require_data, say
-from holdfast.errors import HoldfastError
+from holdfast.errors import require
 from holdfast.parts import data_syntax, model_syntax
-from holdfast.settings.fields import Confine, Device, Quiet, Unset
+from holdfast.settings.fields import Bounded, Confine, Device, Quiet, Unset, Within
 from holdfast.settings.training import check_conflict
 
 
 @dataclass(frozen=True)
-class ShortcutsOptions:
+class ShortcutsOptions(Bounded):
     """Where to search for a shortcut."""
 
     run: Annotated[Positional[Unset[str]], arg(metavar="[RUN]")] = None
@@ -29,17 +29,17 @@ class ShortcutsOptions:
     """The network (default: the run's, or convnet)."""
     reuse: bool = False
     """Use the biased model that a run of lff or jtt kept instead of training any."""
-    epochs: int = 10
+    epochs: Annotated[int, Within(1)] = 10
     """Epochs of each training."""
-    seeds: int = 2
+    seeds: Annotated[int, Within(1)] = 2
     """Biased models to train; scores are the mean over them."""
     seed: int = 0
     """Seed of the first training; the others follow it."""
-    batch_size: Unset[int] = None
+    batch_size: Annotated[Unset[int], Within(1)] = None
     """Batch size (default: 64 for fewer than 10,000 images, else 128)."""
-    lr: float = 1e-3
+    lr: Annotated[float, Within(0, ends="()")] = 1e-3
     """Learning rate."""
-    clusters: Unset[int] = None
+    clusters: Annotated[Unset[int], Within(1)] = None
     """Clusters of the suspected samples (default: one per class, ten at most)."""
     test: bool = True
     """Test whether there is a shortcut at all, by training on two halves of the data; --no-test saves that time."""
@@ -74,8 +74,7 @@ def shortcuts(words: list[str]) -> int:
     """Find the spurious correlation in training data: rank samples by how likely they are bias-conflicting."""
     about = f"{shortcuts.__doc__}\n\nDATA is {data_syntax()}.\nMODEL is {model_syntax(training=True)}."
     options: ShortcutsOptions = parse(ShortcutsOptions, words, "shortcuts", about)
-    if options.run is None and options.data is None:
-        raise HoldfastError("no data was given; give a run folder, or a set with --data")
+    require(bool(options.run or options.data), "no data was given; give a run folder, or a set with --data")
     if options.data is not None:
         require_data(options.data)
         check_conflict(options.data, options.conflict)
@@ -92,12 +91,11 @@ def shortcuts(words: list[str]) -> int:
     found = find_shortcuts(run or data, data=data if run else None, progress=progress, **values)
     for note in found.notes if options.quiet else ():  # progress has said them otherwise
         narrate(str(note))
-    precision = found.average_precision
     say(f"ranking: {Path(values['out']) / 'shortcuts.csv'}; clusters of suspected samples: {len(found.clusters)}")
     say(summary(found.findings))
     if limit := detection_limit(found.findings):
         say(limit)
-    if precision is not None:
+    if (precision := found.average_precision) is not None:
         say(f"average precision against the group labels: {precision:.3f} (base rate {found.base_rate:.3f})")
     say(f"gallery: {Path(values['out']) / 'shortcuts.html'}")
     return 0

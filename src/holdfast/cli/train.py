@@ -101,19 +101,12 @@ def parse_train(words: list[str], *, called: str = "train") -> tuple[TrainSettin
         chosen[kind] = current if name is None else current.switched(name)
     hints = get_type_hints(TrainSettings, include_extras=True)
     groups = {name: kind for name, kind in hints.items() if name not in chosen}
-    command = make_dataclass(
-        "Train",
-        [
-            ("run", OmitArgPrefixes[RunOptions], field(default_factory=RunOptions)),
-            *(
-                (f"{kind}_name", Annotated[str, arg(name=kind, help=_choices(choice))], choice.name)
-                for kind, choice in chosen.items()
-            ),
-            *((kind, type(choice), field(default=choice)) for kind, choice in chosen.items()),
-            *((name, kind, getattr(base, name)) for name, kind in groups.items()),
-        ],
-        frozen=True,
-    )
+    flags: list[tuple[str, Any, Any]] = [("run", OmitArgPrefixes[RunOptions], field(default_factory=RunOptions))]
+    for kind, choice in chosen.items():
+        flags.append((f"{kind}_name", Annotated[str, arg(name=kind, help=_choices(choice))], choice.name))
+    flags += [(kind, type(choice), field(default=choice)) for kind, choice in chosen.items()]
+    flags += [(name, group, getattr(base, name)) for name, group in groups.items()]
+    command = make_dataclass("Train", flags, frozen=True)
     about = f"{train.__doc__}\n\nDATA is {data_syntax()}.\nMODEL is {model_syntax(training=True)}."
     parsed = parse(command, words, called, about, negatable=True)
     return replace(base, **{name: getattr(parsed, name) for name in (*chosen, *groups)}), parsed.run

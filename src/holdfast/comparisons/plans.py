@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from holdfast.errors import HoldfastError, require, unknown
+from holdfast.errors import HoldfastError, require, require_known, unknown
 from holdfast.methods import Stage, method_of
 from holdfast.parts import METHODS
 from holdfast.settings.fields import LISTED_BY, Choice, build, flatten
@@ -102,10 +102,8 @@ def make_plan(
     twice = [name for name, count in Counter(methods).items() if count > 1]
     require(not twice, f"{', '.join(twice)} is given twice among the methods; more trainings of one come with --seeds")
     require(not (methods and recipes), "a recipe has its own method; give methods or recipes, not both")
-    wanted = recipes or {
-        name: replace(base, method=base.method.switched(name)) for name in methods or [base.method.name]
-    }
-    starts = [GridCell(label, settings) for label, settings in wanted.items()]
+    ways = recipes or {name: replace(base, method=base.method.switched(name)) for name in methods or [base.method.name]}
+    starts = [GridCell(label, settings) for label, settings in ways.items()]
     _require_known(starts, [*vary, *grid])
     cells: list[GridCell] = []
     for start in starts:
@@ -115,8 +113,7 @@ def make_plan(
         if alone or not together:
             cells.append(start)
         cells += [_changed(start, way) for way in [*alone, *together]]
-    first = _baseline(None if recipes else base, cells, starts, baseline)
-    return ComparisonPlan(_distinct([first, *cells]))
+    return ComparisonPlan(_distinct([_baseline(None if recipes else base, cells, starts, baseline), *cells]))
 
 
 def parse_axes(texts: Iterable[str]) -> dict[str, list[Any]]:
@@ -159,8 +156,7 @@ def changed(settings: TrainSettings, key: str, value: Any) -> TrainSettings:
     own = [f"{kind}.{f.name}" for f in fields(choice)]
     if not own:
         raise HoldfastError(f"unknown setting {key!r}; {kind} {choice.name} has none")
-    if key not in own:
-        raise unknown("setting", key, own)
+    require_known("setting", key, own)
     return build(TrainSettings, flat | {kind: {"name": choice.name, **flatten(choice), inner: value}})
 
 
@@ -233,7 +229,15 @@ def study_names() -> list[str]:
 
 
 def read_study(name: str) -> dict[str, Any]:
-    """What a study varies."""
-    if name not in study_names():
-        raise unknown("study", name, study_names())
+    require_known("study", name, study_names())
     return read_yaml(STUDIES / f"{name}.yaml")
+
+
+def plan_study(
+    base: TrainSettings, study: str | None, *, seeds: int | None, **given: Any
+) -> tuple[ComparisonPlan, int]:
+    """(:func:`make_plan` of what is given, the rest as a study says; how many seeds)."""
+    said = {"seeds": 3} | (read_study(study) if study else {})
+    usual: int = said.pop("seeds")
+    plan = make_plan(base, **said | {key: value for key, value in given.items() if value})
+    return plan, usual if seeds is None else seeds

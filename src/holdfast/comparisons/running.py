@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import torch
 
-from holdfast.comparisons.plans import Axes, ComparisonPlan, GridCell, make_plan, read_study
+from holdfast.comparisons.plans import Axes, ComparisonPlan, GridCell, plan_study
 from holdfast.comparisons.recipes import read_recipe
 from holdfast.comparisons.single_run import run
 from holdfast.data import Dataset
@@ -91,25 +91,12 @@ def compare(
     The base settings are keyword arguments with the names of ``holdfast train``'s flags, over the file ``config``,
     over ``recipe``. What is not given is taken from ``study``.
     """
-    values = layered(
-        read_recipe(recipe) if recipe else {}, read_config(Path(config), settings) if config else {}, settings
-    )
-    named = read_study(study) if study else {}
-    plan = make_plan(
-        build(TrainSettings, values),
-        methods=methods or named.get("methods", ()),
-        vary=vary or named.get("vary"),
-        grid=grid or named.get("grid"),
-        baseline=baseline or named.get("baseline"),
-    )
-    return carry_out(
-        plan,
-        Path(out),
-        seeds=named.get("seeds", 3) if seeds is None else seeds,
-        choose=choose,
-        overwrite=overwrite,
-        progress=make_progress(progress),
-    )
+    file = read_config(Path(config), settings) if config else {}
+    values = layered(read_recipe(recipe) if recipe else {}, file, settings)
+    given = {"methods": methods, "vary": vary, "grid": grid, "baseline": baseline}
+    plan, each = plan_study(build(TrainSettings, values), study, seeds=seeds, **given)
+    shown = make_progress(progress)
+    return carry_out(plan, Path(out), seeds=each, choose=choose, overwrite=overwrite, progress=shown)
 
 
 def carry_out(
@@ -154,9 +141,7 @@ def carry_out(
             f"{job.data.name} has no test set, so there is nothing to compare on; give data that has one",
         )
     _mark(out, {folder.name for cell, _, folder in jobs if cell is plan.baseline})
-    arms = _arms(jobs)
-    chosen, why = _choose(plan, jobs, choose)
-    done = Comparison(out, arms, chosen, why, failed)
+    done = Comparison(out, _arms(jobs), *_choose(plan, jobs, choose), failed)
     write_atomic(out / COMPARISON, json.dumps(_record(done), indent=1).encode() + b"\n")
     write_report(read_runs([out]), out / "report.html")
     return done
@@ -286,7 +271,6 @@ def held_out_score(folder: Path, settings: TrainSettings, data: Dataset, rule: R
 
 
 def _record(done: Comparison) -> dict[str, Any]:
-    """The comparison as JSON."""
     rows = []
     for arm in done.arms:
         epochs, passes = zip(*map(budget, arm.runs), strict=True)

@@ -88,10 +88,8 @@ def corrupt(
     [0.65, 0.65]
     """
     require((severity is None) != (strength is None), "give either severity (1..5) or strength (>= 0)")
-    require(
-        x.ndim == 4 and x.shape[1] in (1, 3) and x.is_floating_point(),
-        f"images must be float (B, 1 or 3, H, W), got {x.dtype} {tuple(x.shape)}",
-    )
+    fits = x.ndim == 4 and x.shape[1] in (1, 3) and x.is_floating_point()
+    require(fits, f"images must be float (B, 1 or 3, H, W), got {x.dtype} {tuple(x.shape)}")
     part = find_corruption(name, scale="severity" if strength is None else "strength")
     if generator is None:
         generator = torch.Generator().manual_seed(int(torch.randint(2**62, ())))

@@ -11,8 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from holdfast.corruptions.draws import uniform, whole
 from holdfast.corruptions.imagenet_c import imagenet_c, severities
-from holdfast.corruptions.pixels import fold, gaussian, truncate_to_bytes, uniform, whole, zoom, zoom_matrix
+from holdfast.corruptions.pixels import fold, gaussian, truncate_to_bytes, zoom, zoom_matrix
 
 NEGLIGIBLE = 1e-9
 """Share of a kernel below which a tap is left out: far under one level of 255."""
@@ -89,8 +90,7 @@ def copy_neighbours(x: Tensor, down: Tensor, right: Tensor, reach: int) -> Tenso
     chained = (source > own.flatten(1)) & moves.flatten(1).gather(1, source)
     for _ in range(math.ceil(math.log2(height * width)) if reach > 1 else 0):
         further = source.gather(1, source)
-        still = chained.gather(1, source)
-        source, chained = torch.where(chained, further, source), chained & still
+        source, chained = torch.where(chained, further, source), chained & chained.gather(1, source)
     return x.flatten(2).gather(2, source[:, None].expand(batch, channels, -1)).view_as(x)
 
 
@@ -141,16 +141,11 @@ def zoom_blur(x: Tensor, *, factors: Sequence[float]) -> Tensor:
     if height * width <= SMALL:
         operator = _zoom_operator(height, width, tuple(factors)).to(device=x.device, dtype=x.dtype)
         return (x.flatten(2) @ operator.mT).view(x.shape)
-    total = x.clone()
-    for factor in factors:
-        total += zoom(x, factor)
-    return total / (len(factors) + 1)
+    return sum((zoom(x, factor) for factor in factors), x) / (len(factors) + 1)
 
 
 @lru_cache(maxsize=8)
 def _zoom_operator(height: int, width: int, factors: tuple[float, ...]) -> Tensor:
     """(HW, HW): all of it as one matrix."""
-    total = torch.eye(height * width, dtype=torch.float64)
-    for factor in factors:
-        total += torch.kron(zoom_matrix(height, factor), zoom_matrix(width, factor))
-    return total / (len(factors) + 1)
+    zooms = (torch.kron(zoom_matrix(height, factor), zoom_matrix(width, factor)) for factor in factors)
+    return sum(zooms, torch.eye(height * width, dtype=torch.float64)) / (len(factors) + 1)

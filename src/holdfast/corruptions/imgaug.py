@@ -11,17 +11,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from holdfast.corruptions.draws import normal, uniform, whole
 from holdfast.corruptions.jpeg import Codec, jpeg
-from holdfast.corruptions.pixels import (
-    gaussian_matrices,
-    normal,
-    pixel_grid,
-    sample,
-    separable,
-    solve_perspective,
-    uniform,
-    whole,
-)
+from holdfast.corruptions.pixels import gaussian_matrices, pixel_grid, sample, separable, solve_perspective
 from holdfast.parts import corruption
 
 Range = tuple[float, float]
@@ -102,8 +94,7 @@ def perspective(x: Tensor, *, generator: torch.Generator, strength: float = 1.0,
     A corner stops short of the middle, so that the four never cross.
     """
     spread = uniform((len(x), 1, 1), *scale, like=x, generator=generator) * strength
-    inward = (spread * normal((len(x), 4, 2), like=x, generator=generator)).abs().clamp_max(0.45)
-    return pull_corners(x, inward)
+    return pull_corners(x, (spread * normal((len(x), 4, 2), like=x, generator=generator)).abs().clamp_max(0.45))
 
 
 def pull_corners(x: Tensor, inward: Tensor) -> Tensor:

@@ -87,8 +87,7 @@ def _through_dct(levels: Tensor, steps: Tensor) -> Tensor:
     blocks = padded.reshape(batch, channels, tall, 8, wide, 8).transpose(3, 4)
     # Two passes in whole numbers, as libjpeg's: eight times the true coefficients, the first pass four times finer.
     scale = math.sqrt(8)
-    rows = _whole(blocks @ dct.T * (4 * scale))
-    coefficients = _whole(dct @ rows * (scale / 4))
+    coefficients = _whole(dct @ _whole(blocks @ dct.T * (4 * scale)) * (scale / 4))
     steps = steps[:, :, None, None]
     coefficients = coefficients.sign() * ((coefficients.abs() / steps + 4) / 8 + 1e-5).floor() * steps
     columns = _whole(dct.T @ coefficients * (4 * scale))
@@ -107,8 +106,7 @@ def _enlarged(half: Tensor) -> Tensor:
     sums = torch.stack([3 * half + rows[..., :-2, :], 3 * half + rows[..., 2:, :]], dim=3).flatten(2, 3)
     wide = F.pad(sums, (1, 1, 0, 0), mode="replicate")
     left = ((3 * sums + wide[..., :-2] + 8) / 16).floor()
-    right = ((3 * sums + wide[..., 2:] + 7) / 16).floor()
-    return torch.stack([left, right], dim=-1).flatten(-2)
+    return torch.stack([left, ((3 * sums + wide[..., 2:] + 7) / 16).floor()], dim=-1).flatten(-2)
 
 
 @lru_cache(maxsize=1)

@@ -1,16 +1,12 @@
-"""What corruptions are built from: random draws, colour, rounding to bytes, blurs and resizes, resampling.
+"""What corruptions are built from: colour, rounding to bytes, blurs and resizes, resampling.
 
 Open this file to write a corruption. Blurs and resizes are matrices: every axis of an image is one product, exact at
-the border and for any width. Random numbers are drawn where the generator lives and brought to where the images are:
-a CPU generator gives the same corruption on every device, at the price of the transfer; a generator on the images'
-device costs nothing extra. Numbers have the type of the images: in float64 two machines differ by rounding of the
-last bit at most.
+the border and for any width.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal
 
@@ -18,28 +14,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-
-
-def uniform(shape: Sequence[int], low: float, high: float, *, like: Tensor, generator: torch.Generator) -> Tensor:
-    """Uniform in [low, high)."""
-    drawn = torch.rand(tuple(shape), generator=generator, device=generator.device, dtype=like.dtype)
-    return drawn.to(like.device) * (high - low) + low
-
-
-def normal(shape: Sequence[int], *, like: Tensor, generator: torch.Generator) -> Tensor:
-    """Standard normal."""
-    return torch.randn(tuple(shape), generator=generator, device=generator.device, dtype=like.dtype).to(like.device)
-
-
-def whole(shape: Sequence[int], low: int, high: int, *, like: Tensor, generator: torch.Generator) -> Tensor:
-    """Whole numbers low, ..., high - 1, all equally likely."""
-    return torch.randint(low, high, tuple(shape), generator=generator, device=generator.device).to(like.device)
-
-
-def poisson(rate: Tensor, *, generator: torch.Generator) -> Tensor:
-    """Counts with the given means."""
-    return torch.poisson(rate.to(generator.device), generator=generator).to(rate.device)
-
 
 LUMA = (0.299, 0.587, 0.114)
 """Weights of red, green and blue in brightness (ITU-R BT.601)."""
@@ -119,9 +93,7 @@ def _gaussian(size: int, sigma: float, radius: int, border: Border) -> Tensor:
 def separable(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """rows · x · columnsᵀ for images (..., H, W) and matrices (H', H), (W', W), or one of each per image."""
     rows, columns = (m.to(device=x.device, dtype=x.dtype) for m in (rows, columns))
-    if rows.ndim == 3:
-        return rows[:, None] @ x @ columns[:, None].mT
-    return ((x @ columns.mT).mT @ rows.mT).mT
+    return rows[:, None] @ x @ columns[:, None].mT if rows.ndim == 3 else ((x @ columns.mT).mT @ rows.mT).mT
 
 
 @lru_cache(maxsize=64)
@@ -143,8 +115,7 @@ def zoom_matrix(size: int, factor: float) -> Tensor:
     kept = math.ceil(size / factor)
     first = (size - kept) // 2
     made = round(kept * factor)
-    trim = (made - size) // 2
-    at = (torch.arange(size, dtype=torch.float64) + trim) * ((kept - 1) / max(made - 1, 1))
+    at = (torch.arange(size, dtype=torch.float64) + (made - size) // 2) * ((kept - 1) / max(made - 1, 1))
     low = at.floor().clamp(0, kept - 1)
     share = at - low
     matrix = torch.zeros(size, size, dtype=torch.float64)
@@ -161,24 +132,17 @@ def zoom(x: Tensor, factor: float) -> Tensor:
 
 def pixel_grid(x: Tensor) -> tuple[Tensor, Tensor]:
     """(row (H, 1), column (1, W)) of every pixel of images (B, C, H, W)."""
-    height, width = x.shape[-2:]
-    row = torch.arange(height, device=x.device, dtype=x.dtype)[:, None]
-    return row, torch.arange(width, device=x.device, dtype=x.dtype)[None]
+    row, column = (torch.arange(side, device=x.device, dtype=x.dtype) for side in x.shape[-2:])
+    return row[:, None], column[None]
 
 
 def sample(x: Tensor, row: Tensor, column: Tensor, *, border: Border) -> Tensor:
     """Images (B, C, H, W) at places (B, H', W') given in pixels, by bilinear interpolation."""
-    height, width = x.shape[-2:]
-    through_centres = border == "mirror"
-    places = torch.stack(
-        [
-            2 * at / max(size - 1, 1) - 1 if through_centres else (2 * at + 1) / size - 1
-            for at, size in ((column, width), (row, height))
-        ],
-        dim=-1,
-    )
+    through_centres, sided = border == "mirror", zip((column, row), (x.shape[-1], x.shape[-2]), strict=True)
+    places = [2 * at / max(size - 1, 1) - 1 if through_centres else (2 * at + 1) / size - 1 for at, size in sided]
     padding = "border" if border == "edge" else "reflection"
-    return F.grid_sample(x, places, mode="bilinear", padding_mode=padding, align_corners=through_centres)
+    grid = torch.stack(places, dim=-1)
+    return F.grid_sample(x, grid, mode="bilinear", padding_mode=padding, align_corners=through_centres)
 
 
 def solve_perspective(source: Tensor, target: Tensor) -> Tensor:

@@ -17,18 +17,9 @@ from PIL import Image
 from torch import Tensor
 
 from holdfast.corruptions.blur import smear
+from holdfast.corruptions.draws import normal, uniform, whole
 from holdfast.corruptions.imagenet_c import imagenet_c, severities
-from holdfast.corruptions.pixels import (
-    constant,
-    gaussian,
-    luminance,
-    normal,
-    to_bytes,
-    truncate_to_bytes,
-    uniform,
-    whole,
-    zoom,
-)
+from holdfast.corruptions.pixels import constant, gaussian, luminance, to_bytes, truncate_to_bytes, zoom
 from holdfast.errors import HoldfastError, require
 from holdfast.files import status
 
@@ -102,10 +93,8 @@ def frost(
 ) -> Tensor:
     """keep · x + cover · a random part of a random texture, which is larger than the image."""
     height, width = x.shape[-2:]
-    longer = max(height, width)
-    textures = (
-        grown(longer) if frost_folder is None else photographed(Path(frost_folder), side=longer, shrink=not large)
-    )
+    most = max(height, width)
+    textures = grown(most) if frost_folder is None else photographed(Path(frost_folder), side=most, shrink=not large)
     room = [max(side - own, 1) for side, own in zip(textures.shape[-2:], (height, width), strict=True)]
     which = whole((len(x),), 0, len(textures), like=x, generator=generator)
     top, left = (whole((len(x),), 0, free, like=x, generator=generator) for free in room)
@@ -141,8 +130,7 @@ def plasma(count: int, side: int, decay: float, *, like: Tensor, generator: torc
         half = step // 2
 
         def jittered(total: Tensor, amplitude: float = amplitude) -> Tensor:
-            noise = uniform(total.shape, -amplitude, amplitude, like=like, generator=generator)
-            return total / 4 + amplitude * noise
+            return total / 4 + amplitude * uniform(total.shape, -amplitude, amplitude, like=like, generator=generator)
 
         corner = cloud[:, ::step, ::step]
         pair = corner + corner.roll(-1, 1)

@@ -29,9 +29,7 @@ def many_derivatives() -> Iterator[None]:
 
 
 class _Swap(TorchFunctionMode):
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Iterable[type], args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in DIMENSIONS:
             func = partial(_convolution, func)
         return func(*args, **(kwargs or {}))
@@ -80,8 +78,6 @@ class _Trilinear(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, c: Tensor) -> tuple[Any, ...]:
         held = [c if operand is None else operand for operand in ctx.saved_tensors]
-        slopes = [
-            _Trilinear.apply(*held[:i], None, *held[i + 1 :], *ctx.rest) if ctx.needs_input_grad[i] else None
-            for i in range(3)
-        ]
+        apply, needed = _Trilinear.apply, ctx.needs_input_grad
+        slopes = [apply(*held[:i], None, *held[i + 1 :], *ctx.rest) if needed[i] else None for i in range(3)]
         return *slopes, None, None

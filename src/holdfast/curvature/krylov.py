@@ -263,10 +263,9 @@ class Krylov:
 
 
 def checked_size(start: Tensor) -> int:
-    require(
-        start.ndim == 1 and start.dtype in (torch.float32, torch.float64),
-        f"the start vector must be flat, float32 or float64, got shape {tuple(start.shape)} and {start.dtype}",
-    )
+    given = f"shape {tuple(start.shape)} and {start.dtype}"
+    flat = start.ndim == 1 and start.dtype in (torch.float32, torch.float64)
+    require(flat, f"the start vector must be flat, float32 or float64, got {given}")
     length = float(start.norm())
     require(0 < length < math.inf, f"the start vector must be finite and not zero, got one of length {length}")
     return len(start)
@@ -277,11 +276,10 @@ def rows_that_fit(start: Tensor, wanted: int, least: int) -> int:
     row = len(start) * start.element_size()
     fitting = free_bytes(start.device) // 2 // row
     if fitting < least:
-        raise NoSpectrum(
-            f"Lanczos needs {least} vectors of {len(start):,} numbers, {least * row / 2**30:.2f} GiB, and half of the "
-            f"free memory of {start.device} is {free_bytes(start.device) / 2**31:.2f} GiB; free some, or ask for fewer "
-            "eigenvalues or parameters"
-        )
+        needed = f"{least} vectors of {len(start):,} numbers, {least * row / 2**30:.2f} GiB"
+        there = f"half of the free memory of {start.device} is {free_bytes(start.device) / 2**31:.2f} GiB"
+        remedy = "free some, or ask for fewer eigenvalues or parameters"
+        raise NoSpectrum(f"Lanczos needs {needed}, and {there}; {remedy}")
     return max(least, min(wanted, fitting))
 
 

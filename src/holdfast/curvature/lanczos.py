@@ -132,17 +132,8 @@ def lanczos(
         order = values.argsort(descending=True, stable=True)
         values, residuals, vectors = values[order], residuals[order], vectors[order.to(vectors.device)]
         products += top
-    return Spectrum(
-        eigenvalues=values,
-        residuals=residuals,
-        exact=exact,
-        converged=residuals <= _limits(values, tolerance, noise * size),
-        complete=complete,
-        vectors=vectors,
-        products=products,
-        nodes=nodes,
-        weights=weights,
-    )
+    converged = residuals <= _limits(values, tolerance, noise * size)
+    return Spectrum(values, residuals, exact, converged, complete, vectors, products, nodes, weights)
 
 
 def eigenvalues(

@@ -122,29 +122,22 @@ def read_anomalies(path: str | Path) -> AnomalySet:
     content = _nested(_content(path))
     shown = printable(path)
     for name in ("unlabeled_data", "labeled_data", *SETS):
-        require(
-            name in content, f"{shown} has no {name}; it has: {cut(', '.join(map(printable, content))) or 'nothing'}"
-        )
+        there = cut(", ".join(map(printable, content))) or "nothing"
+        require(name in content, f"{shown} has no {name}; it has: {there}")
     labeled, width = _labelled(content["labeled_data"], f"{shown}: labeled_data", None)
     sets = tuple(_labelled(content[name], f"{shown}: {name}", width + 1)[0] for name in SETS)
     images = to_images(_array(content["unlabeled_data"], f"{shown}: unlabeled_data"), f"{shown}: unlabeled_data")
     shapes = {s.shape for s in (labeled, *sets)} | {tuple(images.shape[1:])}
     require(len(shapes) == 1, f"{shown}: images differ in shape (C, H, W): {sorted(shapes)}; make them equal")
-    names, kinds = (
-        None if content.get(key) is None else text_array(_array(content[key], f"{shown}: {key}"), f"{shown}: {key}")
-        for key in ("classes", "kinds")
-    )
+    arrays = {key: content[key] for key in ("classes", "kinds") if content.get(key) is not None}
+    texts = {key: text_array(_array(own, f"{shown}: {key}"), f"{shown}: {key}") for key, own in arrays.items()}
+    names, kinds = texts.get("classes"), texts.get("kinds", ())
     count = width if names is None else len(names)
     require(count == width, f"{shown}: there are {count} names of classes, and labels are {width} wide; name each one")
     known = max([-1, *(int(s.groups.max()) for s in sets)])
     require(not kinds or known < len(kinds), f"{shown}: kind {known} has no name; kinds has {len(kinds or ())}")
-    return AnomalySet(
-        classes=tuple(map(str, range(width))) if names is None else names,
-        unlabeled=ArraySplit(images, origin=f"{shown}:unlabeled_data"),
-        labeled=labeled,
-        sets=sets,
-        kinds=kinds or (),
-    )
+    classes = tuple(map(str, range(width))) if names is None else names
+    return AnomalySet(classes, ArraySplit(images, origin=f"{shown}:unlabeled_data"), labeled, sets, kinds)
 
 
 def _labelled(part: Any, what: str, width: int | None) -> tuple[ArraySplit, int]:
@@ -156,12 +149,9 @@ def _labelled(part: Any, what: str, width: int | None) -> tuple[ArraySplit, int]
     one_hot = _array(part["labels"], f"{what}.labels")
     ok = one_hot.ndim == 2 and one_hot.dtype.kind in "fiub" and len(one_hot) == len(images)
     ok = ok and bool((np.isin(one_hot, (0, 1)) & (one_hot.sum(1, keepdims=True) == 1)).all())
-    require(
-        ok and (width is None or one_hot.shape[1] == width),
-        f"{what}.labels must be one-hot rows, one for each of {len(images)} images"
-        + ("" if width is None else f", {width} wide")
-        + f"; got shape {one_hot.shape}",
-    )
+    rows = f"one-hot rows, one for each of {len(images)} images" + ("" if width is None else f", {width} wide")
+    ok = ok and (width is None or one_hot.shape[1] == width)
+    require(ok, f"{what}.labels must be {rows}; got shape {one_hot.shape}")
     labels = torch.from_numpy(one_hot.argmax(1).astype(np.int64))
     groups = None if "kinds" not in part else _array(part["kinds"], f"{what}.kinds")
     return ArraySplit(images, labels, groups, what), one_hot.shape[1]
@@ -200,10 +190,9 @@ def _content(path: Path) -> dict[str, Any]:
         return only
     if "" in values:
         kind = f"array of shape {only.shape}" if isinstance(only, np.ndarray) else type(only).__name__
-        raise HoldfastError(
-            f"{printable(path)} holds one {kind}, not the dictionary of unlabeled_data, labeled_data and "
-            f"{' and '.join(SETS)}; images alone can be given as .npz with x_train and y_train, or as a folder"
-        )
+        wanted = f"the dictionary of unlabeled_data, labeled_data and {' and '.join(SETS)}"
+        remedy = "images alone can be given as .npz with x_train and y_train, or as a folder"
+        raise HoldfastError(f"{printable(path)} holds one {kind}, not {wanted}; {remedy}")
     return values
 
 

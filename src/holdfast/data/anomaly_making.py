@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +24,7 @@ from holdfast.data.biased import apportion
 from holdfast.data.listing import ReaderOptions
 from holdfast.data.readers.torchvision_sets import read_torchvision
 from holdfast.data.splits import ArraySplit, Split, all_images
-from holdfast.errors import require, unknown
+from holdfast.errors import require, require_known
 from holdfast.files import at_home
 from holdfast.rng import derive
 
@@ -55,12 +56,10 @@ def make_fashion_anomalies(
     """
     shares = dict(SHARES if shares is None else shares)
     for name in shares:
-        if name not in KINDS:
-            raise unknown("kind of anomaly", name, KINDS)
+        require_known("kind of anomaly", name, KINDS)
     total = sum(shares.values())
-    require(
-        0 < total < math.inf and min(shares.values()) >= 0, f"shares must be finite, >= 0 and not all 0, got {shares}"
-    )
+    ok = 0 < total < math.inf and min(shares.values()) >= 0
+    require(ok, f"shares must be finite, >= 0 and not all 0, got {shares}")
     require(0 < severity <= 1, f"severity must be in (0, 1], got {severity}")
     options = ReaderOptions(root=None if root is None else at_home(root))
     fashion = read_torchvision("fashion-mnist", options)
@@ -69,10 +68,9 @@ def make_fashion_anomalies(
     mine = torch.isin(fashion.train.labels, torch.tensor(CLASSES)).nonzero().flatten()
     mine = mine[torch.randperm(len(mine), generator=order)]
     sizes = [unlabeled, labeled, *([normal] * len(SETS))]
-    require(
-        min(sizes) >= 1 and sum(sizes) <= len(mine),
-        f"{sum(sizes)} normal images are needed and there are {len(mine)}; ask for fewer",
-    )
+    needed, there = sum(sizes), len(mine)
+    fit = min(sizes) >= 1 and needed <= there
+    require(fit, f"{needed} normal images are needed and there are {there}; ask for fewer")
     number = torch.full((10,), -1)
     number[torch.tensor(CLASSES)] = torch.arange(len(CLASSES))
     parts = torch.split(mine[: sum(sizes)], sizes)
@@ -136,8 +134,7 @@ def _pool(kind: str, fashion: Split, options: ReaderOptions) -> Tensor:
 
 def damage(image: Tensor, name: str, *, severity: float, generator: torch.Generator) -> Tensor:
     """One uint8 image (C, H, W), damaged. severity: in (0, 1]."""
-    if name not in DAMAGES:
-        raise unknown("damage", name, DAMAGES)
+    require_known("damage", name, DAMAGES)
     return to_bytes(DAMAGES[name](image[None].float() / 255, severity, generator))[0]
 
 
@@ -145,9 +142,8 @@ def damage_each(images: Tensor, *, severity: float, generator: torch.Generator) 
     """uint8 images (N, C, H, W), each damaged in a way drawn for it."""
     names = list(DAMAGES)
     which = torch.randint(len(names), (len(images),), generator=generator).tolist()
-    done = [
-        damage(image, names[i], severity=severity, generator=generator) for image, i in zip(images, which, strict=True)
-    ]
+    one = partial(damage, severity=severity, generator=generator)
+    done = [one(image, names[i]) for image, i in zip(images, which, strict=True)]
     return torch.stack(done) if done else images
 
 

@@ -81,21 +81,16 @@ def read_array(file: IO[bytes], size: int, what: str, *, taken: int = 0, objects
     if dtype.hasobject:
         if objects is not None:
             return objects(file)
-        raise HoldfastError(
-            f"{what} holds Python objects, which are never unpickled; "
-            "save it as numbers, such as .astype('int64'), or as plain text for names"
-        )
+        remedy = "save it as numbers, such as .astype('int64'), or as plain text for names"
+        raise HoldfastError(f"{what} holds Python objects, which are never unpickled; {remedy}")
     plain = all(type(side) is int and side >= 0 for side in shape)  # numpy takes True for a length
     count: int = math.prod(shape) if plain else -1
     if not plain or (dtype.itemsize == 0 and count):
         raise ValueError(f"shape {shape} of type {dtype} is not that of an array")
     needed, there = count * dtype.itemsize, machine_memory()
-    require(
-        needed + taken <= there,
-        f"{what} promises {gibibytes(needed)}"
-        + (f" beside {gibibytes(taken)} of other arrays" if taken else "")
-        + f", and this machine has {gibibytes(there)} of memory; write a smaller file, or images as files in a folder",
-    )
+    beside = f" beside {gibibytes(taken)} of other arrays" if taken else ""
+    most = f"this machine has {gibibytes(there)} of memory; write a smaller file, or images as files in a folder"
+    require(needed + taken <= there, f"{what} promises {gibibytes(needed)}{beside}, and {most}")
     if needed > size - file.tell():
         raise ValueError(f"it promises {needed} bytes and has {size - file.tell()}")
     file.seek(0)
@@ -107,10 +102,8 @@ def read_array(file: IO[bytes], size: int, what: str, *, taken: int = 0, objects
 
 def text_array(values: Array, what: str) -> tuple[str, ...]:
     """The texts of a one-dimensional array of them; bytes are UTF-8."""
-    require(
-        values.ndim == 1 and values.dtype.kind in "US",
-        f"{what} has shape {values.shape} and type {values.dtype}; give a one-dimensional array of text",
-    )
+    found = f"{what} has shape {values.shape} and type {values.dtype}"
+    require(values.ndim == 1 and values.dtype.kind in "US", f"{found}; give a one-dimensional array of text")
     with refusing(what):  # bytes that are not UTF-8, numbers that are not characters
         texts = [text.decode("utf-8") if isinstance(text, bytes) else text for text in values.tolist()]
         return tuple(map(printable, texts))

@@ -27,7 +27,7 @@ from torch.nn.functional import interpolate
 
 from holdfast import __version__
 from holdfast.data.splits import ArraySplit, Dataset, Painter, Split, WrappedSplit, aligned_groups, all_images
-from holdfast.errors import require, unknown
+from holdfast.errors import require, require_known
 from holdfast.files import replacing, write_atomic
 from holdfast.rng import derive
 
@@ -51,8 +51,7 @@ COLOURS: Mapping[str, tuple[int, ...]] = {
 
 def make_biased(source: Dataset, variant: str, *, out: str | Path, conflict: float = 0.05, seed: int = 0) -> Manifest:
     """A biased variant of a set (coloured, watermark, background) as an .npz file with its manifest."""
-    if variant not in VARIANTS:
-        raise unknown("biased variant", variant, VARIANTS)
+    require_known("biased variant", variant, VARIANTS)
     data = VARIANTS[variant](source, conflict=conflict, seed=seed)
     settings = {"variant": variant, "conflict": conflict, "seed": seed}
     return write_set(data, Path(out), made_from=source.name, settings=settings)
@@ -252,11 +251,9 @@ def write_set(data: Dataset, out: Path, *, made_from: str, settings: Mapping[str
         content[f"y_{part}"] = split.labels.numpy().astype(np.int64)
         content[f"group_{part}"] = split.groups.numpy().astype(np.int64)
         cells = torch.bincount(split.labels * groups + split.groups, minlength=data.num_classes * groups)
-        counts[part] = {
-            "samples": len(split),
-            "conflicting": int((split.groups != own[split.labels]).sum()),
-            "by_class_and_group": cells.view(-1, groups).tolist(),
-        }
+        conflicting = int((split.groups != own[split.labels]).sum())
+        table = cells.view(-1, groups).tolist()
+        counts[part] = {"samples": len(split), "conflicting": conflicting, "by_class_and_group": table}
     manifest = Manifest(
         name=data.name,
         made_from=made_from,

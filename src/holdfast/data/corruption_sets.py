@@ -52,10 +52,8 @@ class CorruptedTest:
         if self.labels is None:
             return _folder(path / str(severity), self.classes)
         images, total, shown = _load(path), len(self.labels), printable(path)
-        require(
-            len(images) == total,
-            f"{shown} has {len(images)} images and {LABELS} {total} values; unpack the archive again",
-        )
+        counts = f"{len(images)} images and {LABELS} {total} values"
+        require(len(images) == total, f"{shown} has {counts}; unpack the archive again")
         part = slice((severity - 1) * total // 5, severity * total // 5)
         labels = to_whole(self.labels[part], f"{printable(path.parent)}: {LABELS}", least=0)
         return ArraySplit(to_images(images[part], shown), labels, origin=f"{shown}:{severity}")
@@ -71,17 +69,15 @@ def open_corrupted(folder: str | Path, *, classes: Sequence[str] = ()) -> Corrup
         labels = _load(folder / LABELS)
         arrays = {path.stem: path for path in sorted(folder.glob("*.npy")) if path.name != LABELS}
         require(bool(arrays), f"{printable(folder)} has {LABELS} but no <corruption>.npy; unpack the archive again")
-        require(
-            labels.ndim == 1 and len(labels) > 0 and len(labels) % 5 == 0,
-            f"{printable(folder / LABELS)} has shape {labels.shape}; five severities of one test set were expected",
-        )
+        five = labels.ndim == 1 and len(labels) > 0 and len(labels) % 5 == 0
+        shape = f"{printable(folder / LABELS)} has shape {labels.shape}"
+        require(five, f"{shape}; five severities of one test set were expected")
         return CorruptedTest(printable(folder.name), arrays, (1, 2, 3, 4, 5), labels=labels)
     where = _corruption_folders(folder)
     if not where:
-        raise HoldfastError(
-            f"{printable(folder)} is not a corrupted test set: expected {LABELS} beside <corruption>.npy (CIFAR-10-C), "
-            "or <corruption>/1..5/<class>/ with images (ImageNet-C)"
-        )
+        cifar = f"{LABELS} beside <corruption>.npy (CIFAR-10-C)"
+        expected = f"expected {cifar}, or <corruption>/1..5/<class>/ with images (ImageNet-C)"
+        raise HoldfastError(f"{printable(folder)} is not a corrupted test set: {expected}")
     severities = sorted({int(s) for path in where.values() for s in os.listdir(path) if s in SEVERITIES})
     first = next(iter(where.values())) / str(severities[0])
     names = tuple(classes) or tuple(sub.name for sub in subfolders(first))

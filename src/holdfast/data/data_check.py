@@ -16,7 +16,8 @@ from torch import Tensor
 from holdfast.data.images import decode, peek, reason
 from holdfast.data.listing import ReaderOptions, images_in, refuse_outside
 from holdfast.data.load_data import find_reader
-from holdfast.data.splits import FileSplit, find_problems
+from holdfast.data.splits import FileSplit
+from holdfast.data.usable_data import find_problems
 from holdfast.errors import HoldfastError
 from holdfast.files import at_home
 from holdfast.parts import named_data
@@ -76,11 +77,8 @@ class DataReport:
             more = [f"{len(ranked) - SHOWN_SIZES} more"] if len(ranked) > SHOWN_SIZES else []
             lines += ["", "sizes (width x height): " + ", ".join(shown + more)]
             lines += ["channels: " + ", ".join(f"{mode}: {n}" for mode, n in sorted(self.modes.items()))]
-        for title, entries in (
-            ("notes", self.notes),
-            ("problems", self.problems),
-            ("unreadable", [f"{printable(bad.path)}: {bad.reason}" for bad in self.unreadable]),
-        ):
+        unread = [f"{printable(bad.path)}: {bad.reason}" for bad in self.unreadable]
+        for title, entries in (("notes", self.notes), ("problems", self.problems), ("unreadable", unread)):
             if entries:
                 lines += ["", f"{title} ({len(entries)}):", *(f"  {entry}" for entry in entries)]
         if self.sound:

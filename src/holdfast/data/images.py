@@ -83,10 +83,8 @@ def _refuse_large(size: tuple[int, int]) -> None:
     """Refuse an image whose decoding would take gigabytes. size: as it is decoded; a JPEG may be decoded smaller."""
     pixels, most = math.prod(size), Image.MAX_IMAGE_PIXELS
     if most is not None and pixels > most:
-        raise ValueError(
-            f"{size[0]} x {size[1]} are {pixels / 1e6:.4g} megapixels, and the limit is {most / 1e6:.4g}; if it is "
-            f"meant, set {MOST_MEGAPIXELS}={math.ceil(pixels / 1e6)}"
-        )
+        limit = f"the limit is {most / 1e6:.4g}; if it is meant, set {MOST_MEGAPIXELS}={math.ceil(pixels / 1e6)}"
+        raise ValueError(f"{size[0]} x {size[1]} are {pixels / 1e6:.4g} megapixels, and {limit}")
 
 
 def _pixels(megapixels: str) -> int:
@@ -128,10 +126,8 @@ def unreadable(path: Path, error: Exception) -> HoldfastError:
     """The error for an image file that cannot be read."""
     if isinstance(error, HoldfastError):
         return error
-    return HoldfastError(
-        f"cannot read image {printable(path)}: {reason(error)}; "
-        "remove or replace it ('holdfast data check' lists all such files)"
-    )
+    remedy = "remove or replace it ('holdfast data check' lists all such files)"
+    return HoldfastError(f"cannot read image {printable(path)}: {reason(error)}; {remedy}")
 
 
 def reason(error: Exception) -> str:
@@ -163,28 +159,23 @@ def to_images(given: Given, what: str) -> Tensor:
     elif x.ndim == 4 and x.shape[3] in (1, 3) and not ordered:
         x = x.transpose(0, 3, 1, 2)
     elif not ordered and (x.ndim != 4 or x.shape[1] not in (1, 3)):
-        raise HoldfastError(
-            f"{what} has shape {x.shape}; images are (N, H, W), (N, H, W, C) or (N, C, H, W) with C 1 or 3"
-        )
+        layouts = "(N, H, W), (N, H, W, C) or (N, C, H, W) with C 1 or 3"
+        raise HoldfastError(f"{what} has shape {x.shape}; images are {layouts}")
     require(x.size > 0, f"{what} has shape {x.shape} as (N, C, H, W): there is no pixel in it")
     if x.dtype == np.uint8:
         return torch.from_numpy(np.require(x, requirements=["C", "W"]))  # torch warns of what it may not write to
     if x.dtype.kind != "f":
-        raise HoldfastError(
-            f"{what} is of type {x.dtype}; give uint8 (as .astype('uint8') makes it), or float in [0, 1]"
-        )
+        remedy = "give uint8 (as .astype('uint8') makes it), or float in [0, 1]"
+        raise HoldfastError(f"{what} is of type {x.dtype}; {remedy}")
     finite = np.isfinite(x)
     if not finite.all():
         bad = np.argwhere(~finite)
-        raise HoldfastError(
-            f"{what} has {len(bad)} values that are NaN or infinite, the first in image {bad[0][0]} "
-            f"(channel, row, column {tuple(bad[0][1:].tolist())}); repair or remove these images"
-        )
+        first = f"image {bad[0][0]} (channel, row, column {tuple(bad[0][1:].tolist())})"
+        values = f"{len(bad)} values that are NaN or infinite, the first in {first}"
+        raise HoldfastError(f"{what} has {values}; repair or remove these images")
     low, high = float(x.min()), float(x.max())
-    require(
-        low >= 0 and high <= 1,
-        f"{what} has floats from {low:g} to {high:g}; scale them to [0, 1], or give uint8 in 0..255",
-    )
+    remedy = "scale them to [0, 1], or give uint8 in 0..255"
+    require(low >= 0 and high <= 1, f"{what} has floats from {low:g} to {high:g}; {remedy}")
     return torch.from_numpy(np.rint(x.astype(np.float32, order="C") * 255).astype(np.uint8))
 
 
@@ -193,10 +184,8 @@ def to_whole(given: Given, what: str, *, least: int) -> Tensor:
     values = _array(given, what)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
-    require(
-        values.ndim == 1,
-        f"{what} has shape {values.shape}; give one whole number a sample (one-hot rows: take argmax(1))",
-    )
+    remedy = "give one whole number a sample (one-hot rows: take argmax(1))"
+    require(values.ndim == 1, f"{what} has shape {values.shape}; {remedy}")
     require(values.dtype.kind in "iubf", f"{what} is of type {values.dtype}; give whole numbers, such as type int64")
     if values.dtype.kind == "f":
         # from 2**53 on a float cannot tell neighbouring whole numbers apart
@@ -230,11 +219,9 @@ def resize(images: Tensor, size: int | tuple[int, int]) -> Tensor:
     n, channels, height, width = images.shape
     tall, wide = (size, size) if isinstance(size, int) else size
     needed = n * channels * tall * wide
-    require(
-        needed < machine_memory(),
-        f"image_size {size} makes {n} images {needed / 2**30:.0f} GiB, more than this machine's memory; "
-        "choose a smaller image_size",
-    )
+    size_of_all = f"image_size {size} makes {n} images {needed / 2**30:.0f} GiB"
+    remedy = "more than this machine's memory; choose a smaller image_size"
+    require(needed < machine_memory(), f"{size_of_all}, {remedy}")
     scale = min(height / tall, width / wide)
     kept_tall, kept_wide = max(1, round(scale * tall)), max(1, round(scale * wide))
     top, left = (height - kept_tall) // 2, (width - kept_wide) // 2

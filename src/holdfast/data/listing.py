@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from holdfast.data.tables import name_order
 from holdfast.errors import HoldfastError, require
@@ -25,11 +25,8 @@ if TYPE_CHECKING:
 
     from holdfast.data.splits import Dataset
 
-SPLIT_FOLDERS = {
-    **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("val", "valid", "validation"), "val"),
-    **dict.fromkeys(("test", "testing"), "test"),
-}
+_FOLDERS = {"train": ("train", "training"), "val": ("val", "valid", "validation"), "test": ("test", "testing")}
+SPLIT_FOLDERS = {name: split for split, names in _FOLDERS.items() for name in names}
 """Folder name, in any case -> split. Left unread, "Train" and "Test" would pass for two classes."""
 SPLITS = ("train", "val", "test")
 Row = tuple[str, str, str]
@@ -74,10 +71,8 @@ class ReaderOptions:
         for folder in (root / usual for usual in inner):
             if recognises(folder):
                 return folder
-        raise HoldfastError(
-            f"no {source} in {printable(root)}, nor in {printable(root / inner[0])}; put the set there in its "
-            "published layout, or name another folder with root or $HOLDFAST_ROOT"
-        )
+        remedy = "put the set there in its published layout, or name another folder with root or $HOLDFAST_ROOT"
+        raise HoldfastError(f"no {source} in {printable(root)}, nor in {printable(root / inner[0])}; {remedy}")
 
 
 def list_files(
@@ -124,15 +119,8 @@ def list_files(
         )
         for split, own in rows.items()
     }
-    return Dataset(
-        printable(name),
-        shown(classes),
-        **splits,
-        group_names=shown(groups),
-        notes=tuple(notes),
-        problems=tuple(problems),
-        untrainable=tuple(untrainable),
-    )
+    said: dict[str, Any] = {"notes": tuple(notes), "problems": tuple(problems), "untrainable": tuple(untrainable)}
+    return Dataset(printable(name), shown(classes), group_names=shown(groups), **(said | splits))
 
 
 def refuse_outside(data: Dataset, source: str | Path, options: ReaderOptions) -> Dataset:
@@ -156,10 +144,9 @@ def refuse_outside(data: Dataset, source: str | Path, options: ReaderOptions) ->
 
     splits = (split for split in (*data.splits.values(), data.unlabeled) if isinstance(split, FileSplit))
     if outside := [file for split in splits for file in split.paths if not inside(file)]:
-        raise HoldfastError(
-            f"{data.name}: {len(outside)} files lie outside {printable(home)}, such as {printable(outside[0])}, and "
-            "confine keeps to that folder; copy them there, or leave confine out"
-        )
+        lost = f"{len(outside)} files lie outside {printable(home)}, such as {printable(outside[0])}"
+        remedy = "and confine keeps to that folder; copy them there, or leave confine out"
+        raise HoldfastError(f"{data.name}: {lost}, {remedy}")
     return data
 
 
@@ -177,11 +164,8 @@ def images_under(folder: Path) -> list[str]:
     seen: set[str] = set()
     for where, folders, files in os.walk(folder, followlinks=True, onerror=_refuse_folder):
         seen.add(os.path.realpath(where))
-        folders[:] = sorted(
-            name
-            for name in folders
-            if not name.startswith(".") and os.path.realpath(os.path.join(where, name)) not in seen
-        )
+        inner = (name for name in sorted(folders) if not name.startswith("."))
+        folders[:] = [name for name in inner if os.path.realpath(os.path.join(where, name)) not in seen]
         found += (os.path.join(where, name) for name in sorted(files) if _is_image(name))
     return found
 
@@ -205,9 +189,8 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def _refuse_folder(error: OSError) -> NoReturn:
-    raise HoldfastError(
-        f"cannot read folder {printable(str(error.filename))}: {error.strerror}; make it readable or remove it"
-    ) from error
+    where = printable(str(error.filename))
+    raise HoldfastError(f"cannot read folder {where}: {error.strerror}; make it readable or remove it") from error
 
 
 def _is_image(name: str) -> bool:

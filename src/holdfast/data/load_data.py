@@ -12,7 +12,8 @@ from typing import Any
 
 from holdfast.data.images import GREY_MODES, peek
 from holdfast.data.listing import ReaderOptions, refuse_outside
-from holdfast.data.splits import Dataset, FileSplit, find_problems, hold_out, refuse
+from holdfast.data.splits import Dataset, FileSplit, hold_out
+from holdfast.data.usable_data import find_problems, refuse
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.files import at_home, exists, reading
 from holdfast.parts import READERS, data_syntax, named_data
@@ -33,11 +34,10 @@ SIZES_DIFFER = "images-differ-in-size"
 
 def check_source(data: object) -> None:
     """Refuse what is neither a name nor a path."""
-    require(
-        isinstance(data, (str, os.PathLike)),
-        f"data must be a name or a path, got {type(data).__name__}; arrays become a set for holdfast.fit and "
-        "holdfast.audit by holdfast.data.Dataset('mine', ('cat', 'dog'), train=ArraySplit(images, labels), test=...)",
-    )
+    remedy = "holdfast.data.Dataset('mine', ('cat', 'dog'), train=ArraySplit(images, labels), test=...)"
+    arrays = f"arrays become a set for holdfast.fit and holdfast.audit by {remedy}"
+    named = isinstance(data, (str, os.PathLike))
+    require(named, f"data must be a name or a path, got {type(data).__name__}; {arrays}")
 
 
 def load(
@@ -111,11 +111,8 @@ def find_reader(source: str | Path, options: ReaderOptions) -> Callable[[ReaderO
 
 
 def _refuse_rules(source: str | Path, unused: set[str]) -> None:
-    require(
-        not unused,
-        f"{', '.join(sorted(unused))} cannot be used for {printable(str(source))}; names, label and group are for "
-        "folders of images and for celeba (label and group): leave them out",
-    )
+    use = "names, label and group are for folders of images and for celeba (label and group): leave them out"
+    require(not unused, f"{', '.join(sorted(unused))} cannot be used for {printable(str(source))}; {use}")
 
 
 def _with_size(data: Dataset, image_size: int | None) -> Dataset:
@@ -139,10 +136,8 @@ def common_shape(paths: Sequence[Path], image_size: int | None) -> tuple[tuple[i
     if len(sizes) == 1:
         return next(iter(sizes)), channels, []
     (low_h, low_w), (high_h, high_w) = min(sizes), max(sizes)
-    text = (
-        f"images differ in size (from {low_w}x{low_h} to {high_w}x{high_h} among {count} sampled); all are resized to "
-        f"{FALLBACK_SIZE}x{FALLBACK_SIZE}"
-    )
+    sampled = f"from {low_w}x{low_h} to {high_w}x{high_h} among {count} sampled"
+    text = f"images differ in size ({sampled}); all are resized to {FALLBACK_SIZE}x{FALLBACK_SIZE}"
     return (FALLBACK_SIZE, FALLBACK_SIZE), channels, [Note(SIZES_DIFFER, text, "choose another size with image_size")]
 
 
@@ -153,15 +148,10 @@ def _with_test(data: Dataset, seed: int) -> Dataset:
         text = "there is neither a training nor a test split; the validation split is taken for the test split"
         return replace(data, val=None, test=data.val, notes=(*data.notes, Note("val-is-test", text)))
     train, test = hold_out(data.train, TEST_SHARE, derive(seed, "hold-out/test"))
-    require(
-        len(test) > 0,
-        f"{data.name}: there is no test split, and {len(data.train)} training samples of {data.num_classes} "
-        "classes are too few to hold some out; add a test split or more samples",
-    )
-    text = (
-        f"there is no test split; {len(test)} of {len(data.train)} training samples (20 % of every class, "
-        f"data_seed {seed}) were held out as test"
-    )
+    few = f"{len(data.train)} training samples of {data.num_classes} classes are too few to hold some out"
+    require(len(test) > 0, f"{data.name}: there is no test split, and {few}; add a test split or more samples")
+    held = f"{len(test)} of {len(data.train)} training samples (20 % of every class, data_seed {seed})"
+    text = f"there is no test split; {held} were held out as test"
     return replace(data, train=train, test=test, notes=(*data.notes, Note("test-held-out", text)))
 
 
@@ -169,11 +159,8 @@ def _with_val(data: Dataset, share: float, seed: int) -> Dataset:
     if share == 0:
         return data
     train, val = hold_out(data.train, share, derive(seed, "hold-out/val"))
-    require(
-        len(val) > 0,
-        f"{data.name}: val {share} holds out none of {len(data.train)} training samples of "
-        f"{data.num_classes} classes; give a larger share",
-    )
+    samples = f"{len(data.train)} training samples of {data.num_classes} classes"
+    require(len(val) > 0, f"{data.name}: val {share} holds out none of {samples}; give a larger share")
     notes = data.notes
     if data.val is not None:
         text = f"the set's own validation split ({len(data.val)} samples) is not used: val {share} was given"

@@ -4,8 +4,9 @@ split, beginning with batch number ``start``."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -14,11 +15,12 @@ from torch.utils.data import DataLoader, Dataset
 from holdfast.augment.basic import to_float
 from holdfast.data.splits import ArraySplit, Split, all_images
 from holdfast.errors import HoldfastError, require
-from holdfast.signals import leave_signals_to, starting_workers
+from holdfast.signals import held_signals, leave_signals_to, starting_workers
 from holdfast.types import Batch
 
 PREFETCH = 2
 """Batches each worker keeps ready: what is in memory never exceeds workers × PREFETCH batches."""
+A = TypeVar("A")
 Images = Tensor | Split
 """Images (N, C, H, W), uint8 or float in [0, 1], or a split of a data set."""
 
@@ -30,8 +32,7 @@ class ResidentLoader:
         self.images = all_images(split).to(device)
         self.labels = split.labels.to(device)
         self.groups = split.groups.to(device)
-        self.batch_size = batch_size
-        self.device = device
+        self.batch_size, self.device = batch_size, device
 
     def batches(self, order: Tensor, *, start: int = 0) -> Iterator[Batch]:
         order = order.to(self.device)
@@ -47,9 +48,7 @@ class StreamLoader:
     """
 
     def __init__(self, split: Split, *, batch_size: int, device: torch.device, workers: int) -> None:
-        self.split = split
-        self.batch_size = batch_size
-        self.device = device
+        self.split, self.batch_size, self.device = split, batch_size, device
         self.workers = min(workers, len(os.sched_getaffinity(0)))
         self._idle: list[tuple[list[list[int]], DataLoader[Tensor | HoldfastError]]] = []
 
@@ -60,7 +59,7 @@ class StreamLoader:
         positions[:] = [index.tolist() for index in indices]
         with starting_workers():
             ready = iter(reader)
-        for index, images in zip(indices, ready, strict=True):
+        for index, images in zip(indices, _each_whole(ready), strict=True):
             if isinstance(images, HoldfastError):
                 raise images
             labels, groups = self.split.labels[index], self.split.groups[index]
@@ -74,13 +73,24 @@ class StreamLoader:
             batch_size=None,  # a position of this sampler is a whole batch
             sampler=positions,
             num_workers=self.workers,
-            worker_init_fn=partial(_begin_worker, os.getpid()),
+            worker_init_fn=partial(leave_signals_to, os.getpid()),
             pin_memory=self.device.type == "cuda",
             prefetch_factor=PREFETCH if self.workers else None,
             persistent_workers=self.workers > 0,
             generator=torch.Generator(),  # else every epoch would draw from the global one
         )
         return positions, reader
+
+
+def _each_whole(items: Iterator[A]) -> Iterator[A]:
+    """The same items; a signal that comes while one is taken from a worker acts when it is there."""
+    while True:
+        with held_signals():
+            try:
+                item = next(items)
+            except StopIteration:
+                return
+        yield item
 
 
 Loader = ResidentLoader | StreamLoader
@@ -97,21 +107,23 @@ def make_loader(split: Split, *, batch_size: int, device: torch.device, kind: st
 
 def check_images(images: Images) -> None:
     """Refuse what is neither a tensor nor a split, such as an array of numpy's."""
-    require(
-        isinstance(images, Tensor) or isinstance(getattr(images, "labels", None), Tensor),
-        f"images must be a tensor or a split of a data set, got {type(images).__name__}; torch.from_numpy takes arrays",
-    )
+    known = isinstance(images, Tensor) or isinstance(getattr(images, "labels", None), Tensor)
+    given = f"a tensor or a split of a data set, got {type(images).__name__}"
+    require(known, f"images must be {given}; torch.from_numpy takes arrays")
 
 
 def float_batches(images: Images, device: torch.device, *, batch_size: int = 256, workers: int = 0) -> Iterator[Tensor]:
     """Checked float images in [0, 1] on a device, a batch at a time; files are decoded as they are needed."""
     check_images(images)
     first = 0
-    for x in _raw(images, device, batch_size, workers):
-        require(
-            x.ndim == 4 and x.shape[1] in (1, 3),
-            f"images must be (N, C, H, W) with C 1 or 3, got {tuple(x.shape)}; add the axis of channels",
-        )
+    if isinstance(images, Tensor):
+        raw = (part.to(device) for part in torch.split(images, batch_size) if len(part))
+    else:
+        loader = make_loader(images, batch_size=batch_size, device=device, workers=workers)
+        raw = (batch.x for batch in loader.batches(torch.arange(len(images))))
+    for x in raw:
+        shaped = f"images must be (N, C, H, W) with C 1 or 3, got {tuple(x.shape)}; add the axis of channels"
+        require(x.ndim == 4 and x.shape[1] in (1, 3), shaped)
         if x.dtype != torch.uint8:
             require(x.is_floating_point(), f"images must be uint8 or float in [0, 1], got {x.dtype}; convert them")
             bad = ~torch.isfinite(x).flatten(1).all(1)
@@ -122,14 +134,6 @@ def float_batches(images: Images, device: torch.device, *, batch_size: int = 256
             require(low >= 0 and high <= 1, f"images have values from {low:g} to {high:g}; scale them to [0, 1]")
         yield to_float(x) if x.dtype == torch.uint8 else x.float()
         first += len(x)
-
-
-def _raw(images: Images, device: torch.device, batch_size: int, workers: int) -> Iterable[Tensor]:
-    if isinstance(images, Tensor):
-        yield from (part.to(device) for part in torch.split(images, batch_size) if len(part))
-    else:
-        loader = make_loader(images, batch_size=batch_size, device=device, workers=workers)
-        yield from (batch.x for batch in loader.batches(torch.arange(len(images))))
 
 
 class _Decoded(Dataset[Tensor | HoldfastError]):
@@ -143,7 +147,3 @@ class _Decoded(Dataset[Tensor | HoldfastError]):
             return self.split.read(torch.tensor(positions))
         except HoldfastError as error:
             return error
-
-
-def _begin_worker(parent: int, _number: int) -> None:
-    leave_signals_to(parent)

@@ -45,9 +45,8 @@ def make_data(
     require(0 <= seed < 2**63, f"seed must be in 0..2**63-1, got {seed}")
     file = Path(out) / FILE if what == "fashion-anomalies" else Path(out)
     require(file.suffix == ".npz", f"out must end in .npz, got {file}")
-    require(
-        overwrite or not file.exists(), f"{file} exists already; replace it with --overwrite or choose another --out"
-    )
+    remedy = "replace it with --overwrite or choose another --out"
+    require(overwrite or not file.exists(), f"{file} exists already; {remedy}")
     where = resolve_device(given.pop("device", "cpu"))
     if what == "fashion-anomalies":
         severity = given.get("strength", 0.5)

@@ -1,4 +1,4 @@
-"""Data sets and their splits, in memory or on disk: what they are, what must hold of them, statistics and hashes."""
+"""Data sets and their splits, in memory or on disk: what they are, their statistics and hashes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 from array import array
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -18,8 +17,8 @@ import torch
 from torch import Tensor
 
 from holdfast.data.images import Given, read_image, to_images, to_whole
-from holdfast.errors import HoldfastError, brief, cut, require
-from holdfast.files import IMAGE_SUFFIXES, status
+from holdfast.errors import HoldfastError, require
+from holdfast.files import status
 from holdfast.printable import printable
 from holdfast.types import Note
 
@@ -37,13 +36,14 @@ class Split(Protocol):
     labels: (N,) int64. groups: (N,) int64, -1 where unknown. shape: (C, H, W) of every image read.
     """
 
-    @property
-    def labels(self) -> Tensor: ...
-    @property
-    def groups(self) -> Tensor: ...
+    labels: Tensor
+    groups: Tensor
+
     @property
     def shape(self) -> tuple[int, int, int]: ...
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        return len(self.labels)
+
     def read(self, index: Tensor) -> Tensor:
         """Images at these positions, uint8 (B, C, H, W), on the CPU."""
 
@@ -53,10 +53,11 @@ class Split(Protocol):
 
     def key(self, position: int) -> str | int:
         """What identifies a sample in its set: two rows of a table may name one file."""
+        return self.describe(position)
 
 
 @dataclass(frozen=True, eq=False, init=False)
-class ArraySplit:
+class ArraySplit(Split):
     """Images in memory: uint8 (N, C, H, W).
 
     They are made of arrays or tensors of the layouts and types that an .npz file may have; anything else is refused.
@@ -94,25 +95,15 @@ class ArraySplit:
     def shape(self) -> tuple[int, int, int]:
         return tuple(self.images.shape[1:])  # type: ignore[return-value]
 
-    def __len__(self) -> int:
-        return len(self.labels)
-
     def read(self, index: Tensor) -> Tensor:
         return self.images[index]
 
-    def subset(self, index: Tensor) -> ArraySplit:
-        return replace(
-            self,
-            images=self.images[index],
-            labels=self.labels[index],
-            groups=self.groups[index],
-            positions=index if self.positions is None else self.positions[index],
-        )
+    def subset(self, index: Tensor) -> Self:
+        parts = {name: getattr(self, name)[index] for name in ("images", "labels", "groups")}
+        return replace(self, **parts, positions=index if self.positions is None else self.positions[index])
 
     def describe(self, position: int) -> str:
         return f"{self.origin}[{position if self.positions is None else int(self.positions[position])}]"
-
-    key = describe
 
 
 class Paths(Sequence[Path]):
@@ -145,7 +136,7 @@ class Paths(Sequence[Path]):
 
 
 @dataclass(frozen=True, eq=False)
-class FileSplit:
+class FileSplit(Split):
     """Images on disk, decoded when they are read.
 
     size: (height, width) every image is resized to; not yet chosen where it is (0, 0). channels: 1 or 3. rows: (N,) of
@@ -163,16 +154,13 @@ class FileSplit:
     def shape(self) -> tuple[int, int, int]:
         return (self.channels, *self.size)
 
-    def __len__(self) -> int:
-        return len(self.labels)
-
     def read(self, index: Tensor) -> Tensor:
         images = np.empty((len(index), *self.shape), dtype=np.uint8)
         for row, i in enumerate(index.tolist()):
             images[row] = read_image(self.paths[i], size=self.size, channels=self.channels)
         return torch.from_numpy(images)
 
-    def subset(self, index: Tensor) -> FileSplit:
+    def subset(self, index: Tensor) -> Self:
         kept = Paths(self.paths[i] for i in index.tolist())
         rows = None if self.rows is None else self.rows[index]
         return replace(self, paths=kept, labels=self.labels[index], groups=self.groups[index], rows=rows)
@@ -185,7 +173,7 @@ class FileSplit:
 
 
 @dataclass(frozen=True, eq=False)
-class WrappedSplit:
+class WrappedSplit(Split):
     """Another split's images under these labels and groups.
 
     painter: what they are painted with as they are read, to have so many channels; None leaves them.
@@ -201,14 +189,11 @@ class WrappedSplit:
     def shape(self) -> tuple[int, int, int]:
         return self.inner.shape if self.painter is None else (self.channels, *self.inner.shape[1:])
 
-    def __len__(self) -> int:
-        return len(self.labels)
-
     def read(self, index: Tensor) -> Tensor:
         images = self.inner.read(index)
         return images if self.painter is None else self.painter(images, self.groups[index])
 
-    def subset(self, index: Tensor) -> WrappedSplit:
+    def subset(self, index: Tensor) -> Self:
         return replace(self, inner=self.inner.subset(index), labels=self.labels[index], groups=self.groups[index])
 
     def describe(self, position: int) -> str:
@@ -345,96 +330,6 @@ def _hash_split(split: Split, digest: Any) -> str:
             if whole:
                 digest.update(path.read_bytes())
     except OSError as error:
-        raise HoldfastError(
-            f"cannot read {error.filename}: {error.strerror}; check the data with 'holdfast data check'"
-        ) from error
+        what = f"cannot read {error.filename}: {error.strerror}"
+        raise HoldfastError(f"{what}; check the data with 'holdfast data check'") from error
     return "files" if whole else "names and sizes of files"
-
-
-def admitted(data: Dataset, *, training: bool) -> Dataset:
-    """A set made in memory, checked as a loaded one is. training: see :func:`find_problems`."""
-    for what, names in (("classes", data.classes), ("group_names", data.group_names)):
-        words = isinstance(names, (tuple, list)) and all(isinstance(name, str) for name in names)
-        require(words, f"{data.name}: {what} must be names such as ('cat', 'dog'), got {names!r}")
-        check_once(names, f"{data.name}: {what}")
-    for name, split in {**data.splits, "unlabeled": data.unlabeled}.items():
-        require(
-            split is None or hasattr(split, "read"),
-            f"{data.name}: {name} is a {type(split).__name__}; give a split: ArraySplit(images, labels)",
-        )
-    data = consistent(replace(data, classes=tuple(data.classes), group_names=tuple(data.group_names)))
-    refuse(find_problems(data, training=training), data.name, listed=False)
-    return data
-
-
-def consistent(data: Dataset) -> Dataset:
-    """A set whose splits go together; groups that have no names go by their numbers."""
-    parts = data.splits if data.unlabeled is None else {**data.splits, "unlabeled": data.unlabeled}
-    for name, split in parts.items():
-        require(
-            split.shape == data.shape,
-            f"{data.name}: images (C, H, W) of the {name} split are {split.shape}, those of the train split "
-            f"{data.shape}; make them equal",
-        )
-    highest = max(int(split.groups.max()) if len(split) else -1 for split in parts.values())
-    if data.group_names:
-        require(
-            highest < len(data.group_names),
-            f"{data.name}: group {highest} has no name; group_names has {len(data.group_names)}: add to them",
-        )
-        return data
-    samples = sum(map(len, parts.values()))
-    require(
-        highest < max(samples, 1),
-        f"{data.name}: group {highest} is more than {samples} samples can need; number the groups 0, 1, 2, ...",
-    )
-    return replace(data, group_names=tuple(map(str, range(highest + 1))))
-
-
-def check_once(names: Sequence[str], what: str) -> None:
-    """Refuse a name that several have."""
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    require(not twice, f"{what} has {brief(twice[0] if twice else '')} more than once; give each a name of its own")
-
-
-def find_problems(data: Dataset, *, least: int = 2, training: bool = True) -> list[str]:
-    """Why a set cannot be used, one sentence each: what its reader found, and everything wrong with its labels.
-
-    least: how many classes there must be. training: whether every class must have training samples; a model that is
-    there already can be measured without.
-    """
-    labels = {name: split.labels for name, split in data.splits.items()}
-    found = [*data.problems, *(data.untrainable if training else ())]
-    suffixes = ", ".join(sorted(IMAGE_SUFFIXES))
-    more = f" (images are files that end in {suffixes})" if isinstance(data.train, FileSplit) else ""
-    if training and not len(data.train):
-        return [*found, f"there is no training sample{more}"]
-    if not any(map(len, labels.values())):
-        return [*found, f"there is no sample{more}"]
-    count = data.num_classes
-    if count < least:
-        needed = "a classifier needs at least two classes" if least == 2 else f"at least {least} classes are needed"
-        found.append(f"{needed}, found {count}: {cut(', '.join(data.classes))}{more}")
-    for split, own in labels.items():
-        outside = (own < 0) | (own >= count)
-        if outside.any():
-            at = int(outside.nonzero()[0])
-            found.append(
-                f"label {int(own[at])} at position {at} of the {split} split is out of range: "
-                f"there are {count} classes, so labels are 0..{count - 1}"
-            )
-    present = set(data.train.labels.tolist())
-    return found + [
-        f"class {brief(name)} (label {label}) has no training sample; add some, or remove the class from every "
-        f"split{more}"
-        for label, name in enumerate(data.classes if training else ())
-        if label not in present
-    ]
-
-
-def refuse(problems: Sequence[str], name: str, *, listed: bool = True) -> None:
-    """Raise the first problem, if there is one, and say how many more there are. listed: by a command."""
-    if problems:
-        how = "; 'holdfast data check' lists all" if listed else ""
-        more = f" (and {len(problems) - 1} more{how})" if len(problems) > 1 else ""
-        raise HoldfastError(f"{name}: {problems[0]}{more}")

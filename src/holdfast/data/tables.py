@@ -88,9 +88,8 @@ def lower_case_header(
     for name in needed:
         if name not in header:
             more = f"; optional: {', '.join(optional)}" if optional else ""
-            raise HoldfastError(
-                f"{printable(path)} has no column {name!r}; its columns are: {there}. Needed: {', '.join(needed)}{more}"
-            )
+            there += f". Needed: {', '.join(needed)}"
+            raise HoldfastError(f"{printable(path)} has no column {name!r}; its columns are: {there}{more}")
     for name in (*needed, *optional):
         if header.count(name) > 1:
             raise HoldfastError(f"{printable(path)} has the column {name!r} more than once ({there}); keep one")
@@ -138,11 +137,9 @@ def _read_csv(path: Path, header: Header, text: Collection[str], numbers: bool, 
             words: dict[int, list[str]] = {i: [] for i, name in enumerate(names) if name in text}
             for row in filter(None, reader):
                 short = len(names) - len(row)
-                require(
-                    not short or not strict,
-                    f"{printable(path)}, line {reader.line_num}: {len(row)} cells under {len(names)} columns; "
-                    "fix the row",
-                )
+                if short and strict:
+                    where = f"{printable(path)}, line {reader.line_num}"
+                    raise HoldfastError(f"{where}: {len(row)} cells under {len(names)} columns; fix the row")
                 if short < 0:
                     long.append(reader.line_num)
                 row += [""] * short
@@ -165,15 +162,11 @@ def _read_csv(path: Path, header: Header, text: Collection[str], numbers: bool, 
     for i, cells in words.items():
         bad = [line for line, cell in zip(lines, cells, strict=True) if names[i] != "path" and UNDECODED.search(cell)]
         if bad:
-            problems.append(
-                f"{len(bad)} cells of column {names[i]} are not UTF-8, the first at line {bad[0]}; "
-                "save the table as UTF-8"
-            )
+            where = f"the first at line {bad[0]}; save the table as UTF-8"
+            problems.append(f"{len(bad)} cells of column {names[i]} are not UTF-8, {where}")
     if long:
-        problems.append(
-            f"{len(long)} rows have more cells than the header, the first at line {long[0]}; "
-            "put cells that contain commas in quotes"
-        )
+        first = f"line {long[0]}; put cells that contain commas in quotes"
+        problems.append(f"{len(long)} rows have more cells than the header, the first at {first}")
     matrix = np.stack(scores) if scores else np.zeros((0, len(numeric)), dtype=np.float32)
     columns = {names[i]: cells for i, cells in words.items()}
     return TableCells(columns, lines, tuple(names[i] for i in numeric), matrix, left_out, problems=tuple(problems))
@@ -226,10 +219,8 @@ def _read_parquet(path: Path, header: Header, text: Collection[str], numbers: bo
 def require_writable(suffix: str) -> None:
     """Refuse a kind of table that could not be written, before any work is done for it."""
     require(suffix in TABLES, f"tables are written as {' or '.join(TABLES)}, got {suffix!r}")
-    require(
-        suffix != ".parquet" or find_spec("pyarrow") is not None,
-        "writing Parquet needs pyarrow; run: pip install 'holdfast[parquet]', or write CSV",
-    )
+    able = suffix != ".parquet" or find_spec("pyarrow") is not None
+    require(able, "writing Parquet needs pyarrow; run: pip install 'holdfast[parquet]', or write CSV")
 
 
 def write_table(path: Path, columns: Mapping[str, Sequence[Cell]], *, types: Mapping[str, type] | None = None) -> None:

@@ -18,7 +18,8 @@ from holdfast.data.anomalies import holds_anomalies, read_anomalies
 from holdfast.data.images import GREY_MODES, peek, resize
 from holdfast.data.listing import ReaderOptions, refuse_outside
 from holdfast.data.load_data import common_shape, load
-from holdfast.data.splits import ArraySplit, Dataset, FileSplit, Split, refuse
+from holdfast.data.splits import ArraySplit, Dataset, FileSplit, Split
+from holdfast.data.usable_data import refuse
 from holdfast.errors import require
 from holdfast.files import at_home, exists, reading
 from holdfast.parts import READERS, named_data
@@ -63,7 +64,7 @@ def open_images(
     it without a word.
     terms: further arguments of :func:`holdfast.data.load` for anything that it has to split, such as data_seed.
     fitting: whether something is learned from these images; a test split is refused then.
-    note: called with how many rows are left out where nobody chose a part.
+    note: called with what the data warns of, and with how many rows are left out where nobody chose a part.
     """
     require(not fitting or split != "test", "split 'test': nothing is fitted on a test split; choose another, or none")
     if not isinstance(data, (str, Path, Dataset)):
@@ -90,10 +91,11 @@ def open_images(
     name = split or (usual if isinstance(data, Dataset) or len(parts) > 1 else next(iter(parts)))
     require(name in parts, f"{shown} has no {name} part; choose with split: {', '.join(parts)}")
     images = parts[name]
-    require(
-        not fitting or name != "test",
-        f"{shown} has a test part alone, and nothing is fitted on a test split; give images to learn from",
-    )
+    remedy = "nothing is fitted on a test split; give images to learn from"
+    require(not fitting or name != "test", f"{shown} has a test part alone, and {remedy}")
+    if note is not None and not isinstance(data, Dataset):
+        for said in (str(own) for own in found.notes if own.level == "warning"):
+            note(said)
     if note is not None and split is None and len(parts) > 1:
         taken = f"{len(images)} of {sum(map(len, parts.values()))} rows"
         note(f"{shown} has parts, and only the {name} part is taken: {taken}; --split chooses another")
@@ -126,10 +128,9 @@ def _says_split(found: Dataset, split: str, terms: Mapping[str, Any] | None, dat
     parts = [name for name, own in found.splits.items() if len(own)]
     if any((terms or {}).get(name) for name in ("val", "names", "label")):
         return False  # a run that read its labels, or split, otherwise
-    require(
-        parts != ["train"] or bool(found.classes) or not at_home(data).is_dir(),
-        f"split {split!r} is for data that has parts, and the folder {printable(data)} is taken whole; leave it out",
-    )
+    whole = f"the folder {printable(data)} is taken whole; leave it out"
+    named = parts != ["train"] or bool(found.classes) or not at_home(data).is_dir()
+    require(named, f"split {split!r} is for data that has parts, and {whole}")
     return split in parts and parts != ["train"]
 
 
@@ -155,10 +156,8 @@ def _with_channels(images: Split, channels: int | None) -> Split:
     # Every header is read, unless colour is taken anyway: the few that tell a set's size may all be grey.
     paths = () if channels == 3 else images.paths
     coloured = next((path for path in paths if peek(path)[1] not in GREY_MODES), None)
-    require(
-        channels is None or coloured is None,
-        f"{printable(coloured or '')} is in colour, and grey images are needed; convert it, or leave it out",
-    )
+    remedy = "is in colour, and grey images are needed; convert it, or leave it out"
+    require(channels is None or coloured is None, f"{printable(coloured or '')} {remedy}")
     return replace(images, channels=3 if channels == 3 or coloured else 1)
 
 
@@ -193,11 +192,9 @@ def few_labels(
     elif unlabeled is None or unlabeled == REST:
         lost = torch.ones(len(train), dtype=torch.bool)
         lost[chosen] = False
-        require(
-            unlabeled is None or bool(lost.any()),
-            f"all {len(train)} training images of {data.name} keep their label, so there is no rest; "
-            "ask for fewer --labels, or name other images with --unlabeled",
-        )
+        none = f"all {len(train)} training images of {data.name} keep their label, so there is no rest"
+        remedy = "ask for fewer --labels, or name other images with --unlabeled"
+        require(unlabeled is None or bool(lost.any()), f"{none}; {remedy}")
         others = train.subset(lost.nonzero().flatten()) if lost.any() else None
     else:
 
@@ -212,11 +209,8 @@ def few_labels(
             text = f"{int((~kept).sum())} of {len(others)} unlabelled images are in the validation or test split"
             notes.append(Note("held-out-left-out", f"{text} and are left out: nothing is learned from them"))
             others = others.subset(kept.nonzero().flatten())
-        require(
-            others.shape == data.shape,
-            f"unlabelled images have shape (C, H, W) {others.shape} and those of {data.name} {data.shape}; "
-            "make them equal, for example with --image-size",
-        )
+        shapes = f"{others.shape} and those of {data.name} {data.shape}; make them equal, for example with --image-size"
+        require(others.shape == data.shape, f"unlabelled images have shape (C, H, W) {shapes}")
     if others is not None:
         notes.append(Note("few-labels", f"{len(chosen)} labels, {len(others)} images without"))
     return replace(data, train=train.subset(chosen), unlabeled=others, notes=tuple(notes))
@@ -236,10 +230,8 @@ def choose_labels(labels: Tensor, count: int, classes: int, seed: int) -> Tensor
     >>> classes[choose_labels(classes, 4, 2, seed=0)]
     tensor([0, 0, 1, 1])
     """
-    require(
-        classes <= count <= len(labels),
-        f"labels must be in {classes}..{len(labels)} (at least one per class, at most all), got {count}",
-    )
+    bounds = f"{classes}..{len(labels)} (at least one per class, at most all)"
+    require(classes <= count <= len(labels), f"labels must be in {bounds}, got {count}")
     generator = torch.Generator().manual_seed(derive(seed, "few-labels/choice"))
     order = torch.randperm(len(labels), generator=generator)
     rank = torch.empty(len(labels), dtype=torch.int64)

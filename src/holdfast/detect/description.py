@@ -37,7 +37,6 @@ MEASURES: Final = (
     Measure("linear", "accuracy of a linear probe"),
     Measure("knn", "accuracy of a k-NN probe"),
 )
-"""What a description finds in numbers, where classes are known."""
 PROJECTIONS: Final = ("auto", "latent", "pca", "tsne", "umap")
 NEIGHBOURS: Final = 5
 MOST_SILHOUETTE: Final = 2000
@@ -45,9 +44,7 @@ MOST_SILHOUETTE: Final = 2000
 LEAST: Final = 3
 """Samples of a class that a probe can learn from, and be tried on."""
 MOST_POINTS: Final = 2000
-"""Points of a map that a report draws."""
 LONGEST: Final = 640
-"""Largest width, in pixels, of a strip of images."""
 
 
 def probe(z: Tensor, labels: Tensor, *, seed: int = 0) -> dict[str, float]:
@@ -103,16 +100,14 @@ def project(z: Tensor, *, how: str = "auto", seed: int = 0) -> Tensor:
     if how == "pca":
         if z.shape[1] == 1:
             return torch.cat([z, torch.zeros_like(z)], 1)
-        centred = (z - z.mean(0)).double()
-        u, s, _ = torch.linalg.svd(centred, full_matrices=False)
+        u, s, _ = torch.linalg.svd((z - z.mean(0)).double(), full_matrices=False)
         flat: Tensor = u[:, :2] * s[:2]
         return (flat * flat.gather(0, flat.abs().argmax(0, keepdim=True)).sign()).float()  # a sign that is repeatable
     state = derive(seed, "describe/project") % 2**32
     if how == "tsne":
         from sklearn.manifold import TSNE
 
-        perplexity = min(30.0, (len(z) - 1) / 3)
-        made = TSNE(2, perplexity=perplexity, init="pca", random_state=state).fit_transform(z.numpy())
+        made = TSNE(2, perplexity=min(30.0, (len(z) - 1) / 3), init="pca", random_state=state).fit_transform(z.numpy())
         return torch.from_numpy(np.ascontiguousarray(made)).float()
     from umap import UMAP  # type: ignore[import-not-found]
 
@@ -205,13 +200,8 @@ def describe_findings(made: Description, labels: Tensor | None, classes: tuple[s
         points |= {"labels": labels[kept].tolist(), "classes": list(classes)}
     rows = {name: [strip(row) for row in grid] for name, grid in made.galleries.items()}
     settings: dict[str, Any] = {"latent": made.z.shape[1], **({"too_few_to_probe": few} if few else {})}
-    return (
-        Finding("describe", "map", None, n, settings=settings, evidence={**points, "strips": rows}),
-        *(
-            Finding("describe", name, value, rests_on, settings=settings)
-            for name, (value, rests_on) in made.figures.items()
-        ),
-    )
+    drawn = Finding("describe", "map", None, n, settings=settings, evidence={**points, "strips": rows})
+    return (drawn, *(Finding("describe", name, *own, settings=settings) for name, own in made.figures.items()))
 
 
 def strip(images: Tensor) -> str:
@@ -239,20 +229,16 @@ def describe(
     check_projection(projection)
     place = None if out is None else claim_folder(out, check="describe")
     device = resolve_device(how.device)
+    where: dict[str, Any] = {"root": how.root, "confine": how.confine}
     if detector is not None:
         vae = load_fitted(detector, device=how.device).vae
         require(vae is not None, f"the detector in {detector} has no VAE; fit it with a score of one, such as elbo")
         assert vae is not None
-        images, classes = open_images(
-            data, root=how.root, confine=how.confine, split=split, shape=vae.settings.shape, note=note
-        )
+        images, classes = open_images(data, split=split, shape=vae.settings.shape, note=note, **where)
     else:
-        held_out, sizes = (
-            split in ("val", "test"),
-            {"root": how.root, "confine": how.confine, "image_size": how.image_size},
-        )
+        held_out, size = split in ("val", "test"), how.image_size
         own = "train" if held_out else split
-        images, classes = open_images(data, split=own, fitting=True, note=note, **sizes)  # type: ignore[arg-type]
+        images, classes = open_images(data, split=own, image_size=size, fitting=True, note=note, **where)
         channels, height, width = images.shape
         settings = VAESettings((channels, height, width), how.network, how.latent)
         if note is not None:
@@ -260,18 +246,14 @@ def describe(
         loop = MinimiseSettings(how.epochs, how.batch_size, how.lr, seed=how.seed)
         vae = train_vae(images, settings, loop, device=device).model
         if held_out:
-            images, classes = open_images(
-                data, root=how.root, confine=how.confine, split=split, shape=vae.settings.shape
-            )
+            images, classes = open_images(data, split=split, shape=vae.settings.shape, **where)
     labels = images.labels if bool((images.labels >= 0).any()) else None
     made = describe_images(vae, images, labels=labels, projection=projection, seed=how.seed)
     highest = -1 if labels is None else int(labels.max())
-    named = classes if len(classes) > highest else tuple(map(str, range(highest + 1)))
-    found = describe_findings(made, labels, named)
+    found = describe_findings(made, labels, classes if len(classes) > highest else (*map(str, range(highest + 1)),))
     name = data.name if isinstance(data, Dataset) else str(data) if isinstance(data, (str, Path)) else "images"
     if place is not None:
-        measures = {"describe": MEASURES}
-        model = {"latent": vae.settings.latent}
+        measures, model = {"describe": MEASURES}, {"latent": vae.settings.latent}
         write_findings(place / FINDINGS, found, model=model, data={"name": name}, measures=measures)
         report(found, place / PAGE, name=Path(name).name, measures=measures)
     return found

@@ -9,20 +9,13 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from holdfast import metrics
 from holdfast.detect.threshold import Threshold
 from holdfast.errors import require
-from holdfast.metrics import (
-    Estimate,
-    auroc_interval,
-    combined,
-    fpr_interval,
-    placements,
-    proportion_interval,
-    share_interval,
-)
+from holdfast.metrics import Estimate, auroc_interval, fpr_interval, placements, proportion_interval, share_interval
 from holdfast.types import Finding, Measure
 
-MEASURES: Final = (
+MEASURES: Final[tuple[Measure, ...]] = (
     Measure("auroc", "AUROC"),
     Measure("ap", "average precision"),
     Measure("fpr95", "FPR95", better="lower"),
@@ -31,8 +24,9 @@ MEASURES: Final = (
     Measure("f1", "F1"),
     Measure("false_alarm_rate", "false alarms", better="lower"),
 )
-"""What an evaluation finds."""
 RESAMPLES = 1000
+BINS = 40
+"""Of the histograms in a report."""
 CELLS = 2**22
 BLOCK = 2**18
 """Cells to work on at a time: as many as a processor's cache holds."""
@@ -72,29 +66,21 @@ def evaluate_scores(
     require(resamples >= 1, f"resamples must be >= 1, got {resamples}; without them there is no interval")
     ordered, truth = _ordered(scores, anomalous)
     low, high = ordered[~truth], ordered[truth]
-    ranking = {
-        "auroc": auroc_interval(low, high),
-        "ap": _average_precision(ordered, truth, resamples, torch.Generator().manual_seed(seed)),
-        "fpr95": fpr_interval(low, high),
-    }
+    ap = _average_precision(ordered, truth, resamples, torch.Generator().manual_seed(seed))
+    ranking = {"auroc": auroc_interval(low, high), "ap": ap, "fpr95": fpr_interval(low, high)}
     if threshold is None:
         return Evaluation(len(low), len(high), ranking, {}, {})
-    caught, alarms = int(threshold.flag(high).sum()), int(threshold.flag(low).sum())
-    recall, false_alarm_rate = _share(caught, len(high)), _share(alarms, len(low))
-    m, n = len(high), len(low)
-    f1 = combined(lambda p: 2 * p[0] * m / ((1 + p[0]) * m + p[1] * n), [recall, false_alarm_rate])
+    caught, alarms, m, n = int(threshold.flag(high).sum()), int(threshold.flag(low).sum()), len(high), len(low)
+    recall, false_alarm_rate = _share(caught, m), _share(alarms, n)
+    f1 = metrics.combined(lambda p: 2 * p[0] * m / ((1 + p[0]) * m + p[1] * n), [recall, false_alarm_rate])
     decision = {
         "precision": _share(caught, caught + alarms),
         "recall": recall,
         "f1": replace(f1, low=max(0.0, f1.low), high=min(1.0, f1.high)),
         "false_alarm_rate": false_alarm_rate,
     }
-    confusion = {
-        "true_positive": caught,
-        "false_positive": alarms,
-        "false_negative": len(high) - caught,
-        "true_negative": len(low) - alarms,
-    }
+    confusion = {"true_positive": caught, "false_positive": alarms}
+    confusion |= {"false_negative": m - caught, "true_negative": n - alarms}
     return Evaluation(len(low), len(high), ranking, decision, confusion)
 
 
@@ -119,13 +105,23 @@ def curves(scores: Tensor, anomalous: Tensor, *, points: int = 200) -> dict[str,
     return {"roc": [[0.0, 0.0], *roc[kept].tolist()], "pr": pr[kept].tolist()}
 
 
+def score_evidence(scores: Tensor, truth: Tensor, cut: Threshold | None, *, of: str, points: int) -> dict[str, Any]:
+    """What a report draws of scores: curves, and histograms of normal samples and ``of`` the others."""
+    low, high = float(scores.min()), float(scores.max())
+    kinds = {"normal": scores[~truth].float(), of: scores[truth].float()}
+    counts = {name: torch.histc(own, BINS, low, high if high > low else low + 1) for name, own in kinds.items()}
+    return {
+        "curves": curves(scores, truth, points=points),
+        "histogram": {"low": low, "high": high, **{name: own.int().tolist() for name, own in counts.items()}},
+        "threshold": None if cut is None else cut.value,
+    }
+
+
 def _ordered(scores: Tensor, anomalous: Tensor) -> tuple[Tensor, Tensor]:
     """Scores from the highest to the lowest and the truth in that order, both checked."""
     scores, anomalous = scores.double().cpu(), anomalous.bool().cpu()
-    require(
-        scores.ndim == 1 and scores.shape == anomalous.shape,
-        f"scores {tuple(scores.shape)} and truth {tuple(anomalous.shape)} must both have shape (N,)",
-    )
+    fits = scores.ndim == 1 and scores.shape == anomalous.shape
+    require(fits, f"scores {tuple(scores.shape)} and truth {tuple(anomalous.shape)} must both have shape (N,)")
     require(bool(torch.isfinite(scores).all()), "scores have NaN or infinite values; check the detector")
     n, positives = len(scores), int(anomalous.sum())
     require(0 < positives < n, f"both kinds are needed, got {positives} anomalies among {n}; add what is missing")

@@ -5,7 +5,7 @@ Open this file to see what a detector can read, or to connect another kind of mo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Protocol
@@ -21,6 +21,8 @@ from holdfast.models.heads import find_head, penultimate
 from holdfast.models.vae import VAE
 from holdfast.module_state import evaluating
 from holdfast.train.rotation import TURNS
+
+REGRET_STEPS = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,8 +170,6 @@ class VAEExtractor:
 
 @dataclass(frozen=True, eq=False)
 class JointExtractor:
-    """Several extractors side by side."""
-
     parts: tuple[FeatureExtractor, ...]
 
     @property
@@ -178,6 +178,24 @@ class JointExtractor:
 
     def extract(self, x: Tensor) -> Features:
         return reduce(Features.beside, (part.extract(x) for part in self.parts))
+
+
+def make_extractor(
+    vae: VAE | None, encoder: nn.Module | None, kind: str, *, reads: Collection[str]
+) -> FeatureExtractor:
+    """The given models side by side. Beside an encoder's features, a VAE gives its terms only.
+
+    reads: fields of :class:`Features` that will be needed; turning images and fitting codes cost several passes.
+    """
+    parts: list[FeatureExtractor] = []
+    if encoder is not None:
+        turned = kind == "rotation" and "rotation" in reads
+        parts.append(RotationExtractor(encoder) if turned else ClassifierExtractor(encoder))
+    if vae is not None:
+        regret = REGRET_STEPS if "regret" in reads else 0
+        parts.append(VAEExtractor(vae, features=encoder is None, regret=regret, drawn="drawn" in reads))
+    require(bool(parts), "a detector needs a VAE or an encoder to extract features with")
+    return parts[0] if len(parts) == 1 else JointExtractor(tuple(parts))
 
 
 def likelihood_regret(model: VAE, x: Tensor, *, steps: int = 20, lr: float = 0.1) -> Tensor:

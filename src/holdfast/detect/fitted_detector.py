@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -16,14 +16,7 @@ from holdfast import __version__
 from holdfast.data.loaders import Images, check_images, float_batches
 from holdfast.detect.detectors import FUSED, make_detector
 from holdfast.detect.detectors.detector import Detector
-from holdfast.detect.features import (
-    ClassifierExtractor,
-    FeatureExtractor,
-    Features,
-    JointExtractor,
-    RotationExtractor,
-    VAEExtractor,
-)
+from holdfast.detect.features import FeatureExtractor, Features, make_extractor
 from holdfast.detect.threshold import Threshold
 from holdfast.devices import resolve_device
 from holdfast.errors import HoldfastError, require
@@ -37,11 +30,9 @@ STATE: Final = "detector.safetensors"
 VAE_WEIGHTS: Final = "vae.safetensors"
 ENCODER: Final = "encoder"
 DETECTOR_FOLDER: Final = "detector"
-"""The folder in a run that holds the detector of its classifier."""
 FORMAT: Final = 1
 KINDS: Final = ("rotation", "classifier")
-"""What an encoder was taught."""
-REGRET_STEPS: Final = 20
+
 SEEN: Final = "seen"
 """What the hashes of the images that a detector was fitted on are called among its tensors."""
 
@@ -86,10 +77,9 @@ class Fused(Detector):
         if labels is not None:
             features = features.beside(Features(labels=labels))
         if held_out is None:
-            require(
-                len(features) >= 10, f"fused needs at least 10 normal samples to hold some out, got {len(features)}"
-            )
-            kept = torch.arange(len(features)) % 5 == 4
+            n = len(features)
+            require(n >= 10, f"fused needs at least 10 normal samples to hold some out, got {n}")
+            kept = torch.arange(n) % 5 == 4
             features, held_out = features[~kept], features[kept]
         require(len(held_out) >= 2, f"fused needs at least 2 held-out normal samples, got {len(held_out)}")
         for member in self.members:
@@ -106,7 +96,6 @@ class Fused(Detector):
         return self
 
     def member_scores(self, features: Features) -> Tensor:
-        """(N, M) the raw score of each member."""
         return torch.stack([member.score_features(features) for member in self.members], 1)
 
     def z_scores(self, features: Features) -> Tensor:
@@ -150,7 +139,6 @@ class ScoreReport:
 
     @property
     def flagged(self) -> int:
-        """How many images are above the threshold."""
         return int(self.flags.sum())
 
     @classmethod
@@ -185,7 +173,6 @@ class FittedDetector:
         return self.report(images).scores
 
     def report(self, images: Images, *, batch_size: int = 256, workers: int = 0) -> ScoreReport:
-        """Score, flag and reason of each image."""
         parts = list(self.stream(images, batch_size=batch_size, workers=workers))
         require(bool(parts), "there is no image to score; give at least one")
         return ScoreReport.cat(parts)
@@ -210,8 +197,7 @@ class FittedDetector:
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Refuse images that the detector was not made for."""
-        words = {1: "grey", 3: "colour"}
-        own, other = (words.get(channels, channels) for channels in (self.shape[0], shape[0]))
+        own, other = ({1: "grey", 3: "colour"}.get(channels, channels) for channels in (self.shape[0], shape[0]))
         require(
             len(shape) != 3 or own == other,
             f"this detector is for {own} images, and these are {other}; convert them, or fit a detector on such images",
@@ -227,15 +213,10 @@ class FittedDetector:
         require(
             self.encoder is None or self.card is not None, "only encoders from build_model can be saved with a detector"
         )
-        content = {
-            "format": FORMAT,
-            "holdfast": __version__,
-            "shape": list(self.shape),
-            "detector": self.detector.settings,
-            "threshold": asdict(self.threshold),
-            "vae": None if self.vae is None else self.vae.settings.to_json(),
-            "encoder": None if self.encoder is None else self.kind,
-        }
+        content: dict[str, Any] = {"format": FORMAT, "holdfast": __version__, "shape": list(self.shape)}
+        content |= {"detector": self.detector.settings, "threshold": asdict(self.threshold)}
+        content["vae"] = None if self.vae is None else self.vae.settings.to_json()
+        content["encoder"] = None if self.encoder is None else self.kind
         with filling(Path(folder)) as place:
             write_atomic(place / CARD, (json.dumps(content, indent=2) + "\n").encode())
             seen = {} if self.seen is None else {SEEN: self.seen}
@@ -248,7 +229,6 @@ class FittedDetector:
 
     @classmethod
     def load(cls, folder: str | Path, *, device: str | torch.device = "cpu") -> FittedDetector:
-        """A detector from its folder."""
         folder = Path(folder)
         require((folder / CARD).is_file(), f"no detector in {folder}: {CARD} is missing; fit one first")
         try:
@@ -284,24 +264,6 @@ def load_fitted(detector: str | Path | FittedDetector, *, device: str) -> Fitted
     return FittedDetector.load(detector, device=resolve_device(device))
 
 
-def make_extractor(
-    vae: VAE | None, encoder: nn.Module | None, kind: str, *, reads: Collection[str]
-) -> FeatureExtractor:
-    """The given models side by side. Beside an encoder's features, a VAE gives its terms only.
-
-    reads: fields of :class:`Features` that will be needed; turning images and fitting codes cost several passes.
-    """
-    parts: list[FeatureExtractor] = []
-    if encoder is not None:
-        turned = kind == "rotation" and "rotation" in reads
-        parts.append(RotationExtractor(encoder) if turned else ClassifierExtractor(encoder))
-    if vae is not None:
-        regret = REGRET_STEPS if "regret" in reads else 0
-        parts.append(VAEExtractor(vae, features=encoder is None, regret=regret, drawn="drawn" in reads))
-    require(bool(parts), "a detector needs a VAE or an encoder to extract features with")
-    return parts[0] if len(parts) == 1 else JointExtractor(tuple(parts))
-
-
 def image_hashes(images: Images) -> Tensor:
     """(N,) int64: equal for equal pixels, and for no others but by a chance of one in 2**64."""
     found = []
@@ -312,7 +274,6 @@ def image_hashes(images: Images) -> Tensor:
 
 
 def _reason(z: Tensor, names: Sequence[str], flagged: bool) -> str:
-    """Which scores stand out, the worst first."""
     first, *rest = z.argsort(descending=True).tolist()
     shown = [first, *(i for i in rest if z[i] > 2)] if flagged else []
     return "; ".join(f"{names[i]} {float(z[i]):+.1f} sd" for i in shown)

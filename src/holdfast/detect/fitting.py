@@ -17,8 +17,8 @@ from holdfast.data.loaders import Images, check_images
 from holdfast.data.splits import Split
 from holdfast.data.unlabelled_images import ImageSource, open_unlabelled
 from holdfast.detect.detectors import FUSED, check_scores, make_detector
-from holdfast.detect.features import ClassifierExtractor, extract
-from holdfast.detect.fitted_detector import CARD, DETECTOR_FOLDER, FittedDetector, Fused, image_hashes, make_extractor
+from holdfast.detect.features import ClassifierExtractor, extract, make_extractor
+from holdfast.detect.fitted_detector import CARD, DETECTOR_FOLDER, FittedDetector, Fused, image_hashes
 from holdfast.detect.output_places import shape_for
 from holdfast.detect.threshold import Threshold, rank_of
 from holdfast.devices import resolve_device
@@ -37,7 +37,6 @@ from holdfast.train.unlabelled import MinimiseSettings, train_vae
 FUSED_LABEL_FREE: Final = ("reconstruction", "knn", "mahalanobis")
 """What ``fused`` joins without labels: damaged pixels show in the first, images of other classes in the distances."""
 FUSED_CLASSIFIER: Final = ("reconstruction", "knn", "energy")
-"""What ``fused`` joins around a classifier."""
 VAE_TERMS: Final = frozenset({"reconstruction", "kl", "drawn", "regret"})
 
 
@@ -83,7 +82,6 @@ def fit(
     check_images(images)
     names = _names(own.scores, classifier is not None)
     reads = {field for name in names for field in DETECTORS[name].reads}
-    require(0 < own.held_out < 1, f"held_out must be in (0, 1), got {own.held_out}")
     require(
         classifier is not None or "logits" not in reads,
         f"{', '.join(names)}: scores of logits need a classifier; give one, or choose other scores",
@@ -139,10 +137,8 @@ def _opened(
         if split is None and is_own_data(own.run, data):
             split = "train"
             note(f"{own.run} was trained on {data}: only its training part is learned from")
-    sizes: dict[str, Any] = {"shape": shape, "image_size": training.image_size}
-    return open_unlabelled(
-        data, root=training.root, confine=training.confine, split=split, terms=terms, fitting=True, note=note, **sizes
-    )
+    how: dict[str, Any] = {name: getattr(training, name) for name in ("root", "confine", "image_size")}
+    return open_unlabelled(data, split=split, shape=shape, terms=terms, fitting=True, note=note, **how)
 
 
 def _names(scores: str | Sequence[str], classifier: bool) -> list[str]:

@@ -21,7 +21,7 @@ from holdfast.data.splits import Split
 from holdfast.data.tables import growing_table
 from holdfast.data.unlabelled_images import ImageSource, has_parts, open_unlabelled
 from holdfast.detect.detectors import FUSED
-from holdfast.detect.evaluation import MEASURES, Evaluation, curves, evaluate_scores, findings_of
+from holdfast.detect.evaluation import MEASURES, evaluate_scores, findings_of, score_evidence
 from holdfast.detect.fitted_detector import DETECTOR_FOLDER, FittedDetector, ScoreReport, image_hashes, load_fitted
 from holdfast.detect.output_places import FINDINGS, PAGE, claim_folder, claim_table, shape_for
 from holdfast.devices import resolve_device
@@ -36,11 +36,8 @@ from holdfast.types import Finding
 
 SCORE_COLUMNS: Final = ("image", "score", "flag", "reason")
 PREDICTION_COLUMNS: Final = ("image", "label", "confidence", "ood", "reason")
-"""Columns of the tables that ``score`` and ``predict`` write."""
 MISSES: Final = 24
-"""Missed anomalies that a report shows."""
-BINS: Final = 40
-"""Of the histograms in a report."""
+
 SEEN_REMEDY: Final = "or fit the detector with --split train"
 
 Progress = Callable[[int, int], None]
@@ -124,16 +121,8 @@ def predict(
     model = model.to(where)
     fitted = _detector_of(run, detector, read.device)
     terms = terms_of_run(run, data) if isinstance(data, (str, Path)) else None
-    images = open_unlabelled(
-        data,
-        root=read.root,
-        confine=read.confine,
-        split=split,
-        usual="test",
-        shape=shape_for(card),
-        terms=None if terms is None else asdict(terms),
-        note=note,
-    )
+    how: dict[str, Any] = {"root": read.root, "confine": read.confine, "shape": shape_for(card), "note": note}
+    images = open_unlabelled(data, split=split, usual="test", terms=None if terms is None else asdict(terms), **how)
     require(len(images) > 0, "there are no images to classify; give at least one")
     require(
         images.shape[0] == card.in_channels,
@@ -206,14 +195,15 @@ def evaluate(
             )
     judged = ScoreReport.cat(parts)
     truth = torch.arange(len(judged)) >= len(parts[0])
-    by_name = {FUSED: judged.scores} | dict(
-        zip((m.name for m in fitted.detector.members), judged.z_scores.float().T, strict=True)
-    )
+    members = (member.name for member in fitted.detector.members)
+    by_name = {FUSED: judged.scores} | dict(zip(members, judged.z_scores.float().T, strict=True))
     found: list[Finding] = []
     for name, scores in by_name.items():
         threshold = fitted.threshold if name == FUSED else None
         result = evaluate_scores(scores, truth, threshold=threshold, resamples=resamples, seed=seed)
-        found += _findings(result, scores, truth, name, None if threshold is None else threshold.value, settings)
+        evidence = score_evidence(scores, truth, threshold, of="anomalous", points=200)
+        evidence["confusion"] = result.confusion
+        found += findings_of(result, "detect", {"score": name}, settings, evidence)
     found.append(_worst(kinds["anomalous"], parts[1].scores, fitted.threshold.value))
     if place is not None:
         name = "detector" if isinstance(detector, FittedDetector) else str(detector)
@@ -270,31 +260,7 @@ def _terms(detector: str | Path | FittedDetector, data: ImageSource) -> dict[str
     return None if terms is None else asdict(terms)
 
 
-def _findings(
-    result: Evaluation,
-    scores: Tensor,
-    truth: Tensor,
-    name: str,
-    threshold: float | None,
-    settings: Mapping[str, Any],
-) -> list[Finding]:
-    low, high = float(scores.min()), float(scores.max())
-    evidence: dict[str, Any] = {
-        "curves": curves(scores, truth),
-        "histogram": {
-            "low": low,
-            "high": high,
-            "normal": torch.histc(scores[~truth], BINS, low, high).int().tolist(),
-            "anomalous": torch.histc(scores[truth], BINS, low, high).int().tolist(),
-        },
-        "threshold": threshold,
-        "confusion": result.confusion,
-    }
-    return findings_of(result, "detect", {"score": name}, settings, evidence)
-
-
 def _worst(images: Split, scores: Tensor, threshold: float) -> Finding:
-    """The anomalies that look most normal."""
     order = scores.argsort()[:MISSES]
     order = order[scores[order] <= threshold]
     rows = [
@@ -305,10 +271,8 @@ def _worst(images: Split, scores: Tensor, threshold: float) -> Finding:
 
 
 def summary_text(found: Sequence[Finding]) -> str:
-    """The fused score's figures as lines for a terminal."""
-    lines = []
-    for f in found:
-        if f.where == {"score": FUSED} and f.value is not None:
-            interval = "" if f.low is None else f"  ({f.low:.3f} to {f.high:.3f})"
-            lines.append(f"{f.name:<18}{f.value:.3f}{interval}\n")
-    return "".join(lines)
+    return "".join(
+        f"{f.name:<18}{f.value:.3f}{'' if f.low is None else f'  ({f.low:.3f} to {f.high:.3f})'}\n"
+        for f in found
+        if f.where == {"score": FUSED} and f.value is not None
+    )

@@ -35,7 +35,6 @@ class Threshold:
         require(self.rule in RULES, f"rule must be one of {', '.join(RULES)}, got {self.rule!r}")
 
     def flag(self, scores: Tensor) -> Tensor:
-        """(N,) whether each score is above the threshold."""
         return scores > self.value
 
     @classmethod
@@ -71,8 +70,7 @@ class Threshold:
         candidates = torch.cat([values[:1] - 1, (values[:-1] + values[1:]) / 2, values[-1:] + 1])
         alarms = 1 - torch.searchsorted(normal, candidates, right=True) / len(normal)
         misses = torch.searchsorted(anomalous, candidates, right=True) / len(anomalous)
-        cost = false_alarm * (1 - anomaly_rate) * alarms + miss * anomaly_rate * misses
-        best = int(cost.argmin())
+        best = int((false_alarm * (1 - anomaly_rate) * alarms + miss * anomaly_rate * misses).argmin())
         return cls(float(candidates[best]), "cost", float(alarms[best]), len(normal))
 
     def save(self, path: str | Path) -> None:

@@ -48,10 +48,8 @@ class Context:
         unknown = int((self.groups < 0).sum())
         if unknown:
             remedy = "give the data a group column" if unknown == len(self.groups) else "fill in theirs"
-            raise HoldfastError(
-                f"{method} needs the group of every training sample, and {unknown} of {len(self.groups)} have none; "
-                f"{remedy}, or use a method that needs no groups (lff, jtt)"
-            )
+            lost = f"{method} needs the group of every training sample, and {unknown} of {len(self.groups)} have none"
+            raise HoldfastError(f"{lost}; {remedy}, or use a method that needs no groups (lff, jtt)")
         return self.labels * (int(self.groups.max()) + 1) + self.groups
 
 

@@ -34,14 +34,10 @@ class Alps(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(
-            (self.alpha is None) == (self.beta is None),
-            f"alpha ({self.alpha}) and beta ({self.beta}) go together; give both, or mode and concentration",
-        )
-        require(
-            self.alpha is None or (self.alpha > 0 and (self.beta or 0) > 0),
-            f"alpha and beta must be > 0, got {self.alpha} and {self.beta}",
-        )
+        both = f"alpha ({self.alpha}) and beta ({self.beta}) go together"
+        require((self.alpha is None) == (self.beta is None), f"{both}; give both, or mode and concentration")
+        positive = self.alpha is None or (self.alpha > 0 and (self.beta or 0) > 0)
+        require(positive, f"alpha and beta must be > 0, got {self.alpha} and {self.beta}")
 
     def views(self, batch: Batch, *, model: nn.Module, state: State, rng: Generators) -> Views:
         from holdfast.augment.mixing import beta_of, draw_beta, mix, shuffled

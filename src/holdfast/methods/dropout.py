@@ -31,8 +31,5 @@ class Dropout(Method):
             features, *rest = inputs
             return (F.dropout(features, self.p, training=head.training), *rest)
 
-        handle = find_head(model)[1].register_forward_pre_hook(drop)
-        try:
+        with find_head(model)[1].register_forward_pre_hook(drop):
             yield
-        finally:
-            handle.remove()

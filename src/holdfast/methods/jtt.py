@@ -67,16 +67,13 @@ class Jtt(Method):
         times = self.up + (self.count == "extra")
         state.shown.copy_(torch.where(wrong, times, 1))
         count, n = int(wrong.sum()), len(wrong)
+        given, every = f"--method.first-epochs (now {self.first_epochs})", f"all {n} training samples"
         if count == 0:
-            return (
-                f"the first model gets all {n} training samples right: nothing is shown more often, and this is plain "
-                f"training; lower --method.first-epochs (now {self.first_epochs}) or the learning rate"
-            )
+            effect = "nothing is shown more often, and this is plain training"
+            return f"the first model gets {every} right: {effect}; lower {given} or the learning rate"
         if count == n:
-            return (
-                f"the first model gets all {n} training samples wrong: all are shown {times} times; raise "
-                f"--method.first-epochs (now {self.first_epochs}) or lower the learning rate"
-            )
+            remedy = f"raise {given} or lower the learning rate"
+            return f"the first model gets {every} wrong: all are shown {times} times; {remedy}"
         return f"the first model gets {count} of {n} training samples wrong; each is now shown {times} times per epoch"
 
     def trainee(self, state: State, model: nn.Module) -> nn.Module:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import require
 from holdfast.methods import Batch, View, Views, method
 from holdfast.methods.mixup import Mixup, mixed_labels
 from holdfast.settings import Within
@@ -39,7 +39,7 @@ class ManifoldMixup(Mixup):
         with ExitStack() as handles:
             for place, block in enumerate(blocks, start=1):
                 hook = torch.compiler.disable(_mixes(state, place))  # type: ignore[no-untyped-call]
-                handles.callback(block.register_forward_hook(hook).remove)
+                handles.enter_context(block.register_forward_hook(hook))
             yield
 
     def views(self, batch: Batch, *, model: nn.Module, state: State, rng: Generators) -> Views:
@@ -51,9 +51,8 @@ class ManifoldMixup(Mixup):
         drawn = torch.randint(state.places + 1, (), device=batch.x.device, generator=rng["mix"])
         places = torch.arange(state.places + 1, device=batch.x.device)[:, None]
         shares = torch.where(places == drawn, lam, 1.0)
-        view = View(
-            mix(batch.x, batch.x[partner], shares[0]), mixed_labels(batch.y, partner, lam, state.context.num_classes)
-        )
+        labels = mixed_labels(batch.y, partner, lam, state.context.num_classes)
+        view = View(mix(batch.x, batch.x[partner], shares[0]), labels)
         return Views((view,), extra={"partner": partner, "shares": shares})
 
     def forward(self, model: nn.Module, views: Views, *, state: State) -> tuple[Tensor, ...]:
@@ -102,8 +101,7 @@ def first_blocks(model: nn.Module, count: int) -> list[nn.Module]:
         if len(blocks) != 1 or not _holds_blocks(blocks[0]):
             break
         inside = blocks[0]
-    if not blocks:
-        raise HoldfastError(f"manifold-mixup finds no hidden blocks in {type(model).__name__}; use mixup")
+    require(bool(blocks), f"manifold-mixup finds no hidden blocks in {type(model).__name__}; use mixup")
     return blocks[:count]
 
 

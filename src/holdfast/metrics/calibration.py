@@ -69,8 +69,7 @@ def bin_edges(confidence: Tensor, *, bins: int = 15, adaptive: bool = False) -> 
         return torch.linspace(0, 1, bins + 1, dtype=torch.float64)
     ordered = confidence.double().cpu().sort().values
     last = (torch.arange(1, bins, dtype=torch.float64) * len(ordered) / bins).ceil().long() - 1
-    inner = ordered[last.clamp_min(0)]
-    return torch.tensor(sorted({0.0, *inner.tolist(), 1.0}), dtype=torch.float64)
+    return torch.tensor(sorted({0.0, *ordered[last.clamp_min(0)].tolist(), 1.0}), dtype=torch.float64)
 
 
 def reliability(confidence: Tensor, correct: Tensor, *, bins: int = 15, adaptive: bool = False) -> Reliability:
@@ -79,17 +78,11 @@ def reliability(confidence: Tensor, correct: Tensor, *, bins: int = 15, adaptive
     edges = bin_edges(confidence, bins=bins, adaptive=adaptive)
     place, count = _places(confidence, edges), len(edges) - 1
     n = torch.bincount(place, minlength=count)
-    columns = torch.stack([confidence.double().cpu(), correct.double().cpu()], 1)
-    sums = torch.zeros(count, 2, dtype=torch.float64).index_add_(0, place, columns)
+    both = torch.stack([confidence.double().cpu(), correct.double().cpu()], 1)
+    sums = torch.zeros(count, 2, dtype=torch.float64).index_add_(0, place, both)
     kept = (n > 0).nonzero().flatten()
-    means = (sums / n[:, None])[kept]
-    return Reliability(
-        low=tuple(edges[:-1][kept].tolist()),
-        high=tuple(edges[1:][kept].tolist()),
-        n=tuple(n[kept].tolist()),
-        confidence=tuple(means[:, 0].tolist()),
-        accuracy=tuple(means[:, 1].tolist()),
-    )
+    columns = (edges[:-1], edges[1:], n, *(sums / n[:, None]).unbind(1))
+    return Reliability(*(tuple(column[kept].tolist()) for column in columns))
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,8 +151,7 @@ def bounded_mean(values: Tensor, ends: tuple[float, float] = (0.0, 1.0), *, extr
     outside = ~((values >= ends[0] - ROUNDING) & (values <= ends[1] + ROUNDING))  # NaN is
     refuse(values, outside, f"values must be in [{ends[0]:g}, {ends[1]:g}]")
     values = values.double().cpu()
-    more = torch.tensor(ends, dtype=torch.float64).repeat(extra)
-    padded = torch.cat([values, more])
+    padded = torch.cat([values, torch.tensor(ends, dtype=torch.float64).repeat(extra)])
     mean, half = float(padded.mean()), z * float(padded.std(correction=0)) / math.sqrt(len(padded))
     value = float(values.mean())
     return Estimate(value, *around(value, (max(ends[0], mean - half), min(ends[1], mean + half))), len(values))
@@ -176,9 +175,7 @@ def bootstrap(
     mean. generator: on the CPU.
     """
     check_numbers(values, "values")
-    columns = values.double().cpu()
-    columns = columns[:, None] if columns.ndim == 1 else columns
-    n = len(columns)
+    columns, n = values.double().cpu().reshape(len(values), -1), len(values)
     of = statistic if statistic is not None else lambda means: means[:, 0]
     value = float(of(columns.mean(0, keepdim=True))[0])
     drawn = of(torch.cat([counts @ columns for counts in _redrawn(n, resamples, generator)]) / n)

@@ -113,5 +113,4 @@ def paired_auroc(first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor], *,
 
 
 def _variances(parts: tuple[Tensor, ...] | list[Tensor]) -> list[float]:
-    """The variance of the mean of each."""
     return [float(part.var()) / len(part) for part in parts]

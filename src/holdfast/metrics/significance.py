@@ -76,8 +76,7 @@ def paired_difference(a: Tensor, b: Tensor, *, level: float = 0.95) -> Paired:
     p, n = mcnemar(a, b).p, len(a)
     if n == 0:
         return Paired(0.0, -1.0, 1.0, p, 0, level)
-    z = float(ndtri(0.5 + level / 2))
-    found = bounded_mean(a.double() - b.double(), (-1.0, 1.0), extra=1, z=z)
+    found = bounded_mean(a.double() - b.double(), (-1.0, 1.0), extra=1, z=float(ndtri(0.5 + level / 2)))
     low, high = (found.low, found.high) if p < 1 - level else around(0.0, (found.low, found.high))
     return Paired(found.value, low, high, p, n, level)
 

@@ -27,14 +27,20 @@ class FixedBatch(nn.Module):
 
     def __init__(self, net: nn.Module, size: int) -> None:
         super().__init__()
-        self.net = net
-        self.size = size
+        self.net, self.size = net, size
 
     def forward(self, x: Tensor) -> Any:
         n = len(x)
         if lacking := -n % self.size:
             x = torch.cat([x, x[-1:].expand(lacking, *x.shape[1:])])
         return _first([self.net(piece) for piece in torch.split(x, self.size)], n)
+
+
+def in_batches_of(size: int | None, net: nn.Module, remedy: str) -> tuple[nn.Module, tuple[str, ...]]:
+    """A network that takes any number of images, and what to tell the user. size: what it takes, None for any."""
+    if size is None:
+        return net, ()
+    return FixedBatch(net, size), (f"takes batches of exactly {size}: they are cut and padded; {remedy}",)
 
 
 def _first(answers: list[Any], n: int) -> Any:
@@ -51,8 +57,7 @@ class CastInput(nn.Module):
 
     def __init__(self, net: nn.Module, dtype: torch.dtype) -> None:
         super().__init__()
-        self.net = net
-        self.dtype = dtype
+        self.net, self.dtype = net, dtype
 
     def forward(self, x: Tensor) -> Any:
         return self.net(x.to(self.dtype))
@@ -83,8 +88,7 @@ class OnnxModule(nn.Module):
 
     def __init__(self, session: Any, taken: OnnxInput) -> None:
         super().__init__()
-        self.session = session
-        self.taken = taken
+        self.session, self.taken = session, taken
         self.names = [item.name for item in session.get_outputs()]
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:

@@ -9,10 +9,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from holdfast.errors import HoldfastError, first_line, require
+from holdfast.errors import explaining, require
 from holdfast.models.preprocessing import Normalised
 from holdfast.models.resolution import resolve, source_of
-from holdfast.models.source_types import NONE, Preprocessing, Size, both_sides
+from holdfast.models.source_types import NONE, Preprocessing, Sides, Size, both_sides
 from holdfast.models.weights import load_tensors, read_tensors, takes_colour
 from holdfast.module_state import evaluating
 
@@ -77,14 +77,10 @@ def build_model(
     return BuiltModel(model, full, tuple(notes))
 
 
-def _try_out(model: Normalised, name: str, num_classes: int, in_channels: int, size: tuple[int, int]) -> None:
+def _try_out(model: Normalised, name: str, num_classes: int, in_channels: int, size: Sides) -> None:
     """Refuse a network that cannot take these images or does not give one logit per class."""
-    try:
-        with evaluating(model), torch.no_grad():
-            logits = model(torch.zeros(1, in_channels, *size))
-    except Exception as error:  # architectures refuse sizes in many ways
-        raise HoldfastError(
-            f"{name} cannot take {size[0]}x{size[1]} images: {first_line(error)}; change --image-size or --model"
-        ) from error
+    refused = explaining(f"{name} cannot take {size[0]}x{size[1]} images", "change --image-size or --model")
+    with refused, evaluating(model), torch.no_grad():
+        logits = model(torch.zeros(1, in_channels, *size))
     got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
     require(got == (1, num_classes), f"{name} is not an image classifier: it gives {got} instead of {(1, num_classes)}")

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from torch import Tensor, nn
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, require
 
 
 def find_head(net: nn.Module) -> tuple[str, nn.Linear | nn.Conv2d]:
@@ -30,8 +30,7 @@ def find_heads(net: nn.Module) -> list[tuple[str, nn.Linear | nn.Conv2d]]:
         heads = [item for item in layers if id(item[1]) in inside]
         # A declared head may have hidden layers; only those as wide as the last one make logits.
         heads = [item for item in heads if width(item[1]) == width(heads[-1][1])]
-    if not heads:
-        raise HoldfastError(f"{type(net).__name__} has no layer that makes logits; a classifier is needed")
+    require(bool(heads), f"{type(net).__name__} has no layer that makes logits; a classifier is needed")
     return heads
 
 
@@ -71,10 +70,8 @@ class HeadInput:
     def features(self) -> Tensor:
         """(B, D), with its graph; the mean over space where the head is a convolution."""
         if self.latest is None:
-            raise HoldfastError(
-                "no forward pass has reached the head; run the model inside the with "
-                "(a compiled model skips hooks: run the one it was compiled from)"
-            )
+            hint = "(a compiled model skips hooks: run the one it was compiled from)"
+            raise HoldfastError(f"no forward pass has reached the head; run the model inside the with {hint}")
         return self.latest.mean((2, 3)) if self.latest.ndim == 4 else self.latest
 
 
@@ -90,11 +87,8 @@ def penultimate(model: nn.Module) -> Iterator[HeadInput]:
     tensor([[0., 2.]])
     """
     seen = HeadInput()
-    handle = find_head(model)[1].register_forward_pre_hook(lambda _, inputs: setattr(seen, "latest", inputs[0]))
-    try:
+    with find_head(model)[1].register_forward_pre_hook(lambda _, inputs: setattr(seen, "latest", inputs[0])):
         yield seen
-    finally:
-        handle.remove()
 
 
 def _declared(net: nn.Module) -> list[nn.Module] | None:

@@ -38,9 +38,7 @@ def cache_alone_if_unreachable() -> Iterator[None]:
     try:
         yield
     except (LocalEntryNotFoundError, OfflineModeIsEnabled) as error:
-        raise ConnectionError(
-            f"{constants.ENDPOINT} cannot be reached, and the files are not in the cache {constants.HF_HUB_CACHE} "
-            "(HF_HOME names another)"
-        ) from error
+        lost = f"the files are not in the cache {constants.HF_HUB_CACHE} (HF_HOME names another)"
+        raise ConnectionError(f"{constants.ENDPOINT} cannot be reached, and {lost}") from error
     finally:
         constants.HF_HUB_OFFLINE = False

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from holdfast.errors import HoldfastError, first_line, require
+from holdfast.errors import HoldfastError, explaining, first_line, require
 from holdfast.models.adapters import in_its_own_precision
 from holdfast.models.preprocessing import PreprocessedModel, only_tensor, rows, uncropped
 from holdfast.models.resolution import find_source, source_of
-from holdfast.models.source_types import NONE, OpenRequest, Preprocessing, SourceModel
+from holdfast.models.source_types import NONE, OpenRequest, Preprocessing, Sides, SourceModel
 from holdfast.models.weights import hash_tensors
 from holdfast.module_state import evaluating
 from holdfast.parts import MODEL_SOURCES
@@ -38,7 +38,7 @@ class LoadedModel(SourceModel):
     source: str
     model: PreprocessedModel
     channels: int
-    read_size: tuple[int, int] | None
+    read_size: Sides | None
     no_gradients: str | None
 
     @property
@@ -55,7 +55,7 @@ def open_model(
     num_classes: int | None = None,
     pretrained: bool = True,
     preprocessing: Preprocessing | None = None,
-    image_size: tuple[int, int] | None = None,
+    image_size: Sides | None = None,
     name: str = "model",
 ) -> LoadedModel:
     """Any model, ready for images (B, C, H, W) in [0, 1] of the data's shape (C, H, W).
@@ -82,27 +82,20 @@ def open_model(
     outputs, taken = try_out(prepared, images, name)
     notes = [*found.notes, *cast, *fitting_notes(name, shape, channels, size, crop), *taken]
     if found.published and found.classes is not None and len(found.classes) != outputs:
-        notes.append(
-            f"{name} gives {outputs} outputs, so the {len(found.classes)} class names that its architecture was "
-            "published with are not its own; mean, std and image size are still taken from there unless you state them"
-        )
+        names = f"the {len(found.classes)} class names that its architecture was published with are not its own"
+        kept = "mean, std and image size are still taken from there unless you state them"
+        notes.append(f"{name} gives {outputs} outputs, so {names}; {kept}")
         found = replace(found, classes=None, aliases=())
     if no_gradients := probe_gradients(prepared, images):
         notes.append(f"no gradients reach the images: {no_gradients}")
     as_used: dict[str, Any] = {"preprocessing": stated, "size": size, "crop": crop, "channels": channels}
     as_used |= {"hash": found.hash or hash_tensors(found.net.state_dict()), "notes": tuple(notes)}
-    return LoadedModel(
-        **{**vars(found), **as_used},
-        spec=name,
-        source=part.name,
-        model=prepared,
-        read_size=None if size is None else uncropped(size, crop),
-        no_gradients=no_gradients,
-    )
+    as_used |= {"spec": name, "source": part.name, "model": prepared, "no_gradients": no_gradients}
+    return LoadedModel(**{**vars(found), **as_used}, read_size=None if size is None else uncropped(size, crop))
 
 
 def fitting_notes(
-    spec: str, shape: tuple[int, int, int], channels: int, size: tuple[int, int] | None, crop: float = 1.0
+    spec: str, shape: tuple[int, int, int], channels: int, size: Sides | None, crop: float = 1.0
 ) -> tuple[str, ...]:
     """What is done to the images so that the network can take them.
 
@@ -120,31 +113,22 @@ def fitting_notes(
     return tuple(notes)
 
 
-def sample_images(shape: tuple[int, int, int], device: torch.device, n: int = 2) -> Tensor:
-    """Noise (n, C, H, W) in [0, 1], the same at every call."""
-    return torch.rand(n, *shape, generator=torch.Generator().manual_seed(0)).to(device)
+def sample_images(shape: tuple[int, int, int], device: torch.device) -> Tensor:
+    """Noise (2, C, H, W) in [0, 1], the same at every call."""
+    return torch.rand(2, *shape, generator=torch.Generator().manual_seed(0)).to(device)
 
 
 def try_out(model: PreprocessedModel, x: Tensor, spec: str) -> tuple[int, tuple[str, ...]]:
     """Refuse a network that cannot take these images or returns no row of outputs. How many outputs it gives per image,
     and what was taken of its answer."""
     images = f"{'grey' if x.shape[1] == 1 else f'{x.shape[1]}-channel'} images of {x.shape[2]}x{x.shape[3]} pixels"
-    try:
-        with evaluating(model), torch.no_grad():
-            output = model.raw(x)
-    except HoldfastError:
-        raise
-    except Exception as error:  # networks refuse sizes and channels in many ways
-        raise HoldfastError(
-            f"{spec} cannot take {images}"
-            f" (as {model.channels} channels of {'x'.join(map(str, model.size or x.shape[2:]))}): {first_line(error)}; "
-            "load the data at the model's own size, or state its image size and channels"
-        ) from error
+    taken_as = f"{model.channels} channels of {'x'.join(map(str, model.size or x.shape[2:]))}"
+    remedy = "load the data at the model's own size, or state its image size and channels"
+    with explaining(f"{spec} cannot take {images} (as {taken_as})", remedy), evaluating(model), torch.no_grad():
+        output = model.raw(x)
     found, taken = only_tensor(output)
-    require(
-        len(rows(found)) == len(x),
-        f"{spec} gives {len(found)} rows of outputs for {len(x)} images; one row per image is needed",
-    )
+    given = f"{len(found)} rows of outputs for {len(x)} images"
+    require(len(rows(found)) == len(x), f"{spec} gives {given}; one row per image is needed")
     return rows(found).shape[1], (f"took {taken} that the model returns",) if taken else ()
 
 
@@ -156,10 +140,9 @@ def explaining_failures(size: int) -> Iterator[None]:
     except (HoldfastError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # the model's own code may fail in any way
-        raise HoldfastError(
-            f"the model fails on a batch of up to {size} images: {type(error).__name__}: {first_line(error)}; give a "
-            "--batch-size that it takes, or a python: function that cuts batches for it"
-        ) from error
+        remedy = "give a --batch-size that it takes, or a python: function that cuts batches for it"
+        why = f"{type(error).__name__}: {first_line(error)}"
+        raise HoldfastError(f"the model fails on a batch of up to {size} images: {why}; {remedy}") from error
 
 
 def probe_gradients(model: nn.Module, x: Tensor) -> str | None:

@@ -31,11 +31,7 @@ class ConvNet(nn.Module):
         for width in CONVNET:
             if stages:
                 stages.append(nn.MaxPool2d(2, ceil_mode=True))
-            stages += [
-                nn.Conv2d(in_channels, width, 3, padding=1, bias=False),
-                nn.BatchNorm2d(width),
-                nn.ReLU(inplace=True),
-            ]
+            stages += [nn.Conv2d(in_channels, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU(True)]
             in_channels = width
         self.features = nn.Sequential(*stages)
         self.fc = nn.Linear(in_channels, num_classes)

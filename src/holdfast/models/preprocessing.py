@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from holdfast.errors import HoldfastError, require
-from holdfast.models.source_types import Preprocessing
+from holdfast.models.source_types import Preprocessing, Sides
 
 LUMINANCE = (0.299, 0.587, 0.114)
 """ITU-R 601, as PIL converts colour to grey."""
@@ -64,10 +64,8 @@ def deviation(model: nn.Module) -> Tensor:
     for module in model.modules():
         if isinstance(module, Normalised):
             return module.std.flatten()
-    raise HoldfastError(
-        f"{type(model).__name__} has no normalisation of its own, and so no normalised space; use "
-        "pixels, or put the network into holdfast.models.Normalised"
-    )
+    remedy = "use pixels, or put the network into holdfast.models.Normalised"
+    raise HoldfastError(f"{type(model).__name__} has no normalisation of its own, and so no normalised space; {remedy}")
 
 
 class PreprocessedModel(nn.Module):
@@ -79,23 +77,14 @@ class PreprocessedModel(nn.Module):
     """
 
     def __init__(
-        self,
-        net: nn.Module,
-        preprocessing: Preprocessing,
-        *,
-        channels: int,
-        size: tuple[int, int] | None,
-        crop: float = 1.0,
+        self, net: nn.Module, preprocessing: Preprocessing, *, channels: int, size: Sides | None, crop: float = 1.0
     ) -> None:
         super().__init__()
         preprocessing = preprocessing.for_channels(channels)
         mean, std = preprocessing.mean, preprocessing.std
         if preprocessing.bgr:
             mean, std = mean[::-1], std[::-1]
-        self.preprocessing = preprocessing
-        self.channels = channels
-        self.size = size
-        self.crop = crop
+        self.preprocessing, self.channels, self.size, self.crop = preprocessing, channels, size, crop
         self.normalised = Normalised(net, mean, std)
         # Not through train(), which exported programs refuse.
         self.training = self.normalised.training = net.training
@@ -133,13 +122,11 @@ def fit_channels(x: Tensor, channels: int) -> Tensor:
     if x.shape[1] == 3 and channels == 1:
         weights = torch.tensor(LUMINANCE, device=x.device, dtype=x.dtype).view(1, 3, 1, 1)
         return (x * weights).sum(1, keepdim=True)
-    raise HoldfastError(
-        f"the model takes {channels} channels and the images have {x.shape[1]}; "
-        "only grey and colour can be turned into each other"
-    )
+    remedy = "only grey and colour can be turned into each other"
+    raise HoldfastError(f"the model takes {channels} channels and the images have {x.shape[1]}; {remedy}")
 
 
-def fit_size(x: Tensor, size: tuple[int, int] | None, crop: float = 1.0) -> Tensor:
+def fit_size(x: Tensor, size: Sides | None, crop: float = 1.0) -> Tensor:
     """Images at the network's own size: their centre where they are as much larger as ``crop`` says, else resized,
     bilinear, antialiased when shrinking."""
     if size is None or tuple(x.shape[2:]) == size:
@@ -150,7 +137,7 @@ def fit_size(x: Tensor, size: tuple[int, int] | None, crop: float = 1.0) -> Tens
     return interpolate(x, size=size, mode="bilinear", antialias=True)
 
 
-def uncropped(size: tuple[int, int], crop: float) -> tuple[int, int]:
+def uncropped(size: Sides, crop: float) -> Sides:
     """The size images have before the centre is cut out.
 
     >>> uncropped((224, 224), 224 / 256)
@@ -177,10 +164,8 @@ def only_tensor(output: Any) -> tuple[Tensor, str | None]:
     tensors = [(name, part) for name, part in parts if isinstance(part, Tensor)]
     if len(tensors) != 1:
         what = ", ".join(f"{name} {tuple(part.shape)}" for name, part in tensors) or "none"
-        raise HoldfastError(
-            f"the model returns a {kind} with {len(tensors)} tensors ({what}), and which are the logits is not said; "
-            f"{REMEDY}"
-        )
+        why = f"{len(tensors)} tensors ({what}), and which are the logits is not said"
+        raise HoldfastError(f"the model returns a {kind} with {why}; {REMEDY}")
     return tensors[0][1], f"the only tensor of a {kind}"
 
 
@@ -194,13 +179,10 @@ def rows(outputs: Tensor) -> Tensor:
         return outputs.flatten(1)
     if outputs.ndim != 2:
         what = "feature maps" if outputs.ndim == 4 else "no row of logits"
-        raise HoldfastError(
-            f"the model gives outputs of shape {tuple(outputs.shape)}: {what}, where (images, classes) is needed; "
-            f"{REMEDY}"
-        )
+        shape = f"{tuple(outputs.shape)}: {what}, where (images, classes) is needed"
+        raise HoldfastError(f"the model gives outputs of shape {shape}; {REMEDY}")
     if not outputs.is_floating_point():
-        raise HoldfastError(
-            f"the model gives {str(outputs.dtype).removeprefix('torch.')} outputs, labels perhaps, where scores are "
-            f"needed; {REMEDY}, or write its predictions to a file and give --predictions FILE"
-        )
+        given = f"{str(outputs.dtype).removeprefix('torch.')} outputs, labels perhaps, where scores are needed"
+        remedy = f"{REMEDY}, or write its predictions to a file and give --predictions FILE"
+        raise HoldfastError(f"the model gives {given}; {remedy}")
     return outputs

@@ -119,11 +119,8 @@ def _of_path(path: Path) -> SourcePart:
 
 
 def _openable(part: SourcePart, spec: str) -> SourcePart:
-    require(
-        part.made.opens(),
-        f"{spec} is an architecture of {part.name}'s own, without weights; give the folder of a run, "
-        f"or a weight file with --model {spec}",
-    )
+    remedy = f"give the folder of a run, or a weight file with --model {spec}"
+    require(part.made.opens(), f"{spec} is an architecture of {part.name}'s own, without weights; {remedy}")
     return part
 
 

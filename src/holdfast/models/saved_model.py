@@ -48,10 +48,8 @@ class ModelCard:
     format: int = FORMAT
 
     def __post_init__(self) -> None:
-        require(
-            len(self.classes) == self.num_classes,
-            f"classes must name each of {self.num_classes} classes, got {len(self.classes)} names",
-        )
+        count, named = self.num_classes, len(self.classes)
+        require(named == count, f"classes must name each of {count} classes, got {named} names")
 
     @classmethod
     def of(
@@ -77,11 +75,9 @@ class ModelCard:
         except ValueError as error:
             raise HoldfastError(f"is not valid JSON ({error}); the file was cut off or edited") from error
         require(isinstance(values, dict), f"must be a JSON object, got {type(values).__name__}")
-        require(
-            values.get("format", FORMAT) == FORMAT,
-            f"has format {values.get('format')}, by holdfast {values.get('holdfast')}; "
-            f"this version reads format {FORMAT}",
-        )
+        form = values.get("format", FORMAT)
+        other = f"has format {form}, by holdfast {values.get('holdfast')}; this version reads format {FORMAT}"
+        require(form == FORMAT, other)
         missing = [f.name for f in fields(cls) if f.name not in values]
         require(not missing, f"lacks {', '.join(missing)}; save the model anew")
         kinds = get_type_hints(cls)
@@ -130,10 +126,8 @@ def load_model(folder: str | Path) -> tuple[Normalised, ModelCard]:
     tensors = read_tensors(folder / TENSORS)
     own = model.state_dict()
     ours, theirs = ({name: value.shape for name, value in each.items()} for each in (own, tensors))
-    require(
-        ours == theirs,
-        f"{folder / TENSORS} does not belong to the {CARD} beside it ({card.name}); save the model anew",
-    )
+    matches = f"does not belong to the {CARD} beside it ({card.name})"
+    require(ours == theirs, f"{folder / TENSORS} {matches}; save the model anew")
     copy(own, tensors)
     return model.eval(), card
 

@@ -11,15 +11,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import HoldfastError, first_line, require
+from holdfast.errors import HoldfastError, explaining, require
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     import torch
     from torch import nn
 
-Size = int | tuple[int, int]
+Sides = tuple[int, int]
+"""(height, width)."""
+Size = int | Sides
 """The side of square images, or (height, width)."""
 PICKLED = (".pth", ".pt", ".bin", ".ckpt", ".tar")
 """Ends of file names that torch.save is used with."""
@@ -40,10 +43,8 @@ class Preprocessing:
     bgr: bool = False
 
     def __post_init__(self) -> None:
-        require(
-            len(self.mean) == len(self.std) > 0,
-            f"mean and std must be as long as each other, got {list(self.mean)} and {list(self.std)}",
-        )
+        both = f"{list(self.mean)} and {list(self.std)}"
+        require(len(self.mean) == len(self.std) > 0, f"mean and std must be as long as each other, got {both}")
 
     @classmethod
     def stated(cls, mean: Sequence[float] | None, std: Sequence[float] | None) -> Preprocessing | None:
@@ -53,9 +54,8 @@ class Preprocessing:
 
     def undone(self) -> Preprocessing:
         """The inverse of the affine part: what to put before a network that normalises once too often."""
-        return Preprocessing(
-            tuple(-m / s for m, s in zip(self.mean, self.std, strict=True)), tuple(1 / s for s in self.std)
-        )
+        mean = tuple(-m / s for m, s in zip(self.mean, self.std, strict=True))
+        return Preprocessing(mean, tuple(1 / s for s in self.std))
 
     def for_channels(self, channels: int) -> Preprocessing:
         """The same with exactly that many values.
@@ -98,7 +98,7 @@ class OpenRequest:
     num_classes: int | None = None
     pretrained: bool = True
     preprocessing: Preprocessing | None = None
-    image_size: tuple[int, int] | None = None
+    image_size: Sides | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +118,7 @@ class SourceModel:
     preprocessing: Preprocessing | None = None
     classes: tuple[str, ...] | None = None
     aliases: tuple[tuple[str, ...], ...] = ()
-    size: tuple[int, int] | None = None
+    size: Sides | None = None
     crop: float = 1.0
     channels: int | None = None
     hash: str | None = None
@@ -143,7 +143,7 @@ class ModelSource:
         return True
 
     def build(
-        self, name: str, *, num_classes: int, channels: int, image_size: tuple[int, int] | None, pretrained: bool
+        self, name: str, *, num_classes: int, channels: int, image_size: Sides | None, pretrained: bool
     ) -> SourceModel:
         """An architecture for training, with a head for these classes. channels: of the result, if it takes others."""
         raise NotImplementedError
@@ -152,20 +152,18 @@ class ModelSource:
         """A trained network for an audit, with the head it was trained with. name: after the prefix, or a path."""
         raise NotImplementedError
 
-    def expected_input(self, name: str) -> tuple[Preprocessing | None, tuple[int, int] | None]:
+    def expected_input(self, name: str) -> tuple[Preprocessing | None, Sides | None]:
         """What an architecture's weights expect where their file does not say: (preprocessing, the only size)."""
         return None, None
 
     @staticmethod
-    def failure(name: str, error: Exception, *, size: tuple[int, int] | None, pretrained: bool) -> HoldfastError:
-        """The error for an architecture that a library could not build, or whose published weights it could not get."""
+    def getting(name: str, *, size: Sides | None, pretrained: bool) -> AbstractContextManager[None]:
+        """Around a library's call that builds an architecture, or gets its published weights."""
         if pretrained:
-            return HoldfastError(
-                f"cannot get the published weights of {name}: {first_line(error)}; without a network, bring the file "
-                f"along and give --weights FILE to train, or audit it: FILE --model {name}"
-            )
+            remedy = "bring the file along and give --weights FILE to train, or audit it: FILE --model"
+            return explaining(f"cannot get the published weights of {name}", f"without a network, {remedy} {name}")
         images = f"{size[0]}x{size[1]} images" if size is not None else "its own image size"
-        return HoldfastError(f"cannot build {name} for {images}: {first_line(error)}; change --image-size or --model")
+        return explaining(f"cannot build {name} for {images}", "change --image-size or --model")
 
     @classmethod
     def trains(cls) -> bool:
@@ -176,7 +174,7 @@ class ModelSource:
         return cls.open is not ModelSource.open
 
 
-def both_sides(size: Size) -> tuple[int, int]:
+def both_sides(size: Size) -> Sides:
     """(height, width).
 
     >>> both_sides(32), both_sides((28, 32))

@@ -12,13 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from holdfast import losses
-from holdfast.errors import HoldfastError, require, unknown
+from holdfast.errors import HoldfastError, require, require_known
 from holdfast.settings import Bounded, Within
+from holdfast.settings.detect_settings import MOST_LATENT
 
 WIDTHS: Final = (32, 64, 128)
 NETWORKS: Final = ("strided", "report")
-MOST_LATENT: Final = 4096
-"""Latent dimensions: no map of images needs more, and a slip of the keyboard would fill the memory."""
 LATENT: Final = 16
 """Latent dimensions of the classifiers on a VAE."""
 LOWEST_LOG_SIGMA: Final = -6.0
@@ -42,19 +41,13 @@ class VAESettings(Bounded):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.network not in NETWORKS:
-            raise unknown("VAE network", self.network, NETWORKS)
+        require_known("VAE network", self.network, NETWORKS)
         require(len(self.shape) == 3 and min(self.shape) >= 1, f"shape must be (C, H, W), got {self.shape}")
-        require(
-            self.sigma is None or (math.isfinite(self.sigma) and self.sigma > 0),
-            f"sigma must be > 0, or None to learn it, got {self.sigma}",
-        )
+        above = self.sigma is None or 0 < self.sigma < math.inf
+        require(above, f"sigma must be > 0, or None to learn it, got {self.sigma}")
         least = 2 * len(WIDTHS) + 1 if self.network == "report" else 2
-        require(
-            min(self.shape[1:]) >= least,
-            f"the {self.network} VAE needs images of at least {least}x{least} pixels, "
-            f"got {self.shape[1]}x{self.shape[2]}",
-        )
+        need = f"the {self.network} VAE needs images of at least {least}x{least} pixels"
+        require(min(self.shape[1:]) >= least, f"{need}, got {self.shape[1]}x{self.shape[2]}")
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "shape": list(self.shape)}
@@ -132,11 +125,6 @@ class VAE(nn.Module):
         nll = losses.gaussian_nll(x.float(), decoded, self.bounded_log_sigma)
         return ElboTerms(nll, losses.kl_to_standard_normal(mean, log_var), mean, log_var, decoded)
 
-    def loss(self, x: Tensor, noise: Tensor) -> Tensor:
-        """(B,) −log p(x|z) + β KL."""
-        terms = self.terms(x, noise)
-        return terms.reconstruction + self.settings.beta * terms.kl
-
     def importance_weighted(self, x: Tensor, noise: Tensor) -> Tensor:
         """(B,) the importance-weighted bound on log p(x) with noise (S, B, K): S draws."""
         mean, log_var = self.encode(x)
@@ -157,10 +145,8 @@ class VAE(nn.Module):
 
     def _check(self, x: Tensor) -> None:
         if x.ndim != 4 or tuple(x.shape[1:]) != self.settings.shape:
-            raise HoldfastError(
-                f"this VAE takes images of shape (C, H, W) {self.settings.shape}, got {tuple(x.shape[1:])}; "
-                "bring them to that size and number of channels"
-            )
+            shapes = f"of shape (C, H, W) {self.settings.shape}, got {tuple(x.shape[1:])}"
+            raise HoldfastError(f"this VAE takes images {shapes}; bring them to that size and number of channels")
         if not x.is_floating_point():
             raise HoldfastError(f"images must be float in [0, 1], got {x.dtype}; divide bytes by 255")
 

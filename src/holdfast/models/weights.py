@@ -17,7 +17,7 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from holdfast.errors import HoldfastError, first_line, require
+from holdfast.errors import HoldfastError, explaining, require
 from holdfast.files import exists
 from holdfast.models.heads import find_heads, head_note
 from holdfast.models.preprocessing import Normalised
@@ -40,17 +40,13 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
     path = Path(path)
     require(exists(path), f"weights {path} do not exist; give --weights a .safetensors or .pth file")
     require(path.is_file(), f"weights {path} is a folder; give a file, such as {path / 'model.safetensors'}")
-    require(
-        path.suffix in (".safetensors", *PICKLED),
-        f"weights {path} must be .safetensors or {', '.join(PICKLED)}, not {path.suffix!r}",
-    )
+    known = path.suffix in (".safetensors", *PICKLED)
+    require(known, f"weights {path} must be .safetensors or {', '.join(PICKLED)}, not {path.suffix!r}")
     found = _unwrap(_read(path), path)
     for name, value in found.items():
-        require(
-            _is_plain(value),
-            f"weights {path} hold {name} as {_dtype(value)}, where plain numbers are needed; "
-            "convert it to float32, with its scale if it has one, and save it again",
-        )
+        remedy = "convert it to float32, with its scale if it has one, and save it again"
+        held = f"{name} as {_dtype(value)}, where plain numbers are needed"
+        require(_is_plain(value), f"weights {path} hold {held}; {remedy}")
     return found
 
 
@@ -69,19 +65,18 @@ def _dtype(value: Tensor) -> str:
 
 def _read(path: Path) -> Any:
     safe = path.suffix == ".safetensors"
-    try:
-        return _read_safetensors(path) if safe else torch.load(path, map_location="cpu", weights_only=True)
-    except HoldfastError:
-        raise
-    except pickle.UnpicklingError as error:
-        raise HoldfastError(
-            f"weights {path} hold more than tensors, a whole pickled model perhaps, or are damaged; loading them could "
-            "run any code. If you trust the file, save its tensors alone with torch.save(model.state_dict(), "
-            "'weights.pth'); or, to audit it, give a function that loads and returns it: python:module:function"
-        ) from error
-    except Exception as error:  # damaged files fail in many ways
-        kind = "a safetensors file" if safe else "from torch.save"
-        raise HoldfastError(f"cannot read weights {path}: {first_line(error)}; it is damaged or not {kind}") from error
+    kind = "a safetensors file" if safe else "from torch.save"
+    with explaining(f"cannot read weights {path}", f"it is damaged or not {kind}"):
+        if safe:
+            return _read_safetensors(path)
+        try:
+            return torch.load(path, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError as error:
+            raise HoldfastError(
+                f"weights {path} hold more than tensors, a whole pickled model perhaps, or are damaged; loading them "
+                "could run any code. If you trust the file, save its tensors alone with torch.save(model.state_dict(), "
+                "'weights.pth'); or, to audit it, give a function that loads and returns it: python:module:function"
+            ) from error
 
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:
@@ -111,10 +106,8 @@ def _unwrap(value: Any, path: Path) -> dict[str, Tensor]:
             break
         value = inner
     tensors = {str(k): v for k, v in value.items() if isinstance(v, Tensor)} if isinstance(value, Mapping) else {}
-    require(
-        bool(tensors),
-        f"weights {path} hold no named tensors but {_kind(value)}; save model.state_dict() with torch.save",
-    )
+    remedy = "save model.state_dict() with torch.save"
+    require(bool(tensors), f"weights {path} hold no named tensors but {_kind(value)}; {remedy}")
     return tensors
 
 
@@ -187,10 +180,8 @@ def load_tensors(model: Normalised, tensors: Mapping[str, Tensor], *, origin: st
     outside = [n for n in tensors if not n.startswith(prefix) and n.removeprefix(_outer(prefix)) not in normalise]
     problems += _listed("unexpected", [n for n in outside if not n.endswith(COUNTERS)])
     if problems:
-        raise HoldfastError(
-            f"weights {origin} do not fit this {type(model.net).__name__}: {'; '.join(problems)}. "
-            "Check --model, --image-size and the number of channels"
-        )
+        why = f"{'; '.join(problems)}. Check --model, --image-size and the number of channels"
+        raise HoldfastError(f"weights {origin} do not fit this {type(model.net).__name__}: {why}")
     copy(model.net.state_dict(), found)
     copy(model.state_dict(), normalise)
     if normalise:
@@ -217,32 +208,17 @@ def find_prefix(names: Iterable[str], expected: Iterable[str]) -> str:
         while step := next((p for p in PREFIXES if name.startswith(chain + p)), ""):
             chain += step
             chains.add(chain)
-    return max(
-        sorted(chains, key=lambda chain: (len(chain), chain)),
-        key=lambda chain: sum(chain + name in names for name in expected),
-    )
+    shortest_first = sorted(chains, key=lambda chain: (len(chain), chain))
+    return max(shortest_first, key=lambda chain: sum(chain + name in names for name in expected))
 
 
 def _fit(net: nn.Module, tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str], list[str]]:
     """(which tensors go where, what is wrong, what to say of heads that are left fresh)."""
     own = net.state_dict()
     found = {name: tensors[name] for name in own if name in tensors}
-    notes, dropped = _drop_other_heads(net, own, found)
-    missing = [n for n in own if n not in found and n not in dropped and not n.endswith(COUNTERS)]
-    skipped = AUXILIARY if hasattr(net, "aux_logits") else ()
-    unexpected = [n for n in tensors if n not in own and not n.endswith(COUNTERS) and not n.startswith(skipped)]
-    problems = _listed("missing", missing) + _listed("unexpected", unexpected) + _misfits(own, found)
-    return found, problems, notes
-
-
-def _drop_other_heads(
-    net: nn.Module, own: Mapping[str, Tensor], found: dict[str, Tensor]
-) -> tuple[list[str], set[str]]:
-    """Take heads that are absent or of another size out of ``found``; what to say, and their names."""
     notes: list[str] = []
     dropped: set[str] = set()
-    for head, _ in find_heads(net):
-        names = {f"{head}.weight", f"{head}.bias"} & own.keys()
+    for head, _ in find_heads(net):  # one that is absent or of another size stays fresh
         ours, theirs = own[f"{head}.weight"].shape, getattr(found.get(f"{head}.weight"), "shape", None)
         if theirs is None:
             notes.append(f"head {head}: not in the weights; left as freshly initialised")
@@ -250,10 +226,13 @@ def _drop_other_heads(
             notes.append(head_note(head, theirs[0], ours[0]))
         else:
             continue
-        dropped |= names
-        for name in names:
-            found.pop(name, None)
-    return notes, dropped
+        dropped |= {f"{head}.weight", f"{head}.bias"}
+    found = {name: value for name, value in found.items() if name not in dropped}
+    missing = [n for n in own if n not in found and n not in dropped and not n.endswith(COUNTERS)]
+    skipped = AUXILIARY if hasattr(net, "aux_logits") else ()
+    unexpected = [n for n in tensors if n not in own and not n.endswith(COUNTERS) and not n.startswith(skipped)]
+    problems = _listed("missing", missing) + _listed("unexpected", unexpected) + _misfits(own, found)
+    return found, problems, notes
 
 
 def _normalisation(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -149,11 +149,8 @@ def without_averages(state: Mapping[str, Any], params: Tensors) -> tuple[dict[st
     plain, averages = {}, {}
     for number, own in state["state"].items():
         if EMA_KEY in own:
-            require(
-                number in known,
-                f"the state has an {EMA_KEY} of parameter {number}, the optimiser {len(known)} parameters; "
-                "is it another model's?",
-            )
+            other = f"the optimiser {len(known)} parameters; is it another model's?"
+            require(number in known, f"the state has an {EMA_KEY} of parameter {number}, {other}")
             averages[known[number]] = copied_like(known[number], own[EMA_KEY], f"{EMA_KEY} of parameter {number}")
         if rest := {key: value for key, value in own.items() if key != EMA_KEY}:
             plain[number] = rest

@@ -191,8 +191,7 @@ def own_of(value: Tensor, like: Tensor) -> Tensor:
 
 def require_seen(params: Iterable[Tensor]) -> None:
     """Refuse parts of weights that do not say that they are parts: the norm would be of one process's alone."""
-    require(
-        not any(getattr(p, "_fsdp_flattened", False) for p in params),
-        "these are shards of FullyShardedDataParallel, which hide that they are parts of something, so that every "
-        "process would climb a radius of its own; shard the model with torch.distributed.fsdp.fully_shard",
-    )
+    hidden = "these are shards of FullyShardedDataParallel, which hide that they are parts of something"
+    why = "so that every process would climb a radius of its own"
+    remedy = "shard the model with torch.distributed.fsdp.fully_shard"
+    require(not any(getattr(p, "_fsdp_flattened", False) for p in params), f"{hidden}, {why}; {remedy}")

@@ -23,7 +23,6 @@ class Metric(Protocol):
 
     def scale(self, weights: Tensors, gradients: Tensors, direction: Tensors) -> tuple[Tensors, Tensors]:
         """(T·d, T²·d) at the given weights and raw gradients."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ from holdfast.optim.validation import (
 )
 
 Result = TypeVar("Result")
+Scaler = torch.amp.GradScaler | None
 
 TINY = 1e-12
 """Added to the norm of the direction, so that a vanishing gradient moves nothing."""
@@ -90,9 +91,8 @@ class SAM(Optimizer):
         if sigma is None:
             sigma = 1.0 if friendly else 0.0
         require_settings({"rho": rho, "sigma": sigma, "lmbda": lmbda})
-        require(
-            friendly or sigma == 0, f"sigma {sigma} is of friendly ascents; give friendly=True as well, or leave it out"
-        )
+        remedy = "give friendly=True as well, or leave it out"
+        require(friendly or sigma == 0, f"sigma {sigma} is of friendly ascents; {remedy}")
         require(not (adaptive and metric), f"adaptive and metric ({metric}) exclude each other; give one of them")
         require_descent(base_optimizer)
         self.metric = metric or (Adaptive() if adaptive else Euclidean())
@@ -107,10 +107,10 @@ class SAM(Optimizer):
         if capture and "capturable" in inspect.signature(base_optimizer).parameters:
             kwargs = {"capturable": True, **kwargs}
         super().__init__(params, {"rho": rho, "sigma": sigma, "lmbda": lmbda})
-        require(
-            getattr(metric, "scales", "") != "weights" or all("param_names" in group for group in self.param_groups),
-            'scales "weights" goes by the names of parameters; give model.named_parameters() instead of parameters()',
-        )
+        named = all("param_names" in group for group in self.param_groups)
+        remedy = "give model.named_parameters() instead of parameters()"
+        need = f'scales "weights" goes by the names of parameters; {remedy}'
+        require(getattr(metric, "scales", "") != "weights" or named, need)
         self.base_optimizer = base_optimizer(self.param_groups, **kwargs)
         self.defaults = {**self.base_optimizer.defaults, **self.defaults}
         self._link()
@@ -129,7 +129,7 @@ class SAM(Optimizer):
 
     @_disable_dynamo
     @torch.no_grad()
-    def first_step(self, zero_grad: bool = False, *, scaler: torch.amp.GradScaler | None = None) -> None:
+    def first_step(self, zero_grad: bool = False, *, scaler: Scaler = None) -> None:
         """Climb: from w, with the gradient there, to w + ε. ``scaler``: the one that scaled the loss."""
         require(not self._moved, "first_step was called twice; call second_step in between")
         scaler = _enabled(scaler)
@@ -168,9 +168,7 @@ class SAM(Optimizer):
                 lambda grad: grad + bad.to(grad.device, grad.dtype)
             )
 
-    def _climb(
-        self, scaler: torch.amp.GradScaler | None, *, checked: bool, in_place: bool
-    ) -> tuple[Tensor | None, list[Due]]:
+    def _climb(self, scaler: Scaler, *, checked: bool, in_place: bool) -> tuple[Tensor | None, list[Due]]:
         """Keep w and move to w + ε. What a checked step needs at its end: ‖T·d‖, and how the averages are to move."""
         params = self._with_gradient()
         weights = own_parts(params)
@@ -223,11 +221,7 @@ class SAM(Optimizer):
     @_disable_dynamo
     @torch.no_grad()
     def second_step(
-        self,
-        zero_grad: bool = False,
-        *,
-        scaler: torch.amp.GradScaler | None = None,
-        before_descent: Callable[[], Any] | None = None,
+        self, zero_grad: bool = False, *, scaler: Scaler = None, before_descent: Callable[[], Any] | None = None
     ) -> None:
         """Back to w, then descend with the gradient taken at w + ε. ``before_descent`` is the place to clip it."""
         scaler = _enabled(scaler)
@@ -269,9 +263,7 @@ class SAM(Optimizer):
     def _gradients(self) -> Iterator[Tensor]:
         return (g for p in trained_parameters(self) if (g := p.grad) is not None)
 
-    def _fall(
-        self, scaler: torch.amp.GradScaler | None = None, before_descent: Callable[[], Any] | None = None
-    ) -> None:
+    def _fall(self, scaler: Scaler = None, before_descent: Callable[[], Any] | None = None) -> None:
         with branch(self._moved) as returned:
             self._to_saved()
         if scaler is not None:
@@ -290,7 +282,7 @@ class SAM(Optimizer):
         self,
         closure: Callable[[], Any] | None = None,
         *,
-        scaler: torch.amp.GradScaler | None = None,
+        scaler: Scaler = None,
         ascent_context: Callable[[], AbstractContextManager[Any]] = nullcontext,
         descent_context: Callable[[], AbstractContextManager[Any]] = nullcontext,
         before_descent: Callable[[], Any] | None = None,
@@ -337,9 +329,8 @@ class SAM(Optimizer):
             "step(closure, scaler=scaler), not the step to it",
         )
         self.base_optimizer.step()
-        self.average.begin(
-            [p for group in self.param_groups if group["sigma"] for p in group["params"] if p.grad is not None]
-        )
+        friendly = (group["params"] for group in self.param_groups if group["sigma"])
+        self.average.begin([p for params in friendly for p in params if p.grad is not None])
 
     def _prepare_capture(self) -> None:
         """Settings that schedules change become tensors, which graphs read; recordings of before are void."""
@@ -478,13 +469,11 @@ class SAM(Optimizer):
             self._prepare_capture()
 
     def _require_whole(self, act: str) -> None:
-        require(
-            not self._moved,
-            f"{act} between first_step and second_step would meet moved weights; call second_step() or restore() first",
-        )
+        when = "between first_step and second_step would meet moved weights"
+        require(not self._moved, f"{act} {when}; call second_step() or restore() first")
 
 
-def _enabled(scaler: torch.amp.GradScaler | None) -> torch.amp.GradScaler | None:
+def _enabled(scaler: Scaler) -> Scaler:
     return scaler if scaler is not None and scaler.is_enabled() else None
 
 

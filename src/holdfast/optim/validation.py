@@ -33,20 +33,13 @@ def require_eta(eta: float) -> None:
 def require_capturable(base_optimizer: Optimizer) -> None:
     params = trained_parameters(base_optimizer)
     places = {p.device for p in params}
-    require(
-        len(places) == 1 and params[0].is_cuda,
-        f"capture needs all parameters on one CUDA device, found {', '.join(sorted(map(str, places)))}; "
-        "move the model there first, or leave capture out",
-    )
-    require(
-        not are_spread(params),
-        "capture cannot record what processes tell each other, and these parameters are spread over several; "
-        "leave capture out",
-    )
-    require(
-        all(group.get("fused") for group in base_optimizer.param_groups),
-        f"capture needs a fused base optimiser; give {type(base_optimizer).__name__} fused=True, if it has it",
-    )
+    found = f"found {', '.join(sorted(map(str, places)))}; move the model there first, or leave capture out"
+    require(len(places) == 1 and params[0].is_cuda, f"capture needs all parameters on one CUDA device, {found}")
+    why = "capture cannot record what processes tell each other, and these parameters are spread over several"
+    require(not are_spread(params), f"{why}; leave capture out")
+    fused = all(group.get("fused") for group in base_optimizer.param_groups)
+    remedy = f"give {type(base_optimizer).__name__} fused=True, if it has it"
+    require(fused, f"capture needs a fused base optimiser; {remedy}")
 
 
 def refuse_lost_gradients() -> None:
@@ -61,19 +54,15 @@ def refuse_lost_gradients() -> None:
 
 def require_descent(base_optimizer: type[Optimizer]) -> None:
     """Refuse what would not descend, or not as its documentation says."""
-    require(
-        inspect.isclass(base_optimizer),
-        f"base_optimizer must be a class such as torch.optim.SGD, got {base_optimizer}; its settings go beside it",
-    )
+    given = f"base_optimizer must be a class such as torch.optim.SGD, got {base_optimizer}"
+    require(inspect.isclass(base_optimizer), f"{given}; its settings go beside it")
     name = base_optimizer.__name__
     closure = inspect.signature(base_optimizer.step).parameters.get("closure")
-    require(
-        closure is None or closure.default is not inspect.Parameter.empty,
-        f"{name} evaluates the loss as often as it likes within a step, so there is no single "
-        "point to climb to; use an optimiser that takes one gradient a step, such as SGD or AdamW",
-    )
+    why = "evaluates the loss as often as it likes within a step, so there is no single point to climb to"
+    remedy = "use an optimiser that takes one gradient a step, such as SGD or AdamW"
+    once = closure is None or closure.default is not inspect.Parameter.empty
+    require(once, f"{name} {why}; {remedy}")
     for shared in inspect.signature(base_optimizer).parameters.keys() & set(OWN):
-        raise HoldfastError(
-            f"{name} has a setting {shared} of its own, where groups hold the ascent's {shared}; use an optimiser "
-            f"without one, such as SGD or AdamW, or a subclass that gives its {shared} another name"
-        )
+        own = f"{name} has a setting {shared} of its own, where groups hold the ascent's {shared}"
+        remedy = "use an optimiser without one, such as SGD or AdamW"
+        raise HoldfastError(f"{own}; {remedy}, or a subclass that gives its {shared} another name")

@@ -138,7 +138,6 @@ class Arm:
 
     @property
     def data(self) -> str:
-        """The name of the data set; empty where it is not known."""
         run = self.runs[0]
         return named(run.settings.get("data", run.data.get("name")))
 
@@ -211,9 +210,8 @@ def arms(runs: Sequence[RunFiles], check: str = "") -> tuple[Arm, ...]:
         key = json.dumps(settings, sort_keys=True, default=str) if settings else f"bare {position}"
         groups[key, seen[key, seed]].append(run)
         seen[key, seed] += 1
-    members = list(groups.values())
-    labels = _labels([group[0] for group in members])
-    made = (Arm.of(labels[i], group, i) for i, group in enumerate(members))
+    labels = _labels([group[0] for group in groups.values()])
+    made = (Arm.of(labels[i], group, i) for i, group in enumerate(groups.values()))
     return tuple(arm for arm in made if not check or any(key.check == check for key in arm.found))
 
 

@@ -92,7 +92,6 @@ class Gallery:
 
     @classmethod
     def readable(cls, title: str, pictures: Iterable[Picture | None], *, wide: bool = False) -> list[Gallery]:
-        """A gallery of the pictures that could be read; none where none could."""
         kept = tuple(picture for picture in pictures if picture is not None)
         return [cls(title, kept, wide=wide)] if kept else []
 
@@ -116,7 +115,6 @@ Block = Table | Chart | Gallery | Side | Details
 
 
 def present(*blocks: Block | None) -> tuple[Block, ...]:
-    """The blocks that there is something to show for."""
     return tuple(block for block in blocks if block is not None)
 
 
@@ -131,7 +129,6 @@ class Section:
 
 
 MOST_BYTES = 2_500_000
-"""For all pictures of a page together."""
 
 
 def fitted(sections: Sequence[Section], room: int = MOST_BYTES) -> list[Section]:

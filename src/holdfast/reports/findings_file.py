@@ -7,6 +7,7 @@ check needs nothing of it installed.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, brief, cut
 from holdfast.files import exists, reading, write_atomic
 from holdfast.parts import CHECKS
 from holdfast.types import Finding, Measure, Note, Unit
@@ -31,8 +32,10 @@ PAIRED = (
     Measure("delong_p", "DeLong's p", Unit.P_VALUE, "neither"),
 )
 
+MOST_DIGITS = 20
+"""After the point: more than a number has."""
+
 Measures = Mapping[tuple[str, str], Measure]
-"""Measures by check and name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +98,6 @@ class FindingsFile:
 
 @cache
 def declared_measures(check: str) -> Mapping[str, Measure]:
-    """The measures that an installed check of that name declares, by name."""
     declared = PAIRED if check == AGAINST else CHECKS[check].measures if check in CHECKS else ()
     return {measure.name: measure for measure in declared}
 
@@ -118,9 +120,7 @@ def all_measures(measures: Measures) -> Measures:
 
 
 def as_note(value: Note | Mapping[str, Any] | str) -> Note:
-    if isinstance(value, Note):
-        return value
-    return Note("note", value) if isinstance(value, str) else Note(**value)
+    return value if isinstance(value, Note) else Note("note", value) if isinstance(value, str) else Note(**value)
 
 
 def write_findings(
@@ -151,13 +151,27 @@ def write_findings(
     }
     content |= {key: value for key, value in extra.items() if value}
     content["findings"] = [finding.to_json() for finding in found]
-    write_json(path, content)
+    plain = without_nan(content)
+    write_json(path, {**plain, "digest": _digest(plain)})
+
+
+def _check_record(values: Mapping[str, Any]) -> CheckRecord:
+    _typed(values, dict.fromkeys(("name", "state", "reason", "title", "about"), (str,)))
+    _typed(values, {"settings": (dict,), "seconds": (float, int), "notes": (list,)})
+    for note in values.get("notes", ()):
+        if not isinstance(note, str):
+            _typed(note, dict.fromkeys(note, (str,)))
+    return CheckRecord.of(values)
 
 
 def _measure(values: Mapping[str, Any]) -> Measure:
+    texts = ("check", "name", "title", "better", "part", "usual_part", "drop", "drop_from")
+    _typed(values, dict.fromkeys(texts, (str,)) | dict.fromkeys(("gate", "headline"), (bool,)))
+    _typed(values, {"headline_where": (dict,), "digits": (int, type(None))})
+    if not 0 <= (values.get("digits") or 0) <= MOST_DIGITS:
+        raise TypeError(f"digits is {values['digits']}")
     known = {f.name: values[f.name] for f in fields(Measure) if f.name in values}
-    unit = Unit.__members__.get(str(values["unit"]).upper(), Unit.NUMBER)
-    return Measure(**{**known, "unit": unit})
+    return Measure(**known | {"unit": Unit.__members__.get(str(values["unit"]).upper(), Unit.NUMBER)})
 
 
 def write_json(path: str | Path, content: Mapping[str, Any]) -> None:
@@ -168,7 +182,6 @@ def write_json(path: str | Path, content: Mapping[str, Any]) -> None:
 
 
 def read_findings(path: str | Path) -> FindingsFile:
-    """What :func:`write_findings` wrote."""
     path = Path(path)
     again = "measure again to make a new one"
     if not exists(path):
@@ -191,15 +204,29 @@ def read_findings(path: str | Path) -> FindingsFile:
             model=_checked(content, "model", dict),
             data=_checked(content, "data", dict),
             run=_checked({"run": {}, **content}, "run", dict),
-            checks=tuple(map(CheckRecord.of, _records(content, "checks", "name", "state"))),
+            checks=tuple(map(_check_record, _records(content, "checks", "name", "state"))),
             measures={
-                (values["check"], values["name"]): _measure(values)
+                (values["check"], measure.name): measure
                 for values in _records(content, "measures", "check", "name", "unit")
+                for measure in (_measure(values),)
             },
             gates=tuple(map(_gate, _records(content, "gates", "name", "passed"))),
         )
     except (KeyError, TypeError) as error:
-        raise HoldfastError(f"{path} is damaged ({error}); {again}") from None
+        raise HoldfastError(f"{path} is damaged ({cut(str(error))}); {again}") from None
+
+
+def is_as_written(path: str | Path) -> bool:
+    """Whether a findings file is what :func:`write_findings` left, by the digest in it."""
+    try:
+        content = json.loads(Path(path).read_bytes())
+        return bool(content.pop("digest") == _digest(content))
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return False
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _finite(text: str) -> float:
@@ -241,17 +268,21 @@ def _records(content: Mapping[str, Any], key: str, *needed: str) -> list[Mapping
 
 def _checked(values: Any, key: str, *kinds: type) -> Any:
     value = values[key]
-    if not isinstance(value, kinds) or isinstance(value, bool):
-        raise TypeError(f"{key} is {value!r}")
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+        raise TypeError(f"{key} is {brief(value)}")
     return value
 
 
+def _typed(values: Any, kinds: Mapping[str, tuple[type, ...]]) -> None:
+    """Refuse values of other kinds; what is not there is as it is by default."""
+    for key, allowed in kinds.items():
+        if key in values:
+            _checked(values, key, *allowed)
+
+
 def without_nan(value: Any) -> Any:
-    """Plain values as JSON can hold them."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
         return {str(k): without_nan(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [without_nan(v) for v in value]
-    return value
+    return [without_nan(v) for v in value] if isinstance(value, (list, tuple)) else value

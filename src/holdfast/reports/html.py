@@ -21,11 +21,11 @@ from holdfast.files import write_atomic
 from holdfast.printable import one_line
 from holdfast.reports.arms import AVERAGE, Arm, arms, flat, varying
 from holdfast.reports.blocks import MOST_BYTES, Section, fitted
-from holdfast.reports.findings_file import FindingsFile, Measures, without_nan
+from holdfast.reports.findings_file import FindingsFile, Measures, is_as_written, without_nan
 from holdfast.reports.overview import states
 from holdfast.reports.report_tables import lead_sentence
 from holdfast.reports.robustness_summary import arm_sentence, arms_verdict, drop_clauses, robustness, summary_sentence
-from holdfast.reports.run_files import RunFiles, read_runs, redacted
+from holdfast.reports.run_files import FINDINGS, RunFiles, read_runs, redacted
 from holdfast.reports.sections import sections
 from holdfast.reports.sections.shortcuts import shortcuts, summary
 from holdfast.reports.svg import series
@@ -54,10 +54,13 @@ def report_folders(
     try:
         return write_report([redacted(run) for run in runs] if redact else runs, path, images=images)
     except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
-        names, why = ", ".join(map(str, folders)), f"{type(error).__name__}: {first_line(error)}"
+        files = [file for folder in folders for file in sorted(Path(folder).rglob(FINDINGS))]
+        changed = [str(file) for file in files if not is_as_written(file)]
+        if not changed:  # then the mistake is ours, and is not to be taken for theirs
+            raise
+        names, why = ", ".join(changed), f"{type(error).__name__}: {first_line(error)}"
         raise HoldfastError(
-            f"cannot show what is in {cut(names)} ({cut(why)}): a findings.json or metrics.jsonl there is not as "
-            "holdfast writes it; measure again to make a new one"
+            f"cannot show {cut(names)} ({cut(why)}): it is not as holdfast wrote it; measure again to make a new one"
         ) from error
 
 
@@ -236,15 +239,9 @@ def _facts(runs: Sequence[RunFiles]) -> list[str]:
 
 @cache
 def _environment() -> Environment:
-    made = Environment(
-        loader=PackageLoader("holdfast.reports"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        finalize=_finalize,
-    )
+    whitespace: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
+    strict: dict[str, Any] = {"autoescape": True, "undefined": StrictUndefined, "finalize": _finalize}
+    made = Environment(loader=PackageLoader("holdfast.reports"), **strict, **whitespace)
     made.filters |= {"series": series, "kind": lambda block: type(block).__name__}
     return made
 

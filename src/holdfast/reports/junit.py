@@ -22,7 +22,6 @@ FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]
 
 
 def junit(files: Sequence[FindingsFile]) -> str:
-    """One suite per model."""
     root = ElementTree.Element("testsuites", name="holdfast audit")
     for file in files:
         name, states = clean(title(file)), [record.state for record in file.checks]
@@ -56,8 +55,7 @@ def _check(suite: ElementTree.Element, file: FindingsFile, name: str, record: Ch
         for f in own:
             value, span = shown(f, file.measures)
             text = value + (f" ({span})" if span else "") + f", n {f.n:,}"
-            key = clean(f"{f.name}, {part(f.where)}")
-            ElementTree.SubElement(properties, "property", name=key, value=text)
+            ElementTree.SubElement(properties, "property", name=clean(f"{f.name}, {part(f.where)}"), value=text)
     if record.state == "crashed":
         ElementTree.SubElement(case, "error", message=reason)
     elif record.state != "measured":

@@ -64,7 +64,6 @@ def _repeat(file: FindingsFile) -> list[str]:
 
 
 def table(block: Table) -> list[str]:
-    """A table in pipes."""
     rule = ["---:" if column.numeric else "---" for column in block.columns]
     rows = [[column.title for column in block.columns], *([cell.text for cell in row] for row in block.rows)]
     head, *body = ["| " + " | ".join(map(escape, row)) + " |" for row in rows]

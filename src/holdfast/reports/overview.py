@@ -60,7 +60,6 @@ def side_by_side(files: Sequence[FindingsFile], names: Sequence[str]) -> Table:
 
 
 def gates(file: FindingsFile) -> Table | None:
-    """One row per gate; None where none was set."""
     if not file.gates:
         return None
     rows = []
@@ -88,8 +87,7 @@ def states(checks: Sequence[CheckRecord], gates: Sequence[Mapping[str, Any]]) ->
     """How many checks were measured, which crashed, and how many gates passed."""
     failed = sum(not gate["passed"] for gate in gates)
     crashed = [record.name for record in checks if record.state == "crashed"]
-    measured = sum(record.state == "measured" for record in checks)
-    words = [f"{measured} of {len(checks)} checks measured"]
+    words = [f"{sum(record.state == 'measured' for record in checks)} of {len(checks)} checks measured"]
     words += [f"crashed: {', '.join(crashed)}"] if crashed else []
     if gates:
         every = "the gate passed" if len(gates) == 1 else f"all {len(gates)} gates passed"

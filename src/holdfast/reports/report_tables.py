@@ -19,7 +19,6 @@ from holdfast.types import Finding, Unit
 ALPHA = 0.05
 """A model is said to be ahead of another where p is below this."""
 MOST_NUMBERS = 5000
-"""More findings than this are not listed one by one."""
 
 
 def method_table(arms: Sequence[Arm]) -> Table:
@@ -29,19 +28,14 @@ def method_table(arms: Sequence[Arm]) -> Table:
     means = {m: [s.mean for arm in arms if (s := arm.spread(m)) and s.mean is not None] for m in measures}
     best = {m: max(own) for m, own in means.items() if own and comparable}
     budget = budget_columns(arms)
-    rows = tuple(
-        (
-            Cell(arm.label),
-            *(spread_cell(arm.spread(m), best.get(m)) for m in measures),
-            *(cells[i] for cells in budget.values()),
-            seeds_cell(arm),
-        )
-        for i, arm in enumerate(arms)
-    )
+    rows = []
+    for i, arm in enumerate(arms):
+        cells = [spread_cell(arm.spread(m), best.get(m)) for m in measures]
+        rows.append((Cell(arm.label), *cells, *(own[i] for own in budget.values()), seeds_cell(arm)))
     columns = Column.texts("method") + Column.numbers(*(f"{m.title}, %" for m in measures), *budget, "seeds")
     bold = "Bold: the highest of its column." if comparable and measures else ""
     notes = [over_seeds(arms), bold, PASSES if budget else ""]
-    return Table("Accuracy by method", columns, rows, " ".join(filter(None, notes)))
+    return Table("Accuracy by method", columns, tuple(rows), " ".join(filter(None, notes)))
 
 
 PASSES = (
@@ -56,7 +50,10 @@ def budget_columns(arms: Sequence[Arm]) -> dict[str, list[Cell]]:
     if not any(passes for own in budgets for _, passes in own):
         return {}
     epochs = [Cell(", ".join(dict.fromkeys(text for text, _ in own))) for own in budgets]
-    return {"epochs": epochs, "passes": [_mean_cell([p for _, p in own if p is not None]) for own in budgets]}
+    counted = ([passes for _, passes in own if passes is not None] for own in budgets)
+    means = [fmean(own) if own else None for own in counted]
+    shown = [Cell("" if mean is None else f"{mean:,.1f}".removesuffix(".0"), mean) for mean in means]
+    return {"epochs": epochs, "passes": shown}
 
 
 def budget(run: RunFiles) -> tuple[str, float | None]:
@@ -66,11 +63,6 @@ def budget(run: RunFiles) -> tuple[str, float | None]:
     epochs = [run.settings.get("pretrain_for")] * pretrained + list(stages.values())
     counted = [finite(record.get("passes")) for record in run.metrics]
     return " + ".join(map(str, epochs)), None if None in counted or not counted else sum(filter(None, counted))
-
-
-def _mean_cell(values: Sequence[float]) -> Cell:
-    mean = fmean(values) if values else None
-    return Cell("" if mean is None else f"{mean:,.1f}".removesuffix(".0"), mean)
 
 
 def over_seeds(arms: Sequence[Arm]) -> str:
@@ -88,7 +80,6 @@ def run_table(arms: Sequence[Arm]) -> Table:
 
 
 def findings_list(items: Iterable[Finding], measures: Measures, *, caption: str = "Findings") -> Table:
-    """One row per finding: what, where, how much, how sure."""
     kept = (f for f in items if f.value is not None or is_known(f.check, f.name, measures))  # others are evidence alone
     rows = tuple((Cell(f.name), Cell(part(f.where)), *finding_cells(f, measures)) for f in kept)
     return Table(caption, Column.texts("measure", "part") + Column.numbers("value", "95 % interval", "n"), rows)
@@ -142,7 +133,6 @@ def finding_cells(finding: Finding, measures: Measures) -> tuple[Cell, Cell, Cel
 
 
 def shown(finding: Finding, measures: Measures) -> tuple[str, str]:
-    """(value, interval) of a finding as every rendering writes them."""
     value, measure = finite(finding.value), measure_of(finding.check, finding.name, measures)
     text = quantity(measure, value) if finding.n and value is not None else missing(finding.n)
     return text, interval(measure, finding.low, finding.high)
@@ -218,7 +208,6 @@ def by_seed(arm: Arm, measure: FindingKey) -> dict[str, float]:
 
 
 def baseline_of(arms: Sequence[Arm]) -> Arm | None:
-    """The arm that is marked as what the others are compared with."""
     return next((arm for arm in arms if arm.runs[0].model.get(ROLE) == BASELINE), None)
 
 
@@ -249,23 +238,14 @@ def paired_table(arms: Sequence[Arm], baseline: Arm, *, extra: Mapping[str, Sequ
 
 def leads(findings: Sequence[Finding], measures: Measures, name: str, *, parts: bool = False) -> list[tuple[Cell, ...]]:
     """Rows of :func:`paired`: leads in the parts that stand for a check, as in the table of drops; parts: in others."""
-    p = {
-        tuple(f.where.items()): f
-        for f in findings
-        if f.check == AGAINST and measure_of(f.check, f.name, measures).unit is Unit.P_VALUE
-    }
-    return [
-        (
-            Cell(f"{name} − {f.where.get('against', '?')}"),
-            Cell(place),
-            figure_cell(DIFFERENCE, Spread.of([f])),
-            *(_count(f.evidence.get(key)) for key in ("only_this", "only_other")),
-            Cell(*_chance(p.get(tuple(f.where.items())))),
-            _count(f.n),
-        )
-        for f, place, stands in all_leads(findings, measures)
-        if stands != parts
-    ]
+    own = (f for f in findings if f.check == AGAINST)
+    p = {tuple(f.where.items()): f for f in own if measure_of(f.check, f.name, measures).unit is Unit.P_VALUE}
+    rows = []
+    for f, place in ((f, place) for f, place, stands in all_leads(findings, measures) if stands != parts):
+        only = [_count(f.evidence.get(key)) for key in ("only_this", "only_other")]
+        models, chance = Cell(f"{name} − {f.where.get('against', '?')}"), Cell(*_chance(p.get(tuple(f.where.items()))))
+        rows.append((models, Cell(place), figure_cell(DIFFERENCE, Spread.of([f])), *only, chance, _count(f.n)))
+    return rows
 
 
 def _chance(found: Finding | None) -> tuple[str, float | None]:
@@ -324,15 +304,19 @@ def lead_sentence(findings: Iterable[Finding], name: str) -> str:
     lead = next((f for f in found if f.name == "lead" and finite(f.value) is not None), None)
     if lead is None or lead.value is None:
         return ""
-    other = lead.where["against"]
+    other, ahead = lead.where["against"], lead.value >= 0
     p = next((f for f in found if f.name == "mcnemar_p" and f.where == lead.where), None)
-    tail = f" on the same {lead.n:,} images" + (f", McNemar's p {_chance(p)[0]}" if p is not None else "")
+    tail = f" on the same {lead.n:,} images" + (f", McNemar's p = {_chance(p)[0]}" if p is not None else "")
     if p is not None and (many := p.evidence.get("comparisons", 1)) > 1:
         tail += f" ({p.evidence['correction']}'s correction for {many} comparisons)"
-    between = bounds(lead.low, lead.high)
-    span = f" ({between})" if between else ""
+    low, high = finite(lead.low), finite(lead.high)
+    if not ahead:  # the interval of what is said: how far behind
+        low, high = (None if end is None else -end for end in (high, low))
+    gap, between = f"{percent(abs(lead.value))} points", bounds(low, high)
     by_chance = (_chance(p)[1] or 0.0) >= ALPHA  # a lead and a p that speaks against it do not stand together
-    if by_chance or (between and (lead.low or 0.0) <= 0 <= (lead.high or 0.0)):
-        return f"{name} and {other} do not clearly differ: {percent(lead.value)} points apart{span}{tail}"
-    ahead = "ahead of" if lead.value > 0 else "behind"
-    return f"{name} is {percent(abs(lead.value))} points {ahead} {other}{span}{tail}"
+    covers_zero = low is None or high is None or low <= 0 <= high
+    span = f" (95 % interval {between}{', not corrected' * (by_chance and not covers_zero)})" if between else ""
+    if by_chance or (between and covers_zero):
+        both = f"{name} and {other}" if ahead else f"{other} and {name}"
+        return f"{both} do not clearly differ in clean accuracy: {gap} apart{span}{tail}"
+    return f"{name} is {gap} {'ahead of' if ahead else 'behind'} {other} in clean accuracy{span}{tail}"

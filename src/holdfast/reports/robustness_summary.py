@@ -245,6 +245,8 @@ def drop_table(found: Sequence[RobustnessResult], caption: str) -> Table:
 
 
 CONFLICTING_SAMPLES = "on bias-conflicting samples"
+MOST_ARMS = 3
+"""Of more models than that, the first sentence does not say one by one how far they are."""
 
 
 def arm_sentence(arm: Arm) -> str:
@@ -275,11 +277,13 @@ def arms_verdict(arms: Sequence[Arm]) -> str:
         (first, top), (second, next_) = ranked[:2]
         lead = percent(fmean(top.values) - fmean(next_.values))
         if not top.differs(next_):
-            return (
-                f"{first.label} and {second.label} do not clearly differ {where}: "
-                f"{share(top)} % and {share(next_)} %, {lead} points apart, which chance may explain"
-            )
+            both = f"{first.label} and {second.label} do not clearly differ {where}: "
+            if share(top) == share(next_):
+                return f"{both}both have {share(top)} %"
+            return f"{both}{share(top)} % and {share(next_)} %, {lead} points apart, which chance may explain"
         return f"{first.label} is ahead {where}: {share(top)} %, {lead} points above {second.label}"
+    if len(arms) > MOST_ARMS:
+        return f"{len(arms)} models; no accuracy was measured"
     return "; ".join(arm_sentence(arm) for arm in arms)
 
 
@@ -320,7 +324,8 @@ def _map(arm: Arm) -> str:
     """How far the classes of a described set lie apart."""
     linear, near = (arm.measured(FindingKey(name, (), "describe")) for name in ("linear", "knn"))
     if linear is not None and near is not None:
-        return f"its code gives away the class of {share(linear)} % to a linear probe, of {share(near)} % to neighbours"
+        probe = f"from its code a linear probe tells the class of {share(linear)} % of images"
+        return f"{probe}, neighbours of {share(near)} %"
     drawn = [f.n for m, found in arm.found.items() if (m.check, m.name) == ("describe", "map") for f in found]
     return f"a map of {drawn[0]:,} images without labels" if drawn else ""
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, require
 from holdfast.files import exists, reading
 from holdfast.reports.findings_file import CheckRecord, FindingsFile, Measures, read_findings
 from holdfast.settings import DATA_READING_KEYS, MODEL_BUILDING_KEYS
@@ -18,8 +18,9 @@ from holdfast.settings.yaml_files import load_yaml
 from holdfast.types import Finding
 
 METRICS = "metrics.jsonl"
+FINDINGS = "findings.json"
 COMPARISON = "comparison.json"
-FILES = ("run.yaml", METRICS, "findings.json")
+FILES = ("run.yaml", METRICS, FINDINGS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +59,13 @@ class RunFiles:
     def read(cls, folder: str | Path) -> Self:
         """The run in a folder; one that is still training has no findings yet."""
         folder = Path(folder)
-        if not folder.is_dir():
-            raise HoldfastError(f"no such run folder: {folder}")
-        if not is_run(folder):
-            raise HoldfastError(f"{folder} is not a run folder: it holds none of {', '.join(FILES)}")
+        require(folder.is_dir(), f"no such run folder: {folder}")
+        require(is_run(folder), f"{folder} is not a run folder: it holds none of {', '.join(FILES)}")
         settings = _read_settings(folder / "run.yaml")
         environment = settings.pop("environment", None)
         if isinstance(environment, dict):
             settings = _as_handed_over(settings, environment)
-        path = folder / "findings.json"
+        path = folder / FINDINGS
         found = read_findings(path) if path.exists() else FindingsFile((), {}, {})
         audited = str(found.model.get("name") or "") if found.checks and not settings else ""
         return replace(
@@ -160,10 +159,9 @@ def redacted(run: RunFiles) -> RunFiles:
     >>> hide_folders("holdfast audit /home/me/runs/a --data ~/photos/cats at 8/255")
     'holdfast audit …/a --data …/cats at 8/255'
     """
-    findings = tuple(
-        replace(f, evidence=hide_folders(f.evidence), settings=hide_folders(f.settings)) for f in run.findings
-    )
-    plain = {key: hide_folders(getattr(run, key)) for key in ("settings", "environment", "model", "data")}
+    hide = hide_folders
+    findings = tuple(replace(f, evidence=hide(f.evidence), settings=hide(f.settings)) for f in run.findings)
+    plain = {key: hide(getattr(run, key)) for key in ("settings", "environment", "model", "data")}
     checks = tuple(CheckRecord.of(hide_folders(asdict(record))) for record in run.checks)
     return replace(run, findings=findings, checks=checks, **plain)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,7 +21,7 @@ def finite(value: object) -> float | None:
     """The number, or None where there is none to show."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return value if math.isfinite(value) else None
+    return value if abs(value) <= sys.float_info.max else None  # nor is a whole number that no float holds
 
 
 def missing(n: int) -> str:
@@ -137,10 +137,10 @@ def interval(measure: Measure, low: float | None, high: float | None) -> str:
 def part(where: Mapping[str, str]) -> str:
     """The part of the data a finding speaks of.
 
-    >>> part({}), part({"class": "3"}), part({"bias": "aligned"})
-    ('all', 'class 3', 'aligned')
+    >>> part({}), part({"class": "3"}), part({"bias": "aligned"}), part({"slice": "class 3, cluster 1"})
+    ('all', 'class 3', 'aligned', 'class 3, cluster 1')
     """
-    return ", ".join(v if k == "bias" else f"{k} {v}" for k, v in where.items()) or "all"
+    return ", ".join(v if k in ("bias", "slice") else f"{k} {v}" for k, v in where.items()) or "all"
 
 
 def setting(value: Any) -> str:

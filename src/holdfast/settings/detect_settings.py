@@ -5,11 +5,14 @@ functions of :mod:`holdfast.detect` behind them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from tyro.conf import OmitArgPrefixes, arg
 
-from holdfast.settings.fields import Bounded, Confine, Device, Root, Unset, Within, Workers
+from holdfast.settings.fields import LARGEST_SEED, Bounded, Confine, Device, Root, Unset, Within, Workers
+
+MOST_LATENT: Final = 4096
+"""Latent dimensions: no map of images needs more, and a slip of the keyboard would fill the memory."""
 
 
 def _scores_hint(default: str) -> str:
@@ -32,24 +35,24 @@ class ReadSettings(Bounded):
 
 
 @dataclass(frozen=True)
-class VAETrainingSettings:
+class VAETrainingSettings(Bounded):
     """How a VAE is trained on images."""
 
     root: Root = None
     confine: Confine = False
-    image_size: Unset[int] = None
+    image_size: Annotated[Unset[int], Within(1, 4096, "..")] = None
     """Side in pixels that images are resized to (default: their own)."""
     network: Literal["strided", "report"] = "strided"
     """The VAE: ours, or that of the report this follows."""
-    latent: int = 16
+    latent: Annotated[int, Within(1, MOST_LATENT, "..")] = 16
     """Latent dimensions of the VAE."""
-    epochs: int = 20
+    epochs: Annotated[int, Within(1)] = 20
     """Epochs of the VAE."""
-    batch_size: int = 128
+    batch_size: Annotated[int, Within(1)] = 128
     """Batch size."""
-    lr: float = 1e-3
+    lr: Annotated[float, Within(0, ends="()")] = 1e-3
     """Learning rate."""
-    seed: int = 0
+    seed: Annotated[int, Within(0, LARGEST_SEED, "..")] = 0
     """Seed of the weights, the order and the held-out images."""
     device: Device = "auto"
 
@@ -59,7 +62,7 @@ DESCRIBE_TRAINING = VAETrainingSettings(latent=2, epochs=30)
 
 
 @dataclass(frozen=True)
-class FitSettings:
+class FitSettings(Bounded):
     """How to learn what is normal."""
 
     out: Unset[str] = None
@@ -70,9 +73,9 @@ class FitSettings:
     """Which part of data that has parts to learn from (default: train); other data is taken whole."""
     scores: Annotated[tuple[str, ...], arg(metavar="NAME [NAME ...]", help_behavior_hint=_scores_hint)] = ("fused",)
     """Detectors to score with, several of them joined; fused is the default choice."""
-    beta: float = 1.0
+    beta: Annotated[float, Within(0, ends="[)")] = 1.0
     """Weight of the VAE's divergence term."""
-    sigma: Unset[float] = None
+    sigma: Annotated[Unset[float], Within(0, ends="()")] = None
     """The VAE's standard deviation of a pixel (default: learned; the report's is 0.7071)."""
     encoder: str = "convnet"
     """Network that learns features by predicting rotations."""
@@ -80,11 +83,11 @@ class FitSettings:
     """It also learns to recognise changes (blurred, pasted, ...), so that damage shows in its features."""
     combine: Literal["mean", "max"] = "mean"
     """How several scores are joined."""
-    encoder_epochs: int = 10
+    encoder_epochs: Annotated[int, Within(1)] = 10
     """Epochs of that network."""
-    held_out: float = 0.2
+    held_out: Annotated[float, Within(0, 1, "()")] = 0.2
     """Share of the images that is held out: it gives the scores their scale, and the threshold."""
-    false_alarm_rate: float = 0.05
+    false_alarm_rate: Annotated[float, Within(0, 1, "()")] = 0.05
     """Share of normal images that may be flagged."""
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
     """Of the arithmetic."""

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar, dataclass_transform, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Self, TypeVar, dataclass_transform, get_args
 
 from tyro.conf import arg
 
-from holdfast.errors import HoldfastError, brief, require, require_known, unknown
+from holdfast.errors import HoldfastError, brief, require, require_known
 from holdfast.parts import ASCENTS, METHODS, AscentPart, MethodPart, Registry
 
 T = TypeVar("T")
@@ -58,13 +58,16 @@ Confine = Annotated[bool, arg(help="Refuse files outside the data's folder: ../,
 Workers = Annotated[int, arg(help="Processes that decode image files; 0 decodes in this process.")]
 Quiet = Annotated[bool, arg(help="No progress, only the result.")]
 
+LARGEST_SEED: Final = 2**63 - 1
+"""What a generator of torch takes."""
+
 
 @dataclass(frozen=True)
 class Within:
     """The bounds of a number, in the type of its setting: ``Annotated[float, Within(0, 1, "[)")]``.
 
-    ends: "[" or "(" and "]" or ")", as in mathematics; ".." for whole numbers, ends included. The words are those of
-    the message; an upper bound of infinity is not among them.
+    ends: "[" or "(" and "]" or ")", as in mathematics; ".." for whole numbers, ends included. Of a tuple, every value
+    must be within them, and there must be one.
     """
 
     low: float
@@ -72,16 +75,25 @@ class Within:
     ends: str = "[]"
 
     def __contains__(self, value: float) -> bool:
-        return (self.low < value if self.ends[0] == "(" else self.low <= value) and (
-            value < self.high if self.ends[1] == ")" else value <= self.high
-        )
+        above = self.low < value if self.ends[0] == "(" else self.low <= value
+        return above and (value < self.high if self.ends[1] == ")" else value <= self.high)
 
     def __str__(self) -> str:
         if self.high == math.inf:
             return f"{'>' if self.ends[0] == '(' else '>='} {self.low}"
         if self.ends == "..":
-            return f"in {self.low}..{self.high}"
+            return f"in {self.low}..{'2**63-1' if self.high == LARGEST_SEED else self.high}"
         return f"in {self.ends[0]}{self.low}, {self.high}{self.ends[1]}"
+
+    def require(self, name: str, value: float | tuple[float, ...]) -> None:
+        """Refuse a value that is not within the bounds; the words name it and what would be."""
+        finite = "finite " if self.high == math.inf and self.ends[1] == ")" else ""
+        if isinstance(value, tuple):
+            within = len(value) > 0 and all(one in self for one in value)
+            require(within, f"{name} must be {finite}numbers {self}, got {list(value)}")
+        else:
+            kind = f"a {finite}number " if finite and not math.isfinite(value) else ""
+            require(value in self, f"{name} must be {kind}{self}, got {value}")
 
 
 @dataclass(frozen=True)
@@ -94,10 +106,13 @@ class Bounded:
     holdfast.errors.HoldfastError: crop must be >= 0, got -1
     """
 
+    asked_as: ClassVar[str] = ""
+    """What stands before the name of a setting where people give it, such as "attacks." of a check."""
+
     def __post_init__(self) -> None:
         for name, bounds in _bounds(type(self)).items():  # type: ignore[arg-type]
-            value = getattr(self, name)
-            require(value is None or value in bounds, f"{name} must be {bounds}, got {value}")
+            if (value := getattr(self, name)) is not None:
+                bounds.require(f"{self.asked_as}{name}", value)
 
 
 @cache
@@ -126,8 +141,7 @@ def build(settings: type[T], values: Mapping[str, Any], *, where: str = "setting
     """
     hints, leaves = _hints(settings), _leaves(settings)  # type: ignore[arg-type]
     for key in values:
-        if key not in leaves:
-            raise unknown(f"{where} key", key, leaves, listed_by=LISTED_BY)
+        require_known(f"{where} key", key, leaves, listed_by=LISTED_BY)
     made: dict[str, Any] = {}
     for f in fields(settings):  # type: ignore[arg-type]
         kind = hints[f.name]
@@ -175,15 +189,12 @@ def convert(value: Any, kind: Any, name: str) -> Any:
         require_known(name, value, args)
         return value
     if origin is tuple:
-        if not isinstance(value, (list, tuple)):
-            raise HoldfastError(f"{name} must be a list, got {brief(value)}")
+        require(isinstance(value, (list, tuple)), f"{name} must be a list, got {brief(value)}")
         kinds = [args[0]] * len(value) if args[-1] is Ellipsis else list(args)
-        if len(kinds) != len(value):
-            raise HoldfastError(f"{name} must have {len(kinds)} values, got {brief(value)}")
+        require(len(kinds) == len(value), f"{name} must have {len(kinds)} values, got {brief(value)}")
         return tuple(convert(v, k, name) for v, k in zip(value, kinds, strict=True))
     if origin is dict:
-        if not isinstance(value, Mapping):
-            raise HoldfastError(f"{name} must be a mapping such as {{NAME: VALUE}}, got {brief(value)}")
+        require(isinstance(value, Mapping), f"{name} must be a mapping such as {{NAME: VALUE}}, got {brief(value)}")
         return {convert(k, args[0], name): convert(v, args[1], f"{name}.{k}") for k, v in value.items()}
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
     if isinstance(value, bool) == (kind is bool):  # a bool is an int for Python
@@ -242,8 +253,7 @@ class Choice(Bounded):
         if "name" not in values:
             raise HoldfastError(f"{kind} {brief(values)} has no name; add one of: {', '.join(known)}")
         name = values.pop("name")
-        if not isinstance(name, str):
-            raise HoldfastError(f"the name of {kind} must be text, got {brief(name)}")
+        require(isinstance(name, str), f"the name of {kind} must be text, got {brief(name)}")
         made: type[Self] = known[name].made
         return build(made, values, where=f"{kind} {name}")
 

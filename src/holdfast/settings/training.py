@@ -14,9 +14,11 @@ from tyro.conf import OmitArgPrefixes, Suppress, arg
 from holdfast.errors import require
 from holdfast.parts import named_data
 from holdfast.settings.fields import (
+    LARGEST_SEED,
     AscentSettings,
     Bounded,
     Confine,
+    Device,
     MethodSettings,
     Several,
     Unset,
@@ -52,13 +54,11 @@ def check_conflict(name: object, conflict: float | None) -> None:
         return
     number = isinstance(conflict, (int, float))
     require(number and 0 <= conflict <= 1, f"conflict must be in [0, 1], got {conflict!r}")
-    made = [name for name in named_data() if takes_conflict(name)]
-    require(
-        takes_conflict(name),
-        f"conflict {conflict} is for data made with a shortcut ({', '.join(made)}), not for {name}; leave it out, take "
-        "a split published with its share (bar-1pct, bar-5pct, cifar10c-5pct, ...), or put a shortcut into the set: "
-        "holdfast data make",
-    )
+    made = ", ".join(name for name in named_data() if takes_conflict(name))
+    wrong = f"conflict {conflict} is for data made with a shortcut ({made}), not for {name}"
+    published = "take a split published with its share (bar-1pct, bar-5pct, cifar10c-5pct, ...)"
+    remedy = f"leave it out, {published}, or put a shortcut into the set: holdfast data make"
+    require(takes_conflict(name), f"{wrong}; {remedy}")
 
 
 @dataclass(frozen=True)
@@ -128,14 +128,11 @@ class ModelSettings(Bounded):
     """Epochs of that."""
 
     def __post_init__(self) -> None:
-        require(
-            not (self.pretrained and self.weights),
-            f"pretrained and weights ({self.weights}) exclude each other; give one of them",
-        )
-        require(
-            self.pretrain == "none" or not (self.pretrained or self.weights),
-            f"pretrain {self.pretrain} would overwrite the weights that were asked for; give one of them",
-        )
+        both = f"pretrained and weights ({self.weights})"
+        require(not (self.pretrained and self.weights), f"{both} exclude each other; give one of them")
+        taken = self.pretrained or self.weights
+        lost = f"pretrain {self.pretrain} would overwrite the weights that were asked for"
+        require(self.pretrain == "none" or not taken, f"{lost}; give one of them")
         super().__post_init__()
 
 
@@ -185,10 +182,8 @@ class ScheduleSettings(Bounded):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(
-            list(self.milestones) == sorted(self.milestones) and all(epoch >= 1 for epoch in self.milestones),
-            f"milestones must rise from 1 on, got {self.milestones}",
-        )
+        rising = list(self.milestones) == sorted(self.milestones) and all(epoch >= 1 for epoch in self.milestones)
+        require(rising, f"milestones must rise from 1 on, got {self.milestones}")
 
 
 @dataclass(frozen=True)
@@ -201,10 +196,9 @@ class LoopSettings(Bounded):
     """Images per step."""
     accumulate: Annotated[int, Within(1)] = 1
     """Parts a batch is split into to save memory; gradients are those of the whole batch."""
-    seed: int = 0
+    seed: Annotated[int, Within(0, LARGEST_SEED, "..")] = 0
     """Seed of weights, data order, augmentation, mixing and attacks."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:1, ..."""
+    device: Device = "auto"
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
     """Of the arithmetic; the lower ones are faster on GPUs, and fp32 is what papers compare with."""
     channels_last: bool = False
@@ -231,7 +225,6 @@ class LoopSettings(Bounded):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(0 <= self.seed < 2**63, f"seed must be in 0..2**63-1, got {self.seed}")
         require(
             self.accumulate <= self.batch_size,
             f"accumulate ({self.accumulate}) cannot exceed batch_size ({self.batch_size})",
@@ -257,23 +250,18 @@ class TrainSettings:
             own = {f"{name}.{inner}": v for inner, v in value.items()} if isinstance(value, dict) else {name: value}
             for key, found in own.items():
                 numbers = found if isinstance(found, list) else [found]
-                require(
-                    all(math.isfinite(n) for n in numbers if isinstance(n, float)), f"{key} must be finite, got {found}"
-                )
+                finite = all(math.isfinite(n) for n in numbers if isinstance(n, float))
+                require(finite, f"{key} must be finite, got {found}")
 
     def require_unlabeled_used(self) -> None:
         """Refuse pictures without labels that nothing would look at. Not for a comparison: one arm may, another not."""
-        require(
-            self.data.unlabeled is None or self.model.pretrain != "none" or self.method.learns_unlabeled,
-            f"unlabeled {self.data.unlabeled}: {self.method.name} learns from labels alone; add --pretrain rotation, "
-            "use --method fixmatch, or leave it out",
-        )
+        unused = self.data.unlabeled is not None and self.model.pretrain == "none" and not self.method.learns_unlabeled
+        alone = f"unlabeled {self.data.unlabeled}: {self.method.name} learns from labels alone"
+        remedy = "add --pretrain rotation, use --method fixmatch, or leave it out"
+        require(not unused, f"{alone}; {remedy}")
 
     def resolved(self) -> TrainSettings:
         """With the values that defaults stand for, as a run records them: two ways to ask for the same are equal."""
         conflict = CONFLICT if self.data.conflict is None and takes_conflict(self.data.name) else self.data.conflict
-        return replace(
-            self,
-            data=replace(self.data, conflict=conflict),
-            optimizer=replace(self.optimizer, lr=self.optimizer.peak_lr),
-        )
+        optimizer = replace(self.optimizer, lr=self.optimizer.peak_lr)
+        return replace(self, data=replace(self.data, conflict=conflict), optimizer=optimizer)

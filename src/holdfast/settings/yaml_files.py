@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from holdfast.errors import HoldfastError, brief, first_line, require
+from holdfast.errors import HoldfastError, brief, cut, first_line, require
 from holdfast.settings.training import CONFLICT, DataSettings, takes_conflict
 
 MOST_BYTES = 256_000
@@ -75,15 +75,13 @@ def read_config(path: Path, given: Container[str]) -> dict[str, Any]:
     """The same, to train with. What was handed to a run in Python is in no file, and must be among what is given."""
     values, environment = _read(path)
     gone = {
-        kind: f"{what} ({environment[f'own_{kind}']})"
+        kind: f"{what} ({cut(str(environment[f'own_{kind}']))})"
         for kind, what in (("data", "a set in memory"), ("model", "a module of its own"))
         if f"own_{kind}" in environment and kind not in given
     }
-    require(
-        not gone,
-        f"{path} is of a run with {' and '.join(gone.values())}, which settings do not hold; name "
-        f"{'one' if len(gone) == 1 else 'others'} with {' and '.join(f'--{kind}' for kind in gone)}",
-    )
+    others = f"{'one' if len(gone) == 1 else 'others'} with {' and '.join(f'--{kind}' for kind in gone)}"
+    lost = f"{path} is of a run with {' and '.join(gone.values())}"
+    require(not gone, f"{lost}, which settings do not hold; name {others}")
     return values
 
 
@@ -106,9 +104,8 @@ def load_yaml(path: Path) -> Any:
     try:
         with path.open("rb") as file:
             content = file.read(MOST_BYTES + 1)
-        require(
-            len(content) <= MOST_BYTES, f"{path} has more than {MOST_BYTES // 1000} kB, and settings are a few lines"
-        )
+        most = f"{MOST_BYTES // 1000} kB, and settings are a few lines"
+        require(len(content) <= MOST_BYTES, f"{path} has more than {most}")
         return parse_yaml(content.decode("utf-8-sig"))
     except OSError as error:
         raise HoldfastError(f"cannot read settings from {path}: {error.strerror}") from error

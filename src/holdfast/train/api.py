@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from holdfast.augment.basic import to_float
 from holdfast.data import Dataset, load
 from holdfast.data.load_data import check_source
-from holdfast.data.splits import admitted, channel_statistics, hash_data
+from holdfast.data.splits import channel_statistics, hash_data
 from holdfast.data.unlabelled_images import few_labels
+from holdfast.data.usable_data import admitted
 from holdfast.devices import autocast, resolve_device
 from holdfast.errors import HoldfastError, require
 from holdfast.files import at_home
@@ -75,34 +76,26 @@ def fit(
     Of a module of your own the folder gets the weights, as a state dict in model.safetensors, but not what builds it:
     load them into it again to use it. Methods with an auxiliary network train a copy of it.
     """
-    require(
-        isinstance(model, (str, nn.Module)),
-        f"model must be a name such as 'convnet', or a module{' (make one of this class)' * isinstance(model, type)}, "
-        f"got {model!r}",
-    )
+    hint = " (make one of this class)" * isinstance(model, type)
+    kinds = f"a name such as 'convnet', or a module{hint}"
+    require(isinstance(model, (str, nn.Module)), f"model must be {kinds}, got {model!r}")
     named: dict[str, Any] = {"method": method, **settings}
+    own_data: Dataset | None = None
+    own_model = model if isinstance(model, nn.Module) else None
     if isinstance(data, Dataset):
         unused = ", ".join(f"{name} {settings[name]}" for name in DATA_READING_KEYS if name in settings)
         require(
             not unused, f"{unused}: not for a set in memory, which is taken as it is; give it to holdfast.data.load"
         )
-        data = admitted(data, training=True)
+        own_data = admitted(data, training=True)
     else:
         check_source(data)
         named["data"] = str(data)
-    if isinstance(model, str):
+    if own_model is None:
         named["model"] = model
-    resolved = build(TrainSettings, named)
+    resolved, show = build(TrainSettings, named), make_progress(progress)
     resolved.require_unlabeled_used()
-    return train(
-        resolved,
-        data=data if isinstance(data, Dataset) else None,
-        model=model if isinstance(model, nn.Module) else None,
-        out=out,
-        resume=resume,
-        overwrite=overwrite,
-        progress=make_progress(progress),
-    )
+    return train(resolved, data=own_data, model=own_model, out=out, resume=resume, overwrite=overwrite, progress=show)
 
 
 def train(
@@ -122,10 +115,8 @@ def train(
     progress = progress or Progress()
     loop = settings.loop
     device = resolve_device(loop.device)
-    require(
-        loop.capture != "on" or device.type == "cuda",
-        f"capture on needs a CUDA device, and the device is {device}; use --capture auto",
-    )
+    able = loop.capture != "on" or device.type == "cuda"
+    require(able, f"capture on needs a CUDA device, and the device is {device}; use --capture auto")
     settings = settings.resolved()
     found = _beyond_settings(settings, data, model)
     claimed: AbstractContextManager[RunFolder | None] = (
@@ -165,10 +156,8 @@ def _save_own(folder: Path, network: nn.Module) -> str:
     """Store what can be stored of a module of the caller's; returns a note on what that is."""
     name = type(network).__name__
     if save_weights(folder, network):
-        return (
-            f"{folder / TENSORS} holds the weights of this {name}; what builds it is not stored: "
-            "load_state_dict(safetensors.torch.load_file(...)) brings them back into one"
-        )
+        how = "load_state_dict(safetensors.torch.load_file(...)) brings them back into one"
+        return f"{folder / TENSORS} holds the weights of this {name}; what builds it is not stored: {how}"
     return f"this {name} holds more than plain tensors; keep the model yourself: the folder has it for resume=True only"
 
 
@@ -188,14 +177,11 @@ def prepare(
 ) -> tuple[nn.Module, BuiltModel | None, State]:
     """(network, how it was built unless it was given, method's state); refuses what this data cannot serve."""
     loop = settings.loop
-    require(
-        not loop.select.startswith("val-") or data.val is not None,
-        f"select {loop.select} needs a validation set; hold one out with --val 0.1",
-    )
-    require(
-        loop.select != "val-worst-group" or (data.val is not None and bool((data.val.groups >= 0).any())),
-        "select val-worst-group needs groups in the validation set, and it has none; use val-worst-class",
-    )
+    held = not loop.select.startswith("val-") or data.val is not None
+    require(held, f"select {loop.select} needs a validation set; hold one out with --val 0.1")
+    grouped = data.val is not None and bool((data.val.groups >= 0).any())
+    lost = "select val-worst-group needs groups in the validation set, and it has none; use val-worst-class"
+    require(loop.select != "val-worst-group" or grouped, lost)
     require(loop.select != "oracle-test" or data.test is not None, "select oracle-test needs a test set")
     _check_pretraining(settings, model)
     progress = progress or Progress()
@@ -221,19 +207,14 @@ def prepare(
 def _check_pretraining(settings: TrainSettings, model: nn.Module | None = None) -> None:
     """Refuse a pre-training that is missing or cannot be. model: a module of the caller's."""
     own = settings.model
-    require(
-        own.pretrain != "rotation" or own.name != "vae-head",
-        "the encoder of vae-head is frozen; use --pretrain vae, or --model vae-classifier",
-    )
-    require(
-        own.name != "vae-head" or own.pretrain == "vae" or bool(own.weights) or model is not None,
-        "vae-head trains a head on a frozen encoder; give it one with --pretrain vae, or --weights",
-    )
-    require(
-        own.pretrain == "none" or model is None,
-        f"pretrain {own.pretrain} is for networks that are built by name, and this is a "
-        f"{type(model).__name__} of your own; name one with model, or leave pretrain out",
-    )
+    frozen = "the encoder of vae-head is frozen; use --pretrain vae, or --model vae-classifier"
+    require(own.pretrain != "rotation" or own.name != "vae-head", frozen)
+    encoder = own.pretrain == "vae" or bool(own.weights) or model is not None
+    remedy = "give it one with --pretrain vae, or --weights"
+    require(own.name != "vae-head" or encoder, f"vae-head trains a head on a frozen encoder; {remedy}")
+    made = f"networks that are built by name, and this is a {type(model).__name__} of your own"
+    remedy = "name one with model, or leave pretrain out"
+    require(own.pretrain == "none" or model is None, f"pretrain {own.pretrain} is for {made}; {remedy}")
 
 
 def _pretrain(
@@ -242,22 +223,15 @@ def _pretrain(
     """Bring a fresh classifier to where its training starts: weights learned from the images without labels."""
     model, loop = settings.model, settings.loop
     images = data.train if data.unlabeled is None else data.unlabeled
-    own = MinimiseSettings(
-        model.pretrain_for,
-        loop.batch_size,
-        PRETRAINING_LR,
-        schedule="cosine",
-        precision="fp32" if loop.precision == "fp16" else loop.precision,
-        seed=loop.seed,
-        capture=loop.capture != "off",
-    )
+    own = MinimiseSettings(model.pretrain_for, loop.batch_size, PRETRAINING_LR, schedule="cosine", seed=loop.seed)
+    precision = "fp32" if loop.precision == "fp16" else loop.precision
+    own = replace(own, precision=precision, capture=loop.capture != "off")
     assert isinstance(network, Normalised)
     if model.pretrain == "vae":
         inner = network.net
         if not isinstance(inner, LatentClassifier):
-            raise HoldfastError(
-                f"{model.name} has no VAE's encoder; use --model vae-head or vae-classifier, or --pretrain rotation"
-            )
+            remedy = "use --model vae-head or vae-classifier, or --pretrain rotation"
+            raise HoldfastError(f"{model.name} has no VAE's encoder; {remedy}")
         inner.start_from(train_vae(images, inner.settings, own, device=device, note=note).model)
         return
     turned = train_rotation(images, own, model=model.name, device=device, note=note).model
@@ -300,10 +274,8 @@ def copy_of(model: nn.Module, progress: Progress) -> nn.Module:
     try:
         made = deepcopy(model)
     except Exception as error:  # whatever the caller's parts raise
-        raise HoldfastError(
-            f"this method needs a second network, and this {name} cannot be copied: {error}; fix that, or use a "
-            "method without one, such as erm"
-        ) from error
+        why = f"this method needs a second network, and this {name} cannot be copied: {error}"
+        raise HoldfastError(f"{why}; fix that, or use a method without one, such as erm") from error
     progress.note(f"the auxiliary network is a copy of this {name}, with the weights that it came with")
     return made
 
@@ -315,20 +287,14 @@ def check_module(model: nn.Module, data: Dataset, device: torch.device, *, preci
         with torch.no_grad(), evaluating(model.to(device)), autocast(precision, device):
             outputs = model(images)
     except RuntimeError as error:
-        raise HoldfastError(
-            f"this {type(model).__name__} cannot take images of shape {data.shape} (C, H, W): {error}; give a model "
-            "that does, or other images with image_size"
-        ) from error
+        what = f"this {type(model).__name__} cannot take images of shape {data.shape} (C, H, W)"
+        raise HoldfastError(f"{what}: {error}; give a model that does, or other images with image_size") from error
     got = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
     meant = [name for name in ("logits", "out") if isinstance(getattr(outputs, name, None), Tensor)]
-    require(
-        got == (len(images), data.num_classes),
-        f"this {type(model).__name__} must give logits of shape {(len(images), data.num_classes)} for {len(images)} "
-        f"images of {data.num_classes} classes, and gives {got}; "
-        + (f"wrap it so that it returns .{meant[0]}" if meant else "change its last layer"),
-    )
-    require(
-        any(p.requires_grad for p in model.parameters()),
-        f"this {type(model).__name__} has no parameter to train; let some require a gradient",
-    )
+    wanted = (len(images), data.num_classes)
+    shapes = f"{wanted} for {len(images)} images of {data.num_classes} classes, and gives {got}"
+    remedy = f"wrap it so that it returns .{meant[0]}" if meant else "change its last layer"
+    require(got == wanted, f"this {type(model).__name__} must give logits of shape {shapes}; {remedy}")
+    trained = any(p.requires_grad for p in model.parameters())
+    require(trained, f"this {type(model).__name__} has no parameter to train; let some require a gradient")
     return model

@@ -54,9 +54,8 @@ class Checkpoints:
         except (OSError, RuntimeError) as error:  # RuntimeError: what torch makes of some failures
             shutil.rmtree(draft, ignore_errors=True)
             why = why_unwritten(error, final, written.size) if isinstance(error, OSError) else error
-            raise HoldfastError(
-                f"cannot write a checkpoint, {final / STATE}: {why}; {self.remedy_for_no_room}"
-            ) from error
+            what = f"cannot write a checkpoint, {final / STATE}: {why}"
+            raise HoldfastError(f"{what}; {self.remedy_for_no_room}") from error
 
     @property
     def remedy_for_no_room(self) -> str:
@@ -82,10 +81,9 @@ class Checkpoints:
             yield
         except (RuntimeError, KeyError, ValueError, TypeError) as error:
             reason = " ".join(str(error).split())
-            raise HoldfastError(
-                f"checkpoint {self.newest} does not fit this model and method: {reason:.300}; continue with those that "
-                "it was written with, or start anew with --overwrite"
-            ) from error
+            misfit = f"checkpoint {self.newest} does not fit this model and method: {reason:.300}"
+            remedy = "continue with those that it was written with, or start anew with --overwrite"
+            raise HoldfastError(f"{misfit}; {remedy}") from error
 
     def load(self, note: Callable[[str], None] | None = None) -> dict[str, Any] | None:
         """The newest checkpoint, or None where there is none. Tensors only: nothing is unpickled.
@@ -108,9 +106,8 @@ class Checkpoints:
                 bad.rename(bad.with_name(f".damaged-{bad.name}"))
             return state
         for bad, why in damaged.items():
-            raise HoldfastError(
-                f"cannot read checkpoint {bad / STATE}: {why}; put a copy of it back, or start anew with --overwrite"
-            ) from why
+            remedy = "put a copy of it back, or start anew with --overwrite"
+            raise HoldfastError(f"cannot read checkpoint {bad / STATE}: {why}; {remedy}") from why
         return None
 
 

@@ -226,9 +226,8 @@ class Trainer:
         """The loader of a split, made when first needed: resident data is on the device once."""
         if id(split) not in self._loaders:
             data, size = self.settings.data, self.settings.loop.batch_size
-            self._loaders[id(split)] = make_loader(
-                split, batch_size=size, device=self.device, kind=data.loader, workers=data.workers
-            )
+            options: dict[str, Any] = {"kind": data.loader, "workers": data.workers}
+            self._loaders[id(split)] = make_loader(split, batch_size=size, device=self.device, **options)
         return self._loaders[id(split)]
 
     def _require_finite(self) -> None:
@@ -243,10 +242,8 @@ class Trainer:
     def _diverged(self, what: str) -> Diverged:
         good = self.folder.checkpoints.newest if self.folder is not None else None
         kept = f"the last good checkpoint is {good}" if good else "no checkpoint was written before it"
-        return Diverged(
-            f"{what}; {kept}; try a lower --lr (now {self.settings.optimizer.peak_lr:g}), --clip 1, or another "
-            "--precision"
-        )
+        rate = self.settings.optimizer.peak_lr
+        return Diverged(f"{what}; {kept}; try a lower --lr (now {rate:g}), --clip 1, or another --precision")
 
     def _leave(self) -> None:
         """Save and stop, because a signal came."""
@@ -260,21 +257,13 @@ class Trainer:
     def _save(self) -> None:
         if self.folder is None:
             return
-        cuda = {"cuda": torch.cuda.get_rng_state(self.device)} if self.device.type == "cuda" else {}
-        self.folder.save(
-            self.at.step,
-            {
-                "position": vars(self.at),
-                "model": self.model.state_dict(),
-                "method": self.state.state_dict(),
-                "stage": self.now.state_dict(),
-                "generators": self.rng.state_dict(),
-                "global_rng": {"cpu": torch.get_rng_state(), **cuda},
-                "meters": self.meters.state_dict(),
-                "history": self.history,
-                "best": self.best,
-            },
-        )
+        parts = {"model": self.model, "method": self.state, "stage": self.now, "generators": self.rng}
+        state: dict[str, Any] = {"position": vars(self.at), "history": self.history, "best": self.best}
+        state |= {name: part.state_dict() for name, part in {**parts, "meters": self.meters}.items()}
+        state["global_rng"] = {"cpu": torch.get_rng_state()}
+        if self.device.type == "cuda":
+            state["global_rng"]["cuda"] = torch.cuda.get_rng_state(self.device)
+        self.folder.save(self.at.step, state)
 
     def _load_checkpoint(self) -> dict[str, Any] | None:
         """Weights and position of the last checkpoint; the stage takes the rest when it is entered."""
@@ -303,16 +292,12 @@ class StageRun:
         self.trainee = method.trainee(state, trainer.model)
         self.average = WeightAverage(self.trainee, loop.ema) if loop.ema else None
         self.scaler = torch.amp.GradScaler(device.type, enabled=loop.precision == "fp16")
-        self.optimizer = build_optimizer(
-            settings.optimizer,
-            self.trainee.named_parameters(),
-            self.ascent.optimizer,
-            skip_nonfinite=loop.precision == "fp16",  # elsewhere a step that is not finite ends the training
-            fused=trainer.fused,
-        )
+        build = partial(build_optimizer, settings.optimizer, fused=trainer.fused)
+        skip = loop.precision == "fp16"  # elsewhere a step that is not finite ends the training
+        self.optimizer = build(self.trainee.named_parameters(), self.ascent.optimizer, skip_nonfinite=skip)
         trained = {id(p) for p in self.trainee.parameters()}
         own = [(n, p) for n, p in state.named_parameters() if p.requires_grad and id(p) not in trained]
-        self.auxiliary_optimizer = build_optimizer(settings.optimizer, own, fused=trainer.fused) if own else None
+        self.auxiliary_optimizer = build(own) if own else None
         repeats = method.repeats(state)
         self.positions = torch.arange(count).repeat_interleave(1 if repeats is None else repeats.cpu())
         self.own_order = trainer.own_order
@@ -348,10 +333,8 @@ class StageRun:
             self.step = captured(self.plain_step, device, note=note)
         if self.ascent.reads_whole_set:
             cost = self.steps_per_epoch + self.ascent.passes
-            trainer.progress.note(
-                f"{self.ascent.name} takes the gradient of all {count} training images at each of "
-                f"{self.steps_per_epoch} steps per epoch: an epoch costs about {cost:g} plain ones"
-            )
+            each = f"at each of {self.steps_per_epoch} steps per epoch: an epoch costs about {cost:g} plain ones"
+            trainer.progress.note(f"{self.ascent.name} takes the gradient of all {count} training images {each}")
 
     @property
     def passes(self) -> float:
@@ -379,9 +362,8 @@ class StageRun:
 
     def rate(self, step: int) -> float:
         """The learning rate at a step of this stage."""
-        factor = rate_factor(
-            self.settings.schedule, step, steps_per_epoch=self.steps_per_epoch, epochs=self.stage.epochs
-        )
+        steps, epochs = self.steps_per_epoch, self.stage.epochs
+        factor = rate_factor(self.settings.schedule, step, steps_per_epoch=steps, epochs=epochs)
         return self.settings.optimizer.peak_lr * factor
 
     def follow_schedule(self, step: int) -> None:

@@ -37,10 +37,6 @@ class Predictions:
         return float(self.correct.double().mean())
 
     @property
-    def worst_class(self) -> float | None:
-        return worst(self.correct, self.labels)
-
-    @property
     def worst_group(self) -> float | None:
         """Worst accuracy over (class, group) cells; None without groups."""
         known = self.groups >= 0
@@ -69,7 +65,8 @@ def predict(
 
 def selection_score(rule: str, seen: Predictions) -> float:
     """What a selection rule maximises."""
-    known = {"val-worst-class": "worst_class", "val-worst-group": "worst_group"}
-    score: float | None = getattr(seen, known.get(rule, "accuracy"))
+    if rule not in ("val-worst-class", "val-worst-group"):
+        return seen.accuracy
+    score = worst(seen.correct, seen.labels) if rule == "val-worst-class" else seen.worst_group
     assert score is not None, "there are groups, or the rule was refused before training"
     return score

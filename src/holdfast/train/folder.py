@@ -76,7 +76,9 @@ class RunFolder:
                 return
             self._began = True
             if self.used:
-                self._set_aside()
+                self._aside.mkdir()
+                for name in filter(lambda name: (self.path / name).exists(), OWNED):
+                    (self.path / name).rename(self._aside / name)
             content = flatten(settings) | {"environment": {**environment(), **found}}
             write_atomic(self.path / "run.yaml", yaml.safe_dump(content, sort_keys=False).encode())
         except OSError as error:
@@ -85,57 +87,35 @@ class RunFolder:
     def _require_same(self, settings: TrainSettings, found: Mapping[str, str]) -> None:
         recorded, now = read_environment(self.path), found["data_sha256"]
         own = recorded.get("own_model", "")
-        require(
-            own == found.get("own_model", ""),
-            f"{self.path} was started with {f'a module of its own, {own}' if own else 'the model its settings name'}; "
-            "continue it with that, or start anew with --overwrite",
-        )
+        model = f"a module of its own, {own}" if own else "the model its settings name"
+        remedy = "continue it with that, or start anew with --overwrite"
+        require(own == found.get("own_model", ""), f"{self.path} was started with {model}; {remedy}")
         same = recorded.get("data_sha256") == now  # then its path does not matter
         changed = changed_settings(self.path, settings, but=DATA_PATHS if same else frozenset())
-        require(
-            not changed,
-            f"{self.path} was started with other settings ({changed}); continue it with its own "
-            "(--resume and --out alone), or start anew with --overwrite",
-        )
-        own = recorded.get("own_data", "")
-        require(
-            recorded.get("data_sha256", now) == now,
-            f"{self.path} was started on a set in memory, {own}; continue it with that, or start anew with --overwrite"
-            if own
-            else f"the data has changed since {self.path} was started; put it back, or start anew with --overwrite",
-        )
+        its_own = "continue it with its own (--resume and --out alone), or start anew with --overwrite"
+        require(not changed, f"{self.path} was started with other settings ({changed}); {its_own}")
+        other = f"the data has changed since {self.path} was started; put it back, or start anew with --overwrite"
+        if own := recorded.get("own_data", ""):
+            other = f"{self.path} was started on a set in memory, {own}; {remedy}"
+        require(recorded.get("data_sha256", now) == now, other)
 
     def require_usable(self, *, overwrite: bool) -> None:
         """Refuse a folder whose run would be lost, or cannot be continued."""
         if not self.used or overwrite:
             return
-        require(
-            self.resume,
-            f"{self.path} already holds a run; continue it with --resume, replace it with --overwrite, "
-            "or choose another --out",
-        )
-        require(
-            exists(self.path / "run.yaml"),
-            f"{self.path} has no run.yaml, so it is not known what to continue; put it back, or start anew with "
-            "--overwrite",
-        )
-        require(
-            self.checkpoints.newest is not None or not exists(self.path / "model.safetensors"),
-            f"{self.path} holds a trained model but no checkpoint to continue from; keep it and choose "
-            "another --out, or start anew with --overwrite",
-        )
+        remedy = "continue it with --resume, replace it with --overwrite, or choose another --out"
+        require(self.resume, f"{self.path} already holds a run; {remedy}")
+        lost = f"{self.path} has no run.yaml, so it is not known what to continue"
+        require(exists(self.path / "run.yaml"), f"{lost}; put it back, or start anew with --overwrite")
+        whole = self.checkpoints.newest is not None or not exists(self.path / "model.safetensors")
+        lost = f"{self.path} holds a trained model but no checkpoint to continue from"
+        require(whole, f"{lost}; keep it and choose another --out, or start anew with --overwrite")
 
     def save(self, step: int, state: Mapping[str, Any]) -> None:
         """Write a checkpoint; the first one removes the run that this one replaces."""
         self.checkpoints.save(step, state)
         if self._aside.exists():
             shutil.rmtree(self._aside, ignore_errors=True)
-
-    def _set_aside(self) -> None:
-        self._aside.mkdir()
-        for name in OWNED:
-            if (self.path / name).exists():
-                (self.path / name).rename(self._aside / name)
 
     def put_back(self) -> None:
         """Undo a replacement that was not finished, also one of a process that died."""
@@ -173,9 +153,8 @@ class RunFolder:
                 file.write(_line(record))
         except OSError as error:
             why = why_unwritten(error, self.path / "metrics.jsonl", len(_line(record)))
-            raise HoldfastError(
-                f"cannot write {self.path / 'metrics.jsonl'}: {why}; {self.checkpoints.remedy_for_no_room}"
-            ) from error
+            what = f"cannot write {self.path / 'metrics.jsonl'}: {why}"
+            raise HoldfastError(f"{what}; {self.checkpoints.remedy_for_no_room}") from error
 
 
 @contextmanager
@@ -185,10 +164,8 @@ def claim(path: str | Path, *, resume: bool = False, overwrite: bool = False) ->
     Should the block fail before the first checkpoint, the folder is left as it was found.
     """
     require(not (resume and overwrite), "resume and overwrite exclude each other; give one of them")
-    require(
-        isinstance(path, (str, os.PathLike)) and os.fspath(path) != "",
-        f"out must name a folder, got {path!r}; give one such as 'runs/mine'",
-    )
+    named = isinstance(path, (str, os.PathLike)) and os.fspath(path) != ""
+    require(named, f"out must name a folder, got {path!r}; give one such as 'runs/mine'")
     folder = RunFolder(Path(path), resume=resume)
     missing = [place for place in (folder.path, *folder.path.parents) if not exists(place)]
     with ExitStack() as undo:
@@ -241,6 +218,8 @@ def read_settings(path: Path) -> TrainSettings:
 
 def environment() -> dict[str, str]:
     """What a result depends on besides its settings."""
+    program = Path(sys.argv[0])  # holdfast, python -m holdfast, or code of others
+    ours = program.stem == "holdfast" or Path(__file__).parents[1] in program.parents
     return {
         "holdfast": holdfast.__version__,
         "torch": str(torch.__version__),
@@ -248,11 +227,6 @@ def environment() -> dict[str, str]:
         "platform": platform.platform(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
         "threads": str(torch.get_num_threads()),
-        "command": shlex.join(["holdfast", *sys.argv[1:]]) if _is_command(Path(sys.argv[0])) else "",
+        "command": shlex.join(["holdfast", *sys.argv[1:]]) if ours else "",
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
-
-
-def _is_command(program: Path) -> bool:
-    """Whether a process was started as ``holdfast`` or ``python -m holdfast``, and not by code of others."""
-    return program.stem == "holdfast" or Path(__file__).parents[1] in program.parents

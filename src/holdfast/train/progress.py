@@ -53,16 +53,9 @@ class BarProgress(PlainProgress):
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
-        self.bar = Bar(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("steps · left"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[last]}", markup=False),
-            console=console,
-            transient=True,
-        )
+        done = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps · left"))
+        last = TextColumn("{task.fields[last]}", markup=False)
+        self.bar = Bar(*done, TimeRemainingColumn(), last, console=console, transient=True)
 
     def __enter__(self) -> Self:
         self.bar.start()

@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from holdfast.augment.basic import crop_and_flip
+from holdfast.augment.mixing import covered
 from holdfast.data.loaders import Images
 from holdfast.data.splits import channel_statistics
 from holdfast.errors import require
@@ -68,7 +69,6 @@ def train_rotation(
     loop: MinimiseSettings | None = None,
     *,
     model: str = "convnet",
-    shift: int = 2,
     changes: bool = False,
     device: str | torch.device = "cpu",
     on_epoch: OnEpoch | None = None,
@@ -87,16 +87,11 @@ def train_rotation(
     mean, std = channel_statistics(split)
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(derive(loop.seed, "rotation/weights"))
-        built = build_model(
-            model,
-            num_classes=TURNS + (len(CHANGES) if changes else 0),
-            in_channels=channels,
-            image_size=size[0],
-            mean=mean,
-            std=std,
-        )
+        outputs = TURNS + (len(CHANGES) if changes else 0)
+        look: dict[str, Any] = {"in_channels": channels, "image_size": size[0], "mean": mean, "std": std}
+        built = build_model(model, num_classes=outputs, **look)
     rng = Generators(loop.seed, device, purposes={"method": "rotation/augment"})
-    objective = RotationObjective(shift, changes)
+    objective = RotationObjective(changes=changes)
     minimise(objective, built.model, split, loop, rng=rng, device=device, on_epoch=on_epoch, note=note)
     return built
 
@@ -121,16 +116,13 @@ def flattened(x: Tensor, generator: torch.Generator) -> Tensor:
 
 def pasted(x: Tensor, generator: torch.Generator) -> Tensor:
     """A rectangle of another image, upside down, over a quarter to a half of each side (CutPaste, Li et al., 2021)."""
-    height, width = x.shape[2:]
-    inside = torch.ones_like(x[:, :1], dtype=torch.bool)
-    for length, axis in ((height, 2), (width, 3)):
-        side = _uniform(x, 0.25, 0.5, generator) * length
-        start = torch.rand(len(x), 1, 1, 1, device=x.device, generator=generator) * (length - side)
-        shape = [1, 1, 1, 1]
-        shape[axis] = length
-        place = torch.arange(length, device=x.device).view(shape)
-        inside = inside & (place >= start) & (place < start + side)
-    return torch.where(inside, _others(x, generator).flip(2), x)
+    inside = []
+    for length in x.shape[2:]:
+        side = _uniform(x, 0.25, 0.5, generator).view(-1, 1) * length
+        start = torch.rand(len(x), 1, device=x.device, generator=generator) * (length - side)
+        inside.append(covered(start, side, length))
+    rows, columns = inside
+    return torch.where((rows[:, :, None] & columns[:, None])[:, None], _others(x, generator).flip(2), x)
 
 
 def mixed(x: Tensor, generator: torch.Generator) -> Tensor:

@@ -67,12 +67,9 @@ class Step:
 
     def _may_part(self, device: torch.device) -> bool:
         """Whether both networks can be trained at once: nothing the main one does asks for the other again."""
-        return (
-            device.type == "cuda"
-            and self.auxiliary_optimizer is not None
-            and not (self.ascent.reads_whole_set or self.ascent.other_batches)
-            and not self.scaler.is_enabled()
-        )
+        if device.type != "cuda" or self.auxiliary_optimizer is None:
+            return False
+        return not (self.ascent.reads_whole_set or self.ascent.other_batches or self.scaler.is_enabled())
 
     def _train_main(self, drawn: Drawn, others: Sequence[Batch] = ()) -> Evaluated:
         found = self._ascend(drawn, others) if isinstance(self.optimizer, SAM) else self.gradients(drawn)
@@ -81,7 +78,7 @@ class Step:
 
     def draw(self, raw: Batch, partners: Batch | None = None, *, augment: bool) -> Drawn:
         """The method's neighbours of a batch: once per step, however often their loss is evaluated."""
-        parts = raw.with_images(self._prepared(raw, augment)).split(self.accumulate)
+        parts = replace(raw, x=self._prepared(raw, augment)).split(self.accumulate)
         if partners is not None:
             others = self._prepared(partners, augment).chunk(self.accumulate)
             parts = [replace(part, others=own) for part, own in zip(parts, others, strict=True)]
@@ -224,11 +221,8 @@ def diagnose(step: Step, batch: Batch) -> dict[str, float]:
     full = [torch.zeros_like(p) if p.grad is None else p.grad / scale for p in params]
     step.optimizer.zero_grad(set_to_none=True)
     step.rng.load_state_dict(generators)
-    found = {
-        "gradient_norm": _norm(own),
-        "full_gradient_norm": _norm(full),
-        "full_gradient_share": _cosine(own, full) ** 2,
-    }
+    found = {"gradient_norm": _norm(own), "full_gradient_norm": _norm(full)}
+    found["full_gradient_share"] = _cosine(own, full) ** 2
     if isinstance(step.optimizer, SAM):
         found["ascent_norm"] = step.optimizer.ascent_norm(params, own)
         means = [step.optimizer.average[p] for p in params if p in step.optimizer.average]

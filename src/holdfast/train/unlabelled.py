@@ -26,6 +26,9 @@ from holdfast.types import Batch, View, Views
 
 BOUNDS = ("elbo", "iwae", "reconstruction", "kl")
 
+CHOICES = {"optimizer": "adam adamw sgd", "schedule": "constant cosine", "precision": "fp32 tf32 bf16"}
+"""What settings of :class:`MinimiseSettings` may be."""
+
 OnEpoch = Callable[[int, dict[str, float]], None]
 """Called with the number of each epoch, from 1, and what was measured in it."""
 
@@ -50,12 +53,9 @@ class MinimiseSettings(Bounded):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        names = ("adam", "adamw", "sgd")
-        require(self.optimizer in names, f"optimizer must be adam, adamw or sgd, got {self.optimizer!r}")
-        require(self.schedule in ("constant", "cosine"), f"schedule must be constant or cosine, got {self.schedule!r}")
-        require(
-            self.precision in ("fp32", "tf32", "bf16"), f"precision must be fp32, tf32 or bf16, got {self.precision!r}"
-        )
+        for name, known in CHOICES.items():
+            value, (*others, last) = getattr(self, name), known.split()
+            require(value in (*others, last), f"{name} must be {', '.join(others)} or {last}, got {value!r}")
 
 
 def minimise(
@@ -223,10 +223,8 @@ def train_vae(
     require(bound in BOUNDS, f"bound must be one of {', '.join(BOUNDS)}, got {bound!r}")
     require(samples >= 1, f"samples must be >= 1, got {samples}")
     split = in_memory(images)
-    require(
-        split.shape == settings.shape,
-        f"the VAE is for images of shape (C, H, W) {settings.shape}, these are {split.shape}",
-    )
+    shapes = f"{settings.shape}, these are {split.shape}"
+    require(split.shape == settings.shape, f"the VAE is for images of shape (C, H, W) {shapes}")
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(derive(loop.seed, "vae/weights"))
         model = VAE(settings).to(device)

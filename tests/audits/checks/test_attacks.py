@@ -275,6 +275,28 @@ def test_unusual_gradients_that_lead_attacks_as_well_are_not_called_masked(
         )
 
 
+@pytest.mark.parametrize(
+    ("name", "losses", "says"),
+    [
+        ("gradients-kept", 3, "remark"),  # 2⁻³: nothing speaks against the attacks
+        ("gradients-kept", 7, "warning"),  # 2⁻⁷: no failure of its own, but too little beside unusual gradients
+        ("gradients-present", 7, "warning"),
+        ("unbounded", 0, "warning"),
+        (None, 7, None),
+    ],
+)
+def test_unusual_gradients_are_accepted_only_where_every_comparison_holds_clearly(
+    name: str | None, losses: int, says: str | None
+) -> None:
+    weak = torch.arange(20) < losses
+    compared = trust.at_least("white-over-noise", {"8/255": (torch.zeros_like(weak), weak)}, "no less than noise")
+    assert compared.passed
+    assert compared.numbers["pairs"]["8/255"]["p"] == pytest.approx(0.5**losses)
+    found = trust.verdict([compared, *([trust.TrustCheck(name, False, 20, "")] if name else [])])
+    assert found["trusted"] is (says != "warning")
+    assert set(found) - {"trusted"} == ({says} if says else set())
+
+
 def test_findings_are_json_and_say_how_they_were_made(honest: tuple[Finding, ...]) -> None:
     assert [Finding.from_json(json.loads(json.dumps(f.to_json(), allow_nan=False))) for f in honest] == list(honest)
     assert honest[0].settings == {

@@ -235,7 +235,7 @@ def test_console_markdown_and_report_show_the_cluster(folder: Path, capsys: pyte
     file = read_findings("out/findings.json")
     worst = confirmed(file.findings)[0].where["slice"]
     assert " ".join(worst.split()[:4]) in " ".join(capsys.readouterr().out.split())
-    assert "(slice class " in verdict(file)
+    assert "accuracy in a weak slice (class " in verdict(file)
     assert re.search(r"; from 100.0 % accuracy in the rest of class (cat|dog|owl)\)", verdict(file))
     assert worst in Path("out/summary.md").read_text()
     page = Path("out/report.html").read_text()

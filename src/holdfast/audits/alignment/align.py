@@ -13,18 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from holdfast.audits.alignment.alignment_probes import (
-    JUDGING,
-    STATED,
-    Rival,
-    candidates,
-    class_notes,
-    find_order,
-    judge,
-    named,
-    order_note,
-    preprocessing_note,
-)
+from holdfast.audits.alignment import alignment_probes as probes
 from holdfast.audits.alignment.classes import ORDER, ClassMap, ClassMatch, match_classes
 from holdfast.audits.alignment.outputs import (
     KINDS,
@@ -78,7 +67,7 @@ class Aligned:
     preprocessing_name: str
     accuracy: float | None
     n: int
-    rivals: tuple[Rival, ...]
+    rivals: tuple[probes.Rival, ...]
     notes: tuple[Note, ...]
 
     @property
@@ -92,21 +81,17 @@ class Aligned:
 
     def record(self) -> dict[str, Any]:
         """Plain values for findings.json."""
+        match = self.classes
+        mapping = [list(pair) for pair in match.pairs()] if match.moved else "identity"
+        classes: dict[str, Any] = {"kind": match.kind, "how": match.how, "mapping": mapping}
+        rivals = [{"name": r.name, "accuracy": r.accuracy, "better": r.better, **asdict(r.paired)} for r in self.rivals]
         return {
-            "classes": {
-                "kind": self.classes.kind,
-                "how": self.classes.how,
-                "mapping": [list(pair) for pair in self.classes.pairs()] if self.classes.moved else "identity",
-                "missing": list(self.classes.missing),
-                "extra": len(self.classes.extra),
-            },
+            "classes": classes | {"missing": list(match.missing), "extra": len(match.extra)},
             "readings": list(self.readings),
             "output": self.output,
             "preprocessing": {"name": self.preprocessing_name, **asdict(self.preprocessing)},
             "sample": {"n": self.n, "accuracy": self.accuracy},
-            "rivals": [
-                {"name": r.name, "accuracy": r.accuracy, "better": r.better, **asdict(r.paired)} for r in self.rivals
-            ],
+            "rivals": rivals,
             "notes": [str(note) for note in self.notes if note.level == "note"],
             "warnings": [str(note) for note in self.warnings],
         }
@@ -118,7 +103,7 @@ def align(
     *,
     class_map: ClassMap | str | None = None,
     output: str | None = None,
-    preprocessing: str | Preprocessing = STATED,
+    preprocessing: str | Preprocessing = probes.STATED,
     probe: bool = True,
     allow_random: bool = False,
     sample: int = 512,
@@ -165,19 +150,17 @@ def align(
     notes.append(Note("outputs", f"outputs are {kind}{decided}"))
     predicted = outputs.nan_to_num().argmax(1)
     right = _right(predicted, labels, match)
-    tried = candidates(used, channels=model.channels, data=statistics) if probe and len(right) else {}
+    tried = probes.candidates(used, channels=model.channels, data=statistics) if probe and len(right) else {}
     others = {key: answer(model.with_preprocessing(tried[key])).nan_to_num().argmax(1) for key in tried}
     notes += kind_warnings(outputs, kind)
     rivals, explained = _explain(predicted, others, labels, match, tried)
     notes += explained
-    notes.append(preprocessing_note(name, used, stated=opened.preprocessing))
-    notes += class_notes(match, split, aside)
+    notes.append(probes.preprocessing_note(name, used, stated=opened.preprocessing))
+    notes += probes.class_notes(match, split, aside)
     names = ["all", "restricted"] if match.kind == "partial" else ["all"]
-    readings = {
-        n: ClassReading(n, AlignedModel(model, kind, match.selection(n)), relabel(data, match, n)) for n in names
-    }
+    made = {n: ClassReading(n, AlignedModel(model, kind, match.selection(n)), relabel(data, match, n)) for n in names}
     accuracy = float(right.double().mean()) if len(right) else None
-    return Aligned(readings, match, kind, model.preprocessing, name, accuracy, len(right), rivals, tuple(notes))
+    return Aligned(made, match, kind, model.preprocessing, name, accuracy, len(right), rivals, tuple(notes))
 
 
 def _statistics(images: Tensor) -> Preprocessing:
@@ -188,11 +171,10 @@ def _statistics(images: Tensor) -> Preprocessing:
 
 
 def _choose(opened: LoadedModel, asked: str | Preprocessing, statistics: Preprocessing) -> tuple[str, Preprocessing]:
-    """(name, value) of the preprocessing to use."""
     if isinstance(asked, Preprocessing):
         return "given", asked
     own = opened.preprocessing or NONE
-    known = {STATED: own, **named(own, channels=opened.channels, data=statistics)}
+    known = {probes.STATED: own, **probes.named(own, channels=opened.channels, data=statistics)}
     require_known("preprocessing", asked, known)
     return asked, known[asked]
 
@@ -209,8 +191,7 @@ def _unsteady(
 ) -> list[Note]:
     """What to say of answers that change from call to call, or with the other images of a batch."""
     few = images[: max(4, batch_size)]
-    again = _answers(model, few, batch_size, device)
-    if (moved := change(outputs[: len(few)], again)) > STEADY:
+    if (moved := change(outputs[: len(few)], _answers(model, few, batch_size, device))) > STEADY:
         text = f"the model's answers change between calls, by up to {moved:.2g} of their spread"
         if not allowed:
             raise HoldfastError(
@@ -218,8 +199,7 @@ def _unsteady(
                 "--allow-random audits it all the same"
             )
         return [Note("random", f"{text}: every number below is one draw of many", level="warning")]
-    alone = _answers(model, few[:4], 1, device)
-    if (moved := change(outputs[:4], alone)) > ALONE:
+    if (moved := change(outputs[:4], _answers(model, few[:4], 1, device))) > ALONE:
         text = (
             f"an answer depends on the other images of its batch (by up to {moved:.2g} of the spread): a BatchNorm "
             "layer in training mode?"
@@ -234,7 +214,7 @@ def _explain(
     labels: Tensor,
     match: ClassMatch,
     tried: Mapping[str, Preprocessing],
-) -> tuple[tuple[Rival, ...], list[Note]]:
+) -> tuple[tuple[probes.Rival, ...], list[Note]]:
     """How other preprocessing does, and what to say where it, or another order of unnamed outputs, explains the score.
 
     predicted, others: (N,) the strongest output with the preprocessing in use and with each of those tried. Outputs in
@@ -246,17 +226,16 @@ def _explain(
     def rights(by: ClassMatch) -> dict[str, Tensor]:
         return {key: _right(own, labels, by) for key, own in others.items()}
 
-    found = find_order(predicted, labels, len(match.data)) if match.kind == ORDER else None
+    found = probes.find_order(predicted, labels, len(match.data)) if match.kind == ORDER else None
     by, notes, order = match, [], ""
     if found is not None:
         moved = replace(match, columns=tuple((column,) for column in found[0]))
-        fits = _right(predicted, labels, moved)[JUDGING].double().mean()
-        if all(own[JUDGING].double().mean() < fits for own in rights(match).values()):
-            by, notes, order = moved, [order_note(*found, match)], " in that order"
+        fits = _right(predicted, labels, moved)[probes.JUDGING].double().mean()
+        if all(own[probes.JUDGING].double().mean() < fits for own in rights(match).values()):
+            by, notes, order = moved, [probes.order_note(*found, match)], " in that order"
     right = _right(predicted, labels, by)
-    rivals = judge(right, rights(by), tried)
-    alarms = [rival.warning(float(right.double().mean()), order) for rival in rivals[:1] if rival.better]
-    return rivals, notes + alarms
+    rivals = probes.judge(right, rights(by), tried)
+    return rivals, notes + [r.warning(float(right.double().mean()), order) for r in rivals[:1] if r.better]
 
 
 def _right(predicted: Tensor, labels: Tensor, match: ClassMatch) -> Tensor:
@@ -264,8 +243,7 @@ def _right(predicted: Tensor, labels: Tensor, match: ClassMatch) -> Tensor:
     owner = torch.full((1 + max(int(predicted.max()), *(max(own) for own in match.columns if own)),), -1)
     for label, own in enumerate(match.columns):
         owner[list(own)] = label
-    known = torch.tensor([bool(own) for own in match.columns])[labels]
-    return (owner[predicted] == labels)[known]
+    return (owner[predicted] == labels)[torch.tensor([bool(own) for own in match.columns])[labels]]
 
 
 class AlignedModel(nn.Module):
@@ -280,8 +258,7 @@ class AlignedModel(nn.Module):
 
     def __init__(self, prepared: PreprocessedModel, kind: str, selection: Sequence[Sequence[int]]) -> None:
         super().__init__()
-        self.prepared = prepared
-        self.kind = kind
+        self.prepared, self.kind = prepared, kind
         # Short rows are padded; where more than one output counts, a mask leaves the padding out.
         padded = pad_sequence([torch.tensor(own) for own in selection], batch_first=True, padding_value=-1)
         padded = padded.to(prepared.normalised.mean.device)

@@ -65,7 +65,6 @@ class Rival:
 
 def named(stated: Preprocessing, *, channels: int, data: Preprocessing | None = None) -> dict[str, Preprocessing]:
     """Every preprocessing that has a name. data: mean and deviation of the data itself."""
-    own = {} if data is None else {"data": data, "undo-data": data.undone()}
     tried = {
         "none": NONE,
         "imagenet": IMAGENET,
@@ -74,7 +73,7 @@ def named(stated: Preprocessing, *, channels: int, data: Preprocessing | None = 
         "bytes": Preprocessing((0.0,), (1 / 255,)),
         "undo-imagenet": IMAGENET.undone(),
         "undo-half": HALF.undone(),
-        **own,
+        **({} if data is None else {"data": data, "undo-data": data.undone()}),
     }
     if channels != 3:
         del tried["bgr"]
@@ -103,12 +102,8 @@ def judge(
 
 
 def preprocessing_note(name: str, used: Preprocessing, *, stated: Preprocessing | None) -> Note:
-    """What is done to images, and on whose word."""
-    if name == STATED and stated is None:
-        whose = "the model states nothing: images go in without preprocessing"
-    else:
-        whose = "by the model" if name == STATED else name
-    return Note("preprocessing-used", f"preprocessing: {used} ({whose})")
+    known = "the model states nothing: images go in without preprocessing" if stated is None else "by the model"
+    return Note("preprocessing-used", f"preprocessing: {used} ({known if name == STATED else name})")
 
 
 def order_note(columns: Sequence[int], pair: Paired, match: ClassMatch) -> Note:
@@ -153,10 +148,8 @@ def find_order(predicted: Tensor, labels: Tensor, classes: int) -> tuple[tuple[i
 
     predicted, labels: (N,). Every second sample chooses the assignment with the most hits; the others judge it.
     """
-    counts = torch.zeros(classes, classes).index_put_(
-        (labels[CHOOSING], predicted[CHOOSING]), torch.tensor(1.0), accumulate=True
-    )
-    counts += 0.5 * torch.eye(classes)  # where samples say nothing, the order stays
+    counts = 0.5 * torch.eye(classes)  # where samples say nothing, the order stays
+    counts.index_put_((labels[CHOOSING], predicted[CHOOSING]), torch.tensor(1.0), accumulate=True)
     if bool((counts.diagonal() == counts.amax(1)).all()):
         return None  # no order has more hits than the present one
     from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]  # a second, rarely needed
@@ -164,5 +157,4 @@ def find_order(predicted: Tensor, labels: Tensor, classes: int) -> tuple[tuple[i
     columns = torch.from_numpy(linear_sum_assignment(counts.numpy(), maximize=True)[1])
     now, then = predicted[JUDGING] == labels[JUDGING], predicted[JUDGING] == columns[labels[JUDGING]]
     paired = paired_difference(then, now, level=LEVEL)
-    better = paired.low > 0 and paired.lead > LEAST_LEAD
-    return (tuple(columns.tolist()), paired) if better else None
+    return (tuple(columns.tolist()), paired) if paired.low > 0 and paired.lead > LEAST_LEAD else None

@@ -17,7 +17,6 @@ from holdfast.printable import printable
 ORDER: Final = "order"
 """The class map that says: output 0 is the data's first class, and so on."""
 SHOWN = 12
-"""Pairs a printed mapping shows."""
 
 Target = str | int | Sequence[str | int]
 """A model class by name or output number, or several that together stand for one class of the data."""
@@ -68,9 +67,8 @@ class ClassMatch:
     def names(self, reading: str) -> tuple[str, ...]:
         """Class names of a reading. An output that shares its name with a class of the data says that it is another."""
         own = tuple(self.data[i] for i in self.known)
-        others = tuple(
-            self.model[i] if self.model[i] not in self.data else f"{self.model[i]} ({i})" for i in self.extra
-        )
+        named = ((i, self.model[i]) for i in self.extra)
+        others = tuple(name if name not in self.data else f"{name} ({i})" for i, name in named)
         return own + others if reading == "all" else own
 
     def pairs(self) -> tuple[tuple[str, str], ...]:
@@ -192,7 +190,6 @@ def _find(name: str, levels: Sequence[Mapping[str, set[int]]]) -> tuple[int, ...
 
 
 def index_names(pairs: Iterable[tuple[str, int]]) -> dict[str, set[int]]:
-    """The numbers that go by each name."""
     index: dict[str, set[int]] = defaultdict(set)
     for name, i in pairs:
         index[name].add(i)

@@ -30,9 +30,7 @@ def decide_kind(outputs: Tensor) -> str:
     values = outputs.double()
     if bool((values >= -TOLERANCE).all()) and _sums_to_one(values, _rounding(values)):
         return "probabilities"
-    if bool((values <= TOLERANCE).all()) and _sums_to_one(values.exp()):
-        return "log-probabilities"
-    return "logits"
+    return "log-probabilities" if (values <= TOLERANCE).all() and _sums_to_one(values.exp()) else "logits"
 
 
 def to_logits(outputs: Tensor, kind: str) -> Tensor:
@@ -82,8 +80,7 @@ def change(first: Tensor, second: Tensor) -> float:
     """The largest difference between two answers to the same images, relative to their spread; 0 where none."""
     both = torch.stack([first, second]).double()
     both = torch.where(both.isfinite(), both, torch.zeros_like(both))
-    spread = float(both.std()) or 1.0
-    return float((both[0] - both[1]).abs().max()) / spread
+    return float((both[0] - both[1]).abs().max()) / (float(both.std()) or 1.0)
 
 
 def _sums_to_one(values: Tensor, slack: float = 0.0) -> bool:

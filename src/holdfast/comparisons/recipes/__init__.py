@@ -15,7 +15,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from holdfast.errors import unknown
+from holdfast.errors import require_known, unknown
 from holdfast.settings import read_yaml
 
 FOLDER = Path(__file__).parent
@@ -46,10 +46,8 @@ def find_recipes(patterns: Iterable[str]) -> list[str]:
 
 
 def read_recipe(name: str) -> dict[str, Any]:
-    """The settings of a recipe, as flat values."""
     recipes = _recipes()
-    if name not in recipes:
-        raise unknown("recipe", name, recipes, listed_by="holdfast list recipes")
+    require_known("recipe", name, recipes, listed_by="holdfast list recipes")
     return dict(recipes[name])
 
 

@@ -64,21 +64,16 @@ def read_bar(source: str | Path, options: ReaderOptions) -> Listing:
     for folder in (root, root / "BAR", root / "bar"):
         if recognised(folder):
             return scan(folder, source, options.seed)
-    raise HoldfastError(
-        f"no BAR in {printable(root)}: expected BAR/train/ and BAR/test/ with images such as climbing_0.jpg; unpack it "
-        "there, or name another folder with root or $HOLDFAST_ROOT"
-    )
+    expected = "expected BAR/train/ and BAR/test/ with images such as climbing_0.jpg"
+    remedy = "unpack it there, or name another folder with root or $HOLDFAST_ROOT"
+    raise HoldfastError(f"no BAR in {printable(root)}: {expected}; {remedy}")
 
 
 def scan(folder: Path, name: str, seed: int) -> Listing:
     """name: bar for the published set, or with a key of MOVED. The group says whether an image follows the bias."""
     parts = {part: [(path, class_of(path)) for path in images_under(folder / part)] for part in ("train", "test")}
-    problems = [
-        f"{printable(path)} is not named <class>_<number>; rename or remove it"
-        for own in parts.values()
-        for path, action in own
-        if not action
-    ]
+    odd = [path for own in parts.values() for path, action in own if not action]
+    problems = [f"{printable(path)} is not named <class>_<number>; rename or remove it" for path in odd]
     classes = sorted({action for _, action in parts["train"]} - {""})
     extra = sorted({action for _, action in parts["test"]} - {"", *classes})
     problems += [f"class {printable(action)!r} of test/ has no image in train/; remove it there" for action in extra]
@@ -93,11 +88,8 @@ def scan(folder: Path, name: str, seed: int) -> Listing:
         from holdfast.rng import derive
 
         count = MOVED[share]
-        require(
-            len(rows["test"]) > count,
-            f"BAR's test folder has {len(rows['test'])} images, of which {count} should move into training; it is "
-            "incomplete: unpack it again",
-        )
+        there = f"{len(rows['test'])} images, of which {count} should move into training"
+        require(len(rows["test"]) > count, f"BAR's test folder has {there}; it is incomplete: unpack it again")
         # by name, so that neither the place of the folder nor the order of a listing matters
         ordered = sorted(rows["test"], key=lambda row: Path(row[0]).name)
         generator = torch.Generator().manual_seed(derive(seed, f"bar/{share}"))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.data.listing import SPLITS, Listing, ReaderOptions, Row, list_files, text_lines
-from holdfast.errors import HoldfastError, unknown
+from holdfast.errors import HoldfastError, require, require_known
 from holdfast.parts import reader
 from holdfast.printable import printable
 
@@ -41,11 +41,9 @@ def read_celeba(source: str | Path, options: ReaderOptions) -> Listing:
     path = _table(folder, TABLE)
     assert path is not None  # or it were not recognised
     names, rows = _attributes(path)
-    wanted = []
-    for attribute in (options.label or LABEL, options.group or GROUP):
-        if attribute not in names:
-            raise unknown("attribute of CelebA", attribute, names)
-        wanted.append(names.index(attribute))
+    chosen = (options.label or LABEL, options.group or GROUP)
+    for attribute in chosen:
+        require_known("attribute of CelebA", attribute, names)
     images = next((folder / name for name in IMAGES if (folder / name).is_dir()), None)
     if images is None:
         raise HoldfastError(f"{printable(folder)} has no folder img_align_celeba; unpack the images there")
@@ -54,10 +52,11 @@ def read_celeba(source: str | Path, options: ReaderOptions) -> Listing:
     first = printable(lost[0]) if lost else ""
     problems = [f"{len(lost)} images of {path.name} are not in {images.name}, the first is {first}"] if lost else []
     splits = _partition(folder, [name for name, _ in rows])
-    classes, groups = ((f"not {names[k]}", names[k]) for k in wanted)
+    classes, groups = ((f"not {attribute}", attribute) for attribute in chosen)
+    columns = [names.index(attribute) for attribute in chosen]
     found: dict[str, list[Row]] = {}
     for (name, values), number in zip(rows, splits, strict=True):
-        label, group = (own[values[k] > 0] for own, k in zip((classes, groups), wanted, strict=True))
+        label, group = (own[values[k] > 0] for own, k in zip((classes, groups), columns, strict=True))
         found.setdefault(SPLITS[number], []).append((str(images / name), label, group))
     return list_files("celeba", found, classes=classes, groups=groups, problems=problems)
 
@@ -78,13 +77,10 @@ def _attributes(path: Path) -> tuple[list[str], list[tuple[str, bytes]]]:
     rows = []
     for number, cells in enumerate(body, start=len(lines) - len(body) + 1):
         if len(cells) != len(header) + 1 or not set(cells[1:]) <= {"1", "-1"}:
-            raise HoldfastError(
-                f"line {number} of {printable(path)} is not an image and {len(header)} values of 1 or -1; take the "
-                "published file"
-            )
+            expected = f"an image and {len(header)} values of 1 or -1; take the published file"
+            raise HoldfastError(f"line {number} of {printable(path)} is not {expected}")
         rows.append((cells[0], bytes(cell == "1" for cell in cells[1:])))
-    if not header or not rows:
-        raise HoldfastError(f"{printable(path)} holds no attributes or no images; take the published file")
+    require(bool(header and rows), f"{printable(path)} holds no attributes or no images; take the published file")
     return header, rows
 
 

@@ -35,23 +35,19 @@ def list_unlabelled(folder: Path, options: ReaderOptions) -> Listing:
 )
 def read_class_folders(folder: Path, options: ReaderOptions) -> Listing:
     """Classes are the sorted folder names of the training part, or of what there is instead."""
-    require(
-        not (folder / "labels.npy").is_file(),
-        f"{printable(folder)} is a corrupted test set without training images; open it with "
-        "holdfast.data.corruption_sets.open_corrupted",
-    )
+    remedy = "open it with holdfast.data.corruption_sets.open_corrupted"
+    corrupted = f"{printable(folder)} is a corrupted test set without training images"
+    require(not (folder / "labels.npy").is_file(), f"{corrupted}; {remedy}")
     if not subfolders(folder):
-        raise HoldfastError(
-            f"{printable(folder)} has no folders in it; expected <class>/ or train/<class>/ with images, or "
-            'labels in the file names: --names "{age}_{gender}_" --label "age>=40"'
-        )
+        names = 'labels in the file names: --names "{age}_{gender}_" --label "age>=40"'
+        expected = f"expected <class>/ or train/<class>/ with images, or {names}"
+        raise HoldfastError(f"{printable(folder)} has no folders in it; {expected}")
     parts, problems, notes = _parts(folder)
     untrainable = []
     if "train" not in parts:
         names = ", ".join(printable(part.name) for part in parts.values())
-        untrainable.append(
-            f"{printable(folder)} has {names} but no train folder; add train/<class>/ with the training images"
-        )
+        remedy = "add train/<class>/ with the training images"
+        untrainable.append(f"{printable(folder)} has {names} but no train folder; {remedy}")
     classes = [c.name for c in subfolders(parts["train"])] if "train" in parts else []
     classes = classes or sorted({c.name for part in parts.values() for c in subfolders(part)})
     rows: dict[str, list[Row]] = {}
@@ -59,10 +55,8 @@ def read_class_folders(folder: Path, options: ReaderOptions) -> Listing:
         rows[split] = []
         for own in subfolders(part):
             if own.name not in classes:
-                untrainable.append(
-                    f"class folder {printable(own)} has no counterpart in {printable(parts['train'])}; "
-                    "remove it, or add training images of that class"
-                )
+                lost = f"class folder {printable(own)} has no counterpart in {printable(parts['train'])}"
+                untrainable.append(f"{lost}; remove it, or add training images of that class")
                 classes.append(own.name)
             rows[split] += ((path, own.name, "") for path in images_under(own))
         if loose := len(listing.images_in(part)):

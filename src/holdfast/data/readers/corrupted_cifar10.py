@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.data.listing import ReaderOptions
 from holdfast.data.readers.torchvision_sets import read_torchvision
-from holdfast.errors import require, unknown
+from holdfast.errors import require, require_known
 from holdfast.parts import reader
 
 if TYPE_CHECKING:
@@ -88,13 +88,10 @@ def corrupted_cifar10(
     from holdfast.data.splits import ArraySplit, Dataset
     from holdfast.rng import derive
 
-    if kind not in KINDS:
-        raise unknown("kind of corrupted CIFAR-10", kind, KINDS)
+    require_known("kind of corrupted CIFAR-10", kind, KINDS)
     names = KINDS[kind]
-    require(
-        source.num_classes == len(names),
-        f"{source.name} has {source.num_classes} classes; there is a corruption for each of {len(names)}",
-    )
+    there = f"{source.name} has {source.num_classes} classes"
+    require(source.num_classes == len(names), f"{there}; there is a corruption for each of {len(names)}")
     require(source.shape[0] == 3, f"{source.name} is grey; corrupted CIFAR-10 is made of coloured images")
     require(severity is None or severity in (1, 2, 3, 4, 5), f"severity must be 1, 2, 3, 4 or 5, got {severity}")
     level = severity or SEVERITY

@@ -58,10 +58,9 @@ def read_dfa(source: str | Path, options: ReaderOptions) -> Listing:
     found = [source] if recognised(source) else shares(source)
     if len(found) != 1:
         there = ", ".join(printable(sub.name) for sub in found) or "none"
-        raise HoldfastError(
-            f"{printable(source)} holds these shares of conflicting images: {there}; name the folder of one, such as "
-            f"{printable(source / (found[0].name if found else '1pct'))}"
-        )
+        one = printable(source / (found[0].name if found else "1pct"))
+        held = f"{printable(source)} holds these shares of conflicting images: {there}"
+        raise HoldfastError(f"{held}; name the folder of one, such as {one}")
     return scan(found[0])
 
 
@@ -83,14 +82,10 @@ def scan(folder: Path) -> Listing:
     elif classes == len(CIFAR10) and "cifar" in place:
         names = CIFAR10
     text = f"no test folder beside {printable(folder)}: a part of training is held out, which has its bias"
-    return list_files(
-        f"{folder.resolve().parent.name}/{folder.name}",
-        rows,
-        classes={str(k): name for k, name in enumerate(names)},
-        groups={str(k): name for k, name in enumerate(group_names)},
-        notes=[] if "test" in rows else [Note("no-test-folder", text)],
-        problems=problems,
-    )
+    notes = [] if "test" in rows else [Note("no-test-folder", text)]
+    shown, biases = ({str(k): name for k, name in enumerate(own)} for own in (names, group_names))
+    place = f"{folder.resolve().parent.name}/{folder.name}"
+    return list_files(place, rows, classes=shown, groups=biases, notes=notes, problems=problems)
 
 
 def _read(folders: list[Path], problems: list[str]) -> list[Row]:
@@ -98,9 +93,8 @@ def _read(folders: list[Path], problems: list[str]) -> list[Row]:
     for path in (path for folder in folders for path in images_under(folder)):
         match = NAME.fullmatch(Path(path).stem)
         if match is None:
-            problems.append(
-                f"{printable(path)} is not named <id>_<class>_<bias>, as images of this layout are; remove it"
-            )
+            layout = "<id>_<class>_<bias>, as images of this layout are"
+            problems.append(f"{printable(path)} is not named {layout}; remove it")
         else:
             rows.append((path, str(int(match[1])), str(int(match[2]))))
     return rows

@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from holdfast.data.listing import SPLIT_FOLDERS, Listing, ReaderOptions, Row, images_under, list_files
-from holdfast.errors import HoldfastError, require, unknown
+from holdfast.errors import HoldfastError, require, require_known
 from holdfast.parts import reader
 from holdfast.printable import printable
 from holdfast.types import Note
@@ -78,10 +78,8 @@ def compile_names(names: str) -> re.Pattern[str]:
         pattern = re.compile(names)
     except re.error as error:
         raise HoldfastError(f"names {names!r} is not a pattern ({error}); write it as {{age}}_{{gender}}_") from error
-    require(
-        bool(pattern.groupindex),
-        f"names {names!r} names no part of a file name; write parts in braces, such as {{age}}_{{gender}}_",
-    )
+    remedy = "write parts in braces, such as {age}_{gender}_"
+    require(bool(pattern.groupindex), f"names {names!r} names no part of a file name; {remedy}")
     return pattern
 
 
@@ -112,11 +110,8 @@ def _term(text: str, fields: list[str]) -> Rule:
         if sign in ("==", "!="):
             return lambda parts: f"{field}{'==' if parts[field] == value else '!='}{value}"
         return _ranges(field, [value], ">=" if sign in (">=", "<") else ">", f"the rule {field}{sign}{value}")
-    require(
-        re.fullmatch(r"\w+", text) is not None,
-        f"cannot read the rule {text!r}; write a part (gender), a comparison (age>=40), ranges (age: 20, 40) or "
-        "members (race in 0, 2)",
-    )
+    kinds = "a part (gender), a comparison (age>=40), ranges (age: 20, 40) or members (race in 0, 2)"
+    require(re.fullmatch(r"\w+", text) is not None, f"cannot read the rule {text!r}; write {kinds}")
     field = _known(text, fields)
     return lambda parts: parts[field]
 
@@ -132,8 +127,7 @@ def _ranges(field: str, cuts: list[str], sign: str, what: str) -> Rule:
 
 
 def _known(name: str, fields: list[str]) -> str:
-    if name not in fields:
-        raise unknown("part of file names", name, fields)
+    require_known("part of file names", name, fields)
     return name
 
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from holdfast.data.listing import SPLIT_FOLDERS, Listing, ReaderOptions, list_files
 from holdfast.data.tables import TABLES, lower_case_header, name_order, read_table
@@ -47,10 +48,8 @@ def _scan(table_path: Path, root: Path | None, needed: Sequence[str]) -> Listing
     for column in (*needed, "split"):
         empty = [i for i, cell in enumerate(table.text.get(column, ())) if not cell]
         if empty:
-            problems.append(
-                f"{len(empty)} rows have no {column}, the first at {table.unit} {table.lines[empty[0]]}; "
-                "fill the cells or remove the rows"
-            )
+            where = f"{table.unit} {table.lines[empty[0]]}; fill the cells or remove the rows"
+            problems.append(f"{len(empty)} rows have no {column}, the first at {where}")
         unusable.update(empty)
     splits = table.text.get("split", ["train"] * count)
     for name in sorted({s for s in splits if s and s.lower() not in SPLIT_FOLDERS}):
@@ -70,10 +69,8 @@ def _scan(table_path: Path, root: Path | None, needed: Sequence[str]) -> Listing
     used = [paths[i] for rows in by_split.values() for i in rows]
     if absent := [path for path in used if not os.path.isfile(path)]:
         first = ", ".join(cut(printable(path)) for path in absent[:SHOWN]) + (", ..." if len(absent) > SHOWN else "")
-        problems.append(
-            f"{len(absent)} of {len(used)} files do not exist: {first}; "
-            f"paths are taken relative to {printable(base)}: correct them, or give root"
-        )
+        remedy = f"paths are taken relative to {printable(base)}: correct them, or give root"
+        problems.append(f"{len(absent)} of {len(used)} files do not exist: {first}; {remedy}")
     notes = [  # the accuracy of a held-out split that shares files with training would be too high
         Note(
             "files-in-two-splits",
@@ -88,15 +85,11 @@ def _scan(table_path: Path, root: Path | None, needed: Sequence[str]) -> Listing
     if above := [cell for cell in table.text["path"] if os.path.normpath(cell).split(os.sep)[0] == os.pardir]:
         text = f"{len(above)} paths leave {printable(base)} by ../, such as {cut(printable(above[0]))}"
         notes.append(Note("paths-leave-folder", text, "confine refuses them", "warning"))
-    return list_files(
-        table_path.name,
-        {split: [(paths[i], labels[i], groups[i]) for i in rows] for split, rows in by_split.items()},
-        table_rows=by_split,
-        notes=notes,
-        problems=problems,
-        untrainable=[
-            f"label {brief(name)} ({table.unit} {table.lines[extra[name]]}, {splits[extra[name]]} split) is not among "
-            "the training rows; remove these rows, or add training rows of that class"
-            for name in name_order({*extra})
-        ],
-    )
+    remedy = "is not among the training rows; remove these rows, or add training rows of that class"
+    untrainable = [
+        f"label {brief(name)} ({table.unit} {table.lines[i]}, {splits[i]} split) {remedy}"
+        for name, i in ((name, extra[name]) for name in name_order({*extra}))
+    ]
+    listed = {split: [(paths[i], labels[i], groups[i]) for i in rows] for split, rows in by_split.items()}
+    said: dict[str, Any] = {"notes": notes, "problems": problems, "untrainable": untrainable}
+    return list_files(table_path.name, listed, table_rows=by_split, **said)

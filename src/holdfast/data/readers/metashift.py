@@ -13,9 +13,10 @@ import pickle
 import re
 from collections import OrderedDict, defaultdict
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 
-from holdfast.data.listing import Listing, ReaderOptions, images_under, list_files
+from holdfast.data.listing import Listing, ReaderOptions, Row, images_under, list_files
 from holdfast.errors import HoldfastError
 from holdfast.parts import reader
 from holdfast.printable import printable
@@ -25,25 +26,17 @@ TEST = "val_out_of_domain"
 TABLE = "imageID_to_group"
 CLASSES = ("cat", "dog")
 CONTEXT = re.compile(r"\w+\((.+)\)")
-
-
-CONTAINERS: Mapping[str, type] = {
-    "collections.defaultdict": defaultdict,
-    "collections.OrderedDict": OrderedDict,
-    "builtins.set": set,
-    "builtins.list": list,
-    "__builtin__.set": set,
-    "__builtin__.list": list,
-}
+CONTAINERS = {f"{kind.__module__}.{kind.__name__}": kind for kind in (defaultdict, OrderedDict, set, list)}
 
 
 class _PlainUnpickler(pickle.Unpickler):
     """Plain values and these containers: nothing else can be named, and so nothing else be called."""
 
     def find_class(self, module: str, name: str) -> type:
-        if f"{module}.{name}" not in CONTAINERS:
+        kind: type | None = CONTAINERS.get(f"{module.replace('__builtin__', 'builtins')}.{name}")
+        if kind is None:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}")
-        return CONTAINERS[f"{module}.{name}"]
+        return kind
 
 
 def recognised(folder: Path) -> bool:
@@ -64,14 +57,10 @@ def read_metashift(source: str | Path, options: ReaderOptions) -> Listing:
     table = next(filter(Path.is_file, tables), None)
     contexts = {} if table is None else _parse(table)
     text = f"no {TABLE}.json or .pkl in {printable(folder)}: the groups of its images are not known"
-    rows = {
-        split: [
-            (path, name, contexts.get(Path(path).stem, ""))
-            for name in CLASSES
-            for path in images_under(folder / part / name)
-        ]
-        for split, part in (("train", "train"), ("test", TEST))
-    }
+    rows: dict[str, list[Row]] = {"train": [], "test": []}
+    for (split, part), name in product((("train", "train"), ("test", TEST)), CLASSES):
+        paths = images_under(folder / part / name)
+        rows[split] += ((path, name, contexts.get(Path(path).stem, "")) for path in paths)
     notes = [] if table else [Note("groups-unknown", text)]
     return list_files("metashift", rows, classes=CLASSES, notes=notes)
 
@@ -83,10 +72,8 @@ def _parse(path: Path) -> dict[str, str]:
     except OSError as error:
         raise HoldfastError(f"cannot read {printable(path)}: {error.strerror}; make it readable") from error
     except Exception as error:  # a damaged pickle raises nearly anything
-        raise HoldfastError(
-            f"{printable(path)} is refused ({printable(str(error))}): only plain dicts, lists and text are read; write "
-            f"it as {TABLE}.json"
-        ) from error
+        why = f"({printable(str(error))}): only plain dicts, lists and text are read; write it as {TABLE}.json"
+        raise HoldfastError(f"{printable(path)} is refused {why}") from error
     if not isinstance(table, Mapping):
         raise HoldfastError(f"{printable(path)} does not hold a dict of image to groups; take the published file")
     if table and all(CONTEXT.fullmatch(str(key)) for key in table):

@@ -33,10 +33,9 @@ def read_unlabelled(path: Path, options: ReaderOptions) -> Dataset:
     highest = max((int(own.labels.max()) for own in found.values() if len(own)), default=-1)
     named = _names(arrays["classes"], f"{origin}: classes") if "classes" in arrays else ()
     samples = sum(map(len, found.values()))
-    require(
-        highest < max(samples, len(named)),
-        f"{origin}: label {highest} is more than {samples} samples can need; number the classes 0, 1, 2, ...",
-    )
+    remedy = "number the classes 0, 1, 2, ..."
+    possible = highest < max(samples, len(named))
+    require(possible, f"{origin}: label {highest} is more than {samples} samples can need; {remedy}")
     classes = named if len(named) > highest else tuple(map(str, range(highest + 1)))
     parts: dict[str, Any] = {"train": first.subset(slice(0, 0)), **found}  # type: ignore[arg-type]
     return Dataset(printable(path.name), classes, **parts)
@@ -65,9 +64,8 @@ def read_npz(path: Path, options: ReaderOptions) -> Dataset:
 def unpack(path: Path) -> tuple[dict[str, Array], list[str]]:
     """(the arrays that have a meaning here, names of the others, which are not read)."""
     with open_npz(path) as file:
-        return {name: file.read(name) for name in file.names if name in KNOWN}, [
-            name for name in file.names if name not in KNOWN
-        ]
+        others = [name for name in file.names if name not in KNOWN]
+        return {name: file.read(name) for name in file.names if name in KNOWN}, others
 
 
 def assemble(
@@ -84,22 +82,20 @@ def assemble(
     classes: names for a file that brings none of its own. others: names of arrays that were not read.
     """
     from holdfast.data.images import resize
-    from holdfast.data.splits import Dataset, consistent
+    from holdfast.data.splits import Dataset
+    from holdfast.data.usable_data import consistent
 
     unread = ", ".join(others)
-    note = Note(
-        "arrays-not-read", f"arrays beyond images, labels and groups: {unread}", "an audit takes them with --group"
-    )
+    text = f"arrays beyond images, labels and groups: {unread}"
+    note = Note("arrays-not-read", text, "an audit takes them with --group")
     there = cut(", ".join(filter(None, (*arrays, unread)))) or "none"
     made: dict[str, Any] = {}
     for split in SPLITS:
         keys = (f"x_{split}", f"y_{split}")
         absent = [key for key in keys if key not in arrays]
         if absent and (split == "train" or len(absent) == 1 or f"group_{split}" in arrays):
-            raise HoldfastError(
-                f"{origin} has no array {' and no '.join(absent)}; it has: {there}. Call images x_train, x_val, x_test "
-                "and labels y_train, y_val, y_test"
-            )
+            remedy = "Call images x_train, x_val, x_test and labels y_train, y_val, y_test"
+            raise HoldfastError(f"{origin} has no array {' and no '.join(absent)}; it has: {there}. {remedy}")
         if not absent:
             made[split] = _split(arrays, split, origin)
     if image_size is not None:
@@ -130,26 +126,22 @@ def _class_names(
     present = torch.tensor(sorted(set(made["train"].labels.tolist())))
     for split, own in made.items():
         extra = own.labels[~torch.isin(own.labels, present)]
-        require(
-            not len(extra),
-            f"{origin}: y_{split} has label {int(extra[0]) if len(extra) else ''}, which y_train lacks; "
-            "remove these samples, or add training samples of that class",
-        )
+        lost = f"label {int(extra[0]) if len(extra) else ''}, which y_train lacks"
+        remedy = "remove these samples, or add training samples of that class"
+        require(not len(extra), f"{origin}: y_{split} has {lost}; {remedy}")
     if "classes" in arrays:
         return _names(arrays["classes"], f"{origin}: classes")
     if given is not None:
         return tuple(given)
     gaps = (present != torch.arange(len(present))).nonzero()
     if len(gaps):
-        raise HoldfastError(
-            f"{origin}: class {int(gaps[0])} has no training sample, though y_train goes up to "
-            f"{int(present[-1])}; number the classes 0..{len(present) - 1}"
-        )
+        gap = f"class {int(gaps[0])} has no training sample, though y_train goes up to {int(present[-1])}"
+        raise HoldfastError(f"{origin}: {gap}; number the classes 0..{len(present) - 1}")
     return tuple(str(label) for label in range(len(present)))
 
 
 def _names(values: Array, what: str) -> tuple[str, ...]:
-    from holdfast.data.splits import check_once
+    from holdfast.data.usable_data import check_once
 
     names = text_array(values, what)
     check_once(names, what)

@@ -31,10 +31,8 @@ def read_tiny_imagenet(source: str | Path, options: ReaderOptions) -> Listing:
     folder = source if isinstance(source, Path) else options.folder()
     if isinstance(source, str) and not recognised(folder):
         folder /= FOLDER
-    remedy = (
-        f"get http://cs231n.stanford.edu/tiny-imagenet-200.zip and unpack it so that {FOLDER} is in "
-        f"{printable(folder.parent)}, or name another folder with root or $HOLDFAST_ROOT"
-    )
+    place = f"{FOLDER} is in {printable(folder.parent)}, or name another folder with root or $HOLDFAST_ROOT"
+    remedy = f"get http://cs231n.stanford.edu/tiny-imagenet-200.zip and unpack it so that {place}"
     ids = sorted(set(text_lines(folder / MARK, remedy)))
     words = dict(line.partition("\t")[::2] for line in text_lines(folder / "words.txt", remedy))
     names = [printable(words.get(wnid, wnid)) for wnid in ids]
@@ -49,8 +47,6 @@ def read_tiny_imagenet(source: str | Path, options: ReaderOptions) -> Listing:
         if wnid in known:
             rows["test"].append((str(folder / "val" / "images" / name), wnid, ""))
         else:
-            problems.append(
-                f"line {number} of val/val_annotations.txt names the class {printable(wnid)!r}, which {MARK} "
-                "lacks; unpack the archive again"
-            )
+            where = f"line {number} of val/val_annotations.txt names the class {printable(wnid)!r}"
+            problems.append(f"{where}, which {MARK} lacks; unpack the archive again")
     return list_files("tiny-imagenet", rows, classes=dict(zip(ids, names, strict=True)), problems=problems)

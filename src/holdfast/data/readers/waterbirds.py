@@ -42,10 +42,8 @@ def read_waterbirds(source: str | Path, options: ReaderOptions) -> Listing:
     for line, name, *cells in zip(table.lines, *(table.text[column] for column in NEEDED), strict=True):
         label, split, place = (int(cell) if cell.isdecimal() else -1 for cell in cells)
         if label not in (0, 1) or place not in (0, 1) or split not in (0, 1, 2) or not name:
-            problems.append(
-                f"line {line} of {TABLE}: y and place must be 0 or 1, split 0, 1 or 2, and img_filename not empty; "
-                "correct it"
-            )
+            rule = "y and place must be 0 or 1, split 0, 1 or 2, and img_filename not empty; correct it"
+            problems.append(f"line {line} of {TABLE}: {rule}")
         else:
             rows[SPLITS[split]].append((str(folder / name), CLASSES[label], PLACES[place]))
     lost = [path for own in rows.values() for path, _, _ in own if not Path(path).is_file()]

@@ -31,6 +31,5 @@ def check_scores(names: Collection[str]) -> None:
 
 
 def make_detector(name: str, extractor: FeatureExtractor | None = None, **settings: Any) -> Detector:
-    """A detector by name."""
     made: Detector = DETECTORS[name].made(extractor, **settings)
     return made

@@ -64,7 +64,6 @@ class Detector:
         return self.fit_features(self._extract(images), labels=labels)
 
     def score(self, images: Images) -> Tensor:
-        """(N,) how anomalous each image is."""
         return self.score_features(self._extract(images))
 
     def fit_features(self, features: Features | Tensor, *, labels: Tensor | None = None) -> Self:
@@ -85,7 +84,6 @@ class Detector:
         return self
 
     def score_features(self, features: Features | Tensor) -> Tensor:
-        """(N,) scores of features that were extracted before."""
         features = self._checked(features)
         require(not self.learns or bool(self.state), f"{self.name} has not been fitted; call fit first")
         for name in self.reads:

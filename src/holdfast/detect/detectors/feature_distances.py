@@ -178,14 +178,12 @@ class ViM(Detector):
         centred = x - origin
         vectors = torch.linalg.eigh(centred.T @ centred / len(x)).eigenvectors
         residual = vectors[:, : width - dimension]  # eigh sorts upwards: the least variance comes first
-        left = (centred @ residual).norm(dim=1).mean()
-        alpha = logits.amax(1).mean() / left.clamp(min=1e-12)
+        alpha = logits.amax(1).mean() / (centred @ residual).norm(dim=1).mean().clamp(min=1e-12)
         return {"origin": origin, "residual": residual, "alpha": alpha}
 
     def compute(self, features: Features) -> Tensor:
         x, logits = there(features.features).double(), there(features.logits).double()
-        kept = {name: self.state[name].to(x) for name in ("origin", "residual", "alpha")}
-        return scores.vim(x, logits, **kept)
+        return scores.vim(x, logits, **{name: self.state[name].to(x) for name in ("origin", "residual", "alpha")})
 
 
 def _classes(features: Features) -> Tensor:

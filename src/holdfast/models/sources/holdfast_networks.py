@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.errors import HoldfastError
-from holdfast.models.source_types import NONE, ModelSource, SourceModel
+from holdfast.errors import HoldfastError, require
+from holdfast.models.source_types import NONE, ModelSource, Sides, SourceModel
 from holdfast.parts import source
 
 if TYPE_CHECKING:
@@ -31,10 +31,9 @@ class HoldfastNetworks(ModelSource):
         return [*NETWORKS, *ENCODERS]
 
     def build(
-        self, name: str, *, num_classes: int, channels: int, image_size: tuple[int, int] | None, pretrained: bool
+        self, name: str, *, num_classes: int, channels: int, image_size: Sides | None, pretrained: bool
     ) -> SourceModel:
-        if pretrained:
-            raise HoldfastError(f"{name} has no published weights; drop --pretrained, or give --weights FILE")
+        require(not pretrained, f"{name} has no published weights; drop --pretrained, or give --weights FILE")
         if name in ENCODERS:  # a VAE takes pixels: any other normalisation would be undone by its decoder
             from holdfast.models.vae import LATENT, LatentClassifier, VAESettings
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from holdfast.models.source_types import ModelSource, OpenRequest, Preprocessing, SourceModel, both_sides
+from holdfast.models.source_types import ModelSource, OpenRequest, Preprocessing, Sides, SourceModel, both_sides
 from holdfast.models.sources.timm import class_names, input_size, settings_of
 from holdfast.parts import source
 
@@ -62,6 +62,6 @@ def stated_by(made: Any) -> Preprocessing | None:
     return Preprocessing.stated(mean, std) if plain else None
 
 
-def _size(size: int | Sequence[int]) -> tuple[int, int]:
+def _size(size: int | Sequence[int]) -> Sides:
     """(height, width) from a side, (height, width) or (channels, height, width)."""
     return both_sides(size) if isinstance(size, int) else (int(size[-2]), int(size[-1]))

@@ -5,13 +5,12 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import HoldfastError, first_line, require
+from holdfast.errors import HoldfastError, explaining, require
 from holdfast.models.source_types import ModelSource, OpenRequest, SourceModel, hash_file
 from holdfast.parts import source
 
 if TYPE_CHECKING:
     import torch
-    from torch import nn
 
     from holdfast.models.adapters import OnnxInput
 
@@ -21,18 +20,13 @@ TYPES = {"tensor(float)": "float32", "tensor(float16)": "float16", "tensor(doubl
 @source("onnx", about="An ONNX graph; needs onnxruntime.", syntax="an .onnx file", suffixes=(".onnx",), order=80)
 class OnnxFiles(ModelSource):
     def open(self, name: str, request: OpenRequest) -> SourceModel:
-        from holdfast.models.adapters import FixedBatch, OnnxModule
+        from holdfast.models.adapters import OnnxModule, in_batches_of
 
         session = open_session(name, request.device)
         taken = read_input(session.get_inputs(), name)
-        net: nn.Module = OnnxModule(session, taken)
-        notes = []
-        if taken.channels_last:
-            notes.append("takes images with the channels last: turned round for it")
-        if taken.batch is not None:
-            net = FixedBatch(net, taken.batch)
-            notes.append(f"takes batches of exactly {taken.batch}: they are cut and padded; a dynamic batch is faster")
-        return SourceModel(net, channels=taken.channels, size=taken.size, hash=hash_file(name), notes=tuple(notes))
+        notes = ("takes images with the channels last: turned round for it",) * taken.channels_last
+        net, cut = in_batches_of(taken.batch, OnnxModule(session, taken), "a dynamic batch is faster")
+        return SourceModel(net, channels=taken.channels, size=taken.size, hash=hash_file(name), notes=notes + cut)
 
 
 def open_session(path: str, device: torch.device) -> Any:
@@ -44,10 +38,8 @@ def open_session(path: str, device: torch.device) -> Any:
     providers = [name for name in [*wanted, "CPUExecutionProvider"] if name in onnxruntime.get_available_providers()]
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # its warnings are about its own optimiser
-    try:
+    with explaining(f"cannot read {path} as ONNX", "export the model again"):  # its errors share no base class
         return onnxruntime.InferenceSession(path, options, providers=providers)
-    except Exception as error:  # its errors share no base class
-        raise HoldfastError(f"cannot read {path} as ONNX: {first_line(error)}; export the model again") from error
 
 
 def read_input(inputs: Any, path: str) -> OnnxInput:
@@ -57,11 +49,9 @@ def read_input(inputs: Any, path: str) -> OnnxInput:
     from holdfast.models.adapters import OnnxInput
 
     found = [(item.name, item.type, item.shape) for item in inputs]
-    require(
-        len(found) == 1 and len(found[0][2]) == 4 and found[0][1] in TYPES,
-        f"{path} takes {', '.join(f'{name} {kind} {shape}' for name, kind, shape in found) or 'nothing'}; "
-        "one batch of float images (B, C, H, W) is needed",
-    )
+    taken = ", ".join(f"{name} {kind} {shape}" for name, kind, shape in found) or "nothing"
+    usable = len(found) == 1 and len(found[0][2]) == 4 and found[0][1] in TYPES
+    require(usable, f"{path} takes {taken}; one batch of float images (B, C, H, W) is needed")
     name, kind, shape = found[0]
     batch, *rest = (side if isinstance(side, int) and side > 0 else None for side in shape)
     last = rest[2] in (1, 3) and rest[0] not in (1, 3)

@@ -34,11 +34,8 @@ class PythonFunctions(ModelSource):
 
         module_name, colon, function = name.rpartition(":")
         require(bool(colon and module_name and function), f"python:{name} names no function; {SHAPE}")
-        require(
-            not module_name.endswith(".py") and "/" not in module_name,
-            f"python:{name} is a path; give the module's name and start in its folder: "
-            f"python:{Path(module_name).stem}:{function}",
-        )
+        remedy = f"give the module's name and start in its folder: python:{Path(module_name).stem}:{function}"
+        require(not module_name.endswith(".py") and "/" not in module_name, f"python:{name} is a path; {remedy}")
         here = os.getcwd()
         sys.path.insert(0, here)
         try:
@@ -61,11 +58,8 @@ def load(name: str) -> ModuleType:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise HoldfastError(f"{name} needs the package {error.name!r}, which is not installed") from error
         close = get_close_matches(name.split(".")[0], [p.stem for p in Path.cwd().glob("*.py")], n=1)
-        hint = (
-            f"did you mean {close[0]!r}?"
-            if close
-            else f"it is looked for in {os.getcwd()} and among installed packages"
-        )
+        elsewhere = f"it is looked for in {os.getcwd()} and among installed packages"
+        hint = f"did you mean {close[0]!r}?" if close else elsewhere
         raise HoldfastError(f"no Python module {name!r}; {hint}") from error
     except Exception as error:  # the user's code may fail in any way
         raise HoldfastError(f"importing {name} failed: {type(error).__name__}: {first_line(error)}") from error
@@ -81,12 +75,8 @@ def call(module: ModuleType, name: str, spec: str) -> Callable[..., Any]:
     try:
         made = function()
     except Exception as error:  # the user's code may fail in any way
-        raise HoldfastError(
-            f"{spec} failed: {type(error).__name__}: {first_line(error)}; "
-            "the function must take nothing and return a model"
-        ) from error
-    require(
-        callable(made),
-        f"{spec} returned a {type(made).__name__}; it must return a torch module, or a callable from images to logits",
-    )
+        why = f"{spec} failed: {type(error).__name__}: {first_line(error)}"
+        raise HoldfastError(f"{why}; the function must take nothing and return a model") from error
+    wanted = "a torch module, or a callable from images to logits"
+    require(callable(made), f"{spec} returned a {type(made).__name__}; it must return {wanted}")
     return made  # type: ignore[no-any-return]

@@ -17,16 +17,10 @@ class RunFolders(ModelSource):
         from holdfast.models.weights import hash_tensors
 
         inner = [p.parent for p in Path(name).glob(f"*/{CARD}")]
-        require(
-            exists(Path(name) / CARD) or not inner,
-            f"no model in {name}, but in {', '.join(str(p) for p in sorted(inner)[:3])}; give one of them",
-        )
+        there = ", ".join(str(p) for p in sorted(inner)[:3])
+        require(exists(Path(name) / CARD) or not inner, f"no model in {name}, but in {there}; give one of them")
         model, card = load_model(name)
-        return SourceModel(
-            model.net.to(request.device),
-            Preprocessing(card.mean, card.std),
-            classes=card.classes,
-            size=None if card.image_size is None else both_sides(card.image_size),
-            channels=len(card.mean),
-            hash=hash_tensors(model.state_dict()),
-        )
+        net, own = model.net.to(request.device), Preprocessing(card.mean, card.std)
+        size = None if card.image_size is None else both_sides(card.image_size)
+        digest = hash_tensors(model.state_dict())
+        return SourceModel(net, own, classes=card.classes, size=size, channels=len(card.mean), hash=digest)

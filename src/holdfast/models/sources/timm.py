@@ -8,8 +8,8 @@ from functools import cache
 from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import HoldfastError, first_line, require, unknown
-from holdfast.models.source_types import ModelSource, OpenRequest, Preprocessing, SourceModel
+from holdfast.errors import HoldfastError, explaining, require, require_known, unknown
+from holdfast.models.source_types import ModelSource, OpenRequest, Preprocessing, Sides, SourceModel
 from holdfast.parts import source
 
 if TYPE_CHECKING:
@@ -42,13 +42,12 @@ class TimmModels(ModelSource):
         if not timm.is_model(name):
             return False
         architecture, _, tag = name.partition(".")
-        tags = timm.list_models(f"{architecture}.*", include_tags=True) if tag else []
-        if tag and name not in tags:
-            raise unknown("timm weights", name, tags)
+        if tag:
+            require_known("timm weights", name, timm.list_models(f"{architecture}.*", include_tags=True))
         return True
 
     def build(
-        self, name: str, *, num_classes: int, channels: int, image_size: tuple[int, int] | None, pretrained: bool
+        self, name: str, *, num_classes: int, channels: int, image_size: Sides | None, pretrained: bool
     ) -> SourceModel:
         from timm.models import get_pretrained_cfg
 
@@ -78,10 +77,8 @@ class TimmModels(ModelSource):
         if full != name:
             if not self.has(name):
                 raise unknown("model", full, [f"timm:{known}" for known in self.names()])
-            require(
-                not request.pretrained or timm.is_model_pretrained(name),
-                f"timm publishes no weights for {name}; bring a file along: FILE --model {full}",
-            )
+            published = not request.pretrained or timm.is_model_pretrained(name)
+            require(published, f"timm publishes no weights for {name}; bring a file along: FILE --model {full}")
         net = self._create(name, request.pretrained)
         settings = settings_of(net)
         classes, aliases = class_names(settings)
@@ -98,26 +95,22 @@ class TimmModels(ModelSource):
             warnings=() if request.pretrained else (RANDOM.format(full),),
         )
 
-    def _create(self, name: str, pretrained: bool, size: tuple[int, int] | None = None, **options: Any) -> nn.Module:
+    def _create(self, name: str, pretrained: bool, size: Sides | None = None, **options: Any) -> nn.Module:
         """timm's network; every way in which it cannot be had says what to do."""
         import timm
 
         from holdfast.models.hub import cache_alone_if_unreachable
 
-        hub = name.startswith(HUB)
-        try:
-            with cache_alone_if_unreachable() if pretrained or hub else nullcontext():  # a hub's settings are there too
-                net: nn.Module = timm.create_model(name, pretrained=pretrained, **options)
-                return net
-        except Exception as error:  # builders assert; downloads, and other people's repositories, fail in many ways
-            if not hub:
-                raise self.failure(f"timm:{name}", error, size=size, pretrained=pretrained) from error
-            raise HoldfastError(
-                f"cannot get the published weights of {name}: {first_line(error)}; check the name (OWNER/NAME of a "
-                "repository in timm's format) and the network"
-            ) from error
+        getting = self.getting(f"timm:{name}", size=size, pretrained=pretrained)
+        if hub := name.startswith(HUB):
+            remedy = "check the name (OWNER/NAME of a repository in timm's format) and the network"
+            getting = explaining(f"cannot get the published weights of {name}", remedy)
+        reach = cache_alone_if_unreachable() if pretrained or hub else nullcontext()  # a hub's settings are there too
+        with getting, reach:
+            net: nn.Module = timm.create_model(name, pretrained=pretrained, **options)
+        return net
 
-    def expected_input(self, name: str) -> tuple[Preprocessing | None, tuple[int, int] | None]:
+    def expected_input(self, name: str) -> tuple[Preprocessing | None, Sides | None]:
         from timm.models import get_pretrained_cfg
 
         settings = get_pretrained_cfg(name, allow_unregistered=True)
@@ -135,7 +128,7 @@ def settings_of(net: Any) -> Mapping[str, Any]:
     return {}
 
 
-def input_size(settings: Mapping[str, Any]) -> tuple[int, int] | None:
+def input_size(settings: Mapping[str, Any]) -> Sides | None:
     """(height, width)."""
     size = settings.get("input_size")
     return (int(size[1]), int(size[2])) if size else None

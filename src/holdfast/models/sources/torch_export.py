@@ -6,14 +6,11 @@ import io
 import json
 import warnings
 import zipfile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from holdfast.errors import HoldfastError, first_line, require
+from holdfast.errors import HoldfastError, explaining, require
 from holdfast.models.source_types import ModelSource, OpenRequest, SourceModel, hash_file
 from holdfast.parts import source
-
-if TYPE_CHECKING:
-    from torch import nn
 
 OBJECTS = ("custom_obj", "opaque_obj")
 """How torch names members that hold pickled objects."""
@@ -24,77 +21,49 @@ class ExportedPrograms(ModelSource):
     def open(self, name: str, request: OpenRequest) -> SourceModel:
         import torch
 
-        from holdfast.models.adapters import FixedBatch
+        from holdfast.models.adapters import in_batches_of
 
         check_no_code(name)
-        try:
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "The given buffer is not writable")  # torch 2.11's own reading
-                program = torch.export.load(name)
+        refused = explaining(f"cannot read {name} as a torch.export archive", "write it again with torch.export.save")
+        with refused, warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The given buffer is not writable")  # torch 2.11's own reading
+            program = torch.export.load(name)
             net = program.module()
-        except Exception as error:  # damaged archives and other versions fail in many ways
-            raise HoldfastError(
-                f"cannot read {name} as a torch.export archive: {first_line(error)}; "
-                "write it again with torch.export.save"
-            ) from error
         shape = input_shape(program, name)
         batch, channels, height, width = (side if isinstance(side, int) else None for side in shape)
-        notes = []
-        module: nn.Module = net.to(request.device)
-        if batch is not None:
-            module = FixedBatch(module, batch)
-            notes.append(f"takes batches of exactly {batch}: they are cut and padded; export it with a dynamic batch")
-        return SourceModel(
-            module,
-            channels=channels,
-            size=None if height is None or width is None else (height, width),
-            hash=hash_file(name),
-            notes=tuple(notes),
-        )
+        taken, notes = in_batches_of(batch, net.to(request.device), "export it with a dynamic batch")
+        size = None if height is None or width is None else (height, width)
+        return SourceModel(taken, channels=channels, size=size, hash=hash_file(name), notes=notes)
 
 
 def input_shape(program: Any, path: str) -> tuple[Any, ...]:
     """(B, C, H, W) of the one image input; what is dynamic is not an int."""
     inputs = set(program.graph_signature.user_inputs)
-    shapes = [
-        node.meta["val"].shape for node in program.graph.nodes if node.op == "placeholder" and node.name in inputs
-    ]
-    require(
-        len(shapes) == 1 and len(shapes[0]) == 4,
-        f"{path} takes {len(shapes)} inputs of shape {', '.join(str(tuple(s)) for s in shapes)}; "
-        "one batch of images (B, C, H, W) is needed",
-    )
+    nodes = (node for node in program.graph.nodes if node.op == "placeholder" and node.name in inputs)
+    shapes = [node.meta["val"].shape for node in nodes]
+    taken = f"{path} takes {len(shapes)} inputs of shape {', '.join(str(tuple(s)) for s in shapes)}"
+    one = len(shapes) == 1 and len(shapes[0]) == 4
+    require(one, f"{taken}; one batch of images (B, C, H, W) is needed")
     return tuple(shapes[0])
 
 
 def check_no_code(path: str) -> None:
     """Refuse an archive whose reading would unpickle objects: torch falls back to a loader that runs what it finds."""
-    refusal = (
-        f"{path} holds pickled objects, and reading them could run any code. If you trust it, "
-        "write a function that loads and returns it, and give python:module:function"
-    )
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = {name.split("/", 1)[-1]: name for name in archive.namelist()}
-            require(
-                "archive_format" in members,
-                f"{path} is not an archive of this kind, or of an older torch; write it again with torch.export.save",
-            )
-            require(not any(part in name for name in members for part in OBJECTS), refusal)
-            for name, full in members.items():
-                if name.endswith("_config.json"):
-                    entries = json.loads(archive.read(full)).get("config", {}).values()
-                    require(not any(entry.get("use_pickle") for entry in entries), refusal)
-                elif name.startswith("data/sample_inputs/"):
-                    _require_tensors(archive.read(full), refusal)
-    except (zipfile.BadZipFile, ValueError) as error:
-        raise HoldfastError(f"cannot read {path}: {first_line(error)}; it is damaged, or not a .pt2 file") from error
-
-
-def _require_tensors(content: bytes, refusal: str) -> None:
     import torch
 
-    try:
-        torch.load(io.BytesIO(content), weights_only=True)
-    except Exception as error:  # whatever it is, it is not plain tensors
-        raise HoldfastError(refusal) from error
+    remedy = "If you trust it, write a function that loads and returns it, and give python:module:function"
+    refusal = f"{path} holds pickled objects, and reading them could run any code. {remedy}"
+    with explaining(f"cannot read {path}", "it is damaged, or not a .pt2 file"), zipfile.ZipFile(path) as archive:
+        members = {name.split("/", 1)[-1]: name for name in archive.namelist()}
+        other = f"{path} is not an archive of this kind, or of an older torch"
+        require("archive_format" in members, f"{other}; write it again with torch.export.save")
+        require(not any(part in name for name in members for part in OBJECTS), refusal)
+        for name, full in members.items():
+            if name.endswith("_config.json"):
+                entries = json.loads(archive.read(full)).get("config", {}).values()
+                require(not any(entry.get("use_pickle") for entry in entries), refusal)
+            elif name.startswith("data/sample_inputs/"):
+                try:
+                    torch.load(io.BytesIO(archive.read(full)), weights_only=True)
+                except Exception as error:  # whatever it is, it is not plain tensors
+                    raise HoldfastError(refusal) from error

@@ -5,14 +5,10 @@ from __future__ import annotations
 import warnings
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from holdfast.errors import HoldfastError, first_line
+from holdfast.errors import explaining
 from holdfast.models.source_types import PICKLED, ModelSource, OpenRequest, SourceModel, hash_file
 from holdfast.parts import source
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 @source(
@@ -35,19 +31,11 @@ class TorchScriptFiles(ModelSource):
     def open(self, name: str, request: OpenRequest) -> SourceModel:
         import torch
 
-        try:
-            with warnings.catch_warnings():
-                for kind in (FutureWarning, DeprecationWarning):
-                    warnings.simplefilter("ignore", kind)  # torch advises its successor; these files still exist
-                net = torch.jit.load(name, map_location=request.device)  # type: ignore[no-untyped-call]
-        except Exception as error:  # damaged archives fail in many ways
-            raise HoldfastError(
-                f"cannot read {name} as TorchScript: {first_line(error)}; write it again with torch.jit.save"
-            ) from error
-        return SourceModel(net.eval(), channels=_channels(net), hash=hash_file(name))
-
-
-def _channels(net: nn.Module) -> int | None:
-    """Input channels of the first convolution: its weight (out, in, h, w), unless it is grouped."""
-    first = next((value for value in net.state_dict().values() if value.ndim == 4), None)
-    return int(first.shape[1]) if first is not None and first.shape[1] in (1, 3) else None
+        refused = explaining(f"cannot read {name} as TorchScript", "write it again with torch.jit.save")
+        with refused, warnings.catch_warnings():
+            for kind in (FutureWarning, DeprecationWarning):
+                warnings.simplefilter("ignore", kind)  # torch advises its successor; these files still exist
+            net = torch.jit.load(name, map_location=request.device)  # type: ignore[no-untyped-call]
+        # those of the first convolution: its weight is (out, in, h, w), unless it is grouped
+        first = next((value.shape[1] for value in net.state_dict().values() if value.ndim == 4), None)
+        return SourceModel(net.eval(), channels=first if first in (1, 3) else None, hash=hash_file(name))

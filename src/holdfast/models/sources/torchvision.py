@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import HoldfastError, require, unknown
-from holdfast.models.source_types import HALF, IMAGENET, ModelSource, OpenRequest, Preprocessing, SourceModel
+from holdfast.errors import HoldfastError, require, require_known, unknown
+from holdfast.models.source_types import HALF, IMAGENET, ModelSource, OpenRequest, Preprocessing, Sides, SourceModel
 from holdfast.models.sources.timm import IMAGENET_CLASSES, RANDOM, imagenet_names
 from holdfast.parts import source
 
@@ -38,14 +38,13 @@ class TorchvisionModels(ModelSource):
         if name in self.names():
             return True
         if name in zoo.list_models():
-            raise HoldfastError(
-                f"torchvision:{name} is not a plain image classifier: it detects, segments, takes video or is "
-                "quantized; 'holdfast list models' shows the names that can be trained"
-            )
+            why = "is not a plain image classifier: it detects, segments, takes video or is quantized"
+            remedy = "'holdfast list models' shows the names that can be trained"
+            raise HoldfastError(f"torchvision:{name} {why}; {remedy}")
         return False
 
     def build(
-        self, name: str, *, num_classes: int, channels: int, image_size: tuple[int, int] | None, pretrained: bool
+        self, name: str, *, num_classes: int, channels: int, image_size: Sides | None, pretrained: bool
     ) -> SourceModel:
         import torchvision.models as zoo
 
@@ -56,10 +55,8 @@ class TorchvisionModels(ModelSource):
         )
         weights = zoo.get_model_weights(name).DEFAULT if pretrained else None
         options = {} if pretrained else _options(name, num_classes, image_size)
-        try:
+        with self.getting(f"torchvision:{name}", size=image_size, pretrained=pretrained):
             net = zoo.get_model(name, weights=weights, **options)
-        except Exception as error:  # builders assert, and downloads fail, in many ways
-            raise self.failure(f"torchvision:{name}", error, size=image_size, pretrained=pretrained) from error
         if weights is None:
             return SourceModel(_plain(net), channels=3)
         # transform_input, which is dropped, turns the usual normalisation into this
@@ -78,25 +75,17 @@ class TorchvisionModels(ModelSource):
         if not self.has(name):
             raise unknown("model", f"torchvision:{name}", [f"torchvision:{known}" for known in self.names()])
         weights = choose(zoo.get_model_weights(name), name, wanted) if request.pretrained else None
-        try:
+        with self.getting(f"torchvision:{name}", size=None, pretrained=True):
             net = zoo.get_model(name, weights=weights)
-        except Exception as error:  # downloads fail in many ways
-            raise self.failure(f"torchvision:{name}", error, size=None, pretrained=True) from error
         preprocessing, size, crop = settings_of(weights)
-        classes = None if weights is None else tuple(weights.meta["categories"])
-        return SourceModel(
-            net.eval().to(request.device),
-            preprocessing,
-            classes=classes,
-            aliases=wordnet(classes),
-            size=size,
-            crop=crop,
-            channels=3,
-            notes=() if weights is None else (f"weights: torchvision's {weights}",),
-            warnings=(RANDOM.format(f"torchvision:{name}"),) if weights is None else (),
-        )
+        net = net.eval().to(request.device)
+        if weights is None:
+            random = RANDOM.format(f"torchvision:{name}")
+            return SourceModel(net, preprocessing, size=size, crop=crop, channels=3, warnings=(random,))
+        classes, notes = tuple(weights.meta["categories"]), (f"weights: torchvision's {weights}",)
+        return SourceModel(net, preprocessing, classes, wordnet(classes), size, crop, channels=3, notes=notes)
 
-    def expected_input(self, name: str) -> tuple[Preprocessing | None, tuple[int, int] | None]:
+    def expected_input(self, name: str) -> tuple[Preprocessing | None, Sides | None]:
 
         return IMAGENET, (224, 224) if name.split("_")[0] in INPUT_SIZE else None
 
@@ -112,12 +101,11 @@ def choose(published: Any, name: str, wanted: str) -> Any | None:
     if wanted.lower() == NO_WEIGHTS:
         return None
     known = {weights.name: weights for weights in published}
-    if wanted and wanted not in known and wanted != "DEFAULT":
-        raise unknown(f"weights of torchvision:{name}", wanted, [*known, "DEFAULT", NO_WEIGHTS])
+    require_known(f"weights of torchvision:{name}", wanted or "DEFAULT", [*known, "DEFAULT", NO_WEIGHTS])
     return known.get(wanted, published.DEFAULT)
 
 
-def settings_of(weights: Any | None) -> tuple[Preprocessing | None, tuple[int, int] | None, float]:
+def settings_of(weights: Any | None) -> tuple[Preprocessing | None, Sides | None, float]:
     """(preprocessing, input size, crop) that published weights state; ImageNet's for none, as all its recipes have."""
 
     if weights is None:
@@ -127,15 +115,15 @@ def settings_of(weights: Any | None) -> tuple[Preprocessing | None, tuple[int, i
     return Preprocessing.stated(transforms.mean, transforms.std), (side, side), side / before
 
 
-def wordnet(classes: tuple[str, ...] | None) -> tuple[tuple[str, ...], ...]:
+def wordnet(classes: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
     """WordNet numbers and further words of each class, where the classes are ImageNet's in the usual order."""
-    if classes is None or len(classes) != IMAGENET_CLASSES or classes[0] != "tench":
+    if len(classes) != IMAGENET_CLASSES or classes[0] != "tench":
         return ()
     numbers, words = imagenet_names()
     return tuple((number, *more) for number, more in zip(numbers, words, strict=True))
 
 
-def _options(name: str, num_classes: int, size: tuple[int, int] | None) -> dict[str, Any]:
+def _options(name: str, num_classes: int, size: Sides | None) -> dict[str, Any]:
     options: dict[str, Any] = {"num_classes": num_classes}
     if name in ("googlenet", "inception_v3"):
         options |= {"init_weights": True, "aux_logits": False}

@@ -32,10 +32,8 @@ class WeightFiles(ModelSource):
 
         tensors = read_tensors(name)
         if request.model is None:
-            raise HoldfastError(
-                f"{name} holds weights alone; name the architecture they belong to with --model, "
-                "such as --model timm:resnet18"
-            )
+            remedy = "name the architecture they belong to with --model, such as --model timm:resnet18"
+            raise HoldfastError(f"{name} holds weights alone; {remedy}")
         model_name = unambiguous(request.model)
         classes = head_size(model_name, tensors) or request.num_classes
         if classes is None:
@@ -55,19 +53,12 @@ class WeightFiles(ModelSource):
                 std=known.std,
             ).model
         loaded = load_tensors(model, tensors, origin=name)
-        require(
-            not loaded.fresh_heads,
-            f"{name} lacks the classifier of {model_name} ({'; '.join(loaded.fresh_heads)}); "
-            "its answers would mean nothing",
-        )
-        return SourceModel(
-            model.net.eval().to(request.device),
-            Preprocessing(numbers(model.mean), numbers(model.std)) if loaded.normalisation else assumed,
-            size=only_size,
-            channels=channels,
-            hash=hash_tensors(model.state_dict()),
-            notes=loaded.notes,
-        )
+        lost = f"{name} lacks the classifier of {model_name} ({'; '.join(loaded.fresh_heads)})"
+        require(not loaded.fresh_heads, f"{lost}; its answers would mean nothing")
+        if loaded.normalisation:
+            assumed = Preprocessing(numbers(model.mean), numbers(model.std))
+        net, digest = model.net.eval().to(request.device), hash_tensors(model.state_dict())
+        return SourceModel(net, assumed, size=only_size, channels=channels, hash=digest, notes=loaded.notes)
 
 
 def head_size(name: str, tensors: Mapping[str, Tensor]) -> int | None:

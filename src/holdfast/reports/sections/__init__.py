@@ -56,7 +56,6 @@ def of_check(check: str) -> Callable[[Callable[[Sequence[Arm]], Section | None]]
 
 
 def sections(runs: Sequence[RunFiles]) -> list[Section]:
-    """Every section that has something to show, in reading order."""
     parts = [SECTIONS[name] for name in SECTIONS]
     checks = dict.fromkeys(
         [record.name for run in runs for record in run.checks] + [f.check for run in runs for f in run.findings]

@@ -60,7 +60,6 @@ def _probabilities(groups: Sequence[Arm]) -> Table | None:
 
 
 def _evidence(arm: Arm, name: str, key: str) -> Any:
-    """A piece of evidence of the first run that has it."""
     return next((f.evidence[key] for f in arm.found.get(FindingKey(name), ()) if key in f.evidence), None)
 
 
@@ -131,10 +130,8 @@ def _by_part(groups: Sequence[Arm], key: str) -> Chart | None:
     rows = {name: [parts.get(name) for parts in by_arm] for name in names}
     note = ""
     if len(rows) > MOST_ROWS:
-        weakest = sorted(
-            names, key=lambda name: min([s.mean or 0.0 for s in rows[name] if s and s.values], default=2.0)
-        )
-        rows = {name: rows[name] for name in weakest[:MOST_ROWS]}
+        least = {name: min([s.mean or 0.0 for s in own if s and s.values], default=2.0) for name, own in rows.items()}
+        rows = {name: rows[name] for name in sorted(names, key=lambda name: least[name])[:MOST_ROWS]}
         note = f"The {MOST_ROWS} weakest of {len(names)}; all are under “All numbers”."
     return _chart(groups, f"By {key}", key, rows, note)
 

@@ -22,7 +22,6 @@ TITLES = {
 }
 LISTED = ("attack_error", "robust_accuracy", "attack_drop")
 MOST_NUMBERS = 2000
-"""More findings than this are not listed one by one."""
 
 
 @of_check("attacks")
@@ -54,7 +53,6 @@ def _doubtful(findings: Sequence[Finding]) -> bool:
 
 
 def _errors(arm: Arm, *, alone: bool) -> Table | None:
-    """One row per attack, one column per radius."""
     cells = _spreads(arm)
     if not cells:
         return None
@@ -82,7 +80,6 @@ def _spreads(arm: Arm) -> dict[tuple[tuple[str, str], str], Spread]:
 
 
 def _value(arm: Arm, text: str) -> float:
-    """A radius, as the number that its findings carry."""
     keys = [key for key in arm.found if key.check == "attacks" and ("radius", text) in key.where]
     sizes = (finite(arm.found[key][0].evidence.get("radius")) for key in keys)
     return next((float(size) for size in sizes if size is not None), 0.0)
@@ -125,11 +122,8 @@ def _curves(groups: Sequence[Arm]) -> Chart | None:
         rows = dict.fromkeys(row for row, radius in cells if radius)
         for row in rows if len(groups) == 1 else [row for row in rows if row[0] == STRONGEST]:
             points = [(0.0, 1 - clean)] if clean is not None else []
-            points += [
-                (_value(arm, radius) * factor, 1 - s.mean)
-                for (own, radius), s in cells.items()
-                if own == row and radius and s.mean is not None
-            ]
+            means = ((radius, s.mean) for (own, radius), s in cells.items() if own == row and radius)
+            points += [(_value(arm, radius) * factor, 1 - mean) for radius, mean in means if mean is not None]
             if len(points) > 1:
                 name = TITLES.get(row[0], row[0]) + (f", {row[1]}" if row[1].startswith("black-box") else "")
                 label, colour = (arm.label, arm.number) if len(groups) > 1 else (name, len(lines))

@@ -18,7 +18,6 @@ from holdfast.reports.text import DIFFERENCE, finite, records, sure
 CHECK = "corruptions"
 MEAN, NONE = "mean of eight", "none"
 STANDARD = "1"
-"""The strength of the paper."""
 
 
 @of_check(CHECK)
@@ -75,8 +74,7 @@ def _eight(arm: Arm, *, alone: bool) -> Table | None:
     columns = Column.texts("corruption") + Column.numbers(*titles)
     note = "" if clean is None or clean.mean is None else f"Without corruption {share(clean)} %, n = {clean.n:,}."
     what = "eight corruptions" if len(names) <= 8 else "corruptions by strength"  # further ones by name
-    caption = f"Accuracy under {what}" + ("" if alone else f": {arm.label}")
-    return Table(caption, columns, tuple(rows), note)
+    return Table(f"Accuracy under {what}" + ("" if alone else f": {arm.label}"), columns, tuple(rows), note)
 
 
 def _strengths(measured: Sequence[Arm]) -> Chart | None:

@@ -95,7 +95,6 @@ def _eigenvalues(groups: Sequence[Arm]) -> Chart | None:
 
 
 def _pairs(finding: Finding) -> list[tuple[float, float]]:
-    """Eigenvalues with their residuals, as far as both are numbers."""
     both = zip(*(numbers(finding.evidence, key) for key in ("eigenvalues", "residuals")), strict=False)
     return [(v, r) for v, r in takewhile(lambda pair: None not in pair, both) if v is not None and r is not None]
 
@@ -120,16 +119,13 @@ def _density(groups: Sequence[Arm]) -> Chart | None:
             each = [np.interp(grid, [x for x, _ in c], [y for _, y in c], left=0.0, right=0.0) for c in own]
             mean = zip(grid, np.mean(each, axis=0).tolist(), strict=True)
             lines.append(Line(arm.label, _above(mean, floor, factor), arm.number))
-    title = "Density of eigenvalues"
-    picture = line_chart(
-        lines, id="curvature-density", title=title, x_label=x_label, y_range=(floor, peak), log=True, direct=False
-    )
+    title, id = "Density of eigenvalues", "curvature-density"
+    picture = line_chart(lines, id=id, title=title, x_label=x_label, y_range=(floor, peak), log=True, direct=False)
     note = "Share of all eigenvalues at each value, smoothed. Most are near zero."
     return Chart(f"{title}, logarithmic", picture, legend(groups), note)
 
 
 def _above(points: Iterable[Point], floor: float, factor: float) -> tuple[tuple[Point, ...], ...]:
-    """The stretches of a curve that are above the floor."""
     stretches = groupby(points, key=lambda point: point[1] >= floor)
     return tuple(tuple((x * factor, y) for x, y in own) for above, own in stretches if above)
 
@@ -146,8 +142,7 @@ def _whole(span: float) -> tuple[float, str]:
 
 def _numbers(groups: Sequence[Arm]) -> Iterator[Table]:
     columns = Column.texts("eigenvalue") + Column.numbers("value", "residual") + Column.texts("converged")
-    found = [(arm.label, run.name, f) for arm in groups for run in arm.runs for f in run.findings]
-    for label, name, finding in found:
+    for label, name, finding in ((arm.label, run.name, f) for arm in groups for run in arm.runs for f in run.findings):
         if (finding.check, finding.name) != (LARGEST.check, LARGEST.name) or not (values := _pairs(finding)):
             continue
         flags = finding.evidence.get("converged")

@@ -16,7 +16,6 @@ from holdfast.reports.svg.bars import Bar, BarRow, bar_chart
 from holdfast.reports.text import SHARE, interval, percent
 
 MOST_MODELS = 8
-"""More are not drawn in one chart."""
 
 
 @section("glance", order=-3)

@@ -22,7 +22,6 @@ COLUMNS = (
     "average_accuracy", "group_balanced_accuracy", "bias_aligned_accuracy", "bias_conflicting_accuracy",
     "harmonic_mean", "bias_gap", "worst_group_accuracy", "cell_gap", "group_gap",
 )  # fmt: skip
-"""The measures of the table, in its order."""
 MOST_SIDE = 24
 """A map of more rows or columns is not drawn; its numbers are in the findings."""
 MOST_MAPS = 4
@@ -68,10 +67,9 @@ def _spread(arm: Arm, name: str, column: str) -> Spread | None:
 def _table(measured: Sequence[Arm]) -> Table:
     """One row per arm and column of groups; only measures that some row has."""
     rows = []
-    for arm in measured:
-        for column in _names(arm):
-            cells = [spread_cell(_spread(arm, name, column)) for name in COLUMNS]
-            rows.append((Cell(f"{arm.label}, {column}" if column else arm.label), *cells))
+    for arm, column in ((one, name) for one in measured for name in _names(one)):
+        cells = [spread_cell(_spread(arm, name, column)) for name in COLUMNS]
+        rows.append((Cell(f"{arm.label}, {column}" if column else arm.label), *cells))
     kept = [i for i in range(len(COLUMNS)) if any(row[i + 1].text for row in rows)]
     titles = [titled(measured[0].measure(_key(COLUMNS[i], ""))) for i in kept]
     columns = Column.texts("method") + Column.numbers(*titles)
@@ -108,8 +106,7 @@ def summed(given: Sequence[Any]) -> dict[str, Any] | None:
     for table in given:
         if not isinstance(table, Mapping) or not all(isinstance(table.get(key), list) for key in ("classes", "groups")):
             return None
-        shape = len(table["classes"]), len(table["groups"])
-        if not all(is_counts(table.get(key), *shape) for key in ("hits", "n")):
+        if not all(is_counts(table.get(key), len(table["classes"]), len(table["groups"])) for key in ("hits", "n")):
             return None
         if total is None:
             total = dict(table)

@@ -25,7 +25,6 @@ JOINED = "fused"
 
 @of_check("ood")
 def ood(groups: Sequence[Arm]) -> Section:
-    """A classifier's own scores on OOD images."""
     lead = (
         "OOD images against test images. AUROC is the chance that an OOD image scores above a test image; FPR95 "
         "is the share of test images flagged when 95 % of the OOD ones are caught; its interval ends at 100 % for "
@@ -37,7 +36,6 @@ def ood(groups: Sequence[Arm]) -> Section:
 
 @of_check("detect")
 def detect(groups: Sequence[Arm]) -> Section:
-    """A detector on data whose anomalies are known."""
     lead = (
         "Anomalies against normal images. AUROC is the chance that an anomaly scores above a normal image; FPR95 is "
         "the share of normal images flagged when 95 % of the anomalies are caught; its interval ends at 100 % for "
@@ -91,8 +89,7 @@ def _table(arm: Arm, check: str, groups: Sequence[Arm]) -> Table:
     found = [(score, f) for score in scores for f in arm.found.get(_key(check, score), ())]
     notes = dict.fromkeys(f"{score}: {f.evidence['reason']}." for score, f in found if "reason" in f.evidence)
     columns = Column.texts("score") + Column.numbers(*(titled(arm.measure(FindingKey(n, check=check))) for n in names))
-    caption = "By score" if len(groups) == 1 else f"By score, {arm.label}"
-    return Table(caption, columns, rows, " ".join(notes))
+    return Table("By score" if len(groups) == 1 else f"By score, {arm.label}", columns, rows, " ".join(notes))
 
 
 def _confusion(arm: Arm, check: str) -> Iterator[Table]:
@@ -145,7 +142,6 @@ def _points(values: object, key: str) -> tuple[tuple[float, float], ...]:
 
 
 def _histogram(finding: Finding, score: str, of: str, id: str) -> Chart | None:
-    """Shares of known and OOD images by score."""
     values: Any = finding.evidence.get("histogram")
     low, high = (finite(values.get(key)) for key in ("low", "high")) if isinstance(values, Mapping) else (None, None)
     if low is None or high is None:

@@ -35,10 +35,10 @@ Column_ = tuple[str, Mapping[int, tuple[Mapping[str, Any], Mapping[str, Any]]]]
 
 
 def _columns(arm: Arm, *, several: bool) -> Iterator[Column_]:
-    """The models that an arm's first run with maps has shown."""
     found = (f for run in arm.runs for f in run.findings if (f.check, f.name) == (CHECK, "maps"))
     for finding in islice(found, 1):
-        for i, name in enumerate(_listed(finding.evidence.get("models"))):
+        models = finding.evidence.get("models")
+        for i, name in enumerate(models if isinstance(models, list) and models else [""]):
             pairs = {
                 row["position"]: (row, look)
                 for row in records(finding.evidence.get("maps"))
@@ -46,10 +46,6 @@ def _columns(arm: Arm, *, several: bool) -> Iterator[Column_]:
             }
             label = str(name) or (arm.label if several else "map")
             yield (f"{arm.label}: {name}" if several and name else label), pairs
-
-
-def _listed(values: object) -> list[object]:
-    return values if isinstance(values, list) and values else [""]
 
 
 def _look(values: object, number: int) -> Mapping[str, Any] | None:
@@ -74,9 +70,7 @@ def _grid(columns: Sequence[Column_]) -> Iterator[Gallery]:
 
 
 def look_picture(name: str, label: str, look: Mapping[str, Any]) -> Picture | None:
-    """Where a model looks, with what it predicts."""
-    said = str(look.get("prediction", "?"))
-    sure = finite(look.get("confidence"))
+    said, sure = str(look.get("prediction", "?")), finite(look.get("confidence"))
     detail = said if sure is None else f"{said}, {percent(sure)} %"
     alt = f"where {name} looks, which takes this {label} for {detail}"
     return png_picture(look.get("overlay"), alt, name, detail, wrong=said != label)

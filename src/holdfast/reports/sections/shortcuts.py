@@ -15,7 +15,6 @@ from holdfast.reports.text import P_VALUE, finite, interval, number, quantity, r
 from holdfast.types import Finding
 
 MOST_BYTES = 6_000_000
-"""For all pictures of one data set together."""
 
 
 @section("shortcuts")
@@ -134,7 +133,6 @@ def _title(finding: Finding) -> str:
 
 
 def _named(value: object) -> str:
-    """A name with its share of the cluster."""
     name, given = value if isinstance(value, (list, tuple)) and len(value) == 2 else ("", None)
     return str(name) + ("" if (share := finite(given)) is None else f" ({100 * share:.0f} %)")
 

@@ -82,7 +82,6 @@ def _note(own: Sequence[Finding]) -> str:
 
 
 def _profile(own: Sequence[Finding], name: str, id: str) -> Chart | None:
-    """Accuracy along every attribute, in tenths of the samples."""
     profiles = next((f.evidence.get("profile") for f in own if f.name == "confirmed_slices"), None)
     if not isinstance(profiles, Mapping):
         return None

@@ -92,7 +92,6 @@ def _drawn(
 
 
 def lines_of(arm: Arm, key: str, label: str, colour: int) -> list[Line]:
-    """One metric of an arm: its mean over seeds, and each seed behind it."""
     tracks = [t for t in (track(run, key) for run in arm.runs) if t]
     if not tracks:
         return []

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from holdfast.reports.svg import WIDTH, Scale, figure, linear_ticks, scale, series, shorten, tag, text_width, tick_text
+from holdfast.reports.svg import WIDTH, Scale, figure, scale, series, shorten, tag, text_width
+from holdfast.reports.svg.ticks import linear_ticks, tick_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +142,7 @@ def heat_map(
         label = tag("text", name, class_="label", x=left - 8, y=y + ROW / 2 + 4, text_anchor="end")
         parts.append(tag("g", tag("title", full), label))
         parts += [_cell(cell, left + width * i, y, width, colour) for i, cell in enumerate(own)]
-    said = "; ".join(cell.note for own in cells for cell in own)
-    return figure(parts, id, title, said, height)
+    return figure(parts, id, title, "; ".join(cell.note for own in cells for cell in own), height)
 
 
 def _cell(cell: Heat, x: float, y: float, width: float, colour: int) -> Markup:

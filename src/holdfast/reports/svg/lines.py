@@ -12,20 +12,8 @@ from markupsafe import Markup, escape
 
 from holdfast.printable import one_line
 from holdfast.reports.blocks import Chart
-from holdfast.reports.svg import (
-    COLOURS,
-    WIDTH,
-    Scale,
-    figure,
-    linear_ticks,
-    log_ticks,
-    scale,
-    series,
-    shorten,
-    tag,
-    text_width,
-    tick_text,
-)
+from holdfast.reports.svg import COLOURS, WIDTH, Scale, figure, scale, series, shorten, tag, text_width
+from holdfast.reports.svg.ticks import linear_ticks, log_ticks, tick_text
 from holdfast.reports.text import percent
 
 MOST_POINTS = 60
@@ -50,6 +38,10 @@ class Line:
     @property
     def points(self) -> tuple[Point, ...]:
         return tuple(point for segment in self.segments for point in segment)
+
+    @property
+    def style(self) -> str:
+        return series(self.colour, "dashed")
 
 
 def line_chart(
@@ -92,9 +84,9 @@ def line_chart(
     ends = [line.points[-1] for line in named]
     places = _apart([y_of(y) for _, y in ends], LABEL_PITCH, (top, height - bottom))
     for line, (x, y), text, at in zip(named, ends, labels, places, strict=True):
-        parts.append(tag("circle", class_=f"dot {_series(line)}", cx=x_of(x), cy=y_of(y), r=3))
+        parts.append(tag("circle", class_=f"dot {line.style}", cx=x_of(x), cy=y_of(y), r=3))
         if direct:
-            label = tag("text", text, class_=f"name {_series(line)}", x=WIDTH - right + 10, y=at + 4)
+            label = tag("text", text, class_=f"name {line.style}", x=WIDTH - right + 10, y=at + 4)
             parts.append(tag("g", tag("title", line.label), label))
     parts += _tooltips(named, x_of, (top, height - bottom), x_label, show)
 
@@ -145,11 +137,11 @@ def histogram_lines(counts: Mapping[str, Any], low: float, high: float) -> list[
 
 
 def _path(segment: Sequence[Point], line: Line, x_of: Scale, y_of: Scale) -> Markup:
+    style = line.style + " thin" * line.thin
     if len(segment) == 1:
         (x, y), r = segment[0], 1.5 if line.thin else 2.5
-        return tag("circle", class_=f"dot {_series(line)}{' thin' * line.thin}", cx=x_of(x), cy=y_of(y), r=r)
-    d = "M" + "L".join(f"{x_of(x):.1f} {y_of(y):.1f}" for x, y in segment)
-    return tag("path", class_=f"line {_series(line)}{' thin' * line.thin}", d=d)
+        return tag("circle", class_=f"dot {style}", cx=x_of(x), cy=y_of(y), r=r)
+    return tag("path", class_=f"line {style}", d="M" + "L".join(f"{x_of(x):.1f} {y_of(y):.1f}" for x, y in segment))
 
 
 def _tooltips(
@@ -187,10 +179,6 @@ def _apart(places: Sequence[float], least: float, span: tuple[float, float]) -> 
     moved = [min(max(fmean(cluster), span[0]), last) for cluster in clusters for _ in cluster]
     result = {i: moved[rank] + rank * least for rank, i in enumerate(order)}
     return [result[i] for i in range(len(places))]
-
-
-def _series(line: Line) -> str:
-    return series(line.colour, "dashed")
 
 
 HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 250.0, 44.0, 14.0, 12.0, 40.0

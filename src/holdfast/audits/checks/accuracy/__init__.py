@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 class Accuracy:
     """Accuracy over all, by class and by group; likelihood, calibration; pictures."""
 
-    def run(self, subject: Subject) -> Iterable[Finding]:
+    def run(self, subject: Subject) -> tuple[Finding, ...]:
         from holdfast.audits.checks.accuracy.clean_accuracy import clean_accuracy
 
         return clean_accuracy(subject)

@@ -95,12 +95,9 @@ def probabilities(subject: Subject) -> list[Finding]:
         generator = torch.Generator().manual_seed(derive(seed, SEEDS[name]))
         found = metrics.ece(confidence, seen.correct, generator=generator, bins=BINS, adaptive=adaptive)
         curve = metrics.reliability(confidence, seen.correct, bins=BINS, adaptive=adaptive)
-        evidence = {
-            "reliability": {key: list(values) for key, values in asdict(curve).items()},
-            "chance": found.chance,
-            "chance_high": found.chance_high,
-            "mean_confidence": float(confidence.mean()),
-        }
+        evidence: dict[str, Any] = {"reliability": {key: list(values) for key, values in asdict(curve).items()}}
+        evidence |= {"chance": found.chance, "chance_high": found.chance_high}
+        evidence["mean_confidence"] = float(confidence.mean())
         settings = {"bins": BINS, "adaptive": adaptive, "resamples": metrics.RESAMPLES}
         error = found.estimate
         made.append(Finding("accuracy", name, error.value, n, error.low, error.high, {}, settings, evidence))
@@ -121,17 +118,9 @@ def confusion(seen: Predictions, classes: tuple[str, ...]) -> dict[str, Any]:
         return {"classes": list(classes), "matrix": table.tolist()}
     sizes = table.sum(1)
     wrong = table.clone().fill_diagonal_(0).flatten()
-    order = wrong.argsort(descending=True, stable=True)[:PAIRS]
-    pairs = [
-        {
-            "label": classes[i // count],
-            "prediction": classes[i % count],
-            "count": int(wrong[i]),
-            "of": int(sizes[i // count]),
-        }
-        for i in order.tolist()
-        if wrong[i] > 0
-    ]
+    largest = [i for i in wrong.argsort(descending=True, stable=True)[:PAIRS].tolist() if wrong[i] > 0]
+    named = ((classes[i // count], classes[i % count], int(wrong[i]), int(sizes[i // count])) for i in largest)
+    pairs = [dict(zip(("label", "prediction", "count", "of"), row, strict=True)) for row in named]
     return {"pairs": pairs, "errors": int(wrong.sum())}
 
 
@@ -140,7 +129,6 @@ def pictures(subject: Subject) -> list[dict[str, Any]]:
     seen, data = subject.predictions, subject.data
     confidence, prediction = seen.logits.softmax(1).max(1)
     order = torch.where(seen.correct, 1 + confidence, 1 - confidence).argsort(stable=True)[:PICTURES]
-    images = subject.split.read(order)
     return [
         {
             "png": png(image),
@@ -151,5 +139,5 @@ def pictures(subject: Subject) -> list[dict[str, Any]]:
             "position": int(i),
             "source": subject.split.describe(int(i)),
         }
-        for i, image in zip(order, images, strict=True)
+        for i, image in zip(order, subject.split.read(order), strict=True)
     ]

@@ -5,14 +5,13 @@ How to read the numbers: docs/methods/attacks.md.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from holdfast.audits.checks.attacks.attack_plans import BUDGETS, RADII, AttackBudget, radius_text
-from holdfast.errors import require, require_known
+from holdfast.errors import require_known
 from holdfast.parts import NAMES_A_MODEL, PYTHON_ONLY, check
+from holdfast.settings.fields import Bounded, Within
 from holdfast.types import Finding, Measure, Needs, Note, Unit
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ BACKWARD: Final = 3
     order=50,
 )
 @dataclass(frozen=True)
-class Attacks:
+class Attacks(Bounded):
     """Error under each attack at each radius, with the model's gradients, with another model's, and under noise.
 
     images: how many test images to take at random; None is 1,000 on a GPU, 100 on a CPU. radii: in pixels; None is
@@ -59,8 +58,8 @@ class Attacks:
     the trust checks; where one fails, every finding says so.
     """
 
-    images: int | None = None
-    radii: tuple[float, ...] | None = None
+    images: Annotated[int | None, Within(1)] = None
+    radii: Annotated[tuple[float, ...] | None, Within(0, ends="()")] = None
     norm: Literal["linf", "l2"] = "linf"
     presets: tuple[str, ...] = ()
     transfer: bool = True
@@ -69,12 +68,7 @@ class Attacks:
     budget: AttackBudget | None = field(default=None, metadata=PYTHON_ONLY)
 
     def __post_init__(self) -> None:
-        require(self.images is None or self.images >= 1, f"attacks.images must be >= 1, got {self.images}")
-        radii = self.radii
-        require(
-            radii is None or (len(radii) > 0 and all(0 < r < math.inf for r in radii)),
-            f"attacks.radii must be finite numbers > 0, got {list(radii or ())}",
-        )
+        super().__post_init__()
         if self.presets:
             from holdfast.attacks import PRESETS
 
@@ -107,7 +101,7 @@ class Attacks:
         text = "no transfer attack: there is no time to train a surrogate model"
         return replace(self, transfer=False), Note("no-surrogate", text, "give --set attacks.surrogate=MODEL")
 
-    def run(self, subject: Subject) -> Iterable[Finding]:
+    def run(self, subject: Subject) -> tuple[Finding, ...]:
         from holdfast.audits.checks.attacks.attack_bench import attack_all
 
         return attack_all(subject, self)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.attacks import PRESETS, apgd, fgsm, noise, pgd, square, unbounded
-from holdfast.attacks.norms import Norm
+from holdfast.attacks.arguments import Norm
 from holdfast.audits.checks.attacks import trust
 from holdfast.audits.checks.attacks.attack_plans import BUDGETS, RADII, AttackBudget, radius_text
 from holdfast.audits.checks.attacks.trust import AVERAGED, NONE, QUERIES, TRANSFER, WHITE, Key, TrustCheck, any_of
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 
 def attack_all(subject: Subject, told: Attacks) -> tuple[Finding, ...]:
-    """What the check ``attacks`` finds; see its settings."""
     plan = told.budget or BUDGETS[subject.device.type]
     norm: Norm = told.norm
     chosen_radii = tuple(sorted(told.radii or RADII[norm]))
@@ -53,30 +52,21 @@ def attack_all(subject: Subject, told: Attacks) -> tuple[Finding, ...]:
             for name in told.presets
             for access, shown in ((WHITE, None), *([(TRANSFER, other)] if other is not None else []))
         }
-    settings = {
-        "norm": norm,
-        "images": len(bench.index),
-        "apgd_steps": plan.apgd_steps,
-        "queries": plan.queries,
-        "precision": subject.precision,
-        "seed": subject.seed,
-        "surrogate": "none" if other is None else "given" if given is not None else plan.surrogate_model,
-    }
+    settings: dict[str, Any] = {"norm": norm, "images": len(bench.index), "apgd_steps": plan.apgd_steps}
+    settings |= {"queries": plan.queries, "precision": subject.precision, "seed": subject.seed}
+    settings["surrogate"] = "none" if other is None else "given" if given is not None else plan.surrogate_model
     return findings(bench.index, wrong, unlimited, named, checks, settings)
 
 
 PASSES = 4
 """How often the unmoved images are shown again, to see whether the model says the same."""
 POINTS = 4
-"""Points around an image that gradients are averaged over."""
 TOGETHER = 2**27
 """Numbers that the images of one search have, at most; a search keeps a few copies of them."""
 Attack = Callable[..., Tensor]
 
 
 class AttackBench:
-    """The images under attack, and what every attack on them needs."""
-
     def __init__(self, subject: Subject, images: int, plan: AttackBudget) -> None:
         self.subject, self.plan = subject, plan
         self.index = index = draw(len(subject.split), images, subject.seed, "attacks/images")
@@ -90,8 +80,7 @@ class AttackBench:
 
     def bounded(self, radii: Sequence[float], norm: Norm, surrogate: nn.Module | None) -> Iterator[tuple[Key, Tensor]]:
         """(N,) which images go wrong, for every attack at every radius; radius 0 is the clean image."""
-        labels = torch.cat([y for _, y in self.batches])
-        yield ("clean", NONE, 0.0), (self.logits.argmax(1) != labels).cpu()
+        yield ("clean", NONE, 0.0), (self.logits.argmax(1) != torch.cat([y for _, y in self.batches])).cpu()
         steps, queries = self.plan.apgd_steps, self.plan.queries
         for radius in radii:
             where: dict[str, Any] = {"radius": radius, "norm": norm}
@@ -110,12 +99,9 @@ class AttackBench:
                 shown: dict[str, Attack] = {"fgsm": once, "pgd-10": partial(pgd, **where)}
                 for name, attack in shown.items():
                     yield (name, TRANSFER, radius), self.wrong(attack, f"black/{name}/{radius}", against=surrogate)
-            around = partial(averaged, **where)
-            yield (AVERAGED, WHITE, radius), self.wrong(around, f"{AVERAGED}/{radius}")
-            yield (
-                ("noise", NONE, radius),
-                self.wrong(lambda m, x, y, generator, where=where: noise(x, generator=generator, **where), "noise"),
-            )
+            yield (AVERAGED, WHITE, radius), self.wrong(partial(averaged, **where), f"{AVERAGED}/{radius}")
+            drawn: Attack = lambda m, x, y, generator, where=where: noise(x, generator=generator, **where)  # noqa: E731
+            yield ("noise", NONE, radius), self.wrong(drawn, "noise")
 
     def checks(self, wrong: Mapping[Key, Tensor], radii: Sequence[float], norm: Norm) -> list[TrustCheck]:
         unmoved = [pgd(self.subject.model, x, y, radius=0.0) for x, y in self.batches]
@@ -123,16 +109,13 @@ class AttackBench:
         checks = [trust.repeatable(self.logits, again, precision=self.subject.precision)]
         with exact(self.subject.device):  # short steps need all digits
             checks += trust.slopes(self.subject.model, self._first(self.plan.unbounded))
-        long = {
-            r: self.found(pgd, f"long/{r}", radius=r, norm=norm, steps=self.plan.long_steps)
-            for r in radii[len(radii) // 2 :][:1]
-        }
-        return [*checks, *trust.comparisons(wrong, radii, norm, long)]
+        middle = radii[len(radii) // 2]
+        long = self.found(pgd, f"long/{middle}", radius=middle, norm=norm, steps=self.plan.long_steps)
+        return [*checks, *trust.comparisons(wrong, radii, norm, {middle: long})]
 
     def wrong(self, attack: Attack, purpose: str, *, against: nn.Module | None = None) -> Tensor:
         """(N,) whether the model errs on what an attack makes of each image; against: whom the attack sees."""
-        shown = self.subject.model if against is None else against
-        return self._errors(partial(attack, shown), purpose, self.batches)
+        return self._errors(partial(attack, self.subject.model if against is None else against), purpose, self.batches)
 
     def found(self, attack: Attack, purpose: str, *, first: int | None = None, **settings: Any) -> Tensor:
         """(N,) the same, for a search that leaves images alone once they went wrong, on the first so many images.
@@ -210,7 +193,6 @@ def preset_attack(name: str, subject: Subject) -> Attack:
 
 
 def surrogate_seconds(subject: Subject) -> float:
-    """How long the surrogate would train, from one of its epochs."""
     plan = BUDGETS[subject.device.type]
     started = time.perf_counter()
     train_surrogate(subject, replace(plan, surrogate_epochs=1))
@@ -224,18 +206,10 @@ def train_surrogate(subject: Subject, plan: AttackBudget) -> nn.Module | None:
         return None
     index = draw(len(data.train), plan.surrogate_images, subject.seed, "attacks/surrogate/images")
     part = replace(data, train=data.train.subset(index), val=None, test=None, notes=())
-    return fit(
-        part,
-        model=plan.surrogate_model,
-        epochs=plan.surrogate_epochs,
-        seed=derive(subject.seed, "attacks/surrogate") % 2**31,
-        device=str(subject.device),
-        eval_every=0,
-        precision="bf16" if subject.device.type == "cuda" else "fp32",
-        channels_last=subject.device.type == "cuda",
-        workers=subject.workers,
-        progress=False,
-    ).model
+    cuda, seed = subject.device.type == "cuda", derive(subject.seed, "attacks/surrogate") % 2**31
+    how: dict[str, Any] = {"model": plan.surrogate_model, "epochs": plan.surrogate_epochs, "eval_every": 0}
+    how |= {"precision": "bf16" if cuda else "fp32", "channels_last": cuda, "workers": subject.workers}
+    return fit(part, seed=seed, device=str(subject.device), progress=False, **how).model
 
 
 def fallen(wrong: Mapping[Key, Tensor], norm: Norm) -> list[str]:
@@ -281,16 +255,13 @@ def findings(
         told = {"radius": preset.radius, "norm": "linf", "space": preset.space, "steps": preset.steps}
         made.append(share(values, {"preset": name, "access": access}, told))
     for check in checks:
-        value = None if check.passed is None else float(check.passed)
+        value, of = None if check.passed is None else float(check.passed), {"check": check.name}
         evidence = {"passed": check.passed, "says": check.says, **check.numbers, **verdict}
-        of = {"check": check.name}
         made.append(Finding("attacks", "trust_check", value, check.n, None, None, of, settings, evidence))
     failed = [check.name for check in checks if check.passed is False]
     said = {"failed": failed, "verdicts": encode(positions, fallen(wrong, norm)), **verdict}
-    return (
-        *made,
-        Finding("attacks", "trusted", float(verdict["trusted"]), len(clean), settings=settings, evidence=said),
-    )
+    trusted = float(verdict["trusted"])
+    return (*made, Finding("attacks", "trusted", trusted, len(clean), settings=settings, evidence=said))
 
 
 STRONGEST: Final = {"attack": "strongest", "access": "any"}

@@ -4,30 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
+
+from holdfast.settings.fields import Bounded, Within
 
 RADII: Final[Mapping[str, tuple[float, ...]]] = {
     "linf": (2 / 255, 4 / 255, 8 / 255, 16 / 255),
     "l2": (0.25, 0.5, 1.0, 2.0),
 }
 
+Count = Annotated[int, Within(1)]
+
 
 @dataclass(frozen=True)
-class AttackBudget:
+class AttackBudget(Bounded):
     """What a device is given to do.
 
     searched: images of the attack without gradients, at most. unbounded: of the checks on gradients.
     surrogate_*: its training.
     """
 
-    images: int
-    apgd_steps: int
-    queries: int
-    searched: int
-    long_steps: int
-    unbounded: int
-    surrogate_images: int
-    surrogate_epochs: int
+    images: Count
+    apgd_steps: Count
+    queries: Count
+    searched: Count
+    long_steps: Count
+    unbounded: Count
+    surrogate_images: Count
+    surrogate_epochs: Count
     surrogate_model: str
 
 

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from holdfast.attacks.norms import Norm
+from holdfast.attacks.arguments import Norm
 from holdfast.attacks.objectives import log_odds
 from holdfast.audits.checks.attacks.attack_plans import radius_text
 from holdfast.metrics import sign_test, wilson_interval
@@ -74,8 +74,7 @@ def verdict(checks: Sequence[TrustCheck]) -> dict[str, Any]:
     if not failed:
         return {"trusted": True}
     compared = [check.numbers["pairs"].values() for check in checks if "pairs" in check.numbers]
-    clear = all(row["p"] >= DOUBT / len(rows) for rows in compared for row in rows)
-    if failed <= OF_GRADIENTS and clear:
+    if failed <= OF_GRADIENTS and all(row["p"] >= DOUBT / len(rows) for rows in compared for row in rows):
         return {"trusted": True, "remark": UNUSUAL}
     return {"trusted": False, "warning": WARNING}
 
@@ -87,12 +86,8 @@ def at_least(name: str, pairs: Mapping[str, tuple[Tensor, Tensor]], what: str) -
     rows: dict[str, dict[str, Any]] = {}
     for place, (strong, weak) in pairs.items():
         wins, losses = int((strong & ~weak).sum()), int((weak & ~strong).sum())
-        rows[place] = {
-            "errors": [float(strong.double().mean()), float(weak.double().mean())],
-            "only_first": wins,
-            "only_second": losses,
-            "p": sign_test(wins, losses, alternative="less"),
-        }
+        errors, p = [float(own.double().mean()) for own in (strong, weak)], sign_test(wins, losses, alternative="less")
+        rows[place] = {"errors": errors, "only_first": wins, "only_second": losses, "p": p}
     place, worst = min(rows.items(), key=lambda item: float(item[1]["p"]))
     passed = bool(worst["p"] >= ALPHA / len(pairs))
     first, second = worst["errors"]
@@ -109,9 +104,8 @@ def repeatable(first: Tensor, again: Tensor, *, precision: str) -> TrustCheck:
     moved = (first - again).abs().amax((0, 2)) > REPEATS[precision] * spread.clamp(min=1e-12)
     count, n = int(moved.sum()), len(moved)
     changed = int((first.argmax(1) != again.argmax(2)).any(0).sum())
-    passed = count <= n // 100
     says = f"radius 0 equals clean: logits of {count} of {n} images differ when asked again, {changed} predictions"
-    return TrustCheck("radius-zero", passed, n, says, {"moved": count, "predictions": changed})
+    return TrustCheck("radius-zero", count <= n // 100, n, says, {"moved": count, "predictions": changed})
 
 
 def reaches_all(wrong: Tensor) -> TrustCheck:
@@ -181,9 +175,9 @@ def _kept(ratios: list[float], flat: int) -> TrustCheck:
     values = torch.tensor(ratios, dtype=torch.float64)
     near = float(((values > 1 / 3) & (values < 3)).double().mean())
     median = float(values.median())
-    passed = near > 0.5 and 0.5 < median < 2
     says = f"a short step does what the gradient promises: {near:.0%} of images, by {median:.2f} of it in the median"
-    return TrustCheck("gradients-kept", passed, n, says, {"median_ratio": median, "share_near": near, "flat": flat})
+    numbers = {"median_ratio": median, "share_near": near, "flat": flat}
+    return TrustCheck("gradients-kept", near > 0.5 and 0.5 < median < 2, n, says, numbers)
 
 
 AVERAGED = "pgd-averaged"
@@ -199,9 +193,8 @@ def comparisons(
 
     def climbing(name: str) -> dict[str, tuple[Tensor, Tensor]]:
         found = {r: wrong["clean", NONE, 0.0] if r == 0 else wrong[name, WHITE, r] for r in ladder}
-        return {
-            f"{name}, {at[b]} over {'clean' if a == 0 else at[a]}": (found[b], found[a]) for a, b in pairwise(ladder)
-        }
+        below = {0.0: "clean", **at}
+        return {f"{name}, {at[b]} over {below[a]}": (found[b], found[a]) for a, b in pairwise(ladder)}
 
     white = {r: any_of(wrong, r, lambda key: key[1] == WHITE and key[0] in GRADIENT) for r in radii}
     transfer = {r: any_of(wrong, r, lambda key: key[1] == TRANSFER) for r in radii}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
-from holdfast.errors import require, require_known
 from holdfast.parts import PYTHON_ONLY, check
+from holdfast.settings.fields import Bounded, Within
 from holdfast.types import Finding, Measure, Needs, Unit
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ SEVERITIES: Final = (1, 2, 3, 4, 5)
     order=40,
 )
 @dataclass(frozen=True)
-class Corruptions:
+class Corruptions(Bounded):
     """Accuracy under each of the eight corruptions of BiasAdv at several strengths, their mean, and what they cost.
 
     images: how many test images, drawn with the seed; None is at most 10,000 on a GPU and 1,000 on a CPU.
@@ -56,23 +55,17 @@ class Corruptions:
     frost_folder: photographs for the corruption frost; by default textures are grown from noise.
     """
 
-    images: int | None = None
-    strengths: tuple[float, ...] = STRENGTHS
+    images: Annotated[int | None, Within(1)] = None
+    strengths: Annotated[tuple[float, ...], Within(0, ends="()")] = STRENGTHS
     kinds: tuple[str, ...] = ()
     imagenet_c: bool = False
-    severities: tuple[int, ...] = SEVERITIES
+    severities: Annotated[tuple[int, ...], Within(1, 5, "..")] = SEVERITIES
     official: str | None = None
     frost_folder: str | None = None
     baseline: Mapping[str, float] | None = field(default=None, metadata=PYTHON_ONLY)
 
     def __post_init__(self) -> None:
-        require(self.images is None or self.images >= 1, f"corruptions.images must be >= 1, got {self.images}")
-        require(
-            len(self.strengths) > 0 and all(0 < s < math.inf for s in self.strengths),
-            f"corruptions.strengths must be finite numbers > 0, got {list(self.strengths)}",
-        )
-        for severity in self.severities:
-            require_known("corruptions.severities", str(severity), [*map(str, SEVERITIES)])
+        super().__post_init__()
         if self.kinds:
             from holdfast.corruptions import find_corruption
 
@@ -89,7 +82,7 @@ class Corruptions:
     def usual_images(self, device: str) -> int:
         return 10_000 if device == "cuda" else 1000
 
-    def run(self, subject: Subject) -> Iterable[Finding]:
+    def run(self, subject: Subject) -> tuple[Finding, ...]:
         from holdfast.audits.checks.corruptions.corrupted_accuracy import corrupted_accuracy
 
         return corrupted_accuracy(subject, self)

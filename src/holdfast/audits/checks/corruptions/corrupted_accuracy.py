@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 EIGHT: Final = tuple(CORRUPTIONS[name].label for name in corruption_names("imgaug"))
 SHOWN: Final = (1.0, 2.0)
-"""Strengths of the example pictures."""
 ALEXNET: Final[Mapping[str, float]] = {
     "gaussian-noise": 0.886428, "shot-noise": 0.894468, "impulse-noise": 0.922640, "defocus-blur": 0.819880,
     "glass-blur": 0.826268, "motion-blur": 0.785948, "zoom-blur": 0.798360, "snow": 0.866816, "frost": 0.826572,
@@ -51,7 +50,6 @@ share = partial(accuracy, check="corruptions", name="corruption_accuracy")
 
 
 def corrupted_accuracy(subject: Subject, told: Corruptions) -> tuple[Finding, ...]:
-    """What the check ``corruptions`` finds; see its settings."""
     channels = subject.data.shape[0]
     if channels not in (1, 3):
         reason = f"corruptions are made for grey and RGB images, and these have {channels} channels"
@@ -71,8 +69,7 @@ def corrupted_accuracy(subject: Subject, told: Corruptions) -> tuple[Finding, ..
     for part in map(find_corruption, told.kinds):  # as each declares
         levels = told.strengths if part.scale == "strength" else sorted(set(told.severities))
         further[part.scale] |= {(part.name, f"{level:g}"): {part.scale: level} for level in levels}
-    stronger = bench.measure(further["strength"]) if further["strength"] else {}
-    for (name, at), own in stronger.items():
+    for (name, at), own in bench.measure(further["strength"]).items() if further["strength"] else ():
         found.append(share(own, {"corruption": name, "strength": at}, settings=bench.settings))
     if further["severity"]:
         found += by_severity(bench.measure(further["severity"]), bench.settings, family=CHOSEN, baseline=None)
@@ -87,20 +84,13 @@ def corrupted_accuracy(subject: Subject, told: Corruptions) -> tuple[Finding, ..
 
 
 class _Bench:
-    """The test images under corruption."""
-
     def __init__(self, subject: Subject, images: int) -> None:
         require(len(subject.split) > 0, f"{subject.data.name} has no test images to corrupt")
         self.subject = subject
         self.index = draw(len(subject.split), images, subject.seed, "corruptions/images")
         self.correct = subject.predictions.correct[self.index]
-        self.settings: dict[str, Any] = {
-            "images": len(self.index),
-            "batch_size": subject.batch_size,
-            "device": subject.device.type,
-            "precision": subject.precision,
-            "seed": subject.seed,
-        }
+        self.settings: dict[str, Any] = {"images": len(self.index), "batch_size": subject.batch_size}
+        self.settings |= {"device": subject.device.type, "precision": subject.precision, "seed": subject.seed}
 
     @torch.no_grad()
     def measure(self, made: Mapping[Key, Mapping[str, Any]]) -> dict[Key, Tensor]:
@@ -110,9 +100,8 @@ class _Bench:
         corruption, so that its strengths share their draws. Nothing is read from the device before the end.
         """
         subject, device = self.subject, self.subject.device
-        draws = {
-            key: torch.Generator(device).manual_seed(derive(subject.seed, f"corruptions/{key[0]}")) for key in made
-        }
+        seeds = {key: derive(subject.seed, f"corruptions/{key[0]}") for key in made}
+        draws = {key: torch.Generator(device).manual_seed(seed) for key, seed in seeds.items()}
         right: dict[Key, list[Tensor]] = {key: [] for key in made}
         with evaluating(subject.model):
             for batch in subject.loader.batches(self.index):
@@ -171,26 +160,18 @@ def examples(subject: Subject, index: Tensor) -> list[dict[str, Any]]:
     with evaluating(subject.model), autocast(subject.precision, device):
         confidence, prediction = subject.model(pictures).float().softmax(1).max(1)
     titles = [("none", "0"), *((name, f"{s:g}") for name in grid.names for s in grid.strengths)]
-    drawn = to_bytes(pictures.cpu())
+    answers = zip(titles, to_bytes(pictures.cpu()), prediction.tolist(), confidence.tolist(), strict=True)
+    truth = classes[int(seen.labels[position])]
     return [
-        {
-            "png": png(image),
-            "corruption": name,
-            "strength": strength,
-            "label": classes[int(seen.labels[position])],
-            "prediction": classes[label],
-            "confidence": sure,
-        }
-        for (name, strength), image, label, sure in zip(
-            titles, drawn, prediction.tolist(), confidence.tolist(), strict=True
-        )
+        {"png": png(image), "corruption": name, "strength": strength, "label": truth}
+        | {"prediction": classes[label], "confidence": sure}
+        for (name, strength), image, label, sure in answers
     ]
 
 
 GENERATED: Final = "imagenet-c"
 """The family of ImageNet-C's corruptions as made here, unlike the published sets."""
 CHOSEN: Final = "chosen"
-"""The family of corruptions that were asked for by name."""
 KEPT: Final = corruption_names("imagenet-c", extra=False)
 """The fifteen that published means are taken over."""
 
@@ -239,15 +220,13 @@ def _mean_error(
 
 
 def official_set(subject: Subject, folder: str | Path, *, baseline: Mapping[str, float] | None = None) -> list[Finding]:
-    """A published corrupted test set as it is, without resizing."""
     opened = open_corrupted(folder, classes=subject.data.classes)
     right = {
         (spelled(name), str(severity)): _right(subject, opened.split(name, severity), opened.name)
         for name in opened.corruptions
         for severity in opened.severities
     }
-    n = max(len(own) for own in right.values())
-    settings = {"set": opened.name, "images": n, "precision": subject.precision}
+    settings = {"set": opened.name, "images": max(map(len, right.values())), "precision": subject.precision}
     return by_severity(right, settings, family=opened.name, baseline=baseline)
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from holdfast.errors import require
 from holdfast.parts import check
+from holdfast.settings.fields import Bounded, Within
 from holdfast.types import Finding, Measure, Needs, Unit
 
 if TYPE_CHECKING:
@@ -29,18 +28,15 @@ if TYPE_CHECKING:
     order=70,
 )
 @dataclass(frozen=True)
-class Curvature:
+class Curvature(Bounded):
     """The largest eigenvalues of the Hessian of the mean cross-entropy: λ1, λ5 and their ratio.
 
     images: how many training images to take at random, without augmentation; None is 1,000 on a GPU, 250 on a CPU.
     ggn: take the generalised Gauss-Newton matrix instead of the Hessian.
     """
 
-    images: int | None = None
+    images: Annotated[int | None, Within(1)] = None
     ggn: bool = False
-
-    def __post_init__(self) -> None:
-        require(self.images is None or self.images >= 1, f"curvature.images must be >= 1, got {self.images}")
 
     def passes(self, device: str) -> float:
         return 3.0 * 3 * 40  # 40 products of three gradients each
@@ -48,7 +44,7 @@ class Curvature:
     def usual_images(self, device: str) -> int:
         return 1000 if device == "cuda" else 250  # on a CPU a thousand would take longer than many a training
 
-    def run(self, subject: Subject) -> Iterable[Finding]:
+    def run(self, subject: Subject) -> tuple[Finding, ...]:
         from holdfast.audits.checks.curvature.eigenvalues import top_eigenvalues
 
         return top_eigenvalues(subject, self)

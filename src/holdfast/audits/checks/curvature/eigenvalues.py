@@ -34,21 +34,12 @@ POINTS = 201
 
 
 def top_eigenvalues(subject: Subject, told: Curvature) -> tuple[Finding, ...]:
-    """What the check ``curvature`` finds; see its settings."""
     ggn = told.ggn
     name, split = ("train", subject.data.train) if len(subject.data.train) else ("test", subject.split)
-    wanted = told.images or told.usual_images(subject.device.type)
-    chosen = draw(len(split), wanted, subject.seed, "curvature/images")
-    settings = {
-        "matrix": "generalised Gauss-Newton" if ggn else "Hessian",
-        "loss": "mean cross-entropy",
-        "split": name,
-        "images": len(chosen),
-        "augmentation": "none",
-        "precision": "fp32",
-        "tolerance": TOLERANCE,
-        "seed": subject.seed,
-    }
+    chosen = draw(len(split), told.images or told.usual_images(subject.device.type), subject.seed, "curvature/images")
+    matrix = "generalised Gauss-Newton" if ggn else "Hessian"
+    settings = {"matrix": matrix, "loss": "mean cross-entropy", "split": name, "images": len(chosen)}
+    settings |= {"augmentation": "none", "precision": "fp32", "tolerance": TOLERANCE, "seed": subject.seed}
     try:
         found = spectrum(subject, split.subset(chosen), ggn=ggn)
     except NoSpectrum as reason:
@@ -68,9 +59,8 @@ def spectrum(subject: Subject, split: Split, *, ggn: bool) -> Spectrum:
     with exact(device):
         matrix = hessian_operator(subject.model, batches(subject, split), loss, ggn=ggn)
         start = torch.randn(matrix.size, generator=generator, device=device, dtype=matrix.dtype)
-        return lanczos(
-            matrix, start, top=min(TOP, matrix.size), tolerance=TOLERANCE, least=DENSITY_STEPS, generator=generator
-        )
+        top, least = min(TOP, matrix.size), DENSITY_STEPS
+        return lanczos(matrix, start, top=top, tolerance=TOLERANCE, least=least, generator=generator)
 
 
 def batches(subject: Subject, split: Split) -> Iterator[tuple[Tensor, Tensor]]:
@@ -80,15 +70,9 @@ def batches(subject: Subject, split: Split) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def findings(found: Spectrum, n: int, settings: dict[str, Any]) -> tuple[Finding, ...]:
-    """λ1 with the whole spectrum as its evidence, λ5, and λ1/λ5."""
     values, residuals, converged = (t.tolist() for t in (found.eigenvalues, found.residuals, found.converged))
-    whole: dict[str, Any] = {
-        "eigenvalues": values,
-        "residuals": residuals,
-        "converged": converged,
-        "complete": found.complete,
-        "products": found.products,
-    }
+    whole: dict[str, Any] = {"eigenvalues": values, "residuals": residuals, "converged": converged}
+    whole |= {"complete": found.complete, "products": found.products}
     if len(found.nodes):
         curve = smoothed(found.nodes, found.weights, points=POINTS)
         whole["density"] = {"grid": curve.grid.tolist(), "density": curve.values.tolist(), "sigma": curve.sigma}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 class GroupAccuracy:
     """Accuracy in every group of every class, above all the worst."""
 
-    def run(self, subject: Subject) -> Iterable[Finding]:
+    def run(self, subject: Subject) -> tuple[Finding, ...]:
         from holdfast.audits.checks.groups.group_accuracy import group_accuracy
 
         return group_accuracy(subject)

@@ -10,25 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from holdfast import metrics
 from holdfast.audits.checks.accuracy.clean_accuracy import accuracy, estimate
 from holdfast.audits.per_image import encode
 from holdfast.audits.subject import GroupColumn, Subject
 from holdfast.data.splits import aligned_groups, bias_alignment
 from holdfast.errors import require
-from holdfast.metrics import (
-    Estimate,
-    combined,
-    harmonic_mean,
-    lowest,
-    mean_of_shares,
-    proportion,
-    proportion_interval,
-    widest_gap,
-)
+from holdfast.metrics import Estimate, proportion, proportion_interval, widest_gap
 from holdfast.types import Finding
 
 OWN = "group"
-"""The name of the data set's own column."""
 TAKEN = ("against", "bias", "class", "column", "measure")
 """Words by which findings on groups name other parts, also in a comparison of models: a column that is called so would
 be taken for that part."""
@@ -95,7 +86,6 @@ def group_accuracy(subject: Subject) -> tuple[Finding, ...]:
 
 
 def by_column(subject: Subject, column: Groups) -> list[Finding]:
-    """The findings of one column."""
     seen, classes = subject.predictions, subject.data.classes
     correct, key = seen.correct, column.name
     hits, counts = tabulate(correct, seen.labels, column.ids, len(classes), len(column.names))
@@ -132,8 +122,8 @@ def sides(correct: Tensor, labels: Tensor, column: Groups) -> list[Finding]:
     made = [accuracy(correct[half], {}, check="groups", name=f"bias_{name}_accuracy") for name, half in halves.items()]
     if any(f.n == 0 for f in made):
         return [*made, *(Finding("groups", name, None, 0) for name in ("harmonic_mean", "bias_gap"))]
-    mean = combined(harmonic_mean, [estimate(f) for f in made])  # high only where both are
-    gap = combined(lambda p: p[0] - p[1], [proportion(correct[half]) for half in halves.values()])
+    mean = metrics.combined(metrics.harmonic_mean, [estimate(f) for f in made])  # high only where both are
+    gap = metrics.combined(lambda p: p[0] - p[1], [proportion(correct[half]) for half in halves.values()])
     low, high = max(0.0, mean.low), min(1.0, mean.high)
     return [*made, Finding("groups", "harmonic_mean", mean.value, mean.n, low, high), _finding("bias_gap", gap)]
 
@@ -142,25 +132,19 @@ def cells(
     hits: Tensor, counts: Tensor, classes: Sequence[str], column: Groups
 ) -> tuple[list[Finding], tuple[int, int]]:
     """The worst cell of class and group, the mean that counts every cell the same, and every cell; which is worst."""
-    table = {
-        "column": column.name,
-        "classes": list(classes),
-        "groups": list(column.names),
-        "hits": hits.tolist(),
-        "n": counts.tolist(),
-    }
+    table: dict[str, Any] = {"column": column.name, "classes": list(classes), "groups": list(column.names)}
+    table |= {"hits": hits.tolist(), "n": counts.tolist()}
     filled = counts > 0
     right, sizes = hits[filled].tolist(), counts[filled].tolist()
-    worst = lowest(right, sizes)
+
     lowest_cell = min(range(len(sizes)), key=lambda i: (right[i] / sizes[i], -sizes[i]))
     at = int(filled.nonzero()[lowest_cell, 0]), int(filled.nonzero()[lowest_cell, 1])
     counted = {"cells": len(sizes), "empty": int((~filled).sum())}
     cell = {"class": classes[at[0]], column.name: column.names[at[1]]}
-    balanced = mean_of_shares(right, sizes)
     made = [
-        _finding("worst_group_accuracy", worst, {"cell": cell, **counted, "table": table}),
+        _finding("worst_group_accuracy", metrics.lowest(right, sizes), {"cell": cell, **counted, "table": table}),
         _finding("cell_gap", widest_gap(right, sizes)),
-        _finding("group_balanced_accuracy", balanced, counted),
+        _finding("group_balanced_accuracy", metrics.mean_of_shares(right, sizes), counted),
     ]
     named = product(classes, column.names) if counts.numel() <= MOST_CELLS else ()
     for (name, group), hit, n in zip(named, hits.flatten().tolist(), counts.flatten().tolist(), strict=False):
@@ -174,8 +158,7 @@ def tabulate(correct: Tensor, labels: Tensor, ids: Tensor, classes: int, count: 
     """(K, G) correct samples and samples of every class and group; unknown groups are left out."""
     known = ids >= 0
     place = labels[known] * count + ids[known]
-    n = torch.bincount(place, minlength=classes * count)
-    hits = torch.bincount(place[correct[known]], minlength=classes * count)
+    hits, n = (torch.bincount(own, minlength=classes * count) for own in (place[correct[known]], place))
     return hits.view(classes, count), n.view(classes, count)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from holdfast.errors import require, require_known
+from holdfast.errors import require_known
 from holdfast.parts import DETECTORS, PYTHON_ONLY, check
+from holdfast.settings.fields import Bounded, Within
 from holdfast.types import Finding, Measure, Needs
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def usual_scores() -> tuple[str, ...]:
     order=60,
 )
 @dataclass(frozen=True)
-class OutOfDistribution:
+class OutOfDistribution(Bounded):
     """AUROC, average precision and FPR95 of each score on each set of OOD images, against the test images.
 
     images: how many test images, drawn with the seed; None is all. Training and OOD images are cut in the same
@@ -50,13 +51,13 @@ class OutOfDistribution:
     nothing is set on what it is judged on.
     """
 
-    images: int | None = None
+    images: Annotated[int | None, Within(1)] = None
     data: dict[str, str] | None = None
     scores: tuple[str, ...] | None = None
     sets: Mapping[str, Any] | None = field(default=None, metadata=PYTHON_ONLY)
 
     def __post_init__(self) -> None:
-        require(self.images is None or self.images >= 1, f"ood.images must be >= 1, got {self.images}")
+        super().__post_init__()
         for name in self.scores or ():
             require_known("ood.scores", name, usual_scores())
 
@@ -69,7 +70,7 @@ class OutOfDistribution:
     def usual_images(self, device: str) -> int | None:
         return None
 
-    def run(self, subject: Subject) -> Iterable[Finding]:
+    def run(self, subject: Subject) -> tuple[Finding, ...]:
         from holdfast.audits.checks.ood.ood_scores import ood_scores
 
         return ood_scores(subject, self)

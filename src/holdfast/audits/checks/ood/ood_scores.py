@@ -21,7 +21,7 @@ from holdfast.data.splits import Dataset
 from holdfast.data.unlabelled_images import open_unlabelled
 from holdfast.detect.detectors import make_detector
 from holdfast.detect.detectors.detector import Detector
-from holdfast.detect.evaluation import Evaluation, curves, evaluate_scores, findings_of
+from holdfast.detect.evaluation import Evaluation, evaluate_scores, findings_of, score_evidence
 from holdfast.detect.features import ClassifierExtractor, Features, LogitExtractor, extract
 from holdfast.detect.threshold import Threshold
 from holdfast.errors import HoldfastError, require
@@ -34,24 +34,19 @@ from holdfast.types import Finding
 if TYPE_CHECKING:
     from holdfast.audits.checks.ood import OutOfDistribution
 
-
 MOST_TRAIN: Final = 5000
-"""Training images that distances are measured to."""
 FALSE_ALARMS: Final = 0.05
 PICTURES: Final = 12
-BINS: Final = 40
 
 
 def ood_scores(subject: Subject, told: OutOfDistribution) -> tuple[Finding, ...]:
-    """What the check ``ood`` finds; see its settings."""
     seed, images, data = subject.seed, told.images, told.sets or told.data
     extractor = extractor_of(subject)
     share = 1.0 if images is None else min(1.0, images / max(1, len(subject.split)))
     known = min(MOST_TRAIN, len(subject.data.train))
     settings = {"false_alarm_rate": FALSE_ALARMS, "seed": seed, "train_images": cut(known, share)}
     try:
-        of_train = draw(len(subject.data.train), cut(known, share), seed, "unknown/sample")
-        shown = subject.data.train.subset(of_train)
+        shown = subject.data.train.subset(draw(len(subject.data.train), cut(known, share), seed, "unknown/sample"))
         train = extract(extractor, shown, workers=subject.workers) if len(shown) else None
         of_test = draw(len(subject.split), images or len(subject.split), seed, "unknown/sample")
         test = extract(extractor, subject.split.subset(of_test), workers=subject.workers)
@@ -81,8 +76,8 @@ def ood_scores(subject: Subject, told: OutOfDistribution) -> tuple[Finding, ...]
         scores, truth = _joined(normal[judged], *scored.values())
         ranks = pack_ranks(scores, of_test[judged], len(subject.split), drawn)
         result = evaluate_scores(scores, truth, threshold=threshold, seed=seed)
-        evidence = {**_evidence(scores, truth, threshold), RANKS: ranks}
-        found += _findings(result, {"score": score}, settings, evidence)
+        evidence = score_evidence(scores, truth, threshold, of="ood", points=60)
+        found += _findings(result, {"score": score}, settings, {**evidence, RANKS: ranks})
     found.append(_misses(seen, sets, subject, settings))
     return tuple(found)
 
@@ -100,19 +95,6 @@ def _joined(normal: Tensor, *ood: Tensor) -> tuple[Tensor, Tensor]:
     """Scores of test and then OOD images, and (N,) which are OOD."""
     scores = torch.cat([normal, *ood])
     return scores, torch.arange(len(scores)) >= len(normal)
-
-
-def _evidence(scores: Tensor, truth: Tensor, threshold: Threshold | None) -> dict[str, Any]:
-    low, high = float(scores.min()), float(scores.max())
-    histograms = {
-        name: torch.histc(values.float(), BINS, low, high if high > low else low + 1).int().tolist()
-        for name, values in (("normal", scores[~truth]), ("ood", scores[truth]))
-    }
-    return {
-        "curves": curves(scores, truth, points=60),
-        "histogram": {"low": low, "high": high, **histograms},
-        "threshold": None if threshold is None else threshold.value,
-    }
 
 
 def _findings(
@@ -141,7 +123,6 @@ def _threshold(scores: Tensor) -> Threshold | None:
 def _misses(
     seen: Mapping[str, Features], sets: Mapping[str, Tensor], subject: Subject, settings: dict[str, Any]
 ) -> Finding:
-    """The OOD images that the model is surest of."""
     rows = []
     for name, own in seen.items():
         assert own.logits is not None
@@ -149,13 +130,9 @@ def _misses(
         for i in confidence.argsort(descending=True)[:PICTURES].tolist():
             rows.append((float(confidence[i]), name, int(prediction[i]), sets[name][i]))
     rows.sort(key=lambda row: -row[0])
+    said = dict(enumerate(subject.data.classes))
     pictures = [
-        {
-            "png": png(image),
-            "label": name,
-            "prediction": subject.data.classes[label] if label < subject.data.num_classes else str(label),
-            "confidence": sure,
-        }
+        {"png": png(image), "label": name, "prediction": said.get(label, str(label)), "confidence": sure}
         for sure, name, label, image in rows[:PICTURES]
     ]
     return Finding("ood", "misses", None, 0, settings=settings, evidence={"misses": pictures})

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from holdfast.errors import require
 from holdfast.parts import PYTHON_ONLY, check
+from holdfast.settings.fields import Bounded, Within
 from holdfast.types import Finding, Measure, Needs, Unit
 
 if TYPE_CHECKING:
@@ -28,18 +28,15 @@ if TYPE_CHECKING:
     order=80,
 )
 @dataclass(frozen=True)
-class Saliency:
+class Saliency(Bounded):
     """Grad-CAM of the predicted class: pictures, how concentrated the maps are, and how far models agree.
 
     images: how many test images, drawn by seed, the numbers rest on. others: further models by name; each is shown the
     same pictures, and the rank correlation between its maps of the true class and the subject's is found.
     """
 
-    images: int = 256
+    images: Annotated[int, Within(1)] = 256
     others: Mapping[str, Any] | None = field(default=None, metadata=PYTHON_ONLY)
-
-    def __post_init__(self) -> None:
-        require(self.images >= 1, f"saliency.images must be >= 1, got {self.images}")
 
     def passes(self, device: str) -> float:
         return 4.0 * 3
@@ -47,7 +44,7 @@ class Saliency:
     def usual_images(self, device: str) -> int | None:
         return self.images
 
-    def run(self, subject: Subject) -> Iterable[Finding]:
+    def run(self, subject: Subject) -> tuple[Finding, ...]:
         from holdfast.audits.checks.saliency.saliency_maps import saliency_maps
 
         return saliency_maps(subject, self)

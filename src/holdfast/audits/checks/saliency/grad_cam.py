@@ -118,8 +118,7 @@ def _as_planes(a: Tensor, x: Tensor, grid: list[tuple[int, int]]) -> Tensor:
     rows, columns = grid[0]
     extra = a.shape[1] - rows * columns
     require(extra >= 0 and rows > 0, f"{a.shape[1]} tokens do not fill {rows}×{columns} patches; choose another layer")
-    patches = a[:, extra:]  # class and register tokens come first
-    return patches.transpose(1, 2).reshape(len(a), -1, rows, columns)
+    return a[:, extra:].transpose(1, 2).reshape(len(a), -1, rows, columns)  # class and register tokens come first
 
 
 def _channels_first(a: Tensor, x: Tensor) -> bool:

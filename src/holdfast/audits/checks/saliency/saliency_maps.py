@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from holdfast.audits.checks.saliency import Saliency
 
 SHARED = 10
-"""Pictures that every model of a comparison is shown, at most."""
 MISTAKES = 6
 BATCH = 64
 SIDE = 96
@@ -34,22 +33,15 @@ SIDE = 96
 
 
 def saliency_maps(subject: Subject, told: Saliency) -> tuple[Finding, ...]:
-    """What the check ``saliency`` finds; see its settings."""
-    images, others = told.images, told.others
-    split, device = subject.split, subject.device
-    drawn = draw(len(split), images, subject.seed, "saliency/images")
+    others, split, device = told.others, subject.split, subject.device
+    drawn = draw(len(split), told.images, subject.seed, "saliency/images")
     try:
         layer = default_layer(subject.model, to_float(split.read(drawn[:1]).to(device)))
     except HoldfastError as reason:  # no layer keeps a plane: nothing to measure, and why
         return (Finding("saliency", "saliency_half_area", None, 0, evidence={"reason": str(reason)}),)
-    settings = {
-        "map": "Grad-CAM",
-        "layer": next(name for name, module in subject.model.named_modules() if module is layer),
-        "images": len(drawn),
-        "seed": subject.seed,
-    }
-    predicted = subject.predictions.logits.argmax(1)
-    maps = maps_of(subject, subject.model, drawn, predicted[drawn], layer)
+    found_at = next(name for name, module in subject.model.named_modules() if module is layer)
+    settings = {"map": "Grad-CAM", "layer": found_at, "images": len(drawn), "seed": subject.seed}
+    maps = maps_of(subject, subject.model, drawn, subject.predictions.logits.argmax(1)[drawn], layer)
     found = [measured(name, values, settings) for name, values in concentration(maps).items()]
     for side, inside in subject.sides.items():
         half = concentration(maps[inside[drawn]])["saliency_half_area"]
@@ -91,8 +83,7 @@ def rank_correlation(a: Tensor, b: Tensor) -> Tensor:
     varied = torch.stack([(m.amax(1) > m.amin(1)) for m in flat]).all(0)
     first, second = (average_ranks(m[varied]) for m in flat)
     first, second = (r - r.mean(1, keepdim=True) for r in (first, second))
-    lengths = first.square().sum(1) * second.square().sum(1)
-    return (first * second).sum(1) / lengths.sqrt()
+    return (first * second).sum(1) / (first.square().sum(1) * second.square().sum(1)).sqrt()
 
 
 def average_ranks(values: Tensor) -> Tensor:
@@ -183,8 +174,7 @@ def overlay(image: Tensor, heat: Tensor) -> str:
     grey = image.float().amax(0)[None, None] / 255  # the largest channel: blue strokes are strokes too
     enlarged = F.interpolate(grey, size=size, mode="nearest")[0, 0].numpy()
     smooth = F.interpolate(heat[None, None].float(), size=size, mode="bilinear", align_corners=False)[0, 0].numpy()
-    colour = matplotlib.colormaps["inferno"](smooth)[..., :3]
     # the picture keeps its strokes in grey: colours would be mistaken for the map's
-    blended = 0.6 * colour + 0.4 * enlarged[..., None]
+    blended = 0.6 * matplotlib.colormaps["inferno"](smooth)[..., :3] + 0.4 * enlarged[..., None]
     coarse = (255 * blended.clip(0, 1)).astype(np.uint8) & 0xF8  # no eye sees more in a map, and files halve
     return png(torch.from_numpy(coarse).permute(2, 0, 1), longest=SIDE)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from holdfast.errors import require
 from holdfast.parts import check
+from holdfast.settings.fields import Bounded, Within
 from holdfast.types import Finding, Measure, Needs, Unit
 
 if TYPE_CHECKING:
@@ -33,18 +32,15 @@ if TYPE_CHECKING:
     order=30,
 )
 @dataclass(frozen=True)
-class WeakSlices:
+class WeakSlices(Bounded):
     """Weak parts by how images look, by any group column, and by clusters of the model's features within a class.
 
     level: the chance that a model without any weak part has one confirmed.
     """
 
-    level: float = 0.05
+    level: Annotated[float, Within(0, 1, "()")] = 0.05
 
-    def __post_init__(self) -> None:
-        require(0 < self.level < 1, f"slices.level must be in (0, 1), got {self.level}")
-
-    def run(self, subject: Subject) -> Iterable[Finding]:
+    def run(self, subject: Subject) -> tuple[Finding, ...]:
         from holdfast.audits.checks.slices.weak_slices import weak_slices
 
         return weak_slices(subject, self.level)

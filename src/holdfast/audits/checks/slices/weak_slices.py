@@ -86,9 +86,8 @@ def weak_slices(subject: Subject, level: float) -> tuple[Finding, ...]:
         "profile": {name: profile(own, correct) for name, own in varied.items()},
     }
     confirmed = [s for s in found if s.adjusted_p <= level]
-    made = [
-        Finding("slices", "confirmed_slices", float(len(confirmed)), len(second), settings=settings, evidence=summary)
-    ]
+    count = float(len(confirmed))
+    made = [Finding("slices", "confirmed_slices", count, len(second), settings=settings, evidence=summary)]
     for i, part in enumerate(found, start=1):
         number = sum(isinstance(s.attribute, Clustering) for s in found[:i])
         words, evidence = named(subject, part, number, every, second)
@@ -193,8 +192,7 @@ def colourfulness(x: Tensor) -> Tensor:
         return x.new_zeros(len(x))
     red, green, blue = x.flatten(2).unbind(1)
     opponents = torch.stack([red - green, (red + green) / 2 - blue])
-    spread = opponents.var(2, correction=0).sum(0).sqrt()
-    return spread + 0.3 * opponents.mean(2).square().sum(0).sqrt()
+    return opponents.var(2, correction=0).sum(0).sqrt() + 0.3 * opponents.mean(2).square().sum(0).sqrt()
 
 
 def sharpness(x: Tensor) -> Tensor:
@@ -223,8 +221,7 @@ def file_sizes(split: Split) -> dict[str, Tensor]:
 def profile(values: Tensor, correct: Tensor) -> dict[str, list[float]]:
     """Accuracy along an attribute, in tenths of the samples, on both halves: for the eye, not for a verdict."""
     known = _known(values).nonzero().flatten()
-    order = known[values[known].argsort(stable=True)]
-    parts = [part for part in order.tensor_split(TENTHS) if len(part)]
+    parts = [part for part in known[values[known].argsort(stable=True)].tensor_split(TENTHS) if len(part)]
     return {
         "value": [float(values[part].double().mean()) for part in parts],
         "n": [len(part) for part in parts],
@@ -306,17 +303,11 @@ def describe(part: Slice, names: tuple[str, ...] = ()) -> str:
 
 
 def _examples(subject: Subject, positions: Tensor) -> list[dict[str, Any]]:
-    seen, classes = subject.predictions, subject.data.classes
-    images = subject.split.read(positions)
-    return [
-        {
-            "png": png(image),
-            "label": classes[seen.labels[i]],
-            "prediction": classes[seen.logits[i].argmax()],
-            "source": subject.split.describe(i),
-        }
-        for i, image in zip(positions.tolist(), images, strict=True)
-    ]
+    seen, classes, rows = subject.predictions, subject.data.classes, []
+    for i, image in zip(positions.tolist(), subject.split.read(positions), strict=True):
+        said = {"label": classes[seen.labels[i]], "prediction": classes[seen.logits[i].argmax()]}
+        rows.append({"png": png(image), **said, "source": subject.split.describe(i)})
+    return rows
 
 
 def _known(values: Tensor) -> Tensor:

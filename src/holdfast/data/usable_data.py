@@ -1,0 +1,86 @@
+"""What must hold of a data set before it is used: open this file to change what is refused, or how it is said."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from holdfast.data.splits import Dataset, FileSplit
+from holdfast.errors import HoldfastError, brief, cut, require
+from holdfast.files import IMAGE_SUFFIXES
+
+
+def admitted(data: Dataset, *, training: bool) -> Dataset:
+    """A set made in memory, checked as a loaded one is. training: see :func:`find_problems`."""
+    for what, names in (("classes", data.classes), ("group_names", data.group_names)):
+        words = isinstance(names, (tuple, list)) and all(isinstance(name, str) for name in names)
+        require(words, f"{data.name}: {what} must be names such as ('cat', 'dog'), got {names!r}")
+        check_once(names, f"{data.name}: {what}")
+    for name, split in {**data.splits, "unlabeled": data.unlabeled}.items():
+        given = f"{data.name}: {name} is a {type(split).__name__}"
+        require(split is None or hasattr(split, "read"), f"{given}; give a split: ArraySplit(images, labels)")
+    data = consistent(replace(data, classes=tuple(data.classes), group_names=tuple(data.group_names)))
+    refuse(find_problems(data, training=training), data.name, listed=False)
+    return data
+
+
+def consistent(data: Dataset) -> Dataset:
+    """A set whose splits go together; groups that have no names go by their numbers."""
+    parts = data.splits if data.unlabeled is None else {**data.splits, "unlabeled": data.unlabeled}
+    for name, split in parts.items():
+        shapes = f"of the {name} split are {split.shape}, those of the train split {data.shape}"
+        require(split.shape == data.shape, f"{data.name}: images (C, H, W) {shapes}; make them equal")
+    highest = max(int(split.groups.max()) if len(split) else -1 for split in parts.values())
+    if data.group_names:
+        unnamed = f"{data.name}: group {highest} has no name; group_names has {len(data.group_names)}"
+        require(highest < len(data.group_names), f"{unnamed}: add to them")
+        return data
+    samples = sum(map(len, parts.values()))
+    number = f"{data.name}: group {highest} is more than {samples} samples can need"
+    require(highest < max(samples, 1), f"{number}; number the groups 0, 1, 2, ...")
+    return replace(data, group_names=tuple(map(str, range(highest + 1))))
+
+
+def check_once(names: Sequence[str], what: str) -> None:
+    """Refuse a name that several have."""
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    require(not twice, f"{what} has {brief(twice[0] if twice else '')} more than once; give each a name of its own")
+
+
+def find_problems(data: Dataset, *, least: int = 2, training: bool = True) -> list[str]:
+    """Why a set cannot be used, one sentence each: what its reader found, and everything wrong with its labels.
+
+    least: how many classes there must be. training: whether every class must have training samples; a model that is
+    there already can be measured without.
+    """
+    labels = {name: split.labels for name, split in data.splits.items()}
+    found = [*data.problems, *(data.untrainable if training else ())]
+    suffixes = ", ".join(sorted(IMAGE_SUFFIXES))
+    more = f" (images are files that end in {suffixes})" if isinstance(data.train, FileSplit) else ""
+    if training and not len(data.train):
+        return [*found, f"there is no training sample{more}"]
+    if not any(map(len, labels.values())):
+        return [*found, f"there is no sample{more}"]
+    count = data.num_classes
+    if count < least:
+        needed = "a classifier needs at least two classes" if least == 2 else f"at least {least} classes are needed"
+        found.append(f"{needed}, found {count}: {cut(', '.join(data.classes))}{more}")
+    for split, own in labels.items():
+        outside = (own < 0) | (own >= count)
+        if outside.any():
+            at = int(outside.nonzero()[0])
+            where = f"label {int(own[at])} at position {at} of the {split} split is out of range"
+            found.append(f"{where}: there are {count} classes, so labels are 0..{count - 1}")
+    present = set(data.train.labels.tolist())
+    lacking = [(label, name) for label, name in enumerate(data.classes if training else ()) if label not in present]
+    remedy = f"add some, or remove the class from every split{more}"
+    return found + [f"class {brief(name)} (label {label}) has no training sample; {remedy}" for label, name in lacking]
+
+
+def refuse(problems: Sequence[str], name: str, *, listed: bool = True) -> None:
+    """Raise the first problem, if there is one, and say how many more there are. listed: by a command."""
+    if problems:
+        how = "; 'holdfast data check' lists all" if listed else ""
+        more = f" (and {len(problems) - 1} more{how})" if len(problems) > 1 else ""
+        raise HoldfastError(f"{name}: {problems[0]}{more}")
