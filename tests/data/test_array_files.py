@@ -113,6 +113,14 @@ def test_members_that_nobody_can_open(tmp_path: Path, field: int, value: int, me
         load(path)
 
 
+def test_a_long_name_is_cut_off_in_messages(tmp_path: Path) -> None:
+    path = tmp_path / "set.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("1" * 5000 + ".npy", b"no array")
+    with open_npz(path) as file, pytest.raises(HoldfastError, match=r"^cannot read 1{300}\.\.\. of .*set\.npz: "):
+        file.read(file.names[0])
+
+
 def test_a_name_that_two_arrays_have(tmp_path: Path) -> None:
     path = write(tmp_path / "set.npz")
     with zipfile.ZipFile(path, "a") as archive:

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from holdfast.errors import HoldfastError, first_line, require
+from holdfast.errors import HoldfastError, cut, first_line, require
 from holdfast.printable import printable
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class ArrayFile:
     def read(self, name: str, *, objects: Objects | None = None) -> Any:
         """One array, in memory. objects: see :func:`read_array`."""
         info = self._members[name]
-        what = f"{printable(name)} of {printable(self.path)}"
+        what = f"{cut(printable(name))} of {printable(self.path)}"
         require(not info.flag_bits & ENCRYPTED, f"{what} is encrypted; write the file again without a password")
         with refusing(what), self._archive.open(info) as file:
             array = read_array(file, info.file_size, what, taken=self._taken, objects=objects)
