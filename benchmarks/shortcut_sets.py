@@ -30,15 +30,16 @@ def _arrays(path: Path) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(np.ascontiguousarray(images)), torch.from_numpy(labels.astype(np.int64)).flatten()
 
 
-def photos(root: Path, name: str, classes: str, n: int, seed: int) -> Dataset:
-    """n images of some classes (their digits) of mnist, fashion_mnist or cifar10, at half the side."""
+def photos(root: Path, name: str, classes: str, n: int, seed: int, *, test: int = 0) -> Dataset:
+    """n images of some classes (their digits) of mnist, fashion_mnist or cifar10, at half the side; others to test."""
     images, labels = _arrays(root / f"{name}.npz")
     wanted = torch.tensor([int(k) for k in classes])
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
-    chosen = order[torch.isin(labels[order], wanted)][:n]
+    chosen = order[torch.isin(labels[order], wanted)][: n + test]
     small = adaptive_avg_pool2d(images[chosen].float(), images.shape[-1] // 2).round().to(torch.uint8)
     own = (labels[chosen][:, None] == wanted).long().argmax(1)
-    return Dataset(f"{name}-{classes}", tuple(classes), ArraySplit(small, own))
+    held_out = ArraySplit(small[n:], own[n:]) if test else None
+    return Dataset(f"{name}-{classes}", tuple(classes), ArraySplit(small[:n], own[:n]), None, held_out)
 
 
 def digits(root: Path, seed: int) -> Dataset:
@@ -68,16 +69,22 @@ def noise(n: int, classes: int, seed: int) -> Dataset:
 
 
 def hard(data: Dataset, how: str, share: float, seed: int) -> Dataset:
-    """A share of the images is blurred, noisy or half covered, whatever their class."""
+    """A share of the images is blurred, noisy, half covered, or in one quarter covered or noisy, whatever the class."""
     split, generator = data.train, torch.Generator().manual_seed(seed)
     images = split.images.float()  # type: ignore[attr-defined]
     if how == "blurred":
         changed = interpolate(adaptive_avg_pool2d(images, 3), size=images.shape[-2:], mode="bilinear")
     elif how == "noisy":
         changed = images + 80 * torch.randn(images.shape, generator=generator)
-    else:
+    elif how == "covered":
         changed = images.clone()
         changed[..., images.shape[-1] // 2 :] = 0
+    else:
+        changed = images.clone()
+        for image in changed:
+            row, column = torch.randint(0, 2, (2,), generator=generator).tolist()
+            quarter = image.tensor_split(2, 1)[row].tensor_split(2, 2)[column]
+            quarter.copy_(255 * torch.rand(quarter.shape, generator=generator) * (how == "quarter noisy"))
     chosen = torch.rand(len(split), generator=generator) < share
     made = torch.where(chosen[:, None, None, None], changed, images).round().clamp(0, 255).to(torch.uint8)
     return _with(data, made, split.labels)
@@ -106,22 +113,29 @@ CALIBRATION: dict[str, Maker] = {
     "MNIST, 20 % wrong labels": lambda root: relabelled(photos(root, "mnist", ALL, 1200, 0), 0.2, 0),
     "MNIST 49, 10 % wrong labels": lambda root: relabelled(photos(root, "mnist", "49", 800, 1), 0.1, 0),
     "MNIST, 20 % noisy": lambda root: hard(photos(root, "mnist", ALL, 1200, 1), "noisy", 0.2, 0),
+    "MNIST": lambda root: photos(root, "mnist", ALL, 1000, 6),
+    "MNIST, 10 % blurred": lambda root: hard(photos(root, "mnist", ALL, 1500, 44), "blurred", 0.1, 2),
+    "digits, 15 % a quarter covered": lambda root: hard(digits(root, 5), "quarter covered", 0.15, 1),
+    "MNIST, 15 % a quarter noisy": lambda root: hard(photos(root, "mnist", ALL, 1200, 5), "quarter noisy", 0.15, 1),
+    "Fashion-MNIST, 15 % a quarter noisy": lambda root: hard(
+        photos(root, "fashion_mnist", ALL, 1200, 5), "quarter noisy", 0.15, 1
+    ),
     "noise": lambda root: noise(800, 5, 0),
 }
 """No shortcut: what the level of the test was set with."""
 NULL: dict[str, Maker] = {
-    "digits": lambda root: digits(root, 1),
-    "digits, 5 % wrong labels": lambda root: relabelled(digits(root, 3), 0.05, 1),
-    "digits, 15 % noisy": lambda root: hard(digits(root, 4), "noisy", 0.15, 1),
-    "noise": lambda root: noise(1200, 10, 1),
-    "Fashion-MNIST, random labels": lambda root: random_labels(photos(root, "fashion_mnist", ALL, 1200, 11), 1),
-    "Fashion-MNIST, 2,000": lambda root: photos(root, "fashion_mnist", ALL, 2000, 12),
+    "digits": lambda root: digits(root, 9),
+    "digits, 5 % wrong labels": lambda root: relabelled(digits(root, 10), 0.05, 3),
+    "digits, 15 % noisy": lambda root: hard(digits(root, 11), "noisy", 0.15, 3),
+    "noise": lambda root: noise(1200, 10, 3),
+    "Fashion-MNIST, random labels": lambda root: random_labels(photos(root, "fashion_mnist", ALL, 1200, 71), 3),
+    "Fashion-MNIST, 2,000": lambda root: photos(root, "fashion_mnist", ALL, 2000, 72),
     "Fashion-MNIST, 10 % next class": lambda root: relabelled(
-        photos(root, "fashion_mnist", "13578", 1200, 13), 0.1, 1, next_class=True
+        photos(root, "fashion_mnist", "13578", 1200, 73), 0.1, 3, next_class=True
     ),
-    "MNIST, 10 % blurred": lambda root: hard(photos(root, "mnist", ALL, 1500, 14), "blurred", 0.1, 1),
-    "CIFAR-10, classes 0389": lambda root: photos(root, "cifar10", "0389", 2000, 15),
-    "CIFAR-10, classes 47": lambda root: photos(root, "cifar10", "47", 1200, 16),
+    "MNIST, 10 % blurred": lambda root: hard(photos(root, "mnist", ALL, 1500, 74), "blurred", 0.1, 3),
+    "CIFAR-10, classes 0389": lambda root: photos(root, "cifar10", "0389", 2000, 75),
+    "CIFAR-10, classes 47": lambda root: photos(root, "cifar10", "47", 1200, 76),
 }
 """No shortcut, and no part in the calibration."""
 
@@ -131,11 +145,11 @@ def _planted(variant: Callable[..., Dataset], base: Maker, conflict: float, root
 
 
 def _fashion(root: Path) -> Dataset:
-    return photos(root, "fashion_mnist", ALL, 2000, 21)
+    return photos(root, "fashion_mnist", ALL, 2000, 21, test=2000)
 
 
 def _large_fashion(root: Path) -> Dataset:
-    return photos(root, "fashion_mnist", ALL, 6000, 22)
+    return photos(root, "fashion_mnist", ALL, 6000, 22, test=2000)
 
 
 def _large_digits(root: Path) -> Dataset:
@@ -160,3 +174,20 @@ PLANTED: dict[str, Maker] = {
     for conflict in conflicts
 }
 """A shortcut in all samples but this share; the last three are faint."""
+
+
+def _few(variant: Callable[..., Dataset], base: Maker, count: int, seed: int, root: Path, **more: float) -> Dataset:
+    data = base(root)
+    return variant(data, conflict=count / len(data.train), seed=seed, **more)
+
+
+LIMIT: dict[str, Maker] = {
+    f"{name}, {count} conflicting, {seed}": partial(_few, variant, partial(base, seed=seed), count, seed)
+    for name, variant, base in (
+        ("digits, background stripes", background, digits),
+        ("Fashion-MNIST, colour", coloured, partial(photos, name="fashion_mnist", classes=ALL, n=1000)),
+    )
+    for seed in range(51, 54)
+    for count in (5, 10, 20)
+}
+"""A shortcut with few exceptions, several times each: from how many on it is found."""

@@ -2,6 +2,8 @@
 
     python benchmarks/shortcuts.py --root DATA [--out FILE]     # the test; DATA: mnist, fashion_mnist, cifar10 as .npz
     python benchmarks/shortcuts.py --root DATA --sets calibration [--out FILE]     # what the level was set with
+    python benchmarks/shortcuts.py --root DATA --sets limit [--out FILE]     # how many exceptions it takes
+    python benchmarks/shortcuts.py --root DATA --sets planted --reliance [--out FILE]     # whether training uses it
     python benchmarks/shortcuts.py --root DATA --sets planted --ranking [--out FILE]
     python benchmarks/shortcuts.py --data corrupted-cifar10-lff-0 --root DATA --conflict 0.05 --ranking \
         --model torchvision:resnet18 --device cuda --precision bf16 --channels-last [--out FILE]
@@ -21,15 +23,18 @@ from typing import Any
 
 import torch
 from record import write_result
-from shortcut_sets import CALIBRATION, NULL, PLANTED, Maker
+from shortcut_sets import CALIBRATION, LIMIT, NULL, PLANTED, Maker
 
 from holdfast.data import Dataset, load
+from holdfast.data.loaders import make_loader
 from holdfast.data.splits import aligned_groups
 from holdfast.detect.evaluation import evaluate_scores
 from holdfast.devices import resolve_device
 from holdfast.shortcuts import Shortcuts, find_shortcuts
 from holdfast.shortcuts.search import biased_training
 from holdfast.shortcuts.shortcut_alarm import held_out_test
+from holdfast.train import fit
+from holdfast.train.evaluate import predict
 from holdfast.train.progress import Progress
 
 
@@ -40,13 +45,31 @@ def tested(data: Dataset, **settings: Any) -> dict[str, Any]:
     return {
         "alarm": test.alarm,
         "p": test.p,
+        "clear": test.clear,
         "conflicting": test.conflicting,
         "mistakes": test.mistakes,
+        "limit": test.limit,
         "share": None,  # none is estimated
         "samples": len(data.train),
         "seconds": time.perf_counter() - started,
         "processor_seconds": time.process_time() - busy,
     }
+
+
+def reliance(data: Dataset, *, times: int, seed: int, **settings: Any) -> dict[str, Any]:
+    """What plain training (erm) gets right of bias-aligned and of bias-conflicting test images, the mean of several."""
+    assert data.test is not None
+    usual = {"method": "erm", "optimizer": "adam", "weight_decay": 0.0, "schedule": "constant", "eval_every": 0}
+    right = []
+    for own in range(seed, seed + times):
+        with tempfile.TemporaryDirectory() as out:
+            model = fit(data, out=f"{out}/run", seed=own, **usual, **settings).model
+        loader = make_loader(data.test, batch_size=256, device=resolve_device(settings["device"]))
+        seen = predict(model, data.test, loader, device=resolve_device(settings["device"]))
+        right.append([float(seen.correct[data.test.groups == data.test.labels].double().mean()),
+                      float(seen.correct[data.test.groups != data.test.labels].double().mean())])  # fmt: skip
+    aligned, conflicting = torch.tensor(right).mean(0).tolist()
+    return {"aligned": aligned, "conflicting": conflicting, "gap": aligned - conflicting, "models": times}
 
 
 def ranked(data: Dataset, **settings: Any) -> dict[str, Any]:
@@ -96,16 +119,20 @@ def chosen(args: argparse.Namespace) -> dict[str, tuple[str, Maker]]:
     null = {name: ("no shortcut", make) for name, make in NULL.items()}
     planted = {name: ("shortcut", make) for name, make in PLANTED.items()}
     calibration = {name: ("no shortcut", make) for name, make in CALIBRATION.items()}
-    sets = {"all": null | planted, "null": null, "planted": planted, "calibration": calibration}[args.sets]
-    return {name: made for name, made in sets.items() if args.only in name}
+    few = {name: ("shortcut", make) for name, make in LIMIT.items()}
+    sets = {"all": null | planted, "null": null, "planted": planted, "calibration": calibration, "limit": few}[
+        args.sets
+    ]
+    return {name: made for name, made in sets.items() if any(word in name for word in args.only)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", help="a set by name; by default sets without a shortcut and with a planted one")
-    parser.add_argument("--sets", choices=("all", "null", "planted", "calibration"), default="all")
-    parser.add_argument("--only", default="", help="sets with this in their name")
+    parser.add_argument("--sets", choices=("all", "null", "planted", "calibration", "limit"), default="all")
+    parser.add_argument("--only", nargs="+", default=[""], help="sets with one of these in their name")
     parser.add_argument("--ranking", action="store_true")
+    parser.add_argument("--reliance", action="store_true", help="only how much plain training relies on the shortcut")
     parser.add_argument("--root", type=Path, default=Path("data"))
     parser.add_argument("--conflict", type=float)
     parser.add_argument("--data-seed", type=int, default=0)
@@ -129,10 +156,17 @@ def main() -> None:
     figures: dict[str, Any] = {}
     for name, (truth, make) in chosen(args).items():
         data = make(args.root)
+        if args.reliance:
+            own = figures[name] = reliance(data, times=args.seeds, **settings | {"batch_size": args.batch_size or 64})
+            print(f"{name:40} aligned {own['aligned']:.3f}, conflicting {own['conflicting']:.3f}", flush=True)
+            if args.out:
+                write_result(args.out, figures, commit=args.commit)
+            continue
         row = figures[name] = {"truth": truth} | tested(data, **settings)
         print(
             f"{name:40} {truth:11}  {'ALARM' if row['alarm'] else '-':5}  p {row['p']:<8.2g} {row['conflicting']:3} of "
-            f"{row['mistakes']:4} mistakes   {row['seconds']:.0f} s, {row['processor_seconds']:.0f} s of the processor",
+            f"{row['mistakes']:4} mistakes, {row['clear']:2} clear   {row['seconds']:.0f} s, "
+            f"{row['processor_seconds']:.0f} s of the processor",
             flush=True,
         )
         if args.ranking:

@@ -8,7 +8,10 @@ from torch import Tensor, nn
 
 from holdfast.data import ArraySplit, Dataset
 from holdfast.settings import TrainSettings
-from holdfast.shortcuts.biased_models import EpochScorer, relative_difficulty
+from holdfast.shortcuts.biased_models import EpochScorer, held_out_logits, relative_difficulty, train_biased_model
+from holdfast.shortcuts.search import biased_training
+from holdfast.train.progress import Progress
+from tests.conftest import make_data
 
 
 def test_relative_difficulty_is_lffs_weight() -> None:
@@ -54,3 +57,18 @@ def test_every_epoch_but_the_first_counts_the_same(
     torch.testing.assert_close(seen.score, torch.tensor(score))
     torch.testing.assert_close(seen.wrong, torch.tensor(wrong).float())
     torch.testing.assert_close(seen.probabilities, torch.tensor([[said[-1], 1 - said[-1]]] * 2))
+
+
+def test_what_a_biased_model_says_of_others_is_the_same_without_the_debiased_one() -> None:
+    """The mean over the second half of the epochs: of one, its end; of two, the second; of three, the last two."""
+    data, held_out = make_data(48), make_data(40).train
+    said = {}
+    for epochs in (1, 2, 3):
+        training = biased_training(48, epochs=epochs, batch_size=16, device="cpu")
+        said[epochs] = held_out_logits(training, data, held_out, device=torch.device("cpu"), progress=Progress())
+        both = train_biased_model(training, data, device=torch.device("cpu"), progress=Progress())
+        with torch.no_grad():
+            said[-epochs] = both.biased(held_out.read(torch.arange(40)).float() / 255)
+    torch.testing.assert_close(said[1], said[-1])
+    torch.testing.assert_close(said[2], said[-2])
+    torch.testing.assert_close(said[3], (said[-2] + said[-3]) / 2)

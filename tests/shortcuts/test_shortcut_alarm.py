@@ -13,6 +13,8 @@ from holdfast.data import ArraySplit
 from holdfast.shortcuts.shortcut_alarm import (
     LEAST_RIGHT,
     LEVEL,
+    NULL_SHARES,
+    PLANTED_SHARES,
     ShortcutTest,
     closeness,
     halves,
@@ -20,8 +22,9 @@ from holdfast.shortcuts.shortcut_alarm import (
     thumbnails,
 )  # fmt: skip
 
-Drawn = tuple[Tensor, Tensor, Tensor]
-"""Logits of the biased model, how close the picture is to each class, and labels."""
+Drawn = tuple[Tensor, list[Tensor], Tensor]
+"""Logits of the biased model, how close each view of the picture is to each class, and labels."""
+VIEWS = 7
 N, CLASSES = 1500, 10
 
 
@@ -35,13 +38,18 @@ def flipped(labels: Tensor, share: float, classes: int = CLASSES) -> Tensor:
     return torch.where(torch.rand(len(labels)) < share, other, labels)
 
 
+def views(shown: Tensor) -> list[Tensor]:
+    """What the picture shows, in all views alike."""
+    return [shown + torch.randn(shown.shape) for _ in range(VIEWS)]
+
+
 def noise() -> Drawn:
-    return torch.randn(N, CLASSES), torch.randn(N, CLASSES), torch.randint(CLASSES, (N,))
+    return torch.randn(N, CLASSES), views(torch.zeros(N, CLASSES)), torch.randint(CLASSES, (N,))
 
 
 def wrong_labels(share: float, classes: int = CLASSES) -> Drawn:
     truth = torch.randint(classes, (N,))
-    return seen(truth, classes=classes), seen(truth, classes=classes), flipped(truth, share, classes)
+    return seen(truth, classes=classes), views(6 * one_hot(truth, classes)), flipped(truth, share, classes)
 
 
 def hard_samples(share: float, classes: int = CLASSES) -> Drawn:
@@ -49,14 +57,23 @@ def hard_samples(share: float, classes: int = CLASSES) -> Drawn:
     truth = torch.randint(classes, (N,))
     mixed = (torch.rand(N, 1) < share) * torch.rand(N, 1) * 6
     shown = one_hot(truth, classes) * (6 - mixed) + one_hot(flipped(truth, 1.0, classes), classes) * mixed
-    return shown + torch.randn(N, classes), shown + torch.randn(N, classes), truth
+    return shown + torch.randn(N, classes), views(shown), truth
 
 
 def planted(conflict: float, classes: int = CLASSES) -> Drawn:
-    """The biased model sees the attribute alone; the picture shows the class too."""
+    """The biased model sees the attribute alone; every view of the picture shows the class too."""
     truth = torch.randint(classes, (N,))
     attribute = flipped(truth, conflict, classes)
-    return seen(attribute, classes=classes), seen(truth, 4, classes) + seen(attribute, 4, classes), truth
+    return seen(attribute, classes=classes), views(4 * one_hot(truth, classes) + 4 * one_hot(attribute, classes)), truth
+
+
+def local(conflict: float, classes: int = CLASSES) -> Drawn:
+    """The attribute is a small part of the picture, and the biased model sees the class as well: its second choice."""
+    truth = torch.randint(classes, (N,))
+    attribute = flipped(truth, conflict, classes)
+    close = views(6 * one_hot(truth, classes) + one_hot(attribute, classes))
+    close[5] = seen(truth, classes=classes)  # without that part
+    return seen(attribute, classes=classes) + 4 * one_hot(truth, classes), close, truth
 
 
 def alarms(make: Callable[..., Drawn], *given: float, times: int) -> float:
@@ -83,7 +100,12 @@ def test_a_planted_shortcut_is_found(given: tuple[float, ...]) -> None:
     assert alarms(planted, *given, times=20) >= 0.9
 
 
-@pytest.mark.parametrize("make", [hard_samples, planted])
+@pytest.mark.parametrize("given", [(0.05,), (0.1,)])
+def test_a_shortcut_in_one_place_that_models_follow_in_part_is_found(given: tuple[float, ...]) -> None:
+    assert alarms(local, *given, times=20) >= 0.9
+
+
+@pytest.mark.parametrize("make", [hard_samples, planted, local])
 def test_the_count_is_what_the_definition_says(make: Callable[..., Drawn]) -> None:
     """Sample by sample, in plain Python."""
     torch.manual_seed(0)
@@ -92,27 +114,54 @@ def test_the_count_is_what_the_definition_says(make: Callable[..., Drawn]) -> No
     predicted, counted = biased.argmax(1), []
     for i in range(N):
         b, y = int(predicted[i]), int(labels[i])
-        those = (predicted == b) & (labels == b) & (half == half[i])
-        if b == y or those.sum() < LEAST_RIGHT:
+        of_b, of_y = ((predicted == k) & (labels == k) & (half == half[i]) for k in (b, y))
+        if b == y or of_b.sum() < LEAST_RIGHT:
             continue
-        as_much = ((biased[those][:, y] - biased[those][:, b]) >= biased[i, y] - biased[i, b]).double().mean()
+
+        def below(values: Tensor, those: Tensor, i: int = i, b: int = b, y: int = y) -> float:
+            return float(((values[those][:, y] - values[those][:, b]) < values[i, y] - values[i, b]).double().mean())
+
         second_half = int((biased[i] > biased[i, y]).sum()) - 1 > (CLASSES - 2) / 2
-        farther = ((close[those][:, y] - close[those][:, b]) < close[i, y] - close[i, b]).double().mean()
-        counted.append(bool((as_much > 0.25 or second_half) and farther > 0.95))
+        closer = below(close[0] + close[1], of_b) > 0.95 and biased[i].softmax(0)[b] > 1 / 3
+        clear = closer and (below(biased, of_b) < 0.75 or second_half)
+        typical = closer and of_y.sum() >= LEAST_RIGHT and any(below(view, of_y) > 0.5 for view in close[1:])
+        counted.append((bool(clear), bool(clear or typical)))
     found = judge(biased, close, labels, half)
-    assert (found.conflicting, found.mistakes) == (sum(counted), len(counted))
+    clear, both = (sum(own[k] for own in counted) for k in (0, 1))
+    assert (found.clear, found.conflicting, found.mistakes) == (clear, both, len(counted))
 
 
-def test_p_is_the_binomial_tail() -> None:
-    """1 − 0.9⁵ − 5 · 0.1 · 0.9⁴ for two of five."""
-    assert ShortcutTest.of(conflicting=2, mistakes=5).p == pytest.approx(1 - 0.9**5 - 0.5 * 0.9**4)
-    assert ShortcutTest.of(conflicting=0, mistakes=0).p == 1
+def test_p_is_the_tail_of_the_sum() -> None:
+    """Of two mistakes that count 0, 1 or 2, by hand; of forty, and with shares below the stated ones, by simulation."""
+    once, twice = NULL_SHARES[1] - NULL_SHARES[0], NULL_SHARES[0]
+    assert ShortcutTest.of(1, 2, 2).p == pytest.approx(2 * once * twice + twice**2)
+    assert ShortcutTest.of(0, 0, 0).p == 1
+    torch.manual_seed(0)
+    for fewer, exact in ((1.0, True), (0.6, False)):
+        drawn = torch.multinomial(
+            torch.tensor([1 - fewer * (once + twice), fewer * once, fewer * twice]), 4_000_000, True
+        )
+        reached = float((drawn.view(-1, 40).sum(1) >= 23).double().mean())
+        p = ShortcutTest.of(7, 16, 40).p
+        assert reached == pytest.approx(p, abs=0.01) if exact else reached < p
+
+
+def test_the_limit_is_where_planted_samples_raise_the_alarm() -> None:
+    for silent in (ShortcutTest.of(0, 0, 0), ShortcutTest.of(1, 6, 43)):
+        assert not silent.alarm
+
+        def joined(count: int, silent: ShortcutTest = silent) -> ShortcutTest:
+            clear, both = (round(share * count) for share in PLANTED_SHARES)
+            return ShortcutTest.of(silent.clear + clear, silent.conflicting + both, silent.mistakes + count)
+
+        assert joined(silent.limit).alarm
+        assert not joined(round(0.7 * silent.limit)).alarm
 
 
 def test_no_mistakes_are_no_alarm() -> None:
     labels = torch.arange(40) % 2
     right = one_hot(labels, 2).float()
-    assert judge(right, right, labels, halves(labels)) == ShortcutTest(1.0, 0, 0)
+    assert judge(right, [right, right], labels, halves(labels)) == ShortcutTest(1.0, 0, 0, 0)
 
 
 def test_closeness_is_to_the_other_half() -> None:
@@ -120,17 +169,16 @@ def test_closeness_is_to_the_other_half() -> None:
     torch.manual_seed(0)
     images, labels = torch.randint(0, 256, (30, 3, 20, 10), dtype=torch.uint8), torch.arange(30) % 2
     labels[0] = 2
-    split, half = ArraySplit(images, labels), halves(labels)
-    found = closeness(split, half, 3)
-    for i in (0, 7):
-        for k in range(3):
-            expected = 0.0
-            for view in thumbnails(split):
+    half = halves(labels)
+    for view in thumbnails(ArraySplit(images, labels)):
+        found = closeness(view, labels, half, 3)
+        for i in (0, 7):
+            for k in range(3):
                 distance = (view - view[i]).square().sum(1)
                 own = distance[(half != half[i]) & (labels == k)].sort().values[:3]
                 farthest = distance[half != half[i]].max()
-                expected -= float((own.mean() if len(own) else farthest).log()) / 2
-            assert float(found[i, k]) == pytest.approx(expected, rel=1e-3)
+                expected = -float((own.mean() if len(own) else farthest).log()) / 2
+                assert float(found[i, k]) == pytest.approx(expected, rel=1e-3, abs=1e-5)
 
 
 def test_grey_thumbnails_ignore_colour_and_contrast() -> None:
@@ -138,3 +186,14 @@ def test_grey_thumbnails_ignore_colour_and_contrast() -> None:
     coloured = torch.cat([2 * grey, 0 * grey, grey], 1)
     first, second = (thumbnails(ArraySplit(x, [0, 0, 1, 1]))[1] for x in (grey.repeat(1, 3, 1, 1), coloured))
     torch.testing.assert_close(first, second, atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize(("view", "rows", "columns"), [(2, 0, 0), (3, 0, 19), (4, 19, 0), (5, 19, 19)])
+def test_a_view_does_not_see_what_it_leaves_out(view: int, rows: int, columns: int) -> None:
+    """One quarter each; the last one none of the margin."""
+    plain = torch.randint(0, 256, (1, 1, 20, 20), dtype=torch.uint8)
+    marked = plain.clone()
+    marked[..., rows, columns] = 255 - marked[..., rows, columns]
+    first, second = (thumbnails(ArraySplit(x, [0])) for x in (plain, marked))
+    assert len(first) == VIEWS
+    assert [k for k in range(VIEWS) if torch.equal(first[k], second[k])] == [view, 6]

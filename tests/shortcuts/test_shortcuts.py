@@ -19,12 +19,13 @@ from holdfast.data.splits import aligned_groups
 from holdfast.detect.features import ClassifierExtractor, extract
 from holdfast.errors import HoldfastError
 from holdfast.reports import read_findings
-from holdfast.reports.sections.shortcuts import summary
+from holdfast.reports.sections.shortcuts import detection_limit, summary
 from holdfast.settings import TrainSettings
 from holdfast.shortcuts import Shortcuts, find_shortcuts
 from holdfast.shortcuts.search import biased_training
 from holdfast.shortcuts.shortcut_alarm import held_out_test
 from holdfast.train import fit
+from holdfast.types import Finding
 from tests.conftest import Heard, make_data
 from tests.reports.page import Page
 
@@ -140,12 +141,15 @@ def test_without_groups_the_ranking_is_the_same(found: tuple[Shortcuts, Path]) -
 
 @pytest.mark.slow
 def test_the_alarm_is_raised_for_the_colours(tmp_path: Path) -> None:
-    result = find_shortcuts(shortcut_data(), out=tmp_path, **(QUICK | {"epochs": 1, "test": True}))  # type: ignore[arg-type]
+    once = QUICK | {"epochs": 1, "clusters": 1, "test": True}
+    result = find_shortcuts(shortcut_data(), out=tmp_path, **once)  # type: ignore[arg-type]
     assert result.test is not None
     assert result.test.alarm
     stored = read_findings(tmp_path / "shortcuts.json").findings[0]
     assert (stored.value, stored.n) == (result.test.p, 300)
     assert (stored.evidence["conflicting"], stored.evidence["alarm"]) == (result.test.conflicting, True)
+    assert stored.evidence["clear"] == result.test.clear
+    assert detection_limit(result.findings) == ""  # what is found needs no limit
     assert Page((tmp_path / "shortcuts.html").read_text()).text("h1")[0].startswith("A shortcut is likely")
 
 
@@ -160,6 +164,24 @@ def test_wrong_labels_are_not_called_a_shortcut() -> None:
     test = held_out_test(training, wrong, device=torch.device("cpu"), progress=Heard())
     assert test.mistakes >= 20
     assert not test.alarm
+
+
+def test_a_silent_alarm_says_what_would_be_found() -> None:
+    evidence = {
+        "alarm": False,
+        "level": 0.05,
+        "mistakes": 100,
+        "conflicting": 20,
+        "clear": 2,
+        "least": 18,
+        "limit": 117,
+    }
+    finding = Finding("shortcuts", "shortcut_p", 0.99, 300, evidence=evidence)
+    said = "A clear shortcut would usually be found from about 18 bias-conflicting samples on; a faint one needs more"
+    assert detection_limit([finding]) == f"{said} (here about 117), or goes unseen"
+    few = replace(finding, evidence=evidence | {"limit": 18})
+    assert detection_limit([few]) == f"{said}, or goes unseen"
+    assert detection_limit([replace(finding, evidence={})]) == ""
 
 
 class Colour(nn.Module):

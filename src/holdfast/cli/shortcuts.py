@@ -78,7 +78,7 @@ def shortcuts(words: list[str]) -> int:
     if options.data is not None:
         require_data(options.data)
         check_conflict(options.data, options.conflict)
-    from holdfast.reports.sections.shortcuts import summary
+    from holdfast.reports.sections.shortcuts import detection_limit, summary
     from holdfast.shortcuts import find_shortcuts
     from holdfast.train.progress import make_progress
 
@@ -93,6 +93,8 @@ def shortcuts(words: list[str]) -> int:
         narrate(str(note))
     say(f"ranking: {Path(values['out']) / 'shortcuts.csv'}; clusters of suspected samples: {len(found.clusters)}")
     say(summary(found.findings))
+    if limit := detection_limit(found.findings):
+        say(limit)
     if (precision := found.average_precision) is not None:
         say(f"average precision against the group labels: {precision:.3f} (base rate {found.base_rate:.3f})")
     say(f"gallery: {Path(values['out']) / 'shortcuts.html'}")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from holdfast.data.loaders import make_loader
-from holdfast.data.splits import Dataset
+from holdfast.data.splits import Dataset, Split
 from holdfast.devices import kernels
 from holdfast.errors import HoldfastError
 from holdfast.rng import derive
@@ -42,11 +44,9 @@ def train_biased_model(
     """Train a biased model and, alongside, a debiased one; score the training set after every epoch.
 
     The method of the settings must be lff."""
-    loop = settings.loop
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.manual_seed(derive(loop.seed, "weights"))
+    with _seeded(settings, device):
         model, _, state = prepare(settings, data)
-        torch.manual_seed(derive(loop.seed, "model"))
+        torch.manual_seed(derive(settings.loop.seed, "model"))
         scorer = EpochScorer(settings, data, state.biased, device=device)
         with progress:
             Trainer(
@@ -54,6 +54,46 @@ def train_biased_model(
             ).run()
     difficulty = relative_difficulty(state.biased_average, state.average, state.labels).cpu()
     return replace(scorer.result(), difficulty=difficulty, debiased=model.eval())
+
+
+def held_out_logits(
+    settings: TrainSettings, data: Dataset, held_out: Split, *, device: torch.device, progress: Progress
+) -> Tensor:
+    """(M, K) what a biased model says of samples it is not trained on: the mean logits over the second half of the
+    epochs, on the CPU.
+
+    It takes half the time: the debiased model has no influence on the biased one, so what is trained alongside is a
+    linear layer on the mean colour.
+    """
+    loop, given = settings.loop, settings.data
+    layout = torch.channels_last if loop.channels_last else torch.contiguous_format
+    size, counted = max(loop.batch_size, 256), loop.epochs - loop.epochs // 2
+    loader = make_loader(held_out, batch_size=size, device=device, kind=given.loader, workers=given.workers)
+    total = torch.zeros(len(held_out), data.num_classes)
+
+    def add(epoch: int, _: nn.Module) -> dict[str, float]:
+        if epoch > loop.epochs - counted:
+            seen = predict(
+                state.biased, held_out, loader, device=device, precision=loop.precision, memory_format=layout
+            )
+            total.add_(seen.logits.cpu(), alpha=1 / counted)
+        return {}
+
+    with _seeded(settings, device):
+        _, _, state = prepare(settings, data)
+        torch.manual_seed(derive(loop.seed, "model"))
+        alongside = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(data.shape[0], data.num_classes))
+        with progress:
+            Trainer(settings, data, alongside, state, device=device, folder=None, progress=progress, measure=add).run()
+    return total
+
+
+@contextmanager
+def _seeded(settings: TrainSettings, device: torch.device) -> Iterator[None]:
+    """Weights are drawn by the seed of the settings; whoever calls keeps torch's own state."""
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(derive(settings.loop.seed, "weights"))
+        yield
 
 
 def score_biased_model(

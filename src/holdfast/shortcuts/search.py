@@ -62,7 +62,8 @@ def find_shortcuts(
     by default for fewer than 10,000 samples, else 128. clusters: of the suspected samples; one per class by default,
     ten at most. loading: root, image_size, conflict, names, label, group, data_seed and confine, as for ``load``.
 
-    >>> found = find_shortcuts("coloured-digits", epochs=1, seeds=1, test=False, device="cpu", resamples=2)
+    >>> quick = {"image_size": 8, "epochs": 1, "seeds": 1, "clusters": 1, "resamples": 2, "test": False}
+    >>> found = find_shortcuts("coloured-digits", device="cpu", **quick)
     >>> found.order[:20].shape
     torch.Size([20])
     """

@@ -1,19 +1,22 @@
 """Is there a shortcut at all? A test on held-out halves of the training set. Open this file to change the alarm.
 
 A biased model is trained on one half and predicts the other. Take a sample with label y that it assigns to another
-class b, and compare it with the samples of class b that it gets right:
+class b, and compare it with the samples of b and of y that it gets right:
 
-- A hard sample: the biased model sees more of y in it than in those; y is its second choice.
-- A wrong label, or noise: the sample is one of those. Its picture is not closer to pictures of y than theirs are.
-- A bias-conflicting sample: the biased model sees nothing of y in it, since it sees the shortcut alone, but the picture
-  is closer to pictures of y than theirs are.
+- A wrong label, or noise: the sample is one of those of b. Its picture is not closer to pictures of y than theirs are.
+- A hard sample: its picture is closer to y than those of b, but less so than those of y; and the biased model sees more
+  of y in it than in those of b: y is its second choice. Or the model is not sure of b.
+- A bias-conflicting sample: its picture is closer to y than those of b, and the biased model is sure of b. It sees
+  nothing of y, since it sees the shortcut alone (a clear one); or the picture is as close to y as those of y are, at
+  least where the shortcut is not: in grey, without one quarter, or without the margin.
 
-So mistakes of the third kind are counted. A few such are among those on any data, NULL_SHARE at most.
+So mistakes of the third kind are counted, clear ones twice. Some are among those on any data, NULL_SHARES at most.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -21,24 +24,27 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
 from holdfast.augment.basic import to_float
-from holdfast.data.loaders import make_loader
 from holdfast.data.splits import Dataset, Split
-from holdfast.devices import kernels
 from holdfast.rng import derive
 from holdfast.settings import TrainSettings
-from holdfast.shortcuts.biased_models import train_biased_model
-from holdfast.train.evaluate import predict
+from holdfast.shortcuts.biased_models import held_out_logits
 from holdfast.train.progress import Progress
 
 LEVEL = 0.05
 """The alarm is raised from this p on: on data without a shortcut at most so often."""
-NULL_SHARE = 0.1
-"""Of the mistakes on data without a shortcut, at most this share looks bias-conflicting: it was 0.075 or less on the
-sets that ``benchmarks/shortcuts.py --sets calibration`` measures."""
+NULL_SHARES = (0.1, 0.3)
+"""Of the mistakes on data without a shortcut, at most these shares are clear, and look bias-conflicting at all: they
+were 0.08 and 0.2 or less on the sets that ``benchmarks/shortcuts.py --sets calibration`` measures."""
+PLANTED_SHARES = (0.15, 0.55)
+"""The same shares of bias-conflicting samples that a biased model gets wrong, where a shortcut was planted."""
+SURE = 1 / 3
+"""The biased model is sure of b from this probability on; of a blurred or noisy picture it seldom is."""
 UNSEEN = 0.25
 """The biased model sees nothing of y in a sample if it sees as much of y in this share of the right samples of b."""
 CLOSER = 0.95
 """A picture is closer to y than those of b if it is closer than this share of the right samples of b."""
+TYPICAL = 0.5
+"""A picture is as close to y as those of y are if it is closer than this share of the right samples of y."""
 LEAST_RIGHT = 8
 """Right samples of a class that a mistake is compared with, at least."""
 LEAST_STEPS = 100
@@ -53,52 +59,77 @@ CHUNK = 1000
 @dataclass(frozen=True)
 class ShortcutTest:
     """mistakes: held-out samples that the biased models get wrong. conflicting: those among them that look
-    bias-conflicting. p: the chance of so many on data without a shortcut, where their share is 10 % at most.
+    bias-conflicting. clear: those of them in which the biased models see nothing of the label. p: the chance of so many
+    on data without a shortcut, where their shares are NULL_SHARES at most.
 
-    >>> ShortcutTest.of(conflicting=9, mistakes=16).alarm, ShortcutTest.of(conflicting=3, mistakes=40).alarm
+    >>> ShortcutTest.of(clear=4, conflicting=9, mistakes=16).alarm, ShortcutTest.of(1, 8, 40).alarm
     (True, False)
     """
 
     p: float
+    clear: int
     conflicting: int
     mistakes: int
 
     @classmethod
-    def of(cls, *, conflicting: int, mistakes: int) -> ShortcutTest:
-        from scipy.stats import binom  # type: ignore[import-untyped]  # half a second, for those who need it
-
-        return cls(float(binom.sf(conflicting - 1, mistakes, NULL_SHARE)), conflicting, mistakes)
+    def of(cls, clear: int, conflicting: int, mistakes: int) -> ShortcutTest:
+        return cls(p_value(clear, conflicting, mistakes), clear, conflicting, mistakes)
 
     @property
     def alarm(self) -> bool:
         return self.p <= LEVEL
 
+    @property
+    def limit(self) -> int:
+        """About how many bias-conflicting samples more would raise the alarm, if they look it as often as planted ones
+        and the models keep making their other mistakes. After no mistakes: what the clearest shortcut takes.
+
+        >>> ShortcutTest.of(0, 0, 0).limit, ShortcutTest.of(2, 20, 100).limit
+        (18, 117)
+        """
+        clear, both = PLANTED_SHARES
+        low, high = 0, 1
+        while not self._with(round(clear * high), round(both * high), high):
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            raised = self._with(round(clear * middle), round(both * middle), middle)
+            low, high = (low, middle) if raised else (middle, high)
+        return high
+
+    def _with(self, clear: int, conflicting: int, mistakes: int) -> bool:
+        return p_value(self.clear + clear, self.conflicting + conflicting, self.mistakes + mistakes) <= LEVEL
+
+
+def p_value(clear: int, conflicting: int, mistakes: int) -> float:
+    """The chance of conflicting + clear, or more, if each mistake is clear (counts 2) or looks bias-conflicting without
+    being clear (counts 1) with the shares of NULL_SHARES. With lower shares it is lower."""
+    import numpy as np
+    from scipy.stats import binom  # type: ignore[import-untyped]  # half a second, for those who need it
+
+    first, both = NULL_SHARES
+    twos = np.arange(mistakes + 1)
+    once = binom.sf(conflicting + clear - 2 * twos - 1, mistakes - twos, (both - first) / (1 - first))
+    return float(min(1.0, (binom.pmf(twos, mistakes, first) * once).sum()))
+
 
 def held_out_test(settings: TrainSettings, data: Dataset, *, device: torch.device, progress: Progress) -> ShortcutTest:
     """Train a biased model on each half of the training set (of 40,000 samples at most), and test what it says of the
     other half."""
-    loop, given = settings.loop, settings.data
+    loop = settings.loop
     drawn = torch.Generator().manual_seed(derive(loop.seed, "shortcuts/test"))
     split = data.train.subset(torch.randperm(len(data.train), generator=drawn)[:MOST_TESTED])
     half = halves(split.labels)
     epochs = math.ceil(LEAST_STEPS / math.ceil(len(split) / 2 / loop.batch_size))
+    training = replace(settings, loop=replace(loop, epochs=max(loop.epochs, epochs)))
     logits = torch.empty(len(split), data.num_classes)
-    layout = torch.channels_last if loop.channels_last else torch.contiguous_format
     for number in (0, 1):
         progress.note(f"half {number + 1} of 2, to test whether there is a shortcut")
         own, other = (split.subset((half == k).nonzero().flatten()) for k in (number, 1 - number))
-        model = train_biased_model(
-            replace(settings, loop=replace(loop, epochs=max(loop.epochs, epochs))),
-            replace(data, train=own, val=None, test=None),
-            device=device,
-            progress=progress,
-        ).biased
-        size = max(loop.batch_size, 256)
-        loader = make_loader(other, batch_size=size, device=device, kind=given.loader, workers=given.workers)
-        with kernels(loop.precision, deterministic=False):
-            seen = predict(model, other, loader, device=device, precision=loop.precision, memory_format=layout)
-        logits[half != number] = seen.logits.cpu()
-    return judge(logits, closeness(split, half, data.num_classes), split.labels, half)
+        part = replace(data, train=own, val=None, test=None)
+        logits[half != number] = held_out_logits(training, part, other, device=device, progress=progress)
+    close = [closeness(view, split.labels, half, data.num_classes) for view in thumbnails(split)]
+    return judge(logits, close, split.labels, half)
 
 
 def halves(labels: Tensor) -> Tensor:
@@ -112,63 +143,77 @@ def halves(labels: Tensor) -> Tensor:
     return half
 
 
-def judge(biased: Tensor, close: Tensor, labels: Tensor, half: Tensor) -> ShortcutTest:
+def judge(biased: Tensor, close: Sequence[Tensor], labels: Tensor, half: Tensor) -> ShortcutTest:
     """Count the mistakes that look bias-conflicting.
 
-    biased: (N, K) logits of a biased model that was trained on the other half. close: (N, K) how close the picture is
-    to pictures of each class in the other half.
+    biased: (N, K) logits of a biased model that was trained on the other half. close: for the view in colour, the one
+    in grey and its parts, (N, K) how close the picture is to pictures of each class in the other half.
     """
     predicted, classes = biased.argmax(1), biased.shape[1]
     rank = (biased > biased.gather(1, labels[:, None])).sum(1)  # of the label: 0 is right, 1 the second choice
-    conflicting = mistakes = 0
+    compared, closer, unseen, typical = (torch.zeros(len(labels), dtype=torch.bool) for _ in range(4))
     for number in (0, 1):
-        for b in range(classes):
-            here = (half == number) & (predicted == b)
-            right, wrong = (here & (labels == b)).nonzero().flatten(), (here & (labels != b)).nonzero().flatten()
+        for k in range(classes):
+            here = half == number
+            right = (here & (predicted == k) & (labels == k)).nonzero().flatten()
             if len(right) < LEAST_RIGHT:
                 continue
-            y = labels[wrong]
-            as_much_seen = 1 - _share_below(biased, b, right, wrong, y)
-            unseen = (as_much_seen > UNSEEN) | (rank[wrong] - 1 > 0.5 * (classes - 2))
-            conflicting += int((unseen & (_share_below(close, b, right, wrong, y) > CLOSER)).sum())
-            mistakes += len(wrong)
-    return ShortcutTest.of(conflicting=conflicting, mistakes=mistakes)
+            for taken in torch.split((here & (predicted == k) & (labels != k)).nonzero().flatten(), CHUNK):
+                y = labels[taken]
+                compared[taken] = True
+                closer[taken] = _share_below(close[0] + close[1], right, taken, y, predicted[taken]) > CLOSER
+                as_much_seen = 1 - _share_below(biased, right, taken, y, predicted[taken])
+                unseen[taken] = (as_much_seen > UNSEEN) | (rank[taken] - 1 > 0.5 * (classes - 2))
+            for lost in torch.split((here & (labels == k) & (predicted != k)).nonzero().flatten(), CHUNK):
+                for view in close[1:]:
+                    typical[lost] |= _share_below(view, right, lost, labels[lost], predicted[lost]) > TYPICAL
+    closer &= compared & (biased.softmax(1).amax(1) > SURE)
+    clear, conflicting = closer & unseen, closer & (unseen | typical)
+    return ShortcutTest.of(int(clear.sum()), int(conflicting.sum()), int(compared.sum()))
 
 
-def _share_below(values: Tensor, b: int, right: Tensor, wrong: Tensor, y: Tensor) -> Tensor:
-    """(M,) for each wrong sample the share of the right ones with less of y, compared with b; ties count half."""
-    more = values - values[:, b : b + 1]
-    own, those = more[wrong, y], more[right][:, y]  # (M,), (R, M)
-    return ((those < own).double() + (those <= own).double()).mean(0) / 2
+def _share_below(values: Tensor, those: Tensor, own: Tensor, y: Tensor, b: Tensor) -> Tensor:
+    """(M,) for each sample of own (M,) the share of those (R,) with less of its y, compared with its b; ties count
+    half."""
+    theirs, mine = values[those][:, y] - values[those][:, b], values[own, y] - values[own, b]  # (R, M), (M,)
+    return ((theirs < mine).double() + (theirs <= mine).double()).mean(0) / 2
 
 
-def closeness(split: Split, half: Tensor, classes: int) -> Tensor:
+def closeness(view: Tensor, labels: Tensor, half: Tensor, classes: int) -> Tensor:
     """(N, K) how close each sample's picture is to the nearest of each class in the other half: the negative logarithm
-    of the distance between thumbnails, in colour and in grey of equal brightness and contrast, both added."""
-    views = thumbnails(split)
-    close = torch.zeros(len(split), classes)
+    of the distance between thumbnails (N, D)."""
+    close = torch.zeros(len(view), classes)
     for number in (0, 1):
         own, other = (half == number).nonzero().flatten(), (half != number).nonzero().flatten()
-        for view in views:
-            for start in range(0, len(own), CHUNK):
-                part = own[start : start + CHUNK]
-                distance = torch.cdist(view[part], view[other]).square()
-                for k in range(classes):
-                    near = distance[:, split.labels[other] == k]
-                    if near.shape[1] == 0:  # as far as any
-                        near = distance.amax(1, keepdim=True)
-                    nearest = near.topk(min(NEIGHBOURS, near.shape[1]), largest=False).values
-                    close[part, k] -= nearest.mean(1).clamp_min(1e-9).log() / 2
+        for part in torch.split(own, CHUNK):
+            distance = torch.cdist(view[part], view[other]).square()
+            for k in range(classes):
+                near = distance[:, labels[other] == k]
+                if near.shape[1] == 0:  # as far as any
+                    near = distance.amax(1, keepdim=True)
+                nearest = near.topk(min(NEIGHBOURS, near.shape[1]), largest=False).values
+                close[part, k] = -nearest.mean(1).clamp_min(1e-9).log() / 2
     return close
 
 
-def thumbnails(split: Split) -> tuple[Tensor, Tensor]:
-    """(N, D) in colour and (N, D') in grey, each grey one with mean 0 and standard deviation 1."""
+def thumbnails(split: Split) -> list[Tensor]:
+    """(N, D) in colour; in grey; in grey without each quarter in turn; in grey without the margin. Those in grey have
+    mean 0 and standard deviation 1."""
     parts = []
     for start in range(0, len(split), CHUNK):
         x = to_float(split.read(torch.arange(start, min(start + CHUNK, len(split)))))
         parts.append(adaptive_avg_pool2d(x, (min(SIDE, x.shape[2]), min(SIDE, x.shape[3]))))
     small = torch.cat(parts)
-    grey = small.mean(1).flatten(1)
-    grey = (grey - grey.mean(1, keepdim=True)) / (grey.std(1, keepdim=True) + 1e-6)
-    return small.flatten(1), grey
+    grey = small.mean(1)
+    height, width = grey.shape[1:]
+    kept = [torch.ones(height, width, dtype=torch.bool) for _ in range(6)]
+    for mask, rows, columns in zip(kept[1:5], (0, 0, 1, 1), (0, 1, 0, 1), strict=True):
+        mask.tensor_split(2, 0)[rows].tensor_split(2, 1)[columns].fill_(False)
+    kept[5] = torch.zeros_like(kept[5])
+    kept[5][height // 5 : height - height // 5, width // 5 : width - width // 5] = True
+    return [small.flatten(1), *(_equal_contrast(grey[:, mask]) for mask in kept if bool(mask.any()))]
+
+
+def _equal_contrast(grey: Tensor) -> Tensor:
+    spread = grey.std(1, correction=0, keepdim=True)
+    return (grey - grey.mean(1, keepdim=True)) / (spread + 1e-6)

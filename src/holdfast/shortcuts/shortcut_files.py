@@ -15,7 +15,7 @@ from holdfast.png import png
 from holdfast.reports import write_findings
 from holdfast.reports.html import write_shortcuts_page
 from holdfast.shortcuts.conflicting_samples import Shortcuts
-from holdfast.shortcuts.shortcut_alarm import LEVEL, MOST_TESTED
+from holdfast.shortcuts.shortcut_alarm import LEVEL, MOST_TESTED, ShortcutTest
 from holdfast.types import Finding, Measure, Unit
 
 CHECK = "shortcuts"
@@ -49,7 +49,9 @@ def findings_of(found: Shortcuts, models: dict[str, nn.Module]) -> tuple[Finding
     test, p, tested = found.test, None, 0
     if test is not None:
         p, tested = test.p, min(n, MOST_TESTED)
-        evidence |= {"alarm": test.alarm, "level": LEVEL, "mistakes": test.mistakes, "conflicting": test.conflicting}
+        counts = {"mistakes": test.mistakes, "conflicting": test.conflicting, "clear": test.clear}
+        found_from = {} if test.alarm else {"limit": test.limit, "least": ShortcutTest.of(0, 0, 0).limit}
+        evidence |= {"alarm": test.alarm, "level": LEVEL, **counts, **found_from}
     made = [Finding(CHECK, "shortcut_p", p, tested, settings=settings, evidence=evidence)]
     if found.precision is not None and found.base_rate is not None:
         known = int((data.train.groups >= 0).sum())

@@ -52,6 +52,19 @@ def summary(findings: Sequence[Finding]) -> str:
     return f"No sign of a shortcut {said}: the samples that come first may just be hard or mislabelled"
 
 
+def detection_limit(findings: Sequence[Finding]) -> str:
+    """Where no shortcut was found: how many bias-conflicting samples it takes to be found."""
+    given = next((f.evidence for f in findings if (f.check, f.name) == ("shortcuts", "shortcut_p")), {})
+    least, limit = (finite(given.get(key)) for key in ("least", "limit"))
+    if least is None or limit is None:
+        return ""
+    more = f" (here about {limit:,.0f})" if limit > least else ""
+    return (
+        f"A clear shortcut would usually be found from about {least:,.0f} bias-conflicting samples on; a faint one "
+        f"needs more{more}, or goes unseen"
+    )
+
+
 def _blocks(found: Sequence[Finding], run: RunFiles, several: str, order: int) -> Iterator[Block]:
     clusters = [f for f in found if f.name == "cluster_size"]
     if clusters:
@@ -91,9 +104,9 @@ def _test_note(found: Sequence[Finding]) -> str:
         return ""
     return (
         f"The test: {conflicting:,.0f} of {mistakes:,.0f} mistakes of biased models on held-out samples look "
-        "bias-conflicting: the models see nothing of the label, and yet the picture resembles others of its class. On "
-        f"data without a shortcut, at most {100 * level:.0f} % of such tests say that one is likely. A faint shortcut "
-        "may go unseen."
+        "bias-conflicting: the picture resembles others of its class, and yet the models see another one. On "
+        f"data without a shortcut, at most {100 * level:.0f} % of such tests say that one is likely. "
+        + (f"{limit}." if (limit := detection_limit(found)) else "A faint shortcut may go unseen.")
     )
 
 
