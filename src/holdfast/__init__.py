@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from holdfast import models as models
     from holdfast import optim as optim
     from holdfast import parts as parts
+    from holdfast import quality as quality
     from holdfast import reports as reports
     from holdfast import settings as settings
     from holdfast import shortcuts as shortcuts
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from holdfast.detect import predict as predict
     from holdfast.errors import HoldfastError as HoldfastError
     from holdfast.models import load_model as load_model
+    from holdfast.quality import check_data as check_data
     from holdfast.reports import report as report
     from holdfast.shortcuts import find_shortcuts as find_shortcuts
     from holdfast.train import fit as fit
@@ -41,6 +43,7 @@ __version__ = "0.1.0"
 _NAMES = {
     "HoldfastError": "holdfast.errors",
     "audit": "holdfast.audits.run_audit",
+    "check_data": "holdfast.quality",
     "compare": "holdfast.comparisons.running",
     "find_shortcuts": "holdfast.shortcuts",
     "fit": "holdfast.train",
@@ -50,7 +53,7 @@ _NAMES = {
 }
 _MODULES = (
     "ascents", "attacks", "audits", "augment", "corruptions", "curvature", "data", "detect", "losses", "methods",
-    "metrics", "models", "optim", "parts", "reports", "settings", "shortcuts", "train",
+    "metrics", "models", "optim", "parts", "quality", "reports", "settings", "shortcuts", "train",
 )  # fmt: skip
 __all__ = ["__version__", *_NAMES, *_MODULES]
 

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.cli import main
 from holdfast.data import load
-from holdfast.data.data_check import check_data
+from holdfast.quality import check_data
 from holdfast.data.unlabelled_images import open_unlabelled
 from holdfast.errors import HoldfastError
 from tests.data.pictures import noise, write

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from holdfast.data import load
-from holdfast.data.data_check import check_data
+from holdfast.quality import check_data
 from holdfast.errors import HoldfastError
 from tests.data.pictures import noise, truncated_jpeg, write
 

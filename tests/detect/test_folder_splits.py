@@ -14,7 +14,7 @@ from PIL import Image
 
 from holdfast.cli import main
 from holdfast.data import Split, load
-from holdfast.data.data_check import check_data
+from holdfast.quality import check_data
 from holdfast.data.unlabelled_images import few_labels, open_images, open_unlabelled
 from holdfast.detect import FittedDetector, describe, evaluate, fit, predict
 from holdfast.detect.fitted_detector import image_hashes

@@ -16,7 +16,7 @@ from PIL import Image
 from pyarrow import parquet
 
 from holdfast.data import load
-from holdfast.data.data_check import check_data
+from holdfast.quality import check_data
 from holdfast.data.unlabelled_images import open_unlabelled
 from tests.fuzz.mutations import NAMES, NUMBERS, OTHERS, damaged
 

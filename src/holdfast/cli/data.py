@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Literal
 
-from tyro.conf import Positional, arg
+from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from holdfast.cli.common import narrate, parse, require_data, say
 from holdfast.errors import HoldfastError, require_known
 from holdfast.parts import data_syntax
-from holdfast.settings.fields import LARGEST_SEED, Bounded, Confine, Several, Unset, Within
+from holdfast.settings.fields import LARGEST_SEED, Bounded, Confine, Quiet, Several, Unset, Within, flatten
+from holdfast.settings.quality_settings import QualitySettings
 
 
 @dataclass(frozen=True)
@@ -28,18 +30,22 @@ class CheckOptions:
     group: Unset[str] = None
     """The same for the group."""
     confine: Confine = False
+    quality: OmitArgPrefixes[QualitySettings] = field(default_factory=QualitySettings)
+    quiet: Quiet = False
 
 
 def data_check(words: list[str]) -> int:
-    """List classes, groups, sizes, channels, and every file that cannot be read."""
+    """Check a data set: counts, unreadable files, duplicates, leakage between splits, probable label errors."""
     about = f"{data_check.__doc__}\n\nDATA is {data_syntax()}."
     options: CheckOptions = parse(CheckOptions, words, "data check", about)
     require_data(options.data)
-    from holdfast.data.data_check import check_data
+    from holdfast.quality import check_data
 
-    values = dict(vars(options))
-    found = check_data(values.pop("data"), **values)
+    values = flatten(options)
+    found = check_data(values.pop("data"), progress=not values.pop("quiet"), **values)
     print(found.to_text())
+    if options.quality.out:
+        say(f"pictures: {Path(options.quality.out) / 'data_check.html'}")
     return 0 if found.sound else 2
 
 

@@ -1,22 +1,29 @@
-"""``holdfast data check``: read every image of a set, and report what is there and what cannot be used."""
+"""Read every image of a set once: what is there, what cannot be used, and which images are duplicates.
+
+``holdfast data check`` and :func:`holdfast.check_data` begin here; what needs a training is in :mod:`holdfast.quality`.
+"""
 
 from __future__ import annotations
 
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from itertools import chain, islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
-from holdfast.data.images import decode, peek, reason
+from holdfast.data.duplicates import SIDE, find_duplicates, pixel_hash, small_copies, small_copy
+from holdfast.data.images import Array, Unreadable, decode, peek
 from holdfast.data.listing import ReaderOptions, images_in, refuse_outside
 from holdfast.data.load_data import find_reader
-from holdfast.data.splits import FileSplit
+from holdfast.data.splits import Dataset, FileSplit, Split
+from holdfast.data.unreadable_files import LARGEST, for_each_file, without
 from holdfast.data.usable_data import find_problems
 from holdfast.errors import HoldfastError
 from holdfast.files import at_home
@@ -24,31 +31,56 @@ from holdfast.parts import named_data
 from holdfast.printable import printable
 from holdfast.types import Note
 
-CHUNK = 128
-"""Files handed to the pool at a time: a set of any size takes the same memory, and an interrupt is noticed soon."""
 SHOWN_SIZES = 20
-LARGEST = 4096
-"""The largest image_size there is: a JPEG is decoded as far as that needs, with every byte of it read."""
+SHOWN_GROUPS = 10
+"""Groups of duplicates in the text; all are in the files."""
+READ_AT_ONCE = 1024
+MOST_COLUMNS = 12
+"""Groups that a class × group table on a terminal has room for."""
 
 Counts = Mapping[str, int]
 Sizes = Mapping[tuple[int, int], int]
 
 
 @dataclass(frozen=True)
-class Unreadable:
-    """A file that cannot be decoded, and why. The path is the one on disk: not safe to print."""
+class DataSample:
+    """One image of a set. position: in its split, among the readable images. group: "" where it is not known."""
 
-    path: str
-    reason: str
+    split: str
+    position: int
+    source: str
+    label: str
+    group: str = ""
 
 
 @dataclass(frozen=True)
-class DataReport:
+class DuplicateSamples:
+    """Images that show the same. exact: pixel by pixel. distance: see :class:`~holdfast.data.duplicates.DuplicateGroup`."""
+
+    samples: tuple[DataSample, ...]
+    exact: bool
+    distance: float
+
+    @property
+    def leaks(self) -> bool:
+        """Whether they lie in different splits."""
+        return len({sample.split for sample in self.samples}) > 1
+
+    @property
+    def labels_differ(self) -> bool:
+        return len({sample.label for sample in self.samples}) > 1
+
+
+@dataclass(frozen=True)
+class DataScan:
     """What a set holds.
 
-    splits, groups: samples of each class and of each group, by split.
+    splits, groups: samples of each class and of each group, by split. cells: samples of each (class, group), by split;
+    empty where there are no groups.
     sizes: images of each (height, width). modes: images of each Pillow mode, such as L, RGB, RGBA, I;16.
     problems: why the set cannot be loaded. notes: what the reader left out or decided.
+    duplicates: groups of images that show the same, the largest first.
+    data: the set as its reader gives it, without the unreadable files; None where it could not be read at all.
     """
 
     name: str
@@ -59,11 +91,29 @@ class DataReport:
     unreadable: tuple[Unreadable, ...] = ()
     problems: tuple[str, ...] = ()
     notes: tuple[Note, ...] = ()
+    cells: Mapping[str, Mapping[tuple[str, str], int]] = field(default_factory=dict)
+    duplicates: tuple[DuplicateSamples, ...] = ()
+    data: Dataset | None = None
 
     @property
     def sound(self) -> bool:
         """Whether every image can be read and the set can be loaded."""
         return not self.unreadable and not self.problems
+
+    @property
+    def leaks(self) -> tuple[DuplicateSamples, ...]:
+        """The duplicates that lie in different splits: what is measured on the held-out one is too good."""
+        return tuple(group for group in self.duplicates if group.leaks)
+
+    @property
+    def leaked(self) -> dict[str, int]:
+        """How many images of each held-out split have a duplicate in a split that comes before it."""
+        order = {name: k for k, name in enumerate(self.splits)}
+        counts: Counter[str] = Counter()
+        for group in self.leaks:
+            first = min(order[sample.split] for sample in group.samples)
+            counts.update(sample.split for sample in group.samples if order[sample.split] > first)
+        return dict(counts)
 
     def to_text(self) -> str:
         """The report as plain lines, with nothing in them that a terminal would obey."""
@@ -71,6 +121,8 @@ class DataReport:
         lines += _table("class", self.splits)
         if any(self.groups.values()):
             lines += _table("group", self.groups)
+        for split, cells in self.cells.items():
+            lines += _crossed(split, cells)
         if self.sizes:
             ranked = sorted(self.sizes.items(), key=lambda item: (-item[1], item[0]))
             shown = [f"{w}x{h}: {n}" for (h, w), n in ranked[:SHOWN_SIZES]]
@@ -81,12 +133,47 @@ class DataReport:
         for title, entries in (("notes", self.notes), ("problems", self.problems), ("unreadable", unread)):
             if entries:
                 lines += ["", f"{title} ({len(entries)}):", *(f"  {entry}" for entry in entries)]
+        lines += self._duplicate_lines()
         if self.sound:
             lines += ["", "every image was read; no problem was found"]
         return "\n".join(lines)
 
+    def _duplicate_lines(self) -> list[str]:
+        if not self.duplicates:
+            return []
+        lines = ["", f"duplicates: {count_duplicates(self.duplicates)}"]
+        if differ := sum(group.labels_differ for group in self.duplicates):
+            lines.append(f"  {differ} groups have different labels: at least one of them is wrong")
+        for split, count in self.leaked.items():
+            before = " or ".join(list(self.splits)[: list(self.splits).index(split)])
+            lines.append(f"  leakage: {count} {split} images have a duplicate in {before}; accuracy on them is too high")
+        ranked = sorted(self.duplicates, key=lambda group: not group.leaks)
+        for group in ranked[:SHOWN_GROUPS]:
+            named = [f"{s.source} ({s.split}, {s.label or 'no label'})" for s in group.samples[:4]]
+            more = [f"{len(group.samples) - 4} more"] if len(group.samples) > 4 else []
+            lines.append(f"  {'same' if group.exact else 'near'}: " + ", ".join(named + more))
+        if len(ranked) > SHOWN_GROUPS:
+            lines.append(f"  and {len(ranked) - SHOWN_GROUPS} more groups; --out lists all")
+        return lines
 
-def check_data(
+
+def count_duplicates(groups: Sequence[DuplicateSamples]) -> str:
+    """In words: how many groups of either kind, and images in them.
+
+    >>> two = (DataSample("train", 0, "a", "x"), DataSample("train", 1, "b", "x"))
+    >>> count_duplicates([DuplicateSamples(two, True, 0.0)])
+    '1 group of identical images (2 images)'
+    """
+    said = []
+    for exact, word in ((True, "identical images"), (False, "near duplicates")):
+        own = [group for group in groups if group.exact == exact]
+        if own:
+            images = sum(len(group.samples) for group in own)
+            said.append(f"{len(own)} group{'s' * (len(own) > 1)} of {word} ({images} images)")
+    return ", ".join(said)
+
+
+def scan_data(
     name_or_path: str | Path,
     *,
     root: str | Path | None = None,
@@ -94,8 +181,9 @@ def check_data(
     label: str | None = None,
     group: str | None = None,
     confine: bool = False,
-) -> DataReport:
-    """Decode every image of a set and report on it. Arguments as for ``load``.
+    near: float,
+) -> DataScan:
+    """Decode every image of a set and report on it. Arguments as for :func:`holdfast.check_data`.
 
     Raises for a name or path that does not exist; whatever else is wrong is in the report.
     """
@@ -103,52 +191,109 @@ def check_data(
     options = ReaderOptions(root=home, names=names, label=label, group=group, confine=confine)
     read = find_reader(name_or_path, options)
     loose: list[str] = []
+    seen = _Seen()
     try:
         if name_or_path not in named_data() and os.path.isdir(at_home(name_or_path)):
             # they belong to no class, but are read where no class is needed
             loose = images_in(at_home(name_or_path))
         found = refuse_outside(read(options), name_or_path, options)
     except HoldfastError as error:
-        sizes, modes, unreadable = _read_all(map(Path, loose))
-        return DataReport(printable(name_or_path), {}, {}, sizes, modes, unreadable, problems=(str(error),))
-    listed = [split.paths for split in found.splits.values() if isinstance(split, FileSplit)]
-    if listed:
-        known = {str(path) for path in chain(*listed)} if loose else set()
-        sizes, modes, unreadable = _read_all(chain(*listed, (Path(path) for path in loose if path not in known)))
-    else:
-        channels, height, width = found.shape
-        total = sum(map(len, found.splits.values()))
-        sizes, modes, unreadable = {(height, width): total}, {"L" if channels == 1 else "RGB": total}, ()
-    classes = {name: _count(found.classes, own.labels) for name, own in found.splits.items()}
-    groups = {name: _count(found.group_names, own.groups, unknown=True) for name, own in found.splits.items()}
-    problems = tuple(find_problems(found))
-    return DataReport(found.name, classes, groups, sizes, modes, unreadable, problems, found.notes)
+        lost = [own for own in seen.read_files(map(Path, loose)) if isinstance(own, Unreadable)]
+        return DataScan(printable(name_or_path), {}, {}, seen.sizes, seen.modes, tuple(lost), problems=(str(error),))
+    kept: dict[str, Any] = {}
+    small: list[Array] = []
+    hashes: list[bytes] = []
+    unreadable: list[Unreadable] = []
+    for name, split in found.splits.items():
+        if isinstance(split, FileSplit):
+            results = list(seen.read_files(split.paths))
+            kept[name], lost = without(split, [own if isinstance(own, Unreadable) else None for own in results], name)
+            unreadable += lost
+            good = [own for own in results if not isinstance(own, Unreadable)]
+            hashes += [own[0] for own in good]
+            small += [own[1][None] for own in good]
+        else:
+            kept[name] = split
+            for own_hashes, own_small in _of_arrays(split):
+                hashes += own_hashes
+                small.append(own_small)
+            channels, height, width = found.shape
+            seen.sizes[height, width] += len(split)
+            seen.modes["L" if channels == 1 else "RGB"] += len(split)
+    listed = (split.paths for split in found.splits.values() if isinstance(split, FileSplit))
+    known = set(map(str, chain(*listed))) if loose else set()
+    rest = seen.read_files(Path(path) for path in loose if path not in known)
+    unreadable += [own for own in rest if isinstance(own, Unreadable)]
+    data = replace(found, **kept)
+    copies = np.concatenate(small) if small else np.empty((0, 1, SIDE, SIDE), np.uint8)
+    return DataScan(
+        found.name,
+        {name: _count(found.classes, own.labels) for name, own in found.splits.items()},
+        {name: _count(found.group_names, own.groups, unknown=True) for name, own in found.splits.items()},
+        seen.sizes,
+        seen.modes,
+        tuple(unreadable),
+        tuple(find_problems(found)),
+        found.notes,
+        {name: _cells(found, own) for name, own in found.splits.items() if len(own)} if found.group_names else {},
+        _duplicates(data, hashes, copies, near),
+        data,
+    )
 
 
-def _read_all(paths: Iterator[Path]) -> tuple[Sizes, Counts, tuple[Unreadable, ...]]:
-    """(sizes, modes, unreadable) of a report."""
-    sizes: Counter[tuple[int, int]] = Counter()
-    modes: Counter[str] = Counter()
-    unreadable = []
-    with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:  # Pillow's decoders run side by side
-        while chunk := list(islice(paths, CHUNK)):
-            for result in pool.map(_read, chunk):
-                if isinstance(result, Unreadable):
-                    unreadable.append(result)
-                else:
-                    sizes[result[0]] += 1
-                    modes[result[1]] += 1
-    return sizes, modes, tuple(unreadable)
+class _Seen:
+    """Sizes and modes of what was read so far."""
+
+    def __init__(self) -> None:
+        self.sizes: Counter[tuple[int, int]] = Counter()
+        self.modes: Counter[str] = Counter()
+
+    def read_files(self, paths: Iterable[Path]) -> Iterator[tuple[bytes, Array] | Unreadable]:
+        """The hash of the pixels and a small copy of every file, or why it cannot be read."""
+        for result in for_each_file(paths, _read):
+            if isinstance(result, Unreadable):
+                yield result
+                continue
+            size, mode, *rest = result
+            self.sizes[size] += 1
+            self.modes[mode] += 1
+            yield rest[0], rest[1]
 
 
-def _read(path: Path) -> tuple[tuple[int, int], str] | Unreadable:
-    try:
-        image = decode(path, channels=3, least=LARGEST)
-        size, mode = peek(path)
-        smaller = image.height * image.width < math.prod(size)  # a huge JPEG, not decoded at its full size
-        return size if smaller else (image.height, image.width), mode
-    except Exception as error:  # whatever it is, it is what the report is for
-        return Unreadable(str(path), reason(error))
+def _read(path: Path) -> tuple[tuple[int, int], str, bytes, Array]:
+    image = decode(path, channels=3, least=LARGEST)
+    size, mode = peek(path)
+    smaller = image.height * image.width < math.prod(size)  # a huge JPEG, not decoded at its full size
+    actual = size if smaller else (image.height, image.width)
+    return actual, mode, pixel_hash(np.asarray(image)), small_copy(image)
+
+
+def _of_arrays(split: Split) -> Iterator[tuple[list[bytes], Array]]:
+    for part in torch.split(torch.arange(len(split)), READ_AT_ONCE):
+        images = split.read(part)
+        yield [pixel_hash(image) for image in images.numpy()], small_copies(images)
+
+
+def _duplicates(data: Dataset, hashes: Sequence[bytes], small: Array, near: float) -> tuple[DuplicateSamples, ...]:
+    places = [(name, i) for name, split in data.splits.items() for i in range(len(split))]
+    found = find_duplicates(hashes, small, near=near)
+    return tuple(
+        DuplicateSamples(tuple(sample_of(data, *places[i]) for i in own.members), own.exact, own.distance)
+        for own in found
+    )
+
+
+def sample_of(data: Dataset, split: str, position: int) -> DataSample:
+    """One image of a set, in words."""
+    own = data.splits[split]
+    label, group = int(own.labels[position]), int(own.groups[position])
+    return DataSample(
+        split,
+        position,
+        own.describe(position),
+        data.classes[label] if 0 <= label < len(data.classes) else "",
+        data.group_names[group] if 0 <= group < len(data.group_names) else "",
+    )
 
 
 def _count(names: Sequence[str], values: Tensor, *, unknown: bool = False) -> dict[str, int]:
@@ -156,6 +301,16 @@ def _count(names: Sequence[str], values: Tensor, *, unknown: bool = False) -> di
     counts = {name: int((values == k).sum()) for k, name in enumerate(names)}
     lost = int((values < 0).sum()) if unknown and names else 0
     return counts | ({"(unknown)": lost} if lost else {})
+
+
+def _cells(data: Dataset, split: Split) -> dict[tuple[str, str], int]:
+    """Samples of every (class, group), empty ones too: an empty cell is what to look for."""
+    groups = [*enumerate(data.group_names), *([(-1, "(unknown)")] if bool((split.groups < 0).any()) else [])]
+    return {
+        (name, group): int(((split.labels == k) & (split.groups == g)).sum())
+        for k, name in enumerate(data.classes)
+        for g, group in groups
+    }
 
 
 def _table(title: str, counts: Mapping[str, Counts]) -> list[str]:
@@ -168,3 +323,18 @@ def _table(title: str, counts: Mapping[str, Counts]) -> list[str]:
     body = [f"{name:<{width}}" + "".join(f"{own.get(name, 0):>10}" for own in counts.values()) for name in names]
     total = f"{'total':<{width}}" + "".join(f"{sum(own.values()):>10}" for own in counts.values())
     return [*head, *body, total]
+
+
+def _crossed(split: str, cells: Mapping[tuple[str, str], int]) -> list[str]:
+    """Lines of a table of one split: one row per class, one column per group."""
+    by_group: dict[str, dict[str, int]] = {}
+    for (name, group), count in cells.items():
+        by_group.setdefault(group, {})[name] = count
+    if len(by_group) > MOST_COLUMNS:
+        return ["", f"class x group ({split}): {len(by_group)} groups are too many to print; --out writes the table"]
+    names = list(dict.fromkeys(name for name, _ in cells))
+    width = max(len(f"class x group ({split})"), *map(len, names))
+    wide = {group: max(10, len(group) + 2) for group in by_group}
+    head = f"{f'class x group ({split})':<{width}}" + "".join(f"{group:>{wide[group]}}" for group in by_group)
+    body = [f"{n:<{width}}" + "".join(f"{own[n]:>{wide[g]}}" for g, own in by_group.items()) for n in names]
+    return ["", head, *body]

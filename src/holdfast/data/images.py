@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,19 @@ MOST_MEGAPIXELS = "HOLDFAST_MAX_MEGAPIXELS"
 """The environment variable with the size of the largest image that is decoded; Pillow's own limit without one."""
 CHUNK = 1024
 """Images resized at a time, so that the float copy stays small."""
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A file that cannot be decoded, and why. The path is the one on disk: not safe to print.
+
+    split: where it was listed. position: the number of readable images of that split before it.
+    """
+
+    path: str
+    reason: str
+    split: str = ""
+    position: int = 0
 
 
 def read_image(path: Path, *, size: tuple[int, int], channels: int) -> npt.NDArray[np.uint8]:

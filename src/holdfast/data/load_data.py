@@ -83,7 +83,7 @@ def load(
     with reading():
         data = refuse_outside(find_reader(name_or_path, options)(options), name_or_path, options)
         refuse(find_problems(data, least=least_classes, training=training), data.name)
-        data = _with_size(data, image_size)
+        data = with_size(data, image_size)
     return _with_val(_with_test(data, data_seed), val, data_seed)
 
 
@@ -115,7 +115,7 @@ def _refuse_rules(source: str | Path, unused: set[str]) -> None:
     require(not unused, f"{', '.join(sorted(unused))} cannot be used for {printable(str(source))}; {use}")
 
 
-def _with_size(data: Dataset, image_size: int | None) -> Dataset:
+def with_size(data: Dataset, image_size: int | None) -> Dataset:
     """Files whose size is not chosen yet get that of the first split. Reads a few headers, no pixels."""
     files = {name: split for name, split in data.splits.items() if isinstance(split, FileSplit) and not any(split.size)}
     if not files:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from holdfast.data.images import Given, read_image, to_images, to_whole
+from holdfast.data.images import Given, Unreadable, read_image, to_images, to_whole
 from holdfast.errors import HoldfastError, require
 from holdfast.files import status
 from holdfast.printable import printable
@@ -213,6 +213,7 @@ class Dataset:
     unlabeled: images to learn from whose labels are not known, or not to be used.
     problems: why it cannot be used, as its reader found; ``load`` refuses them, ``holdfast data check`` lists them.
     untrainable: why it cannot be trained on, though a model may be measured on it.
+    unreadable: files that were left out, where skip_unreadable was given.
     """
 
     name: str
@@ -225,6 +226,7 @@ class Dataset:
     unlabeled: Split | None = None
     problems: tuple[str, ...] = ()
     untrainable: tuple[str, ...] = ()
+    unreadable: tuple[Unreadable, ...] = ()
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -3,6 +3,7 @@
 from statistics import harmonic_mean
 
 from holdfast.metrics.calibration import CalibrationError, Reliability, bin_edges, brier, ece, nll, reliability, top_k
+from holdfast.metrics.confident_learning import LabelErrors, confident_joint, estimated_joint, find_label_errors
 from holdfast.metrics.intervals import (
     RESAMPLES,
     Estimate,
@@ -33,8 +34,9 @@ from holdfast.metrics.significance import (
 )
 
 __all__ = [
-    "RESAMPLES", "CalibrationError", "Estimate", "McNemar", "Paired", "Reliability", "auroc_interval",
-    "benjamini_hochberg", "bin_edges", "bootstrap", "bounded_mean", "brier", "combined", "ece", "fisher_p",
+    "RESAMPLES", "CalibrationError", "Estimate", "LabelErrors", "McNemar", "Paired", "Reliability", "auroc_interval",
+    "benjamini_hochberg", "bin_edges", "bootstrap", "bounded_mean", "brier", "combined", "confident_joint", "ece",
+    "estimated_joint", "find_label_errors", "fisher_p",
     "fpr_interval", "harmonic_mean", "holm", "lowest", "mcnemar", "mean_interval", "mean_of_shares", "nll",
     "paired_auroc", "paired_difference", "placements", "positive_mean", "proportion", "proportion_interval",
     "reliability", "share_interval", "sign_test", "top_k", "widest_gap", "wilson_interval", "worst",

@@ -27,6 +27,7 @@ from holdfast.reports.report_tables import lead_sentence
 from holdfast.reports.robustness_summary import arm_sentence, arms_verdict, drop_clauses, robustness, summary_sentence
 from holdfast.reports.run_files import FINDINGS, RunFiles, read_runs, redacted
 from holdfast.reports.sections import sections
+from holdfast.reports.sections.data_quality import data_quality, quality_summary
 from holdfast.reports.sections.shortcuts import shortcuts, summary
 from holdfast.reports.svg import series
 from holdfast.reports.text import percent, setting
@@ -120,6 +121,22 @@ def render_shortcuts_page(findings: Sequence[Finding], *, name: str, measures: M
         verdict=unbroken(summary(findings)),
         sections=[section],
     )
+
+
+def write_data_page(
+    findings: Sequence[Finding], path: str | Path, *, name: str, measures: Measures, notes: Sequence[str] = ()
+) -> Path:
+    """Write data_check.html: a page of its own for what ``holdfast data check`` found. Same findings, same bytes."""
+    section = data_quality([RunFiles(name, findings=tuple(findings), measures=measures)])
+    page = render_sections(
+        title=f"Data check of {name}",
+        facts=[],
+        verdict=unbroken(quality_summary(findings)),
+        sections=fitted([section] if section else [], 2 * MOST_BYTES),
+        sentences=[("Note", note) for note in notes[:MOST_SENTENCES]],
+    )
+    write_atomic(Path(path), page.encode("utf-8", "backslashreplace"))
+    return Path(path)
 
 
 def notebook_frame(file: FindingsFile) -> str:

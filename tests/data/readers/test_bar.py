@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from holdfast.data import FileSplit, load
-from holdfast.data.data_check import check_data
+from holdfast.quality import check_data
 from holdfast.data.readers import bar as layout
 from holdfast.errors import HoldfastError
 from tests.data.pictures import noise, write

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.data import FileSplit, load
-from holdfast.data.data_check import check_data
+from holdfast.quality import check_data
 from holdfast.data.readers.file_names import compile_names, compile_rule
 from holdfast.errors import HoldfastError
 from tests.data.pictures import noise, write

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from holdfast.data import Dataset, FileSplit, load
-from holdfast.data.data_check import check_data
+from holdfast.quality import check_data
 from holdfast.data.tables import cell_text, read_columns
 from holdfast.errors import HoldfastError
 from tests.data.pictures import noise, write

@@ -19,7 +19,7 @@ import torchvision.datasets
 import torchvision.datasets.utils
 
 from holdfast.data import ArraySplit, Dataset, load
-from holdfast.data.data_check import check_data
+from holdfast.quality import check_data
 from holdfast.errors import HoldfastError
 
 COUNTS = {"train": 40, "t10k": 20}

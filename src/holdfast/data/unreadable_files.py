@@ -1,0 +1,97 @@
+"""``skip_unreadable``: leave files that cannot be decoded out of a set, and say which. Open this to change what they
+become."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import torch
+
+from holdfast.data.images import Unreadable, decode, reason
+from holdfast.data.splits import Dataset, FileSplit
+from holdfast.data.tables import growing_table
+from holdfast.printable import printable
+from holdfast.types import Note
+
+CHUNK = 128
+"""Files handed to the pool at a time: a set of any size takes the same memory, and an interrupt is noticed soon."""
+LARGEST = 4096
+"""The largest image_size there is: a JPEG is decoded as far as that needs, with every byte of it read."""
+UNREADABLE_CSV: Final = "unreadable.csv"
+SKIPPED: Final = "unreadable-skipped"
+"""Code of the note that says how many were left out."""
+R = TypeVar("R")
+
+
+def for_each_file(paths: Iterable[Path], task: Callable[[Path], R]) -> Iterator[R | Unreadable]:
+    """What a task makes of every file, in order, or why it could not; several at a time."""
+
+    def attempt(path: Path) -> R | Unreadable:
+        try:
+            return task(path)
+        except Exception as error:  # on damaged files Pillow's readers raise nearly anything
+            return Unreadable(str(path), reason(error))
+
+    files = iter(paths)
+    with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:  # Pillow's decoders run side by side
+        while chunk := list(islice(files, CHUNK)):
+            yield from pool.map(attempt, chunk)
+
+
+def separate(split: FileSplit, name: str = "") -> tuple[FileSplit, list[Unreadable]]:
+    """(a split of the files that can be decoded, the others). Decodes every file once."""
+    results = for_each_file(split.paths, lambda path: decode(path, channels=split.channels, least=LARGEST) and None)
+    return without(split, [own if isinstance(own, Unreadable) else None for own in results], name)
+
+
+def without(split: FileSplit, bad: Sequence[Unreadable | None], name: str) -> tuple[FileSplit, list[Unreadable]]:
+    """The split without the files that are not None in ``bad``, and these, with their place in the split."""
+    kept, lost = [], []
+    for i, own in enumerate(bad):
+        if own is None:
+            kept.append(i)
+        else:
+            lost.append(replace(own, split=name, position=len(kept)))
+    return (split.subset(torch.tensor(kept, dtype=torch.int64)) if lost else split), lost
+
+
+def drop_unreadable(data: Dataset) -> Dataset:
+    """The set without files that cannot be decoded; they are in its ``unreadable``, and a warning counts them."""
+    changed: dict[str, Any] = {}
+    lost: list[Unreadable] = []
+    total = 0
+    for name, split in {**data.splits, "unlabeled": data.unlabeled}.items():
+        if isinstance(split, FileSplit):
+            total += len(split)
+            changed[name], bad = separate(split, name)
+            lost += bad
+    if not lost:
+        return data
+    return replace(data, **changed, unreadable=tuple(lost), notes=(*data.notes, skipped_note(len(lost), total, lost[0])))
+
+
+def skipped_note(count: int, total: int, first: Unreadable) -> Note:
+    """The warning that says how many files were left out."""
+    such = f"such as {printable(first.path)} ({first.reason})"
+    text = f"{count} of {total} image files cannot be read and are skipped, {such}"
+    return Note(SKIPPED, text, "'holdfast data check' lists all", "warning")
+
+
+def taken_before(bad: list[Unreadable], position: int | None = None) -> Iterator[Unreadable]:
+    """Takes from the front those that were listed before the readable image at this position; without one, all."""
+    while bad and (position is None or bad[0].position <= position):
+        yield bad.pop(0)
+
+
+def write_unreadable(folder: Path, bad: Sequence[Unreadable]) -> None:
+    """unreadable.csv in a folder: one row per file that was left out. Nothing where there is none."""
+    if bad:
+        with growing_table(folder / UNREADABLE_CSV, ("image", "split", "reason")) as write:
+            for own in bad:
+                write([printable(own.path), own.split, own.reason])

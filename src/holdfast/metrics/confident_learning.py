@@ -1,0 +1,134 @@
+"""Confident learning: which labels are probably wrong, from held-out predictions. Open this file to change the rule.
+
+Northcutt, Jiang and Chuang, "Confident Learning: Estimating Uncertainty in Dataset Labels", JAIR 70 (2021), written from
+the paper's equations. ỹ is the given label, y* the true one, p̂(k; x) the held-out probability of class k.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from holdfast.errors import require
+
+LabelErrorRule = Literal["confident-joint", "class", "noise-rate", "both"]
+
+
+@dataclass(frozen=True, eq=False)
+class LabelErrors:
+    """Labels that are probably wrong.
+
+    flagged: (M,) positions, the least plausible label first. suggested: (N,) the most probable other class.
+    margin: (N,) p̂(ỹ; x) - p̂(suggested; x), low where the label is implausible. joint: (K, K) the estimated share
+    of samples with given label i and true label j; its off-diagonal sum is the estimated share of wrong labels.
+    """
+
+    flagged: Tensor
+    suggested: Tensor
+    margin: Tensor
+    joint: Tensor
+
+    @property
+    def noise(self) -> float:
+        """The estimated share of wrong labels."""
+        return float(1 - self.joint.diagonal().sum())
+
+
+def confident_joint(labels: Tensor, probabilities: Tensor) -> tuple[Tensor, Tensor]:
+    """(C, y*): equation 1, and the class (N,) that each sample is confidently counted under, -1 for none.
+
+    labels: (N,) given classes. probabilities: (N, K), held out. The threshold of class j (equation 2) is the mean
+    p̂(j; x) over samples labelled j; a sample counts in C[i, j] if p̂(j; x) reaches it, and j is the most probable of
+    all classes that do.
+
+    >>> p = torch.tensor([[0.9, 0.1], [0.7, 0.3], [0.2, 0.8], [0.1, 0.9]])
+    >>> confident_joint(torch.tensor([0, 0, 0, 1]), p)[0]
+    tensor([[2, 0],
+            [0, 1]])
+    """
+    n, k = probabilities.shape
+    counts = torch.bincount(labels, minlength=k)
+    own = probabilities.gather(1, labels[:, None])[:, 0]
+    thresholds = torch.zeros(k, dtype=own.dtype).scatter_add_(0, labels, own) / counts.clamp_min(1)
+    thresholds[counts == 0] = torch.inf  # nothing can be counted under a class that nobody has
+    confident = torch.where(probabilities >= thresholds, probabilities, -1.0)
+    true = torch.where(confident.amax(1) >= 0, confident.argmax(1), -1)
+    known = true >= 0
+    joint = torch.bincount(labels[known] * k + true[known], minlength=k * k).reshape(k, k)
+    return joint, true
+
+
+def estimated_joint(counted: Tensor, labels: Tensor) -> Tensor:
+    """(K, K) equation 3: C scaled so that row i sums to the share of samples labelled i; the whole sums to 1.
+
+    >>> estimated_joint(torch.tensor([[3, 1], [0, 2]]), torch.tensor([0] * 8 + [1] * 2))
+    tensor([[0.6000, 0.2000],
+            [0.0000, 0.2000]], dtype=torch.float64)
+    """
+    counts = torch.bincount(labels, minlength=len(counted)).double()
+    c, total = counted.double(), counted.sum(1, keepdim=True)
+    rows = torch.where(total > 0, c / total.clamp_min(1), torch.eye(len(c), dtype=torch.float64))
+    scaled = rows * counts[:, None]  # a class nobody is confident of is taken to be right
+    return scaled / scaled.sum()
+
+
+def find_label_errors(labels: Tensor, probabilities: Tensor, *, rule: LabelErrorRule = "both") -> LabelErrors:
+    """Samples whose label is probably wrong, the least plausible first.
+
+    labels: (N,) int64. probabilities: (N, K) of a model that was not trained on the sample it judges.
+    rule: which samples are flagged, by section 3.2 of the paper. "confident-joint": those counted off the diagonal.
+    "class": of every class i the n·(off-diagonal sum of row i of the joint) samples of lowest p̂(i; x). "noise-rate":
+    for every i ≠ j the n·joint[i, j] samples labelled i of largest p̂(j; x) - p̂(i; x). "both": flagged by the latter
+    two.
+
+    >>> p = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.1, 0.9], [0.2, 0.8], [0.1, 0.9]])
+    >>> find_label_errors(torch.tensor([0, 0, 0, 1, 1]), p).flagged
+    tensor([2])
+    """
+    n = len(labels)
+    shaped = probabilities.ndim == 2 and len(probabilities) == n and n > 0 and probabilities.shape[1] >= 2
+    shape = tuple(probabilities.shape)
+    require(shaped, f"probabilities must be (N, K) for {n} labels and at least 2 classes, got shape {shape}")
+    k = probabilities.shape[1]
+    inside = int(labels.min()) >= 0 and int(labels.max()) < k
+    require(inside, f"labels must be in 0..{k - 1}, got {int(labels.min())}..{int(labels.max())}")
+    sums = probabilities.sum(1)
+    proper = bool(torch.isfinite(probabilities).all()) and bool((probabilities >= 0).all())
+    require(proper and bool(((sums - 1).abs() < 1e-3).all()), "probabilities must be >= 0 and sum to 1 in every row")
+    p = probabilities.double()
+    counted, true = confident_joint(labels, p)
+    joint = estimated_joint(counted, labels)
+    own = p.gather(1, labels[:, None])[:, 0]
+    others = p.scatter(1, labels[:, None], -1.0)
+    margin, suggested = own - others.amax(1), others.argmax(1)
+    if rule == "confident-joint":
+        chosen = (true >= 0) & (true != labels)
+    else:
+        by_class = _lowest_of_class(own, labels, joint) if rule != "noise-rate" else torch.ones(n, dtype=torch.bool)
+        by_rate = _largest_margins(p, own, labels, joint) if rule != "class" else torch.ones(n, dtype=torch.bool)
+        chosen = by_class & by_rate
+    flagged = (chosen & (margin < 0)).nonzero().flatten()  # a label that is still the most probable one stays
+    return LabelErrors(flagged[margin[flagged].argsort(stable=True)], suggested, margin, joint)
+
+
+def _lowest_of_class(own: Tensor, labels: Tensor, joint: Tensor) -> Tensor:
+    chosen = torch.zeros(len(labels), dtype=torch.bool)
+    for i in range(len(joint)):
+        count = round(len(labels) * float(joint[i].sum() - joint[i, i]))
+        members = (labels == i).nonzero().flatten()
+        chosen[members[own[members].argsort(stable=True)[:count]]] = True
+    return chosen
+
+
+def _largest_margins(p: Tensor, own: Tensor, labels: Tensor, joint: Tensor) -> Tensor:
+    chosen = torch.zeros(len(labels), dtype=torch.bool)
+    for i in range(len(joint)):
+        members = (labels == i).nonzero().flatten()
+        for j in range(len(joint)):
+            count = round(len(labels) * float(joint[i, j])) if j != i else 0
+            lead = p[members, j] - own[members]
+            chosen[members[lead.argsort(descending=True, stable=True)[:count]]] = True
+    return chosen

@@ -1,0 +1,35 @@
+"""The settings of ``holdfast data check``: its flags, and keyword arguments of :func:`holdfast.check_data`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from holdfast.settings.fields import LARGEST_SEED, Bounded, Device, Unset, Within
+
+
+@dataclass(frozen=True)
+class QualitySettings(Bounded):
+    """What to search for beside unreadable files, and where to write it."""
+
+    near: Annotated[float, Within(0, 1)] = 0.2
+    """Largest distance of near duplicates (the correlation of small copies is 1 - distance²/2); 0: identical ones alone."""
+    label_errors: bool = False
+    """Also search for wrong labels, by confident learning. It trains one model per fold."""
+    model: str = "convnet"
+    """label errors: the network that is trained on each fold."""
+    pretrained: bool = False
+    """label errors: use the network's pretrained features, with a linear classifier per fold, instead of training it."""
+    folds: Annotated[int, Within(2, 100, "..")] = 4
+    """label errors: parts of the training split, each judged by a model that was trained on the others."""
+    epochs: Annotated[int, Within(1)] = 8
+    """label errors: epochs of each training."""
+    image_size: Annotated[Unset[int], Within(1, 4096, "..")] = None
+    """label errors: side in pixels that images are resized to (default: their own)."""
+    seed: Annotated[int, Within(0, LARGEST_SEED, "..")] = 0
+    """label errors: seed of folds and trainings."""
+    device: Device = "auto"
+    out: Unset[str] = None
+    """A folder for a page of pictures (data_check.html), findings.json and tables of all that was found."""
+    overwrite: bool = False
+    """Replace what an earlier check wrote there."""
