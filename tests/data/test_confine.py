@@ -9,9 +9,9 @@ import pytest
 
 from holdfast.cli import main
 from holdfast.data import load
-from holdfast.quality import check_data
 from holdfast.data.unlabelled_images import open_unlabelled
 from holdfast.errors import HoldfastError
+from holdfast.quality import check_data
 from tests.data.pictures import noise, write
 
 

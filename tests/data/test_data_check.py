@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from holdfast.data import load
-from holdfast.quality import check_data
 from holdfast.errors import HoldfastError
+from holdfast.quality import check_data
 from tests.data.pictures import noise, truncated_jpeg, write
 
 
@@ -147,7 +147,7 @@ def test_groups_of_the_embedded_set_are_shown() -> None:
 
 def test_files_go_through_the_pool_in_pieces(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = check_data(folder)
-    monkeypatch.setattr("holdfast.data.data_check.CHUNK", 2)
+    monkeypatch.setattr("holdfast.data.unreadable_files.CHUNK", 2)
     assert check_data(folder) == whole
 
 

@@ -14,11 +14,11 @@ from PIL import Image
 
 from holdfast.cli import main
 from holdfast.data import Split, load
-from holdfast.quality import check_data
 from holdfast.data.unlabelled_images import few_labels, open_images, open_unlabelled
 from holdfast.detect import FittedDetector, describe, evaluate, fit, predict
 from holdfast.detect.fitted_detector import image_hashes
 from holdfast.errors import HoldfastError
+from holdfast.quality import check_data
 from holdfast.train import fit as train
 from tests.data.pictures import noise, write
 

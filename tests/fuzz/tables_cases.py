@@ -16,8 +16,8 @@ from PIL import Image
 from pyarrow import parquet
 
 from holdfast.data import load
-from holdfast.quality import check_data
 from holdfast.data.unlabelled_images import open_unlabelled
+from holdfast.quality import check_data
 from tests.fuzz.mutations import NAMES, NUMBERS, OTHERS, damaged
 
 HEADER = ("path", "label", "group", "split")

@@ -34,7 +34,7 @@ Tell = Callable[[str], None]
 def check_request(request: AuditSettings) -> None:
     """Refuse what nothing can be measured with, and what would be overlooked."""
     check_measuring(request.batch_size, request.workers, request.seed, request.precision)
-    for name in ("data_seed", "names", "label", "image_size", "root", "confine"):
+    for name in ("data_seed", "names", "label", "image_size", "root", "confine", "skip_unreadable"):
         value = getattr(request, name)
         require(
             not isinstance(request.data, Dataset) or value in (None, 0),
@@ -56,7 +56,9 @@ def opener(request: AuditSettings) -> Sets:
 
 def stated_terms(request: AuditSettings) -> DataTerms:
     """What the command says, for models that were not trained here."""
-    return DataTerms(request.data_seed or 0, names=request.names, label=request.label)
+    return DataTerms(
+        request.data_seed or 0, names=request.names, label=request.label, skip_unreadable=request.skip_unreadable
+    )
 
 
 def terms_of_all(specs: Sequence[Any], request: AuditSettings, open_set: Sets, tell: Tell) -> list[DataTerms]:
@@ -83,7 +85,8 @@ def _of_run(spec: Any, request: AuditSettings) -> DataTerms | None:
         return None
     if request.data_seed is not None and not is_own_data(spec, str(request.data)):
         own = replace(own, data_seed=request.data_seed)
-    return replace(own, names=request.names or own.names, label=request.label or own.label)
+    skip = request.skip_unreadable or own.skip_unreadable
+    return replace(own, names=request.names or own.names, label=request.label or own.label, skip_unreadable=skip)
 
 
 def _require_one_test(terms: Mapping[str, DataTerms], request: AuditSettings, open_set: Sets) -> None:

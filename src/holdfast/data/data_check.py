@@ -55,7 +55,7 @@ class DataSample:
 
 @dataclass(frozen=True)
 class DuplicateSamples:
-    """Images that show the same. exact: pixel by pixel. distance: see :class:`~holdfast.data.duplicates.DuplicateGroup`."""
+    """Images that show the same. exact: pixel by pixel. distance: the largest of their links."""
 
     samples: tuple[DataSample, ...]
     exact: bool
@@ -93,7 +93,7 @@ class DataScan:
     notes: tuple[Note, ...] = ()
     cells: Mapping[str, Mapping[tuple[str, str], int]] = field(default_factory=dict)
     duplicates: tuple[DuplicateSamples, ...] = ()
-    data: Dataset | None = None
+    data: Dataset | None = field(default=None, compare=False, repr=False)
 
     @property
     def sound(self) -> bool:
@@ -146,7 +146,9 @@ class DataScan:
             lines.append(f"  {differ} groups have different labels: at least one of them is wrong")
         for split, count in self.leaked.items():
             before = " or ".join(list(self.splits)[: list(self.splits).index(split)])
-            lines.append(f"  leakage: {count} {split} images have a duplicate in {before}; accuracy on them is too high")
+            lines.append(
+                f"  leakage: {count} {split} images have a duplicate in {before}; accuracy on them is too high"
+            )
         ranked = sorted(self.duplicates, key=lambda group: not group.leaks)
         for group in ranked[:SHOWN_GROUPS]:
             named = [f"{s.source} ({s.split}, {s.label or 'no label'})" for s in group.samples[:4]]

@@ -13,6 +13,7 @@ from typing import Any
 from holdfast.data.images import GREY_MODES, peek
 from holdfast.data.listing import ReaderOptions, refuse_outside
 from holdfast.data.splits import Dataset, FileSplit, hold_out
+from holdfast.data.unreadable_files import drop_unreadable
 from holdfast.data.usable_data import find_problems, refuse
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.files import at_home, exists, reading
@@ -54,6 +55,7 @@ def load(
     least_classes: int = 2,
     training: bool = True,
     confine: bool = False,
+    skip_unreadable: bool = False,
 ) -> Dataset:
     """A set by name (``holdfast list data``), an .npz file, a CSV or Parquet table, or a folder of images.
 
@@ -70,6 +72,8 @@ def load(
     training: whether something will be trained on it. If not, a folder or table may have a test or validation part
     alone, and classes without an image.
     confine: whether files outside the folder of the data are refused: paths with ../ or from the root, and links.
+    skip_unreadable: whether files that cannot be decoded are left out, counted in a warning and listed in the set's
+    ``unreadable``; every file is decoded once for that. Otherwise the first one that is met is an error.
 
     >>> data = load("coloured-digits", val=0.1)
     >>> data.shape, len(data.train), len(data.val), len(data.test)
@@ -82,6 +86,8 @@ def load(
     options = ReaderOptions(home, image_size, share, data_seed, names, label, group, confine)
     with reading():
         data = refuse_outside(find_reader(name_or_path, options)(options), name_or_path, options)
+        if skip_unreadable:
+            data = drop_unreadable(data)
         refuse(find_problems(data, least=least_classes, training=training), data.name)
         data = with_size(data, image_size)
     return _with_val(_with_test(data, data_seed), val, data_seed)

@@ -73,7 +73,9 @@ def drop_unreadable(data: Dataset) -> Dataset:
             lost += bad
     if not lost:
         return data
-    return replace(data, **changed, unreadable=tuple(lost), notes=(*data.notes, skipped_note(len(lost), total, lost[0])))
+    return replace(
+        data, **changed, unreadable=tuple(lost), notes=(*data.notes, skipped_note(len(lost), total, lost[0]))
+    )
 
 
 def skipped_note(count: int, total: int, first: Unreadable) -> Note:

@@ -1,7 +1,7 @@
 """Confident learning: which labels are probably wrong, from held-out predictions. Open this file to change the rule.
 
-Northcutt, Jiang and Chuang, "Confident Learning: Estimating Uncertainty in Dataset Labels", JAIR 70 (2021), written from
-the paper's equations. ỹ is the given label, y* the true one, p̂(k; x) the held-out probability of class k.
+Northcutt, Jiang and Chuang, "Confident Learning: Estimating Uncertainty in Dataset Labels", JAIR 70 (2021), written
+from the paper's equations. ỹ is the given label, y* the true one, p̂(k; x) the held-out probability of class k.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def confident_joint(labels: Tensor, probabilities: Tensor) -> tuple[Tensor, Tens
     tensor([[2, 0],
             [0, 1]])
     """
-    n, k = probabilities.shape
+    k = probabilities.shape[1]
     counts = torch.bincount(labels, minlength=k)
     own = probabilities.gather(1, labels[:, None])[:, 0]
     thresholds = torch.zeros(k, dtype=own.dtype).scatter_add_(0, labels, own) / counts.clamp_min(1)

@@ -1,7 +1,7 @@
 """Labels that are probably wrong: held-out predictions of every sample, and confident learning on them.
 
-The training split is judged by cross-validation, every other split by the mean of the same models: nothing is fitted on a
-validation or test split. Duplicates stay in one fold, else a model would have been trained on what it judges.
+The training split is judged by cross-validation, every other split by the mean of the same models: nothing is fitted
+on a validation or test split. Duplicates stay in one fold, else a model would have been trained on what it judges.
 """
 
 from __future__ import annotations
@@ -95,7 +95,9 @@ def held_out_probabilities(
     fold = assign_folds(labels, tied, settings.folds, derive(settings.seed, "label-errors/folds"))
     fit = _on_features(data, settings, show) if settings.pretrained else _by_training(data, settings, show)
     judged = {"train": torch.zeros(len(labels), data.num_classes)}
-    judged |= {name: torch.zeros(len(s), data.num_classes) for name, s in data.splits.items() if name != "train" and len(s)}
+    judged |= {
+        name: torch.zeros(len(s), data.num_classes) for name, s in data.splits.items() if name != "train" and len(s)
+    }
     for number in range(settings.folds):
         show.note(f"label errors: fold {number + 1} of {settings.folds}")
         predict = fit((fold != number).nonzero().flatten(), number)

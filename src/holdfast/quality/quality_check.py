@@ -23,7 +23,7 @@ SHOWN_LABELS = 10
 
 @dataclass(frozen=True)
 class DataReport(DataScan):
-    """What a set holds, as :class:`~holdfast.data.data_check.DataScan` has it, and what confident learning says of labels.
+    """What a set holds, as in :class:`~holdfast.data.data_check.DataScan`, and what confident learning says of labels.
 
     label_errors: by split; empty where they were not asked for. findings: the numbers, as findings.json has them.
     """

@@ -85,7 +85,9 @@ def findings_of(scan: DataScan, judged: Mapping[str, JudgedLabels], settings: Qu
         groups = [group for group in scan.leaks if any(s.split == split for s in group.samples)]
         n = sum(scan.splits[split].values())
         evidence = {"groups": _pictured(scan, groups)}
-        found.append(Finding(CHECK, "leaked_images", float(leaked.get(split, 0)), n, where={"split": split}, evidence=evidence))
+        found.append(
+            Finding(CHECK, "leaked_images", float(leaked.get(split, 0)), n, where={"split": split}, evidence=evidence)
+        )
     for split, own_labels in judged.items():
         where, n = {"split": split}, own_labels.n
         rows = [
@@ -100,15 +102,15 @@ def findings_of(scan: DataScan, judged: Mapping[str, JudgedLabels], settings: Qu
             for s in own_labels.suspects[:SHOWN]
         ]
         wrong = len(own_labels.suspects)
-        found.append(Finding(CHECK, "label_errors", float(wrong), n, where=where, settings=said, evidence={"rows": rows}))
+        found.append(
+            Finding(CHECK, "label_errors", float(wrong), n, where=where, settings=said, evidence={"rows": rows})
+        )
         found.append(Finding(CHECK, "label_noise", own_labels.noise, n, where=where, settings=said))
         found.append(Finding(CHECK, "held_out_accuracy", own_labels.accuracy, n, where=where, settings=said))
     return tuple(found)
 
 
-def write_check(
-    scan: DataScan, judged: Mapping[str, JudgedLabels], findings: Sequence[Finding], folder: Path
-) -> None:
+def write_check(scan: DataScan, judged: Mapping[str, JudgedLabels], findings: Sequence[Finding], folder: Path) -> None:
     """All files of a check; each whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
     write_unreadable(folder, scan.unreadable)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tyro.conf import UseAppendAction, arg
 
 from holdfast.errors import require_known
-from holdfast.settings.fields import Confine, Device, Root, Unset, Workers
+from holdfast.settings.fields import Confine, Device, Root, SkipUnreadable, Unset, Workers
 
 if TYPE_CHECKING:
     Given = Any
@@ -40,6 +40,7 @@ class AuditSettings:
     """Column of groups, each alone and crossed with the label."""
     root: Root = None
     confine: Confine = False
+    skip_unreadable: SkipUnreadable = False
     data_seed: Unset[int] = None
     """Seed of the held-out split and of generated sets (default: the run's own, or 0)."""
     names: Unset[str] = None

@@ -9,7 +9,17 @@ from typing import Annotated, Final, Literal
 
 from tyro.conf import OmitArgPrefixes, arg
 
-from holdfast.settings.fields import LARGEST_SEED, Bounded, Confine, Device, Root, Unset, Within, Workers
+from holdfast.settings.fields import (
+    LARGEST_SEED,
+    Bounded,
+    Confine,
+    Device,
+    Root,
+    SkipUnreadable,
+    Unset,
+    Within,
+    Workers,
+)
 
 MOST_LATENT: Final = 4096
 """Latent dimensions: no map of images needs more, and a slip of the keyboard would fill the memory."""
@@ -28,6 +38,7 @@ class ReadSettings(Bounded):
 
     root: Root = None
     confine: Confine = False
+    skip_unreadable: SkipUnreadable = False
     batch_size: Annotated[int, Within(1)] = 256
     """Images per pass."""
     workers: Annotated[Workers, Within(0)] = 4

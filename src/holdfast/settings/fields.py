@@ -55,6 +55,9 @@ Several = Annotated[tuple[T, ...], arg(help_behavior_hint=default_hint)]
 Device = Annotated[str, arg(help="auto, cpu, cuda, cuda:1, ...")]
 Root = Annotated[Unset[str], arg(help="Where built-in sets lie (default: $HOLDFAST_ROOT, or ./data).")]
 Confine = Annotated[bool, arg(help="Refuse files outside the data's folder: ../, absolute paths, and links out of it.")]
+SkipUnreadable = Annotated[
+    bool, arg(help="Leave out files that cannot be decoded, and say which, instead of stopping.")
+]
 Workers = Annotated[int, arg(help="Processes that decode image files; 0 decodes in this process.")]
 Quiet = Annotated[bool, arg(help="No progress, only the result.")]
 

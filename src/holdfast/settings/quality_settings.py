@@ -12,14 +12,14 @@ from holdfast.settings.fields import LARGEST_SEED, Bounded, Device, Unset, Withi
 class QualitySettings(Bounded):
     """What to search for beside unreadable files, and where to write it."""
 
-    near: Annotated[float, Within(0, 1)] = 0.2
-    """Largest distance of near duplicates (the correlation of small copies is 1 - distance²/2); 0: identical ones alone."""
+    near: Annotated[float, Within(0, 1)] = 0.3
+    """Largest distance of near duplicates (correlation is 1 - distance²/2); 0 searches for identical images alone."""
     label_errors: bool = False
     """Also search for wrong labels, by confident learning. It trains one model per fold."""
     model: str = "convnet"
     """label errors: the network that is trained on each fold."""
     pretrained: bool = False
-    """label errors: use the network's pretrained features, with a linear classifier per fold, instead of training it."""
+    """label errors: do not train the network; fit a linear classifier per fold on its pretrained features."""
     folds: Annotated[int, Within(2, 100, "..")] = 4
     """label errors: parts of the training split, each judged by a model that was trained on the others."""
     epochs: Annotated[int, Within(1)] = 8

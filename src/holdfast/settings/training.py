@@ -21,6 +21,7 @@ from holdfast.settings.fields import (
     Device,
     MethodSettings,
     Several,
+    SkipUnreadable,
     Unset,
     Within,
     flatten,
@@ -31,7 +32,7 @@ DEFAULT_LR = {"sgd": 0.05, "adam": 1e-3, "adamw": 1e-3}
 
 DATA_READING_KEYS = (
     "root", "image_size", "val", "conflict", "names", "label", "group", "data_seed", "labels", "unlabeled",
-    "confine",
+    "confine", "skip_unreadable",
 )  # fmt: skip
 """Settings that say how data is read; not for a data set in memory."""
 MODEL_BUILDING_KEYS = ("pretrained", "weights", "pretrain", "pretrain_for")
@@ -88,6 +89,7 @@ class DataSettings(Bounded):
     unlabeled: Unset[str] = None
     """Pictures without labels, for --pretrain and --method fixmatch: a set, file or folder (default: the rest)."""
     confine: Confine = False
+    skip_unreadable: SkipUnreadable = False
     loader: Literal["auto", "resident", "stream"] = "auto"
     """Keep all images on the device, or stream them (auto: arrays stay, files stream)."""
     workers: Annotated[int, Within(0)] = 4

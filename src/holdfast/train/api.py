@@ -20,6 +20,7 @@ from holdfast.data import Dataset, load
 from holdfast.data.load_data import check_source
 from holdfast.data.splits import channel_statistics, hash_data
 from holdfast.data.unlabelled_images import few_labels
+from holdfast.data.unreadable_files import write_unreadable
 from holdfast.data.usable_data import admitted
 from holdfast.devices import autocast, resolve_device
 from holdfast.errors import HoldfastError, require
@@ -133,6 +134,7 @@ def train(
             network, built, state = prepare(settings, data, model=model, progress=progress)
             if folder is not None:
                 folder.open(settings, {"data_sha256": fingerprint(data), **found})
+                write_unreadable(folder.path, data.unreadable)
             sinks = (TensorBoardSink(folder.path),) if folder is not None and loop.tensorboard else ()
             if settings.model.pretrain != "none" and (folder is None or folder.checkpoints.newest is None):
                 progress.note(f"pretraining ({settings.model.pretrain}) on images without labels")

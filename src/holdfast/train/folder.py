@@ -36,7 +36,18 @@ ASIDE = ".replaced"
 """Where a run is kept that another replaces, until the other has its first checkpoint."""
 
 MAY_CHANGE = frozenset(
-    {"root", "confine", "loader", "workers", "device", "capture", "compile", "tensorboard", "checkpoint_every"}
+    {
+        "root",
+        "confine",
+        "skip_unreadable",
+        "loader",
+        "workers",
+        "device",
+        "capture",
+        "compile",
+        "tensorboard",
+        "checkpoint_every",
+    }
 )
 """Settings that may differ when a run is continued: they do not change what is computed."""
 

@@ -21,6 +21,7 @@ class DataTerms:
     names: str | None = None
     label: str | None = None
     group: str | None = None
+    skip_unreadable: bool = False
 
     def record(self) -> dict[str, str | int | float]:
         """Plain values for findings.json, without what nobody said."""
@@ -40,7 +41,7 @@ def terms_of_run(run: str | Path, data: str | Path) -> DataTerms | None:
     own = read_settings(path).data
     if not is_own_data(run, data):
         return DataTerms(own.data_seed)
-    return DataTerms(own.data_seed, own.val, own.conflict, own.names, own.label, own.group)
+    return DataTerms(own.data_seed, own.val, own.conflict, own.names, own.label, own.group, own.skip_unreadable)
 
 
 def is_own_data(run: str | Path, data: str | Path) -> bool:

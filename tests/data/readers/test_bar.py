@@ -10,9 +10,9 @@ import torch
 from PIL import Image
 
 from holdfast.data import FileSplit, load
-from holdfast.quality import check_data
 from holdfast.data.readers import bar as layout
 from holdfast.errors import HoldfastError
+from holdfast.quality import check_data
 from tests.data.pictures import noise, write
 
 ACTIONS = ("climbing", "diving", "fishing", "pole vaulting", "racing", "throwing")

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.data import FileSplit, load
-from holdfast.quality import check_data
 from holdfast.data.readers.file_names import compile_names, compile_rule
 from holdfast.errors import HoldfastError
+from holdfast.quality import check_data
 from tests.data.pictures import noise, write
 
 FACES = ("1_0_2_20161219.jpg", "26_1_0_20170116.jpg", "40_0_1_20170105.jpg", "39_1_3_2017.jpg", "71_1_0_2017.jpg")

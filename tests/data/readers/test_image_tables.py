@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from holdfast.data import Dataset, FileSplit, load
-from holdfast.quality import check_data
 from holdfast.data.tables import cell_text, read_columns
 from holdfast.errors import HoldfastError
+from holdfast.quality import check_data
 from tests.data.pictures import noise, write
 
 Rows = list[dict[str, object]]

@@ -19,8 +19,8 @@ import torchvision.datasets
 import torchvision.datasets.utils
 
 from holdfast.data import ArraySplit, Dataset, load
-from holdfast.quality import check_data
 from holdfast.errors import HoldfastError
+from holdfast.quality import check_data
 
 COUNTS = {"train": 40, "t10k": 20}
 
