@@ -25,6 +25,7 @@ from holdfast.audits.open_models import AuditedModel
 from holdfast.audits.per_image import RIGHT, WRONG, decode
 from holdfast.audits.subject import Subject
 from holdfast.data.tables import require_writable, write_table
+from holdfast.data.unreadable_files import UNREADABLE_CSV, write_unreadable
 from holdfast.errors import HoldfastError, require, require_known
 from holdfast.files import writable_folder, write_atomic
 from holdfast.reports.findings_file import AGAINST, PAIRED, FindingsFile, read_findings, write_findings
@@ -60,6 +61,8 @@ def write_audit(
         own = {name: getattr(file, name) for name in ("model", "data", "run", "checks", "gates")}
         write_findings(folder / "findings.json", file.findings, **own, measures={AGAINST: PAIRED})
         keep_curves(model, folder, tell)
+        (folder / UNREADABLE_CSV).unlink(missing_ok=True)
+        write_unreadable(folder, model.unreadable, redacted=request.redact_paths)
         write_samples(folder, sample_columns(model, file.findings, redacted=request.redact_paths), request.samples)
     written = tuple(read_findings(folder / "findings.json") for folder in folders)
     write_atomic(out / "summary.md", markdown(written).encode("utf-8"))

@@ -25,6 +25,7 @@ from holdfast.audits.checks.accuracy.clean_accuracy import accuracy
 from holdfast.audits.checks.groups.group_accuracy import check_columns
 from holdfast.audits.subject import Subject
 from holdfast.data import Dataset
+from holdfast.data.images import Unreadable
 from holdfast.data.load_data import SIZES_DIFFER
 from holdfast.data.splits import ArraySplit, FileSplit, hash_data
 from holdfast.data.unlabelled_images import resized
@@ -50,7 +51,7 @@ TellNotes = Callable[..., None]
 class AuditedModel:
     """One model under audit. model, data: records of the two, for findings.json. not_applicable: check -> why.
 
-    words: the group columns that were asked for. extra: findings of no check.
+    words: the group columns that were asked for. extra: findings of no check. unreadable: files left out of the data.
     """
 
     name: str
@@ -60,6 +61,7 @@ class AuditedModel:
     not_applicable: dict[str, str] = field(default_factory=dict)
     words: ColumnWords = field(default_factory=ColumnWords)
     extra: tuple[Finding, ...] = ()
+    unreadable: tuple[Unreadable, ...] = ()
 
     def ids(self) -> list[str]:
         split = self.subject.split
@@ -178,7 +180,7 @@ def _open(
     about = {**_data_record(data, subject), **terms.record()}
     why = f"no gradients reach the images: {opened.no_gradients}"
     blocked = {} if opened.gradients else {n: why for n, part in CHECKS.items() if Needs.GRADIENTS in part.needs}
-    return AuditedModel(name, subject, record, about, blocked, words, extra)
+    return AuditedModel(name, subject, record, about, blocked, words, extra, data.unreadable)
 
 
 def _at_own_size(opened: LoadedModel, data: Dataset) -> Dataset:

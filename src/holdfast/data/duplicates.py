@@ -39,6 +39,8 @@ REFERENCES, RANK = 2048, 3
 NEIGHBOURS = 8
 """Neighbours of each image that are compared; larger groups form through neighbours of neighbours."""
 COMPONENTS = 24
+FEW = 512
+"""So few images are searched over the whole descriptor: components would take longer than they save."""
 SAMPLED = 4096
 """Images that the principal components are computed of."""
 FLATTEST = 2.0
@@ -164,6 +166,8 @@ def _chunks(small: Array) -> Iterator[tuple[int, Array]]:
 
 def _project(small: Array) -> Array:
     """(N, COMPONENTS) coordinates along orthonormal directions, those of most variance in a sample."""
+    if len(small) <= FEW:
+        return descriptors(small)
     sample = descriptors(small[_spread(len(small), SAMPLED)])
     directions = np.linalg.eigh(np.cov(sample, rowvar=False).astype(np.float64))[1][:, : -COMPONENTS - 1 : -1]
     return np.concatenate([own @ directions for _, own in _chunks(small)])

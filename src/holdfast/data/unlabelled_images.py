@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 from holdfast.data.anomalies import holds_anomalies, read_anomalies
-from holdfast.data.images import GREY_MODES, peek, resize
+from holdfast.data.images import GREY_MODES, Unreadable, peek, resize
 from holdfast.data.listing import ReaderOptions, refuse_outside
 from holdfast.data.load_data import common_shape, load
 from holdfast.data.splits import ArraySplit, Dataset, FileSplit, Split
+from holdfast.data.unreadable_files import separate, skipped_note
 from holdfast.data.usable_data import refuse
 from holdfast.errors import require
 from holdfast.files import at_home, exists, reading
@@ -52,6 +53,7 @@ def open_images(
     terms: Mapping[str, Any] | None = None,
     fitting: bool = False,
     note: Callable[[str], None] | None = None,
+    skipped: Callable[[Unreadable], None] | None = None,
 ) -> tuple[Split, tuple[str, ...]]:
     """(a split of images, the names of their classes); they need no labels, and have -1 where there are none.
 
@@ -65,6 +67,7 @@ def open_images(
     terms: further arguments of :func:`holdfast.data.load` for anything that it has to split, such as data_seed.
     fitting: whether something is learned from these images; a test split is refused then.
     note: called with what the data warns of, and with how many rows are left out where nobody chose a part.
+    skipped: called with each file that cannot be decoded, which is left out; without it such a file is an error.
     """
     require(not fitting or split != "test", "split 'test': nothing is fitted on a test split; choose another, or none")
     if not isinstance(data, (str, Path, Dataset)):
@@ -83,7 +86,8 @@ def open_images(
     found = data if isinstance(data, Dataset) else _declared(data, options)
     if not isinstance(data, Dataset) and (found is None or (split and not _says_split(found, split, terms, data))):
         how: dict[str, Any] = {"root": options.root, "image_size": image_size, "confine": confine}
-        found = load(data, **{**how, **WITHOUT_LABELS, **(terms or {})})
+        skip = skipped is not None or bool((terms or {}).get("skip_unreadable"))
+        found = load(data, **{**how, **WITHOUT_LABELS, **(terms or {}), "skip_unreadable": skip})
         split = split or usual
     assert found is not None
     parts = {name: own for name, own in found.splits.items() if len(own)}
@@ -99,6 +103,16 @@ def open_images(
     if note is not None and split is None and len(parts) > 1:
         taken = f"{len(images)} of {sum(map(len, parts.values()))} rows"
         note(f"{shown} has parts, and only the {name} part is taken: {taken}; --split chooses another")
+    if skipped is not None and not isinstance(data, Dataset):
+        bad = [replace(own, position=len(images)) for own in found.unreadable]  # where they were is lost in splitting
+        if isinstance(images, FileSplit) and not any(images.size):
+            total = len(images)
+            images, bad = separate(images, name)
+            require(len(images) > 0, f"{shown}: none of {total} files can be read; 'holdfast data check' says why")
+            if bad and note is not None:
+                note(str(skipped_note(len(bad), total, bad[0])))
+        for lost in bad:
+            skipped(lost)
     if isinstance(images, FileSplit) and not any(images.size):
         size, channels, _ = common_shape(images.paths, image_size)
         images = replace(images, size=size, channels=channels)

@@ -91,9 +91,12 @@ def taken_before(bad: list[Unreadable], position: int | None = None) -> Iterator
         yield bad.pop(0)
 
 
-def write_unreadable(folder: Path, bad: Sequence[Unreadable]) -> None:
-    """unreadable.csv in a folder: one row per file that was left out. Nothing where there is none."""
+def write_unreadable(folder: Path, bad: Sequence[Unreadable], *, redacted: bool = False) -> None:
+    """unreadable.csv in a folder: one row per file that was left out. Nothing where there is none.
+
+    redacted: without the folders of the files.
+    """
     if bad:
         with growing_table(folder / UNREADABLE_CSV, ("image", "split", "reason")) as write:
             for own in bad:
-                write([printable(own.path), own.split, own.reason])
+                write([printable(Path(own.path).name if redacted else own.path), own.split, own.reason])

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast import __version__
+from holdfast.data.images import Unreadable
 from holdfast.data.loaders import Images, check_images, float_batches
 from holdfast.detect.detectors import FUSED, make_detector
 from holdfast.detect.detectors.detector import Detector
@@ -126,13 +127,15 @@ class Fused(Detector):
 class ScoreReport:
     """One row per image: its score, whether it is above the threshold, and which scores made it so.
 
-    z_scores: (N, M) each member's, in the detector's order.
+    z_scores: (N, M) each member's, in the detector's order. unreadable: files that have no row here, where
+    skip_unreadable was given.
     """
 
     scores: Tensor
     flags: Tensor
     reasons: tuple[str, ...]
     z_scores: Tensor
+    unreadable: tuple[Unreadable, ...] = ()
 
     def __len__(self) -> int:
         return len(self.scores)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -16,10 +16,12 @@ import torch
 from torch import Tensor
 
 from holdfast.data.anomalies import holds_anomalies, read_anomalies
+from holdfast.data.images import Unreadable
 from holdfast.data.loaders import float_batches
 from holdfast.data.splits import Split
 from holdfast.data.tables import growing_table
 from holdfast.data.unlabelled_images import ImageSource, has_parts, open_unlabelled
+from holdfast.data.unreadable_files import taken_before
 from holdfast.detect.detectors import FUSED
 from holdfast.detect.evaluation import MEASURES, evaluate_scores, findings_of, score_evidence
 from holdfast.detect.fitted_detector import DETECTOR_FOLDER, FittedDetector, ScoreReport, image_hashes, load_fitted
@@ -29,6 +31,7 @@ from holdfast.errors import require
 from holdfast.models import load_model
 from holdfast.module_state import evaluating
 from holdfast.png import png
+from holdfast.printable import printable
 from holdfast.reports import report, write_findings
 from holdfast.settings.detect_settings import ReadSettings
 from holdfast.train.run_data import terms_of_run
@@ -64,34 +67,42 @@ def score(
     place = None if out is None else claim_table(out, SCORE_COLUMNS)
     fitted = load_fitted(detector, device=read.device)
     terms = _terms(detector, data)
-    images = open_unlabelled(
-        data, root=read.root, confine=read.confine, split=split, shape=fitted.shape, terms=terms, note=note
-    )
+    bad: list[Unreadable] = []
+    how: dict[str, Any] = {"root": read.root, "confine": read.confine, "shape": fitted.shape, "note": note}
+    how["skipped"] = bad.append if read.skip_unreadable else None
+    images = open_unlabelled(data, split=split, terms=terms, **how)
+    unreadable = tuple(bad)
     require(len(images) > 0, "there are no images to score; give at least one")
     parts: list[ScoreReport] = []
     done = 0
     with nullcontext(lambda row: None) if place is None else growing_table(place, SCORE_COLUMNS) as write:
         for part in fitted.stream(images, batch_size=read.batch_size, workers=read.workers):
             for value, flag, reason in zip(part.scores.tolist(), part.flags.tolist(), part.reasons, strict=True):
+                for lost in taken_before(bad, done):
+                    write([printable(lost.path), "", "", f"unreadable: {lost.reason}"])
                 write([images.describe(done), f"{value:.6g}", int(flag), reason])
                 done += 1
             parts.append(part)
             if progress is not None:
                 progress(done, len(images))
-    return ScoreReport.cat(parts)
+        for lost in taken_before(bad):
+            write([printable(lost.path), "", "", f"unreadable: {lost.reason}"])
+    return replace(ScoreReport.cat(parts), unreadable=unreadable)
 
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
     """One row per image. classes: names. labels: (N,) int64 predicted class. confidence: (N,) its probability.
 
-    ood: the detector's report of the same images, where there is a detector.
+    ood: the detector's report of the same images, where there is a detector. unreadable: files that have no row here,
+    where skip_unreadable was given.
     """
 
     classes: tuple[str, ...]
     labels: Tensor
     confidence: Tensor
     ood: ScoreReport | None = None
+    unreadable: tuple[Unreadable, ...] = ()
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -122,7 +133,10 @@ def predict(
     fitted = _detector_of(run, detector, read.device)
     terms = terms_of_run(run, data) if isinstance(data, (str, Path)) else None
     how: dict[str, Any] = {"root": read.root, "confine": read.confine, "shape": shape_for(card), "note": note}
+    bad: list[Unreadable] = []
+    how["skipped"] = bad.append if read.skip_unreadable else None
     images = open_unlabelled(data, split=split, usual="test", terms=None if terms is None else asdict(terms), **how)
+    unreadable = tuple(bad)
     require(len(images) > 0, "there are no images to classify; give at least one")
     require(
         images.shape[0] == card.in_channels,
@@ -141,11 +155,16 @@ def predict(
             if fitted is not None:
                 reports.append(fitted.report_batch(x))
             for i, (sure, own) in enumerate(zip(confidence.tolist(), label.tolist(), strict=True)):
+                for lost in taken_before(bad, done):
+                    write([printable(lost.path), "", "", "", f"unreadable: {lost.reason}"])
                 flag = (int(reports[-1].flags[i]), reports[-1].reasons[i]) if reports else ("", "")
                 write([images.describe(done), card.classes[own], f"{sure:.6g}", *flag])
                 done += 1
+        for lost in taken_before(bad):
+            write([printable(lost.path), "", "", "", f"unreadable: {lost.reason}"])
     labels, confidences = (torch.cat(parts) for parts in zip(*answers, strict=True))
-    return Predictions(tuple(card.classes), labels, confidences, ScoreReport.cat(reports) if reports else None)
+    ood = ScoreReport.cat(reports) if reports else None
+    return Predictions(tuple(card.classes), labels, confidences, ood, unreadable)
 
 
 def _detector_of(run: str | Path, detector: str | Path | FittedDetector | None, device: str) -> FittedDetector | None:
@@ -181,6 +200,8 @@ def evaluate(
     fitted = load_fitted(detector, device=read.device)
     where: dict[str, Any] = {"root": read.root, "confine": read.confine}
     opened = partial(open_unlabelled, usual="test", shape=fitted.shape, note=note, **where)
+    if read.skip_unreadable:
+        opened = partial(opened, skipped=lambda lost: None)  # a note counts them
     kinds = _both_kinds(normal, anomalous, split, opened, where, _terms(detector, normal))
     parts, seen = zip(*(_judged(fitted, kinds[kind], read) for kind in ("normal", "anomalous")), strict=True)
     settings = {"fitted_on": dict(zip(("normal", "anomalous"), seen, strict=True))} if any(seen) else {}

@@ -27,7 +27,7 @@ from holdfast.train.processes import locked
 
 OWNED = (
     "checkpoint", "tensorboard", "metrics.jsonl", "model.safetensors", "model.json", "findings.json", "report.html",
-    "run.yaml",
+    "unreadable.csv", "run.yaml",
 )  # fmt: skip
 """What a run writes; nothing else in a folder is ever touched. Set aside in this order, put back in reverse: wherever a
 process dies, run.yaml says whether all was set aside, and a checkpoint beside ``ASIDE`` is one of the new run."""

@@ -1,0 +1,198 @@
+"""Planted duplicates, leaks and flipped labels are found, told apart, written down and shown."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+
+import holdfast
+from holdfast.cli import main
+from holdfast.data import load
+from holdfast.errors import HoldfastError
+from holdfast.quality import DataReport, check_data
+from holdfast.quality.label_errors import assign_folds
+from tests.data.pictures import noise, truncated_jpeg, write
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, set[int]]:
+    """Digits with 5 % of the training labels flipped, two identical pairs, and two leaks; (file, flipped)."""
+    rng = np.random.default_rng(0)
+    digits = load_digits()
+    x = (digits.images / 16 * 255).round().astype(np.uint8)
+    y = digits.target.astype(np.int64)
+    xt, yt = np.concatenate([x[1000:1200], x[[7, 8]]]), np.append(y[1000:1200], y[[7, 8]])
+    x, y = np.concatenate([x[:1000], x[[3, 4]]]), np.append(y[:1000], y[[3, 4]])
+    flipped = rng.choice(1000, 50, replace=False)
+    y[flipped] = (y[flipped] + rng.integers(1, 10, 50)) % 10
+    path = tmp_path_factory.mktemp("planted") / "digits.npz"
+    np.savez(path, x_train=x, y_train=y, x_test=xt, y_test=yt)
+    return path, set(flipped.tolist())
+
+
+@pytest.fixture(scope="module")
+def report(planted: tuple[Path, set[int]]) -> DataReport:
+    path = planted[0]
+    return check_data(
+        path, label_errors=True, folds=3, epochs=6, image_size=None, out=str(path.parent / "checked"), device="cpu"
+    )
+
+
+@pytest.mark.slow
+def test_flipped_labels_are_found_by_models_that_never_saw_them(
+    report: DataReport, planted: tuple[Path, set[int]]
+) -> None:
+    suspects = {s.sample.position for s in report.label_errors["train"].suspects}
+    found = suspects & planted[1]
+    assert len(found) / len(suspects) > 0.7
+    assert len(found) / len(planted[1]) > 0.7
+    assert report.label_errors["train"].noise == pytest.approx(0.05, abs=0.05)
+    assert set(report.label_errors) == {"train", "test"}
+    assert "labels of the train split are probably wrong" in report.to_text()
+
+
+@pytest.mark.slow
+def test_leaks_and_identical_images_are_told_apart(report: DataReport) -> None:
+    pairs = {frozenset((s.split, s.position) for s in group.samples) for group in report.duplicates if group.exact}
+    assert pairs == {
+        frozenset({("train", 3), ("train", 1000)}),
+        frozenset({("train", 4), ("train", 1001)}),
+        frozenset({("train", 7), ("test", 200)}),
+        frozenset({("train", 8), ("test", 201)}),
+    }
+    assert report.leaked["test"] >= 2
+    assert f"leakage: {report.leaked['test']} test images have a duplicate in train" in report.to_text()
+
+
+@pytest.mark.slow
+def test_tables_findings_and_page_say_the_same(report: DataReport, planted: tuple[Path, set[int]]) -> None:
+    out = planted[0].parent / "checked"
+    listed = rows(out / "label_errors.csv")
+    judged = report.label_errors
+    assert len(listed) == sum(len(own.suspects) for own in judged.values())
+    leaks = [row for row in rows(out / "duplicates.csv") if row["leak"] == "1"]
+    assert len(leaks) == sum(len(group.samples) for group in report.leaks)
+    findings = json.loads((out / "findings.json").read_text())["findings"]
+    value = {(f["name"], f["where"].get("split")): f["value"] for f in findings if f["name"] != "samples"}
+    assert value["label_errors", "train"] == len(judged["train"].suspects)
+    assert value["leaked_images", "test"] == report.leaked["test"]
+    page = (out / "data_check.html").read_text()
+    assert "Labels that are probably wrong (train)" in page
+    assert "Leakage: test images" in page
+    assert page.count("data:image/png;base64,") > 20
+    assert "http://" not in page.replace("http://www.w3.org", "")
+
+
+def test_near_duplicates_across_folders_are_leaks_and_differing_labels_are_said(tmp_path: Path) -> None:
+    pictures = [noise(20, 20, seed=i) for i in range(6)]
+    for i in range(4):
+        write(tmp_path / f"train/{'ant' if i % 2 else 'bee'}/{i}.png", pictures[i])
+    write(tmp_path / "test/ant/4.png", pictures[4])
+    write(tmp_path / "test/bee/5.png", pictures[5])
+    assert check_data(tmp_path).duplicates == ()
+    write(tmp_path / "test/ant/copy.png", np.clip(pictures[1].astype(int) + 3, 0, 255).astype(np.uint8))
+    write(tmp_path / "train/ant/again.png", pictures[0])
+    report = check_data(tmp_path)
+    assert [(group.exact, group.leaks, group.labels_differ) for group in report.duplicates] == [
+        (True, False, True),
+        (False, True, False),
+    ]
+    text = report.to_text()
+    assert "1 group of identical images (2 images), 1 group of near duplicates (2 images)" in text
+    assert "1 groups have different labels" in text
+    assert "leakage: 1 test images have a duplicate in train" in text
+    assert check_data(tmp_path, near=0).leaks == ()
+    assert report.sound
+
+
+def test_classes_are_crossed_with_groups(tmp_path: Path) -> None:
+    names = [("a", "wood"), ("a", "wood"), ("a", "sea"), ("b", "sea"), ("b", "")]
+    lines = ["path,label,group,split"]
+    for i, (label, group) in enumerate(names):
+        write(tmp_path / f"{i}.png", noise(6, 6, seed=i))
+        lines.append(f"{i}.png,{label},{group},train")
+    (tmp_path / "set.csv").write_text("\n".join(lines))
+    report = check_data(tmp_path / "set.csv", out=str(tmp_path / "out"))
+    expected = {("a", "sea"): 1, ("a", "wood"): 2, ("a", "(unknown)"): 0, ("b", "sea"): 1, ("b", "wood"): 0}
+    assert report.cells["train"] == expected | {("b", "(unknown)"): 1}
+    line = next(line for line in report.to_text().splitlines() if line.startswith("class x group (train)"))
+    assert line.split() == ["class", "x", "group", "(train)", "sea", "wood", "(unknown)"]
+    assert "Samples by class and group (train)" in (tmp_path / "out/data_check.html").read_text()
+    assert len(rows(tmp_path / "out/cells.csv")) == 6
+
+
+def test_the_command_writes_the_page_and_refuses_to_replace_it(tmp_path: Path, capsys: Any) -> None:
+    for i in range(4):
+        write(tmp_path / f"data/{'ab'[i % 2]}/{i}.png", noise(8, 8, seed=i))
+    truncated_jpeg(tmp_path / "data/a/half.jpg")
+    words = ["data", "check", str(tmp_path / "data"), "--out", str(tmp_path / "out")]
+    assert main(words) == 2, "an unreadable file"
+    assert "pictures:" in capsys.readouterr().out
+    page = (tmp_path / "out/data_check.html").read_text()
+    assert "half.jpg" in page
+    assert rows(tmp_path / "out/unreadable.csv")[0]["split"] == "train"
+    assert main(words) == 2
+    assert "--overwrite" in capsys.readouterr().err
+    assert (tmp_path / "out/data_check.html").read_text() == page
+    (tmp_path / "data/a/half.jpg").unlink()
+    assert main([*words, "--overwrite"]) == 0
+    assert not (tmp_path / "out/unreadable.csv").exists()
+
+
+def test_a_run_is_never_written_over(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").touch()
+    with pytest.raises(HoldfastError, match="holds a training run"):
+        check_data("digits", out=str(tmp_path), overwrite=True)
+    (tmp_path / "audit").mkdir()
+    (tmp_path / "audit/findings.json").write_text("{}")
+    with pytest.raises(HoldfastError, match="not of a data check"):
+        check_data("digits", out=str(tmp_path / "audit"), overwrite=True)
+    assert (tmp_path / "audit/findings.json").exists()
+
+
+def test_too_few_samples_for_the_folds_are_refused_with_the_class(tmp_path: Path) -> None:
+    for i in range(7):
+        write(tmp_path / f"{'ab'[i > 4]}/{i}.png", noise(8, 8, seed=i))
+    with pytest.raises(HoldfastError, match=r"class 'b' has 2 training samples, and each of 4 folds needs one"):
+        check_data(tmp_path, label_errors=True)
+    with pytest.raises(HoldfastError, match="folds must be in"):
+        check_data(tmp_path, label_errors=True, folds=1)
+
+
+def test_folds_are_even_by_class_and_keep_duplicates_together() -> None:
+    labels = torch.arange(120) % 3
+    tied = [[0, 3, 9], [1, 2], [30, 60]]
+    fold = assign_folds(labels, tied, 4, seed=0)
+    for group in tied:
+        assert len(fold[group].unique()) == 1
+    for label in range(3):
+        counts = torch.bincount(fold[labels == label], minlength=4)
+        assert int(counts.max() - counts.min()) <= 3
+
+
+def test_the_public_name_is_the_same_function() -> None:
+    assert holdfast.check_data is check_data
+
+
+def test_positions_count_readable_images_only(tmp_path: Path) -> None:
+    same = noise(12, 12, seed=1)
+    truncated_jpeg(tmp_path / "train/a/0.jpg")
+    write(tmp_path / "train/a/1.png", same)
+    write(tmp_path / "train/b/2.png", noise(12, 12, seed=2))
+    write(tmp_path / "test/a/3.png", same)
+    (group,) = check_data(tmp_path).duplicates
+    kept = load(tmp_path, skip_unreadable=True)
+    for sample in group.samples:
+        assert kept.splits[sample.split].describe(sample.position) == sample.source
