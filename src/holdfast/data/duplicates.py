@@ -127,13 +127,12 @@ def near_pairs(small: Array, *, near: float = NEAR) -> tuple[Array, Array, Array
         return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
     small = small[usable]
     n, k = len(small), min(NEIGHBOURS + 1, len(small))
-    projected = _project(small)
-    # A projection shortens distances, so that nothing within the radius is cut off by it.
-    found = KDTree(projected).query(projected, k=k, distance_upper_bound=near * (1 + 1e-6))[1]
     references = descriptors(small[_spread(n, REFERENCES)])
+    limits = np.concatenate([_limit(own, references, near) for _, own in _chunks(small)])
+    found = _neighbours(_project(small), limits, k)
     pairs, lengths = [], []
     for start, own in _chunks(small):
-        limit = _limit(own, references, near)
+        limit = limits[start : start + len(own)]
         for column in range(k):
             others = found[start : start + len(own), column]
             rows = np.flatnonzero((others < n) & (others != np.arange(start, start + len(own))))
@@ -143,6 +142,20 @@ def near_pairs(small: Array, *, near: float = NEAR) -> tuple[Array, Array, Array
             lengths.append(distance[close])
     ends, index = np.unique(np.sort(np.concatenate(pairs, axis=1), axis=0), axis=1, return_index=True)
     return usable[ends[0]], usable[ends[1]], np.concatenate(lengths)[index]
+
+
+def _neighbours(points: Array, limits: Array, k: int) -> Array:
+    """(N, k) the nearest points to each within its limit, itself among them; N where there are fewer.
+
+    A projection shortens distances, so that nothing within the limit is cut off by it. Points of like limits are asked
+    for together: the tree takes one limit at a time, and the smaller it is, the less of the tree is searched.
+    """
+    tree, order = KDTree(points), np.argsort(limits, kind="stable")
+    found = np.empty((len(points), k), np.int64)
+    for chosen in np.array_split(order, max(1, len(points) // REFERENCES)):
+        most = float(limits[chosen].max()) * (1 + 1e-6)
+        found[chosen] = tree.query(points[chosen], k=k, distance_upper_bound=most)[1]
+    return found
 
 
 def _limit(own: Array, references: Array, near: float) -> Array:

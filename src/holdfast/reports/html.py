@@ -130,7 +130,7 @@ def write_data_page(
     section = data_quality([RunFiles(name, findings=tuple(findings), measures=measures)])
     page = render_sections(
         title=f"Data check of {name}",
-        facts=[],
+        facts=[f"the data set {name}"],
         verdict=unbroken(quality_summary(findings)),
         sections=fitted([section] if section else [], 2 * MOST_BYTES),
         sentences=[("Note", note) for note in notes[:MOST_SENTENCES]],
