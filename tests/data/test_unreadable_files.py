@@ -118,10 +118,11 @@ def test_predictions_and_scores_have_rows_that_say_so(folder: Path, flat: Path, 
         assert (row["confidence"] == "") == bad
 
     normal = tmp_path / "normal"
-    write_class_folder(normal, 24, side=8)
+    write_class_folder(normal, 60, side=8)
     fitted = holdfast.detect.fit(
         str(normal),
         scores=("energy",),
+        false_alarm_rate=0.3,
         run=str(tmp_path / "run"),
         out=str(tmp_path / "detector"),
         device="cpu",

@@ -256,10 +256,10 @@ class _Seen:
             if isinstance(result, Unreadable):
                 yield result
                 continue
-            size, mode, *rest = result
+            size, mode, pixels, small = result
             self.sizes[size] += 1
             self.modes[mode] += 1
-            yield rest[0], rest[1]
+            yield pixels, small
 
 
 def _read(path: Path) -> tuple[tuple[int, int], str, bytes, Array]:

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from PIL import Image
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
-from scipy.spatial import KDTree
+from scipy.sparse import coo_array  # type: ignore[import-untyped]
+from scipy.sparse.csgraph import connected_components  # type: ignore[import-untyped]
+from scipy.spatial import KDTree  # type: ignore[import-untyped]
 from torch import Tensor
 from torch.nn.functional import interpolate
 

@@ -27,7 +27,7 @@ from holdfast.train.api import build_for, train
 from holdfast.train.progress import Progress
 
 SMALL = 10_000
-"""Training sets below this many images take batches of 64, so that a few epochs are enough steps."""
+"""Training sets below this many images take batches of 32, so that a few epochs are enough steps."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def assign_folds(labels: Tensor, tied: Sequence[Sequence[int]], folds: int, seed
         leader[list(group)] = min(group)
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
     fold = torch.empty_like(leader)
-    for label in labels.unique().tolist():
+    for label in set(labels.tolist()):
         own = order[(labels[order] == label) & (leader[order] == order)]
         fold[own] = torch.arange(len(own)) % folds
     return fold[leader]
@@ -145,8 +145,8 @@ def _by_training(data: Dataset, settings: QualitySettings, progress: Progress) -
                 "model": settings.model,
                 "epochs": settings.epochs,
                 "optimizer": "adamw",
-                "lr": 1e-3,
-                "batch_size": 64 if len(chosen) < SMALL else 128,
+                "lr": 4e-3,
+                "batch_size": 32 if len(chosen) < SMALL else 128,
                 "eval_every": 0,
                 "seed": derive(settings.seed, f"label-errors/{number}") % 2**31,
                 "device": settings.device,

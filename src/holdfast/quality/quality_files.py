@@ -126,8 +126,8 @@ def write_check(scan: DataScan, judged: Mapping[str, JudgedLabels], findings: Se
             for s in own.samples:
                 write([number, kind, distance, int(own.leaks), s.split, s.position, s.source, s.label])
     if judged:
-        columns = ("split", "position", "image", "label", "probability", "suggested", "suggested_probability")
-        with growing_table(folder / LABEL_ERRORS, columns) as write:
+        named = ("split", "position", "image", "label", "probability", "suggested", "suggested_probability")
+        with growing_table(folder / LABEL_ERRORS, named) as write:
             for split, own_labels in judged.items():
                 for suspect in own_labels.suspects:
                     s = suspect.sample
