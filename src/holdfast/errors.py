@@ -31,7 +31,7 @@ SYNONYMS = {
     "bounds": "clip_min clip_max clip_range clip_values",
     "name": "corruption corruption_name",
 }
-"""What people call a setting elsewhere: torchattacks, foolbox, AutoAttack, timm, Lightning, transformers, scikit-learn."""
+"""What people call a setting elsewhere: torchattacks, foolbox, timm, Lightning, transformers, scikit-learn."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

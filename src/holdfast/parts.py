@@ -32,8 +32,8 @@ class Part:
     """What every part says of itself.
 
     name: as people write it. about: one line for lists and ``--help``. made: the class or function that does the work.
-    order: place in lists and reports; parts of one order are listed by name. aliases: other spellings that find it, such
-    as the paper's; case, "-", "_" and " " make no difference anyway.
+    order: place in lists and reports; parts of one order are listed by name. aliases: other spellings that find it,
+    such as the paper's; case, "-", "_" and " " make no difference anyway.
     """
 
     name: str
@@ -220,8 +220,8 @@ class CorruptionPart(Part):
 
     family: the set it was published in; a corruption of your own needs none. short: its name within the family, as
     findings show it. scale: "severity" takes 1 to 5; "strength", which ``made`` then takes instead, is a multiple of
-    the published setting. random: whether it draws anything. extra: left out of the family's published mean. cpu_only: images are brought to the CPU for it. files:
-    what it reads, if anything.
+    the published setting. random: whether it draws anything. extra: left out of the family's published mean. cpu_only:
+    images are brought to the CPU for it. files: what it reads, if anything.
     """
 
     family: str = ""

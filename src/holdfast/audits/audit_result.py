@@ -163,11 +163,11 @@ class Audit:
         rows = {_key(f): _compared(f, was, measure_of(f.check, f.name, ours.measures)) for f, was in pairs}
         order = dict.fromkeys(record.name for record in ours.checks) or dict.fromkeys(f.check for f in ours.findings)
         main = [(what, f) for check in order for what, f in headlines(ours, check) if _key(f) in rows]
-        cells = (
-            (Cell(f.check), Cell(what), Cell(shown(f, ours.measures)[0]), Cell(shown(found[_key(f)], base.measures)[0]))
-            + _difference_cells(rows[_key(f)], measure_of(f.check, f.name, ours.measures))
-            for what, f in main
-        )
+        cells = []
+        for what, f in main:
+            both = (shown(f, ours.measures)[0], shown(found[_key(f)], base.measures)[0])
+            apart = _difference_cells(rows[_key(f)], measure_of(f.check, f.name, ours.measures))
+            cells.append((Cell(f.check), Cell(what), *map(Cell, both), *apart))
         columns = Column.texts("check", "measure") + Column.numbers("this", "other", "difference", "95 % interval")
         table = Table("", columns + Column.texts("verdict"), tuple(cells))
         return SideBySide(heading, table, tuple(rows.values()), tuple(notes))

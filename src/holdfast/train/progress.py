@@ -1,4 +1,4 @@
-"""Where a training is shown: a live bar on a terminal or in a notebook, plain lines elsewhere, TensorBoard, or nowhere."""
+"""Where a training is shown: a live bar on a terminal or in a notebook, else plain lines, TensorBoard, or nowhere."""
 
 from __future__ import annotations
 

@@ -106,9 +106,9 @@ class Run:
         return write_report([self.files()], path)
 
     def compare(self, other: Run | str | Path) -> SideBySide:
-        """This run beside another: settings that differ, and the metrics of the kept epochs. other: a run or its folder.
+        """This run beside another: settings that differ, and the metrics of the kept epochs.
 
-        One training each says little: ``holdfast.compare`` repeats them over seeds.
+        other: a run or its folder. One training each says little: ``holdfast.compare`` repeats them over seeds.
         """
         if isinstance(other, Run):
             theirs, last, label = other.files(), other.kept, other.name
