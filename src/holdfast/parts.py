@@ -92,8 +92,10 @@ class Registry(Mapping[str, P], Generic[P]):
     def _find(self, name: object) -> P | None:
         """A part by its name or another spelling of it; its own name wins over another part's alias."""
         parts = self._all()
-        if name in parts or not isinstance(name, str):
-            return parts.get(name)  # type: ignore[arg-type]
+        if not isinstance(name, str):
+            return None
+        if name in parts:
+            return parts[name]
         wanted = plain_name(name)
         spelt = [part for part in parts.values() if plain_name(part.name) == wanted]
         spelt += [part for part in parts.values() if wanted in map(plain_name, part.aliases)]

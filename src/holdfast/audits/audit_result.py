@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -142,10 +143,10 @@ class Audit:
     def show(self) -> Any:
         """The whole report of the audited model inside a notebook, in a frame of its own."""
         try:
-            from IPython.display import HTML
+            ipython: Any = import_module("IPython.display")
         except ImportError as error:
             raise HoldfastError("show() is for notebooks; write the page with report('report.html')") from error
-        return HTML(notebook_frame(self.files[0]))
+        return ipython.HTML(notebook_frame(self.files[0]))
 
     def compare(self, other: Audit | str | Path) -> SideBySide:
         """This audit beside another: every number that both have, the difference, and whether it is beyond chance.

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
 
@@ -91,10 +92,9 @@ class NotebookProgress(Progress):
     """Seconds between two drawings: each is a message to the browser."""
 
     def __init__(self) -> None:
-        from IPython.display import HTML, display
-
-        self._html = HTML
-        self._handle = display(HTML(""), display_id=True)
+        ipython: Any = import_module("IPython.display")
+        self._html = ipython.HTML
+        self._handle = ipython.display(ipython.HTML(""), display_id=True)
         self.stage, self.total, self.done, self.last = "", 0, 0, ""
         self.notes: list[str] = []
         self._started, self._first, self._drawn = time.monotonic(), 0, 0.0
@@ -141,7 +141,7 @@ class NotebookProgress(Progress):
 
 def in_notebook() -> bool:
     """Whether a kernel runs this code, so that output goes to a notebook."""
-    ipython = sys.modules.get("IPython")  # a kernel has it loaded
+    ipython: Any = sys.modules.get("IPython")  # a kernel has it loaded
     shell = ipython.get_ipython() if ipython is not None else None
     return getattr(shell, "kernel", None) is not None
 
