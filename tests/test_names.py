@@ -119,13 +119,13 @@ ATTACKS = {
 @pytest.mark.parametrize("name", ATTACKS)
 def test_attacks_name_the_argument_that_was_meant(name: str) -> None:
     attack = getattr(hf.attacks, name)
-    with pytest.raises(UnknownArgument, match=f"{name}: unknown argument 'eps'; did you mean 'radius'?"):
+    with pytest.raises(UnknownArgument, match=f"{name}: unknown setting of the attack 'eps'; did you mean 'radius'?"):
         attack(brightness, IMAGES, LABELS, eps=8 / 255)
-    with pytest.raises(TypeError, match="unknown argument 'epsilon'; did you mean 'radius'?"):
+    with pytest.raises(TypeError, match="unknown setting of the attack 'epsilon'; did you mean 'radius'?"):
         attack(brightness, IMAGES, LABELS, epsilon=8 / 255)
-    with pytest.raises(HoldfastError, match="unknown argument 'nrom'; did you mean 'norm'"):
+    with pytest.raises(HoldfastError, match="unknown setting of the attack 'nrom'; did you mean 'norm'"):
         attack(brightness, IMAGES, LABELS, radius=0.1, nrom="l2")
-    with pytest.raises(HoldfastError, match="unknown argument 'clip_min'; did you mean 'bounds'"):
+    with pytest.raises(HoldfastError, match="unknown setting of the attack 'clip_min'; did you mean 'bounds'"):
         attack(brightness, IMAGES, LABELS, radius=0.1, clip_min=0)
 
 

@@ -97,10 +97,11 @@ def plain_name(name: str) -> str:
 _SEPARATORS = str.maketrans("", "", "-_ ")
 
 
-def hinted(*more: str) -> Callable[[Function], Function]:
+def hinted(*more: str, kind: str = "argument") -> Callable[[Function], Function]:
     """For public functions: a keyword that they do not take is refused with the name that was probably meant.
 
-    more: names that the function takes by ``**``; without any, a function with ``**`` judges the others itself.
+    more: names that the function takes by ``**``; without any, a function with ``**`` judges the others itself. kind:
+    what an argument of the function is called.
 
     >>> @hinted()
     ... def attack(x, *, radius): return x
@@ -119,7 +120,7 @@ def hinted(*more: str) -> Callable[[Function], Function]:
         def call(*args: Any, **settings: Any) -> Any:
             for name in settings:
                 if name not in known and (not takes_any or _is_synonym(name, known)):
-                    raise UnknownArgument(f"{function.__name__}: {unknown('argument', name, known)}")
+                    raise UnknownArgument(f"{function.__name__}: {unknown(kind, name, known)}")
             return function(*args, **settings)
 
         return call  # type: ignore[return-value]

@@ -21,7 +21,7 @@ EARLY = frozenset({1, 2, 4, 8, 16})
 """Further steps after which an early stop checks: most images fail within a few steps."""
 
 
-@hinted(*BallSettings.__annotations__)
+@hinted(*BallSettings.__annotations__, kind="setting of the attack")
 def apgd(
     model: Classifier,
     x: Tensor,

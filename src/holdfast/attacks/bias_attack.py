@@ -19,7 +19,7 @@ from holdfast.errors import hinted, require
 from holdfast.module_state import frozen_parameters
 
 
-@hinted(*BallSettings.__annotations__)
+@hinted(*BallSettings.__annotations__, kind="setting of the attack")
 def bias_adversarial(
     x: Tensor,
     y: Tensor,

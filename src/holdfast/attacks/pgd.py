@@ -23,7 +23,7 @@ from holdfast.errors import hinted, require, require_known
 UNBOUNDED_STEP = 0.01
 
 
-@hinted(*BallSettings.__annotations__)
+@hinted(*BallSettings.__annotations__, kind="setting of the attack")
 def pgd(
     model: Classifier,
     x: Tensor,
@@ -136,7 +136,7 @@ def _run_once(
     best.update(point, goal.value(logits), goal.reached(logits), index)
 
 
-@hinted(*BallSettings.__annotations__)
+@hinted(*BallSettings.__annotations__, kind="setting of the attack")
 def fgsm(
     model: Classifier,
     x: Tensor,
@@ -194,7 +194,7 @@ def transfer(
         return attack(together, x, y, radius=radius, **settings)
 
 
-@hinted(*BallSettings.__annotations__)
+@hinted(*BallSettings.__annotations__, kind="setting of the attack")
 def noise(
     x: Tensor, *, radius: float, generator: torch.Generator | None = None, **within: Unpack[BallSettings]
 ) -> Tensor:

@@ -25,7 +25,7 @@ SHRINK_AT = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
 """Queries, of 10,000, after which the area of the patch is halved."""
 
 
-@hinted(*BallSettings.__annotations__)
+@hinted(*BallSettings.__annotations__, kind="setting of the attack")
 def square(
     model: Classifier,
     x: Tensor,
