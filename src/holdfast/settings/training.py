@@ -100,16 +100,46 @@ class DataSettings(Bounded):
 
 @dataclass(frozen=True)
 class AugmentSettings(Bounded):
-    """Random changes to training images, in batch on the device."""
+    """Random changes to training images, in batch on the device, in the order of torchvision's reference recipes: crop,
+    flip, auto-augment, colour jitter, cutout, erasing."""
 
+    resized_crop: Annotated[float, Within(0, 1)] = 0.0
+    """Random resized crop: the smallest share of an image's area that is cut out and enlarged; 0 is off (0.08 is
+    usual for ImageNet)."""
     crop: Annotated[int, Within(0)] = 0
     """Pad by this many black pixels and crop back at random; 0 is off."""
     flip: bool = False
     """Mirror left to right with probability 1/2."""
+    auto_augment: Literal["none", "trivialaugment", "randaugment"] = "none"
+    """One random operation at a random strength for each image, or several at a fixed one."""
+    rand_ops: Annotated[int, Within(1)] = 2
+    """randaugment: operations, one after the other."""
+    rand_magnitude: Annotated[int, Within(0, 30, "..")] = 9
+    """randaugment: their strength."""
+    color_jitter: Several[float] = ()
+    """Strength of random brightness, contrast, saturation and hue (at most 0.5): 4 numbers, 3 without hue, or 1 for the
+    first three; none by default."""
     cutout: Annotated[int, Within(0)] = 0
     """Side of a square set to the mean colour, anywhere on the image; 0 is off."""
     cutout_p: Annotated[float, Within(0, 1)] = 1.0
     """Probability that an image is cut out from."""
+    erasing: Annotated[float, Within(0, 1)] = 0.0
+    """Random erasing: probability that a box of 2 to 33 % of an image is set to the mean colour."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        both = f"crop {self.crop} and resized_crop {self.resized_crop}"
+        require(not (self.crop and self.resized_crop), f"{both} are two ways to crop; set one of them to 0")
+        given = list(self.color_jitter)
+        fits = len(given) in (0, 1, 3, 4) and all(strength >= 0 for strength in given) and max(given[3:] or [0]) <= 0.5
+        meant = "1, 3 or 4 numbers >= 0 (brightness, contrast, saturation, hue), the last at most 0.5"
+        require(fits, f"color_jitter must be {meant}, got {given}")
+
+    @property
+    def jitter(self) -> dict[str, float]:
+        """The strengths of colour jitter by name."""
+        given = self.color_jitter * 3 if len(self.color_jitter) == 1 else self.color_jitter
+        return dict(zip(("brightness", "contrast", "saturation", "hue"), given, strict=False))
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,8 @@ class Trainer:
         self.rng = rng or Generators(loop.seed, device)
         self.own_order, self.measure, self.fused = order, measure, fused
         self.meters = Meters(device, self.method.measures)
-        fill = channel_statistics(data.train)[0] if settings.augment.cutout else [0.0] * data.shape[0]
+        filled = settings.augment.cutout or settings.augment.erasing
+        fill = channel_statistics(data.train)[0] if filled else [0.0] * data.shape[0]
         self.augment = Augment(settings.augment, data.shape, torch.tensor(fill, device=device))
         self.at = Position()
         self.history: list[dict[str, Any]] = []
