@@ -156,6 +156,8 @@ class ModelSettings(Bounded):
     """Learn from the images without labels first: to tell rotations, or as a VAE (models vae-head, vae-classifier)."""
     pretrain_for: Annotated[int, Within(1)] = 20
     """Epochs of that."""
+    freeze: Literal["none", "backbone"] = "none"
+    """backbone: train the last layer only; the rest keeps its weights and statistics."""
 
     def __post_init__(self) -> None:
         both = f"pretrained and weights ({self.weights})"
@@ -182,6 +184,8 @@ class OptimizerSettings(Bounded):
     """adam and adamw only."""
     weight_decay: Annotated[float, Within(0)] = 5e-4
     """Pull of all weights toward 0; adamw applies it apart from the gradient."""
+    layer_decay: Annotated[float, Within(0, 1, "(]")] = 1.0
+    """Layer-wise decay: factor of the learning rate per layer below the last one; 1 is off (0.65 to 0.9 are usual)."""
     clip: Annotated[Unset[float], Within(0, ends="(]")] = None
     """Largest norm of the whole gradient before the descent; none by default."""
 
@@ -241,9 +245,15 @@ class LoopSettings(Bounded):
     """Use deterministic kernels only, also where they are slower."""
     ema: Annotated[Unset[float], Within(0, 1, "()")] = None
     """Decay of a running average of the weights that is evaluated and kept instead; none by default."""
-    select: Literal["last", "val-average", "val-worst-class", "val-worst-group", "oracle-test"] = "last"
-    """Which epoch's weights to keep: the last, or the best on val by accuracy, in its worst class, or in its worst cell
-    of class and group. oracle-test looks at the test set: never report it as a result."""
+    class_weights: Several[float | str] = ()
+    """How much each class counts in the loss: balanced (as much for each), or one number per class; all alike by
+    default."""
+    select: Literal["last", "val-average", "val-loss", "val-worst-class", "val-worst-group", "oracle-test"] = "last"
+    """Which epoch's weights to keep: the last, or the best on val by accuracy, by loss, in its worst class, or in its
+    worst cell of class and group. oracle-test looks at the test set: never report it as a result."""
+    early_stopping: Annotated[int, Within(0)] = 0
+    """End when val has not improved for so many epochs, and keep the best weights (by --select; by val-average if that
+    is last); 0 trains to the end."""
     eval_every: Annotated[int, Within(0)] = 1
     """Epochs between two evaluations; the last epoch is always evaluated. 0 evaluates at the end only."""
     checkpoint_every: Annotated[int, Within(1)] = 1
@@ -259,6 +269,19 @@ class LoopSettings(Bounded):
             self.accumulate <= self.batch_size,
             f"accumulate ({self.accumulate}) cannot exceed batch_size ({self.batch_size})",
         )
+        given = list(self.class_weights)
+        numbers = all(isinstance(weight, (int, float)) and weight >= 0 for weight in given)
+        require(given == ["balanced"] or numbers, f"class_weights must be balanced or numbers >= 0, got {given}")
+        if self.early_stopping:
+            stops = f"early_stopping {self.early_stopping}"
+            remedy = "use --select val-average, val-loss, val-worst-class or val-worst-group"
+            require(self.select != "oracle-test", f"{stops} must not look at the test set (select oracle-test); {remedy}")
+            require(self.eval_every > 0, f"{stops} needs evaluations on the way; give eval_every 1, not 0")
+
+    @property
+    def rule(self) -> str:
+        """Which epoch's weights are kept."""
+        return "val-average" if self.early_stopping and self.select == "last" else self.select
 
 
 @dataclass(frozen=True)
@@ -294,4 +317,5 @@ class TrainSettings:
         """With the values that defaults stand for, as a run records them: two ways to ask for the same are equal."""
         conflict = CONFLICT if self.data.conflict is None and takes_conflict(self.data.name) else self.data.conflict
         optimizer = replace(self.optimizer, lr=self.optimizer.peak_lr)
-        return replace(self, data=replace(self.data, conflict=conflict), optimizer=optimizer)
+        loop = replace(self.loop, select=self.loop.rule)
+        return replace(self, data=replace(self.data, conflict=conflict), optimizer=optimizer, loop=loop)
