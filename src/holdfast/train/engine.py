@@ -237,13 +237,12 @@ class Trainer:
             self.model.load_state_dict(self.now.evaluated.state_dict())
 
     def _what_was_kept(self) -> str:
-        loop, epochs = self.settings.loop, self.now.stage.epochs
+        loop, epochs, ended = self.settings.loop, self.now.stage.epochs, self.history[-1]["epoch"]
         score = abs(self.best["score"])  # of a loss, its negative
         shown = f"{score:.4f}" if loop.rule == "val-loss" else f"{100 * score:.1f} %"
         kept = f"kept the weights of epoch {self.best['epoch']}, the best by {loop.rule} ({shown})"
-        if self.at.epoch_ended == epochs:
-            return kept
-        return f"stopped after epoch {self.at.epoch_ended} of {epochs}: no better for {loop.early_stopping} epochs; {kept}"
+        stopped = f"stopped after epoch {ended} of {epochs}: no better for {loop.early_stopping} epochs; "
+        return stopped * (ended < epochs) + kept
 
     def _predict(self, model: nn.Module, split: Split) -> Predictions:
         precision, order = self.settings.loop.precision, self.memory_format
@@ -326,7 +325,9 @@ class StageRun:
         self.optimizer = build(self.trainee.named_parameters(), self.ascent.optimizer, skip_nonfinite=skip)
         trained = {id(p) for p in self.trainee.parameters()}
         own = [(n, p) for n, p in state.named_parameters() if p.requires_grad and id(p) not in trained]
-        self.auxiliary_optimizer = build(own) if own else None
+        if scales is not None:  # an auxiliary network is built as the main one is, under a name of the method's
+            scales = {n: scales.get(n.partition(".")[2], 1.0) for n, _ in own}
+        self.auxiliary_optimizer = build(own, scales=scales) if own else None
         repeats = method.repeats(state)
         self.positions = torch.arange(count).repeat_interleave(1 if repeats is None else repeats.cpu())
         self.own_order = trainer.own_order
