@@ -127,8 +127,14 @@ def test_the_order_of_changes_is_random_and_none_changes_nothing() -> None:
     ours = color_jitter(x, brightness=0.9, contrast=0.9, saturation=0.9, hue=0.3, generator=generator(3))
     orders = set()
     for i in range(40):
-        changes = [(V.adjust_brightness, 0.1 + 1.8 * float(draws[0, i])), (V.adjust_contrast, 0.1 + 1.8 * float(draws[1, i]))]
-        changes += [(V.adjust_saturation, 0.1 + 1.8 * float(draws[2, i])), (V.adjust_hue, 0.6 * float(draws[3, i]) - 0.3)]
+        changes = [
+            (V.adjust_brightness, 0.1 + 1.8 * float(draws[0, i])),
+            (V.adjust_contrast, 0.1 + 1.8 * float(draws[1, i])),
+        ]
+        changes += [
+            (V.adjust_saturation, 0.1 + 1.8 * float(draws[2, i])),
+            (V.adjust_hue, 0.6 * float(draws[3, i]) - 0.3),
+        ]
         order = draws[4:, i].argsort().tolist()
         orders.add(tuple(order))
         made = x[i]

@@ -1,4 +1,4 @@
-"""Random changes of brightness, contrast, saturation and hue, in batch: what torchvision's ColorJitter does per image."""
+"""Random brightness, contrast, saturation and hue, in batch: what torchvision's ColorJitter does to one image."""
 
 from __future__ import annotations
 

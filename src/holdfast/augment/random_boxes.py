@@ -108,7 +108,7 @@ def resized(x: Tensor, top: Tensor, left: Tensor, height: Tensor, width: Tensor)
 
 
 def random_erasing(x: Tensor, *, p: float, fill: Tensor, generator: torch.Generator) -> Tensor:
-    """With probability ``p`` a box of each image is set to ``fill`` (C,): 2 to 33 % of the area (Zhong et al., 2020)."""
+    """With probability ``p`` a box of 2 to 33 % of an image is set to ``fill`` (C,) (Zhong et al., 2020)."""
     sides = (x.shape[2], x.shape[3])
     options = {"area": ERASED_AREA, "ratio": ERASED_RATIO, "whole": False}
     box = draw_boxes(len(x), sides, generator=generator, device=x.device, **options)  # type: ignore[arg-type]

@@ -28,7 +28,7 @@ def freeze_backbone(model: nn.Module) -> list[Tensor]:
 
 
 def rest_frozen(model: nn.Module) -> None:
-    """Put parts without a parameter to train into evaluation mode, so that their statistics stay and nothing drops out."""
+    """Put parts that are not trained into evaluation mode: their statistics stay, and nothing in them drops out."""
     for child in model.children():
         parameters = list(child.parameters())
         if parameters and not any(p.requires_grad for p in parameters):

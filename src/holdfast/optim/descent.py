@@ -11,7 +11,6 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from holdfast.settings import OptimizerSettings
 
-
 SCALE = "lr_scale"
 """The option of a group that says what its learning rate is multiplied by."""
 

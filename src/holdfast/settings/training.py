@@ -275,7 +275,9 @@ class LoopSettings(Bounded):
         if self.early_stopping:
             stops = f"early_stopping {self.early_stopping}"
             remedy = "use --select val-average, val-loss, val-worst-class or val-worst-group"
-            require(self.select != "oracle-test", f"{stops} must not look at the test set (select oracle-test); {remedy}")
+            require(
+                self.select != "oracle-test", f"{stops} must not look at the test set (select oracle-test); {remedy}"
+            )
             require(self.eval_every > 0, f"{stops} needs evaluations on the way; give eval_every 1, not 0")
 
     @property

@@ -53,7 +53,9 @@ class RateCurve:
         for i in chosen:
             bar = "#" * max(1, round(WIDTH * self.losses[i] / largest))
             lines.append(f"{self.rates[i]:8.1e}  {self.losses[i]:7.4f}  {bar}{' <- suggested' * (i == nearest)}")
-        advice = f"suggested: --lr {self.suggestion:.2g} (the loss falls fastest there; it is lowest at {self.lowest:.2g})"
+        advice = (
+            f"suggested: --lr {self.suggestion:.2g} (the loss falls fastest there; it is lowest at {self.lowest:.2g})"
+        )
         return "\n".join([*lines, advice])
 
 
