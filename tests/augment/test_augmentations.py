@@ -127,20 +127,13 @@ def test_the_order_of_changes_is_random_and_none_changes_nothing() -> None:
     ours = color_jitter(x, brightness=0.9, contrast=0.9, saturation=0.9, hue=0.3, generator=generator(3))
     orders = set()
     for i in range(40):
-        changes = [
-            (V.adjust_brightness, 0.1 + 1.8 * float(draws[0, i])),
-            (V.adjust_contrast, 0.1 + 1.8 * float(draws[1, i])),
-        ]
-        changes += [
-            (V.adjust_saturation, 0.1 + 1.8 * float(draws[2, i])),
-            (V.adjust_hue, 0.6 * float(draws[3, i]) - 0.3),
-        ]
+        factors = (0.1 + 1.8 * draws[:3, i]).tolist() + [0.6 * float(draws[3, i]) - 0.3]
+        adjusts = (V.adjust_brightness, V.adjust_contrast, V.adjust_saturation, V.adjust_hue)
         order = draws[4:, i].argsort().tolist()
         orders.add(tuple(order))
         made = x[i]
         for kind in order:
-            adjust, factor = changes[kind]
-            made = adjust(made, factor)
+            made = adjusts[kind](made, factors[kind])
         torch.testing.assert_close(ours[i], made, rtol=0, atol=1e-4)
     assert len(orders) > 12  # of 24
 

@@ -1,4 +1,4 @@
-"""A learning-rate range test (Smith, 2017): train for a while at rates that rise, and see where the loss falls fastest."""
+"""A learning-rate range test (Smith, 2017): train at rates that rise, and see where the loss falls fastest."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch import nn
 from holdfast.data import Dataset
 from holdfast.devices import kernels, own_stream, resolve_device
 from holdfast.errors import HoldfastError, Interrupted, require
+from holdfast.models.backbone import freeze_backbone
 from holdfast.optim import set_option
 from holdfast.rng import derive
 from holdfast.settings import TrainSettings
@@ -53,10 +54,8 @@ class RateCurve:
         for i in chosen:
             bar = "#" * max(1, round(WIDTH * self.losses[i] / largest))
             lines.append(f"{self.rates[i]:8.1e}  {self.losses[i]:7.4f}  {bar}{' <- suggested' * (i == nearest)}")
-        advice = (
-            f"suggested: --lr {self.suggestion:.2g} (the loss falls fastest there; it is lowest at {self.lowest:.2g})"
-        )
-        return "\n".join([*lines, advice])
+        why = f"the loss falls fastest there; it is lowest at {self.lowest:.2g}"
+        return "\n".join([*lines, f"suggested: --lr {self.suggestion:.2g} ({why})"])
 
 
 def find_rate(
@@ -73,6 +72,8 @@ def find_rate(
     scale from 1e-6 to 10, from fresh weights. Of a method in stages it is the first. settings.optimizer.lr is not used.
     """
     require(steps >= 10, f"steps must be >= 10, got {steps}")
+    pretrain = settings.model.pretrain
+    require(pretrain == "none", f"a search for a learning rate does not pretrain ({pretrain}); leave out pretrain")
     settings, progress = settings.resolved(), progress or Progress()
     device = resolve_device(settings.loop.device)
     data = data or load_data(settings)
@@ -80,6 +81,8 @@ def find_rate(
         torch.manual_seed(derive(settings.loop.seed, "weights"))
         own = None if model is None else copy_of(model, Progress())
         network, _, state = prepare(settings, data, model=own, progress=progress)
+        if settings.model.freeze != "none":
+            freeze_backbone(network)
         torch.manual_seed(derive(settings.loop.seed, "model"))
         trial = _Trial(settings, data, network, state, device=device, folder=None, progress=progress)
         rates = [LOWEST * (HIGHEST / LOWEST) ** (i / (steps - 1)) for i in range(steps)]
