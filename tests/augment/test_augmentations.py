@@ -127,7 +127,7 @@ def test_the_order_of_changes_is_random_and_none_changes_nothing() -> None:
     ours = color_jitter(x, brightness=0.9, contrast=0.9, saturation=0.9, hue=0.3, generator=generator(3))
     orders = set()
     for i in range(40):
-        factors = (0.1 + 1.8 * draws[:3, i]).tolist() + [0.6 * float(draws[3, i]) - 0.3]
+        factors = [*(0.1 + 1.8 * draws[:3, i]).tolist(), 0.6 * float(draws[3, i]) - 0.3]
         adjusts = (V.adjust_brightness, V.adjust_contrast, V.adjust_saturation, V.adjust_hue)
         order = draws[4:, i].argsort().tolist()
         orders.add(tuple(order))
@@ -183,9 +183,9 @@ def test_each_image_takes_its_own_operation_and_all_are_drawn_alike() -> None:
         assert torch.equal(together[one], apply_operations(x[one], torch.tensor([number]), table[one]))
     assert torch.equal(together[0], x[0])
 
-    image = torch.rand(3, 12, 12, generator=generator())  # its every operation shows
-    policy = AutoAugment("randaugment", (3, 12, 12), ops=1, magnitude=20, device=CPU)
-    many = policy(image.expand(2800, 3, 12, 12), generator())
+    image = torch.rand(3, 20, 20, generator=generator())  # its every operation shows
+    policy = AutoAugment("randaugment", (3, 20, 20), ops=1, magnitude=20, device=CPU)
+    many = policy(image.expand(2800, 3, 20, 20), generator())
     unchanged = float((many == image).flatten(1).all(1).float().mean())
     assert unchanged == pytest.approx(1 / len(OPERATIONS), abs=4 * math.sqrt(1 / 14 * 13 / 14 / 2800))
 

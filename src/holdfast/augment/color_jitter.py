@@ -45,7 +45,7 @@ def color_jitter(
 
 def blend(x: Tensor, other: Tensor, ratio: Tensor) -> Tensor:
     """ratio · x + (1 - ratio) · other, in [0, 1]."""
-    return (x * ratio + other * (1 - ratio)).clamp(0, 1)
+    return (x + (other - x) * (1 - ratio)).clamp(0, 1)  # exact where the ratio is 1 or both are the same
 
 
 def luminance(x: Tensor) -> Tensor:

@@ -37,11 +37,13 @@ def class_weights(given: Sequence[float | str], labels: Tensor, classes: Sequenc
 
 
 def class_weighted(views: Views, weights: Tensor) -> Views:
-    """Views whose samples also count by their class; a label of several classes by its mean over them."""
+    """Views whose samples also count by their class, as in torch's cross-entropy: - Σ_k w_k t_k log p_k."""
     weigh = views.weigh
 
     def of(view: View) -> View:
-        own = weights[view.label] if view.label.ndim == 1 else (view.label * weights).sum(1)
+        if view.label.ndim == 2:
+            return replace(view, label=view.label * weights)
+        own = weights[view.label]
         return replace(view, weight=own if view.weight is None else own * view.weight)
 
     later = None if weigh is None else lambda logits: class_weighted(weigh(logits), weights)
