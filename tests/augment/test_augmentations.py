@@ -75,7 +75,7 @@ def test_erased_boxes_are_as_large_and_as_frequent_as_said() -> None:
     changed = erased[:, 0] > 0
     share = changed.float().mean((1, 2))
     assert float((share > 0).float().mean()) == pytest.approx(0.25, abs=0.02)
-    assert ERASED_AREA[0] * 0.8 < float(share[share > 0].min()) <= float(share.max()) < ERASED_AREA[1] * 1.1
+    assert ERASED_AREA[0] * 0.7 < float(share[share > 0].min()) <= float(share.max()) < ERASED_AREA[1] * 1.1
     assert torch.equal(erased.permute(0, 2, 3, 1)[changed], fill.expand(int(changed.sum()), 3))
     rows, columns = changed.any(2).sum(1), changed.any(1).sum(1)
     assert torch.equal(rows * columns, changed.sum((1, 2)))  # every one is a box

@@ -36,7 +36,8 @@ class AutoAugment:
         self, policy: str, shape: tuple[int, int, int], *, ops: int = 2, magnitude: int = 9, device: torch.device
     ) -> None:
         wide = policy == "trivialaugment"
-        self.ops, self.magnitude = (1, None) if wide else (ops, magnitude)
+        self.ops = 1 if wide else ops
+        self.magnitude = None if wide else magnitude
         # made here: a CUDA graph cannot fetch them from the host
         self.strengths = strengths(shape[1:], wide=wide).to(device)
         self.signed = torch.tensor([name in SIGNED for name in OPERATIONS], device=device)

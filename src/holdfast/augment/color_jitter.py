@@ -52,8 +52,7 @@ def luminance(x: Tensor) -> Tensor:
     """(n, 1, H, W) by the weights of ITU-R 601, which Pillow and torchvision use; a grey image is its own."""
     if x.shape[1] != 3:
         return x
-    red, green, blue = x.split(1, dim=1)
-    return 0.2989 * red + 0.587 * green + 0.114 * blue
+    return 0.2989 * x[:, :1] + 0.587 * x[:, 1:2] + 0.114 * x[:, 2:]
 
 
 def shift_hue(x: Tensor, shift: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ def freeze_backbone(model: nn.Module) -> list[Tensor]:
     (2, [False, False, True, True])
     """
     head = _head_parameters(model)
-    frozen = [p for p in model.parameters() if p.requires_grad and id(p) not in head]
+    frozen: list[Tensor] = [p for p in model.parameters() if p.requires_grad and id(p) not in head]
     for p in frozen:
         p.requires_grad_(False)
     trained = any(p.requires_grad for p in model.parameters())

@@ -220,6 +220,9 @@ class ScheduleSettings(Bounded):
         require(rising, f"milestones must rise from 1 on, got {self.milestones}")
 
 
+SelectionRule = Literal["last", "val-average", "val-loss", "val-worst-class", "val-worst-group", "oracle-test"]
+
+
 @dataclass(frozen=True)
 class LoopSettings(Bounded):
     """The loop."""
@@ -248,7 +251,7 @@ class LoopSettings(Bounded):
     class_weights: Several[float | str] = ()
     """How much each class counts in the loss: balanced (as much for each), or one number per class; all alike by
     default."""
-    select: Literal["last", "val-average", "val-loss", "val-worst-class", "val-worst-group", "oracle-test"] = "last"
+    select: SelectionRule = "last"
     """Which epoch's weights to keep: the last, or the best on val by accuracy, by loss, in its worst class, or in its
     worst cell of class and group. oracle-test looks at the test set: never report it as a result."""
     early_stopping: Annotated[int, Within(0)] = 0
@@ -281,7 +284,7 @@ class LoopSettings(Bounded):
             require(self.eval_every > 0, f"{stops} needs evaluations on the way; give eval_every 1, not 0")
 
     @property
-    def rule(self) -> str:
+    def rule(self) -> SelectionRule:
         """Which epoch's weights are kept."""
         return "val-average" if self.early_stopping and self.select == "last" else self.select
 

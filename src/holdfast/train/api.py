@@ -224,7 +224,7 @@ def _check_pretraining(settings: TrainSettings, model: nn.Module | None = None) 
     own = settings.model
     frozen = "the encoder of vae-head is frozen; use --pretrain vae, or --model vae-classifier"
     require(own.pretrain != "rotation" or own.name != "vae-head", frozen)
-    learned = own.pretrained or own.weights or own.pretrain != "none" or model is not None
+    learned = own.pretrained or bool(own.weights) or own.pretrain != "none" or model is not None
     fresh = f"freeze {own.freeze} would train a head on the random features of a fresh {own.name}"
     require(own.freeze == "none" or learned, f"{fresh}; add --pretrained, --weights or --pretrain")
     encoder = own.pretrain == "vae" or bool(own.weights) or model is not None

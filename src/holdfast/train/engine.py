@@ -237,7 +237,8 @@ class Trainer:
             self.model.load_state_dict(self.now.evaluated.state_dict())
 
     def _what_was_kept(self) -> str:
-        loop, epochs, ended = self.settings.loop, self.now.stage.epochs, self.history[-1]["epoch"]
+        loop, epochs = self.settings.loop, self.now.stage.epochs
+        ended: int = self.history[-1]["epoch"]
         score = abs(self.best["score"])  # of a loss, its negative
         shown = f"{score:.4f}" if loop.rule == "val-loss" else f"{100 * score:.1f} %"
         kept = f"kept the weights of epoch {self.best['epoch']}, the best by {loop.rule} ({shown})"
