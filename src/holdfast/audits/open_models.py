@@ -291,7 +291,7 @@ def names_of(given: Sequence[Any]) -> list[str]:
     """
     names: list[str] = []
     for one in given:
-        spec = one if isinstance(one, str) else type(one.model if isinstance(one, Run) else one).__name__
+        spec = one if isinstance(one, str) else one.network if isinstance(one, Run) else type(one).__name__
         last = Path(spec).resolve().name if isinstance(one, str) and os.path.exists(spec) else spec
         short = re.sub(r"[^\w.\-]+", "-", last).strip("-.") or "model"
         number = sum(name == short or re.fullmatch(re.escape(short) + r"-\d+", name) is not None for name in names)
