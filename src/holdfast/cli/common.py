@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import tyro
 from tyro.conf import FlagCreatePairsOff
 
+from holdfast.cli.list_flags import joined
 from holdfast.cli.terminal import may_colour
 from holdfast.errors import HoldfastError, unknown
 from holdfast.files import exists
@@ -32,6 +33,7 @@ def parse(
 
     negatable: --no-FLAG switches off again, which makes sense where a settings file may have switched on.
     """
+    words = joined(kind, words)
     config = () if negatable else (FlagCreatePairsOff,)
     tyro._experimental_options["ansi_codes"] = may_colour()
     return tyro.cli(kind, prog=f"holdfast {name}", description=doc, args=words, config=config, **kwargs)

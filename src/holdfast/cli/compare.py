@@ -9,13 +9,11 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tyro.conf import UseAppendAction
-
 from holdfast.cli.common import console, narrate, parse, peek, require_data, say
 from holdfast.cli.train import parse_train
 from holdfast.errors import require
 from holdfast.settings import TrainSettings
-from holdfast.settings.fields import Quiet, Several, Unset
+from holdfast.settings.fields import Pairs, Quiet, Several, Unset
 
 if TYPE_CHECKING:
     from holdfast.comparisons.plans import ComparisonPlan
@@ -31,9 +29,9 @@ class CompareOptions:
     """Methods to train (default: that of the base settings)."""
     recipes: Several[str] = ()
     """Recipes to train, each with its own settings, instead of --recipe and --methods; * stands for any letters."""
-    vary: UseAppendAction[tuple[str, ...]] = ()
+    vary: Pairs = ()
     """SETTING=VALUE,VALUE: one setting at a time, from the base settings."""
-    grid: Several[str] = ()
+    grid: Pairs = ()
     """SETTING=VALUE,VALUE ...: all combinations."""
     study: Unset[str] = None
     """A named choice of these: biasadv-sensitivity, fsam-batch, fsam-radius or jtt-grid."""
