@@ -85,11 +85,13 @@ LONGEST = 100
 def audit(words: list[str]) -> int:
     """Measure how a model holds up: accuracy, worst groups, corruptions, attacks, OOD inputs; with report and gates."""
     options: AuditOptions = parse(AuditOptions, words, "audit", _about())
-    given = {key: value for group in vars(options).values() if is_dataclass(group) for key, value in vars(group).items()}
+    given = {
+        key: value for group in vars(options).values() if is_dataclass(group) for key, value in vars(group).items()
+    }
     spec, predictions, data = options.spec, options.on.predictions, options.on.data
     if spec is None and predictions is None:
         took = swallowed(AuditOptions, words, "MODEL")
-        raise HoldfastError("no MODEL was given" + (f": {took}" if took else "; or give --predictions FILE"))
+        raise HoldfastError(f"no MODEL was given: {took}" if took else "give either MODEL or --predictions FILE")
     require(spec is None or predictions is None, "give either MODEL or --predictions FILE, not both")
     from holdfast.audits.check_settings import chosen_checks, make_checks, parse_settings
     from holdfast.audits.gates import parse_gates
