@@ -137,8 +137,10 @@ def parse_gates(
     A measure may be called by its name, with hyphens too, or by its title. checks: their settings, which decide what a
     gate may name after an @; those by default.
 
-    >>> parse_gates(["worst-group-accuracy=0.7"], {"class_accuracy:cat": 0.1}, {"ece": 0.05}, against=True)[1:]
-    (Gate(kind='max-drop', name='class_accuracy:cat', threshold=0.1), Gate(kind='fail-over', name='ece', threshold=0.05))
+    >>> for gate in parse_gates(["worst-group-accuracy=0.7"], {}, {"ece": 0.05}, against=False):
+    ...     print(gate)
+    Gate(kind='fail-under', name='worst_group_accuracy', threshold=0.7)
+    Gate(kind='fail-over', name='ece', threshold=0.05)
     """
     require(not max_drop or against, "--max-drop compares with another model; name it with --against")
     known = gate_names(make_checks({}) if checks is None else checks)
@@ -162,12 +164,11 @@ def _gate(kind: Kind, given: str, number: Any, known: Sequence[str]) -> Gate:
     other = "fail-over" if kind == "fail-under" else "fail-under"
     require(measure.better != wrong, f"of {name}, {wrong} is better: use --{other} {name}={number}")
     share = measure.unit is not Unit.NUMBER
+    what = "share" if share else "number"
     try:
         threshold = float(number)
     except (TypeError, ValueError):
-        raise HoldfastError(
-            f"--{kind} {name} takes a {'share' if share else 'number'} such as 0.9, got {number!r}"
-        ) from None
+        raise HoldfastError(f"--{kind} {name} takes a {what} such as 0.9, got {number!r}") from None
     bounds = "in [0, 1]" if share else ">= 0 and finite"
     require(0 <= threshold <= (1 if share else sys.float_info.max), f"--{kind} {name} must be {bounds}, got {number}")
     return Gate(kind, name, threshold)
