@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import re
+import subprocess
 from dataclasses import MISSING, fields, is_dataclass
+from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import pytest
@@ -23,8 +26,8 @@ def value_of(parsed: Any, flag: str) -> Any:
     for group in groups:
         parsed = getattr(parsed, group)
     for one in (parsed, *(getattr(parsed, f.name) for f in fields(parsed))):
-        if is_dataclass(one) and hasattr(one, name):
-            return getattr(one, name)
+        if is_dataclass(one) and not is_dataclass(found := getattr(one, name, one)):
+            return found
     raise AssertionError(f"{flag} became nothing")
 
 
@@ -73,9 +76,7 @@ def test_other_flags_between_repeated_ones_keep_their_values() -> None:
         (["--against", "a", "--json", "--against", "runs/x"], "--against took 'a' and 'runs/x'"),
     ],
 )
-def test_a_list_that_took_the_model_says_so(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_list_that_took_the_model_says_so(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", *words]) == 2
     err = " ".join(capsys.readouterr().err.split())
     assert f"no MODEL was given: {message}" in err
@@ -99,5 +100,31 @@ def test_help_is_in_groups(command: str, capsys: pytest.CaptureFixture[str], mon
     monkeypatch.setenv("COLUMNS", "120")
     with pytest.raises(SystemExit):
         main([command, "--help"])
-    titles = [line.split()[1] for line in capsys.readouterr().out.splitlines() if line.startswith("╭─ ")]
-    assert len(titles) >= 7, titles
+    titles = re.findall(r"^\W*([a-z]+) options\b", capsys.readouterr().out, flags=re.MULTILINE)
+    assert {"data", "model"} < set(titles)
+    assert len(titles) >= 6, titles
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("holdfast au", {"audit"}),
+        ("holdfast detect s", {"score"}),
+        ("holdfast audit --fail-o", {"--fail-on", "--fail-on-warning", "--fail-over"}),
+        ("holdfast compare --choose val-worst-", {"val-worst-class", "val-worst-group"}),
+        ("holdfast compare --milest", {"--milestones"}),
+    ],
+)
+def test_bash_completes_commands_flags_and_choices(
+    typed: str, offered: set[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["completion", "bash"]) == 0
+    script = tmp_path / "holdfast.bash"
+    script.write_text(capsys.readouterr().out)
+    words = typed.split()
+    lines = [f"source {script}", f"COMP_WORDS=({typed}) COMP_CWORD={len(words) - 1} COMP_LINE={typed!r}"]
+    lines += [f"COMP_POINT={len(typed)}", "_tyro_holdfast", 'printf "%s\\n" "${COMPREPLY[@]}"', "complete -p holdfast"]
+    done = subprocess.run(["bash", "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
+    *found, registered = done.stdout.split("\n")[:-1]
+    assert set(found) == offered, done.stderr
+    assert "-o default" in registered, "paths complete too"

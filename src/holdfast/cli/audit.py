@@ -70,12 +70,12 @@ class AuditOptions:
 
     spec: Annotated[Positional[str | None], arg(metavar="MODEL", help_behavior_hint=default_hint)] = None
     """What to audit; a weight file needs --model, and python: runs that code."""
-    on: OmitArgPrefixes[AuditedDataSettings] = field(default_factory=AuditedDataSettings)
-    measured: OmitArgPrefixes[MeasuredOptions] = field(default_factory=MeasuredOptions)
+    data: OmitArgPrefixes[AuditedDataSettings] = field(default_factory=AuditedDataSettings)
+    checks: OmitArgPrefixes[MeasuredOptions] = field(default_factory=MeasuredOptions)
     gates: OmitArgPrefixes[GateOptions] = field(default_factory=GateOptions)
-    reading: OmitArgPrefixes[ModelReadingSettings] = field(default_factory=ModelReadingSettings)
-    written: OmitArgPrefixes[WrittenOptions] = field(default_factory=WrittenOptions)
-    computed: OmitArgPrefixes[AuditComputeSettings] = field(default_factory=AuditComputeSettings)
+    model: OmitArgPrefixes[ModelReadingSettings] = field(default_factory=ModelReadingSettings)
+    output: OmitArgPrefixes[WrittenOptions] = field(default_factory=WrittenOptions)
+    compute: OmitArgPrefixes[AuditComputeSettings] = field(default_factory=AuditComputeSettings)
 
 
 LONGEST = 100
@@ -85,10 +85,9 @@ LONGEST = 100
 def audit(words: list[str]) -> int:
     """Measure how a model holds up: accuracy, worst groups, corruptions, attacks, OOD inputs; with report and gates."""
     options: AuditOptions = parse(AuditOptions, words, "audit", _about())
-    given = {
-        key: value for group in vars(options).values() if is_dataclass(group) for key, value in vars(group).items()
-    }
-    spec, predictions, data = options.spec, options.on.predictions, options.on.data
+    groups = [vars(group) for group in vars(options).values() if is_dataclass(group)]
+    given = {key: value for group in groups for key, value in group.items()}
+    spec, predictions, data = options.spec, options.data.predictions, options.data.data
     if spec is None and predictions is None:
         took = swallowed(AuditOptions, words, "MODEL")
         raise HoldfastError(f"no MODEL was given: {took}" if took else "give either MODEL or --predictions FILE")
@@ -100,7 +99,7 @@ def audit(words: list[str]) -> int:
     chosen_checks(given["checks"])
     given["settings"] = settings = parse_settings(given.pop("set"))
     demands = [given[kind] for kind in ("fail_under", "max_drop", "fail_over")]
-    parse_gates(*demands, against=bool(options.measured.against), checks=make_checks(settings))
+    parse_gates(*demands, against=bool(given["against"]), checks=make_checks(settings))
     if data is not None:
         require_data(data)
     elif spec is not None:
