@@ -25,6 +25,7 @@ EXACT: Final = 1e-12
 """0.9 - 0.89 is a little more than 0.01 in binary; nobody means that."""
 ANY_PART: Final = "*"
 """As the key of a part: whatever it is called, by all its values."""
+LISTED_BY: Final = "holdfast list measures"
 SEPARATOR: Final = re.compile("[@:]")
 """Between the name of a measure and its part."""
 
@@ -184,12 +185,8 @@ def _named(given: str, known: Sequence[str], kind: Kind) -> tuple[str, Measure]:
     measure = measures.get(name)
     if measure is None:
         others = {m.name for c in CHECKS.values() for m in c.measures}
-        require(
-            name not in others, f"{name} is measured, but no gate can be set on it; those that can: {', '.join(known)}"
-        )
-        raise unknown(
-            "gate", given, [*known, *(m.title for m in measures.values())], listed_by="holdfast list measures"
-        )
+        require(name not in others, f"no gate can be set on {name}; 'holdfast list measures' marks those that can")
+        raise unknown("gate", given, [*known, *(m.title for m in measures.values())], listed_by=LISTED_BY)
     if measure.data_part:
         example = next(one for one in known if one.startswith(f"{name}:"))
         require(bool(part), f"{name} is of many parts; say which: --{kind} {example}=0.7")

@@ -53,7 +53,8 @@ _seen: list[Any] | None = None
 def options_of(command: Callable[[list[str]], int]) -> list[Any]:
     """The options classes that a command parses its words into, found without running it."""
     global _seen
-    _seen = found = []
+    found: list[Any] = []
+    _seen = found
     try:
         with suppress(_OptionsSeen):
             command([])

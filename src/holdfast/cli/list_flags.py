@@ -26,7 +26,7 @@ def list_flags(kind: Any, prefix: str = "") -> dict[str, bool]:
     >>> list_flags(CompareOptions)
     {'--methods': False, '--recipes': False, '--vary': True, '--grid': True}
     """
-    found = {}
+    found: dict[str, bool] = {}
     for name, own, marks in _declared(kind):
         renamed = [mark.name for mark in marks if getattr(mark, "name", None)]
         flag = prefix + (renamed[-1] if renamed else name.replace("_", "-"))
