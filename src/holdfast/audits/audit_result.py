@@ -4,6 +4,7 @@ Open this file to change what an audit offers in Python."""
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -99,7 +100,7 @@ class Audit:
 
     def __contains__(self, name: object) -> bool:
         """Whether a measure has a finding; hyphens do for underscores."""
-        return isinstance(name, str) and _measure_name(name).partition("@")[0] in {f.name for f in self.findings}
+        return isinstance(name, str) and _measure_name(name)[0] in {f.name for f in self.findings}
 
     def __getitem__(self, name: str) -> Finding:
         """The finding of a measure, as a gate names it: ``audit["robust_accuracy@8/255"]``; hyphens do for underscores.
@@ -107,8 +108,8 @@ class Audit:
         Of several group columns the lowest; for what has no gate, the finding on all of the data, or the first.
         """
         require(isinstance(name, str), f"a finding is looked up by the name of its measure, got {name!r}")
-        name = _measure_name(name)
-        measured = [f for f in self.findings if f.name == name.partition("@")[0]]
+        wanted, name = _measure_name(name)
+        measured = [f for f in self.findings if f.name == wanted]
         if not measured:
             raise unknown("measure", name, dict.fromkeys(f.name for f in self.findings))
         try:
@@ -187,9 +188,15 @@ class Audit:
         return f"<Audit of {of} on {on}: {', '.join(words)}, {len(self)} findings>"
 
 
-def _measure_name(name: str) -> str:
-    measure, at, rest = name.partition("@")
-    return measure.replace("-", "_") + at + rest
+def _measure_name(name: str) -> tuple[str, str]:
+    """(measure, as a gate names it): a part follows an @ or a colon.
+
+    >>> _measure_name("robust-accuracy@8/255"), _measure_name("class_accuracy:black-cat")
+    (('robust_accuracy', 'robust_accuracy@8/255'), ('class_accuracy', 'class_accuracy:black-cat'))
+    """
+    measure = re.split("[@:]", name, maxsplit=1)[0]
+    plain = measure.replace("-", "_")
+    return plain, plain + name[len(measure) :]
 
 
 def _key(finding: Finding) -> tuple[str, str, tuple[tuple[str, str], ...]]:
