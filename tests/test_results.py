@@ -1,4 +1,4 @@
-"""What ``fit`` and ``audit`` return: short in a terminal, a table in a notebook, looked up, saved and compared by name."""
+"""What ``fit`` and ``audit`` return: a line in a terminal, a table in a notebook, looked up, saved and compared."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import builtins
 import math
 import re
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -44,12 +43,11 @@ def audit_of(*files: FindingsFile, warning: str = "") -> Audit:
 
 def test_an_audit_is_one_line_in_a_terminal_and_a_table_with_warnings_first_in_a_notebook() -> None:
     audit = audit_of(file_of(140, gate=False), warning="half of the images are the same")
-    assert (
-        repr(audit) == "<Audit of mine on <photos>: 2 of 2 checks measured, 1 warnings, 0 of 1 gates hold, 4 findings>"
-    )
+    counts = "2 of 2 checks measured, 1 warnings, 0 of 1 gates hold, 4 findings"
+    assert repr(audit) == f"<Audit of mine on <photos>: {counts}>"
     html = audit._repr_html_()
     assert len(html) < 10_000
-    places = [html.index(text) for text in ("gate failed", "half of the images", "<table>", "70.0\u00a0%")]
+    places = [html.index(text) for text in ("gate failed", "half of the images", "70.0\u00a0%", "<table>")]
     assert places == sorted(places), "what changes how to read the numbers comes before them"
     assert "look &lt;twice&gt;" in html
     assert "&lt;photos&gt;" in html
@@ -155,7 +153,7 @@ def test_a_run_shows_itself_and_is_looked_up(run: hf.Run) -> None:
 
 def test_the_metrics_of_a_run_are_those_of_the_epoch_that_was_kept(run: hf.Run) -> None:
     assert replace(run, epoch=1)["test_loss"] == run.history[0]["test_loss"]
-    kept = hf.fit(make_data(), epochs=3, batch_size=32, device="cpu", workers=0, val=None or 0.0, select="oracle-test")
+    kept = hf.fit(make_data(), epochs=3, batch_size=32, device="cpu", workers=0, select="oracle-test")
     best = max(kept.history, key=lambda record: record["test_accuracy"])
     assert kept["test_accuracy"] == best["test_accuracy"]
 
@@ -184,7 +182,7 @@ def test_an_audit_of_a_run_goes_by_the_name_of_its_network(run: hf.Run) -> None:
 
 
 @pytest.fixture
-def shown(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What a kernel would be asked to display, as if this were one."""
     drawn: list[str] = []
     handle = SimpleNamespace(update=drawn.append)
@@ -192,7 +190,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     shell = SimpleNamespace(kernel=object())
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell, display=display))
     monkeypatch.setitem(sys.modules, "IPython.display", display)
-    yield drawn
+    return drawn
 
 
 def test_a_notebook_gets_a_bar_that_ends(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

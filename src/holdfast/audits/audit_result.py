@@ -110,12 +110,12 @@ class Audit:
         require(isinstance(name, str), f"a finding is looked up by the name of its measure, got {name!r}")
         wanted, name = _measure_name(name)
         measured = [f for f in self.findings if f.name == wanted]
-        if not measured:
-            raise unknown("measure", name, dict.fromkeys(f.name for f in self.findings))
         try:
-            own = list(target_of(name).find(measured).values())
-        except HoldfastError:
+            own = list(target_of(name).find(self.findings).values())
+        except HoldfastError:  # what is no gate
             own = []
+        if not own and not measured:
+            raise unknown("measure", name, dict.fromkeys(f.name for f in self.findings))
         own = own or [f for f in measured if not f.where] or measured[:1]
         return min(own, key=lambda f: (f.value is None, f.value))
 

@@ -69,8 +69,9 @@ def audit(
     as {"worst_group_accuracy": 0.7, "class_accuracy:cat": 0.6}, {"ece": 0.05}, {"accuracy": 0.01}. out: the folder to
     write, where an interrupted audit resumes; without one nothing is written. class_map: which output is which class, a
     mapping, a JSON file or "order". tell: called with each line of narration; without one, warnings are raised as
-    Python warnings. progress: a bar while it measures; by default on a terminal and in a notebook. more: further settings, with the names and defaults of :class:`AuditSettings`, which are the flags
-    of ``holdfast audit``. A check that crashes leaves its state and a warning; the others continue.
+    Python warnings. progress: a bar while it measures; by default on a terminal and in a notebook, where nothing else
+    tells. more: further settings, with the names and defaults of :class:`AuditSettings`, which are the flags of
+    ``holdfast audit``. A check that crashes leaves its state and a warning; the others continue.
     """
     # A run folder and a file of predictions may go without data; a module cannot.
     if not isinstance(data, Dataset) and (data is not None or isinstance(model, nn.Module)):
