@@ -127,7 +127,7 @@ def test_an_audit_is_compared_with_a_folder_and_reported(tmp_path: Path) -> None
     assert [row["other"] for row in made.rows()] == [0.7, 0.4, 0.5]
     assert audit_of(file).report(tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
     with pytest.raises(HoldfastError, match="holds no findings.json; give the folder of an audit"):
-        audit_of(file).compare(tmp_path)
+        audit_of(file).compare(tmp_path / "nowhere")
 
 
 @pytest.fixture(scope="module")
