@@ -10,6 +10,7 @@ from holdfast.settings import TrainSettings
 from holdfast.train import train
 from holdfast.train.folder import claim
 from holdfast.train.progress import Progress
+from holdfast.trackers import Tracking
 
 CHECKS_OF_A_RUN = ("accuracy", "groups")
 """What every training is measured on at its end; an audit looks at the rest."""
@@ -24,13 +25,15 @@ def run(
     progress: Progress | None = None,
 ) -> RunFiles:
     """Fill a run folder: weights, metrics, findings on the test set, and the report."""
-    with claim(out, resume=resume, overwrite=overwrite) as folder:
-        result = train(settings, out=folder, progress=progress)
+    tracking = Tracking.of(settings.loop, note=(progress or Progress()).note)  # refuses what is not installed
+    with claim(out, resume=resume, overwrite=overwrite) as folder, tracking:
+        result = train(settings, out=folder, progress=progress, tracking=tracking)
         data, loop = result.data, settings.loop
         if data.test is not None:
             chosen_on = {"epoch_chosen_on": "test"} if loop.select == "oracle-test" else {}
             same = {name: getattr(loop, name) for name in ("device", "batch_size", "precision", "seed")}
             measured = audit(result, checks=CHECKS_OF_A_RUN, **same)
+            tracking.results({f.name: f.value for f in measured.findings if f.value is not None and not f.where})
             of = {"name": data.name, "split": "test", "n": len(data.test), "classes": list(data.classes)}
             write_findings(
                 folder.path / "findings.json",
