@@ -17,6 +17,7 @@ import yaml
 from holdfast.cli import COMMANDS, main, parse_train
 from holdfast.comparisons.running import compare
 from holdfast.errors import HoldfastError
+from holdfast.reports import read_findings
 from holdfast.train import fit
 from tests.conftest import make_data
 

@@ -36,9 +36,9 @@ Status = Literal["finished", "failed", "stopped"]
 class TrackedRun:
     """What a tracker is told of a training.
 
-    name: the folder's, or what is trained. settings: flat and plain. folder: where files are, if anywhere. project: what
-    to file it under, None for the tracker's own choice. known: its id, where the tracker has had it before. step: the
-    last one that is done, None where it starts from nothing.
+    name: the folder's, or what is trained. settings: flat and plain. folder: where files are, if anywhere. project:
+    what to file it under, None for the tracker's own choice. known: its id, where the tracker has had it before. step:
+    the last one that is done, None where it starts from nothing.
     """
 
     name: str

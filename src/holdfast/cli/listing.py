@@ -83,7 +83,7 @@ class ListOptions:
 
 
 def list_(words: list[str]) -> int:
-    """List methods, ascents, checks, measures, detectors, corruptions, data sets, models, trackers, recipes or studies."""
+    """List methods, ascents, checks, measures, detectors, corruptions, data, models, trackers, recipes or studies."""
     options: ListOptions = parse(ListOptions, words, "list", list_.__doc__)
     if options.what != "all":
         require_known("kind", options.what, KINDS)

@@ -7,10 +7,10 @@ from pathlib import Path
 from holdfast.audits.run_audit import audit
 from holdfast.reports import RunFiles, write_findings, write_report
 from holdfast.settings import TrainSettings
+from holdfast.trackers import Tracking
 from holdfast.train import train
 from holdfast.train.folder import claim
 from holdfast.train.progress import Progress
-from holdfast.trackers import Tracking
 
 CHECKS_OF_A_RUN = ("accuracy", "groups")
 """What every training is measured on at its end; an audit looks at the rest."""

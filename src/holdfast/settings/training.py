@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 
 from tyro.conf import OmitArgPrefixes, Suppress, arg
 
-from holdfast.errors import require
-from holdfast.parts import named_data
+from holdfast.errors import require, require_known
+from holdfast.parts import TRACKERS, named_data
 from holdfast.settings.fields import (
     LARGEST_SEED,
     AscentSettings,

@@ -33,12 +33,12 @@ from holdfast.models.vae import LatentClassifier
 from holdfast.module_state import evaluating
 from holdfast.rng import derive
 from holdfast.settings import DATA_READING_KEYS, MethodSettings, ModelSettings, TrainSettings, build
+from holdfast.trackers import Tracking
 from holdfast.train.engine import Trainer
 from holdfast.train.folder import RunFolder, claim
 from holdfast.train.progress import Progress, make_progress
 from holdfast.train.rotation import train_rotation
 from holdfast.train.unlabelled import MinimiseSettings, train_vae
-from holdfast.trackers import Tracking
 
 PRETRAINING_LR = 1e-3
 

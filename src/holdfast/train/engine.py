@@ -28,13 +28,13 @@ from holdfast.optim import build_optimizer, set_option
 from holdfast.rng import Generators, derive
 from holdfast.settings import TrainSettings, flatten
 from holdfast.signals import deferred_signals
+from holdfast.trackers import Tracking
 from holdfast.train.evaluate import Predictions, predict, selection_score
 from holdfast.train.folder import RunFolder
 from holdfast.train.meters import Diverged, Meters, all_finite
 from holdfast.train.progress import Progress
 from holdfast.train.schedule import WeightAverage, rate_factor
 from holdfast.train.step import Step, captured, compiled, diagnose
-from holdfast.trackers import Tracking
 from holdfast.types import Batch
 
 READ_EVERY = 200
@@ -56,7 +56,8 @@ class Trainer:
 
     The loss is the method's (``settings.method``), whose state is given. rng: what it draws from, if not from the seed
     of the settings. order: positions of the training images that an epoch shows, if not all of them shuffled by that
-    seed. tracking: where else the metrics go. measure: what else to record after an epoch, of its number and the network. fused: as of ``build_optimizer``.
+    seed. tracking: where else the metrics go. measure: what else to record after an epoch, of its number and the
+    network. fused: as of ``build_optimizer``.
     """
 
     def __init__(

@@ -26,8 +26,8 @@ from holdfast.train.checkpoints import Checkpoints
 from holdfast.train.processes import locked
 
 OWNED = (
-    "checkpoint", "tensorboard", "trackers.json", "export", "metrics.jsonl", "model.safetensors", "model.json", "findings.json", "report.html",
-    "run.yaml",
+    "checkpoint", "tensorboard", "trackers.json", "export", "metrics.jsonl", "model.safetensors", "model.json",
+    "findings.json", "report.html", "run.yaml",
 )  # fmt: skip
 """What a run writes; nothing else in a folder is ever touched. Set aside in this order, put back in reverse: wherever a
 process dies, run.yaml says whether all was set aside, and a checkpoint beside ``ASIDE`` is one of the new run."""
