@@ -1,5 +1,5 @@
-"""Parts that declare themselves: what a method, ascent, check, detector, corruption, reader, model source or tracker says of
-itself, and the registries that find it. Open this file to see what a declaration holds, or to add a kind of part.
+"""Parts that declare themselves: what a method, ascent, check, detector, corruption, reader, model source or tracker
+says of itself, and the registries that find it. Open this file to see what a declaration holds, or to add a kind.
 
 A part is one file. The decorator of its kind stands on the class or function that does the work and says everything
 that others need to know: lists, ``--help``, gates, budgets, reports and conformance tests read the declaration, and
