@@ -86,16 +86,16 @@ def _use(facts: CardFacts) -> str:
     return "\n".join([
         "## Use",
         "",
-        f"`{one_line(facts.file)}` takes float32 images of shape (batch, {says.channels}, {height}, {width}), {colours}, "
-        f"in [0, 1], any number at a time, and returns {says.output} (batch, {len(says.classes)}). Normalisation is "
+        f"`{one_line(facts.file)}` takes float32 images of shape (batch, {says.channels}, {height}, {width}), {colours}, in "
+        f"[0, 1], any number at a time, and returns {says.output} (batch, {len(says.classes)}). Normalisation is "
         "inside.",
         "",
         "```python",
         code,
         "```",
         "",
-        f"It was compared with the trained network on {escape(facts.compared_on)}, in batches of other sizes than it was "
-        f"made with: outputs differ by at most {found['difference']:.2g} (the largest is {found['largest']:.3g}), and "
+        f"It was compared with the trained network on {escape(facts.compared_on)}, in batches of other sizes than it "
+        f"was made with: outputs differ by at most {found['difference']:.2g} (the largest is {found['largest']:.3g}), and "
         f"{found['same_class']:.1%} of the predicted classes are the same.",
         "",
         "| output | class |",
