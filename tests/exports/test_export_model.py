@@ -177,9 +177,7 @@ def test_bad_requests_are_refused(
 
 def test_without_onnx_the_extra_is_named(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(export_formats, "find_spec", lambda name: None)
-    with pytest.raises(
-        HoldfastError, match=r"needs onnx, onnxscript, onnxruntime; run: pip install 'holdfast\[onnx\]'"
-    ):
+    with pytest.raises(HoldfastError, match=r"needs onnx, onnxscript, onnxruntime; run: .*holdfast\[onnx\]"):
         export(run, out=tmp_path / "m.onnx")
 
 

@@ -86,8 +86,8 @@ def _use(facts: CardFacts) -> str:
     return "\n".join([
         "## Use",
         "",
-        f"`{one_line(facts.file)}` takes float32 images of shape (batch, {says.channels}, {height}, {width}), {colours}, in "
-        f"[0, 1], any number at a time, and returns {says.output} (batch, {len(says.classes)}). Normalisation is "
+        f"`{one_line(facts.file)}` takes float32 images of shape (batch, {says.channels}, {height}, {width}), "
+        f"{colours}, in [0, 1], any number at a time, and returns {says.output} (batch, {len(says.classes)}). Normalisation is "
         "inside.",
         "",
         "```python",
@@ -95,8 +95,8 @@ def _use(facts: CardFacts) -> str:
         "```",
         "",
         f"It was compared with the trained network on {escape(facts.compared_on)}, in batches of other sizes than it "
-        f"was made with: outputs differ by at most {found['difference']:.2g} (the largest is {found['largest']:.3g}), and "
-        f"{found['same_class']:.1%} of the predicted classes are the same.",
+        f"was made with: outputs differ by at most {found['difference']:.2g} (the largest is {found['largest']:.3g}), "
+        f"and {found['same_class']:.1%} of the predicted classes are the same.",
         "",
         "| output | class |",
         "|---:|---|",

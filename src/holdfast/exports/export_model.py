@@ -98,9 +98,9 @@ def export(
     model: a run folder, the result of a training, or a module from images in [0, 1] to logits (then with ``data``). The
     file takes float images (B, C, H, W) in [0, 1], any number of them, at the size the model was trained with:
     normalisation is inside. It is opened again (an ONNX file in onnxruntime), run on up to ``images`` images in batches
-    of other sizes, and kept only if no output differs by more than ``tolerance``, as a share of the largest output where
-    that is above 1. The settings are the flags of ``holdfast export`` (:class:`ExportSettings`). audits: folders or
-    results of audits of this model, for the card. note: called with lines on what happens.
+    of other sizes, and kept only if no output differs by more than ``tolerance``, as a share of the largest output
+    where that is above 1. The settings are the flags of ``holdfast export`` (:class:`ExportSettings`). audits: folders
+    or results of audits of this model, for the card. note: called with lines on what happens.
 
     >>> import tempfile, holdfast
     >>> run = holdfast.fit("digits", epochs=1, device="cpu", progress=False)
@@ -133,8 +133,8 @@ def export(
         limit = tolerance * max(1.0, found["largest"])
         require(
             found["difference"] <= limit,
-            f"the file does not agree with the run: outputs differ by up to {found['difference']:.3g} on {compared_on}, "
-            f"and at most {limit:.3g} is accepted; nothing was kept. Use another --to, or a larger --tolerance",
+            f"the file does not agree with the run: outputs differ by up to {found['difference']:.3g} on {compared_on}"
+            f", and at most {limit:.3g} is accepted; nothing was kept. Use another --to, or a larger --tolerance",
         )
         card = path.with_name(f"{path.name}.md")
         made = Exported(path, card, to, compared_on=compared_on, **found)
