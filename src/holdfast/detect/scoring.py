@@ -147,7 +147,7 @@ def predict(
     >>> run = holdfast.fit("digits", epochs=1, device="cpu", progress=False)
     >>> found = predict(run, "digits", probabilities=True, device="cpu", workers=0)
     >>> found.probabilities.shape, list(found.columns())[:3]
-    (torch.Size([360, 10]), ['path', 'prediction', 'confidence'])
+    (torch.Size([599, 10]), ['path', 'prediction', 'confidence'])
     """
     read = ReadSettings(**reading)
     place = None if out is None else claim_table(out, PREDICTION_COLUMNS, more=PROBABILITY)

@@ -87,8 +87,8 @@ def _use(facts: CardFacts) -> str:
         "## Use",
         "",
         f"`{one_line(facts.file)}` takes float32 images of shape (batch, {says.channels}, {height}, {width}), "
-        f"{colours}, in [0, 1], any number at a time, and returns {says.output} (batch, {len(says.classes)}). Normalisation is "
-        "inside.",
+        f"{colours}, in [0, 1], any number at a time, and returns {says.output} (batch, {len(says.classes)}). "
+        "Normalisation is inside.",
         "",
         "```python",
         code,

@@ -107,7 +107,7 @@ def export(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     made = export(run, to="torchscript", out=f"{folder}/digits.torchscript")
     ...     made.images, made.difference < 1e-4, made.card.name
-    (360, True, 'digits.torchscript.md')
+    (599, True, 'digits.torchscript.md')
     """
     ExportSettings(opset=opset, images=images, tolerance=tolerance)  # refuses numbers out of bounds
     require_known("kind of export", to, WRITERS)
@@ -219,7 +219,7 @@ def _images(
 
 def _batched(rows: Tensor) -> Sequence[Tensor]:
     first, size = BATCHES
-    return [part for part in (rows[:first], *rows[first:].split(size)) if len(part)]
+    return [part for part in (rows[:first], *torch.split(rows[first:], size)) if len(part)]
 
 
 @torch.no_grad()
