@@ -201,7 +201,7 @@ class TensorBoardTracker:
     about="An MLflow server or store: MLFLOW_TRACKING_URI says which, MLFLOW_EXPERIMENT_NAME the experiment.",
     package="mlflow",
     extra="mlflow",
-    remedy="set MLFLOW_TRACKING_URI to a server or folder that can be reached",
+    remedy="set MLFLOW_TRACKING_URI to a server or store that can be used",
     order=2,
 )
 class MlflowTracker:
