@@ -169,6 +169,7 @@ def test_tensorboard_needs_a_folder() -> None:
 
 
 @pytest.mark.dev
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # its own, on its store and its dependencies
 def test_mlflow_has_the_run_and_resuming_continues_it(
     bars: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
