@@ -56,8 +56,8 @@ def write_onnx(net: nn.Module, images: Tensor, path: Path, says: ExportMetadata,
 def write_torchscript(net: nn.Module, images: Tensor, path: Path, says: ExportMetadata) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch advises its successor; what a trace misses the comparison finds
-        traced: Any = torch.jit.trace(net, images, check_trace=False)
-        torch.jit.save(traced, str(path), _extra_files={MEMBER: says.to_json()})  # type: ignore[no-untyped-call]
+        traced: Any = torch.jit.trace(net, images, check_trace=False)  # type: ignore[no-untyped-call]
+        torch.jit.save(traced, str(path), _extra_files={MEMBER: says.to_json()})
 
 
 def write_pt2(net: nn.Module, images: Tensor, path: Path, says: ExportMetadata) -> None:
