@@ -32,6 +32,8 @@ class RunOptions:
     """Named settings ('holdfast list recipes')."""
     config: Unset[str] = None
     """A YAML file of settings; a run.yaml repeats its run."""
+    find_lr: bool = False
+    """Try rising learning rates for 100 steps, print the losses and a suggestion, and stop; nothing is written."""
     print_config: bool = False
     """Print the resolved settings as YAML and stop."""
     quiet: Quiet = False
@@ -51,6 +53,9 @@ def train(words: list[str]) -> int:
     require_data(settings.data.name)
     settings.require_unlabeled_used()
 
+    if options.find_lr:
+        return _find_lr(settings, options)
+
     from holdfast.comparisons.single_run import run
     from holdfast.reports import findings_table
     from holdfast.train.progress import make_progress
@@ -65,6 +70,15 @@ def train(words: list[str]) -> int:
     if settings.loop.select == "oracle-test":
         say("the epoch was chosen on the test set (--select oracle-test): these numbers are no result")
     say(f"report: {Path(out) / 'report.html'}")
+    return 0
+
+
+def _find_lr(settings: TrainSettings, options: RunOptions) -> int:
+    require(not options.resume, "--find-lr starts from fresh weights; leave out --resume")
+    from holdfast.train.progress import make_progress
+    from holdfast.train.rate_finder import find_rate
+
+    print(find_rate(settings, progress=make_progress(not options.quiet)))
     return 0
 
 
