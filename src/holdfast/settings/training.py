@@ -37,6 +37,10 @@ DATA_READING_KEYS = (
 MODEL_BUILDING_KEYS = ("pretrained", "weights", "pretrain", "pretrain_for")
 """Settings that say how a network is built; not for a module of the caller's own."""
 
+CellRule = Literal["val-average", "val-worst-class", "val-worst-group"]
+"""How the best cell of a comparison may be chosen: on held-out data, and never on the test set. The last needs group
+labels there."""
+
 CONFLICT = 0.05
 """The share of bias-conflicting training samples where none is given. Only sets that are made as they are loaded take
 one; their readers say so."""
