@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import torch
 from torch import Tensor, nn
 
-from holdfast.audits.run_audit import Audit
+from holdfast.audits.audit_result import Audit
 from holdfast.augment.basic import to_float
 from holdfast.data import Dataset, Split
 from holdfast.data.unlabelled_images import ImageSource, open_unlabelled
@@ -34,8 +34,9 @@ from holdfast.reports.findings_file import FindingsFile, read_findings
 from holdfast.reports.run_files import RunFiles, redacted
 from holdfast.settings import flatten
 from holdfast.settings.export_settings import ExportKind, ExportSettings
+from holdfast.train.api import load_data
 from holdfast.train.folder import read_settings
-from holdfast.train.run_result import Run, load_data
+from holdfast.train.run_result import Run
 
 if TYPE_CHECKING:
     Exportable = str | Path | Run | nn.Module
