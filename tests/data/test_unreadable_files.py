@@ -111,9 +111,9 @@ def test_predictions_and_scores_have_rows_that_say_so(folder: Path, flat: Path, 
     assert not out.exists()
     assert main([*words, "--skip-unreadable"]) == 0
     listed = rows(out)
-    assert [Path(row["image"]).name for row in listed] == ["a.png", "b.jpg", "c.png", "d.png", "e.png"]
+    assert [Path(row["path"]).name for row in listed] == ["a.png", "b.jpg", "c.png", "d.png", "e.png"]
     for row in listed:
-        bad = Path(row["image"]).name in BAD
+        bad = Path(next(iter(row.values()))).name in BAD
         assert row["reason"].startswith("unreadable: ") == bad
         assert (row["confidence"] == "") == bad
 

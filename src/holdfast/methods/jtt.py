@@ -19,7 +19,11 @@ MOST_SHOWN = 10_000
 
 
 @method(
-    "jtt", about="JTT: train twice, the second time with the first model's errors shown more often.", passes=1, order=20
+    "jtt",
+    aliases=("just-train-twice",),
+    about="JTT: train twice, the second time with the first model's errors shown more often.",
+    passes=1,
+    order=20,
 )
 class Jtt(Method):
     first_epochs: Annotated[int, Within(1)] = 20
@@ -40,7 +44,8 @@ class Jtt(Method):
         return state
 
     def stages(self, epochs: int) -> tuple[Stage, ...]:
-        return (Stage("first", self.first_epochs, setting="first_epochs"), Stage("second", epochs))
+        about = "a model whose errors are then shown more often"
+        return (Stage("first", self.first_epochs, "first_epochs", about), Stage("second", epochs))
 
     def views(self, batch: Batch, *, model: nn.Module, state: State, rng: Generators) -> Views:
         plain = Views((View(batch.x, batch.y),))
