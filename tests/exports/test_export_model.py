@@ -217,3 +217,11 @@ def test_the_card_has_the_audit_and_refuses_that_of_another_model(run: Path, tmp
     fit(make_data(), epochs=1, batch_size=16, device="cpu", out=tmp_path / "other")
     with pytest.raises(HoldfastError, match="is of other weights"):
         export(tmp_path / "other", to="torchscript", audits=[tmp_path / "audit"])
+
+
+def test_the_card_of_a_training_in_memory_names_its_own_data(tmp_path: Path) -> None:
+    result = fit(make_data(), epochs=1, batch_size=16, device="cpu")
+    made = export(result, to="torchscript", out=tmp_path / "m.torchscript")
+    card = made.card.read_text(encoding="utf-8")
+    assert "data: bars\n" in card
+    assert "bars: 96 train, 48 test images of 3 classes." in card
