@@ -17,7 +17,7 @@ LINES = (
     {"__main__"},
     {"cli"},
     {"comparisons"},
-    {"shortcuts"},
+    {"shortcuts", "repairs"},
     {"audits"},
     {"detect"},
     {"train"},

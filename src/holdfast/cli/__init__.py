@@ -14,6 +14,7 @@ from holdfast.cli.data import data_check, data_make
 from holdfast.cli.demo import demo
 from holdfast.cli.detect import describe_, detect_evaluate, detect_fit, detect_score, predict_
 from holdfast.cli.listing import list_
+from holdfast.cli.repair import repair
 from holdfast.cli.report import report
 from holdfast.cli.shortcuts import shortcuts
 from holdfast.cli.terminal import READER_LEFT, reader_left, terminal
@@ -103,7 +104,7 @@ def _usage(family: str = "") -> str:
 
 
 _FUNCTIONS: tuple[Callable[[list[str]], int], ...] = (
-    demo, train, compare, audit, report, data_check, data_make, detect_fit, detect_score, detect_evaluate, predict_,
+    demo, train, compare, audit, repair, report, data_check, data_make, detect_fit, detect_score, detect_evaluate, predict_,
     describe_, shortcuts, list_,
 )  # fmt: skip
 COMMANDS = {function.__name__.strip("_").replace("_", " "): function for function in _FUNCTIONS}
