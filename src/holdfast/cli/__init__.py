@@ -104,8 +104,8 @@ def _usage(family: str = "") -> str:
 
 
 _FUNCTIONS: tuple[Callable[[list[str]], int], ...] = (
-    demo, train, compare, audit, repair, report, data_check, data_make, detect_fit, detect_score, detect_evaluate, predict_,
-    describe_, shortcuts, list_,
+    demo, train, compare, audit, repair, report, data_check, data_make, detect_fit, detect_score, detect_evaluate,
+    predict_, describe_, shortcuts, list_,
 )  # fmt: skip
 COMMANDS = {function.__name__.strip("_").replace("_", " "): function for function in _FUNCTIONS}
 FAMILIES = {name.split()[0] for name in COMMANDS if " " in name}

@@ -33,7 +33,7 @@ class RepairOptions(RepairSettings, Repaired):
 
 
 def repair(words: list[str]) -> int:
-    """Repair a trained run in seconds: a new last layer (DFR, AFR), calibrated confidence, a threshold to abstain by."""
+    """Repair a trained run in seconds: new last layer (DFR, AFR), calibrated confidence, a threshold to abstain by."""
     options: RepairOptions = parse(
         RepairOptions, words, "repair", f"{repair.__doc__}\n\nDATA is {data_syntax()}.", negatable=True
     )

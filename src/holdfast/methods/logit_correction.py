@@ -23,7 +23,7 @@ FLOOR = 1e-4
 
 @method(
     "logit-correction",
-    about="Logit Correction: logits corrected by how often each class meets what a biased model sees, with Group MixUp.",
+    about="Logit Correction: logits corrected by how often a class meets what a biased model sees; Group MixUp.",
     passes=2,
     order=11,
 )
@@ -67,7 +67,7 @@ class LogitCorrection(BiasedTraining):
         return Views((View(x, y),), self.biased_loss(logits_g, y), extra={"correction": correction})
 
     def _risen(self, state: State, count: int) -> Tensor:
-        """How far τ has risen: exp(−5(1 − t)²) at the share t of the ramp that is over (Tarvainen and Valpola, 2017)."""
+        """How far τ has risen: exp(−5(1 − t)²) at the share t of the ramp that is over, as is usual for ramps."""
         import torch
 
         whole = self.ramp * len(state.context.labels) * state.context.epochs

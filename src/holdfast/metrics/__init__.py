@@ -44,10 +44,10 @@ from holdfast.metrics.significance import (
 )
 
 __all__ = [
-    "RESAMPLES", "CalibrationError", "Estimate", "McNemar", "Paired", "Reliability", "RiskCoverage",
-    "auroc_interval",
+    "RESAMPLES", "CalibrationError", "Estimate", "McNemar", "Paired", "Reliability", "RiskCoverage", "auroc_interval",
     "benjamini_hochberg", "bin_edges", "bootstrap", "bounded_mean", "brier", "combined", "ece", "fisher_p",
-    "fit_temperature", "fpr_interval", "harmonic_mean", "holm", "lowest", "mcnemar", "mean_interval", "mean_of_shares", "nll",
-    "paired_auroc", "paired_difference", "placements", "positive_mean", "proportion", "proportion_interval",
-    "reliability", "risk_coverage", "share_interval", "sign_test", "threshold_for_coverage", "threshold_for_risk", "top_k", "widest_gap", "wilson_interval", "worst",
+    "fit_temperature", "fpr_interval", "harmonic_mean", "holm", "lowest", "mcnemar", "mean_interval", "mean_of_shares",
+    "nll", "paired_auroc", "paired_difference", "placements", "positive_mean", "proportion", "proportion_interval",
+    "reliability", "risk_coverage", "share_interval", "sign_test", "threshold_for_coverage", "threshold_for_risk",
+    "top_k", "widest_gap", "wilson_interval", "worst",
 ]  # fmt: skip

@@ -26,8 +26,8 @@ from holdfast.types import Note
 
 @dataclass(frozen=True, eq=False)
 class HeldOutImages:
-    """The images to fit on. split: which part of the data they are, in words. seen: whether the run was trained on them;
-    None where that is not known."""
+    """The images to fit on. split: which part of the data they are, in words. seen: whether the run was trained on
+    them; None where that is not known."""
 
     images: Split
     split: str

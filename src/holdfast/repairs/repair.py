@@ -1,4 +1,4 @@
-"""``holdfast.repair``: a run made better in seconds, on features of held-out images. Open this to see what it does when.
+"""``holdfast.repair``: a run made better in seconds, on features of held-out images. Open it to see the order.
 
 In order: the data is opened and cut as the run cut it; features of the held-out part are stored; a last layer is fitted
 (DFR or AFR); logits are scaled (temperature); the confidence is found below which to abstain; a new run folder is
