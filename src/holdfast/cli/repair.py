@@ -53,9 +53,8 @@ def repair(words: list[str]) -> int:
             narrate(f"warning: {item}")
     chosen = "" if made.strength is None else f", C {made.strength:g}"
     kind = {"dfr": "DFR", "afr": "AFR", "none": "kept"}[made.by]
-    say(
-        f"last layer: {kind}{chosen}, fitted on {made.held_out} images in {made.seconds:.1f} s; temperature {made.temperature:.3g}"
-    )
+    fitted = f"fitted on {made.held_out} images in {made.seconds:.1f} s"
+    say(f"last layer: {kind}{chosen}, {fitted}; temperature {made.temperature:.3g}")
     say(f"abstains below a confidence of {made.threshold:.3g}")
     for line in _lines(made.audit):
         say(line)
@@ -70,7 +69,7 @@ def repair(words: list[str]) -> int:
 def _lines(found: object) -> list[str]:
     """The headline measures before and after, with their intervals."""
     from holdfast.audits.run_audit import Audit
-    from holdfast.types import Finding
+    from holdfast.types import Finding, Unit
 
     if not isinstance(found, Audit):
         return []
@@ -79,6 +78,10 @@ def _lines(found: object) -> list[str]:
     def shown(f: Finding) -> str:
         return f"{100 * (f.value or 0):.1f} % ({100 * (f.low or 0):.1f} to {100 * (f.high or 0):.1f})"
 
-    titles = {m.name: m.title for m in found.measures.values() if m.headline or m.name == "accuracy"}
+    titles = {
+        m.name: m.title
+        for m in found.measures.values()
+        if m.unit is Unit.PERCENT and (m.headline or m.name == "accuracy")
+    }
     both = [name for name in titles if name in new and name in old and None not in (new[name].value, old[name].value)]
     return [f"{titles[name]}: {shown(old[name])} -> {shown(new[name])}" for name in both]

@@ -92,7 +92,8 @@ def choose_held_out(run: Path, data: Dataset, given: str | Path | Dataset | None
 def store_features(model: nn.Module, images: Split, head: LinearHead, own: RepairSettings) -> StoredFeatures:
     """Features and logits in one pass. Refuses a network whose head does not make its logits of them."""
     found = extract(ClassifierExtractor(model), images, batch_size=own.batch_size, workers=own.workers)
-    assert found.features is not None and found.logits is not None
+    assert found.features is not None
+    assert found.logits is not None
     gap = float((head(found.features) - found.logits).abs().max())
     size = float(found.logits.abs().max())
     linear = gap <= 1e-3 * max(1.0, size)

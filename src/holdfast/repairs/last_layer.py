@@ -14,8 +14,8 @@ from torch import Tensor
 
 from holdfast.errors import require
 
-STEPS = 3000
-TOLERANCE = 1e-7
+STEPS = 2000
+TOLERANCE = 1e-6
 """Of the largest change of a parameter within a step, relative to the largest parameter."""
 FEWEST = 10
 """Samples of a part that a new head is fitted on: with fewer it would say nothing."""
@@ -54,6 +54,7 @@ def fit_head(
     l1: float = 0.0,
     l2: float = 0.0,
     towards: LinearHead | None = None,
+    tolerance: float = TOLERANCE,
 ) -> LinearHead:
     """Multinomial logistic regression: argmin Σ wᵢ·CEᵢ + l1·‖W‖₁ + l2/2·‖W − W₀‖².
 
@@ -88,7 +89,7 @@ def fit_head(
             continue
         following = (1 + (1 + 4 * momentum**2) ** 0.5) / 2
         ahead, at, momentum = new + (momentum - 1) / following * moved, new, following
-        if float(moved.abs().max()) <= TOLERANCE * max(1.0, float(at.abs().max())):
+        if float(moved.abs().max()) <= tolerance * max(1.0, float(at.abs().max())):
             break
     return LinearHead(at[:, :-1], at[:, -1])
 
@@ -121,20 +122,29 @@ def dfr(
     num_classes: int,
     strength: float,
     penalty: Literal["l1", "l2"] = "l1",
+    balance: Literal["subsample", "weights"] = "subsample",
     repeats: int = 10,
+    tolerance: float = TOLERANCE,
     generator: torch.Generator,
 ) -> LinearHead:
     """Deep feature reweighting (Kirichenko et al., 2023): the mean of heads fitted on group-balanced subsamples.
 
     Features are standardised; the head is for the raw ones. strength: C of logistic regression, the weight of the
-    summed losses against the penalty; a smaller one is stricter. repeats: subsamples.
+    summed losses against the penalty; a smaller one is stricter. repeats: subsamples. balance: with "weights" one head
+    is fitted on all samples, of which every cell of class and group counts the same; for cells of a few samples, which
+    would leave next to nothing of the others.
     """
     x, mean, scale = standardised(features)
-    cells, heads = cells_of(labels, groups), []
+    cells, how = cells_of(labels, groups), {"num_classes": num_classes, "tolerance": tolerance}
+    if balance == "weights":
+        w = 1 / torch.bincount(cells)[cells].double()
+        penalties = {penalty: 1 / (strength * len(cells))}
+        return fit_head(x, labels, weights=w / w.sum(), **how, **penalties).on_raw(mean, scale)  # type: ignore[arg-type]
+    heads = []
     for _ in range(repeats):
         own = balanced_subsample(cells, generator=generator)
         penalties = {penalty: 1 / (strength * len(own))}
-        heads.append(fit_head(x[own], labels[own], num_classes=num_classes, **penalties))
+        heads.append(fit_head(x[own], labels[own], **how, **penalties))  # type: ignore[arg-type]
     return LinearHead.mean_of(heads).on_raw(mean, scale)
 
 

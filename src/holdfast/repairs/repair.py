@@ -45,7 +45,7 @@ from holdfast.repairs.held_out import (
     store_features,
     subset,
 )
-from holdfast.repairs.last_layer import FEWEST, LinearHead, afr, cells_of, cross_fitted, dfr, group_scores
+from holdfast.repairs.last_layer import FEWEST, TOLERANCE, LinearHead, afr, cells_of, cross_fitted, dfr, group_scores
 from holdfast.reports import RunFiles, write_findings, write_report
 from holdfast.reports.findings_file import AGAINST, PAIRED
 from holdfast.rng import derive
@@ -63,6 +63,8 @@ MEASURES = (
     Measure("risk_coverage_area", "area under the risk–coverage curve", Unit.NUMBER, "lower", digits=4),
     Measure("temperature", "temperature of the logits", Unit.NUMBER, "neither", digits=3),
 )
+SMALL = 5
+"""Held-out images of a pair of class and group below which subsamples would leave next to nothing."""
 MOST_POINTS = 200
 """Points of a curve that are stored."""
 
@@ -225,18 +227,21 @@ def _fitted(
     index = known_groups(stored)
     grouped = subset(stored, index)
     cells = cells_of(grouped.labels, grouped.groups)
-    notes += _about_cells(grouped, cells, classes, len(stored.labels))
+    balance = own.balance
+    if balance == "auto":
+        balance = "weights" if int(torch.bincount(cells).min()) < SMALL else "subsample"
+    notes += _about_cells(grouped, cells, classes, balance)
 
-    def fit(index: Tensor, strength: float, repeats: int) -> LinearHead:
+    def fit(index: Tensor, strength: float, repeats: int, tolerance: float = TOLERANCE) -> LinearHead:
         part = subset(grouped, index)
         return dfr(
             part.features, part.labels, part.groups, num_classes=classes, strength=strength, penalty=own.penalty,
-            repeats=repeats, generator=generator,
+            balance=balance, repeats=repeats, tolerance=tolerance, generator=generator,
         )  # fmt: skip
 
     def crossed(strength: float, repeats: int) -> Tensor:
         again = torch.Generator().manual_seed(derive(own.seed, "repair/folds"))  # the same folds for every candidate
-        one = lambda index: fit(index, strength, repeats)  # noqa: E731
+        one = lambda index: fit(index, strength, repeats, tolerance=1e-4)  # noqa: E731
         return cross_fitted(grouped.features, cells, one, count=own.folds, generator=again)
 
     few = min(3, own.repeats)  # while candidates are compared; the last layer itself is of all subsamples
@@ -248,7 +253,7 @@ def _fitted(
     return head, best, logits
 
 
-def _about_cells(stored: StoredFeatures, cells: Tensor, classes: int, count: int) -> list[Note]:
+def _about_cells(stored: StoredFeatures, cells: Tensor, classes: int, balance: str) -> list[Note]:
     """What the held-out images lack for balanced subsamples."""
     notes, sizes = [], torch.bincount(cells)
     whole = classes * group_count(stored)
@@ -256,9 +261,9 @@ def _about_cells(stored: StoredFeatures, cells: Tensor, classes: int, count: int
     if missing:
         text = f"{missing} of {whole} pairs of class and group have no held-out image: nothing is learned of them"
         notes.append(Note("empty-cells", text, "hold out more, or use --by afr", "warning"))
-    if least < 5:
-        text = f"the smallest of {len(sizes)} pairs of class and group has {least} held-out images, and balanced "
-        text += f"subsamples take as many of each: {least * len(sizes)} of {count}"
+    if least < SMALL:
+        how = "all are used, and every pair counts the same" if balance == "weights" else f"{least} of each are drawn"
+        text = f"the smallest of {len(sizes)} pairs of class and group has {least} held-out images; {how}"
         notes.append(Note("small-cells", text, "collect more of the rare ones, or use --by afr"))
     return notes
 

@@ -21,6 +21,8 @@ class RepairSettings(Bounded):
     """dfr: what keeps the weights small."""
     strengths: Annotated[tuple[float, ...], Within(0, ends="()")] = (1.0, 0.7, 0.3, 0.1, 0.07, 0.03, 0.01)
     """dfr: candidates for C, the weight of the losses against the penalty; the best worst-group accuracy decides."""
+    balance: Literal["auto", "subsample", "weights"] = "auto"
+    """dfr: draw equally many of every pair of class and group, or weigh them; auto weighs where a pair has under 5."""
     repeats: Annotated[int, Within(1)] = 10
     """dfr: group-balanced subsamples that the last layer is averaged over."""
     gamma: Annotated[float, Within(0, ends="[)")] = 4.0
