@@ -23,7 +23,7 @@ import torch
 from record import write_result
 
 from holdfast.data import ArraySplit, Dataset, load
-from holdfast.data.biased import balanced_groups, coloured
+from holdfast.data.biased import coloured
 from holdfast.data.splits import hold_out
 from holdfast.metrics import mean_interval
 from holdfast.repairs import Repair, repair

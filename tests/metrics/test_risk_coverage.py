@@ -38,17 +38,19 @@ def test_the_risk_that_is_promised_holds_in_95_of_100_draws() -> None:
     """Calibrated confidences, uniform over [0.5, 1]: above t the true risk is (1 − t) / 2."""
     generator, broken, kept = torch.Generator().manual_seed(0), 0, []
     for _ in range(400):
-        sure = 0.5 + torch.rand(500, generator=generator) / 2
-        correct = torch.rand(500, generator=generator) < sure
-        t = threshold_for_risk(sure, correct, 0.1)
-        broken += (1 - t) / 2 > 0.1
+        sure = 0.5 + torch.rand(1000, generator=generator) / 2
+        correct = torch.rand(1000, generator=generator) < sure
+        t = threshold_for_risk(sure, correct, 0.15)
+        broken += (1 - t) / 2 > 0.15
         kept.append((1 - t) * 2)
     assert broken / 400 <= 0.05
-    assert sum(kept) / 400 > 0.15, "not by answering next to nothing: 0.4 could be answered"
+    assert sum(kept) / 400 > 0.3, "not by answering next to nothing: 0.6 could be answered"
 
 
 def test_a_risk_that_cannot_be_promised_is_refused() -> None:
-    with pytest.raises(HoldfastError, match="bounds the error at 0.01; allow more risk"):
+    with pytest.raises(
+        HoldfastError, match="no confidence bounds the error of 50 held-out samples, 50.0% of which are wrong, at 0.01"
+    ):
         threshold_for_risk(torch.rand(50), torch.arange(50) % 2 == 0, 0.01)
 
 

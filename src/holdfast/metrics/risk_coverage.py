@@ -12,6 +12,7 @@ from holdfast.errors import HoldfastError, require
 from holdfast.metrics.metric_inputs import check_confidence
 
 LEVEL = 0.95
+TRIED = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,27 +63,21 @@ def threshold_for_coverage(confidence: Tensor, coverage: float) -> float:
 
 
 def threshold_for_risk(confidence: Tensor, correct: Tensor, risk: float, *, level: float = LEVEL) -> float:
-    """A threshold above which new samples are wrong at most so often, with this certainty (Geifman, El-Yaniv 2017).
+    """The lowest threshold above which new samples are wrong at most so often, with this certainty.
 
-    By bisection over the sorted confidences (N,): each of the ⌈log2 N⌉ candidates is judged by the upper end of the
-    exact (Clopper and Pearson) interval of its risk, at a level that accounts for all of them.
+    Candidates are the thresholds of ``TRIED`` coverages. Each is judged by the upper end of the exact (Clopper and
+    Pearson) interval of its risk, at a level that accounts for all of them (Bonferroni).
     """
     from scipy.stats import beta  # type: ignore[import-untyped]  # half a second, for those who need it
 
     require(0 < risk < 1, f"risk must be in (0, 1), got {risk}")
-    curve = risk_coverage(confidence, correct)
-    rounds = max(1, math.ceil(math.log2(curve.n)))
-    low, high, found = 0, len(curve.risk) - 1, None
-    while low <= high:
-        middle = (low + high + 1) // 2
-        n = round(curve.coverage[middle] * curve.n)
-        wrong = round(curve.risk[middle] * n)
-        bound = 1.0 if wrong == n else float(beta.ppf(1 - (1 - level) / rounds, wrong + 1, n - wrong))
-        if bound <= risk:
-            found, low = curve.threshold[middle], middle + 1
-        else:
-            high = middle - 1
-    if found is None:
-        few = f"no confidence of {curve.n} held-out samples, of which {curve.risk[-1]:.1%} are wrong"
-        raise HoldfastError(f"{few}, bounds the error at {risk:g}; allow more risk, or give more held-out samples")
-    return found
+    check_confidence(confidence, correct)
+    for share in range(TRIED, 0, -1):
+        threshold = threshold_for_coverage(confidence, share / TRIED)
+        answered = confidence.double().cpu() >= threshold
+        n, wrong = int(answered.sum()), int((~correct.cpu().bool() & answered).sum())
+        if wrong < n and float(beta.ppf(1 - (1 - level) / TRIED, wrong + 1, n - wrong)) <= risk:
+            return threshold
+    few = f"{len(confidence)} held-out samples, {float((~correct.bool()).double().mean()):.1%} of which are wrong"
+    remedy = "allow more risk, or give more held-out samples"
+    raise HoldfastError(f"no confidence bounds the error of {few}, at {risk:g}; {remedy}")

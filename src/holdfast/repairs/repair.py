@@ -49,7 +49,7 @@ from holdfast.repairs.last_layer import FEWEST, TOLERANCE, LinearHead, afr, cell
 from holdfast.reports import RunFiles, write_findings, write_report
 from holdfast.reports.findings_file import AGAINST, PAIRED
 from holdfast.rng import derive
-from holdfast.settings import read_yaml
+from holdfast.settings import build, read_yaml
 from holdfast.settings.repair_settings import RepairSettings
 from holdfast.train.folder import claim, environment
 from holdfast.types import Finding, Measure, Note, Unit
@@ -119,7 +119,7 @@ def repair(
     >>> made.by, made.held_out
     ('dfr', 360)
     """
-    own, started, say = RepairSettings(**settings), time.monotonic(), note or (lambda text: None)
+    own, started, say = build(RepairSettings, settings, where="repair"), time.monotonic(), note or (lambda text: None)
     folder = _folder(run)
     chosen_checks(own.checks)
     model, card = load_model(folder)
