@@ -37,14 +37,17 @@ def test_the_threshold_of_a_coverage(coverage: float, expected: float) -> None:
 def test_the_risk_that_is_promised_holds_in_95_of_100_draws() -> None:
     """Calibrated confidences, uniform over [0.5, 1]: above t the true risk is (1 − t) / 2."""
     generator, broken, kept = torch.Generator().manual_seed(0), 0, []
-    for _ in range(400):
+    for _ in range(200):
         sure = 0.5 + torch.rand(1000, generator=generator) / 2
         correct = torch.rand(1000, generator=generator) < sure
-        t = threshold_for_risk(sure, correct, 0.15)
+        try:
+            t = threshold_for_risk(sure, correct, 0.15)
+        except HoldfastError:  # no promise is not a broken one
+            t = 1.0
         broken += (1 - t) / 2 > 0.15
         kept.append((1 - t) * 2)
-    assert broken / 400 <= 0.05
-    assert sum(kept) / 400 > 0.3, "not by answering next to nothing: 0.6 could be answered"
+    assert broken / 200 <= 0.05
+    assert sum(kept) / 200 > 0.3, "not by answering next to nothing: 0.6 could be answered"
 
 
 def test_a_risk_that_cannot_be_promised_is_refused() -> None:
