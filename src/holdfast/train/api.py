@@ -26,6 +26,7 @@ from holdfast.errors import HoldfastError, require
 from holdfast.files import at_home
 from holdfast.methods import Context, State, method_of
 from holdfast.models import BuiltModel, ModelCard, build_model, save_model
+from holdfast.models.backbone import freeze_backbone
 from holdfast.models.heads import find_heads
 from holdfast.models.preprocessing import Normalised
 from holdfast.models.saved_model import TENSORS, save_weights
@@ -33,9 +34,11 @@ from holdfast.models.vae import LatentClassifier
 from holdfast.module_state import evaluating
 from holdfast.rng import derive
 from holdfast.settings import DATA_READING_KEYS, MethodSettings, ModelSettings, TrainSettings, build
+from holdfast.trackers import Tracking
+from holdfast.train.class_weights import class_weights
 from holdfast.train.engine import Trainer
 from holdfast.train.folder import RunFolder, claim
-from holdfast.train.progress import Progress, TensorBoardSink, make_progress
+from holdfast.train.progress import Progress, make_progress
 from holdfast.train.rotation import train_rotation
 from holdfast.train.unlabelled import MinimiseSettings, train_vae
 
@@ -107,10 +110,12 @@ def train(
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress | None = None,
+    tracking: Tracking | None = None,
 ) -> FitResult:
     """Train with resolved settings. Data and model may be given ready-made; else the settings name them.
 
-    out: the run folder; or one that the caller has claimed and uses afterwards.
+    out: the run folder; or one that the caller has claimed and uses afterwards. tracking: that of the settings, where
+    the caller has more to record in it.
     """
     progress = progress or Progress()
     loop = settings.loop
@@ -124,26 +129,31 @@ def train(
         if out is None or isinstance(out, RunFolder)
         else claim(out, resume=resume, overwrite=overwrite)
     )
-    with claimed as folder:
+    watched: AbstractContextManager[Tracking] = (
+        nullcontext(tracking) if tracking is not None else Tracking.of(loop, note=progress.note)
+    )
+    with claimed as folder, watched as tracking:
         data = data or load_data(settings)
         for note in map(str, data.notes):
             progress.note(note)
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             torch.manual_seed(derive(loop.seed, "weights"))
             network, built, state = prepare(settings, data, model=model, progress=progress)
+            frozen = [] if settings.model.freeze == "none" else freeze_backbone(network)
             if folder is not None:
                 folder.open(settings, {"data_sha256": fingerprint(data), **found})
-            sinks = (TensorBoardSink(folder.path),) if folder is not None and loop.tensorboard else ()
             if settings.model.pretrain != "none" and (folder is None or folder.checkpoints.newest is None):
                 progress.note(f"pretraining ({settings.model.pretrain}) on images without labels")
                 _pretrain(network, data, settings, device=device, note=progress.note)
             torch.manual_seed(derive(loop.seed, "model"))
             trainer = Trainer(
-                settings, data, network, state, device=device, folder=folder, progress=progress, sinks=sinks
+                settings, data, network, state, device=device, folder=folder, progress=progress, tracking=tracking
             )
             with progress:
                 trainer.run()
         network.eval()
+        for p in frozen:
+            p.requires_grad_(True)
         if folder is not None and built is not None:
             card = ModelCard.of(built, data.classes, data.shape, data.group_names)
             save_model(folder.path, network, card=card)
@@ -177,6 +187,9 @@ def prepare(
 ) -> tuple[nn.Module, BuiltModel | None, State]:
     """(network, how it was built unless it was given, method's state); refuses what this data cannot serve."""
     loop = settings.loop
+    lost = f"early_stopping {loop.early_stopping} needs a validation set; hold one out with --val 0.1"
+    require(not loop.early_stopping or data.val is not None, lost)
+    class_weights(loop.class_weights, data.train.labels, data.classes)
     held = not loop.select.startswith("val-") or data.val is not None
     require(held, f"select {loop.select} needs a validation set; hold one out with --val 0.1")
     grouped = data.val is not None and bool((data.val.groups >= 0).any())
@@ -193,12 +206,19 @@ def prepare(
             progress.note(note)
     else:
         network = check_module(model, data, resolve_device(loop.device), precision=loop.precision)
+
+    def new_network() -> nn.Module:
+        made = make().model if model is None else copy_of(model, progress)
+        if settings.model.freeze != "none":
+            freeze_backbone(made)
+        return made
+
     context = Context(
         num_classes=data.num_classes,
         labels=data.train.labels,
         groups=data.train.groups,
         epochs=loop.epochs,
-        make_model=partial(copy_of, model, progress) if model is not None else lambda: make().model,
+        make_model=new_network,
         unlabeled=None if data.unlabeled is None else data.unlabeled.read(torch.arange(len(data.unlabeled))),
     )
     return network, built, method_of(settings).start(context)
@@ -209,6 +229,9 @@ def _check_pretraining(settings: TrainSettings, model: nn.Module | None = None) 
     own = settings.model
     frozen = "the encoder of vae-head is frozen; use --pretrain vae, or --model vae-classifier"
     require(own.pretrain != "rotation" or own.name != "vae-head", frozen)
+    learned = own.pretrained or bool(own.weights) or own.pretrain != "none" or model is not None
+    fresh = f"freeze {own.freeze} would train a head on the random features of a fresh {own.name}"
+    require(own.freeze == "none" or learned, f"{fresh}; add --pretrained, --weights or --pretrain")
     encoder = own.pretrain == "vae" or bool(own.weights) or model is not None
     remedy = "give it one with --pretrain vae, or --weights"
     require(own.name != "vae-head" or encoder, f"vae-head trains a head on a frozen encoder; {remedy}")
