@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from holdfast.errors import HoldfastError as HoldfastError
     from holdfast.exports import export as export
     from holdfast.models import load_model as load_model
-    from holdfast.repairs import repair as repair
+    from holdfast.repairs.run_repair import repair as repair
     from holdfast.reports import report as report
     from holdfast.shortcuts import find_shortcuts as find_shortcuts
     from holdfast.train import fit as fit
@@ -50,7 +50,7 @@ _NAMES = {
     "fit": "holdfast.train",
     "load_model": "holdfast.models",
     "predict": "holdfast.detect",
-    "repair": "holdfast.repairs",
+    "repair": "holdfast.repairs.run_repair",
     "report": "holdfast.reports",
 }
 _MODULES = (

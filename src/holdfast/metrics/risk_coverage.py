@@ -47,8 +47,8 @@ def risk_coverage(confidence: Tensor, correct: Tensor) -> RiskCoverage:
     wrong = (~correct.cpu().bool())[order].double().cumsum(0)
     last = torch.cat([sure[1:] != sure[:-1], torch.tensor([True])]).nonzero().flatten()  # equal ones go together
     answered = (last + 1).double()
-    columns = (sure[last], answered / len(sure), wrong[last] / answered)
-    return RiskCoverage(*(tuple(column.tolist()) for column in columns), len(sure))
+    threshold, coverage, risk = sure[last], answered / len(sure), wrong[last] / answered
+    return RiskCoverage(tuple(threshold.tolist()), tuple(coverage.tolist()), tuple(risk.tolist()), len(sure))
 
 
 def threshold_for_coverage(confidence: Tensor, coverage: float) -> float:

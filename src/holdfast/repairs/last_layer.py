@@ -96,14 +96,15 @@ def fit_head(
 
 def cells_of(labels: Tensor, groups: Tensor) -> Tensor:
     """(N,) class and group as one number, counted without gaps over those that there are."""
-    return (labels * (int(groups.max()) + 1) + groups).unique(return_inverse=True)[1]
+    places: Tensor = torch.unique(labels * (int(groups.max()) + 1) + groups, return_inverse=True)[1]
+    return places
 
 
 def balanced_subsample(cells: Tensor, *, generator: torch.Generator) -> Tensor:
     """Positions of equally many samples of every cell, as many as the smallest has, drawn without replacement."""
     least = int(torch.bincount(cells).min())
     order = torch.randperm(len(cells), generator=generator)
-    kept = [order[cells[order] == cell][:least] for cell in cells.unique().tolist()]
+    kept = [order[cells[order] == cell][:least] for cell in range(int(cells.max()) + 1)]
     return torch.cat(kept).sort().values
 
 
@@ -183,7 +184,7 @@ def cross_fitted(
     require(len(cells) >= FEWEST, f"{len(cells)} held-out images are too few; give at least {FEWEST}")
     folds = folds_of(cells, min(count, len(cells)), generator=generator)
     logits: list[tuple[Tensor, Tensor]] = []
-    for fold in folds.unique().tolist():
+    for fold in range(int(folds.max()) + 1):
         inside = (folds == fold).nonzero().flatten()
         head = fit((folds != fold).nonzero().flatten())
         logits.append((inside, head(features[inside])))

@@ -191,7 +191,7 @@ def _folder(run: Any) -> Path:
         found is not None,
         f"a repair reads a run folder, got {type(run).__name__} without one; train with out='runs/mine'",
     )
-    folder = Path(found)
+    folder = Path(str(found))
     require((folder / "run.yaml").is_file(), f"{folder} is not the folder of a training run: it has no run.yaml")
     return folder
 
