@@ -17,7 +17,7 @@ from torch import Tensor
 from holdfast.attacks.arguments import AttackTarget, BallSettings, Classifier, LossName, Mode
 from holdfast.attacks.norms import Ball, make_ball, per_image
 from holdfast.attacks.objectives import best_of_clean, borrowed, make_goal, prepared, scores
-from holdfast.errors import require
+from holdfast.errors import hinted, require
 
 Draw = Callable[..., Tensor]
 """torch.randint with the generator of the attack, on the device of the images."""
@@ -25,6 +25,7 @@ SHRINK_AT = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
 """Queries, of 10,000, after which the area of the patch is halved."""
 
 
+@hinted(*BallSettings.__annotations__, kind="setting of the attack")
 def square(
     model: Classifier,
     x: Tensor,
@@ -45,6 +46,12 @@ def square(
 
     queries: forward passes. area: share of the image that the first patch covers; it shrinks as queries are spent.
     The other arguments are those of :func:`pgd`.
+
+    >>> brightness = lambda x: torch.stack([x.mean((1, 2, 3)), torch.zeros(len(x))], 1)
+    >>> draw = torch.Generator().manual_seed(0)
+    >>> found = square(brightness, torch.full((1, 1, 4, 4), 0.5), torch.tensor([0]), radius=0.25, generator=draw)
+    >>> (found - 0.5).abs().max()
+    tensor(0.2500)
     """
     ball = make_ball(x, radius=radius, **within)
     require(math.isfinite(radius), f"radius must be finite for square, got {radius}")
