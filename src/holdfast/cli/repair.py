@@ -68,7 +68,7 @@ def repair(words: list[str]) -> int:
 
 def _lines(found: object) -> list[str]:
     """The headline measures before and after, with their intervals."""
-    from holdfast.audits.run_audit import Audit
+    from holdfast.audits.audit_result import Audit
     from holdfast.types import Finding, Unit
 
     if not isinstance(found, Audit):

@@ -19,8 +19,9 @@ import torch
 import yaml
 from torch import Tensor, nn
 
+from holdfast.audits.audit_result import Audit
 from holdfast.audits.check_settings import chosen_checks
-from holdfast.audits.run_audit import Audit, audit
+from holdfast.audits.run_audit import audit
 from holdfast.data import Dataset
 from holdfast.devices import resolve_device
 from holdfast.errors import require
