@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from holdfast.comparisons.running import compare as compare
     from holdfast.detect import predict as predict
     from holdfast.errors import HoldfastError as HoldfastError
+    from holdfast.exports import export as export
     from holdfast.models import load_model as load_model
     from holdfast.reports import report as report
     from holdfast.shortcuts import find_shortcuts as find_shortcuts
@@ -42,6 +43,7 @@ _NAMES = {
     "HoldfastError": "holdfast.errors",
     "audit": "holdfast.audits.run_audit",
     "compare": "holdfast.comparisons.running",
+    "export": "holdfast.exports",
     "find_shortcuts": "holdfast.shortcuts",
     "fit": "holdfast.train",
     "load_model": "holdfast.models",

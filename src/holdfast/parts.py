@@ -1,5 +1,5 @@
-"""Parts that declare themselves: what a method, ascent, check, detector, corruption, reader or model source says of
-itself, and the registries that find it. Open this file to see what a declaration holds, or to add a kind of part.
+"""Parts that declare themselves: what a method, ascent, check, detector, corruption, reader, model source or tracker
+says of itself, and the registries that find it. Open this file to see what a declaration holds, or to add a kind.
 
 A part is one file. The decorator of its kind stands on the class or function that does the work and says everything
 that others need to know: lists, ``--help``, gates, budgets, reports and conformance tests read the declaration, and
@@ -268,6 +268,20 @@ class SourcePart(Part):
     folders: bool = False
 
 
+@dataclass(frozen=True, kw_only=True)
+class TrackerPart(Part):
+    """Where trainings are recorded. made: a class with the functions of ``holdfast.trackers.Tracker``.
+
+    package: what must be there to import, by its name in Python. extra: the extra of holdfast that installs it.
+    needs_folder: whether it writes into the run folder. remedy: what to do where it cannot start.
+    """
+
+    package: str
+    extra: str = ""
+    needs_folder: bool = False
+    remedy: str = ""
+
+
 METHODS: Registry[MethodPart] = Registry("method", MethodPart, "holdfast.methods")
 ASCENTS: Registry[AscentPart] = Registry("ascent", AscentPart, "holdfast.ascents")
 CHECKS: Registry[CheckPart] = Registry("check", CheckPart, "holdfast.audits.checks")
@@ -275,9 +289,11 @@ DETECTORS: Registry[DetectorPart] = Registry("detector", DetectorPart, "holdfast
 CORRUPTIONS: Registry[CorruptionPart] = Registry("corruption", CorruptionPart, "holdfast.corruptions")
 READERS: Registry[ReaderPart] = Registry("data reader", ReaderPart, "holdfast.data.readers")
 MODEL_SOURCES: Registry[SourcePart] = Registry("model source", SourcePart, "holdfast.models.sources")
+TRACKERS: Registry[TrackerPart] = Registry("tracker", TrackerPart, "holdfast.trackers")
 
 method, ascent, check, detector = METHODS.declare, ASCENTS.declare, CHECKS.declare, DETECTORS.declare
 corruption, reader, source = CORRUPTIONS.declare, READERS.declare, MODEL_SOURCES.declare
+tracker = TRACKERS.declare
 
 
 def named_data() -> dict[str, ReaderPart]:

@@ -36,6 +36,8 @@ class RunOptions:
     """Try rising learning rates for 100 steps, print the losses and a suggestion, and stop; nothing is written."""
     print_config: bool = False
     """Print the resolved settings as YAML and stop."""
+    plan: bool = False
+    """Say what would be trained, stage by stage, and stop."""
     quiet: Quiet = False
 
 
@@ -48,6 +50,12 @@ def train(words: list[str]) -> int:
         print(yaml.safe_dump(flatten(settings), sort_keys=False), end="")
         return 0
     out = default_out(settings) if options.out is None else options.out
+    if options.plan:
+        from holdfast.comparisons.plans import stage_lines
+
+        say(f"{settings.method.name}: {settings.model.name} on {settings.data.name}, into {out}")
+        say("\n".join(f"  {line}" for line in stage_lines(settings)))
+        return 0
     if options.resume:
         _check_resume(out, words)
     require_data(settings.data.name)

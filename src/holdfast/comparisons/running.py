@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -31,14 +31,12 @@ from holdfast.reports.arms import Arm
 from holdfast.reports.report_tables import BASELINE, COMPARED, ROLE, against, budget
 from holdfast.reports.run_files import COMPARISON, is_run
 from holdfast.settings import DataSettings, TrainSettings, build, layered, read_config, read_environment
+from holdfast.settings.training import CellRule
 from holdfast.train.api import fingerprint, load_data, prepare
 from holdfast.train.evaluate import predict, selection_score
 from holdfast.train.folder import RunFolder, changed_settings
 from holdfast.train.meters import Diverged
 from holdfast.train.progress import Progress, make_progress
-
-Rule = Literal["val-average", "val-worst-class"]
-"""How the best cell may be chosen: on held-out data, without group labels, and never on the test set."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ class Chosen:
     """The cell that a rule prefers; None where several are level. scores: one a seed of each cell, on held-out data."""
 
     label: str | None
-    rule: Rule
+    rule: CellRule
     scores: Mapping[str, tuple[float, ...]]
 
 
@@ -81,7 +79,7 @@ def compare(
     grid: Axes | None = None,
     baseline: str | None = None,
     seeds: int | None = None,
-    choose: Rule = "val-average",
+    choose: CellRule = "val-average",
     overwrite: bool = False,
     progress: bool | None = None,
     **settings: Any,
@@ -104,7 +102,7 @@ def carry_out(
     out: Path,
     *,
     seeds: int = 3,
-    choose: Rule = "val-average",
+    choose: CellRule = "val-average",
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Comparison:
@@ -117,6 +115,8 @@ def carry_out(
         for _, job, folder in jobs:
             _require_same(folder, job)
     loaded = _require_trainable(cell for cell, _, folder in jobs if overwrite or not _finished(folder))
+    for data in loaded.values():
+        _require_groups(choose, data)
     if not overwrite:
         _require_one_data(jobs, loaded)
     if said := plan.unequal_epochs():
@@ -233,15 +233,17 @@ def _arms(jobs: Sequence[Job]) -> tuple[Arm, ...]:
     return tuple(Arm.of(label, members, i) for i, (label, members) in enumerate(runs.items()))
 
 
-def _choose(plan: ComparisonPlan, jobs: Sequence[Job], rule: Rule) -> tuple[Chosen | None, str]:
+def _choose(plan: ComparisonPlan, jobs: Sequence[Job], rule: CellRule) -> tuple[Chosen | None, str]:
     """The cell with the highest mean score on held-out data over its seeds; cells with a missing seed are out."""
     if len({cell.settings.data for cell in plan.cells}) > 1:
         return None, "no cell is chosen: they differ in their data"
-    if any(cell.settings.loop.select in ("oracle-test", "val-worst-group") for cell in plan.cells):
+    unfair = {"oracle-test", "val-worst-group"} - {rule}
+    if any(cell.settings.loop.select in unfair for cell in plan.cells):
         return None, "no cell is chosen: their epochs were, with labels that a choice may not use"
     if not any("val_accuracy" in record for record in RunFiles.read(jobs[0][2]).metrics):
         return None, "no cell is chosen: nothing is held out to choose on (--val 0.1 does)"
     data = load_data(plan.baseline.settings)
+    _require_groups(rule, data)
     scores: dict[str, list[float]] = {}
     short = {cell.label for cell, _, folder in jobs if not _finished(folder)}
     for cell, settings, folder in jobs:
@@ -252,14 +254,24 @@ def _choose(plan: ComparisonPlan, jobs: Sequence[Job], rule: Rule) -> tuple[Chos
     chosen = Chosen(best[0] if len(best) == 1 else None, rule, {label: tuple(own) for label, own in scores.items()})
     if chosen.label is None:
         return chosen, f"no cell is chosen: by {rule} on held-out data these are level: {', '.join(best)}"
+    labels = "the group labels of that data were" if rule == "val-worst-group" else "no group labels were"
     why = (
         f"{chosen.label} is chosen by {rule} on held-out data, which has whatever shortcut the training data has; "
-        "no group labels were used, and the test set played no part"
+        f"{labels} used, and the test set played no part"
     )
     return chosen, why
 
 
-def held_out_score(folder: Path, settings: TrainSettings, data: Dataset, rule: Rule) -> float:
+def _require_groups(rule: CellRule, data: Dataset) -> None:
+    grouped = data.val is None or bool((data.val.groups >= 0).any())
+    require(
+        rule != "val-worst-group" or grouped,
+        f"choose val-worst-group needs groups in the validation set, and {data.name} has none there; use "
+        "val-worst-class, or data with groups",
+    )
+
+
+def held_out_score(folder: Path, settings: TrainSettings, data: Dataset, rule: CellRule) -> float:
     """What a rule says of the model that a run kept, on the validation split."""
     assert data.val is not None
     device, loop = resolve_device(settings.loop.device), settings.loop

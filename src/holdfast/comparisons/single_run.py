@@ -7,6 +7,7 @@ from pathlib import Path
 from holdfast.audits.run_audit import audit
 from holdfast.reports import RunFiles, write_findings, write_report
 from holdfast.settings import TrainSettings
+from holdfast.trackers import Tracking
 from holdfast.train import train
 from holdfast.train.folder import claim
 from holdfast.train.progress import Progress
@@ -24,13 +25,15 @@ def run(
     progress: Progress | None = None,
 ) -> RunFiles:
     """Fill a run folder: weights, metrics, findings on the test set, and the report."""
-    with claim(out, resume=resume, overwrite=overwrite) as folder:
-        result = train(settings, out=folder, progress=progress)
+    tracking = Tracking.of(settings.loop, note=(progress or Progress()).note)  # refuses what is not installed
+    with claim(out, resume=resume, overwrite=overwrite) as folder, tracking:
+        result = train(settings, out=folder, progress=progress, tracking=tracking)
         data, loop = result.data, settings.loop
         if data.test is not None:
             chosen_on = {"epoch_chosen_on": "test"} if loop.select == "oracle-test" else {}
             same = {name: getattr(loop, name) for name in ("device", "batch_size", "precision", "seed")}
             measured = audit(result, checks=CHECKS_OF_A_RUN, **same)
+            tracking.results({f.name: f.value for f in measured.findings if f.value is not None and not f.where})
             of = {"name": data.name, "split": "test", "n": len(data.test), "classes": list(data.classes)}
             write_findings(
                 folder.path / "findings.json",

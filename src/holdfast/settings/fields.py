@@ -51,6 +51,10 @@ else:
 Several = Annotated[tuple[T, ...], arg(help_behavior_hint=default_hint)]
 """``Several[str]`` is any number of strings, also none."""
 
+KEY_VALUE: Final = "KEY=VALUE"
+"""In the type of a list: each value has the form KEY=VALUE, so that other words do not belong to it."""
+Pairs = Annotated[tuple[str, ...], arg(metavar="KEY=VALUE [KEY=VALUE ...]", help_behavior_hint=default_hint), KEY_VALUE]
+
 # Settings that several commands have, with what help says of them.
 Device = Annotated[str, arg(help="auto, cpu, cuda, cuda:1, ...")]
 Root = Annotated[Unset[str], arg(help="Where built-in sets lie (default: $HOLDFAST_ROOT, or ./data).")]

@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 
 from tyro.conf import OmitArgPrefixes, Suppress, arg
 
-from holdfast.errors import require
-from holdfast.parts import named_data
+from holdfast.errors import require, require_known
+from holdfast.parts import TRACKERS, named_data
 from holdfast.settings.fields import (
     LARGEST_SEED,
     AscentSettings,
@@ -36,6 +36,10 @@ DATA_READING_KEYS = (
 """Settings that say how data is read; not for a data set in memory."""
 MODEL_BUILDING_KEYS = ("pretrained", "weights", "pretrain", "pretrain_for")
 """Settings that say how a network is built; not for a module of the caller's own."""
+
+CellRule = Literal["val-average", "val-worst-class", "val-worst-group"]
+"""How the best cell of a comparison may be chosen: on held-out data, and never on the test set. The last needs group
+labels there."""
 
 CONFLICT = 0.05
 """The share of bias-conflicting training samples where none is given. Only sets that are made as they are loaded take
@@ -263,8 +267,11 @@ class LoopSettings(Bounded):
     """Epochs between two checkpoints."""
     diagnose: Annotated[int, Within(0)] = 0
     """Epochs between two looks at the ascent (norms, share of the full gradient); 0 never looks."""
-    tensorboard: bool = False
-    """Also write TensorBoard events into the run folder."""
+    track: Several[str] = ()
+    """Trackers to record the training in as well: tensorboard, mlflow, wandb ('holdfast list trackers'). They get
+    settings, the numbers of every epoch and, at the end, results, findings and report."""
+    track_project: Unset[str] = None
+    """Experiment of MLflow or project of Weights & Biases (default: their own variables, or holdfast)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -272,6 +279,8 @@ class LoopSettings(Bounded):
             self.accumulate <= self.batch_size,
             f"accumulate ({self.accumulate}) cannot exceed batch_size ({self.batch_size})",
         )
+        for name in self.track:
+            require_known("tracker", name, TRACKERS)
         given = list(self.class_weights)
         numbers = all(isinstance(weight, (int, float)) and weight >= 0 for weight in given)
         require(given == ["balanced"] or numbers, f"class_weights must be balanced or numbers >= 0, got {given}")

@@ -34,10 +34,11 @@ from holdfast.models.vae import LatentClassifier
 from holdfast.module_state import evaluating
 from holdfast.rng import derive
 from holdfast.settings import DATA_READING_KEYS, MethodSettings, ModelSettings, TrainSettings, build
+from holdfast.trackers import Tracking
 from holdfast.train.class_weights import class_weights
 from holdfast.train.engine import Trainer
 from holdfast.train.folder import RunFolder, claim
-from holdfast.train.progress import Progress, TensorBoardSink, make_progress
+from holdfast.train.progress import Progress, make_progress
 from holdfast.train.rotation import train_rotation
 from holdfast.train.unlabelled import MinimiseSettings, train_vae
 
@@ -109,10 +110,12 @@ def train(
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress | None = None,
+    tracking: Tracking | None = None,
 ) -> FitResult:
     """Train with resolved settings. Data and model may be given ready-made; else the settings name them.
 
-    out: the run folder; or one that the caller has claimed and uses afterwards.
+    out: the run folder; or one that the caller has claimed and uses afterwards. tracking: that of the settings, where
+    the caller has more to record in it.
     """
     progress = progress or Progress()
     loop = settings.loop
@@ -126,7 +129,10 @@ def train(
         if out is None or isinstance(out, RunFolder)
         else claim(out, resume=resume, overwrite=overwrite)
     )
-    with claimed as folder:
+    watched: AbstractContextManager[Tracking] = (
+        nullcontext(tracking) if tracking is not None else Tracking.of(loop, note=progress.note)
+    )
+    with claimed as folder, watched as tracking:
         data = data or load_data(settings)
         for note in map(str, data.notes):
             progress.note(note)
@@ -136,13 +142,12 @@ def train(
             frozen = [] if settings.model.freeze == "none" else freeze_backbone(network)
             if folder is not None:
                 folder.open(settings, {"data_sha256": fingerprint(data), **found})
-            sinks = (TensorBoardSink(folder.path),) if folder is not None and loop.tensorboard else ()
             if settings.model.pretrain != "none" and (folder is None or folder.checkpoints.newest is None):
                 progress.note(f"pretraining ({settings.model.pretrain}) on images without labels")
                 _pretrain(network, data, settings, device=device, note=progress.note)
             torch.manual_seed(derive(loop.seed, "model"))
             trainer = Trainer(
-                settings, data, network, state, device=device, folder=folder, progress=progress, sinks=sinks
+                settings, data, network, state, device=device, folder=folder, progress=progress, tracking=tracking
             )
             with progress:
                 trainer.run()

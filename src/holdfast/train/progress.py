@@ -1,18 +1,15 @@
-"""Where a training is shown: a live bar on a terminal, plain lines elsewhere, TensorBoard, or nowhere."""
+"""Where a training is shown: a live bar on a terminal, plain lines elsewhere, or nowhere."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
-
-from holdfast.errors import HoldfastError
 
 
 class Progress(AbstractContextManager["Progress"]):
@@ -110,20 +107,3 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
-
-
-class TensorBoardSink:
-    """Scalars as TensorBoard events. Needs the extra ``holdfast[tensorboard]``."""
-
-    def __init__(self, folder: Path) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise HoldfastError("--tensorboard needs a package: pip install 'holdfast[tensorboard]'") from error
-        self._writer = SummaryWriter(str(folder / "tensorboard"))
-
-    def write(self, record: Mapping[str, Any]) -> None:
-        for key, value in record.items():
-            if isinstance(value, float):
-                self._writer.add_scalar(f"{record['stage']}/{key}", value, record["step"])
-        self._writer.flush()
