@@ -2,5 +2,6 @@
 
 from holdfast.errors import Interrupted
 from holdfast.train.api import FitResult, fit, train
+from holdfast.train.rate_finder import find_lr
 
-__all__ = ["FitResult", "Interrupted", "fit", "train"]
+__all__ = ["FitResult", "Interrupted", "find_lr", "fit", "train"]
