@@ -333,10 +333,10 @@ def test_the_command_prints_what_the_function_finds_and_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words = ["--data", "digits", "--optimizer", "adamw", "--device", "cpu", "--find-lr", "--quiet"]
+    words = ["--data", "digits", "--optimizer", "adamw", "--batch-size", "8", "--device", "cpu", "--find-lr", "--quiet"]
     assert main(["train", *words]) == 0
     printed = capsys.readouterr().out
-    assert printed.strip() == str(find_lr("digits", optimizer="adamw", device="cpu"))
+    assert printed == f"{find_lr('digits', optimizer='adamw', batch_size=8, device='cpu')}\n"
     assert list(tmp_path.iterdir()) == []
     assert main(["train", *words, "--resume", "--out", "runs/x"]) == 2
 

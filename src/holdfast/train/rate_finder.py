@@ -74,7 +74,7 @@ def find_lr(
     Print the result for a small curve; ``suggestion`` is the rate. Nothing is written, and a model of yours stays as it
     is. See :func:`find_rate` for what is done.
 
-    >>> found = find_lr("digits", model="convnet", optimizer="adamw", device="cpu", steps=20)
+    >>> found = find_lr("digits", optimizer="adamw", batch_size=16, device="cpu", steps=30)
     >>> 1e-6 < found.suggestion < found.lowest <= 10
     True
     """
