@@ -16,7 +16,7 @@ from holdfast.data.splits import Dataset, FileSplit, hold_out
 from holdfast.data.usable_data import find_problems, refuse
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.files import at_home, exists, reading
-from holdfast.parts import READERS, data_syntax, named_data
+from holdfast.parts import READERS, data_name, data_syntax, named_data
 from holdfast.printable import printable
 from holdfast.rng import derive
 from holdfast.settings.training import CONFLICT, check_conflict
@@ -90,6 +90,8 @@ def load(
 def find_reader(source: str | Path, options: ReaderOptions) -> Callable[[ReaderOptions], Dataset]:
     """What reads a named set, a file or a folder. A name wins over a folder of that name (write ./name)."""
     named = named_data()
+    if isinstance(source, str) and not exists(at_home(source)):
+        source = data_name(source)
     if isinstance(source, str) and source in named:
         _refuse_rules(source, options.rules - {*named[source].takes})
         return partial(named[source].made, source)

@@ -31,8 +31,8 @@ from holdfast.module_state import evaluating
 from holdfast.png import png
 from holdfast.reports import report, write_findings
 from holdfast.settings.detect_settings import ReadSettings
-from holdfast.train.api import FitResult
 from holdfast.train.run_data import terms_of_run
+from holdfast.train.run_result import Run
 from holdfast.types import Finding
 
 SCORE_COLUMNS: Final = ("image", "score", "flag", "reason")
@@ -125,7 +125,7 @@ class Predictions:
 
 
 def predict(
-    run: str | Path | FitResult,
+    run: str | Path | Run,
     data: ImageSource,
     *,
     out: str | Path | None = None,
@@ -201,7 +201,7 @@ def _rows(
         yield [classes[own], f"{sure:.6g}", *ood, *(f"{p:.9g}" for p in (found[i].tolist() if probabilities else ()))]
 
 
-def _classifier(run: str | Path | FitResult) -> tuple[nn.Module, ModelCard, Path | None]:
+def _classifier(run: str | Path | Run) -> tuple[nn.Module, ModelCard, Path | None]:
     """The network of a training, what its outputs mean, and its folder, if it has one."""
     if isinstance(run, (str, Path)):
         return *load_model(run), Path(run)

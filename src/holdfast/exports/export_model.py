@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import torch
 from torch import Tensor, nn
 
-from holdfast.audits.run_audit import Audit
+from holdfast.audits.audit_result import Audit
 from holdfast.augment.basic import to_float
 from holdfast.data import Dataset, Split
 from holdfast.data.unlabelled_images import ImageSource, open_unlabelled
@@ -34,11 +34,12 @@ from holdfast.reports.findings_file import FindingsFile, read_findings
 from holdfast.reports.run_files import RunFiles, redacted
 from holdfast.settings import flatten
 from holdfast.settings.export_settings import ExportKind, ExportSettings
-from holdfast.train.api import FitResult, load_data
+from holdfast.train.api import load_data
 from holdfast.train.folder import read_settings
+from holdfast.train.run_result import Run
 
 if TYPE_CHECKING:
-    Exportable = str | Path | FitResult | nn.Module
+    Exportable = str | Path | Run | nn.Module
     """A run folder, the result of a training, or a module."""
 
 FOLDER: Final = "export"
@@ -156,10 +157,10 @@ def _open(model: Exportable, data: ImageSource | None, tell: Tell) -> _Trained:
         assert shape is not None
         name = folder.resolve().name
         return _Trained(net, name, tuple(card.classes), shape, folder, own, RunFiles.read(folder))
-    if isinstance(model, FitResult):
+    if isinstance(model, Run):
         own, place = model.data, model.out
         name = place.resolve().name if place is not None else f"{model.settings.model.name} on {own.name}"
-        record = RunFiles(name, flatten(model.settings)) if place is None else RunFiles.read(place)
+        record = RunFiles(name, flatten(model.settings) | {"data": own.name}) if place is None else RunFiles.read(place)
         return _Trained(_copied(model.model), name, tuple(own.classes), own.shape, place, own, record)
     require(
         isinstance(model, nn.Module), f"a run folder, the result of a training or a module is needed, got {model!r}"
@@ -203,7 +204,7 @@ def _images(
     name = ""
     if data is not None and not isinstance(data, Dataset):
         split = open_unlabelled(data, root=root, usual="test", shape=trained.shape, note=tell)
-        name = str(data) if isinstance(data, (str, Path)) else "the given images"
+        name = str(data) if isinstance(data, (str, Path)) else "the given set"
     elif (known := data if isinstance(data, Dataset) else own) is not None:
         part, split = [*known.splits.items()][-1]
         name = f"the {part} split of {known.name}"

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from tyro.conf import OmitArgPrefixes, Suppress, arg
 
 from holdfast.errors import require, require_known
-from holdfast.parts import TRACKERS, named_data
+from holdfast.parts import TRACKERS, data_name, named_data
 from holdfast.settings.fields import (
     LARGEST_SEED,
     AscentSettings,
@@ -48,7 +48,7 @@ one; their readers say so."""
 
 def takes_conflict(name: object) -> bool:
     """Whether the share of conflicting samples of this data can be chosen."""
-    part = named_data().get(name) if isinstance(name, str) else None
+    part = named_data().get(data_name(name)) if isinstance(name, str) else None
     return part is not None and "conflict" in part.takes
 
 

@@ -1,7 +1,8 @@
 """Train classifiers, and models without labels: one loop for all of them."""
 
 from holdfast.errors import Interrupted
-from holdfast.train.api import FitResult, fit, train
+from holdfast.train.api import fit, train
 from holdfast.train.rate_finder import find_lr
+from holdfast.train.run_result import Run
 
-__all__ = ["FitResult", "Interrupted", "find_lr", "fit", "train"]
+__all__ = ["Interrupted", "Run", "find_lr", "fit", "train"]

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,22 +40,10 @@ from holdfast.train.engine import Trainer
 from holdfast.train.folder import RunFolder, claim
 from holdfast.train.progress import Progress, make_progress
 from holdfast.train.rotation import train_rotation
+from holdfast.train.run_result import Run
 from holdfast.train.unlabelled import MinimiseSettings, train_vae
 
 PRETRAINING_LR = 1e-3
-
-
-@dataclass(frozen=True, eq=False)
-class FitResult:
-    """A finished training. history: one record per epoch, as in metrics.jsonl. state: the method's, with its
-    auxiliary model."""
-
-    model: nn.Module
-    data: Dataset
-    settings: TrainSettings
-    history: tuple[Mapping[str, Any], ...]
-    out: Path | None
-    state: State
 
 
 def fit(
@@ -68,7 +56,7 @@ def fit(
     overwrite: bool = False,
     progress: bool | None = None,
     **settings: Any,
-) -> FitResult:
+) -> Run:
     """Train a model.
 
     data: what ``holdfast.data.load`` takes, or a set: a loaded one, or one of arrays of your own
@@ -111,7 +99,7 @@ def train(
     overwrite: bool = False,
     progress: Progress | None = None,
     tracking: Tracking | None = None,
-) -> FitResult:
+) -> Run:
     """Train with resolved settings. Data and model may be given ready-made; else the settings name them.
 
     out: the run folder; or one that the caller has claimed and uses afterwards. tracking: that of the settings, where
@@ -154,12 +142,13 @@ def train(
         network.eval()
         for p in frozen:
             p.requires_grad_(True)
-        if folder is not None and built is not None:
-            card = ModelCard.of(built, data.classes, data.shape, data.group_names)
+        card = None if built is None else ModelCard.of(built, data.classes, data.shape, data.group_names)
+        if folder is not None and card is not None:
             save_model(folder.path, network, card=card)
         elif folder is not None:
             progress.note(_save_own(folder.path, network))
-    return FitResult(network, data, settings, tuple(trainer.history), folder.path if folder else None, state)
+    place, epoch = folder.path if folder else None, trainer.best.get("epoch")
+    return Run(network, data, settings, tuple(trainer.history), place, state, card, epoch)
 
 
 def _save_own(folder: Path, network: nn.Module) -> str:
