@@ -14,7 +14,8 @@ import pytest
 from holdfast.cli import COMMANDS, main
 from holdfast.cli.common import options_of, parse
 from holdfast.cli.compare import plan_comparison
-from holdfast.cli.list_flags import list_flags
+from holdfast.cli.list_flags import joined, list_flags
+from holdfast.errors import HoldfastError
 
 KINDS = {f"{name} {kind.__name__}": kind for name, command in COMMANDS.items() for kind in options_of(command)}
 FLAGS = [(name, flag) for name, kind in KINDS.items() for flag in list_flags(kind)]
@@ -55,9 +56,13 @@ def test_a_list_is_given_in_one_go_or_flag_by_flag(name: str, flag: str) -> None
         [flag, a, b, f"{flag}={c}"],
         [f"{flag.replace('-', '_').replace('__', '--', 1)}", a, flag, b, c],
     ]
-    found = [value_of(parse(kind, [*needed(kind), *form], "x", None), flag) for form in forms]
+    assert [joined(kind, form) for form in forms] == [[flag, *three]] * len(forms)
+    try:
+        found = [value_of(parse(kind, [*needed(kind), *form], "x", None), flag) for form in forms]
+    except HoldfastError:  # values that this setting does not take; it was given the same words in every form
+        return
     assert all(value == found[0] for value in found)
-    assert [str(value) for value in found[0]] == three
+    assert [str(value).removesuffix(".0") for value in found[0]] == three
 
 
 def test_other_flags_between_repeated_ones_keep_their_values() -> None:
@@ -113,6 +118,7 @@ def test_help_is_in_groups(command: str, capsys: pytest.CaptureFixture[str], mon
         ("holdfast audit --fail-o", {"--fail-on", "--fail-on-warning", "--fail-over"}),
         ("holdfast compare --choose val-worst-", {"val-worst-class", "val-worst-group"}),
         ("holdfast compare --milest", {"--milestones"}),
+        ("holdfast audit runs/m", set()),  # a path, which bash completes itself
     ],
 )
 def test_bash_completes_commands_flags_and_choices(
@@ -123,8 +129,15 @@ def test_bash_completes_commands_flags_and_choices(
     script.write_text(capsys.readouterr().out)
     words = typed.split()
     lines = [f"source {script}", f"COMP_WORDS=({typed}) COMP_CWORD={len(words) - 1} COMP_LINE={typed!r}"]
-    lines += [f"COMP_POINT={len(typed)}", "_tyro_holdfast", 'printf "%s\\n" "${COMPREPLY[@]}"', "complete -p holdfast"]
+    lines += [
+        f"COMP_POINT={len(typed)}",
+        "_holdfast",
+        'printf "%s\\n" "${COMPREPLY[@]}"',
+        "echo ${#COMPREPLY[@]}",
+        "complete -p holdfast",
+    ]
     done = subprocess.run(["bash", "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
-    *found, registered = done.stdout.split("\n")[:-1]
-    assert set(found) == offered, done.stderr
+    *found, count, registered = done.stdout.split("\n")[:-1]
+    assert set(found) - {""} == offered, done.stderr
+    assert int(count) == len(offered)
     assert "-o default" in registered, "paths complete too"

@@ -17,7 +17,7 @@ LINES = (
     {"__main__"},
     {"cli"},
     {"comparisons"},
-    {"shortcuts", "quality", "exports"},
+    {"shortcuts", "quality", "repairs", "exports"},
     {"audits"},
     {"detect"},
     {"train"},

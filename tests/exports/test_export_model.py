@@ -140,6 +140,7 @@ def test_a_batch_size_that_is_traced_in_is_found(digits: Dataset, tmp_path: Path
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_the_command_writes_into_the_run_with_a_card(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", str(run), "--to", "pt2"]) == 0
     told = capsys.readouterr()
@@ -202,6 +203,7 @@ def test_without_its_data_a_run_is_compared_on_noise(tmp_path: Path) -> None:
     assert made.path == tmp_path / "run" / "export" / "model.torchscript"
 
 
+@pytest.mark.slow
 def test_the_card_has_the_audit_and_refuses_that_of_another_model(run: Path, tmp_path: Path) -> None:
     done = audit(
         str(run), "digits", checks=["accuracy"], device="cpu", out=tmp_path / "audit", fail_under={"accuracy": 0.05}
@@ -217,3 +219,11 @@ def test_the_card_has_the_audit_and_refuses_that_of_another_model(run: Path, tmp
     fit(make_data(), epochs=1, batch_size=16, device="cpu", out=tmp_path / "other")
     with pytest.raises(HoldfastError, match="is of other weights"):
         export(tmp_path / "other", to="torchscript", audits=[tmp_path / "audit"])
+
+
+def test_the_card_of_a_training_in_memory_names_its_own_data(tmp_path: Path) -> None:
+    result = fit(make_data(), epochs=1, batch_size=16, device="cpu")
+    made = export(result, to="torchscript", out=tmp_path / "m.torchscript")
+    card = made.card.read_text(encoding="utf-8")
+    assert "data: bars\n" in card
+    assert "bars: 96 train, 48 test images of 3 classes." in card

@@ -160,7 +160,7 @@ def _open(model: Exportable, data: ImageSource | None, tell: Tell) -> _Trained:
     if isinstance(model, Run):
         own, place = model.data, model.out
         name = place.resolve().name if place is not None else f"{model.settings.model.name} on {own.name}"
-        record = RunFiles(name, flatten(model.settings)) if place is None else RunFiles.read(place)
+        record = RunFiles(name, flatten(model.settings) | {"data": own.name}) if place is None else RunFiles.read(place)
         return _Trained(_copied(model.model), name, tuple(own.classes), own.shape, place, own, record)
     require(
         isinstance(model, nn.Module), f"a run folder, the result of a training or a module is needed, got {model!r}"
@@ -204,7 +204,7 @@ def _images(
     name = ""
     if data is not None and not isinstance(data, Dataset):
         split = open_unlabelled(data, root=root, usual="test", shape=trained.shape, note=tell)
-        name = str(data) if isinstance(data, (str, Path)) else "the given images"
+        name = str(data) if isinstance(data, (str, Path)) else "the given set"
     elif (known := data if isinstance(data, Dataset) else own) is not None:
         part, split = [*known.splits.items()][-1]
         name = f"the {part} split of {known.name}"

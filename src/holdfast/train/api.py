@@ -67,6 +67,10 @@ def fit(
 
     Of a module of your own the folder gets the weights, as a state dict in model.safetensors, but not what builds it:
     load them into it again to use it. Methods with an auxiliary network train a copy of it.
+
+    >>> run = fit("digits", epochs=1, eval_every=0, device="cpu")
+    >>> sorted(run.history[0])[:3]
+    ['epoch', 'images', 'images_per_second']
     """
     hint = " (make one of this class)" * isinstance(model, type)
     kinds = f"a name such as 'convnet', or a module{hint}"
