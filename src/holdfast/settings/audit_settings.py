@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tyro.conf import UseAppendAction, arg
 
 from holdfast.errors import require_known
-from holdfast.settings.fields import Confine, Device, Root, Unset, Workers
+from holdfast.settings.fields import Columns, Confine, Device, Root, Unset, Workers, columns_text
 
 if TYPE_CHECKING:
     Given = Any
@@ -46,6 +47,7 @@ class AuditSettings:
     """Pattern of file names that labels are taken from, such as "{age}_{gender}_{race}_" (default: the run's)."""
     label: Unset[str] = None
     """Rule for the label on the parts of such names ("age>=40"), or an attribute of CelebA (default: the run's)."""
+    columns: Columns = None
     image_size: Unset[int] = None
     """Side in pixels that images are read at (default: what the model was evaluated at, or their own)."""
     budget: Unset[str] = None
@@ -76,5 +78,7 @@ def make_settings(**given: Any) -> AuditSettings:
     for name in given:
         require_known("setting of an audit", name, known)
     plain = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
+    if isinstance(columns := plain.get("columns"), Mapping):
+        plain["columns"] = columns_text(columns)
     group = plain.get("group", ())
     return AuditSettings(**plain | {"group": (group,) if isinstance(group, str) else tuple(group)})
