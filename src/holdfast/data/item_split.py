@@ -98,8 +98,8 @@ class ItemSplit(Split):
 
 
 def to_pixels(item: Any, *, size: tuple[int, int], channels: int, what: str) -> Tensor:
-    """uint8 (C, H, W) from a Pillow image, from an array or tensor (C, H, W), (H, W, C) or (H, W) that is uint8 or float
-    in [0, 1], or from the path or bytes of an image file. what: the image, for messages."""
+    """uint8 (C, H, W) from a Pillow image, from an array or tensor (C, H, W), (H, W, C) or (H, W) that is uint8 or
+    float in [0, 1], or from the path or bytes of an image file. what: the image, for messages."""
     item = _opened(item)
     if isinstance(item, Path | BytesIO):
         item = decode(item, channels=channels, least=2 * max(size))

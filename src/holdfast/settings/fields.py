@@ -79,7 +79,9 @@ def parse_columns(given: str | Mapping[str, str] | None) -> dict[str, str]:
     for role, column in ((str(role).strip(), str(column).strip()) for role, column in pairs):
         role = "image" if role == "path" else role
         shape = "write them as image=file,label=class,group=site"
-        require(bool(role and column), f"columns {columns_text(given)!r} names no column for {role or 'a role'!r}; {shape}")
+        require(
+            bool(role and column), f"columns {columns_text(given)!r} names no column for {role or 'a role'!r}; {shape}"
+        )
         require_known("role of a column", role, ROLES)
         require(role not in found, f"columns {columns_text(given)!r} gives {role} twice; {shape}")
         found[role] = column

@@ -88,7 +88,10 @@ def fit(
     >>> len(run.data.train), len(run.data.test)
     (32, 8)
     """
-    model = model.model if isinstance(model, FitResult) else str(model) if isinstance(model, Path) else model
+    if isinstance(model, FitResult):
+        kept = model.out is not None and (model.out / CARD).is_file()
+        model = str(model.out) if kept else deepcopy(model.model)  # the run in hand stays as it is
+    model = str(model) if isinstance(model, Path) else model
     kinds = "a name such as 'convnet', a run, a module, or a class or function that makes one"
     require(isinstance(model, str) or callable(model), f"model must be {kinds}, got {model!r}")
     named: dict[str, Any] = {"method": method, **settings}
@@ -218,7 +221,11 @@ def prepare(
         for note in dict.fromkeys(built.notes):
             progress.note(note)
     else:
-        own = model if isinstance(model, nn.Module) else make_module(model, num_classes=data.num_classes, channels=data.shape[0])
+        own = (
+            model
+            if isinstance(model, nn.Module)
+            else make_module(model, num_classes=data.num_classes, channels=data.shape[0])
+        )
         network = check_module(own, data, resolve_device(loop.device), precision=loop.precision)
 
     def another() -> nn.Module:
@@ -283,7 +290,10 @@ def fingerprint(data: Dataset) -> str:
 def load_data(settings: TrainSettings, source: Any = None) -> Dataset:
     """The data set that settings name, or that a user has in hand, read as they say."""
     s = settings.data
-    data = load(s.name if source is None else source, **{key: getattr(s, key) for key in DATA_READING_KEYS if key not in ("labels", "unlabeled")})
+    data = load(
+        s.name if source is None else source,
+        **{key: getattr(s, key) for key in DATA_READING_KEYS if key not in ("labels", "unlabeled")},
+    )
     if s.labels is None and s.unlabeled is None:
         return data
     return few_labels(data, s.labels, unlabeled=s.unlabeled, root=s.root, seed=s.data_seed, confine=s.confine)

@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from holdfast.data.given_data import is_given, name_of
+from holdfast.data.given_data import is_given
+from holdfast.data.given_items import name_of
 from holdfast.files import at_home
 from holdfast.settings import DataSettings, read_environment
 from holdfast.train.folder import read_settings
