@@ -30,6 +30,11 @@ from holdfast.data.splits import all_images
 from holdfast.errors import HoldfastError
 
 TO_FLOAT = v2.Compose([v2.ToImage(), v2.ToDtype(torch.float32, scale=True)])
+NORMALISED = v2.Compose([TO_FLOAT, v2.Normalize([0.5] * 3, [0.25] * 3)])
+
+
+def one_hot(label: int) -> Tensor:
+    return torch.eye(2)[label]
 
 
 @pytest.fixture(scope="module")
@@ -181,9 +186,9 @@ def lambda_named(name: str) -> Callable[[Any], Any]:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (lambda f: ImageFolder(f, v2.Compose([TO_FLOAT, v2.Normalize([0.5] * 3, [0.25] * 3)])), "it is normalised; leave Normalize out"),
-        (lambda f: ImageFolder(f, target_transform=lambda y: torch.eye(2)[y]), r"label of item 0 is \(2,\); give one class"),
-        (lambda f: ImageFolder(f, lambda x: "no image".split()), "images must|is not an array|has shape"),
+        (lambda f: ImageFolder(f, NORMALISED), "it is normalised; leave Normalize out of the transforms"),
+        (lambda f: ImageFolder(f, target_transform=one_hot), r"label of item 0 is \(2,\); give one class"),
+        (lambda f: ImageFolder(f, lambda x: 7.5), "is a float; images must be a Pillow image"),
         (lambda f: Streamed(), "has its images in one order only; give a map-style one"),
         (lambda f: (torch.rand(4, 3, 8, 8), torch.arange(3)), "there are 4 images and 3 labels"),
         (lambda f: torch.rand(4, 3, 8, 8), "the train images have no labels; items must be"),
@@ -240,6 +245,7 @@ def test_arrays_of_every_split_may_come_by_the_names_of_an_npz_file() -> None:
     assert pair.shape == (3, 4, 4)
 
 
+@pytest.mark.slow
 def test_predict_detect_shortcuts_and_compare_take_objects(folder: Path, tmp_path: Path) -> None:
     run = holdfast.fit(ImageFolder(folder), out=tmp_path / "run", **QUICK)
     whole = holdfast.predict(tmp_path / "run", str(folder), device="cpu", workers=0)
@@ -247,7 +253,7 @@ def test_predict_detect_shortcuts_and_compare_take_objects(folder: Path, tmp_pat
     assert torch.equal(holdfast.predict(tmp_path / "run", loader, device="cpu").labels, whole.labels)
     images = torch.stack([x for x, _ in ImageFolder(folder, TO_FLOAT)])
     assert torch.equal(holdfast.predict(tmp_path / "run", images, device="cpu").confidence, whole.confidence)
-    detector = holdfast.detect.fit(loader, classifier=run.model, scores=["energy"], device="cpu")
+    detector = holdfast.detect.fit(loader, classifier=run.model, scores=["energy"], device="cpu", false_alarm_rate=0.4)
     assert len(holdfast.detect.score(detector, ImageFolder(folder), device="cpu", workers=0)) == 40
     quick: dict[str, Any] = {"epochs": 1, "seeds": 1, "clusters": 1, "resamples": 2, "test": False, "device": "cpu"}
     assert holdfast.find_shortcuts(loader, **quick).order.shape == (32,)

@@ -23,6 +23,7 @@ from holdfast.comparisons.plans import Axes, ComparisonPlan, GridCell, plan_stud
 from holdfast.comparisons.recipes import read_recipe
 from holdfast.comparisons.single_run import run
 from holdfast.data import Dataset
+from holdfast.data.given_items import name_of
 from holdfast.data.loaders import make_loader
 from holdfast.data.usable_data import admitted
 from holdfast.devices import resolve_device
@@ -115,6 +116,8 @@ def compare(
             not unused, f"{unused}: not for a set in memory, which is taken as given; give it to holdfast.data.load"
         )
         data = admitted(data, training=True)
+    if data is not None:
+        settings["data"] = data.name if isinstance(data, Dataset) else name_of(data)
     file = read_config(Path(config), settings) if config else {}
     values = layered(read_recipe(recipe) if recipe else {}, file, settings)
     given = {"methods": methods, "vary": vary, "grid": grid, "baseline": baseline}

@@ -150,7 +150,7 @@ def _of_arrays(given: Sequence[Any], options: ReaderOptions) -> GivenPart:
 def _all_classes(parts: Mapping[str, GivenPart]) -> tuple[list[str], list[str]]:
     """The classes of all splits, those of training first; and why it cannot be trained on, if others have more."""
     trained = parts["train"].classes if len(parts["train"].images) else ()
-    extra = {name: split for split, part in reversed(parts.items()) for name in part.classes if name not in trained}
+    extra = {name: split for split, part in reversed([*parts.items()]) for name in part.classes if name not in trained}
     if not len(parts["train"].images):
         first = next((list(part.classes) for part in parts.values() if part.classes), [])
         return first + name_order({*extra} - {*first}), []

@@ -74,7 +74,7 @@ def of_items(data: Any, options: ReaderOptions) -> GivenPart:
     notes: list[Note] = []
     if known is None or (grouped is None and read(0)[2] is not None):
         rows = [read(i)[1:] for i in range(n)]
-        labels_found = None if rows[0][0] is None else [label for label, _ in rows]
+        labels_found: Sequence[Any] | None = None if rows[0][0] is None else [label for label, _ in rows]
         grouped = grouped or (None if rows[0][1] is None else [group for _, group in rows])
         text = f"all {n} items of this {origin} were read once for their labels"
         notes.append(Note("items-read-for-labels", text, "an attribute 'targets' with the labels avoids that"))
@@ -117,7 +117,7 @@ class ItemReader:
             what = f"item {position} of this {type(self.data).__name__} cannot be read"
             raise HoldfastError(f"{what}: {type(error).__name__}: {first_line(error)}; repair or remove it") from error
         if isinstance(item, Mapping):
-            chosen = self.options.columns | ({"group": self.options.group} if self.options.group else {})
+            chosen = {**self.options.columns} | ({"group": self.options.group} if self.options.group else {})
             keys = {"image": IMAGE_KEYS, "label": LABEL_KEYS, "group": GROUP_KEYS}
             found = [_of_key(item, role, chosen.get(role), usual) for role, usual in keys.items()]
             there = cut(", ".join(map(str, item)))
@@ -235,7 +235,7 @@ def of_hugging_face(data: Any, options: ReaderOptions) -> GivenPart:
     from datasets import Image as ImageFeature
 
     features, n = dict(data.features), len(data)
-    chosen = options.columns | ({"group": options.group} if options.group else {})
+    chosen = {**options.columns} | ({"group": options.group} if options.group else {})
     for role, column in chosen.items():
         there = cut(", ".join(features))
         require(column in features, f"there is no column {column!r} for the {role}; the columns are: {there}")

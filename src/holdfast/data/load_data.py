@@ -84,6 +84,7 @@ def load(
     >>> data.shape, len(data.train), len(data.val), len(data.test)
     ((3, 16, 16), 1078, 120, 599)
     """
+    source = Path(source) if isinstance(source, os.PathLike) else source
     require(isinstance(val, (int, float)) and 0 <= val < 1, f"val must be in [0, 1), got {val!r}")
     check_conflict(source, conflict)
     home, share = None if root is None else at_home(root), CONFLICT if conflict is None else conflict
@@ -91,8 +92,8 @@ def load(
     options = ReaderOptions(home, image_size, share, data_seed, names, label, group, confine, chosen)
     with reading():
         data = find_reader(source, options)(options)
-        if isinstance(source, str | os.PathLike):
-            data = refuse_outside(data, str(source), options)
+        if isinstance(source, str | Path):
+            data = refuse_outside(data, source, options)
         refuse(find_problems(data, least=least_classes, training=training), data.name)
         data = _with_size(data, image_size)
     return _with_val(_with_test(data, data_seed), val, data_seed)
@@ -100,7 +101,7 @@ def load(
 
 def find_reader(source: Any, options: ReaderOptions) -> Callable[[ReaderOptions], Dataset]:
     """What reads an object, a named set, a file or a folder. A name wins over a folder of that name (write ./name)."""
-    if not isinstance(source, str | os.PathLike):
+    if not isinstance(source, str | Path):
         kind = f"a {type(source).__name__}"
         _refuse_rules(kind, options.rules - {"columns", "group"})
         require(not options.confine, f"confine is for data that is given by its path, and this is {kind}; leave it out")

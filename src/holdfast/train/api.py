@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from holdfast.augment.basic import to_float
 from holdfast.data import Dataset, load
 from holdfast.data.given_data import KINDS, is_given
+from holdfast.data.given_items import name_of
 from holdfast.data.splits import channel_statistics, hash_data
 from holdfast.data.unlabelled_images import few_labels
 from holdfast.data.usable_data import admitted
@@ -105,7 +106,9 @@ def fit(
             not unused, f"{unused}: not for a set in memory, which is taken as it is; give it to holdfast.data.load"
         )
         own_data = admitted(data, training=True)
-    elif not is_given(data):
+    elif is_given(data):
+        named["data"] = name_of(data)
+    else:
         require(isinstance(data, str | os.PathLike), f"data must be {KINDS}, got {type(data).__name__}")
         named["data"] = str(data)
     if own_model is None:

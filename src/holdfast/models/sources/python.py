@@ -87,7 +87,7 @@ def make_module(make: Callable[..., Any], *, num_classes: int, channels: int, na
     if isinstance(make, nn.Module):
         return deepcopy(make)
     try:
-        takes = signature(make).parameters
+        takes: Mapping[str, Parameter] = signature(make).parameters
     except (TypeError, ValueError):  # some builtins have none
         takes = {}
     given = {word: num_classes for word in CLASS_WORDS if word in takes} or _rest(takes, num_classes)
@@ -152,4 +152,4 @@ def call(module: ModuleType, name: str, spec: str, **known: int) -> Callable[...
         raise HoldfastError(f"{why}; the function must take nothing and return a model") from error
     wanted = "a torch module, or a callable from images to logits"
     require(callable(made), f"{spec} returned a {type(made).__name__}; it must return {wanted}")
-    return made  # type: ignore[no-any-return]
+    return made
