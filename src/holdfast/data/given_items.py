@@ -246,9 +246,9 @@ def of_hugging_face(data: Any, options: ReaderOptions) -> GivenPart:
     label = chosen.get("label") or _by_type(features, ClassLabel, LABEL_KEYS, "label")
     group = chosen.get("group") or next((key for key in GROUP_KEYS if key in features), None)
     plain, found = data.with_format(None), {}
-    for role, column in (("label", label), ("group", group)):
-        names = getattr(features.get(column), "names", None) if column else None
-        found[role] = numbered(list(plain[column]) if column else None, role, n, names)
+    for role, own in (("label", label), ("group", group)):
+        names = getattr(features.get(own), "names", None) if own else None
+        found[role] = numbered(list(plain[own]) if own else None, role, n, names)
     says = SPLIT_FOLDERS.get(str(getattr(data, "split", None)).lower())
     transformed = data.format["type"] == "custom"
     if transformed:
