@@ -25,8 +25,8 @@ class AuditSettings:
 
     data: Given = None
     """What to measure it on: the test split of DATA."""
-    architecture: Annotated[Unset[str], arg(name="model")] = None
-    """Architecture of a weight file."""
+    architecture: Annotated[Given, arg(name="model")] = None
+    """Architecture of a weight file: a name, or python:package.module:function."""
     class_map: Given = None
     """JSON file that says which model class is which, or 'order' (default: by their names)."""
     preprocessing: Given = "stated"
