@@ -10,6 +10,7 @@ import torch
 from holdfast.cli import main
 from holdfast.errors import HoldfastError
 from holdfast.models import build_model, model_names, open_model
+from holdfast.models.source_types import ModelSource
 from holdfast.parts import MODEL_SOURCES, model_syntax
 
 SOURCE = """
