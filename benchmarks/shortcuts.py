@@ -48,7 +48,6 @@ def tested(data: Dataset, **settings: Any) -> dict[str, Any]:
         "clear": test.clear,
         "conflicting": test.conflicting,
         "mistakes": test.mistakes,
-        "limit": test.limit,
         "share": None,  # none is estimated
         "samples": len(data.train),
         "seconds": time.perf_counter() - started,

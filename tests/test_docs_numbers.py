@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from functools import reduce
 from statistics import fmean, stdev
+from typing import Any
 
 import pytest
 
@@ -169,3 +170,32 @@ def test_what_a_step_of_each_method_costs() -> None:
         f"{bias['bias/lff']['over_erm']:.1f}; LfF+BiasAdv takes {bias['bias/lff+biasadv']['step_ms']:.1f} ms"
         in plain("README.md")
     )
+
+
+def test_how_far_curvature_of_a_sample_is_off() -> None:
+    rows: list[dict[str, Any]] = json.loads((ROOT / "benchmarks/results/curvature_sampling.json").read_bytes())[
+        "figures"
+    ]["rows"]
+    off = {(r["parameters"], r["sureness"]): r["λ1"]["too large by"] for r in rows if r["samples"] == 250}
+    text = plain("docs/methods/curvature.md")
+    assert (
+        f"{off[54, 1]:.2f} × λ1 of all with 54 parameters, {off[774, 1]:.1f} × with 774, and {off[774, 8]:.0f} ×"
+        in text
+    )
+
+    def span(name: str) -> str:
+        shares = [share for r in rows for of, share in r["coverage"].items() if of.partition(",")[0] == name]
+        return f"{100 * min(shares):.0f} to {100 * max(shares):.0f} %"
+
+    held = f"hold λ1 in {span('λ1')} of draws, λ5 in {span('λ5')} and their ratio in {span('λ1/λ5')}"
+    assert held in text
+
+
+def test_what_attacks_find_behind_smooth_rounding() -> None:
+    found = recorded("smooth_rounding")
+    rows = table(ROOT / "docs/methods/attacks.md", "rounding to 16 levels", "plain attacks")
+    assert len(rows) == len(found)
+    keys = ("none", "sine, 16 levels", *(f"tanh, 16 levels, steepness {k}" for k in (10, 30)), "hard, 16 levels")
+    for row, key in zip(rows, keys, strict=True):
+        errors: Any = found[key]["32/255"]
+        assert row[1:] == [f"{100 * errors[way]:.1f} %" for way in ("plain", "identity", "averaged")]

@@ -116,13 +116,15 @@ class Unit(Enum):
 class Measure:
     """Something an audit can find a number for: what it is called, its unit, and which way is better.
 
-    name: as in findings, gates and tables, such as "worst_group_accuracy". title: for people. gate: whether
-    ``--fail-under`` and ``--max-drop`` take it. headline: whether it is among the few numbers that stand for its check
-    in a report's overview, and headline_where what their part must say, such as {"strength": "1"}. digits: after the
-    point, for a plain number; four that count where it is None. part: the key of ``where`` that a gate names after an
-    @, as in robust_accuracy@8/255, and usual_part what it is where a gate names none. drop: the measure that says how
-    far this one is below the clean accuracy of the same images, or below what drop_from names, such as "bias-aligned
-    accuracy".
+    name: as in findings, gates and tables, such as "worst_group_accuracy". title: for people. gate: whether ``--fail-
+    under`` and ``--max-drop`` take it. headline: whether it is among the few numbers that stand for its check in a
+    report's overview, and headline_where what their part must say, such as {"strength": "1"}. digits: after the point,
+    for a plain number; four that count where it is None. part: the key of ``where`` that a gate names after an @, as in
+    robust_accuracy@8/255, and usual_part what it is where a gate names none. data_part: the parts are of the data, such
+    as its classes, and a gate names one after a colon, as in class_accuracy:cat; where ``part`` is "*", by all values
+    of ``where``, as in group_accuracy:cat/night. of: whose findings these are, where not its own. drop: the measure
+    that says how far this one is below the clean accuracy of the same images, or below what drop_from names, such as
+    "bias-aligned accuracy".
     """
 
     name: str
@@ -135,6 +137,8 @@ class Measure:
     digits: int | None = None
     part: str = ""
     usual_part: str = ""
+    data_part: bool = False
+    of: str = ""
     drop: str = ""
     drop_from: str = ""
 

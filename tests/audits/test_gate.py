@@ -170,3 +170,81 @@ def test_names_follow_the_checks() -> None:
         parse_gates({"robust_accuracy@8/255": 0.5}, {}, against=False, checks=told)
     (one,) = parse_gates(["mean-corruption-accuracy@1=0.5"], (), against=False)
     assert one.name == "mean_corruption_accuracy"
+
+
+ECE = Finding("accuracy", "ece", 0.06, 100, 0.03, 0.09)
+CAT = Finding("accuracy", "accuracy", 0.5, 20, 0.3, 0.7, {"class": "cat"})
+NIGHT = Finding("groups", "group_accuracy", 0.6, 30, 0.4, 0.8, {"group": "night"})
+CELL = Finding("groups", "group_accuracy", 0.2, 10, 0.1, 0.5, {"class": "cat", "group": "night"})
+
+
+def over(word: str, *findings: Finding, fail_on: Any = "value") -> dict[str, Any]:
+    (gate,) = parse_gates([], [], [word], against=False)
+    return judge(gate, findings, fail_on=fail_on, states=MEASURED)
+
+
+def test_a_calibration_error_must_not_be_over_its_gate() -> None:
+    assert over("ece=0.06", ECE)["passed"]
+    assert over("ece=0.05", ECE)["reason"] == "value 0.0600 is over 0.05"
+    assert over("ece=0.05", ECE)["name"] == "ece <= 0.05"
+    assert over("ece=0.08", ECE, fail_on="low")["reason"] == "upper end of the interval 0.0900 is over 0.08"
+    assert over("nll=2.5", Finding("accuracy", "nll", 2.4, 9))["passed"], "not a share"
+
+
+def test_of_what_should_be_low_a_drop_is_a_rise() -> None:
+    base = [Finding("accuracy", "ece", 0.02, 100, 0.01, 0.04)]
+    gate = Gate("max-drop", "ece", 0.03)
+    made = judge(gate, [ECE], fail_on="value", states=MEASURED, base=base, against="b")
+    assert (made["passed"], made["value"], made["name"]) == (False, pytest.approx(0.04), "ece at most 0.03 above b")
+    assert (made["low"], made["high"]) == pytest.approx((0.04 - hypot(0.03, 0.02), 0.04 + hypot(0.03, 0.01)))
+    assert judge(gate, base, fail_on="value", states=MEASURED, base=[ECE], against="b")["passed"]
+
+
+def test_a_gate_on_a_class_or_group_judges_that_part_alone() -> None:
+    found = (CLEAN, CAT, WORST, NIGHT, CELL, Finding("accuracy", "accuracy", 0.99, 9, 0, 1, {"group": "cat"}))
+    for word, value in (
+        ("class_accuracy:cat", 0.5),
+        ("class-accuracy@cat", 0.5),
+        ("group_accuracy:night", 0.6),
+        ("group_accuracy:cat/night", 0.2),
+        ("accuracy", 0.9),
+    ):
+        made = verdict(f"{word}={value}", *found)
+        assert (made["passed"], made["value"]) == (True, value)
+        assert not verdict(f"{word}={value + 0.01}", *found)["passed"]
+    columns = [
+        Finding("groups", "group_accuracy", v, 9, 0, 1, {"column": c, c: "night"}) for c, v in (("a", 0.9), ("b", 0.4))
+    ]
+    assert verdict("group_accuracy:night=0.5", *columns)["column"] == "b", "of several columns each"
+
+
+def test_a_gate_may_be_called_as_tables_call_its_measure() -> None:
+    for check in CHECKS.values():
+        for measure in (m for m in check.measures if m.gate and not m.part):
+            kind = "fail-over" if measure.better == "lower" else "fail-under"
+            for name in (measure.name, measure.title, measure.title.upper()):
+                given = {"fail-under": [], "max-drop": [], "fail-over": []} | {kind: {name: 0.5}}
+                assert parse_gates(*given.values(), against=False) == (Gate(kind, measure.name, 0.5),)
+
+
+@pytest.mark.parametrize(
+    ("kind", "word", "message"),
+    [
+        ("under", "ece=0.05", "of ece, lower is better: use --fail-over ece=0.05"),
+        ("over", "accuracy=0.9", "of accuracy, higher is better: use --fail-under accuracy=0.9"),
+        (
+            "under",
+            "class_accuracy=0.5",
+            "of many parts; say which: --fail-under class_accuracy:CLASS=0.7",
+        ),
+        ("under", "average_accuracy=0.5", "no gate can be set on average_accuracy; 'holdfast list measures' marks"),
+        ("over", "calibration=0.5", "did you mean .*calibration error"),
+        ("under", "worst_grup_accuracy=0.5", "did you mean 'worst_group_accuracy'"),
+        ("over", "nll=-1", "nll must be >= 0 and finite, got -1"),
+        ("over", "nll=inf", "nll must be >= 0 and finite, got inf"),
+    ],
+)
+def test_a_near_miss_is_told_what_is_meant(kind: str, word: str, message: str) -> None:
+    under, most = ([word], []) if kind == "under" else ([], [word])
+    with pytest.raises(HoldfastError, match=message):
+        parse_gates(under, [], most, against=False)

@@ -77,7 +77,7 @@ class TestMethod:
         assert result.history[-1]["train_loss"] < result.history[0]["train_loss"]
 
     def test_splits_batches_for_memory(self, method: str) -> None:
-        result = quick(method, accumulate=4, epochs=3)
+        result = quick(method, accumulate=4, epochs=4)
         assert result.history[-1]["train_loss"] < result.history[0]["train_loss"]
 
     def test_refuses_settings_it_does_not_know(self, method: str) -> None:

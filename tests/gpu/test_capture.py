@@ -116,3 +116,14 @@ def test_streaming_and_capturing_go_together(tmp_path) -> None:
     settings = {**COMMON, "capture": "on", "workers": 4, "epochs": 3, "deterministic": True}
     resident, streamed = (fit(d, **settings) for d in (data, files))
     torch.testing.assert_close(flat_weights(resident.model), flat_weights(streamed.model), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("auto_augment", ["trivialaugment", "randaugment"])
+@pytest.mark.parametrize("ascent", ["none", "sam"])
+def test_fine_tuning_captured_equals_eager(auto_augment: str, ascent: str) -> None:
+    """Every augmentation that draws in the step, weights per class, and one learning rate per layer."""
+    drawn = {"resized_crop": 0.3, "auto_augment": auto_augment, "color_jitter": [0.4, 0.4, 0.4, 0.1], "erasing": 0.5}
+    settings = {**COMMON, **drawn, "crop": 0, "layer_decay": 0.7, "class_weights": [1.0, 2.0, 0.5], "ascent": ascent}
+    data = make_data(100, channels=3)
+    eager, captured = (fit(data, capture=c, deterministic=True, **settings) for c in ("off", "on"))
+    torch.testing.assert_close(flat_weights(eager.model), flat_weights(captured.model), rtol=1e-4, atol=1e-5)

@@ -14,7 +14,6 @@ from holdfast.shortcuts.shortcut_alarm import (
     LEAST_RIGHT,
     LEVEL,
     NULL_SHARES,
-    PLANTED_SHARES,
     ShortcutTest,
     closeness,
     halves,
@@ -144,18 +143,6 @@ def test_p_is_the_tail_of_the_sum() -> None:
         reached = float((drawn.view(-1, 40).sum(1) >= 23).double().mean())
         p = ShortcutTest.of(7, 16, 40).p
         assert reached == pytest.approx(p, abs=0.01) if exact else reached < p
-
-
-def test_the_limit_is_where_planted_samples_raise_the_alarm() -> None:
-    for silent in (ShortcutTest.of(0, 0, 0), ShortcutTest.of(1, 6, 43)):
-        assert not silent.alarm
-
-        def joined(count: int, silent: ShortcutTest = silent) -> ShortcutTest:
-            clear, both = (round(share * count) for share in PLANTED_SHARES)
-            return ShortcutTest.of(silent.clear + clear, silent.conflicting + both, silent.mistakes + count)
-
-        assert joined(silent.limit).alarm
-        assert not joined(round(0.7 * silent.limit)).alarm
 
 
 def test_no_mistakes_are_no_alarm() -> None:

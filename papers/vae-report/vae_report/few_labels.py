@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Final
 
 import torch
@@ -269,7 +269,7 @@ class FewLabelFixMatch(FixMatch):
 
     def views(self, batch: Batch, *, model: nn.Module, state: State, rng: Generators) -> Views:
         moved = weak(batch.x, rng["method"], flip=self.flip)
-        return super().views(batch.with_images(moved), model=model, state=state, rng=rng)
+        return super().views(replace(batch, x=moved), model=model, state=state, rng=rng)
 
     def forward(self, model: nn.Module, views: Views, *, state: State) -> tuple[Tensor, ...]:
         """(what is measured of each labelled image, logits of both kinds)."""

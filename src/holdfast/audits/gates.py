@@ -7,6 +7,8 @@ before anything runs.
 from __future__ import annotations
 
 import math
+import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -14,13 +16,18 @@ from typing import Any, Final, Literal
 from holdfast.audits.check_settings import make_checks
 from holdfast.errors import HoldfastError, require, require_known, unknown
 from holdfast.parts import CHECKS
-from holdfast.types import Finding, Measure, Note
+from holdfast.types import Finding, Measure, Note, Unit
 
 FailOn = Literal["value", "low"]
-Kind = Literal["fail-under", "max-drop"]
+Kind = Literal["fail-under", "max-drop", "fail-over"]
 Gates = Sequence[str] | Mapping[str, float]
 EXACT: Final = 1e-12
 """0.9 - 0.89 is a little more than 0.01 in binary; nobody means that."""
+ANY_PART: Final = "*"
+"""As the key of a part: whatever it is called, by all its values."""
+LISTED_BY: Final = "holdfast list measures"
+SEPARATOR: Final = re.compile("[@:]")
+"""Between the name of a measure and its part."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +39,22 @@ class GateTarget:
     def find(self, findings: Iterable[Finding]) -> dict[str, Finding]:
         """What was measured, by column of groups, since the gate must hold for each; "" is none."""
         own = (f for f in findings if (f.check, f.name) == (self.check, self.name) and f.value is not None)
-        return {f.where.get("column", ""): f for f in own if {**f.where, "column": ""} == {**self.where, "column": ""}}
+        return {f.where.get("column", ""): f for f in own if self._means(f.where)}
+
+    def _means(self, where: Mapping[str, str]) -> bool:
+        own = {key: value for key, value in where.items() if key != "column"}
+        if ANY_PART in self.where:
+            return "/".join(own.values()) == self.where[ANY_PART]
+        return own == self.where
 
 
 def gate_names(checks: Mapping[str, Any]) -> list[str]:
-    """What a gate may be set on, with these settings of the checks; all are shares, the higher the better."""
+    """What a gate may be set on, with these settings of the checks; parts of the data in capitals."""
     names = []
     for check, measure in gated_measures():
+        if measure.data_part:
+            names.append(f"{measure.name}:{'GROUP' if measure.part == ANY_PART else measure.part.upper()}")
+            continue
         parts = checks[check].gate_parts() if measure.part else ()
         names += [measure.name] if not measure.part or measure.usual_part in parts else []
         names += [f"{measure.name}@{one}" for one in parts if one != measure.usual_part]
@@ -55,17 +71,44 @@ def target_of(name: str) -> GateTarget:
 
     >>> target_of("robust_accuracy@8/255")
     GateTarget(check='attacks', name='robust_accuracy', where={'radius': '8/255'})
+    >>> target_of("class_accuracy:cat")
+    GateTarget(check='accuracy', name='accuracy', where={'class': 'cat'})
     """
-    measure_name, _, part = name.partition("@")
+    measure_name, part = _split(name)
+    check, measure = _gated(measure_name, name)
+    where = {measure.part: part or measure.usual_part} if measure.part else {}
+    return GateTarget(check, measure.of or measure.name, where)
+
+
+def _split(name: str) -> tuple[str, str]:
+    """(Measure, part) of a gate's name."""
+    measure, *part = SEPARATOR.split(name, maxsplit=1)
+    return measure, "".join(part)
+
+
+def _gated(measure_name: str, name: str) -> tuple[str, Measure]:
     for check, measure in gated_measures():
         if measure.name == measure_name:
-            return GateTarget(check, measure_name, {measure.part: part or measure.usual_part} if measure.part else {})
+            return check, measure
     raise unknown("gate", name, [measure.name for _, measure in gated_measures()])
+
+
+def require_parts(gates: Iterable[Gate], checks: Mapping[str, Any], subject: Any) -> None:
+    """Refuse a gate on a class or group that the data does not have, before anything is measured."""
+    for gate in gates:
+        measure_name, part = _split(gate.name)
+        check, measure = _gated(measure_name, gate.name)
+        if not measure.data_part:
+            continue
+        known = checks[check].data_parts(subject)
+        what = "group" if measure.part == ANY_PART else measure.part
+        require(bool(known), f"--{gate.kind} {gate.name}: the data has no {what}; leave it out, or choose other data")
+        require_known(f"{what} in --{gate.kind} {measure_name}", part, known)
 
 
 @dataclass(frozen=True)
 class Gate:
-    """One demand: a share to reach, or how much lower than another model's it may be."""
+    """One demand: a number to reach or not to exceed, or how much worse than another model's it may be."""
 
     kind: Kind
     name: str
@@ -83,18 +126,26 @@ class Number:
 
 
 def parse_gates(
-    fail_under: Gates, max_drop: Gates, *, against: bool, checks: Mapping[str, Any] | None = None
+    fail_under: Gates,
+    max_drop: Gates,
+    fail_over: Gates = (),
+    *,
+    against: bool,
+    checks: Mapping[str, Any] | None = None,
 ) -> tuple[Gate, ...]:
-    """Gates from words such as ``worst_group_accuracy=0.7`` (hyphens do too) or from a mapping.
+    """Gates from words such as ``worst_group_accuracy=0.7`` or from a mapping.
 
-    checks: their settings, which decide what a gate may name after an @; those by default.
+    A measure may be called by its name, with hyphens too, or by its title. checks: their settings, which decide what a
+    gate may name after an @; those by default.
 
-    >>> parse_gates(["worst-group-accuracy=0.7"], {}, against=False)
-    (Gate(kind='fail-under', name='worst_group_accuracy', threshold=0.7),)
+    >>> for gate in parse_gates(["worst-group-accuracy=0.7"], {}, {"ece": 0.05}, against=False):
+    ...     print(gate)
+    Gate(kind='fail-under', name='worst_group_accuracy', threshold=0.7)
+    Gate(kind='fail-over', name='ece', threshold=0.05)
     """
     require(not max_drop or against, "--max-drop compares with another model; name it with --against")
     known = gate_names(make_checks({}) if checks is None else checks)
-    given: dict[Kind, Gates] = {"fail-under": fail_under, "max-drop": max_drop}
+    given: dict[Kind, Gates] = {"fail-under": fail_under, "max-drop": max_drop, "fail-over": fail_over}
     return tuple(_gate(kind, *pair, known) for kind, own in given.items() for pair in _pairs(kind, own))
 
 
@@ -103,23 +154,55 @@ def _pairs(kind: str, given: Gates) -> Iterator[tuple[str, Any]]:
         yield from given.items()
         return
     for word in given:
-        name, equals, number = word.partition("=")
+        name, equals, number = word.rpartition("=")  # the last: the name of a class may have one
         require(bool(equals), f"--{kind} takes NAME=NUMBER such as accuracy=0.9, got {word!r}")
         yield name, number
 
 
-def _gate(kind: Kind, name: str, number: Any, known: Sequence[str]) -> Gate:
-    measure, at, part = name.partition("@")
-    measure = measure.replace("-", "_")
-    usual = [m.usual_part for c in CHECKS.values() for m in c.measures if m.name == measure]
-    name = measure if usual == [part] else measure + at + part  # @1, where 1 is what is meant without it
-    require_known("gate", name, known)
+def _gate(kind: Kind, given: str, number: Any, known: Sequence[str]) -> Gate:
+    name, measure = _named(given, known, kind)
+    wrong = {"fail-under": "lower", "fail-over": "higher"}.get(kind)
+    other = "fail-over" if kind == "fail-under" else "fail-under"
+    require(measure.better != wrong, f"of {name}, {wrong} is better: use --{other} {name}={number}")
+    share = measure.unit is not Unit.NUMBER
+    what = "share" if share else "number"
     try:
         threshold = float(number)
     except (TypeError, ValueError):
-        raise HoldfastError(f"--{kind} {name} takes a share such as 0.9, got {number!r}") from None
-    require(0 <= threshold <= 1, f"--{kind} {name} must be in [0, 1], got {number}")
+        raise HoldfastError(f"--{kind} {name} takes a {what} such as 0.9, got {number!r}") from None
+    bounds = "in [0, 1]" if share else ">= 0 and finite"
+    require(0 <= threshold <= (1 if share else sys.float_info.max), f"--{kind} {name} must be {bounds}, got {number}")
     return Gate(kind, name, threshold)
+
+
+def _named(given: str, known: Sequence[str], kind: Kind) -> tuple[str, Measure]:
+    """The name of a gate as findings have it, and its measure."""
+    word, part = _split(given)
+    measures = {measure.name: measure for _, measure in gated_measures()}
+    titles = {_plain(measure.title): name for name, measure in measures.items()}
+    name = _plain(word)
+    name = name if name in measures else titles.get(name, name)
+    measure = measures.get(name)
+    if measure is None:
+        others = {m.name for c in CHECKS.values() for m in c.measures}
+        require(name not in others, f"no gate can be set on {name}; 'holdfast list measures' marks those that can")
+        raise unknown("gate", given, [*known, *(m.title for m in measures.values())], listed_by=LISTED_BY)
+    if measure.data_part:
+        example = next(one for one in known if one.startswith(f"{name}:"))
+        require(bool(part), f"{name} is of many parts; say which: --{kind} {example}=0.7")
+        return f"{name}:{part}", measure
+    full = name if part in ("", measure.usual_part) else f"{name}@{part}"  # @1, where 1 is what is meant without it
+    require_known("gate", full, known)
+    return full, measure
+
+
+def _plain(text: str) -> str:
+    """A name or title for comparison.
+
+    >>> _plain("Worst-group accuracy")
+    'worst_group_accuracy'
+    """
+    return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
 
 
 def judge(
@@ -138,7 +221,12 @@ def judge(
     cannot be believed, fails.
     """
     measured = target_of(gate.name)
-    words = f"at most {gate.threshold:g} below {against}" if gate.kind == "max-drop" else f">= {gate.threshold:g}"
+    lower = _gated(_split(gate.name)[0], gate.name)[1].better == "lower"
+    words = {
+        "fail-under": f">= {gate.threshold:g}",
+        "fail-over": f"<= {gate.threshold:g}",
+        "max-drop": f"at most {gate.threshold:g} {'above' if lower else 'below'} {against}",
+    }[gate.kind]
     made: dict[str, Any] = {"name": f"{gate.name} {words}", "kind": gate.kind, "measure": gate.name}
     made |= {"check": measured.check, "threshold": gate.threshold, "fail_on": fail_on}
     made |= {"against": against} if against else {}
@@ -149,7 +237,8 @@ def judge(
         theirs = {column: _number(f) for column, f in measured.find(base).items()}
         reason = "" if own.keys() <= theirs.keys() else f"{gate.name} was not measured on {against}"
         numbers = {
-            column: _paired(own[column], findings, against) or drop(theirs[column], number)
+            column: _paired(own[column], findings, against)
+            or (drop(number, theirs[column]) if lower else drop(theirs[column], number))
             for column, number in numbers.items()
             if column in theirs
         }
@@ -186,13 +275,17 @@ def no_warnings(warnings: Sequence[Note]) -> dict[str, Any]:
 
 
 def drop(theirs: Number, ours: Number) -> Number:
-    """How much lower ours is; the interval from both, as if samples were not shared, so rather too wide."""
+    """How much lower ours is; the interval from both, as if samples were not shared, so rather too wide.
+
+    Of two shares, it lies in [-1, 1].
+    """
     value, n = theirs.value - ours.value, min(theirs.n, ours.n)
     if theirs.low is None or theirs.high is None or ours.low is None or ours.high is None:
         return Number(value, None, None, n)
     down = math.hypot(theirs.value - theirs.low, ours.high - ours.value)
     up = math.hypot(theirs.high - theirs.value, ours.value - ours.low)
-    return Number(value, max(-1.0, value - down), min(1.0, value + up), n)
+    most = 1.0 if max(theirs.high, ours.high) <= 1 else math.inf
+    return Number(value, max(-most, value - down), min(most, value + up), n)
 
 
 def _number(found: Finding) -> Number:
@@ -230,8 +323,9 @@ def _missed(gate: Gate, number: Number, fail_on: FailOn, column: str) -> tuple[f
     if bound is None:
         return math.inf, f"{gate.name} has no interval to fail on{where}; use --fail-on value"
     shown = f"{bound:.4f}" if abs(bound - gate.threshold) >= 5e-5 else f"{bound:.8g}"  # 0.69998 is not 0.7
-    if under:
-        what = "lower end of the interval" if low else "value"
-        return gate.threshold - bound, f"{what} {shown} is under {gate.threshold:g}{where}"
-    what = "drop may be" if low else "drop is"
-    return bound - gate.threshold, f"{what} {shown}, more than {gate.threshold:g}{where}"
+    if gate.kind == "max-drop":
+        what = "drop may be" if low else "drop is"
+        return bound - gate.threshold, f"{what} {shown}, more than {gate.threshold:g}{where}"
+    what = f"{'lower' if under else 'upper'} end of the interval" if low else "value"
+    missed = gate.threshold - bound if under else bound - gate.threshold
+    return missed, f"{what} {shown} is {'under' if under else 'over'} {gate.threshold:g}{where}"

@@ -22,7 +22,7 @@ from holdfast.audits.audit_folder import check_kind, claim, redaction, run_recor
 from holdfast.audits.check_settings import chosen_checks, make_checks
 from holdfast.audits.comparing import against as lead_over
 from holdfast.audits.comparing import corrected
-from holdfast.audits.gates import Gate, Gates, judge_all, no_warnings, parse_gates, target_of
+from holdfast.audits.gates import Gate, Gates, judge_all, no_warnings, parse_gates, require_parts, target_of
 from holdfast.audits.measuring import measure_all, parse_budget
 from holdfast.audits.open_models import AuditedModel, open_all
 from holdfast.data.given_data import KINDS
@@ -34,6 +34,7 @@ from holdfast.parts import CHECKS
 from holdfast.reports.findings_file import AGAINST, PAIRED, CheckRecord, FindingsFile
 from holdfast.reports.html import notebook_frame, write_report
 from holdfast.reports.run_files import RunFiles
+from holdfast.settings import data_of_run
 from holdfast.settings.audit_settings import AuditSettings, make_settings
 from holdfast.train.api import FitResult
 from holdfast.types import Finding, Measure, Note
@@ -138,6 +139,7 @@ def audit(
     against: Audited | Sequence[Audited] = (),
     fail_under: Gates = (),
     max_drop: Gates = (),
+    fail_over: Gates = (),
     out: str | Path | None = None,
     command: str = "",
     tell: Callable[[str], None] | None = None,
@@ -150,22 +152,28 @@ def audit(
     tensor), in the order of the data's classes unless it names them; it is given back as it was, on the audit's device.
     A class, or a function without arguments, is called for its module. architecture: of a weight file, a name,
     "python:package.module:function", or a class or function that makes it.
-    data: what :func:`holdfast.data.load` takes, or a set of ours; its test split is measured, so give
-    {"test": loader} to measure all of a loader. settings: of checks, by name. against: other
-    models, compared on the same samples. fail_under, max_drop: gates, such as {"worst_group_accuracy": 0.7}. out: the
-    folder to write, where an interrupted audit resumes; without one nothing is written. class_map: which output is
-    which class, a mapping, a JSON file or "order". tell: called with each line of narration; without one, warnings
-    are raised as Python warnings. more: further settings, with the names and defaults of :class:`AuditSettings`, which
-    are the flags of ``holdfast audit``. A check that crashes leaves its state and a warning; the others continue.
+    data: what :func:`holdfast.data.load` takes, or a set of ours, of which the test split is measured (all of a loader
+    as {"test": loader}); a run knows its own. settings: of checks, by name. against: other models, compared on the
+    same samples. fail_under, fail_over, max_drop: gates, such as {"worst_group_accuracy": 0.7, "class_accuracy:cat":
+    0.6}, {"ece": 0.05}, {"accuracy": 0.01}. out: the folder to
+    write, where an interrupted audit resumes; without one nothing is written. class_map: which output is which class, a
+    mapping, a JSON file or "order". tell: called with each line of narration; without one, warnings are raised as
+    Python warnings. more: further settings, with the names and defaults of :class:`AuditSettings`, which are the flags
+    of ``holdfast audit``. A check that crashes leaves its state and a warning; the others continue.
     """
     # A run folder and a file of predictions may go without data; a module cannot.
     require(data is not None or not isinstance(model, nn.Module), f"data must be {KINDS}, got None")
     chosen = chosen_checks(checks)
     made = make_checks(settings or {})
     others = [against] if isinstance(against, str | Path) or not isinstance(against, Sequence) else list(against)
-    gates = parse_gates(fail_under, max_drop, against=bool(others), checks=made)
+    gates = parse_gates(fail_under, max_drop, fail_over, against=bool(others), checks=made)
+    said: list[Note] = []
     if data is None and isinstance(model, FitResult):
         data = model.data
+    elif data is None and isinstance(model, str | Path) and (own := data_of_run(model)) is not None:
+        data, root = own
+        more["root"] = more.get("root") or root
+        said.append(Note("data-of-run", f"{data}, which {model} was trained on", "--data names another"))
     request = make_settings(data=data, **more)
     check_request(request)
     check_kind(request.samples)
@@ -174,7 +182,7 @@ def audit(
         for one in given:
             if isinstance(module := one.model if isinstance(one, FitResult) else one, nn.Module):
                 borrowed.enter_context(evaluating(module))
-        return _audit(given, request, chosen, made, gates, out, command, tell)
+        return _audit(given, request, chosen, made, gates, out, command, tell, said)
 
 
 def _audit(
@@ -186,6 +194,7 @@ def _audit(
     out: str | Path | None,
     command: str,
     tell: Callable[[str], None] | None,
+    first: Sequence[Note],
 ) -> Audit:
     seconds = None if request.budget is None else parse_budget(request.budget)
     place, started, where = None if out is None else Path(out), time.monotonic(), resolve_device(request.device)
@@ -202,7 +211,9 @@ def _audit(
             if tell is None and warning:
                 python_warnings.warn(str(note), RuntimeWarning, stacklevel=4)
 
+    say("data", *first)
     models = open_all(given, request, {name: made[name] for name in chosen}, where, say)
+    require_parts(gates, made, models[0].subject)
     texts = [one for one in (request.data, request.predictions, request.class_map, *given) if isinstance(one, str)]
     hide = redaction([*texts, place]) if request.redact_paths else lambda value: value
 

@@ -1,4 +1,5 @@
-"""Augmentation of whole batches on their device: crop, mirror and cut-out; weak and strong changes for FixMatch."""
+"""Augmentation of whole batches on their device: what ``holdfast train`` does to images; weak and strong changes for
+FixMatch."""
 
 from __future__ import annotations
 
@@ -8,7 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from holdfast.augment.auto_augment import AutoAugment
+from holdfast.augment.color_jitter import color_jitter
 from holdfast.augment.mixing import covered
+from holdfast.augment.random_boxes import random_erasing, random_resized_crop
 from holdfast.errors import require
 from holdfast.settings import AugmentSettings
 
@@ -21,7 +25,7 @@ def to_float(x: Tensor) -> Tensor:
 class Augment:
     """Turns uint8 batches into augmented float training images in [0, 1].
 
-    shape: (C, H, W) of the images. mean: (C,) colour that a cut-out square is filled with; it must already be
+    shape: (C, H, W) of the images. mean: (C,) colour that what is cut out or erased is filled with; it must already be
     on the device, because a CUDA graph cannot fetch it from the host.
     """
 
@@ -30,14 +34,26 @@ class Augment:
         require(settings.crop <= side, f"crop ({settings.crop}) cannot exceed the image side ({side})")
         require(settings.cutout <= 2 * side, f"cutout ({settings.cutout}) is larger than the image ({side})")
         self.settings, self.mean = settings, mean
+        self.auto: AutoAugment | None = None
+        if settings.auto_augment != "none":
+            strength = {"ops": settings.rand_ops, "magnitude": settings.rand_magnitude}
+            self.auto = AutoAugment(settings.auto_augment, shape, **strength, device=mean.device)
 
     def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
         s = self.settings
+        if s.resized_crop:
+            x = random_resized_crop(to_float(x), area=s.resized_crop, generator=generator)
         if s.crop or s.flip:
             x = crop_and_flip(x, pad=s.crop, flip=s.flip, generator=generator)
-        x = to_float(x)
+        x = x if x.is_floating_point() else to_float(x)
+        if self.auto is not None:
+            x = self.auto(x, generator)
+        if s.color_jitter:
+            x = color_jitter(x, **s.jitter, generator=generator)
         if s.cutout:
             x = cutout(x, side=s.cutout, p=s.cutout_p, fill=self.mean, generator=generator)
+        if s.erasing:
+            x = random_erasing(x, p=s.erasing, fill=self.mean, generator=generator)
         return x
 
 

@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 
 from holdfast import __version__
 from holdfast.cli.audit import audit
-from holdfast.cli.common import at_home, narrate, plain_warnings, refuse_empty, share_the_processor
+from holdfast.cli.common import at_home, narrate, parse, plain_warnings, refuse_empty, share_the_processor
 from holdfast.cli.compare import compare
+from holdfast.cli.completion import CompletionOptions, completion_script
 from holdfast.cli.data import data_check, data_make
 from holdfast.cli.demo import demo
 from holdfast.cli.detect import describe_, detect_evaluate, detect_fit, detect_score, predict_
@@ -102,9 +103,16 @@ def _usage(family: str = "") -> str:
     ])  # fmt: skip
 
 
+def completion(words: list[str]) -> int:
+    """Print a script with which bash, zsh or fish completes commands, flags and choices."""
+    options: CompletionOptions = parse(CompletionOptions, words, "completion", completion.__doc__)
+    print(completion_script(options.shell, COMMANDS), end="")
+    return 0
+
+
 _FUNCTIONS: tuple[Callable[[list[str]], int], ...] = (
     demo, train, compare, audit, report, data_check, data_make, detect_fit, detect_score, detect_evaluate, predict_,
-    describe_, shortcuts, list_,
+    describe_, shortcuts, list_, completion,
 )  # fmt: skip
 COMMANDS = {function.__name__.strip("_").replace("_", " "): function for function in _FUNCTIONS}
 FAMILIES = {name.split()[0] for name in COMMANDS if " " in name}

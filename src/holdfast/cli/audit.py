@@ -7,41 +7,75 @@ import shlex
 import sys
 import time
 from contextlib import redirect_stdout
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from tyro.conf import Positional, UseAppendAction, arg
+from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from holdfast.cli.common import console, narrate, parse, require_data, say
+from holdfast.cli.list_flags import swallowed
 from holdfast.errors import HoldfastError, require
 from holdfast.parts import CHECKS, data_syntax, model_syntax
-from holdfast.settings.audit_settings import AuditSettings
-from holdfast.settings.fields import Several, Unset, default_hint
+from holdfast.settings import data_of_run
+from holdfast.settings.audit_settings import (
+    AuditComputeSettings,
+    AuditedDataSettings,
+    AuditOutputSettings,
+    ModelReadingSettings,
+    VerdictSettings,
+)
+from holdfast.settings.fields import Pairs, Several, Unset, default_hint
 
 
 @dataclass(frozen=True)
-class AuditOptions(AuditSettings):
-    """What to audit, on what, and what it must reach."""
+class MeasuredOptions:
+    """What is measured."""
 
-    spec: Annotated[Positional[str | None], arg(metavar="MODEL", help_behavior_hint=default_hint)] = None
-    """What to audit; a weight file needs --model, and python: runs that code."""
     checks: Several[str] = ()
     """Checks to measure (default: all)."""
-    set: UseAppendAction[tuple[str, ...]] = ()
+    set: Pairs = ()
     """CHECK.SETTING=VALUE, such as attacks.images=10000 or attacks.radii=0.01,0.02."""
     against: Several[str] = ()
     """Other models, compared on the same samples."""
-    fail_under: UseAppendAction[tuple[str, ...]] = ()
-    """Exit with 1 where a number is lower, such as worst_group_accuracy=0.7."""
-    max_drop: UseAppendAction[tuple[str, ...]] = ()
-    """Exit with 1 where a number is lower than --against's by more, such as accuracy=0.01."""
+
+
+@dataclass(frozen=True)
+class GateOptions(VerdictSettings):
+    """What the model must reach; if it does not, the exit code is 1. 'holdfast list measures' shows all names."""
+
+    fail_under: Pairs = ()
+    """Fail where a measure is lower: worst_group_accuracy=0.7, class_accuracy:cat=0.6, group_accuracy:night=0.7."""
+    fail_over: Pairs = ()
+    """Fail where a measure is higher, of those where lower is better: ece=0.05."""
+    max_drop: Pairs = ()
+    """Fail where a measure is worse than that of --against by more: accuracy=0.01."""
+
+
+@dataclass(frozen=True)
+class WrittenOptions(AuditOutputSettings):
+    """What is written and printed."""
+
     out: Unset[str] = None
     """The folder to write (default: audits/MODEL-DATA). An interrupted audit resumes there."""
     json: bool = False
     """Print the findings as JSON instead of a table."""
     quiet: bool = False
     """No narration."""
+
+
+@dataclass(frozen=True)
+class AuditOptions:
+    """The model."""
+
+    spec: Annotated[Positional[str | None], arg(metavar="MODEL", help_behavior_hint=default_hint)] = None
+    """What to audit; a weight file needs --model, and python: runs that code."""
+    data: OmitArgPrefixes[AuditedDataSettings] = field(default_factory=AuditedDataSettings)
+    checks: OmitArgPrefixes[MeasuredOptions] = field(default_factory=MeasuredOptions)
+    gates: OmitArgPrefixes[GateOptions] = field(default_factory=GateOptions)
+    model: OmitArgPrefixes[ModelReadingSettings] = field(default_factory=ModelReadingSettings)
+    output: OmitArgPrefixes[WrittenOptions] = field(default_factory=WrittenOptions)
+    compute: OmitArgPrefixes[AuditComputeSettings] = field(default_factory=AuditComputeSettings)
 
 
 LONGEST = 100
@@ -51,34 +85,40 @@ LONGEST = 100
 def audit(words: list[str]) -> int:
     """Measure how a model holds up: accuracy, worst groups, corruptions, attacks, OOD inputs; with report and gates."""
     options: AuditOptions = parse(AuditOptions, words, "audit", _about())
+    groups = [vars(group) for group in vars(options).values() if is_dataclass(group)]
+    given = {key: value for group in groups for key, value in group.items()}
+    spec, predictions, data = options.spec, options.data.predictions, options.data.data
+    if spec is None and predictions is None:
+        took = swallowed(AuditOptions, words, "MODEL")
+        raise HoldfastError(f"no MODEL was given: {took}" if took else "give either MODEL or --predictions FILE")
+    require(spec is None or predictions is None, "give either MODEL or --predictions FILE, not both")
     from holdfast.audits.check_settings import chosen_checks, make_checks, parse_settings
     from holdfast.audits.gates import parse_gates
 
-    chosen_checks(options.checks)
-    settings = parse_settings(options.set)
-    parse_gates(options.fail_under, options.max_drop, against=bool(options.against), checks=make_checks(settings))
-    if isinstance(options.data, str):
-        require_data(options.data)
-    require(
-        bool(options.spec) != bool(options.predictions),
-        "give either MODEL or --predictions FILE" + (", not both" if options.spec else "; 'holdfast audit --help'"),
-    )
-    require(options.data is not None or options.predictions is not None, "no data was given; name it with --data")
+    given["checks"] = given["checks"] or None
+    chosen_checks(given["checks"])
+    given["settings"] = settings = parse_settings(given.pop("set"))
+    demands = [given[kind] for kind in ("fail_under", "max_drop", "fail_over")]
+    parse_gates(*demands, against=bool(given["against"]), checks=make_checks(settings))
+    if data is not None:
+        require_data(data)
+    elif spec is not None:
+        own = data_of_run(spec)
+        require(own is not None, f"no data was given; name it with --data ({spec} is not a run, which knows its own)")
+        data = own[0] if own else None
     from holdfast.audits import (
         run_audit,  # everything that is wrong whatever the model was refused before torch comes in
     )
 
-    names = [f.name for f in fields(AuditSettings)] + ["against", "fail_under", "max_drop"]
-    given = {name: getattr(options, name) for name in names}
-    out = Path(options.out or _default_out(options))
-    given |= {"checks": options.checks or None, "settings": settings, "out": out}
+    quiet, as_json = given.pop("quiet"), given.pop("json")
+    given["out"] = out = Path(given["out"] or _default_out(spec or predictions, data))
     given["command"] = shlex.join(["holdfast", "audit", *words])
     with redirect_stdout(sys.stderr):  # whatever a model prints is not part of the results, which a pipeline reads
-        made = run_audit.audit(options.spec, tell=(lambda text: None) if options.quiet else _narrate, **given)
-    for note in made.warnings if options.quiet else ():  # never hidden
+        made = run_audit.audit(spec, tell=(lambda text: None) if quiet else _narrate, **given)
+    for note in made.warnings if quiet else ():  # never hidden
         _narrate(f"warning: {note}")
     _summarise(out)
-    _print(made.files, out, as_json=options.json)
+    _print(made.files, out, as_json=as_json)
     return made.exit_code
 
 
@@ -122,12 +162,8 @@ def _summarise(out: Path) -> None:
         raise HoldfastError(f"cannot write the summary to {target}: {error.strerror}") from error
 
 
-def _default_out(options: AuditOptions) -> str:
-    parts = [
-        Path(name).stem if os.path.exists(name) else name
-        for name in (options.spec or options.predictions, options.data)
-        if isinstance(name, str)
-    ]
+def _default_out(*names: str | None) -> str:
+    parts = [Path(name).stem if os.path.exists(name) else name for name in names if name is not None]
     return "audits/" + "-".join(
         "".join(c if c.isalnum() or c in "._-" else "-" for c in part).strip("-.")[:LONGEST] for part in parts
     )

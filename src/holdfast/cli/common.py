@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import tyro
 from tyro.conf import FlagCreatePairsOff
 
+from holdfast.cli.list_flags import joined
 from holdfast.cli.terminal import may_colour
 from holdfast.errors import HoldfastError, unknown
 from holdfast.files import exists
@@ -32,9 +33,34 @@ def parse(
 
     negatable: --no-FLAG switches off again, which makes sense where a settings file may have switched on.
     """
+    if _seen is not None:
+        _seen.append(kind)
+        if "return_unknown_args" not in kwargs:  # another parser takes the rest
+            raise _OptionsSeen
+    words = joined(kind, words)
     config = () if negatable else (FlagCreatePairsOff,)
     tyro._experimental_options["ansi_codes"] = may_colour()
     return tyro.cli(kind, prog=f"holdfast {name}", description=doc, args=words, config=config, **kwargs)
+
+
+class _OptionsSeen(Exception):
+    pass
+
+
+_seen: list[Any] | None = None
+
+
+def options_of(command: Callable[[list[str]], int]) -> list[Any]:
+    """The options classes that a command parses its words into, found without running it."""
+    global _seen
+    found: list[Any] = []
+    _seen = found
+    try:
+        with suppress(_OptionsSeen):
+            command([])
+    finally:
+        _seen = None
+    return found
 
 
 def peek(words: Sequence[str], flag: str) -> str | None:

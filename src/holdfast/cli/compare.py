@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
-from tyro.conf import UseAppendAction
+from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.common import console, narrate, parse, peek, require_data, say
 from holdfast.cli.train import parse_train
 from holdfast.errors import require
 from holdfast.settings import TrainSettings
-from holdfast.settings.fields import Quiet, Several, Unset
+from holdfast.settings.fields import Pairs, Quiet, Several, Unset
+from holdfast.settings.training import CellRule
 
 if TYPE_CHECKING:
     from holdfast.comparisons.plans import ComparisonPlan
@@ -31,9 +30,9 @@ class CompareOptions:
     """Methods to train (default: that of the base settings)."""
     recipes: Several[str] = ()
     """Recipes to train, each with its own settings, instead of --recipe and --methods; * stands for any letters."""
-    vary: UseAppendAction[tuple[str, ...]] = ()
+    vary: Pairs = ()
     """SETTING=VALUE,VALUE: one setting at a time, from the base settings."""
-    grid: Several[str] = ()
+    grid: Pairs = ()
     """SETTING=VALUE,VALUE ...: all combinations."""
     study: Unset[str] = None
     """A named choice of these: biasadv-sensitivity, fsam-batch, fsam-radius or jtt-grid."""
@@ -41,10 +40,11 @@ class CompareOptions:
     """Method or cell that all are compared with (default: the first of --methods, or lff for lff+biasadv, ...)."""
     seeds: Unset[int] = None
     """Trainings of each cell, with seeds from --seed on (default: the study's, or 3)."""
-    choose: Literal["val-average", "val-worst-class"] = "val-average"
-    """How the best cell is chosen where data is held out (--val); never on the test set."""
+    choose: CellRule = "val-average"
+    """How the best cell is chosen where data is held out (--val); never on the test set. val-worst-group needs groups
+    there."""
     plan: bool = False
-    """Say what would be trained and stop."""
+    """Say what would be trained, stage by stage, and stop."""
     overwrite: bool = False
     """Train anew what is there."""
     quiet: Quiet = False
@@ -54,8 +54,11 @@ def compare(words: list[str]) -> int:
     """Train methods or settings over seeds and compare them with a baseline, in one report."""
     plan, options, seeds = plan_comparison(words)
     if options.plan:
+        from holdfast.comparisons.plans import stage_lines
+
         for cell in plan.cells:
             say(f"{cell.label}{' (baseline)' if cell is plan.baseline else ''}")
+            say("\n".join(f"  {line}" for line in stage_lines(cell.settings)))
         if said := plan.unequal_epochs():
             say(said)
         say(f"{len(plan.cells)} cells × {seeds} seeds = {len(plan.cells) * seeds} trainings")

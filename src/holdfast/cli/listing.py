@@ -25,7 +25,8 @@ def _measures() -> dict[str, str]:
     for part in CHECKS.values():
         for m in part.measures:
             better = "" if m.better == "neither" else f", {m.better} is better"
-            found[m.name] = f"{m.title} ({part.title}{better}{', gate' if m.gate else ''})"
+            named = f" {m.name}:NAME" if m.data_part else f" {m.name}@{m.part.upper()}" if m.part else ""
+            found[m.name] = f"{m.title} ({part.title}{better}{f', gate{named}' if m.gate else ''})"
     return found
 
 

@@ -32,8 +32,12 @@ class RunOptions:
     """Named settings ('holdfast list recipes')."""
     config: Unset[str] = None
     """A YAML file of settings; a run.yaml repeats its run."""
+    find_lr: bool = False
+    """Try rising learning rates for 100 steps, print the losses and a suggestion, and stop; nothing is written."""
     print_config: bool = False
     """Print the resolved settings as YAML and stop."""
+    plan: bool = False
+    """Say what would be trained, stage by stage, and stop."""
     quiet: Quiet = False
 
 
@@ -46,10 +50,19 @@ def train(words: list[str]) -> int:
         print(yaml.safe_dump(flatten(settings), sort_keys=False), end="")
         return 0
     out = default_out(settings) if options.out is None else options.out
+    if options.plan:
+        from holdfast.comparisons.plans import stage_lines
+
+        say(f"{settings.method.name}: {settings.model.name} on {settings.data.name}, into {out}")
+        say("\n".join(f"  {line}" for line in stage_lines(settings)))
+        return 0
     if options.resume:
         _check_resume(out, words)
     require_data(settings.data.name)
     settings.require_unlabeled_used()
+
+    if options.find_lr:
+        return _find_lr(settings, options)
 
     from holdfast.comparisons.single_run import run
     from holdfast.reports import findings_table
@@ -65,6 +78,15 @@ def train(words: list[str]) -> int:
     if settings.loop.select == "oracle-test":
         say("the epoch was chosen on the test set (--select oracle-test): these numbers are no result")
     say(f"report: {Path(out) / 'report.html'}")
+    return 0
+
+
+def _find_lr(settings: TrainSettings, options: RunOptions) -> int:
+    require(not options.resume, "--find-lr starts from fresh weights; leave out --resume")
+    from holdfast.train.progress import make_progress
+    from holdfast.train.rate_finder import find_rate
+
+    print(find_rate(settings, progress=make_progress(not options.quiet)))
     return 0
 
 

@@ -75,6 +75,23 @@ class ComparisonPlan:
         return f"not all are trained equally long: {shown}{remedy}; the columns epochs and passes count what each took"
 
 
+def stage_lines(settings: TrainSettings) -> list[str]:
+    """What a training goes through, one line per stage.
+
+    >>> from holdfast.settings import MethodSettings
+    >>> stage_lines(TrainSettings(method=MethodSettings.choose("jtt")))[0]
+    'first: 20 epochs of a model whose errors are then shown more often (--method.first-epochs)'
+    """
+    model, made = settings.model, []
+    if model.pretrain != "none":
+        made.append(f"pretraining: {model.pretrain_for} epochs without labels, {model.pretrain} (--pretrain-for)")
+    for stage in method_of(settings).stages(settings.loop.epochs):
+        flag = f"--method.{stage.setting.replace('_', '-')}" if stage.setting else "--epochs"
+        of = f" of {stage.about}" if stage.about else ""
+        made.append(f"{stage.name}: {stage.epochs} epoch{'s' * (stage.epochs != 1)}{of} ({flag})")
+    return made
+
+
 def make_plan(
     base: TrainSettings,
     *,

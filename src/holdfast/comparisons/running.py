@@ -15,7 +15,7 @@ from functools import cache
 from os import PathLike
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -44,14 +44,12 @@ from holdfast.settings import (
     read_environment,
 )
 from holdfast.settings.fields import columns_text
+from holdfast.settings.training import CellRule
 from holdfast.train.api import fingerprint, load_data, prepare
 from holdfast.train.evaluate import predict, selection_score
 from holdfast.train.folder import RunFolder, changed_settings
 from holdfast.train.meters import Diverged
 from holdfast.train.progress import Progress, make_progress
-
-Rule = Literal["val-average", "val-worst-class"]
-"""How the best cell may be chosen: on held-out data, without group labels, and never on the test set."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ class Chosen:
     """The cell that a rule prefers; None where several are level. scores: one a seed of each cell, on held-out data."""
 
     label: str | None
-    rule: Rule
+    rule: CellRule
     scores: Mapping[str, tuple[float, ...]]
 
 
@@ -95,7 +93,7 @@ def compare(
     grid: Axes | None = None,
     baseline: str | None = None,
     seeds: int | None = None,
-    choose: Rule = "val-average",
+    choose: CellRule = "val-average",
     overwrite: bool = False,
     progress: bool | None = None,
     **settings: Any,
@@ -132,7 +130,7 @@ def carry_out(
     *,
     data: Any = None,
     seeds: int = 3,
-    choose: Rule = "val-average",
+    choose: CellRule = "val-average",
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Comparison:
@@ -152,6 +150,8 @@ def carry_out(
 
     todo = (cell for cell, _, folder in jobs if overwrite or not _finished(folder))
     loaded = _require_trainable(todo, opened)
+    for found in loaded.values():
+        _require_groups(choose, found)
     if not overwrite:
         _require_one_data(jobs, loaded)
     if said := plan.unequal_epochs():
@@ -272,16 +272,18 @@ def _arms(jobs: Sequence[Job]) -> tuple[Arm, ...]:
 
 
 def _choose(
-    plan: ComparisonPlan, jobs: Sequence[Job], rule: Rule, opened: Callable[[DataSettings], Dataset]
+    plan: ComparisonPlan, jobs: Sequence[Job], rule: CellRule, opened: Callable[[DataSettings], Dataset]
 ) -> tuple[Chosen | None, str]:
     """The cell with the highest mean score on held-out data over its seeds; cells with a missing seed are out."""
     if len({cell.settings.data for cell in plan.cells}) > 1:
         return None, "no cell is chosen: they differ in their data"
-    if any(cell.settings.loop.select in ("oracle-test", "val-worst-group") for cell in plan.cells):
+    unfair = {"oracle-test", "val-worst-group"} - {rule}
+    if any(cell.settings.loop.select in unfair for cell in plan.cells):
         return None, "no cell is chosen: their epochs were, with labels that a choice may not use"
     if not any("val_accuracy" in record for record in RunFiles.read(jobs[0][2]).metrics):
         return None, "no cell is chosen: nothing is held out to choose on (--val 0.1 does)"
     data = opened(plan.baseline.settings.data)
+    _require_groups(rule, data)
     scores: dict[str, list[float]] = {}
     short = {cell.label for cell, _, folder in jobs if not _finished(folder)}
     for cell, settings, folder in jobs:
@@ -292,14 +294,24 @@ def _choose(
     chosen = Chosen(best[0] if len(best) == 1 else None, rule, {label: tuple(own) for label, own in scores.items()})
     if chosen.label is None:
         return chosen, f"no cell is chosen: by {rule} on held-out data these are level: {', '.join(best)}"
+    labels = "the group labels of that data were" if rule == "val-worst-group" else "no group labels were"
     why = (
         f"{chosen.label} is chosen by {rule} on held-out data, which has whatever shortcut the training data has; "
-        "no group labels were used, and the test set played no part"
+        f"{labels} used, and the test set played no part"
     )
     return chosen, why
 
 
-def held_out_score(folder: Path, settings: TrainSettings, data: Dataset, rule: Rule) -> float:
+def _require_groups(rule: CellRule, data: Dataset) -> None:
+    grouped = data.val is None or bool((data.val.groups >= 0).any())
+    require(
+        rule != "val-worst-group" or grouped,
+        f"choose val-worst-group needs groups in the validation set, and {data.name} has none there; use "
+        "val-worst-class, or data with groups",
+    )
+
+
+def held_out_score(folder: Path, settings: TrainSettings, data: Dataset, rule: CellRule) -> float:
     """What a rule says of the model that a run kept, on the validation split."""
     assert data.val is not None
     device, loop = resolve_device(settings.loop.device), settings.loop

@@ -57,12 +57,14 @@ class Context:
 class Stage:
     """A stretch of a training with an optimiser and a schedule of its own.
 
-    setting: the method's own, if it is one that says how many epochs.
+    setting: the method's own, if it is one that says how many epochs. about: what is trained, where that is not the
+    model itself.
     """
 
     name: str
     epochs: int
     setting: str = ""
+    about: str = ""
 
 
 @dataclass(frozen=True)

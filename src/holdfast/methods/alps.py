@@ -59,4 +59,5 @@ class Alps(Method):
         from holdfast.losses import cross_entropy
 
         (out,), (view,) = logits, views.items
-        return cross_entropy(out, adversarial_labels(out, view.label, epsilon=self.epsilon)).mean()
+        losses = cross_entropy(out, adversarial_labels(out, view.label, epsilon=self.epsilon))
+        return (losses if view.weight is None else losses * view.weight).mean()

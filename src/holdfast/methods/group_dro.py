@@ -41,17 +41,17 @@ class GroupDro(Method):
 
     def loss(self, logits: tuple[Tensor, ...], views: Views) -> Tensor:
         """The sum of the cells' mean losses, each by its share."""
-        shares = views.extra["shares"]
-        return (shares * cell_means(logits[0], views.items[0].label, views.extra["cell"], len(shares))).sum()
+        shares, view = views.extra["shares"], views.items[0]
+        return (shares * cell_means(logits[0], view.label, views.extra["cell"], len(shares), view.weight)).sum()
 
 
-def cell_means(logits: Tensor, y: Tensor, cell: Tensor, count: int) -> Tensor:
-    """(count,) the mean cross-entropy of the samples of each cell; 0 where there are none."""
+def cell_means(logits: Tensor, y: Tensor, cell: Tensor, count: int, weight: Tensor | None = None) -> Tensor:
+    """(count,) the mean (weighted) cross-entropy of the samples of each cell; 0 where there are none."""
     import torch
 
     from holdfast.losses import cross_entropy
 
-    losses = cross_entropy(logits, y)
+    losses = cross_entropy(logits, y) * (1 if weight is None else weight)
     sums = losses.new_zeros(count).index_add(0, cell, losses)
     counts = losses.new_zeros(count).index_add(0, cell, torch.ones_like(losses))
     return sums / counts.clamp_min(1)

@@ -40,7 +40,8 @@ class Jtt(Method):
         return state
 
     def stages(self, epochs: int) -> tuple[Stage, ...]:
-        return (Stage("first", self.first_epochs, setting="first_epochs"), Stage("second", epochs))
+        about = "a model whose errors are then shown more often"
+        return (Stage("first", self.first_epochs, "first_epochs", about), Stage("second", epochs))
 
     def views(self, batch: Batch, *, model: nn.Module, state: State, rng: Generators) -> Views:
         plain = Views((View(batch.x, batch.y),))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -10,6 +10,9 @@ from torch import Tensor
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from holdfast.settings import OptimizerSettings
+
+SCALE = "lr_scale"
+"""The option of a group that says what its learning rate is multiplied by."""
 
 
 def build_optimizer(
@@ -19,11 +22,14 @@ def build_optimizer(
     *,
     skip_nonfinite: bool = True,
     fused: bool = True,
+    scales: Mapping[str, float] | None = None,
 ) -> Optimizer:
     """The optimiser that settings name, for parameters with their names.
 
     around: makes that of an ascent (``Ascent.optimizer``).
     fused: use torch's fused kernels on a CPU too; they are faster and round differently. On a GPU they are always used.
+
+    scales: what the learning rate of a parameter is multiplied by, where that is not 1; equal ones share a group.
 
     On a GPU its learning rate and radius are tensors there, so that a CUDA graph follows their schedules.
     """
@@ -41,19 +47,27 @@ def build_optimizer(
         options |= {"momentum": settings.momentum, "nesterov": settings.nesterov}
     else:
         options |= {"betas": settings.betas, "capturable": on_gpu}
+    params: list[Any] = named
+    if scales is not None:
+        by_scale: dict[float, list[tuple[str, Tensor]]] = {}
+        for name, p in named:
+            by_scale.setdefault(scales.get(name, 1.0), []).append((name, p))
+        rate = settings.peak_lr
+        params = [{"params": own, "lr": scheduled(rate * by), SCALE: by} for by, own in by_scale.items()]
     kind: type[Optimizer] = {"sgd": SGD, "adam": Adam, "adamw": AdamW}[settings.name]
     if around is None:
-        return kind(named, **options)
-    return around(named, kind, scheduled=scheduled, skip_nonfinite=skip_nonfinite, **options)
+        return kind(params, **options)
+    return around(params, kind, scheduled=scheduled, skip_nonfinite=skip_nonfinite, **options)
 
 
 def set_option(optimizer: Optimizer, name: str, value: float) -> None:
     """Change an option such as ``lr`` or ``rho`` where it lives, without waiting for the device."""
     for group in optimizer.param_groups:
+        own = value * group.get(SCALE, 1.0) if name == "lr" else value
         if isinstance(group[name], Tensor):
-            group[name].fill_(value)
+            group[name].fill_(own)
         else:
-            group[name] = value
+            group[name] = own
 
 
 def trained_parameters(optimizer: Optimizer) -> list[Tensor]:

@@ -165,8 +165,8 @@ def _check_record(values: Mapping[str, Any]) -> CheckRecord:
 
 
 def _measure(values: Mapping[str, Any]) -> Measure:
-    texts = ("check", "name", "title", "better", "part", "usual_part", "drop", "drop_from")
-    _typed(values, dict.fromkeys(texts, (str,)) | dict.fromkeys(("gate", "headline"), (bool,)))
+    texts = ("check", "name", "title", "better", "part", "usual_part", "of", "drop", "drop_from")
+    _typed(values, dict.fromkeys(texts, (str,)) | dict.fromkeys(("gate", "headline", "data_part"), (bool,)))
     _typed(values, {"headline_where": (dict,), "digits": (int, type(None))})
     if not 0 <= (values.get("digits") or 0) <= MOST_DIGITS:
         raise TypeError(f"digits is {values['digits']}")

@@ -7,6 +7,7 @@ stand beside it. Intervals are never made here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -170,7 +171,8 @@ def _other_base(base: float, n: int, clean: RobustnessResult | None) -> str:
 
 def _of_gate(gate: Mapping[str, Any], measures: Measures) -> RobustnessResult | None:
     """What a gate judged that is not a headline."""
-    value, (name, _, detail) = finite(gate.get("value")), str(gate.get("measure")).partition("@")
+    value, (name, *parts) = finite(gate.get("value")), re.split("[@:]", str(gate.get("measure")), maxsplit=1)
+    detail = "".join(parts)
     if value is None:
         return None
     title = {known: m.title for (_, known), m in all_measures(measures).items()}.get(name, name)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from tyro.conf import UseAppendAction, arg
+from tyro.conf import arg
 
 from holdfast.errors import require_known
-from holdfast.settings.fields import Columns, Confine, Device, Root, Unset, Workers, columns_text
+from holdfast.settings.fields import Columns, Confine, Device, Root, Several, Unset, Workers, columns_text
 
 if TYPE_CHECKING:
     Given = Any
@@ -20,25 +20,15 @@ else:
 
 
 @dataclass(frozen=True)
-class AuditSettings:
-    """What an audit is asked for beside the model, the checks and the gates."""
+class AuditedDataSettings:
+    """What the model is measured on."""
 
     data: Given = None
-    """What to measure it on: the test split of DATA."""
-    architecture: Annotated[Given, arg(name="model")] = None
-    """Architecture of a weight file: a name, or python:package.module:function."""
-    class_map: Given = None
-    """JSON file that says which model class is which, or 'order' (default: by their names)."""
-    preprocessing: Given = "stated"
-    """Done to images first: stated, none, imagenet, half, data, bgr, bytes, undo-imagenet, undo-half or undo-data."""
-    output: Unset[Literal["logits", "probabilities", "log-probabilities", "sigmoid"]] = None
-    """What the model's numbers are (default: decided on a sample)."""
-    allow_random: bool = False
-    """Audit a model whose answers change from call to call."""
+    """What to measure it on: the test split of DATA (default: the data of the run)."""
     predictions: Unset[str] = None
     """CSV or Parquet file of predictions to audit instead of a model; --data is optional then."""
-    group: UseAppendAction[tuple[str, ...]] = ()
-    """Column of groups, each alone and crossed with the label."""
+    group: Several[str] = ()
+    """Columns of groups, each alone and crossed with the label."""
     root: Root = None
     confine: Confine = False
     data_seed: Unset[int] = None
@@ -50,18 +40,52 @@ class AuditSettings:
     columns: Columns = None
     image_size: Unset[int] = None
     """Side in pixels that images are read at (default: what the model was evaluated at, or their own)."""
-    budget: Unset[str] = None
-    """About how long it may take, such as 5m; costly checks then take fewer images."""
+
+
+@dataclass(frozen=True)
+class ModelReadingSettings:
+    """How the model is read."""
+
+    architecture: Annotated[Given, arg(name="model")] = None
+    """Architecture of a weight file: a name, or python:package.module:function."""
+    class_map: Given = None
+    """JSON file that says which model class is which, or 'order' (default: by their names)."""
+    preprocessing: Given = "stated"
+    """Done to images first: stated, none, imagenet, half, data, bgr, bytes, undo-imagenet, undo-half or undo-data."""
+    output: Unset[Literal["logits", "probabilities", "log-probabilities", "sigmoid"]] = None
+    """What the model's numbers are (default: decided on a sample)."""
+    allow_random: bool = False
+    """Audit a model whose answers change from call to call."""
+
+
+@dataclass(frozen=True)
+class VerdictSettings:
+    """What fails the audit, with exit code 1."""
+
     fail_on: Literal["value", "low"] = "value"
     """What gates judge: the value, or the end of its interval that speaks against the model."""
     fail_on_warning: bool = False
     """Exit with 1 where something was said that changes how to read the numbers."""
+
+
+@dataclass(frozen=True)
+class AuditOutputSettings:
+    """What is written."""
+
     samples: Literal["csv", "parquet"] = "csv"
     """What the table of samples is written as; Parquet needs pyarrow."""
     no_images: bool = False
     """No pictures in what is written."""
     redact_paths: bool = False
     """No folders in what is written."""
+
+
+@dataclass(frozen=True)
+class AuditComputeSettings:
+    """How it is computed."""
+
+    budget: Unset[str] = None
+    """About how long it may take, such as 5m; costly checks then take fewer images."""
     seed: int = 0
     """Seed of attacks, of samples that checks draw, and of intervals."""
     device: Device = "auto"
@@ -70,6 +94,13 @@ class AuditSettings:
     batch_size: int = 256
     """Batch size; halved where memory runs out."""
     workers: Workers = 4
+
+
+@dataclass(frozen=True)
+class AuditSettings(
+    AuditComputeSettings, AuditOutputSettings, VerdictSettings, ModelReadingSettings, AuditedDataSettings
+):
+    """What an audit is asked for beside the model, the checks and the gates; help shows it group by group."""
 
 
 def make_settings(**given: Any) -> AuditSettings:

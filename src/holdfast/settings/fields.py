@@ -51,6 +51,10 @@ else:
 Several = Annotated[tuple[T, ...], arg(help_behavior_hint=default_hint)]
 """``Several[str]`` is any number of strings, also none."""
 
+KEY_VALUE: Final = "KEY=VALUE"
+"""In the type of a list: each value has the form KEY=VALUE, so that other words do not belong to it."""
+Pairs = Annotated[tuple[str, ...], arg(metavar="KEY=VALUE [KEY=VALUE ...]", help_behavior_hint=default_hint), KEY_VALUE]
+
 # Settings that several commands have, with what help says of them.
 Device = Annotated[str, arg(help="auto, cpu, cuda, cuda:1, ...")]
 Root = Annotated[Unset[str], arg(help="Where built-in sets lie (default: $HOLDFAST_ROOT, or ./data).")]
@@ -219,11 +223,17 @@ def convert(value: Any, kind: Any, name: str) -> Any:
     if origin in (typing.Union, types.UnionType):
         if value is None and type(None) in args:
             return None
-        return convert(value, next(a for a in args if a is not type(None)), name)
+        *others, last = (a for a in args if a is not type(None))
+        for kind in others:
+            with suppress(HoldfastError):
+                return convert(value, kind, name)
+        return convert(value, last, name)
     if origin is typing.Literal:
         require_known(name, value, args)
         return value
     if origin is tuple:
+        if isinstance(value, str) and str in typing.get_args(args[0]):  # a word that stands for a list of numbers
+            value = [value]
         require(isinstance(value, (list, tuple)), f"{name} must be a list, got {brief(value)}")
         kinds = [args[0]] * len(value) if args[-1] is Ellipsis else list(args)
         require(len(kinds) == len(value), f"{name} must have {len(kinds)} values, got {brief(value)}")

@@ -39,6 +39,10 @@ DATA_READING_KEYS = (
 MODEL_BUILDING_KEYS = ("pretrained", "weights", "pretrain", "pretrain_for")
 """Settings that say how a network is built; not for a module of the caller's own."""
 
+CellRule = Literal["val-average", "val-worst-class", "val-worst-group"]
+"""How the best cell of a comparison may be chosen: on held-out data, and never on the test set. The last needs group
+labels there."""
+
 CONFLICT = 0.05
 """The share of bias-conflicting training samples where none is given. Only sets that are made as they are loaded take
 one; their readers say so."""
@@ -104,16 +108,46 @@ class DataSettings(Bounded):
 
 @dataclass(frozen=True)
 class AugmentSettings(Bounded):
-    """Random changes to training images, in batch on the device."""
+    """Random changes to training images, in batch on the device, in the order of torchvision's reference recipes: crop,
+    flip, auto-augment, colour jitter, cutout, erasing."""
 
+    resized_crop: Annotated[float, Within(0, 1)] = 0.0
+    """Random resized crop: the smallest share of an image's area that is cut out and enlarged; 0 is off (0.08 is
+    usual for ImageNet)."""
     crop: Annotated[int, Within(0)] = 0
     """Pad by this many black pixels and crop back at random; 0 is off."""
     flip: bool = False
     """Mirror left to right with probability 1/2."""
+    auto_augment: Literal["none", "trivialaugment", "randaugment"] = "none"
+    """One random operation at a random strength for each image, or several at a fixed one."""
+    rand_ops: Annotated[int, Within(1)] = 2
+    """randaugment: operations, one after the other."""
+    rand_magnitude: Annotated[int, Within(0, 30, "..")] = 9
+    """randaugment: their strength."""
+    color_jitter: Several[float] = ()
+    """Strength of random brightness, contrast, saturation and hue (at most 0.5): 4 numbers, 3 without hue, or 1 for the
+    first three; none by default."""
     cutout: Annotated[int, Within(0)] = 0
     """Side of a square set to the mean colour, anywhere on the image; 0 is off."""
     cutout_p: Annotated[float, Within(0, 1)] = 1.0
     """Probability that an image is cut out from."""
+    erasing: Annotated[float, Within(0, 1)] = 0.0
+    """Random erasing: probability that a box of 2 to 33 % of an image is set to the mean colour."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        both = f"crop {self.crop} and resized_crop {self.resized_crop}"
+        require(not (self.crop and self.resized_crop), f"{both} are two ways to crop; set one of them to 0")
+        given = list(self.color_jitter)
+        fits = len(given) in (0, 1, 3, 4) and all(strength >= 0 for strength in given) and max(given[3:] or [0]) <= 0.5
+        meant = "1, 3 or 4 numbers >= 0 (brightness, contrast, saturation, hue), the last at most 0.5"
+        require(fits, f"color_jitter must be {meant}, got {given}")
+
+    @property
+    def jitter(self) -> dict[str, float]:
+        """The strengths of colour jitter by name."""
+        given = self.color_jitter * 3 if len(self.color_jitter) == 1 else self.color_jitter
+        return dict(zip(("brightness", "contrast", "saturation", "hue"), given, strict=False))
 
 
 @dataclass(frozen=True)
@@ -130,6 +164,8 @@ class ModelSettings(Bounded):
     """Learn from the images without labels first: to tell rotations, or as a VAE (models vae-head, vae-classifier)."""
     pretrain_for: Annotated[int, Within(1)] = 20
     """Epochs of that."""
+    freeze: Literal["none", "backbone"] = "none"
+    """backbone: train the last layer only; the rest keeps its weights and statistics."""
 
     def __post_init__(self) -> None:
         both = f"pretrained and weights ({self.weights})"
@@ -156,6 +192,8 @@ class OptimizerSettings(Bounded):
     """adam and adamw only."""
     weight_decay: Annotated[float, Within(0)] = 5e-4
     """Pull of all weights toward 0; adamw applies it apart from the gradient."""
+    layer_decay: Annotated[float, Within(0, 1, "(]")] = 1.0
+    """Layer-wise decay: factor of the learning rate per layer below the last one; 1 is off (0.65 to 0.9 are usual)."""
     clip: Annotated[Unset[float], Within(0, ends="(]")] = None
     """Largest norm of the whole gradient before the descent; none by default."""
 
@@ -190,6 +228,9 @@ class ScheduleSettings(Bounded):
         require(rising, f"milestones must rise from 1 on, got {self.milestones}")
 
 
+SelectionRule = Literal["last", "val-average", "val-loss", "val-worst-class", "val-worst-group", "oracle-test"]
+
+
 @dataclass(frozen=True)
 class LoopSettings(Bounded):
     """The loop."""
@@ -215,9 +256,15 @@ class LoopSettings(Bounded):
     """Use deterministic kernels only, also where they are slower."""
     ema: Annotated[Unset[float], Within(0, 1, "()")] = None
     """Decay of a running average of the weights that is evaluated and kept instead; none by default."""
-    select: Literal["last", "val-average", "val-worst-class", "val-worst-group", "oracle-test"] = "last"
-    """Which epoch's weights to keep: the last, or the best on val by accuracy, in its worst class, or in its worst cell
-    of class and group. oracle-test looks at the test set: never report it as a result."""
+    class_weights: Several[float | str] = ()
+    """How much each class counts in the loss: balanced (as much for each), or one number per class; all alike by
+    default."""
+    select: SelectionRule = "last"
+    """Which epoch's weights to keep: the last, or the best on val by accuracy, by loss, in its worst class, or in its
+    worst cell of class and group. oracle-test looks at the test set: never report it as a result."""
+    early_stopping: Annotated[int, Within(0)] = 0
+    """End when val has not improved for so many epochs, and keep the best weights (by --select; by val-average if that
+    is last); 0 trains to the end."""
     eval_every: Annotated[int, Within(0)] = 1
     """Epochs between two evaluations; the last epoch is always evaluated. 0 evaluates at the end only."""
     checkpoint_every: Annotated[int, Within(1)] = 1
@@ -233,6 +280,21 @@ class LoopSettings(Bounded):
             self.accumulate <= self.batch_size,
             f"accumulate ({self.accumulate}) cannot exceed batch_size ({self.batch_size})",
         )
+        given = list(self.class_weights)
+        numbers = all(isinstance(weight, (int, float)) and weight >= 0 for weight in given)
+        require(given == ["balanced"] or numbers, f"class_weights must be balanced or numbers >= 0, got {given}")
+        if self.early_stopping:
+            stops = f"early_stopping {self.early_stopping}"
+            remedy = "use --select val-average, val-loss, val-worst-class or val-worst-group"
+            require(
+                self.select != "oracle-test", f"{stops} must not look at the test set (select oracle-test); {remedy}"
+            )
+            require(self.eval_every > 0, f"{stops} needs evaluations on the way; give eval_every 1, not 0")
+
+    @property
+    def rule(self) -> SelectionRule:
+        """Which epoch's weights are kept."""
+        return "val-average" if self.early_stopping and self.select == "last" else self.select
 
 
 @dataclass(frozen=True)
@@ -268,4 +330,5 @@ class TrainSettings:
         """With the values that defaults stand for, as a run records them: two ways to ask for the same are equal."""
         conflict = CONFLICT if self.data.conflict is None and takes_conflict(self.data.name) else self.data.conflict
         optimizer = replace(self.optimizer, lr=self.optimizer.peak_lr)
-        return replace(self, data=replace(self.data, conflict=conflict), optimizer=optimizer)
+        loop = replace(self.loop, select=self.loop.rule)
+        return replace(self, data=replace(self.data, conflict=conflict), optimizer=optimizer, loop=loop)

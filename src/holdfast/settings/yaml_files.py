@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,30 @@ def read_environment(run: Path) -> dict[str, Any]:
         return _read(run / "run.yaml")[1]
     except HoldfastError:
         return {}
+
+
+def data_of_run(run: str | Path) -> tuple[str, str | None] | None:
+    """(Name or path, root) of the data that a run folder was trained on; None where this is not a run folder."""
+    path = Path(os.path.expanduser(run), "run.yaml")
+    if not os.path.isfile(path):  # unlike Path.is_file, false for a name longer than the system allows
+        return None
+    values, environment = _read(path)
+    if own := environment.get("own_data"):
+        raise HoldfastError(f"{run} was trained on a set in memory ({cut(str(own))}); name the data with --data")
+    name, recorded = str(values.get("data", DataSettings.name)), environment.get("data_path")
+    root = values.get("root")
+    if recorded is not None and not _same_file(name, str(recorded)):  # a relative path, seen from another folder
+        require(
+            os.path.exists(str(recorded)),
+            f"{run} was trained on {recorded}, which is not there any more; name the data with --data",
+        )
+        name = str(recorded)
+    return name, None if root is None else str(root)
+
+
+def _same_file(first: str, second: str) -> bool:
+    paths = os.path.expanduser(first), os.path.expanduser(second)
+    return all(map(os.path.exists, paths)) and os.path.samefile(*paths)
 
 
 def layered(*layers: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from holdfast.png import png
 from holdfast.reports import write_findings
 from holdfast.reports.html import write_shortcuts_page
 from holdfast.shortcuts.conflicting_samples import Shortcuts
-from holdfast.shortcuts.shortcut_alarm import LEVEL, MOST_TESTED, ShortcutTest
+from holdfast.shortcuts.shortcut_alarm import FOUND_FROM, LEVEL, MOST_TESTED
 from holdfast.types import Finding, Measure, Unit
 
 CHECK = "shortcuts"
@@ -50,7 +50,7 @@ def findings_of(found: Shortcuts, models: dict[str, nn.Module]) -> tuple[Finding
     if test is not None:
         p, tested = test.p, min(n, MOST_TESTED)
         counts = {"mistakes": test.mistakes, "conflicting": test.conflicting, "clear": test.clear}
-        found_from = {} if test.alarm else {"limit": test.limit, "least": ShortcutTest.of(0, 0, 0).limit}
+        found_from = {} if test.alarm else {"found_from": FOUND_FROM}
         evidence |= {"alarm": test.alarm, "level": LEVEL, **counts, **found_from}
     made = [Finding(CHECK, "shortcut_p", p, tested, settings=settings, evidence=evidence)]
     if found.precision is not None and found.base_rate is not None:

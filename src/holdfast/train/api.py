@@ -27,6 +27,7 @@ from holdfast.errors import HoldfastError, require
 from holdfast.files import at_home
 from holdfast.methods import Context, State, method_of
 from holdfast.models import BuiltModel, ModelCard, build_model, load_model, save_model
+from holdfast.models.backbone import freeze_backbone
 from holdfast.models.heads import find_heads
 from holdfast.models.preprocessing import Normalised
 from holdfast.models.saved_model import CARD, TENSORS, save_weights
@@ -36,6 +37,7 @@ from holdfast.module_state import evaluating
 from holdfast.rng import derive
 from holdfast.settings import DATA_READING_KEYS, MethodSettings, ModelSettings, TrainSettings, build
 from holdfast.settings.fields import columns_text
+from holdfast.train.class_weights import class_weights
 from holdfast.train.engine import Trainer
 from holdfast.train.folder import RunFolder, claim
 from holdfast.train.progress import Progress, TensorBoardSink, make_progress
@@ -152,6 +154,7 @@ def train(
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             torch.manual_seed(derive(loop.seed, "weights"))
             network, built, state = prepare(settings, data, model=model, progress=progress)
+            frozen = [] if settings.model.freeze == "none" else freeze_backbone(network)
             if folder is not None:
                 folder.open(settings, {"data_sha256": fingerprint(data), **found})
             sinks = (TensorBoardSink(folder.path),) if folder is not None and loop.tensorboard else ()
@@ -165,6 +168,8 @@ def train(
             with progress:
                 trainer.run()
         network.eval()
+        for p in frozen:
+            p.requires_grad_(True)
         if folder is not None and built is not None:
             card = ModelCard.of(built, data.classes, data.shape, data.group_names)
             save_model(folder.path, network, card=card)
@@ -209,6 +214,9 @@ def prepare(
 ) -> tuple[nn.Module, BuiltModel | None, State]:
     """(network, how it was built unless it was given, method's state); refuses what this data cannot serve."""
     loop = settings.loop
+    lost = f"early_stopping {loop.early_stopping} needs a validation set; hold one out with --val 0.1"
+    require(not loop.early_stopping or data.val is not None, lost)
+    class_weights(loop.class_weights, data.train.labels, data.classes)
     held = not loop.select.startswith("val-") or data.val is not None
     require(held, f"select {loop.select} needs a validation set; hold one out with --val 0.1")
     grouped = data.val is not None and bool((data.val.groups >= 0).any())
@@ -218,32 +226,35 @@ def prepare(
     _check_pretraining(settings, model)
     progress = progress or Progress()
     built: BuiltModel | None = None
+
+    def own_network() -> nn.Module:
+        assert model is not None
+        classes, channels = data.num_classes, data.shape[0]
+        return model if isinstance(model, nn.Module) else make_module(model, num_classes=classes, channels=channels)
+
     if model is None:
         make = partial(build_for, data, settings.model, channel_statistics(data.train))
         network: nn.Module = (built := make()).model
         for note in dict.fromkeys(built.notes):
             progress.note(note)
     else:
-        own = (
-            model
-            if isinstance(model, nn.Module)
-            else make_module(model, num_classes=data.num_classes, channels=data.shape[0])
-        )
-        network = check_module(own, data, resolve_device(loop.device), precision=loop.precision)
+        network = check_module(own_network(), data, resolve_device(loop.device), precision=loop.precision)
 
-    def another() -> nn.Module:
+    def new_network() -> nn.Module:
         if model is None:
-            return make().model
-        if isinstance(model, nn.Module):
-            return copy_of(model, progress)
-        return make_module(model, num_classes=data.num_classes, channels=data.shape[0])
+            made: nn.Module = make().model
+        else:
+            made = copy_of(model, progress) if isinstance(model, nn.Module) else own_network()
+        if settings.model.freeze != "none":
+            freeze_backbone(made)
+        return made
 
     context = Context(
         num_classes=data.num_classes,
         labels=data.train.labels,
         groups=data.train.groups,
         epochs=loop.epochs,
-        make_model=another,
+        make_model=new_network,
         unlabeled=None if data.unlabeled is None else data.unlabeled.read(torch.arange(len(data.unlabeled))),
     )
     return network, built, method_of(settings).start(context)
@@ -254,6 +265,9 @@ def _check_pretraining(settings: TrainSettings, model: OwnModel | None = None) -
     own = settings.model
     frozen = "the encoder of vae-head is frozen; use --pretrain vae, or --model vae-classifier"
     require(own.pretrain != "rotation" or own.name != "vae-head", frozen)
+    learned = own.pretrained or bool(own.weights) or own.pretrain != "none" or model is not None
+    fresh = f"freeze {own.freeze} would train a head on the random features of a fresh {own.name}"
+    require(own.freeze == "none" or learned, f"{fresh}; add --pretrained, --weights or --pretrain")
     encoder = own.pretrain == "vae" or bool(own.weights) or model is not None
     remedy = "give it one with --pretrain vae, or --weights"
     require(own.name != "vae-head" or encoder, f"vae-head trains a head on a frozen encoder; {remedy}")

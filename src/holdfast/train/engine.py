@@ -24,10 +24,12 @@ from holdfast.data.splits import Dataset, Split, channel_statistics
 from holdfast.devices import autocast, kernels, own_stream
 from holdfast.errors import Interrupted
 from holdfast.methods import Stage, State, method_of
+from holdfast.models.backbone import layer_scales, rest_frozen
 from holdfast.optim import build_optimizer, set_option
 from holdfast.rng import Generators, derive
 from holdfast.settings import TrainSettings
 from holdfast.signals import deferred_signals
+from holdfast.train.class_weights import class_weights
 from holdfast.train.evaluate import Predictions, predict, selection_score
 from holdfast.train.folder import RunFolder
 from holdfast.train.meters import Diverged, Meters, all_finite
@@ -83,8 +85,11 @@ class Trainer:
         self.rng = rng or Generators(loop.seed, device)
         self.own_order, self.measure, self.fused = order, measure, fused
         self.meters = Meters(device, self.method.measures)
-        fill = channel_statistics(data.train)[0] if settings.augment.cutout else [0.0] * data.shape[0]
+        filled = settings.augment.cutout or settings.augment.erasing
+        fill = channel_statistics(data.train)[0] if filled else [0.0] * data.shape[0]
         self.augment = Augment(settings.augment, data.shape, torch.tensor(fill, device=device))
+        weights = class_weights(loop.class_weights, data.train.labels, data.classes)
+        self.class_weights = None if weights is None else weights.to(device)
         self.at = Position()
         self.history: list[dict[str, Any]] = []
         self.best: dict[str, Any] = {}
@@ -102,9 +107,9 @@ class Trainer:
                 self.now = self._enter(stage, resumed)
                 resumed = None
                 with self.method.attached(self.state, self.now.trainee):
-                    while self.at.epoch < stage.epochs:
+                    while not self._stage_over(final := self.at.stage + 1 == len(stages)):
                         seconds, images = self._train_epoch()
-                        self._end_epoch(seconds, images, final=self.at.stage + 1 == len(stages))
+                        self._end_epoch(seconds, images, final=final)
                 self.at = Position(stage=self.at.stage + 1, step=self.at.step)
         self._keep_selected()
 
@@ -133,8 +138,7 @@ class Trainer:
         if self.at.batch == 0:
             self.meters.reset()
         first = self.meters.seen
-        now.trainee.train()
-        self.state.train()
+        self._training_mode()
         for batches in self._epoch_batches():
             now.follow_schedule(self.at.epoch * now.steps_per_epoch + self.at.batch)
             now.step(*batches)
@@ -148,6 +152,18 @@ class Trainer:
                 self._leave()
         self._require_finite()
         return time.perf_counter() - started, self.meters.seen - first
+
+    def _training_mode(self) -> None:
+        for network in (self.now.trainee, self.state):
+            network.train()
+            if self.settings.model.freeze != "none":
+                rest_frozen(network)
+
+    def _stage_over(self, final: bool) -> bool:
+        """Whether all epochs of a stage are done, or the last stage has stopped improving on the validation set."""
+        loop, epoch = self.settings.loop, self.at.epoch
+        stale = self.best and final and loop.early_stopping and epoch % loop.eval_every == 0
+        return epoch >= self.now.stage.epochs or bool(stale and epoch - self.best["epoch"] >= loop.early_stopping)
 
     def _epoch_batches(self) -> Iterator[tuple[Batch, ...]]:
         """Batches of the present epoch from the present one on, each with those that method and ascent use beside."""
@@ -177,6 +193,7 @@ class Trainer:
         }
         if last or (loop.eval_every and self.at.epoch % loop.eval_every == 0):
             record |= self._evaluate(select=final)
+            last = self._stage_over(final)
         if self.measure is not None:
             record |= self.measure(self.at.epoch, now.evaluated)
         if loop.diagnose and (last or self.at.epoch % loop.diagnose == 0):
@@ -194,7 +211,7 @@ class Trainer:
 
     def _evaluate(self, *, select: bool) -> dict[str, float]:
         """Loss and accuracy on the validation set, or the test set where there is none; keep the best weights."""
-        model, rule = self.now.evaluated, self.settings.loop.select
+        model, rule = self.now.evaluated, self.settings.loop.rule
         measured: dict[str, float] = {}
         for name, split in (("val", self.data.val), ("test", self.data.test)):
             if split is None or (name == "test" and self.data.val is not None and rule != "oracle-test"):
@@ -215,8 +232,18 @@ class Trainer:
         """The model ends with the weights that the selection rule names."""
         if self.best:
             self.model.load_state_dict(self.best["model"])
+            self.progress.note(self._what_was_kept())
         elif self.now.evaluated is not self.now.trainee:
             self.model.load_state_dict(self.now.evaluated.state_dict())
+
+    def _what_was_kept(self) -> str:
+        loop, epochs = self.settings.loop, self.now.stage.epochs
+        ended: int = self.history[-1]["epoch"]
+        score = abs(self.best["score"])  # of a loss, its negative
+        shown = f"{score:.4f}" if loop.rule == "val-loss" else f"{100 * score:.1f} %"
+        kept = f"kept the weights of epoch {self.best['epoch']}, the best by {loop.rule} ({shown})"
+        stopped = f"stopped after epoch {ended} of {epochs}: no better for {loop.early_stopping} epochs; "
+        return stopped * (ended < epochs) + kept
 
     def _predict(self, model: nn.Module, split: Split) -> Predictions:
         precision, order = self.settings.loop.precision, self.memory_format
@@ -292,12 +319,16 @@ class StageRun:
         self.trainee = method.trainee(state, trainer.model)
         self.average = WeightAverage(self.trainee, loop.ema) if loop.ema else None
         self.scaler = torch.amp.GradScaler(device.type, enabled=loop.precision == "fp16")
-        build = partial(build_optimizer, settings.optimizer, fused=trainer.fused)
+        decay = settings.optimizer.layer_decay
+        scales = None if decay == 1 else layer_scales(self.trainee, decay)
+        build = partial(build_optimizer, settings.optimizer, fused=trainer.fused, scales=scales)
         skip = loop.precision == "fp16"  # elsewhere a step that is not finite ends the training
         self.optimizer = build(self.trainee.named_parameters(), self.ascent.optimizer, skip_nonfinite=skip)
         trained = {id(p) for p in self.trainee.parameters()}
         own = [(n, p) for n, p in state.named_parameters() if p.requires_grad and id(p) not in trained]
-        self.auxiliary_optimizer = build(own) if own else None
+        if scales is not None:  # an auxiliary network is built as the main one is, under a name of the method's
+            scales = {n: scales.get(n.partition(".")[2], 1.0) for n, _ in own}
+        self.auxiliary_optimizer = build(own, scales=scales) if own else None
         repeats = method.repeats(state)
         self.positions = torch.arange(count).repeat_interleave(1 if repeats is None else repeats.cpu())
         self.own_order = trainer.own_order
@@ -325,6 +356,7 @@ class StageRun:
             accumulate=loop.accumulate,
             memory_format=trainer.memory_format,
             average=self.average,
+            class_weights=trainer.class_weights,
         )
         captures = loop.capture != "off" and device.type == "cuda" and method.capturable
         self.step: Callable[..., None] = self.plain_step

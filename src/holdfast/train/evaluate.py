@@ -65,6 +65,8 @@ def predict(
 
 def selection_score(rule: str, seen: Predictions) -> float:
     """What a selection rule maximises."""
+    if rule == "val-loss":
+        return -float(seen.losses.mean())
     if rule not in ("val-worst-class", "val-worst-group"):
         return seen.accuracy
     score = worst(seen.correct, seen.labels) if rule == "val-worst-class" else seen.worst_group

@@ -19,6 +19,7 @@ from holdfast.module_state import frozen_statistics
 from holdfast.optim import SAM, trained_parameters
 from holdfast.optim.foreach import inner as inner_product
 from holdfast.rng import Generators
+from holdfast.train.class_weights import class_weighted
 from holdfast.train.meters import Meters
 from holdfast.train.schedule import WeightAverage
 from holdfast.types import Batch
@@ -48,6 +49,7 @@ class Step:
     accumulate: int = 1
     memory_format: torch.memory_format = torch.contiguous_format
     average: WeightAverage | None = None
+    class_weights: Tensor | None = None
 
     def __call__(self, raw: Batch, *others: Batch) -> None:
         """Train on a batch; ``others`` are for a method that mixes it with one, and ascents that climb along more."""
@@ -84,6 +86,8 @@ class Step:
             parts = [replace(part, others=own) for part, own in zip(parts, others, strict=True)]
         with self.autocast():
             views = [self.method.views(part, model=self.model, state=self.state, rng=self.rng) for part in parts]
+        if self.class_weights is not None:
+            views = [class_weighted(own, self.class_weights) for own in views]
         return [(own, len(part) / len(raw)) for own, part in zip(views, parts, strict=True)]
 
     def _prepared(self, raw: Batch, augment: bool) -> Tensor:

@@ -55,14 +55,10 @@ def summary(findings: Sequence[Finding]) -> str:
 def detection_limit(findings: Sequence[Finding]) -> str:
     """Where no shortcut was found: how many bias-conflicting samples it takes to be found."""
     given = next((f.evidence for f in findings if (f.check, f.name) == ("shortcuts", "shortcut_p")), {})
-    least, limit = (finite(given.get(key)) for key in ("least", "limit"))
-    if least is None or limit is None:
+    if (least := finite(given.get("found_from"))) is None:
         return ""
-    more = f" (here about {limit:,.0f})" if limit > least else ""
-    return (
-        f"A clear shortcut would usually be found from about {least:,.0f} bias-conflicting samples on; a faint one "
-        f"needs more{more}, or goes unseen"
-    )
+    said = f"A clear shortcut would usually be found from about {least:,.0f} bias-conflicting samples on"
+    return f"{said}; a faint one needs more, or goes unseen"
 
 
 def _blocks(found: Sequence[Finding], run: RunFiles, several: str, order: int) -> Iterator[Block]:

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
             drop_from="bias-aligned accuracy",
         ),
         Measure("harmonic_mean", "harmonic mean of bias-aligned and bias-conflicting", gate=True),
-        Measure("bias_gap", "gap between bias-aligned and bias-conflicting", Unit.POINTS, "lower"),
-        Measure("group_accuracy", "accuracy by group"),
-        Measure("group_gap", "gap between best and worst group, all classes together", Unit.POINTS, "lower"),
+        Measure("bias_gap", "gap between bias-aligned and bias-conflicting", Unit.POINTS, "lower", gate=True),
+        Measure("group_accuracy", "accuracy by group", gate=True, part="*", data_part=True),
+        Measure("group_gap", "gap between best and worst group, all classes together", Unit.POINTS, "lower", gate=True),
         Measure("worst_group_accuracy", "worst-group accuracy", gate=True, headline=True, drop="worst_group_drop"),
-        Measure("worst_group_drop", "drop from clean accuracy to the worst cell", Unit.POINTS, "lower"),
-        Measure("cell_gap", "gap between best and worst cell of class and group", Unit.POINTS, "lower"),
+        Measure("worst_group_drop", "drop from clean accuracy to the worst cell", Unit.POINTS, "lower", gate=True),
+        Measure("cell_gap", "gap between best and worst cell of class and group", Unit.POINTS, "lower", gate=True),
         Measure("group_balanced_accuracy", "group-balanced accuracy", gate=True, headline=True),
     ),
     order=20,
@@ -41,6 +41,13 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class GroupAccuracy:
     """Accuracy in every group of every class, above all the worst."""
+
+    def data_parts(self, subject: Subject) -> tuple[str, ...]:
+        """Groups, and cells of class and group as CLASS/GROUP."""
+        from holdfast.audits.checks.groups.group_accuracy import columns_of
+
+        groups = tuple(dict.fromkeys(name for column in columns_of(subject) for name in column.names))
+        return *groups, *(f"{label}/{group}" for label in subject.data.classes for group in groups)
 
     def run(self, subject: Subject) -> tuple[Finding, ...]:
         from holdfast.audits.checks.groups.group_accuracy import group_accuracy

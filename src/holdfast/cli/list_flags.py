@@ -1,0 +1,110 @@
+"""Flags that take several values: ``--against A B`` and ``--against A --against B`` mean the same in every command.
+
+The parser keeps only the last of repeated flags. So words are put in order before it sees them, by what the options
+class declares. Open this file when a list-valued flag takes too much or too little.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+from tyro.conf import OmitArgPrefixes, Positional
+
+from holdfast.settings.fields import KEY_VALUE
+
+NUMBER = re.compile(r"-\.?\d")
+"""What looks like a flag and is a negative number."""
+
+
+def list_flags(kind: Any, prefix: str = "") -> dict[str, bool]:
+    """The list-valued flags that an options class declares, and whether each takes KEY=VALUE words alone.
+
+    >>> from holdfast.cli.compare import CompareOptions
+    >>> list_flags(CompareOptions)
+    {'--methods': False, '--recipes': False, '--vary': True, '--grid': True}
+    """
+    found: dict[str, bool] = {}
+    for name, own, marks in _declared(kind):
+        renamed = [mark.name for mark in marks if getattr(mark, "name", None)]
+        flag = prefix + (renamed[-1] if renamed else name.replace("_", "-"))
+        if is_dataclass(own):
+            found |= list_flags(own, prefix if OmitArgPrefixes in marks else f"{flag}.")
+        elif get_origin(own) is tuple and get_args(own)[-1] is Ellipsis and Positional not in marks:
+            found[f"--{flag}"] = KEY_VALUE in marks
+    return found
+
+
+def joined(kind: Any, words: Sequence[str]) -> list[str]:
+    """Words with the values of each list-valued flag behind its first occurrence.
+
+    A word without = behind a flag that takes KEY=VALUE is not its value: it goes to the front, where a command takes
+    an argument without a flag.
+
+    >>> from holdfast.cli.audit import AuditOptions
+    >>> joined(AuditOptions, ["--against", "a", "--fail-under", "ece=1", "runs/x", "--against=b"])
+    ['runs/x', '--against', 'a', 'b', '--fail-under', 'ece=1']
+    """
+    kept: list[tuple[str, list[str]]] = []
+    loose: list[str] = []
+    known = list_flags(kind)
+    has_argument = any(Positional in marks for _, _, marks in _declared(kind))
+    for flag, values in _parted(known, words):
+        if has_argument and known.get(flag):
+            loose += [word for word in values[1:] if "=" not in word]
+            values = values[:1] + [word for word in values[1:] if "=" in word]
+        earlier = next((own for name, own in kept if name == flag), None) if flag in known else None
+        if earlier is None:
+            kept.append((flag, values))
+        else:
+            earlier += values
+    given = [word for flag, values in kept for word in ([flag] if flag in known else []) + values]
+    first = next((i for i, word in enumerate(given) if _is_flag(word)), len(given))
+    return [*given[:first], *loose, *given[first:]]
+
+
+def swallowed(kind: Any, words: Sequence[str], missing: str) -> str:
+    """What to say where an argument is missing that a list-valued flag may have taken; empty where none has.
+
+    >>> from holdfast.cli.audit import AuditOptions
+    >>> swallowed(AuditOptions, ["--checks", "accuracy", "runs/x"], "MODEL")
+    "--checks took 'accuracy' and 'runs/x', as a list takes every word up to the next option; put MODEL first"
+    """
+    known = list_flags(kind)
+    taken = [(flag, values) for flag, values in _parted(known, joined(kind, words)) if flag in known and values]
+    if not taken:
+        return ""
+    flag, values = max(taken, key=lambda one: len(one[1]) > 1)
+    told = " and ".join(filter(None, [", ".join(map(repr, values[:-1])), repr(values[-1])]))
+    return f"{flag} took {told}, as a list takes every word up to the next option; put {missing} first"
+
+
+def _declared(kind: Any) -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
+    """Name, plain type and marks of every field of an options class."""
+    hints = get_type_hints(kind, include_extras=True)
+    for f in fields(kind):
+        hint = hints[f.name]
+        own, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+        yield f.name, own, tuple(marks)
+
+
+def _parted(known: dict[str, bool], words: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """(Flag, its values) of what is list-valued; ("", [word]) of everything else."""
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        name, equals, value = word.partition("=")
+        flag = name.replace("_", "-") if name.startswith("--") else ""
+        if flag not in known:
+            yield "", [word]
+            continue
+        values = [value] if equals else []
+        while rest and not _is_flag(rest[0]):
+            values.append(rest.pop(0))
+        yield flag, values
+
+
+def _is_flag(word: str) -> bool:
+    return len(word) > 1 and word.startswith("-") and not NUMBER.match(word)
