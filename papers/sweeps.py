@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from holdfast.data import Dataset
-from holdfast.train import FitResult, fit
+from holdfast.train import Run, fit
 
 
 def sweep_parser(description: str, *, model: str, epochs: int) -> argparse.ArgumentParser:
@@ -30,9 +30,7 @@ def sweep_parser(description: str, *, model: str, epochs: int) -> argparse.Argum
     return parser
 
 
-def train(
-    data: Dataset, method: Mapping[str, object], args: argparse.Namespace, seed: int, **schedule: Any
-) -> FitResult:
+def train(data: Dataset, method: Mapping[str, object], args: argparse.Namespace, seed: int, **schedule: Any) -> Run:
     """One training as the flags say, with what the papers on CIFAR-10 have in common."""
     return fit(
         data,

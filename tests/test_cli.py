@@ -17,6 +17,7 @@ import yaml
 from holdfast.cli import COMMANDS, main, parse_train
 from holdfast.comparisons.running import compare
 from holdfast.errors import HoldfastError
+from holdfast.reports import read_findings
 from holdfast.train import fit
 from tests.conftest import make_data
 
@@ -278,7 +279,7 @@ def test_help_and_usage_errors_answer_at_once_without_torch(words: list[str], tm
 @pytest.mark.slow
 def test_tensorboard_gets_the_numbers_of_every_epoch(tmp_path: Path) -> None:
     events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    assert main(["train", *QUICK, "--epochs", "2", "--tensorboard", "--out", str(tmp_path)]) == 0
+    assert main(["train", *QUICK, "--epochs", "2", "--track", "tensorboard", "--out", str(tmp_path)]) == 0
     read = events.EventAccumulator(str(tmp_path / "tensorboard"))
     read.Reload()
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
@@ -286,6 +287,9 @@ def test_tensorboard_gets_the_numbers_of_every_epoch(tmp_path: Path) -> None:
     for name in ("train_loss", "test_accuracy", "lr"):
         shown = [(event.step, event.value) for event in read.Scalars(f"main/{name}")]
         assert shown == [(row["step"], pytest.approx(row[name])) for row in rows]
+    (last,) = read.Scalars("results/accuracy")
+    found = {f.name: f.value for f in read_findings(tmp_path / "findings.json").findings if not f.where}
+    assert last.value == pytest.approx(found["accuracy"])
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -90,6 +90,39 @@ def test_a_plan_says_which_cells_are_trained_longer(capsys: pytest.CaptureFixtur
     assert "equally long" not in capsys.readouterr().out
 
 
+def test_a_plan_shows_every_stage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """JTT's first model, and what is learned without labels before it."""
+    monkeypatch.chdir(tmp_path)
+    first = "  first: 9 epochs of a model whose errors are then shown more often (--method.first-epochs)"
+    jtt = [
+        "--method",
+        "jtt",
+        "--method.first-epochs",
+        "9",
+        "--data",
+        "digits",
+        "--epochs",
+        "3",
+        "--pretrain",
+        "rotation",
+    ]
+    stages = [
+        "  pretraining: 20 epochs without labels, rotation (--pretrain-for)",
+        first,
+        "  second: 3 epochs (--epochs)",
+    ]
+    assert main(["train", *jtt, "--plan"]) == 0
+    title, *shown = capsys.readouterr().out.splitlines()
+    assert (title.split(":")[0], shown) == ("jtt", stages)
+    assert main(["compare", *jtt, "--methods", "erm", "jtt", "--plan"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:3] == ["erm (baseline)", stages[0], "  main: 3 epochs (--epochs)"]
+    assert lines[3:7] == ["jtt", *stages]
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

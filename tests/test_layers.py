@@ -17,11 +17,11 @@ LINES = (
     {"__main__"},
     {"cli"},
     {"comparisons"},
-    {"shortcuts"},
+    {"shortcuts", "exports"},
     {"audits"},
     {"detect"},
     {"train"},
-    {"methods", "ascents"},
+    {"methods", "ascents", "trackers"},
     {"optim"},
     {"models", "data"},
     {"attacks", "corruptions", "augment", "losses", "metrics", "curvature", "reports"},
@@ -32,7 +32,19 @@ SIDEWAYS = {(user, "errors") for user in ("settings", "files", "parts", "devices
 SIDEWAYS |= {("parts", "types"), ("settings", "parts")}
 
 # What `import holdfast` and `holdfast --help` load: nothing here may pull torch in as it is imported.
-QUICK = {"__init__", "cli", "types", "errors", "files", "settings", "parts", "printable", "ascents", "signals"}
+QUICK = {
+    "__init__",
+    "cli",
+    "types",
+    "errors",
+    "files",
+    "settings",
+    "parts",
+    "printable",
+    "ascents",
+    "signals",
+    "trackers",
+}
 QUICK_LIBRARIES = {"tyro", "rich", "yaml"}
 
 

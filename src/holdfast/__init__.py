@@ -5,6 +5,7 @@ Everything is loaded when first used: ``import holdfast`` itself imports nothing
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -27,21 +28,27 @@ if TYPE_CHECKING:
     from holdfast import settings as settings
     from holdfast import shortcuts as shortcuts
     from holdfast import train as train
+    from holdfast.audits.audit_result import Audit as Audit
     from holdfast.audits.run_audit import audit as audit
     from holdfast.comparisons.running import compare as compare
     from holdfast.detect import predict as predict
     from holdfast.errors import HoldfastError as HoldfastError
+    from holdfast.exports import export as export
     from holdfast.models import load_model as load_model
     from holdfast.reports import report as report
     from holdfast.shortcuts import find_shortcuts as find_shortcuts
+    from holdfast.train import Run as Run
     from holdfast.train import fit as fit
 
 __version__ = "0.1.0"
 
 _NAMES = {
+    "Audit": "holdfast.audits.audit_result",
     "HoldfastError": "holdfast.errors",
+    "Run": "holdfast.train",
     "audit": "holdfast.audits.run_audit",
     "compare": "holdfast.comparisons.running",
+    "export": "holdfast.exports",
     "find_shortcuts": "holdfast.shortcuts",
     "fit": "holdfast.train",
     "load_model": "holdfast.models",
@@ -60,7 +67,9 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(_NAMES[name]), name)
     if name in _MODULES:
         return import_module(f"holdfast.{name}")
-    raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+    close = get_close_matches(name, __all__, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    raise AttributeError(f"module 'holdfast' has no attribute {name!r}{hint}")
 
 
 def __dir__() -> list[str]:

@@ -174,17 +174,22 @@ class Friendly(Sam):
         return {**super().sam_options(), "friendly": True, "sigma": self.sigma, "lmbda": self.lmbda}
 
 
-@ascent("fsam", about="Friendly SAM: SAM without the full-gradient part of its direction.", order=13)
+@ascent(
+    "fsam",
+    aliases=("friendly-sam",),
+    about="Friendly SAM: SAM without the full-gradient part of its direction.",
+    order=13,
+)
 class Fsam(Friendly):
     pass
 
 
-@ascent("fasam", about="Friendly ASAM.", order=14)
+@ascent("fasam", aliases=("friendly-asam",), about="Friendly ASAM.", order=14)
 class Fasam(Friendly, Asam):
     rho: float = 0.5
 
 
-@ascent("fisher-fsam", about="Friendly Fisher SAM.", order=15)
+@ascent("fisher-fsam", aliases=("friendly-fisher-sam", "fisher-friendly-sam"), about="Friendly Fisher SAM.", order=15)
 class FisherFsam(Friendly, FisherSam):
     pass
 

@@ -2,16 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+import inspect
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import wraps
+from typing import Any, TypeVar
 
 MANY = 24
 """More names than that are not put into a message."""
+SYNONYMS = {
+    "radius": "eps epsilon max_norm perturbation",
+    "step_size": "alpha eps_iter eps_step eta_step stepsize",
+    "steps": "iters iterations n_iter nb_iter num_iter max_iter num_steps n_steps n_queries",
+    "lr": "learning_rate lr0 base_lr initial_lr",
+    "optimizer": "opt optim optimiser",
+    "weight_decay": "wd l2_penalty",
+    "batch_size": "bs batch_sz per_device_batch_size",
+    "epochs": "max_epochs num_epochs n_epochs num_train_epochs",
+    "model": "arch architecture backbone net network",
+    "workers": "num_workers n_workers n_jobs",
+    "seed": "random_state random_seed manual_seed",
+    "image_size": "img_size input_size resolution imgsz",
+    "out": "output output_dir out_dir save_dir logdir",
+    "generator": "rng",
+    "rho": "sam_rho neighborhood",
+    "lmbda": "lambda_ lam ema momentum_m",
+    "bounds": "clip_min clip_max clip_range clip_values",
+    "name": "corruption corruption_name",
+}
+"""What people call a setting elsewhere: torchattacks, foolbox, timm, Lightning, transformers, scikit-learn."""
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class HoldfastError(Exception):
     """Bad input: the message names the value and the remedy. The command line exits with 2."""
+
+
+class UnknownArgument(HoldfastError, TypeError):
+    """A keyword argument that a function does not take; a TypeError as for every Python function."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -32,9 +62,11 @@ def unknown(kind: str, name: object, known: Iterable[str], *, listed_by: str = "
     "unknown method 'lfff'; did you mean 'lff'?"
     >>> str(unknown("method", "zzz", ["erm", "lff"]))
     "unknown method 'zzz'; known: erm, lff"
+    >>> str(unknown("setting", "learning_rate", ["epochs", "lr", "rate"]))
+    "unknown setting 'learning_rate'; did you mean 'lr'?"
     """
     names = list(known)
-    close = get_close_matches(name, names, n=3, cutoff=0.5) if isinstance(name, str) else []
+    close = close_names(name, names) if isinstance(name, str) else []
     if close:
         hint = "did you mean " + " or ".join(repr(c) for c in close) + "?"
     elif len(names) > MANY and listed_by:
@@ -44,6 +76,60 @@ def unknown(kind: str, name: object, known: Iterable[str], *, listed_by: str = "
     else:
         hint = "known: " + ", ".join(names)
     return HoldfastError(f"unknown {kind} {brief(name)}; {cut(hint, 600)}")
+
+
+def close_names(name: str, names: Collection[str]) -> list[str]:
+    """What somebody probably meant: another word for the same, or a name that is spelt much like it."""
+    wanted = name.lower().replace("-", "_")
+    meant = [known for known, others in SYNONYMS.items() if wanted in others.split() and known in names]
+    return meant or get_close_matches(name, names, n=3, cutoff=0.5)
+
+
+def plain_name(name: str) -> str:
+    """A name such that case, "-", "_" and " " make no difference.
+
+    >>> plain_name("F-SAM") == plain_name("fsam"), plain_name("Group DRO") == plain_name("group-dro")
+    (True, True)
+    """
+    return name.lower().translate(_SEPARATORS)
+
+
+_SEPARATORS = str.maketrans("", "", "-_ ")
+
+
+def hinted(*more: str, kind: str = "argument") -> Callable[[Function], Function]:
+    """For public functions: a keyword that they do not take is refused with the name that was probably meant.
+
+    more: names that the function takes by ``**``; without any, a function with ``**`` judges the others itself. kind:
+    what an argument of the function is called.
+
+    >>> @hinted()
+    ... def attack(x, *, radius): return x
+    >>> attack(1, eps=0.1)
+    Traceback (most recent call last):
+    holdfast.errors.UnknownArgument: attack: unknown argument 'eps'; did you mean 'radius'?
+    """
+
+    def decorate(function: Function) -> Function:
+        parameters = inspect.signature(function).parameters.values()
+        takes_any = not more and any(p.kind is p.VAR_KEYWORD for p in parameters)
+        named = [p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        known = dict.fromkeys([*named, *more])
+
+        @wraps(function)
+        def call(*args: Any, **settings: Any) -> Any:
+            for name in settings:
+                if name not in known and (not takes_any or _is_synonym(name, known)):
+                    raise UnknownArgument(f"{function.__name__}: {unknown(kind, name, known)}")
+            return function(*args, **settings)
+
+        return call  # type: ignore[return-value]
+
+    return decorate
+
+
+def _is_synonym(name: str, known: Collection[str]) -> bool:
+    return any(name in others.split() and one in known for one, others in SYNONYMS.items())
 
 
 def brief(value: object, most: int = 200) -> str:

@@ -1,5 +1,5 @@
-"""Parts that declare themselves: what a method, ascent, check, detector, corruption, reader or model source says of
-itself, and the registries that find it. Open this file to see what a declaration holds, or to add a kind of part.
+"""Parts that declare themselves: what a method, ascent, check, detector, corruption, reader, model source or tracker
+says of itself, and the registries that find it. Open this file to see what a declaration holds, or to add a kind.
 
 A part is one file. The decorator of its kind stands on the class or function that does the work and says everything
 that others need to know: lists, ``--help``, gates, budgets, reports and conformance tests read the declaration, and
@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import pkgutil
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any, Final, Generic, Literal, TypeVar
 
-from holdfast.errors import HoldfastError, require_known
+from holdfast.errors import HoldfastError, plain_name, unknown
 from holdfast.types import Measure, Needs
 
 ENTRY_POINTS = "holdfast"
@@ -32,13 +32,15 @@ class Part:
     """What every part says of itself.
 
     name: as people write it. about: one line for lists and ``--help``. made: the class or function that does the work.
-    order: place in lists and reports; parts of one order are listed by name.
+    order: place in lists and reports; parts of one order are listed by name. aliases: other spellings that find it,
+    such as the paper's; case, "-", "_" and " " make no difference anyway.
     """
 
     name: str
     about: str
     made: Any = field(repr=False)
     order: int = 100
+    aliases: tuple[str, ...] = ()
 
     def attach(self) -> None:
         """Tell the class or function what was declared of it, where it needs to know."""
@@ -79,11 +81,29 @@ class Registry(Mapping[str, P], Generic[P]):
         self._parts[part.name] = part
 
     def __getitem__(self, name: str) -> P:
-        require_known(self.kind, name, self)
-        return self._parts[name]
+        found = self._find(name)
+        if found is None:
+            raise unknown(self.kind, name, self)
+        return found
 
     def __contains__(self, name: object) -> bool:
-        return name in self._all()
+        return self._find(name) is not None
+
+    def _find(self, name: object) -> P | None:
+        """A part by its name or another spelling of it; its own name wins over another part's alias."""
+        parts = self._all()
+        if not isinstance(name, str):
+            return None
+        if name in parts:
+            return parts[name]
+        wanted = plain_name(name)
+        spelt = [part for part in parts.values() if plain_name(part.name) == wanted]
+        spelt += [part for part in parts.values() if wanted in map(plain_name, part.aliases)]
+        return spelt[0] if spelt else None
+
+    def names_of(self, given: Iterable[str]) -> list[str]:
+        """The declared names behind any spellings of them; what is unknown is refused."""
+        return [self[name].name for name in given]
 
     def __iter__(self) -> Iterator[str]:
         return (part.name for part in sorted(self._all().values(), key=lambda part: (part.order, part.name)))
@@ -201,15 +221,13 @@ class CorruptionPart(Part):
     """A corruption of image batches. made: ``f(x, *, severity, generator)``, x (B, 1 or 3, H, W) float in [0, 1].
 
     family: the set it was published in; a corruption of your own needs none. short: its name within the family, as
-    findings show it. aliases: other spellings that find it. scale: "severity" takes 1 to 5;
-    "strength", which ``made`` then takes instead, is a multiple of the published setting. random: whether it draws
-    anything. extra: left out of the family's published mean. cpu_only: images are brought to the CPU for it. files:
-    what it reads, if anything.
+    findings show it. scale: "severity" takes 1 to 5; "strength", which ``made`` then takes instead, is a multiple of
+    the published setting. random: whether it draws anything. extra: left out of the family's published mean. cpu_only:
+    images are brought to the CPU for it. files: what it reads, if anything.
     """
 
     family: str = ""
     short: str = ""
-    aliases: tuple[str, ...] = ()
     scale: Literal["severity", "strength"] = "severity"
     random: bool = True
     extra: bool = False
@@ -270,6 +288,20 @@ class SourcePart(Part):
     folders: bool = False
 
 
+@dataclass(frozen=True, kw_only=True)
+class TrackerPart(Part):
+    """Where trainings are recorded. made: a class with the functions of ``holdfast.trackers.Tracker``.
+
+    package: what must be there to import, by its name in Python. extra: the extra of holdfast that installs it.
+    needs_folder: whether it writes into the run folder. remedy: what to do where it cannot start.
+    """
+
+    package: str
+    extra: str = ""
+    needs_folder: bool = False
+    remedy: str = ""
+
+
 METHODS: Registry[MethodPart] = Registry("method", MethodPart, "holdfast.methods")
 ASCENTS: Registry[AscentPart] = Registry("ascent", AscentPart, "holdfast.ascents")
 CHECKS: Registry[CheckPart] = Registry("check", CheckPart, "holdfast.audits.checks")
@@ -277,9 +309,11 @@ DETECTORS: Registry[DetectorPart] = Registry("detector", DetectorPart, "holdfast
 CORRUPTIONS: Registry[CorruptionPart] = Registry("corruption", CorruptionPart, "holdfast.corruptions")
 READERS: Registry[ReaderPart] = Registry("data reader", ReaderPart, "holdfast.data.readers")
 MODEL_SOURCES: Registry[SourcePart] = Registry("model source", SourcePart, "holdfast.models.sources")
+TRACKERS: Registry[TrackerPart] = Registry("tracker", TrackerPart, "holdfast.trackers")
 
 method, ascent, check, detector = METHODS.declare, ASCENTS.declare, CHECKS.declare, DETECTORS.declare
 corruption, reader, source = CORRUPTIONS.declare, READERS.declare, MODEL_SOURCES.declare
+tracker = TRACKERS.declare
 
 
 def named_data() -> dict[str, ReaderPart]:
@@ -292,6 +326,16 @@ def named_data() -> dict[str, ReaderPart]:
                 raise HoldfastError(f"two readers read {name!r}: {both}; rename one of them")
             found[name] = part
     return found
+
+
+def data_name(source: str) -> str:
+    """The name of a set behind another spelling of it; anything else stays.
+
+    >>> data_name("Coloured_Digits"), data_name("photos/")
+    ('coloured-digits', 'photos/')
+    """
+    named = named_data()
+    return source if source in named else {plain_name(name): name for name in named}.get(plain_name(source), source)
 
 
 def described_data() -> dict[str, str]:

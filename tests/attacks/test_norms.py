@@ -113,7 +113,7 @@ def test_an_infinite_radius_leaves_the_range_of_pixels() -> None:
 
 def test_a_pixel_outside_the_range_stays_but_goes_no_farther() -> None:
     x = torch.tensor([[[[-0.25, 1.5]]]])
-    ball = make_ball(x, radius=0.5)
+    ball = make_ball(x, radius=0.5, bounds=(0.0, 1.0))
     assert ball.low.flatten().tolist() == [-0.25, 1.0]
     assert ball.high.flatten().tolist() == [0.25, 1.5]
 

@@ -157,7 +157,7 @@ def test_a_run_is_measured_at_the_size_it_was_trained_at_as_training_brought_ima
     for name in ("accuracy", "nll"):
         assert audited[name] == trained[name]
     with open("p.csv", newline="") as file:
-        answers = [row["label"] for row in csv.DictReader(file)]
+        answers = [row["prediction"] for row in csv.DictReader(file)]
     assert np.mean([a == str(i % 3) for i, a in enumerate(answers)]) == pytest.approx(trained["accuracy"])
 
 
@@ -171,7 +171,7 @@ def test_predict_holds_out_what_its_run_held_out(folder: Path, monkeypatch: pyte
     words = ["predict", "../run", "--data", "../whole.npz", "--split", "test", "--out", "p.csv", *common]
     assert main(words) == 0
     with open("p.csv", newline="") as file:
-        seen = [Path(row["image"]).name for row in csv.DictReader(file)]
+        seen = [Path(row["path"]).name for row in csv.DictReader(file)]
     held = load("../whole.npz", data_seed=7).test
     assert seen == [Path(held.describe(i)).name for i in range(len(held))]
     assert seen != [Path(d).name for d in ids(load("../whole.npz").test)]

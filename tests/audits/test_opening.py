@@ -72,7 +72,7 @@ def test_a_table_of_samples_is_a_file_of_predictions(folder: Path) -> None:
 
 
 def test_what_predict_writes_is_a_file_of_predictions(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its label is the answer, its picture the path; a class may be called as its other columns are."""
+    """A class may be called as its other columns are; with probabilities also calibration is that of the run."""
     for part in ("train", "test"):
         for number, name in enumerate(("ood", "reason")):
             write_class_folder(folder / "photos" / part / name, 10, seed=number + len(part))
@@ -85,11 +85,18 @@ def test_what_predict_writes_is_a_file_of_predictions(folder: Path, capsys: pyte
     assert main([*words, "--data", "photos", "--out", "audited"]) == 0
     found = {f.name: f.value for f in read_findings("audited/findings.json").findings if not f.where}
     assert found["accuracy"] == own["accuracy"]
-    assert found["nll"] is None  # one confidence an image is no score a class
+    assert found["nll"] is None  # one confidence per image is not a score per class
+    assert main(["predict", "run", "--data", "photos/test", *common, "--probabilities", "--out", "p.csv"]) == 0
+    assert main([*words, "--data", "photos", "--out", "scored"]) == 0
+    scored = {f.name: f.value for f in read_findings("scored/findings.json").findings if not f.where}
+    assert {name: scored[name] for name in ("accuracy", "nll", "ece")} == pytest.approx(
+        {name: own[name] for name in ("accuracy", "nll", "ece")}, rel=1e-5
+    )
+    assert "is not the class with the highest score" not in capsys.readouterr().err
     capsys.readouterr()
     assert main([*words, "--out", "alone"]) == 2
     told = " ".join(capsys.readouterr().err.split())
-    assert "p.csv has no column 'label' with the truth (that of a file of 'holdfast predict' is its answer)" in told
+    assert "p.csv has no column 'label' with the truth (a file of 'holdfast predict' has answers only)" in told
     assert "give the data it belongs to with --data" in told
 
 

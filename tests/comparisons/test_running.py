@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from holdfast.comparisons.plans import GridCell, make_plan
 from holdfast.comparisons.running import Comparison, carry_out, compare, folder_name
@@ -288,3 +289,31 @@ def test_equal_budgets_need_no_word(tmp_path: Path) -> None:
     pretrained = build(TrainSettings, {"pretrain": "rotation", "pretrain_for": 7, "epochs": 4})
     assert make_plan(pretrained).cells[0].epochs == "7 + 4"
     assert "5 epochs: erm epochs=5" in make_plan(TrainSettings(), vary={"epochs": [5]}).unequal_epochs()
+
+
+@pytest.mark.slow
+def test_a_cell_is_chosen_by_its_worst_group_where_groups_are_held_out(done: Comparison, tmp_path: Path) -> None:
+    """Against the lowest accuracy of any cell of class and colour, counted by hand on the held-out digits."""
+    again = compare(out=copied(done, tmp_path / "c"), **BASE, **ASKED, choose="val-worst-group")
+    assert again.chosen is not None
+    data = load_data(build(TrainSettings, BASE))
+    assert data.val is not None
+    images = data.val.read(torch.arange(len(data.val))).float() / 255
+    for name, label in (("erm", "erm"), ("lff-q0.2", "lff q=0.2")):
+        for seed in (0, 1):
+            with torch.no_grad():
+                right = load_model(tmp_path / "c" / f"{name}-seed{seed}")[0].eval()(images).argmax(1) == data.val.labels
+            cells: dict[tuple[int, int], list[bool]] = {}
+            for y, g, hit in zip(data.val.labels.tolist(), data.val.groups.tolist(), right.tolist(), strict=True):
+                cells.setdefault((y, g), []).append(hit)
+            worst = min(fmean(own) for own in cells.values())
+            assert again.chosen.scores[label][seed] == pytest.approx(worst)
+    record = json.loads((tmp_path / "c" / "comparison.json").read_text())
+    assert "val-worst-group" in record["cells"][0]
+    assert "no group labels" not in again.why
+
+
+def test_a_choice_by_groups_needs_groups(tmp_path: Path) -> None:
+    with pytest.raises(HoldfastError, match="val-worst-group needs groups in the validation set, and digits has none"):
+        compare(out=tmp_path / "c", data="digits", val=0.1, epochs=1, device="cpu", choose="val-worst-group")
+    assert not (tmp_path / "c").exists()

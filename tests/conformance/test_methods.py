@@ -12,21 +12,21 @@ import torch
 from holdfast import parts
 from holdfast.errors import HoldfastError
 from holdfast.settings import TrainSettings, build
-from holdfast.train import FitResult, Interrupted, fit, train
+from holdfast.train import Interrupted, Run, fit, train
 from tests.conftest import SignalAt, brisk, make_data, same_weights
 
 METHODS = sorted(parts.METHODS)
 QUICK = {"epochs": 3, "batch_size": 16, "lr": 0.05, "device": "cpu"}
 
 
-def quick(method: str, **changes: object) -> FitResult:
+def quick(method: str, **changes: object) -> Run:
     classes, n = int(changes.pop("classes", 3)), int(changes.pop("n", 96))  # type: ignore[call-overload]
     data = make_data(n, classes, groups=2)
     return fit(data, method=brisk(method), **{**QUICK, **changes})
 
 
 @cache
-def unbroken(method: str) -> tuple[TrainSettings, FitResult]:
+def unbroken(method: str) -> tuple[TrainSettings, Run]:
     settings = build(TrainSettings, {"method": brisk(method), "ema": 0.9, "crop": 1, "flip": True, **QUICK})
     return settings, train(settings, data=make_data(groups=2))
 

@@ -194,7 +194,7 @@ def test_a_run_carries_its_detector(pictures: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     result = fit(data, epochs=4, lr=0.05, batch_size=50, device="cpu", out=run)
     predict(run, pictures / "known", out=tmp_path / "plain.csv", device="cpu", workers=0)
-    assert {r["ood"] for r in rows(tmp_path / "plain.csv")} == {""}
+    assert {(r["ood_score"], r["ood"]) for r in rows(tmp_path / "plain.csv")} == {("", "")}
     fit_detector(pictures / "normal", run=run, scores=("energy", "mahalanobis"), device="cpu", false_alarm_rate=0.1)
     summary = predict(run, pictures / "known", out=tmp_path / "known.csv", device="cpu", workers=0)
     own = rows(tmp_path / "known.csv")
@@ -204,7 +204,7 @@ def test_a_run_carries_its_detector(pictures: Path, tmp_path: Path) -> None:
     ])[:, None].float() / 255  # fmt: skip
     with torch.no_grad():
         confidence, label = result.model(images).softmax(1).max(1)
-    assert [r["label"] for r in own] == [data.classes[i] for i in label.tolist()]
+    assert [r["prediction"] for r in own] == [data.classes[i] for i in label.tolist()]
     assert [float(r["confidence"]) for r in own] == pytest.approx(confidence.tolist(), rel=1e-4)
     noise = tmp_path / "noise"
     write(noise, torch.randint(0, 256, (20, 1, 16, 16), generator=torch.Generator().manual_seed(0)).to(torch.uint8))
@@ -213,6 +213,8 @@ def test_a_run_carries_its_detector(pictures: Path, tmp_path: Path) -> None:
     assert summary.ood is not None
     assert anomalous.ood.flagged / 20 > summary.ood.flagged / 60
     assert all(bool(r["reason"]) == (r["ood"] == "1") for r in rows(tmp_path / "noise.csv"))
+    told = [float(r["ood_score"]) for r in rows(tmp_path / "noise.csv")]
+    assert told == pytest.approx(anomalous.ood.scores.tolist(), rel=1e-5)
     with pytest.raises(HoldfastError, match="no detector in"):
         predict(run, noise, out=tmp_path / "x.csv", detector=tmp_path / "none", device="cpu")
 
@@ -314,3 +316,28 @@ def test_results_come_back_without_a_file(detector: Path, pictures: Path, tmp_pa
     assert watched.ood is not None
     assert torch.equal(watched.ood.flags, found.flags)
     assert sorted(pictures.rglob("*")) == before
+
+
+def test_predictions_of_a_training_in_memory_and_its_table(tmp_path: Path) -> None:
+    """A result without a folder predicts as its model does; classes with commas in their names survive the table."""
+    data = replace(load("digits"), classes=tuple(f"no. {i}, printed" for i in range(10)))
+    result = fit(data, epochs=1, device="cpu")
+    out, images = tmp_path / "p.csv", data.test
+    assert images is not None
+    found = predict(result, data, out=out, probabilities=True, device="cpu", workers=0)
+    with torch.no_grad():
+        wanted = result.model(images.read(torch.arange(len(images))).float() / 255).softmax(1)
+    assert found.probabilities is not None
+    assert torch.allclose(found.probabilities, wanted, atol=1e-6)
+    assert torch.equal(found.labels, wanted.argmax(1))
+    own = rows(out)
+    assert list(own[0])[:6] == ["path", "prediction", "confidence", "ood_score", "ood", "reason"]
+    assert list(own[0])[6:] == [f"prob_{name}" for name in data.classes]
+    table = torch.tensor([[float(r[f"prob_{name}"]) for name in data.classes] for r in own])
+    assert torch.equal(table, found.probabilities)
+    assert [r["path"] for r in own] == list(found.paths) == found.columns()["path"]
+    plain = predict(result, data, out=out, device="cpu", workers=0)  # its own old table is replaced
+    assert plain.probabilities is None
+    assert torch.equal(plain.labels, found.labels)
+    assert torch.equal(plain.confidence, found.confidence)
+    assert list(rows(out)[0]) == list(own[0])[:6] == list(plain.columns())

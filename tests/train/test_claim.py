@@ -50,7 +50,7 @@ class Breaks(nn.Module):
 @pytest.fixture
 def finished(tmp_path: Path) -> Path:
     out = tmp_path / "run"
-    fit(make_data(), out=out, tensorboard=True, **QUICK)
+    fit(make_data(), out=out, track=["tensorboard"], **QUICK)
     (out / "notes.txt").write_text("mine")
     return out
 

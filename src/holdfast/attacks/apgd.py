@@ -11,7 +11,7 @@ from torch import Tensor
 from holdfast.attacks.arguments import AttackTarget, BallSettings, Classifier, LossName, Mode
 from holdfast.attacks.norms import Ball, make_ball, per_image
 from holdfast.attacks.objectives import Best, Goal, GoalGradient, best_of_clean, borrowed, make_goal, prepared, scores
-from holdfast.errors import require
+from holdfast.errors import hinted, require
 
 MOMENTUM = 0.75
 RISING = 0.75
@@ -21,6 +21,7 @@ EARLY = frozenset({1, 2, 4, 8, 16})
 """Further steps after which an early stop checks: most images fail within a few steps."""
 
 
+@hinted(*BallSettings.__annotations__, kind="setting of the attack")
 def apgd(
     model: Classifier,
     x: Tensor,

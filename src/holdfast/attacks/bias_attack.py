@@ -15,10 +15,11 @@ from holdfast.attacks.norms import Ball, make_ball
 from holdfast.attacks.objectives import borrowed, check_answers, check_examples
 from holdfast.attacks.pgd import default_step
 from holdfast.devices import side_by_side
-from holdfast.errors import require
+from holdfast.errors import hinted, require
 from holdfast.module_state import frozen_parameters
 
 
+@hinted(*BallSettings.__annotations__, kind="setting of the attack")
 def bias_adversarial(
     x: Tensor,
     y: Tensor,
@@ -45,7 +46,9 @@ def bias_adversarial(
     """
     require(steps >= 1, f"steps must be >= 1, got {steps}")
     require(lam >= 0, f"lam must be >= 0, got {lam}")
-    if not x.is_cuda:  # to look at values there would wait for the device
+    if x.is_cuda:  # to look at values there would wait for the device
+        within.setdefault("bounds", (0.0, 1.0))
+    else:
         check_examples(x, y)
     within.setdefault("norm", "l2")
     ball = make_ball(x, radius=radius, **within)

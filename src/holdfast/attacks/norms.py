@@ -22,6 +22,8 @@ SPACES: tuple[Space, ...] = ("pixel", "normalised")
 MARGIN = 1 - 2.0**-22
 """An L2 step ends this close to the radius; rounding in float32 adds less than that to a norm."""
 TINY = 1e-300
+TOLERANCE = 1e-4
+"""How far rounding may leave a pixel outside of [0, 1] before images count as normalised."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +97,8 @@ def make_ball(x: Tensor, *, radius: float, **settings: Unpack[BallSettings]) -> 
     check_names(settings)
     norm, bounds = settings.get("norm", "linf"), settings.get("bounds", (0.0, 1.0))
     require(x.ndim == 4 and x.is_floating_point(), f"x must be float images (B, C, H, W), got {x.dtype} {(*x.shape,)}")
+    if "bounds" not in settings:
+        require_unit_range(x)
     require(radius >= 0, f"radius must be >= 0, got {radius}")
     require(bounds[0] < bounds[1], f"bounds must be a range, got {bounds}")
     require_known("norm", norm, NORMS)
@@ -106,6 +110,23 @@ def make_ball(x: Tensor, *, radius: float, **settings: Unpack[BallSettings]) -> 
         highest = torch.minimum(inward(x, limit, x.dtype), highest)
     wide = torch.promote_types(x.dtype, torch.float32)
     return Ball(x.detach(), lowest.detach().to(wide), highest.detach().to(wide), float(radius), norm, unit_scale)
+
+
+def require_unit_range(x: Tensor) -> None:
+    """Refuse images outside of [0, 1], which were normalised or are of bytes: a radius in pixels means nothing there.
+
+    Looking at the pixels waits for the device: a training that knows its images says ``bounds`` instead.
+    """
+    if x.numel() == 0 or (x.is_cuda and torch.cuda.is_current_stream_capturing()):
+        return
+    low, high = (float(end) for end in x.detach().aminmax())
+    inside = not (low < -TOLERANCE or high > 1 + TOLERANCE)  # NaN passes: the attack says in which image it is
+    remedy = (
+        "attack images before normalisation, with the normalisation inside the model; or say their range with bounds"
+    )
+    require(
+        inside, f"x must be images in [0, 1], got values from {low:.4g} to {high:.4g}; {remedy}=({low:.4g}, {high:.4g})"
+    )
 
 
 def unit(direction: Tensor, norm: Norm) -> Tensor:

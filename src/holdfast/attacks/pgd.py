@@ -18,11 +18,12 @@ from torch import Tensor
 from holdfast.attacks.arguments import AttackTarget, BallSettings, Classifier, LossName, Mode, Space
 from holdfast.attacks.norms import Ball, make_ball
 from holdfast.attacks.objectives import Best, Goal, GoalGradient, best_of_clean, borrowed, make_goal, prepared, scores
-from holdfast.errors import require, require_known
+from holdfast.errors import hinted, require, require_known
 
 UNBOUNDED_STEP = 0.01
 
 
+@hinted(*BallSettings.__annotations__, kind="setting of the attack")
 def pgd(
     model: Classifier,
     x: Tensor,
@@ -135,6 +136,7 @@ def _run_once(
     best.update(point, goal.value(logits), goal.reached(logits), index)
 
 
+@hinted(*BallSettings.__annotations__, kind="setting of the attack")
 def fgsm(
     model: Classifier,
     x: Tensor,
@@ -192,6 +194,7 @@ def transfer(
         return attack(together, x, y, radius=radius, **settings)
 
 
+@hinted(*BallSettings.__annotations__, kind="setting of the attack")
 def noise(
     x: Tensor, *, radius: float, generator: torch.Generator | None = None, **within: Unpack[BallSettings]
 ) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor
 from holdfast.attacks.arguments import AttackTarget, BallSettings, Classifier, LossName, Mode
 from holdfast.attacks.norms import Ball, make_ball, per_image
 from holdfast.attacks.objectives import best_of_clean, borrowed, make_goal, prepared, scores
-from holdfast.errors import require
+from holdfast.errors import hinted, require
 
 Draw = Callable[..., Tensor]
 """torch.randint with the generator of the attack, on the device of the images."""
@@ -25,6 +25,7 @@ SHRINK_AT = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
 """Queries, of 10,000, after which the area of the patch is halved."""
 
 
+@hinted(*BallSettings.__annotations__, kind="setting of the attack")
 def square(
     model: Classifier,
     x: Tensor,

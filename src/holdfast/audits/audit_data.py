@@ -28,8 +28,8 @@ from holdfast.errors import HoldfastError, cut, require
 from holdfast.files import at_home
 from holdfast.printable import printable
 from holdfast.settings.audit_settings import AuditSettings
-from holdfast.train.api import FitResult
 from holdfast.train.run_data import DataTerms, is_own_data, terms_of_run
+from holdfast.train.run_result import Run
 
 Tell = Callable[[str], None]
 """Says something to the user while the audit runs."""
@@ -55,7 +55,7 @@ def opener(request: AuditSettings, models: Sequence[Any] = ()) -> Sets:
     if isinstance(given := request.data, Dataset):
         return lambda size, terms: admitted(given, training=False)
     same: dict[str, Any] = {"root": request.root, "confine": request.confine, "training": False}
-    alone = is_given(given) and not any(isinstance(one, FitResult | str) for one in models)
+    alone = is_given(given) and not any(isinstance(one, Run | str) for one in models)
 
     def opened(size: int | None, terms: DataTerms) -> Dataset:
         data = load(given, image_size=size, **same, **asdict(terms))
@@ -88,11 +88,11 @@ def terms_of_all(specs: Sequence[Any], request: AuditSettings, open_set: Sets, t
     told = {} if request.data_seed is None else {"--data-seed": replace(usual, data_seed=request.data_seed)}
     named = {spec if isinstance(spec, str) else f"run {i}": own for i, (spec, own) in enumerate(runs.items(), start=1)}
     _require_one_test({**named, **told}, request, open_set)
-    return [runs.get(spec, usual) if isinstance(spec, str | FitResult) else usual for spec in specs]
+    return [runs.get(spec, usual) if isinstance(spec, str | Run) else usual for spec in specs]
 
 
 def _of_run(spec: Any, request: AuditSettings) -> DataTerms | None:
-    if isinstance(spec, FitResult) and is_given(request.data):
+    if isinstance(spec, Run) and is_given(request.data):
         own, same = DataTerms.of(spec.settings.data), spec.data.name == name_of(request.data)
         own = own if same else DataTerms(own.data_seed)
     elif isinstance(spec, str) and not isinstance(request.data, Dataset):

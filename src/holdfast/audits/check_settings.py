@@ -19,9 +19,8 @@ from holdfast.settings.yaml_files import parse_yaml
 
 def chosen_checks(names: Sequence[str] | None) -> list[str]:
     """The names of checks in the order they are measured, each once; None is all. An unknown one is refused."""
-    for name in names or ():
-        require_known("check", name, CHECKS)
-    return [name for name in CHECKS if names is None or name in names]
+    chosen = None if names is None else CHECKS.names_of(names)
+    return [name for name in CHECKS if chosen is None or name in chosen]
 
 
 def command_settings(check: str) -> dict[str, Field[Any]]:
@@ -30,8 +29,7 @@ def command_settings(check: str) -> dict[str, Field[Any]]:
 
 def make_checks(given: Mapping[str, Mapping[str, Any] | Any]) -> dict[str, Any]:
     """Every check with its settings: what is given, as a mapping or as the check itself, defaults for the others."""
-    for name in given:
-        require_known("check", name, CHECKS)
+    given = {CHECKS[name].name: own for name, own in given.items()}
     made = {}
     for name, part in CHECKS.items():
         own = given.get(name, {})
@@ -55,6 +53,8 @@ def parse_settings(texts: Iterable[str]) -> dict[str, dict[str, Any]]:
         key, equals, value = (part.strip() for part in text.partition("="))
         check, dot, name = key.partition(".")
         require(bool(equals and dot and name and value), f"{text!r} sets nothing; write CHECK.SETTING=VALUE")
+        check, name = CHECKS[check].name, name.replace("-", "_")
+        key = f"{check}.{name}"
         known = command_settings(check)
         require(bool(known), f"the check {check} has no settings; leave {text!r} out")
         require_known("setting", key, [f"{check}.{other}" for other in known])

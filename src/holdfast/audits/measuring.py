@@ -24,6 +24,7 @@ from holdfast.audits.subject import Subject
 from holdfast.errors import HoldfastError, first_line, require
 from holdfast.parts import CHECKS
 from holdfast.reports.findings_file import CheckRecord, finding, write_json
+from holdfast.train.progress import Progress
 from holdfast.types import Finding, Note
 
 FORMAT: Final = "holdfast-check"
@@ -119,6 +120,7 @@ def measure_all(
     key: Mapping[str, Any],
     change: Callable[[Finding], Finding],
     tell: Tell,
+    progress: Progress | None = None,
 ) -> list[CheckOutcome]:
     """Each check in turn, within its time.
 
@@ -128,16 +130,19 @@ def measure_all(
     clock = None if seconds is None else Clock(seconds, model.subject.device.type)
     if clock is not None:
         clock.forward = _forward_seconds(model.subject)
-    outcomes = []
+    outcomes: list[CheckOutcome] = []
+    shown = progress or Progress()
     for name in CHECKS:
         if name not in checks:
             outcomes.append(CheckOutcome(name, "skipped", reason="it was not asked for"))
             continue
+        shown.doing(f"{model.name}: {name}")
         own_key = _hash({"holdfast": holdfast.__version__, "check": name, "settings": str(made[name]), **key})
         before = None if kept is None else read_check(kept, name, own_key)
         if before is not None:
             tell(f"{model.name}: {name}: {before.state} before, taken from {kept}/{name}.json")
             outcomes.append(before)
+            shown.step()
             continue
         outcome = _one(model, name, made[name], checks[checks.index(name) :], clock)
         outcome = replace(outcome, findings=tuple(change(f) for f in outcome.findings))
@@ -149,6 +154,7 @@ def measure_all(
         why = f" ({outcome.reason})" if outcome.reason else ""
         tell(f"{model.name}: {name}: {outcome.state}{why}, {outcome.seconds:.1f} s")
         outcomes.append(outcome)
+        shown.step()
     return outcomes
 
 

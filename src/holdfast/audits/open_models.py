@@ -33,8 +33,8 @@ from holdfast.errors import require
 from holdfast.models import LoadedModel, open_model
 from holdfast.parts import CHECKS
 from holdfast.settings.audit_settings import AuditSettings
-from holdfast.train.api import FitResult
 from holdfast.train.run_data import DataTerms
+from holdfast.train.run_result import Run
 from holdfast.types import Finding, Needs, Note
 
 CODE: Final = ("python", "module")
@@ -127,7 +127,7 @@ def _open(
         where: dict[str, Any] = {"shape": data.shape, "device": device}
         if isinstance(given, str):
             return open_model(given, model=request.architecture, num_classes=data.num_classes, **where)
-        return open_model(given.model if isinstance(given, FitResult) else given, name=name, **where)
+        return open_model(given.model if isinstance(given, Run) else given, name=name, **where)
 
     data = open_set(request.image_size, terms)
     require(
@@ -207,7 +207,7 @@ def _align(
         mapping = ORDER
     size = min(64, request.batch_size)
     asked = {name: getattr(request, name) for name in ("output", "preprocessing", "allow_random", "seed")}
-    asked["probe"] = not isinstance(given, FitResult)
+    asked["probe"] = not isinstance(given, Run)
     while True:
         try:
             return align(opened, data, class_map=mapping, batch_size=size, **asked)
@@ -292,7 +292,7 @@ def names_of(given: Sequence[Any]) -> list[str]:
     """
     names: list[str] = []
     for one in given:
-        spec = one if isinstance(one, str) else type(one.model if isinstance(one, FitResult) else one).__name__
+        spec = one if isinstance(one, str) else one.network if isinstance(one, Run) else type(one).__name__
         last = Path(spec).resolve().name if isinstance(one, str) and os.path.exists(spec) else spec
         short = re.sub(r"[^\w.\-]+", "-", last).strip("-.") or "model"
         number = sum(name == short or re.fullmatch(re.escape(short) + r"-\d+", name) is not None for name in names)

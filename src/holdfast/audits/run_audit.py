@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import time
 import warnings as python_warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,115 +19,29 @@ from torch import nn
 
 from holdfast.audits.audit_data import check_request
 from holdfast.audits.audit_folder import check_kind, claim, redaction, run_record, without_pictures, write_audit
+from holdfast.audits.audit_result import Audit
 from holdfast.audits.check_settings import chosen_checks, make_checks
 from holdfast.audits.comparing import against as lead_over
 from holdfast.audits.comparing import corrected
-from holdfast.audits.gates import Gate, Gates, judge_all, no_warnings, parse_gates, require_parts, target_of
+from holdfast.audits.gates import Gate, Gates, judge_all, no_warnings, parse_gates, require_parts
 from holdfast.audits.measuring import measure_all, parse_budget
 from holdfast.audits.open_models import AuditedModel, open_all
 from holdfast.data.given_data import KINDS
 from holdfast.devices import resolve_device
-from holdfast.errors import HoldfastError, require, unknown
+from holdfast.errors import require
 from holdfast.models.sources.module import made_by
 from holdfast.module_state import evaluating
 from holdfast.parts import CHECKS
 from holdfast.reports.findings_file import AGAINST, PAIRED, CheckRecord, FindingsFile
-from holdfast.reports.html import notebook_frame, write_report
-from holdfast.reports.run_files import RunFiles
 from holdfast.settings import data_of_run
 from holdfast.settings.audit_settings import AuditSettings, make_settings
-from holdfast.train.api import FitResult
-from holdfast.types import Finding, Measure, Note
+from holdfast.train.progress import Progress, make_progress
+from holdfast.train.run_result import Run
+from holdfast.types import Finding, Note
 
 if TYPE_CHECKING:
-    Audited = str | Path | FitResult | nn.Module | Callable[..., Any]
+    Audited = str | Path | Run | nn.Module | Callable[..., Any]
     """A run folder or any specification of a model, the result of a training, a module, or a callable."""
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Audit:
-    """What an audit found.
-
-    files: findings, states of checks, gates and records of each model, the audited one first. notes: what was said on
-    the way; those of level "warning" change how to read a number. out: the folder that was written, if one was.
-    """
-
-    files: tuple[FindingsFile, ...]
-    notes: tuple[Note, ...] = ()
-    out: Path | None = None
-
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        return self.files[0].findings
-
-    @property
-    def checks(self) -> tuple[CheckRecord, ...]:
-        """What became of each check."""
-        return self.files[0].checks
-
-    @property
-    def measures(self) -> Mapping[tuple[str, str], Measure]:
-        """What the numbers are, by check and name."""
-        return self.files[0].measures
-
-    @property
-    def gates(self) -> tuple[Mapping[str, Any], ...]:
-        """What was demanded, and whether it holds."""
-        return self.files[0].gates
-
-    @property
-    def warnings(self) -> tuple[Note, ...]:
-        return tuple(note for note in self.notes if note.level == "warning")
-
-    @property
-    def passed(self) -> bool:
-        """Whether every check ran through and every gate holds."""
-        return self.exit_code == 0
-
-    @property
-    def exit_code(self) -> int:
-        """0 passed, 1 a gate failed, 3 a check crashed: an audit that is not whole is not a verdict."""
-        if any(record.state == "crashed" for file in self.files for record in file.checks):
-            return 3
-        return 1 if any(not gate["passed"] for file in self.files for gate in file.gates) else 0
-
-    def __iter__(self) -> Iterator[Finding]:
-        return iter(self.findings)
-
-    def __len__(self) -> int:
-        return len(self.findings)
-
-    def __getitem__(self, name: str) -> Finding:
-        """The finding of a measure, as a gate names it: ``audit["robust_accuracy@8/255"]``.
-
-        Of several group columns the lowest; for what has no gate, the finding on all of the data, or the first.
-        """
-        measured = [f for f in self.findings if f.name == name.partition("@")[0]]
-        if not measured:
-            raise unknown("measure", name, dict.fromkeys(f.name for f in self.findings))
-        try:
-            own = list(target_of(name).find(measured).values())
-        except HoldfastError:
-            own = []
-        own = own or [f for f in measured if not f.where] or measured[:1]
-        return min(own, key=lambda f: (f.value is None, f.value))
-
-    def report(self, path: str | Path) -> Path:
-        """Write the report, a page of its own."""
-        return write_report([RunFiles.of(file) for file in self.files], Path(path))
-
-    def _repr_html_(self) -> str:
-        """In a notebook: the report, in a frame of its own."""
-        return notebook_frame(self.files[0])
-
-    def __repr__(self) -> str:
-        of, on = self.files[0].model.get("name"), self.files[0].data.get("name")
-        states = [record.state for record in self.checks]
-        words = [f"{states.count('measured')} of {len(states)} checks measured"]
-        words += [f"{len(self.warnings)} warnings"] if self.warnings else []
-        if self.gates:
-            words.append(f"{sum(bool(g['passed']) for g in self.gates)} of {len(self.gates)} gates hold")
-        return f"<Audit of {of} on {on}: {', '.join(words)}, {len(self)} findings>"
 
 
 def audit(
@@ -143,6 +57,7 @@ def audit(
     out: str | Path | None = None,
     command: str = "",
     tell: Callable[[str], None] | None = None,
+    progress: bool | None = None,
     **more: Any,
 ) -> Audit:
     """Measure a model by every check, or by those named in ``checks``.
@@ -158,8 +73,9 @@ def audit(
     0.6}, {"ece": 0.05}, {"accuracy": 0.01}. out: the folder to
     write, where an interrupted audit resumes; without one nothing is written. class_map: which output is which class, a
     mapping, a JSON file or "order". tell: called with each line of narration; without one, warnings are raised as
-    Python warnings. more: further settings, with the names and defaults of :class:`AuditSettings`, which are the flags
-    of ``holdfast audit``. A check that crashes leaves its state and a warning; the others continue.
+    Python warnings. progress: a bar while it measures; by default on a terminal and in a notebook, where nothing else
+    tells. more: further settings, with the names and defaults of :class:`AuditSettings`, which are the flags of
+    ``holdfast audit``. A check that crashes leaves its state and a warning; the others continue.
     """
     # A run folder and a file of predictions may go without data; a module cannot.
     require(data is not None or not isinstance(model, nn.Module), f"data must be {KINDS}, got None")
@@ -168,7 +84,7 @@ def audit(
     others = [against] if isinstance(against, str | Path) or not isinstance(against, Sequence) else list(against)
     gates = parse_gates(fail_under, max_drop, fail_over, against=bool(others), checks=made)
     said: list[Note] = []
-    if data is None and isinstance(model, FitResult):
+    if data is None and isinstance(model, Run):
         data = model.data
     elif data is None and isinstance(model, str | Path) and (own := data_of_run(model)) is not None:
         data, root = own
@@ -180,9 +96,10 @@ def audit(
     given = [str(one) if isinstance(one, Path) else made_by(one) for one in ([] if model is None else [model]) + others]
     with ExitStack() as borrowed:  # a module is given back in the mode it came in
         for one in given:
-            if isinstance(module := one.model if isinstance(one, FitResult) else one, nn.Module):
+            if isinstance(module := one.model if isinstance(one, Run) else one, nn.Module):
                 borrowed.enter_context(evaluating(module))
-        return _audit(given, request, chosen, made, gates, out, command, tell, said)
+        shown = borrowed.enter_context(make_progress(False if tell is not None and progress is None else progress))
+        return _audit(given, request, chosen, made, gates, out, command, tell, said, shown)
 
 
 def _audit(
@@ -195,6 +112,7 @@ def _audit(
     command: str,
     tell: Callable[[str], None] | None,
     first: Sequence[Note],
+    progress: Progress,
 ) -> Audit:
     seconds = None if request.budget is None else parse_budget(request.budget)
     place, started, where = None if out is None else Path(out), time.monotonic(), resolve_device(request.device)
@@ -223,10 +141,13 @@ def _audit(
 
     folders = [None if place is None else place / m.name if len(models) > 1 else place for m in models]
     results = []
+    progress.begin("audit", len(models), len(chosen), 0)
     for i, (one, folder) in enumerate(zip(models, folders, strict=True)):
         share = None if seconds is None else (seconds - (time.monotonic() - started)) / (len(models) - i)
         kept, key = None if folder is None else folder / "checks", _key(one, request)
-        own = measure_all(one, chosen, made, seconds=share, kept=kept, key=key, change=change, tell=line)
+        own = measure_all(
+            one, chosen, made, seconds=share, kept=kept, key=key, change=change, tell=line, progress=progress
+        )
         results.append(own)
         for outcome in own:
             say(f"{one.name}: {outcome.name}", *outcome.warnings)

@@ -16,6 +16,16 @@ from holdfast.cli.common import options_of
 Commands = Mapping[str, Callable[[list[str]], int]]
 
 
+PATHS_IN_BASH = """
+_holdfast() {
+  _tyro_holdfast "$@"
+  if [[ ${#COMPREPLY[@]} -eq 1 && -z "${COMPREPLY[0]}" ]]; then COMPREPLY=(); fi
+}
+complete -o default -o bashdefault -F _holdfast holdfast
+"""
+"""The parser's script offers an empty word where no flag or choice fits; a path is completed there instead."""
+
+
 @dataclass(frozen=True)
 class CompletionOptions:
     """For which shell."""
@@ -31,9 +41,7 @@ def completion_script(shell: str, commands: Commands) -> str:
     with redirect_stdout(script), suppress(SystemExit):
         words = ["--tyro-write-completion", shell, "-"]
         tyro.cli(_any_of(commands), prog="holdfast", args=words, config=config)
-    # Without these, a path would not be completed where no flag or choice fits.
-    paths = "complete -o default -o bashdefault -F _tyro_holdfast holdfast\n" if shell == "bash" else ""
-    return script.getvalue() + paths
+    return script.getvalue() + (PATHS_IN_BASH if shell == "bash" else "")
 
 
 def _any_of(commands: Commands) -> Any:

@@ -117,7 +117,10 @@ class PredictOptions:
     data: str
     """The images: a set, a file, or a folder of any size, with or without classes."""
     out: str
-    """The CSV file to write: one row per image, with label, confidence and, where there is a detector, the flag ood."""
+    """The CSV file to write: one row per image, with path, predicted class, confidence and, where there is a detector,
+    OOD score and flag; 'holdfast audit --predictions' reads it."""
+    probabilities: bool = False
+    """Add one column per class with its probability."""
     detector: Unset[str] = None
     """A detector's folder (default: the one in the run, if any)."""
     split: Unset[Split] = None

@@ -10,7 +10,17 @@ from tyro.conf import Positional, arg
 
 from holdfast.cli.common import parse, say
 from holdfast.errors import require_known
-from holdfast.parts import ASCENTS, CHECKS, CORRUPTIONS, DETECTORS, METHODS, MODEL_SOURCES, Part, described_data
+from holdfast.parts import (
+    ASCENTS,
+    CHECKS,
+    CORRUPTIONS,
+    DETECTORS,
+    METHODS,
+    MODEL_SOURCES,
+    TRACKERS,
+    Part,
+    described_data,
+)
 
 
 def _rows(listed: Mapping[str, Part | str]) -> list[str]:
@@ -58,6 +68,7 @@ KINDS: dict[str, Callable[[], Mapping[str, Part] | Mapping[str, str]]] = {
     "corruptions": lambda: CORRUPTIONS,
     "data": described_data,
     "sources": lambda: {part.syntax or part.name: part.about for part in MODEL_SOURCES.values()},
+    "trackers": lambda: TRACKERS,
     "recipes": _recipes,
     "studies": _studies,
     "models": _models,
@@ -73,7 +84,7 @@ class ListOptions:
 
 
 def list_(words: list[str]) -> int:
-    """List methods, ascents, checks, measures, detectors, corruptions, data sets, models, recipes or studies."""
+    """List methods, ascents, checks, measures, detectors, corruptions, data, models, trackers, recipes or studies."""
     options: ListOptions = parse(ListOptions, words, "list", list_.__doc__)
     if options.what != "all":
         require_known("kind", options.what, KINDS)

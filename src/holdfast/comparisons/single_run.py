@@ -8,6 +8,7 @@ from holdfast.audits.run_audit import audit
 from holdfast.data import Dataset
 from holdfast.reports import RunFiles, write_findings, write_report
 from holdfast.settings import TrainSettings
+from holdfast.trackers import Tracking
 from holdfast.train import train
 from holdfast.train.folder import claim
 from holdfast.train.progress import Progress
@@ -29,13 +30,15 @@ def run(
 
     data: ready-made; by default what the settings name.
     """
-    with claim(out, resume=resume, overwrite=overwrite) as folder:
-        result = train(settings, data=data, out=folder, progress=progress)
+    tracking = Tracking.of(settings.loop, note=(progress or Progress()).note)  # refuses what is not installed
+    with claim(out, resume=resume, overwrite=overwrite) as folder, tracking:
+        result = train(settings, data=data, out=folder, progress=progress, tracking=tracking)
         data, loop = result.data, settings.loop
         if data.test is not None:
             chosen_on = {"epoch_chosen_on": "test"} if loop.select == "oracle-test" else {}
             same = {name: getattr(loop, name) for name in ("device", "batch_size", "precision", "seed")}
             measured = audit(result, checks=CHECKS_OF_A_RUN, **same)
+            tracking.results({f.name: f.value for f in measured.findings if f.value is not None and not f.where})
             of = {"name": data.name, "split": "test", "n": len(data.test), "classes": list(data.classes)}
             write_findings(
                 folder.path / "findings.json",

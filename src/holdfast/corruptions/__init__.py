@@ -19,7 +19,7 @@ from torch import Tensor
 from holdfast.corruptions.imagenet_c import SEVERITIES, SeverityTable
 from holdfast.corruptions.jpeg import Codec
 from holdfast.corruptions.pixels import to_bytes
-from holdfast.errors import require, unknown
+from holdfast.errors import hinted, plain_name, require, unknown
 from holdfast.parts import CORRUPTIONS, CorruptionPart
 
 __all__ = [
@@ -41,27 +41,24 @@ def corruption_names(family: str | None = None, *, extra: bool = True) -> tuple[
 
 
 def find_corruption(name: str, *, scale: Literal["severity", "strength"] | None = None) -> CorruptionPart:
-    """A registered corruption by its name or another spelling of it; "-", "_" and " " make no difference.
+    """A registered corruption by its name or another spelling of it; case, "-", "_" and " " make no difference.
 
     scale: of several corruptions with this name, the one that takes a severity or a strength.
 
     >>> find_corruption("jpeg_compression", scale="severity").name
     'jpeg'
     """
-    wanted = _plain(name)
+    wanted = plain_name(name)
     parts = list(CORRUPTIONS.values())
-    named = [part for part in parts if wanted in map(_plain, (part.name, part.label, *part.aliases))]
+    named = [part for part in parts if wanted in map(plain_name, (part.name, part.label, *part.aliases))]
     if scale == "strength":  # a severity fits every corruption, a strength only those that have one
         named, parts = ([part for part in some if part.scale == scale] for some in (named, parts))
     if not named:
-        raise unknown("corruption", wanted, [part.label for part in parts])
-    return min(named, key=lambda part: (scale is not None and part.scale != scale, _plain(part.name) != wanted))
+        raise unknown("corruption", name.lower().replace("_", "-"), [part.label for part in parts])
+    return min(named, key=lambda part: (scale is not None and part.scale != scale, plain_name(part.name) != wanted))
 
 
-def _plain(name: str) -> str:
-    return name.lower().replace("_", "-").replace(" ", "-")
-
-
+@hinted()
 def corrupt(
     x: Tensor,
     name: str,
@@ -92,7 +89,7 @@ def corrupt(
     require(fits, f"images must be float (B, 1 or 3, H, W), got {x.dtype} {tuple(x.shape)}")
     part = find_corruption(name, scale="severity" if strength is None else "strength")
     if generator is None:
-        generator = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
+        generator = _seeded()
     options = {"table": table, "frost_folder": frost_folder, "codec": codec}
     options = {key: value for key, value in options.items() if key in inspect.signature(part.made).parameters}
     amount = strength if severity is None else severity
@@ -108,6 +105,10 @@ def corrupt(
     return made.to(device)
 
 
+def _seeded() -> torch.Generator:
+    return torch.Generator().manual_seed(int(torch.randint(2**62, ())))
+
+
 @dataclass(frozen=True, eq=False)
 class ExampleGrid:
     """images: (corruption, strength, C, H, W) in [0, 1]; strength 0 is the image itself."""
@@ -118,12 +119,21 @@ class ExampleGrid:
 
 
 def example_grid(
-    x: Tensor, *, generator: torch.Generator, strengths: Sequence[float] = (0.5, 1.0, 2.0), names: Sequence[str] = ()
+    x: Tensor,
+    *,
+    generator: torch.Generator | None = None,
+    strengths: Sequence[float] = (0.5, 1.0, 2.0),
+    names: Sequence[str] = (),
 ) -> ExampleGrid:
     """One image (C, H, W) under imgaug's corruptions, or those named, at several strengths: figure 3 of BiasAdv.
 
-    All strengths of a corruption share their random draws, so that along a row only the strength changes.
+    All strengths of a corruption share their random draws, so that along a row only the strength changes. generator: as
+    of :func:`corrupt`.
+
+    >>> example_grid(torch.full((3, 16, 16), 0.5), strengths=(0.0, 1.0), names=["gaussian"]).images.shape
+    torch.Size([1, 2, 3, 16, 16])
     """
+    generator = _seeded() if generator is None else generator
     shown = tuple(names) or tuple(CORRUPTIONS[name].label for name in corruption_names("imgaug"))
     images = []
     for name in shown:

@@ -21,7 +21,7 @@ from holdfast.data.splits import Dataset, FileSplit, hold_out
 from holdfast.data.usable_data import consistent, find_problems, refuse
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.files import at_home, exists, reading
-from holdfast.parts import READERS, data_by_prefix, data_syntax, named_data
+from holdfast.parts import READERS, data_by_prefix, data_name, data_syntax, named_data
 from holdfast.printable import printable
 from holdfast.rng import derive
 from holdfast.settings.fields import parse_columns
@@ -111,6 +111,8 @@ def find_reader(source: Any, options: ReaderOptions) -> Callable[[ReaderOptions]
         part, rest = prefixed
         _refuse_rules(str(source), options.rules - {*part.takes})
         return partial(part.made, rest)
+    if isinstance(source, str) and not exists(at_home(source)):
+        source = data_name(source)
     if isinstance(source, str) and source in named:
         _refuse_rules(source, options.rules - {*named[source].takes})
         return partial(named[source].made, source)

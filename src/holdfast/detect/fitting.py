@@ -142,8 +142,7 @@ def _opened(
 
 
 def _names(scores: str | Sequence[str], classifier: bool) -> list[str]:
-    names = [scores] if isinstance(scores, str) else list(scores)
-    check_scores(names)
+    names = check_scores([scores] if isinstance(scores, str) else list(scores))
     return list(FUSED_CLASSIFIER if classifier else FUSED_LABEL_FREE) if names == [FUSED] else names
 
 

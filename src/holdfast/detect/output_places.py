@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -33,17 +34,21 @@ def claim_folder(out: str | Path, *, check: str) -> Path:
     return folder
 
 
-def claim_table(out: str | Path, columns: Sequence[str]) -> Path:
-    """A CSV file to write, checked before any work; an old one with these columns may be there."""
+def claim_table(out: str | Path, columns: Sequence[str], *, more: str | None = None) -> Path:
+    """A CSV file to write, checked before any work; an old one with these columns may be there.
+
+    more: what the names of further columns start with, of which there may be any number.
+    """
     require(out != "", "out is empty; name a CSV file")
     path = Path(out)
     require(path.is_file() or not path.exists(), f"{path} is not a file; name a CSV file to write with --out")
     writable_folder(path.parent)
     if path.exists():
         with path.open("rb") as file:
-            header = file.readline().rstrip().decode(errors="replace")
+            header = next(csv.reader([file.readline().rstrip().decode(errors="replace")]), [])
         require(
-            header == ",".join(columns),
+            header[: len(columns)] == [*columns]
+            and all(more and name.startswith(more) for name in header[len(columns) :]),
             f"{path} is there and holds something else than the columns {', '.join(columns)}; choose another --out",
         )
     return path

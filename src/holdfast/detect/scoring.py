@@ -5,7 +5,7 @@ classifier. These are the functions behind ``holdfast detect score``, ``detect e
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from holdfast.data.anomalies import holds_anomalies, read_anomalies
 from holdfast.data.loaders import float_batches
@@ -25,17 +25,21 @@ from holdfast.detect.evaluation import MEASURES, evaluate_scores, findings_of, s
 from holdfast.detect.fitted_detector import DETECTOR_FOLDER, FittedDetector, ScoreReport, image_hashes, load_fitted
 from holdfast.detect.output_places import FINDINGS, PAGE, claim_folder, claim_table, shape_for
 from holdfast.devices import resolve_device
-from holdfast.errors import require
-from holdfast.models import load_model
+from holdfast.errors import HoldfastError, require
+from holdfast.models import ModelCard, load_model
 from holdfast.module_state import evaluating
 from holdfast.png import png
 from holdfast.reports import report, write_findings
 from holdfast.settings.detect_settings import ReadSettings
 from holdfast.train.run_data import terms_of_run
+from holdfast.train.run_result import Run
 from holdfast.types import Finding
 
 SCORE_COLUMNS: Final = ("image", "score", "flag", "reason")
-PREDICTION_COLUMNS: Final = ("image", "label", "confidence", "ood", "reason")
+PREDICTION_COLUMNS: Final = ("path", "prediction", "confidence", "ood_score", "ood", "reason")
+"""What ``predict`` writes of each image; probabilities, where they are wanted, follow as one column per class."""
+PROBABILITY: Final = "prob_"
+"""Before the name of a class, the column of its probability."""
 MISSES: Final = 24
 
 SEEN_REMEDY: Final = "or fit the detector with --split train"
@@ -83,25 +87,49 @@ def score(
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """One row per image. classes: names. labels: (N,) int64 predicted class. confidence: (N,) its probability.
+    """One row per image. classes: names. paths: where each image is. labels: (N,) int64 predicted class. confidence:
+    (N,) its probability. probabilities: (N, K) of every class, where they were asked for.
 
     ood: the detector's report of the same images, where there is a detector.
     """
 
     classes: tuple[str, ...]
+    paths: tuple[str, ...]
     labels: Tensor
     confidence: Tensor
+    probabilities: Tensor | None = None
     ood: ScoreReport | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
 
+    def columns(self) -> dict[str, list[Any]]:
+        """The columns of the file that ``predict`` writes; None where there is no detector."""
+        ood, n = self.ood, len(self)
+        judged = [[None] * n] * 3 if ood is None else [ood.scores.tolist(), ood.flags.tolist(), list(ood.reasons)]
+        names = [self.classes[i] for i in self.labels.tolist()]
+        made = [list(self.paths), names, self.confidence.tolist(), *judged]
+        found = dict(zip(PREDICTION_COLUMNS, made, strict=True))
+        if self.probabilities is not None:
+            of_each = zip(self.classes, self.probabilities.T.tolist(), strict=True)
+            found |= {f"{PROBABILITY}{name}": values for name, values in of_each}
+        return found
+
+    def to_dataframe(self) -> Any:
+        """A pandas table with these columns."""
+        try:
+            from pandas import DataFrame
+        except ImportError as error:
+            raise HoldfastError("a data frame needs pandas; run: pip install pandas, or use columns()") from error
+        return DataFrame(self.columns())
+
 
 def predict(
-    run: str | Path,
+    run: str | Path | Run,
     data: ImageSource,
     *,
     out: str | Path | None = None,
+    probabilities: bool = False,
     detector: str | Path | FittedDetector | None = None,
     split: str | None = None,
     note: Callable[[str], None] | None = None,
@@ -109,18 +137,26 @@ def predict(
 ) -> Predictions:
     """Classify images with a run and, where there is a detector, flag those that are out-of-distribution.
 
-    run: the folder of a trained classifier. detector: fitted, or the folder of one; by default ``detector`` in the run.
-    out: a CSV file with label, confidence, the flag ``ood`` (0 or 1, empty without a detector) and its reason. note:
-    called with what is left out of a file that has parts. reading: root, batch_size, workers and device
-    (:class:`ReadSettings`).
+    run: a finished training, or its folder. out: a CSV file with path, prediction (the class), confidence, and the
+    detector's ood_score, flag ``ood`` (0 or 1) and reason, which are empty without a detector; ``holdfast audit
+    --predictions`` reads it. probabilities: also keep that of every class, in the file as columns ``prob_CLASS``.
+    detector: fitted, or the folder of one; by default ``detector`` in the run. note: called with what is left out of
+    a file that has parts. reading: root, batch_size, workers and device (:class:`ReadSettings`).
+
+    >>> import holdfast
+    >>> run = holdfast.fit("digits", epochs=1, device="cpu", progress=False)
+    >>> found = predict(run, "digits", probabilities=True, device="cpu", workers=0)
+    >>> found.probabilities.shape, list(found.columns())[:3]
+    (torch.Size([599, 10]), ['path', 'prediction', 'confidence'])
     """
     read = ReadSettings(**reading)
-    place = None if out is None else claim_table(out, PREDICTION_COLUMNS)
+    place = None if out is None else claim_table(out, PREDICTION_COLUMNS, more=PROBABILITY)
     where = resolve_device(read.device)
-    model, card = load_model(run)
+    model, card, folder = _classifier(run)
+    was_on = next((p.device for p in model.parameters()), where)
     model = model.to(where)
-    fitted = _detector_of(run, detector, read.device)
-    terms = terms_of_run(run, data) if isinstance(data, (str, Path)) else None
+    fitted = _detector_of(folder, detector, read.device)
+    terms = terms_of_run(folder, data) if folder is not None and isinstance(data, (str, Path)) else None
     how: dict[str, Any] = {"root": read.root, "confine": read.confine, "shape": shape_for(card), "note": note}
     images = open_unlabelled(data, split=split, usual="test", terms=None if terms is None else asdict(terms), **how)
     require(len(images) > 0, "there are no images to classify; give at least one")
@@ -130,28 +166,57 @@ def predict(
     )
     if fitted is not None:
         fitted.check(images.shape)
-    answers: list[tuple[Tensor, Tensor]] = []
+    columns = (*PREDICTION_COLUMNS, *(f"{PROBABILITY}{name}" for name in card.classes if probabilities))
+    answers: list[Tensor] = []
     reports: list[ScoreReport] = []
-    done = 0
-    table = nullcontext(lambda row: None) if place is None else growing_table(place, PREDICTION_COLUMNS)
+    paths: list[str] = []
+    table = nullcontext(lambda row: None) if place is None else growing_table(place, columns)
     with table as write, evaluating(model), torch.no_grad():
         for x in float_batches(images, where, batch_size=read.batch_size, workers=read.workers):
-            confidence, label = (t.cpu() for t in model(x).float().softmax(1).max(1))
-            answers.append((label, confidence))
+            found = model(x).float().softmax(1).cpu()
             if fitted is not None:
                 reports.append(fitted.report_batch(x))
-            for i, (sure, own) in enumerate(zip(confidence.tolist(), label.tolist(), strict=True)):
-                flag = (int(reports[-1].flags[i]), reports[-1].reasons[i]) if reports else ("", "")
-                write([images.describe(done), card.classes[own], f"{sure:.6g}", *flag])
-                done += 1
-    labels, confidences = (torch.cat(parts) for parts in zip(*answers, strict=True))
-    return Predictions(tuple(card.classes), labels, confidences, ScoreReport.cat(reports) if reports else None)
+            rows = _rows(found, reports[-1] if reports else None, card.classes, probabilities=probabilities)
+            for row in rows:
+                paths.append(images.describe(len(paths)))
+                write([paths[-1], *row])
+            answers.append(found if probabilities else torch.stack(found.max(1), 1).double())
+    model.to(was_on)  # a module of the caller's stays where it was
+    every = torch.cat(answers)
+    confidence, labels = every.max(1) if probabilities else (every[:, 0].float(), every[:, 1].long())
+    ood = ScoreReport.cat(reports) if reports else None
+    return Predictions(tuple(card.classes), tuple(paths), labels, confidence, every if probabilities else None, ood)
 
 
-def _detector_of(run: str | Path, detector: str | Path | FittedDetector | None, device: str) -> FittedDetector | None:
+def _rows(
+    found: Tensor, report: ScoreReport | None, classes: Sequence[str], *, probabilities: bool
+) -> Iterator[list[Any]]:
+    """What a table says of each image of a batch after its path; found: (B, K) probabilities."""
+    confidence, labels = found.max(1)
+    for i, (sure, own) in enumerate(zip(confidence.tolist(), labels.tolist(), strict=True)):
+        ood: tuple[Any, ...] = ("", "", "")
+        if report is not None:
+            ood = (f"{float(report.scores[i]):.6g}", int(report.flags[i]), report.reasons[i])
+        # nine digits give the same float32 back, so that the highest probability stays the highest
+        yield [classes[own], f"{sure:.6g}", *ood, *(f"{p:.9g}" for p in (found[i].tolist() if probabilities else ()))]
+
+
+def _classifier(run: str | Path | Run) -> tuple[nn.Module, ModelCard, Path | None]:
+    """The network of a training, what its outputs mean, and its folder, if it has one."""
+    if isinstance(run, (str, Path)):
+        return *load_model(run), Path(run)
+    data, name = run.data, run.settings.model.name
+    channels, *size = data.shape
+    card = ModelCard(name, data.num_classes, tuple(data.classes), channels, (size[0], size[1]), (), ())
+    return run.model, card, run.out
+
+
+def _detector_of(run: Path | None, detector: str | Path | FittedDetector | None, device: str) -> FittedDetector | None:
     if isinstance(detector, FittedDetector):
         return detector
-    folder = Path(run) / DETECTOR_FOLDER if detector is None else Path(detector)
+    if detector is None and run is None:
+        return None
+    folder = Path(detector or Path(run or "", DETECTOR_FOLDER))
     require(detector is None or folder.is_dir(), f"no detector in {folder}; fit one with --run {run}")
     return load_fitted(folder, device=device) if folder.is_dir() else None
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 @method(
     "adversarial",
+    aliases=("adversarial-training", "pgd-at"),
     about="Adversarial training: the images near the samples that the model gets most wrong (PGD).",
     passes=8,
 )
@@ -36,7 +37,8 @@ class Adversarial(Method):
         from holdfast.attacks import pgd
 
         options = {name: getattr(self, name) for name in ("radius", "steps", "step_size", "norm", "random_start")}
-        attacked = View(pgd(model, batch.x, batch.y, keep="last", generator=rng["attack"], **options), batch.y)
+        options |= {"keep": "last", "generator": rng["attack"], "bounds": (0.0, 1.0)}
+        attacked = View(pgd(model, batch.x, batch.y, **options), batch.y)
         if not self.clean:
             return Views((attacked,))
         weight = batch.x.new_full((len(batch),), self.clean)

@@ -19,7 +19,11 @@ MOST_SHOWN = 10_000
 
 
 @method(
-    "jtt", about="JTT: train twice, the second time with the first model's errors shown more often.", passes=1, order=20
+    "jtt",
+    aliases=("just-train-twice",),
+    about="JTT: train twice, the second time with the first model's errors shown more often.",
+    passes=1,
+    order=20,
 )
 class Jtt(Method):
     first_epochs: Annotated[int, Within(1)] = 20

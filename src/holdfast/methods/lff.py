@@ -44,6 +44,7 @@ class BiasedTraining(Method):
 
 @method(
     "lff",
+    aliases=("learning-from-failure",),
     about="LfF: samples weighted by how much harder they are for a biased model trained alongside.",
     passes=2,
     order=10,

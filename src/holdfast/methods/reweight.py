@@ -12,7 +12,11 @@ if TYPE_CHECKING:
     from holdfast.methods import Context, Generators, State
 
 
-@method("reweight", about="Re-weighting: every class, or every group of every class, counts the same.")
+@method(
+    "reweight",
+    aliases=("reweighting",),
+    about="Re-weighting: every class, or every group of every class, counts the same.",
+)
 class Reweight(Method):
     by: Literal["class", "group"] = "class"
     """What shall count the same; groups need group labels."""

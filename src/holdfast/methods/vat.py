@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 @method(
     "vat",
+    aliases=("virtual-adversarial-training",),
     about="Virtual adversarial training: predictions that do not change in the direction in which they change most.",
     passes=3.3,
 )

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
 
-from holdfast.errors import HoldfastError, require, unknown
+from holdfast.errors import HoldfastError, plain_name, require, unknown
 from holdfast.files import exists
 from holdfast.models.source_types import ModelSource
 from holdfast.parts import MODEL_SOURCES, SourcePart, model_syntax
@@ -33,6 +33,8 @@ def resolve(name: str) -> tuple[SourcePart, str]:
 
     >>> [(part.name, inner) for part, inner in map(resolve, ("convnet", "resnet18", "torchvision:resnet18"))]
     [('holdfast', 'convnet'), ('timm', 'resnet18'), ('torchvision', 'resnet18')]
+    >>> resolve("ResNet-18")[1]
+    'resnet18'
     >>> resolve("cifar-resnet")
     Traceback (most recent call last):
     holdfast.errors.HoldfastError: unknown model 'cifar-resnet'; did you mean 'cifar-resnet18' or ...
@@ -46,6 +48,10 @@ def resolve(name: str) -> tuple[SourcePart, str]:
     for part in _trainable():
         if source_of(part).has(name):
             return part, name
+    for part in _trainable():  # as papers write it: ResNet-18
+        for known in source_of(part).names():
+            if plain_name(known) == plain_name(name):
+                return part, known
     every = dict.fromkeys(known for names in model_names().values() for known in names)
     raise unknown("model", name, every, listed_by="holdfast list models")
 

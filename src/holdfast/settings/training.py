@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 
 from tyro.conf import OmitArgPrefixes, Suppress, arg
 
-from holdfast.errors import require
-from holdfast.parts import named_data
+from holdfast.errors import require, require_known
+from holdfast.parts import TRACKERS, data_name, named_data
 from holdfast.settings.fields import (
     LARGEST_SEED,
     AscentSettings,
@@ -50,7 +50,7 @@ one; their readers say so."""
 
 def takes_conflict(name: object) -> bool:
     """Whether the share of conflicting samples of this data can be chosen."""
-    part = named_data().get(name) if isinstance(name, str) else None
+    part = named_data().get(data_name(name)) if isinstance(name, str) else None
     return part is not None and "conflict" in part.takes
 
 
@@ -271,8 +271,11 @@ class LoopSettings(Bounded):
     """Epochs between two checkpoints."""
     diagnose: Annotated[int, Within(0)] = 0
     """Epochs between two looks at the ascent (norms, share of the full gradient); 0 never looks."""
-    tensorboard: bool = False
-    """Also write TensorBoard events into the run folder."""
+    track: Several[str] = ()
+    """Trackers to record the training in as well: tensorboard, mlflow, wandb ('holdfast list trackers'). They get
+    settings, the numbers of every epoch and, at the end, results, findings and report."""
+    track_project: Unset[str] = None
+    """Experiment of MLflow or project of Weights & Biases (default: their own variables, or holdfast)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -280,6 +283,8 @@ class LoopSettings(Bounded):
             self.accumulate <= self.batch_size,
             f"accumulate ({self.accumulate}) cannot exceed batch_size ({self.batch_size})",
         )
+        for name in self.track:
+            require_known("tracker", name, TRACKERS)
         given = list(self.class_weights)
         numbers = all(isinstance(weight, (int, float)) and weight >= 0 for weight in given)
         require(given == ["balanced"] or numbers, f"class_weights must be balanced or numbers >= 0, got {given}")

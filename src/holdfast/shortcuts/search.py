@@ -22,7 +22,7 @@ from holdfast.shortcuts.shortcut_alarm import held_out_test
 from holdfast.shortcuts.shortcut_files import CSV, JSON, PAGE, findings_of, write
 from holdfast.train.api import load_data
 from holdfast.train.folder import RunFolder, read_settings
-from holdfast.train.progress import Progress
+from holdfast.train.progress import Progress, make_progress
 
 
 def find_shortcuts(
@@ -45,7 +45,7 @@ def find_shortcuts(
     compile: bool = False,
     resamples: int = 200,
     overwrite: bool = False,
-    progress: Progress | None = None,
+    progress: bool | Progress | None = None,
     **loading: Any,
 ) -> Shortcuts:
     """Rank the training samples by how likely they are bias-conflicting; no group label is used for it.
@@ -75,7 +75,7 @@ def find_shortcuts(
     if folder is not None and not overwrite:
         there = ", ".join(name for name in (CSV, JSON, PAGE) if (folder / name).exists())
         require(not there, f"{folder} already holds {there}; replace with --overwrite or choose another --out")
-    progress, where = progress or Progress(), resolve_device(device)
+    bar, where = make_progress(progress), resolve_device(device)
     run = None
     if isinstance(source, str | os.PathLike) and os.path.isfile(
         os.path.join(source, "run.yaml")
@@ -104,10 +104,10 @@ def find_shortcuts(
     models = [] if given is None else [score_biased_model(given, settings, dataset, device=where)]
     for i in range(seeds if given is None else 0):
         if seeds > 1:
-            progress.note(f"biased model {i + 1} of {seeds}")
+            bar.note(f"biased model {i + 1} of {seeds}")
         seeded = replace(settings, loop=replace(settings.loop, seed=seed + i))
-        models.append(train_biased_model(seeded, dataset, device=where, progress=progress))
-    tested = held_out_test(settings, dataset, device=where, progress=progress) if test and given is None else None
+        models.append(train_biased_model(seeded, dataset, device=where, progress=bar))
+    tested = held_out_test(settings, dataset, device=where, progress=bar) if test and given is None else None
     found = rank(settings, dataset, tuple(models), tested, resamples=resamples, seed=seed)
     with kernels(precision, deterministic=False):
         found = replace(found, clusters=clusters_of(found, clusters))
@@ -115,7 +115,7 @@ def find_shortcuts(
         kept = {name: shown_model.to(where) for name, shown_model in shown.items() if shown_model is not None}
         found = replace(found, findings=findings_of(found, kept))
     for note in found.notes:
-        progress.note(str(note))
+        bar.note(str(note))
     if folder is not None:
         write(found, folder)
     return found

@@ -1,6 +1,7 @@
 """Train classifiers, and models without labels: one loop for all of them."""
 
 from holdfast.errors import Interrupted
-from holdfast.train.api import FitResult, fit, train
+from holdfast.train.api import fit, train
+from holdfast.train.run_result import Run
 
-__all__ = ["FitResult", "Interrupted", "fit", "train"]
+__all__ = ["Interrupted", "Run", "fit", "train"]

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,11 +37,13 @@ from holdfast.module_state import evaluating
 from holdfast.rng import derive
 from holdfast.settings import DATA_READING_KEYS, MethodSettings, ModelSettings, TrainSettings, build
 from holdfast.settings.fields import columns_text
+from holdfast.trackers import Tracking
 from holdfast.train.class_weights import class_weights
 from holdfast.train.engine import Trainer
 from holdfast.train.folder import RunFolder, claim
-from holdfast.train.progress import Progress, TensorBoardSink, make_progress
+from holdfast.train.progress import Progress, make_progress
 from holdfast.train.rotation import train_rotation
+from holdfast.train.run_result import Run
 from holdfast.train.unlabelled import MinimiseSettings, train_vae
 
 PRETRAINING_LR = 1e-3
@@ -49,30 +51,17 @@ OwnModel = nn.Module | Callable[..., nn.Module]
 """A module of the caller's, or what makes one."""
 
 
-@dataclass(frozen=True, eq=False)
-class FitResult:
-    """A finished training. history: one record per epoch, as in metrics.jsonl. state: the method's, with its
-    auxiliary model."""
-
-    model: nn.Module
-    data: Dataset
-    settings: TrainSettings
-    history: tuple[Mapping[str, Any], ...]
-    out: Path | None
-    state: State
-
-
 def fit(
     data: Any,
     *,
-    model: str | Path | OwnModel | FitResult = "convnet",
+    model: str | Path | OwnModel | Run = "convnet",
     method: str | Mapping[str, Any] | MethodSettings = "erm",
     out: str | Path | None = None,
     resume: bool = False,
     overwrite: bool = False,
     progress: bool | None = None,
     **settings: Any,
-) -> FitResult:
+) -> Run:
     """Train a model.
 
     data: what ``holdfast.data.load`` takes (a name, a path, arrays, a torch ``Dataset`` or ``DataLoader``, a Hugging
@@ -91,7 +80,7 @@ def fit(
     >>> len(run.data.train), len(run.data.test)
     (32, 8)
     """
-    if isinstance(model, FitResult):
+    if isinstance(model, Run):
         kept = model.out is not None and (model.out / CARD).is_file()
         model = str(model.out) if kept else deepcopy(model.model)  # the run in hand stays as it is
     model = str(model) if isinstance(model, Path) else model
@@ -130,10 +119,12 @@ def train(
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress | None = None,
-) -> FitResult:
+    tracking: Tracking | None = None,
+) -> Run:
     """Train with resolved settings. Data and model may be given ready-made; else the settings name them.
 
-    out: the run folder; or one that the caller has claimed and uses afterwards.
+    out: the run folder; or one that the caller has claimed and uses afterwards. tracking: that of the settings, where
+    the caller has more to record in it.
     """
     progress = progress or Progress()
     loop = settings.loop
@@ -147,7 +138,10 @@ def train(
         if out is None or isinstance(out, RunFolder)
         else claim(out, resume=resume, overwrite=overwrite)
     )
-    with claimed as folder:
+    watched: AbstractContextManager[Tracking] = (
+        nullcontext(tracking) if tracking is not None else Tracking.of(loop, note=progress.note)
+    )
+    with claimed as folder, watched as tracking:
         data = data or load_data(settings)
         for note in map(str, data.notes):
             progress.note(note)
@@ -157,25 +151,25 @@ def train(
             frozen = [] if settings.model.freeze == "none" else freeze_backbone(network)
             if folder is not None:
                 folder.open(settings, {"data_sha256": fingerprint(data), **found})
-            sinks = (TensorBoardSink(folder.path),) if folder is not None and loop.tensorboard else ()
             if settings.model.pretrain != "none" and (folder is None or folder.checkpoints.newest is None):
                 progress.note(f"pretraining ({settings.model.pretrain}) on images without labels")
                 _pretrain(network, data, settings, device=device, note=progress.note)
             torch.manual_seed(derive(loop.seed, "model"))
             trainer = Trainer(
-                settings, data, network, state, device=device, folder=folder, progress=progress, sinks=sinks
+                settings, data, network, state, device=device, folder=folder, progress=progress, tracking=tracking
             )
             with progress:
                 trainer.run()
         network.eval()
         for p in frozen:
             p.requires_grad_(True)
-        if folder is not None and built is not None:
-            card = ModelCard.of(built, data.classes, data.shape, data.group_names)
+        card = None if built is None else ModelCard.of(built, data.classes, data.shape, data.group_names)
+        if folder is not None and card is not None:
             save_model(folder.path, network, card=card)
         elif folder is not None:
             progress.note(_save_own(folder.path, network))
-    return FitResult(network, data, settings, tuple(trainer.history), folder.path if folder else None, state)
+    place, epoch = folder.path if folder else None, trainer.best.get("epoch")
+    return Run(network, data, settings, tuple(trainer.history), place, state, card, epoch)
 
 
 def _save_own(folder: Path, network: nn.Module) -> str:

@@ -27,13 +27,14 @@ from holdfast.methods import Stage, State, method_of
 from holdfast.models.backbone import layer_scales, rest_frozen
 from holdfast.optim import build_optimizer, set_option
 from holdfast.rng import Generators, derive
-from holdfast.settings import TrainSettings
+from holdfast.settings import TrainSettings, flatten
 from holdfast.signals import deferred_signals
+from holdfast.trackers import Tracking
 from holdfast.train.class_weights import class_weights
 from holdfast.train.evaluate import Predictions, predict, selection_score
 from holdfast.train.folder import RunFolder
 from holdfast.train.meters import Diverged, Meters, all_finite
-from holdfast.train.progress import Progress, TensorBoardSink
+from holdfast.train.progress import Progress
 from holdfast.train.schedule import WeightAverage, rate_factor
 from holdfast.train.step import Step, captured, compiled, diagnose
 from holdfast.types import Batch
@@ -57,7 +58,8 @@ class Trainer:
 
     The loss is the method's (``settings.method``), whose state is given. rng: what it draws from, if not from the seed
     of the settings. order: positions of the training images that an epoch shows, if not all of them shuffled by that
-    seed. measure: what else to record after an epoch, of its number and the network. fused: as of ``build_optimizer``.
+    seed. tracking: where else the metrics go. measure: what else to record after an epoch, of its number and the
+    network. fused: as of ``build_optimizer``.
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class Trainer:
         device: torch.device,
         folder: RunFolder | None,
         progress: Progress,
-        sinks: tuple[TensorBoardSink, ...] = (),
+        tracking: Tracking | None = None,
         rng: Generators | None = None,
         order: Callable[[int], Tensor] | None = None,
         measure: Callable[[int, nn.Module], Mapping[str, float]] | None = None,
@@ -78,7 +80,7 @@ class Trainer:
     ) -> None:
         loop = settings.loop
         self.settings, self.data, self.device = settings, data, device
-        self.folder, self.progress, self.sinks = folder, progress, sinks
+        self.folder, self.progress, self.tracking = folder, progress, tracking or Tracking()
         self.memory_format = torch.channels_last if loop.channels_last else torch.contiguous_format
         self.model = model.to(device, memory_format=self.memory_format)  # type: ignore[call-overload]
         self.method, self.state = method_of(settings), state.to(device, memory_format=self.memory_format)  # type: ignore[call-overload]
@@ -99,6 +101,8 @@ class Trainer:
         """Train through all stages, from wherever the last checkpoint left off."""
         loop = self.settings.loop
         resumed = self._load_checkpoint()
+        place, step = self.folder.path if self.folder is not None else None, None if resumed is None else self.at.step
+        self.tracking.begin(flatten(self.settings), folder=place, step=step)
         numbers = kernels(loop.precision, deterministic=loop.deterministic)
         with numbers, own_stream(self.device), deferred_signals() as self.stop:
             stages = self.method.stages(loop.epochs)
@@ -202,8 +206,7 @@ class Trainer:
         self.progress.epoch(record, now.stage.epochs)
         if self.folder is not None:
             self.folder.append_metrics(record)
-        for sink in self.sinks:
-            sink.write(record)
+        self.tracking.epoch(record)
         if last or self.at.epoch % loop.checkpoint_every == 0:
             self._save()
         if self.stop.signum is not None:

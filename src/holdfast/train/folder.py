@@ -26,8 +26,8 @@ from holdfast.train.checkpoints import Checkpoints
 from holdfast.train.processes import locked
 
 OWNED = (
-    "checkpoint", "tensorboard", "metrics.jsonl", "model.safetensors", "model.json", "findings.json", "report.html",
-    "run.yaml",
+    "checkpoint", "tensorboard", "trackers.json", "export", "metrics.jsonl", "model.safetensors", "model.json",
+    "findings.json", "report.html", "run.yaml",
 )  # fmt: skip
 """What a run writes; nothing else in a folder is ever touched. Set aside in this order, put back in reverse: wherever a
 process dies, run.yaml says whether all was set aside, and a checkpoint beside ``ASIDE`` is one of the new run."""
@@ -36,7 +36,18 @@ ASIDE = ".replaced"
 """Where a run is kept that another replaces, until the other has its first checkpoint."""
 
 MAY_CHANGE = frozenset(
-    {"root", "confine", "loader", "workers", "device", "capture", "compile", "tensorboard", "checkpoint_every"}
+    {
+        "root",
+        "confine",
+        "loader",
+        "workers",
+        "device",
+        "capture",
+        "compile",
+        "checkpoint_every",
+        "track",
+        "track_project",
+    }
 )
 """Settings that may differ when a run is continued: they do not change what is computed."""
 

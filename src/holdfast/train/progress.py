@@ -1,18 +1,18 @@
-"""Where a training is shown: a live bar on a terminal, plain lines elsewhere, TensorBoard, or nowhere."""
+"""Where a training is shown: a live bar on a terminal or in a notebook, plain lines elsewhere, or nowhere."""
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from pathlib import Path
+from importlib import import_module
 from typing import Any, Self
 
+from markupsafe import escape
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
-
-from holdfast.errors import HoldfastError
 
 
 class Progress(AbstractContextManager["Progress"]):
@@ -26,6 +26,9 @@ class Progress(AbstractContextManager["Progress"]):
 
     def epoch(self, record: Mapping[str, Any], epochs: int) -> None:
         """An epoch ended with these metrics."""
+
+    def doing(self, text: str) -> None:
+        """What the next step is, for work whose steps have names."""
 
     def note(self, text: str) -> None:
         """Something the user should know."""
@@ -72,15 +75,84 @@ class BarProgress(PlainProgress):
     def epoch(self, record: Mapping[str, Any], epochs: int) -> None:
         self.bar.update(self.task, last=describe(record, epochs))
 
+    def doing(self, text: str) -> None:
+        self.bar.update(self.task, last=text)
+
     def __exit__(self, *error: object) -> None:
         self.bar.stop()
 
 
-def make_progress(show: bool | None = None) -> Progress:
-    """The right one: a bar on a terminal; elsewhere lines if ``show``, nothing if it was left open or False."""
+class NotebookProgress(Progress):
+    """A bar below the cell, with the last epoch's figures and the notes. Needs nothing but IPython itself."""
+
+    PAUSE = 0.2
+    """Seconds between two drawings: each is a message to the browser."""
+
+    def __init__(self) -> None:
+        ipython: Any = import_module("IPython.display")
+        self._html = ipython.HTML
+        self._handle = ipython.display(ipython.HTML(""), display_id=True)
+        self.stage, self.total, self.done, self.last = "", 0, 0, ""
+        self.notes: list[str] = []
+        self._started, self._first, self._drawn = time.monotonic(), 0, 0.0
+
+    def begin(self, stage: str, epochs: int, steps: int, done: int) -> None:
+        self.stage, self.total, self.done, self.last = stage, epochs * steps, done, ""
+        self._started, self._first = time.monotonic(), done
+        self.draw()
+
+    def step(self) -> None:
+        self.done += 1
+        if time.monotonic() - self._drawn >= self.PAUSE:
+            self.draw()
+
+    def epoch(self, record: Mapping[str, Any], epochs: int) -> None:
+        self.last = describe(record, epochs)
+
+    def doing(self, text: str) -> None:
+        self.last = text
+        self.draw()
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+        self.draw()
+
+    def draw(self, *, ended: bool = False) -> None:
+        """Show the present state; the bar goes when the work has ended, its last line and the notes stay."""
+        self._drawn = time.monotonic()
+        lines = [f"<div>{escape(text)}</div>" for text in self.notes]
+        if self.total and not ended:
+            spent, made = self._drawn - self._started, self.done - self._first
+            left = f" · left {duration(spent / made * (self.total - self.done))}" if made else ""
+            bar = f'<progress value="{self.done}" max="{self.total}" style="width: 40%"></progress>'
+            text = f"{self.done} of {self.total} steps{left}"
+            lines.append(f"<div>{escape(self.stage)} {bar} {text} <small>{escape(self.last)}</small></div>")
+        elif self.last:
+            lines.append(f"<div><small>{escape(self.last)}</small></div>")
+        if self._handle is not None:
+            self._handle.update(self._html("".join(lines)))
+
+    def __exit__(self, *error: object) -> None:
+        self.draw(ended=True)
+
+
+def in_notebook() -> bool:
+    """Whether a kernel runs this code, so that output goes to a notebook."""
+    ipython: Any = sys.modules.get("IPython")  # a kernel has it loaded
+    shell = ipython.get_ipython() if ipython is not None else None
+    return getattr(shell, "kernel", None) is not None
+
+
+def make_progress(show: bool | Progress | None = None) -> Progress:
+    """The right one: a bar on a terminal and in a notebook; elsewhere lines if ``show``, nothing if it was left open or
+    False. One that is made already stays."""
+    if isinstance(show, Progress):
+        return show
     console = Console(file=sys.stderr)
     if show is False:
         return Progress()
+    if in_notebook():
+        return NotebookProgress()
     if console.is_terminal:
         return BarProgress(console)
     return PlainProgress(console) if show else Progress()
@@ -110,20 +182,3 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
-
-
-class TensorBoardSink:
-    """Scalars as TensorBoard events. Needs the extra ``holdfast[tensorboard]``."""
-
-    def __init__(self, folder: Path) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise HoldfastError("--tensorboard needs a package: pip install 'holdfast[tensorboard]'") from error
-        self._writer = SummaryWriter(str(folder / "tensorboard"))
-
-    def write(self, record: Mapping[str, Any]) -> None:
-        for key, value in record.items():
-            if isinstance(value, float):
-                self._writer.add_scalar(f"{record['stage']}/{key}", value, record["step"])
-        self._writer.flush()

@@ -82,8 +82,8 @@ def classes_of_file(
     """
     require(
         "label" in cells.text,
-        f"{name} has no column 'label' with the truth (that of a file of 'holdfast predict' is its answer); add one, "
-        "or give the data it belongs to with --data",
+        f"{name} has no column 'label' with the truth (a file of 'holdfast predict' has answers only); add one, or "
+        "give the data it belongs to with --data",
     )
     if isinstance(class_map, Mapping):
         return tuple(class_map)

@@ -63,7 +63,7 @@ def read_predictions(
 
     Columns: ``id`` (or ``path``) or ``position``, which say the image in the data's test split (else rows stand in
     its order); ``label``, needed without data; ``prediction``, or one column a class with logits or probabilities
-    (``cat``, ``logit_cat``, ``prob_cat``); ``group``; or those of a file of ``holdfast predict``. output: kind of the
+    (``cat``, ``logit_cat``, ``prob_cat``); ``group``; so also a file of ``holdfast predict``. output: kind of the
     scores, None for what stands before their names, or to decide on all rows. class_map: see :func:`match_classes`.
     groups: further columns to keep as words.
     """
@@ -179,9 +179,9 @@ def _require_labels(cells: TableCells, labels: Tensor, classes: tuple[str, ...],
 WORDS: Final = ("id", "path", "position", "label", "prediction", "group")
 """Columns that say something of a row; known in any case."""
 IGNORED: Final = ("split", "confidence", "correct")
-PREDICT: Final = dict.fromkeys(PREDICTION_COLUMNS, "") | {"image": "path", "label": "prediction"}
-"""Columns of a file of ``holdfast predict``, and what each is here: its label is an answer, not the truth. Only all of
-them together are taken so: in files of others ``label`` keeps its meaning."""
+PREDICT: Final = {name: name if name in WORDS else "" for name in PREDICTION_COLUMNS}
+"""Columns of a file of ``holdfast predict``, and what each is here. Only all of them together are taken so: in files of
+others ``ood`` may be a class."""
 
 
 def read_cells(path: str | Path, *, extra: Sequence[str] = ()) -> TableCells:

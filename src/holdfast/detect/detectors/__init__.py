@@ -21,13 +21,15 @@ FUSED = "fused"
 """The name of the default choice: not a score of its own, but several joined."""
 
 
-def check_scores(names: Collection[str]) -> None:
-    """Refuse names that are neither ``fused``, alone, nor declared detectors."""
+def check_scores(names: Collection[str]) -> list[str]:
+    """The declared names behind any spellings; what is neither ``fused``, alone, nor a detector is refused."""
     known = (FUSED, *DETECTORS)
     require(bool(names), f"no score named; give one of {', '.join(known)}")
+    names = [DETECTORS[name].name if name in DETECTORS else name for name in names]
     for name in names:
         require_known("score", name, known)
     require(FUSED not in names or len(names) == 1, "fused is a choice of its own; name either it or single scores")
+    return names
 
 
 def make_detector(name: str, extractor: FeatureExtractor | None = None, **settings: Any) -> Detector:

@@ -18,7 +18,13 @@ LEAST_SPREAD = 0.01
 """Least local standard deviation that counts, as a share of the whole one: a few equal neighbours say nothing."""
 
 
-@detector("knn", about="distance to the k-th nearest normal sample", reads=("features",), order=4)
+@detector(
+    "knn",
+    aliases=("k-nearest-neighbours", "nearest-neighbours"),
+    about="distance to the k-th nearest normal sample",
+    reads=("features",),
+    order=4,
+)
 class KNN(Detector):
     """Distance to the k-th nearest normal sample (Sun et al., 2022).
 
@@ -113,7 +119,11 @@ class Mahalanobis(Detector):
 
 
 @detector(
-    "relative-mahalanobis", about="the same, less the distance to the mean of all classes", reads=("features",), order=6
+    "relative-mahalanobis",
+    aliases=("rmd",),
+    about="the same, less the distance to the mean of all classes",
+    reads=("features",),
+    order=6,
 )
 class RelativeMahalanobis(Mahalanobis):
     """The least of: squared distance to a class mean, less that to the mean of all (Ren et al., 2021).

@@ -25,7 +25,13 @@ class Unfitted(Detector):
         return sum(rest, first)
 
 
-@detector("msp", about="1 − the classifier's confidence", reads=("logits",), order=1)
+@detector(
+    "msp",
+    aliases=("max-softmax", "maximum-softmax-probability"),
+    about="1 − the classifier's confidence",
+    reads=("logits",),
+    order=1,
+)
 class MSP(Unfitted):
     """1 − the largest probability (Hendrycks & Gimpel, 2017)."""
 
@@ -33,7 +39,7 @@ class MSP(Unfitted):
         return scores.msp(there(features.logits))
 
 
-@detector("max-logit", about="−the largest logit", reads=("logits",), order=2)
+@detector("max-logit", aliases=("mls",), about="−the largest logit", reads=("logits",), order=2)
 class MaxLogit(Unfitted):
     """−the largest logit (Hendrycks et al., 2022)."""
 

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import HoldfastError, explaining, require
+from holdfast.models.export_metadata import KEY, ExportMetadata
 from holdfast.models.source_types import ModelSource, OpenRequest, SourceModel, hash_file
 from holdfast.parts import source
 
@@ -26,7 +27,10 @@ class OnnxFiles(ModelSource):
         taken = read_input(session.get_inputs(), name)
         notes = ("takes images with the channels last: turned round for it",) * taken.channels_last
         net, cut = in_batches_of(taken.batch, OnnxModule(session, taken), "a dynamic batch is faster")
-        return SourceModel(net, channels=taken.channels, size=taken.size, hash=hash_file(name), notes=notes + cut)
+        stated: dict[str, Any] = {"channels": taken.channels, "size": taken.size}
+        if (says := ExportMetadata.from_json(session.get_modelmeta().custom_metadata_map.get(KEY, ""))) is not None:
+            stated = says.stated()
+        return SourceModel(net, hash=hash_file(name), notes=notes + cut, **stated)
 
 
 def open_session(path: str, device: torch.device) -> Any:

@@ -9,6 +9,7 @@ import zipfile
 from typing import Any
 
 from holdfast.errors import HoldfastError, explaining, require
+from holdfast.models.export_metadata import MEMBER, ExportMetadata
 from holdfast.models.source_types import ModelSource, OpenRequest, SourceModel, hash_file
 from holdfast.parts import source
 
@@ -27,13 +28,17 @@ class ExportedPrograms(ModelSource):
         refused = explaining(f"cannot read {name} as a torch.export archive", "write it again with torch.export.save")
         with refused, warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The given buffer is not writable")  # torch 2.11's own reading
-            program = torch.export.load(name)
+            extra: dict[str, Any] = {MEMBER: ""}
+            program = torch.export.load(name, extra_files=extra)
             net = program.module()
         shape = input_shape(program, name)
         batch, channels, height, width = (side if isinstance(side, int) else None for side in shape)
         taken, notes = in_batches_of(batch, net.to(request.device), "export it with a dynamic batch")
         size = None if height is None or width is None else (height, width)
-        return SourceModel(taken, channels=channels, size=size, hash=hash_file(name), notes=notes)
+        stated: dict[str, Any] = {"channels": channels, "size": size}
+        if (says := ExportMetadata.from_json(extra[MEMBER])) is not None:
+            stated = says.stated()
+        return SourceModel(taken, hash=hash_file(name), notes=notes, **stated)
 
 
 def input_shape(program: Any, path: str) -> tuple[Any, ...]:

@@ -7,6 +7,7 @@ import zipfile
 from pathlib import Path
 
 from holdfast.errors import explaining
+from holdfast.models.export_metadata import MEMBER, ExportMetadata
 from holdfast.models.source_types import PICKLED, ModelSource, OpenRequest, SourceModel, hash_file
 from holdfast.parts import source
 
@@ -35,7 +36,10 @@ class TorchScriptFiles(ModelSource):
         with refused, warnings.catch_warnings():
             for kind in (FutureWarning, DeprecationWarning):
                 warnings.simplefilter("ignore", kind)  # torch advises its successor; these files still exist
-            net = torch.jit.load(name, map_location=request.device)  # type: ignore[no-untyped-call]
+            extra = {MEMBER: ""}
+            net = torch.jit.load(name, map_location=request.device, _extra_files=extra)  # type: ignore[no-untyped-call]
+        if (says := ExportMetadata.from_json(extra[MEMBER])) is not None:
+            return SourceModel(net.eval(), hash=hash_file(name), **says.stated())
         # those of the first convolution: its weight is (out, in, h, w), unless it is grouped
         first = next((value.shape[1] for value in net.state_dict().values() if value.ndim == 4), None)
         return SourceModel(net.eval(), channels=first if first in (1, 3) else None, hash=hash_file(name))

@@ -170,7 +170,7 @@ def averaged(
     Where a model rounds smoothly, its gradients follow the steps of the rounding. Averaged over some steps they point
     where the network's own do, as if the identity took the place of the rounding (BPDA; Athalye et al., 2018).
     """
-    around = Averaged(model, radius=radius, norm=norm, generator=generator)
+    around = Averaged(model, radius=radius, norm=norm, generator=generator, bounds=(0.0, 1.0))
     return pgd(around, x, y, radius=radius, norm=norm, keep="last")
 
 

@@ -1,0 +1,242 @@
+"""Trackers get what the run folder has: settings, every epoch, results, findings and report; none ends a training."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+from holdfast import trackers
+from holdfast.cli import main
+from holdfast.data.splits import all_images
+from holdfast.errors import HoldfastError
+from holdfast.parts import TRACKERS, TrackerPart
+from holdfast.reports import read_findings
+from holdfast.trackers import ARTIFACTS, TrackedRun, Tracking
+from holdfast.train import fit
+from tests.conftest import make_data
+
+QUICK: dict[str, Any] = {"device": "cpu", "batch_size": 16, "epochs": 2}
+
+
+class Recorder:
+    """Remembers what it is told; ``fails`` names the function that raises."""
+
+    told: ClassVar[list[tuple[str, Any]]] = []
+    fails: ClassVar[str] = ""
+
+    def start(self, run: TrackedRun) -> str:
+        return self._tell("start", run) or "id-7"
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        self._tell("log", (dict(values), step))
+
+    def finish(self, results: Mapping[str, float], files: Sequence[Path], status: str) -> None:
+        self._tell("finish", (dict(results), [path.name for path in files], status))
+
+    def _tell(self, name: str, value: Any) -> None:
+        self.told.append((name, value))
+        if self.fails == name:
+            raise ConnectionError("the server is gone\nand a page of trace")
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
+    """A tracker of somebody else's, for one test."""
+    monkeypatch.setattr(Recorder, "told", [])
+    part = TrackerPart(name="recorder", about="Remembers.", made=Recorder, package="json", remedy="plug it in")
+    len(TRACKERS)  # finds the package's own first
+    monkeypatch.setitem(TRACKERS._parts, "recorder", part)
+    return Recorder.told
+
+
+def lines(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def floats(record: Mapping[str, Any]) -> dict[str, float]:
+    return {f"{record['stage']}/{key}": value for key, value in record.items() if isinstance(value, float)}
+
+
+@pytest.fixture(scope="module")
+def bars(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    data, path = make_data(), tmp_path_factory.mktemp("data") / "bars.npz"
+    assert data.test is not None
+    arrays = {f"x_{name}": all_images(own).permute(0, 2, 3, 1).numpy() for name, own in data.splits.items()}
+    np.savez(path, **arrays, **{f"y_{name}": own.labels.numpy() for name, own in data.splits.items()})
+    return path
+
+
+def train(bars: Path, out: Path, *words: str) -> int:
+    quick = ["--device", "cpu", "--batch-size", "16", "--epochs", "2", "--workers", "0", "--quiet"]
+    return main(["train", "--data", str(bars), *quick, "--out", str(out), *words])
+
+
+def test_a_tracker_gets_settings_epochs_results_and_files(
+    bars: Path, tmp_path: Path, recorder: list[tuple[str, Any]]
+) -> None:
+    assert train(bars, tmp_path / "run", "--track", "recorder", "--method", "lff", "--track-project", "birds") == 0
+    (_, run), *epochs, (last, (results, files, status)) = recorder
+    assert (run.name, run.folder, run.project, run.known, run.step) == ("run", tmp_path / "run", "birds", None, None)
+    assert run.settings["epochs"] == 2
+    assert run.settings["method"] == "lff"
+    assert run.settings["method.q"] == 0.7
+    assert epochs == [("log", (floats(record), record["step"])) for record in lines(tmp_path / "run")]
+    found = read_findings(tmp_path / "run" / "findings.json").findings
+    overall = {f.name: f.value for f in found if not f.where and f.value is not None}
+    assert last == "finish"
+    assert results == overall
+    assert results["accuracy"] > 0
+    assert (files, status) == (list(ARTIFACTS), "finished")
+
+
+def test_a_tracker_that_fails_later_does_not_end_the_training(
+    tmp_path: Path, recorder: list[tuple[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = fit(make_data(), **QUICK)
+    monkeypatch.setattr(Recorder, "fails", "log")
+    result = fit(make_data(), track=["recorder"], out=tmp_path / "run", **QUICK)
+    assert [name for name, _ in recorder] == ["start", "log"]
+    for ours, theirs in zip(plain.model.parameters(), result.model.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+    said: list[str] = []
+    with Tracking(["recorder"], note=said.append) as tracking:
+        tracking.begin({})
+        tracking.epoch({"stage": "main", "step": 1, "train_loss": 0.5})
+    assert said == ["warning: recorder failed and gets nothing more of this training: the server is gone"]
+
+
+def test_a_tracker_that_cannot_start_leaves_no_run(
+    tmp_path: Path, recorder: list[tuple[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Recorder, "fails", "start")
+    message = "cannot start recorder: the server is gone; plug it in, or leave it out of --track"
+    with pytest.raises(HoldfastError, match=message):
+        fit(make_data(), track=["recorder"], out=tmp_path / "run", **QUICK)
+    assert not (tmp_path / "run").exists()
+
+
+def test_how_a_training_ended_and_where_it_resumes(tmp_path: Path, recorder: list[tuple[str, Any]]) -> None:
+    class Stops(torch.nn.Module):
+        def __init__(self, calls: int) -> None:
+            super().__init__()
+            self.layer, self.left = torch.nn.Linear(64, 3), calls
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.left -= self.training
+            if self.left < 0:
+                raise ZeroDivisionError
+            out: torch.Tensor = self.layer(x.flatten(1))
+            return out
+
+    out = tmp_path / "run"
+    with pytest.raises(ZeroDivisionError):
+        fit(make_data(), model=Stops(8), track=["recorder"], out=out, **QUICK)
+    assert recorder[-1][1][2] == "failed"
+    assert json.loads((out / "trackers.json").read_text()) == {"recorder": "id-7"}
+    recorder.clear()
+    fit(make_data(), model=Stops(99), track=["recorder"], out=out, resume=True, **QUICK)
+    assert (recorder[0][1].known, recorder[0][1].step) == ("id-7", 6)
+    assert [step for name, (_, step, *_) in recorder[1:-1] if name == "log"] == [12]
+    assert recorder[-1][1][2] == "finished"
+    tracking = Tracking(["recorder"])
+    tracking.begin({})
+    tracking.__exit__(KeyboardInterrupt)
+    assert recorder[-1][1][2] == "stopped"
+
+
+def test_unknown_trackers_and_missing_packages_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "--track", "wandbb", "--out", str(tmp_path / "run")]) == 2
+    assert "unknown tracker 'wandbb'; did you mean 'wandb'?" in capsys.readouterr().err
+    monkeypatch.setattr(trackers, "find_spec", lambda name: None)
+    for name in ("tensorboard", "mlflow", "wandb"):
+        with pytest.raises(HoldfastError, match=rf"--track {name} needs a package; .*'holdfast\[{name}\]'"):
+            fit(make_data(), track=[name], out=tmp_path / "run", **QUICK)
+    assert not (tmp_path / "run").exists()
+
+
+def test_tensorboard_needs_a_folder() -> None:
+    pytest.importorskip("tensorboard")
+    with pytest.raises(HoldfastError, match="--track tensorboard needs a run folder; give --out"):
+        fit(make_data(), track=["tensorboard"], **QUICK)
+
+
+@pytest.mark.dev
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # its own, on its store and its dependencies
+def test_mlflow_has_the_run_and_resuming_continues_it(
+    bars: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    store = (tmp_path / "store").as_uri()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # a database needs more than mlflow-skinny
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "birds")
+    mlflow.set_tracking_uri(store)
+    run = tmp_path / "run"
+    assert train(bars, run, "--track", "mlflow") == 0
+    client = mlflow.MlflowClient()
+    (experiment,) = [e for e in client.search_experiments() if e.name == "birds"]
+    (found,) = client.search_runs([experiment.experiment_id])
+    assert (found.info.status, found.info.run_name) == ("FINISHED", "run")
+    assert found.data.params["epochs"] == "2"
+    for name in ("train_loss", "test_accuracy", "lr"):
+        history = client.get_metric_history(found.info.run_id, f"main/{name}")
+        assert [(m.step, m.value) for m in history] == [(row["step"], row[name]) for row in lines(run)]
+    assert found.data.metrics["accuracy"] == next(
+        f.value for f in read_findings(run / "findings.json").findings if f.name == "accuracy" and not f.where
+    )
+    kept = {item.path for item in client.list_artifacts(found.info.run_id)}
+    assert kept == {*ARTIFACTS}
+    assert train(bars, run, "--track", "mlflow", "--resume") == 0
+    assert len(client.search_runs([experiment.experiment_id])) == 1, "the same run, not another"
+    with mlflow.start_run() as active:  # a run of the caller's is used and stays open
+        fit(make_data(), track=["mlflow"], **QUICK)
+        assert mlflow.active_run().info.run_id == active.info.run_id
+        assert client.get_run(active.info.run_id).info.status == "RUNNING"
+        assert "main/train_loss" in client.get_run(active.info.run_id).data.metrics
+
+
+@pytest.mark.dev
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # its own
+def test_wandb_offline_has_the_run(bars: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("wandb")
+    for name, value in {"MODE": "offline", "DIR": str(tmp_path), "SILENT": "true", "PROJECT": "birds"}.items():
+        monkeypatch.setenv(f"WANDB_{name}", value)
+    for name in ("CACHE", "CONFIG", "DATA", "ARTIFACT"):
+        monkeypatch.setenv(f"WANDB_{name}_DIR", str(tmp_path / name.lower()))
+    run = tmp_path / "run"
+    assert train(bars, run, "--track", "wandb") == 0
+    records = list(wandb_records(next(tmp_path.glob("wandb/offline-run-*/run-*.wandb"))))
+    (begun,) = [record.run for record in records if record.HasField("run")]
+    assert (begun.project, begun.display_name) == ("birds", "run")
+    logged = [
+        {item.key or item.nested_key[0]: json.loads(item.value_json) for item in record.history.item}
+        for record in records
+        if record.HasField("history")
+    ]
+    losses = [row["main/train_loss"] for row in logged if "main/train_loss" in row]
+    assert losses == pytest.approx([row["train_loss"] for row in lines(run)])
+    files = [entry.path for r in records for entry in r.request.log_artifact.artifact.manifest.contents]
+    files += [entry.path for r in records for entry in r.artifact.manifest.contents]
+    assert {*files} == {*ARTIFACTS}
+
+
+def wandb_records(path: Path) -> Iterator[Any]:
+    from wandb.proto import wandb_internal_pb2
+    from wandb.sdk.internal.datastore import DataStore
+
+    store = DataStore()
+    store.open_for_scan(str(path))
+    while (data := store.scan_data()) is not None:
+        record = wandb_internal_pb2.Record()
+        record.ParseFromString(data)
+        yield record
