@@ -45,6 +45,10 @@ def apgd(
     whose best point has not moved since, halves its step and returns to its best point. All of this is decided per
     sample, on the device. early_stop: drop samples that reached the goal; it synchronises with the device at times.
     The other arguments are those of :func:`pgd`.
+
+    >>> brightness = lambda x: torch.stack([x.mean((1, 2, 3)), torch.zeros(len(x))], 1)
+    >>> apgd(brightness, torch.full((1, 1, 1, 2), 0.5), torch.tensor([0]), radius=0.25, random_start=False)
+    tensor([[[[0.2500, 0.2500]]]])
     """
     ball = make_ball(x, radius=radius, **within)
     require(math.isfinite(radius), f"radius must be finite for apgd, got {radius}; pgd takes an infinite one")

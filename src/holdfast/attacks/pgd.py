@@ -56,7 +56,12 @@ def pgd(
     device after each step, so it cannot be captured, and examples are no stronger than needed.
     batch_size: images per forward pass; None is all.
     mode: "eval" runs a module in evaluation mode; "as-is" leaves its mode alone. Both restore it.
-    within: norm, space, scale and bounds, as in :class:`~holdfast.attacks.norms.BallSettings`.
+    within: norm, space, scale and bounds, as in :class:`~holdfast.attacks.norms.BallSettings`. Images outside of [0, 1]
+    are refused unless bounds say their range.
+
+    >>> brightness = lambda x: torch.stack([x.mean((1, 2, 3)), torch.zeros(len(x))], 1)
+    >>> pgd(brightness, torch.full((1, 1, 1, 2), 0.5), torch.tensor([0]), radius=0.25)
+    tensor([[[[0.2500, 0.2500]]]])
     """
     ball = make_ball(x, radius=radius, **within)
     require(steps >= 1, f"steps must be >= 1, got {steps}")
@@ -89,6 +94,10 @@ def unbounded(model: Classifier, x: Tensor, y: Tensor, *, steps: int = 200, **se
     """PGD without a radius, 200 steps of 0.01: a model with usable gradients ends near 100 % error.
 
     settings: those of :func:`pgd`.
+
+    >>> brightness = lambda x: torch.stack([x.mean((1, 2, 3)), torch.full((len(x),), 0.1)], 1)
+    >>> unbounded(brightness, torch.full((1, 1, 1, 2), 0.5), torch.tensor([0])).mean() < 0.1
+    tensor(True)
     """
     return pgd(model, x, y, radius=math.inf, steps=steps, **settings)
 
@@ -178,6 +187,10 @@ def transfer(
 
     surrogate: one model, or several that are attacked together through the mean of their log-probabilities.
     attack: ``pgd``, ``fgsm`` or ``apgd``; settings: its other arguments.
+
+    >>> brightness = lambda x: torch.stack([x.mean((1, 2, 3)), torch.zeros(len(x))], 1)
+    >>> transfer([brightness, brightness], torch.full((1, 1, 1, 2), 0.5), torch.tensor([0]), radius=0.25)
+    tensor([[[[0.2500, 0.2500]]]])
     """
     models = [surrogate] if callable(surrogate) else list(surrogate)
     require(len(models) > 0, "transfer needs at least one surrogate, got none")

@@ -46,6 +46,12 @@ def square(
 
     queries: forward passes. area: share of the image that the first patch covers; it shrinks as queries are spent.
     The other arguments are those of :func:`pgd`.
+
+    >>> brightness = lambda x: torch.stack([x.mean((1, 2, 3)), torch.zeros(len(x))], 1)
+    >>> draw = torch.Generator().manual_seed(0)
+    >>> found = square(brightness, torch.full((1, 1, 4, 4), 0.5), torch.tensor([0]), radius=0.25, generator=draw)
+    >>> (found - 0.5).abs().max()
+    tensor(0.2500)
     """
     ball = make_ball(x, radius=radius, **within)
     require(math.isfinite(radius), f"radius must be finite for square, got {radius}")

@@ -76,6 +76,12 @@ def audit(
     Python warnings. progress: a bar while it measures; by default on a terminal and in a notebook, where nothing else
     tells. more: further settings, with the names and defaults of :class:`AuditSettings`, which are the flags of
     ``holdfast audit``. A check that crashes leaves its state and a warning; the others continue.
+
+    >>> import torch
+    >>> dark = lambda x: x.mean((1, 2, 3))[:, None] * -torch.arange(10)
+    >>> made = audit(dark, "digits", checks=["accuracy"], device="cpu", fail_under={"accuracy": 0.5})
+    >>> made.passed, made["accuracy"].n
+    (False, 599)
     """
     # A run folder and a file of predictions may go without data; a module cannot.
     require(data is not None or not isinstance(model, nn.Module), f"data must be {KINDS}, got None")

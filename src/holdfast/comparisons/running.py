@@ -32,7 +32,8 @@ from holdfast.files import write_atomic
 from holdfast.models.saved_model import load_model
 from holdfast.reports import RunFiles, read_runs, write_findings, write_report
 from holdfast.reports.arms import Arm
-from holdfast.reports.report_tables import BASELINE, COMPARED, ROLE, against, budget
+from holdfast.reports.notebook_tables import notebook_html
+from holdfast.reports.report_tables import BASELINE, COMPARED, ROLE, against, budget, method_table
 from holdfast.reports.run_files import COMPARISON, is_run
 from holdfast.settings import (
     DATA_READING_KEYS,
@@ -61,7 +62,7 @@ class Chosen:
     scores: Mapping[str, tuple[float, ...]]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
     """A finished comparison.
 
@@ -79,6 +80,14 @@ class Comparison:
     @property
     def baseline(self) -> Arm:
         return self.arms[0]
+
+    def _repr_html_(self) -> str:
+        """In a notebook: one row per cell, mean and standard deviation over seeds."""
+        failed = [f"{name} failed: {why}" for name, why in self.failed.items()]
+        return notebook_html(f"Comparison in {self.out}", [method_table(self.arms)], failures=failed, lead=self.why)
+
+    def __repr__(self) -> str:
+        return f"<Comparison of {', '.join(arm.label for arm in self.arms)} in {self.out}>"
 
 
 def compare(

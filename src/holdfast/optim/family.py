@@ -50,6 +50,18 @@ class FriendlySAM(SAM):
     sigma: how much of the mean is taken out; with 0 it is SAM. lmbda: how much of the mean stays in a step.
     kwargs: those of :class:`SAM`, such as ``rho``, ``adaptive``, ``skip_nonfinite`` and ``capture``, and the base
     optimiser's.
+
+    >>> import torch
+    >>> weight = torch.nn.Parameter(torch.tensor([2.0]))
+    >>> optimizer = FriendlySAM([weight], torch.optim.SGD, rho=0.5, lr=0.1)
+    >>> def closure():
+    ...     optimizer.zero_grad()
+    ...     loss = weight.square().sum()
+    ...     loss.backward()
+    ...     return loss
+    >>> _ = optimizer.step(closure)
+    >>> weight.item()  # 2 - 0.1 · 2 · (2 + 0.5)
+    1.5
     """
 
     def __init__(

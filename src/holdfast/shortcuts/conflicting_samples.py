@@ -45,7 +45,7 @@ class Cluster:
     group: tuple[str, float] | None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Shortcuts:
     """How the N training samples of ``data`` relate to the shortcut that biased models take.
 
@@ -72,6 +72,10 @@ class Shortcuts:
     base_rate: float | None = None
     notes: tuple[Note, ...] = ()
     findings: tuple[Finding, ...] = ()
+
+    def __repr__(self) -> str:
+        found = f"{len(self.suspected):,} of {len(self.score):,} training samples suspected"
+        return f"<Shortcuts in {self.data.name}: {found}, {len(self.clusters)} clusters>"
 
     @property
     def suspected(self) -> Tensor:
