@@ -45,7 +45,8 @@ from holdfast.metrics.significance import (
 )
 
 __all__ = [
-    "RESAMPLES", "CalibrationError", "Estimate", "LabelErrors", "McNemar", "Paired", "Reliability", "RiskCoverage", "auroc_interval",
+    "RESAMPLES", "CalibrationError", "Estimate", "LabelErrors", "McNemar", "Paired", "Reliability", "RiskCoverage",
+    "auroc_interval",
     "benjamini_hochberg", "bin_edges", "bootstrap", "bounded_mean", "brier", "combined", "confident_joint", "ece",
     "estimated_joint", "find_label_errors", "fisher_p",
     "fit_temperature", "fpr_interval", "harmonic_mean", "holm", "lowest", "mcnemar", "mean_interval", "mean_of_shares",

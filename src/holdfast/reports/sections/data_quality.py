@@ -123,7 +123,7 @@ def _pairs(title: str, finding: Finding) -> Iterator[Gallery]:
         if len(made) == 2 and all(made):
             pictures += [picture for picture in made if picture is not None]
     if pictures:
-        note = "Two of each group side by side. A frame marks groups whose labels differ."
+        note = "Two of each group side by side. Bold labels mark groups whose labels differ."
         yield Gallery(title, tuple(pictures), note, together=2)
 
 
