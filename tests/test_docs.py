@@ -221,6 +221,7 @@ CARDS = {
     "fisher-sam": ["fisher-sam", "holdfast.optim.FisherSAM"],
     "fixmatch": ["fixmatch"],
     "friendly-sam": ["fsam", "holdfast.optim.SAM"],
+    "logit-correction": ["logit-correction"],
     "sam": ["sam", "holdfast.optim.SAM"],
     "vae": ["holdfast.models.vae.VAESettings", "holdfast.detect.train_vae"],
 }

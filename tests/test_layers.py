@@ -17,7 +17,7 @@ LINES = (
     {"__main__"},
     {"cli"},
     {"comparisons"},
-    {"shortcuts", "exports"},
+    {"shortcuts", "repairs", "exports"},
     {"audits"},
     {"detect"},
     {"train"},

@@ -209,6 +209,7 @@ def test_a_notebook_gets_a_bar_that_ends(shown: list[str], monkeypatch: pytest.M
         hf.audit(net, make_data(), checks=["accuracy", "groups"], device="cpu", workers=0)
     assert '<progress value="1" max="2"' in "".join(shown)
     assert "Sequential: groups" in "".join(shown)
+    assert shown[-1] == "", "nothing of it stays"
     shown.clear()
     hf.audit(net, make_data(), checks=["accuracy"], device="cpu", workers=0, progress=False)
     assert shown == []

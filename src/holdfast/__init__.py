@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from holdfast import models as models
     from holdfast import optim as optim
     from holdfast import parts as parts
+    from holdfast import repairs as repairs
     from holdfast import reports as reports
     from holdfast import settings as settings
     from holdfast import shortcuts as shortcuts
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from holdfast.errors import HoldfastError as HoldfastError
     from holdfast.exports import export as export
     from holdfast.models import load_model as load_model
+    from holdfast.repairs.run_repair import repair as repair
     from holdfast.reports import report as report
     from holdfast.shortcuts import find_shortcuts as find_shortcuts
     from holdfast.train import Run as Run
@@ -53,11 +55,12 @@ _NAMES = {
     "fit": "holdfast.train",
     "load_model": "holdfast.models",
     "predict": "holdfast.detect",
+    "repair": "holdfast.repairs.run_repair",
     "report": "holdfast.reports",
 }
 _MODULES = (
     "ascents", "attacks", "audits", "augment", "corruptions", "curvature", "data", "detect", "losses", "methods",
-    "metrics", "models", "optim", "parts", "reports", "settings", "shortcuts", "train",
+    "metrics", "models", "optim", "parts", "repairs", "reports", "settings", "shortcuts", "train",
 )  # fmt: skip
 __all__ = ["__version__", *_NAMES, *_MODULES]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,13 +17,14 @@ from sklearn.utils.class_weight import compute_class_weight
 from timm.optim import param_groups_layer_decay
 from torch import Tensor, nn
 
+from holdfast.cli import main
 from holdfast.errors import HoldfastError
 from holdfast.methods.erm import Erm
 from holdfast.models.backbone import layer_scales
 from holdfast.optim import build_optimizer, set_option
 from holdfast.rng import derive
 from holdfast.settings import OptimizerSettings, TrainSettings, build
-from holdfast.train import fit
+from holdfast.train import find_lr, fit
 from holdfast.train.api import train
 from holdfast.train.class_weights import class_weighted, class_weights
 from holdfast.train.progress import Progress
@@ -324,6 +326,19 @@ def test_the_finder_suggests_a_rate_that_trains_and_leaves_the_model_alone() -> 
     }
     assert losses[found.suggestion] < 0.9 * losses[found.suggestion / 100]
     assert math.isfinite(losses[found.suggestion])
+
+
+@pytest.mark.slow
+def test_the_command_prints_what_the_function_finds_and_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["--data", "digits", "--optimizer", "adamw", "--batch-size", "8", "--device", "cpu", "--find-lr", "--quiet"]
+    assert main(["train", *words]) == 0
+    printed = capsys.readouterr().out
+    assert printed == f"{find_lr('digits', optimizer='adamw', batch_size=8, device='cpu')}\n"
+    assert list(tmp_path.iterdir()) == []
+    assert main(["train", *words, "--resume", "--out", "runs/x"]) == 2
 
 
 def test_losses_that_only_rise_give_no_suggestion() -> None:

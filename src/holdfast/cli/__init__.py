@@ -16,6 +16,7 @@ from holdfast.cli.demo import demo
 from holdfast.cli.detect import describe_, detect_evaluate, detect_fit, detect_score, predict_
 from holdfast.cli.export import export_
 from holdfast.cli.listing import list_
+from holdfast.cli.repair import repair
 from holdfast.cli.report import report
 from holdfast.cli.shortcuts import shortcuts
 from holdfast.cli.terminal import READER_LEFT, reader_left, terminal
@@ -112,8 +113,8 @@ def completion(words: list[str]) -> int:
 
 
 _FUNCTIONS: tuple[Callable[[list[str]], int], ...] = (
-    demo, train, compare, audit, report, data_check, data_make, detect_fit, detect_score, detect_evaluate, predict_,
-    export_, describe_, shortcuts, list_, completion,
+    demo, train, compare, audit, repair, report, data_check, data_make, detect_fit, detect_score, detect_evaluate,
+    predict_, export_, describe_, shortcuts, list_, completion,
 )  # fmt: skip
 COMMANDS = {function.__name__.strip("_").replace("_", " "): function for function in _FUNCTIONS}
 FAMILIES = {name.split()[0] for name in COMMANDS if " " in name}

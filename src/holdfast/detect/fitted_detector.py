@@ -147,7 +147,7 @@ class ScoreReport:
         return cls(scores, flags, tuple(reason for part in parts for reason in part.reasons), z)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FittedDetector:
     """Says of images of one shape how anomalous they are, and which are above the threshold.
 
@@ -163,6 +163,11 @@ class FittedDetector:
     kind: str = "rotation"
     card: ModelCard | None = None
     seen: Tensor | None = None
+
+    def __repr__(self) -> str:
+        names = ", ".join(member.name for member in self.detector.members)
+        learned = "" if self.seen is None else f", fitted on {len(self.seen):,} images"
+        return f"<FittedDetector of {names} for images {self.shape}{learned}; flags above {self.threshold.value:.3g}>"
 
     @property
     def extractor(self) -> FeatureExtractor:

@@ -85,7 +85,7 @@ def score(
     return ScoreReport.cat(parts)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Predictions:
     """One row per image. classes: names. paths: where each image is. labels: (N,) int64 predicted class. confidence:
     (N,) its probability. probabilities: (N, K) of every class, where they were asked for.
@@ -102,6 +102,12 @@ class Predictions:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def __repr__(self) -> str:
+        counts = torch.bincount(self.labels, minlength=len(self.classes)).tolist()
+        found = ", ".join(f"{n:,} {name}" for name, n in zip(self.classes[:6], counts, strict=False) if n)
+        flagged = "" if self.ood is None else f"; {int(self.ood.flags.sum()):,} flagged as out-of-distribution"
+        return f"<Predictions for {len(self):,} images: {found}{', ...' * (len(self.classes) > 6)}{flagged}>"
 
     def columns(self) -> dict[str, list[Any]]:
         """The columns of the file that ``predict`` writes; None where there is no detector."""

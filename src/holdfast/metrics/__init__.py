@@ -2,7 +2,17 @@
 
 from statistics import harmonic_mean
 
-from holdfast.metrics.calibration import CalibrationError, Reliability, bin_edges, brier, ece, nll, reliability, top_k
+from holdfast.metrics.calibration import (
+    CalibrationError,
+    Reliability,
+    bin_edges,
+    brier,
+    ece,
+    fit_temperature,
+    nll,
+    reliability,
+    top_k,
+)
 from holdfast.metrics.intervals import (
     RESAMPLES,
     Estimate,
@@ -21,6 +31,7 @@ from holdfast.metrics.intervals import (
     worst,
 )
 from holdfast.metrics.ranking import auroc_interval, fpr_interval, paired_auroc, placements
+from holdfast.metrics.risk_coverage import RiskCoverage, risk_coverage, threshold_for_coverage, threshold_for_risk
 from holdfast.metrics.significance import (
     McNemar,
     Paired,
@@ -33,9 +44,10 @@ from holdfast.metrics.significance import (
 )
 
 __all__ = [
-    "RESAMPLES", "CalibrationError", "Estimate", "McNemar", "Paired", "Reliability", "auroc_interval",
+    "RESAMPLES", "CalibrationError", "Estimate", "McNemar", "Paired", "Reliability", "RiskCoverage", "auroc_interval",
     "benjamini_hochberg", "bin_edges", "bootstrap", "bounded_mean", "brier", "combined", "ece", "fisher_p",
-    "fpr_interval", "harmonic_mean", "holm", "lowest", "mcnemar", "mean_interval", "mean_of_shares", "nll",
-    "paired_auroc", "paired_difference", "placements", "positive_mean", "proportion", "proportion_interval",
-    "reliability", "share_interval", "sign_test", "top_k", "widest_gap", "wilson_interval", "worst",
+    "fit_temperature", "fpr_interval", "harmonic_mean", "holm", "lowest", "mcnemar", "mean_interval", "mean_of_shares",
+    "nll", "paired_auroc", "paired_difference", "placements", "positive_mean", "proportion", "proportion_interval",
+    "reliability", "risk_coverage", "share_interval", "sign_test", "threshold_for_coverage", "threshold_for_risk",
+    "top_k", "widest_gap", "wilson_interval", "worst",
 ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -33,6 +34,25 @@ def brier(logits: Tensor, labels: Tensor) -> Tensor:
     check_logits(logits, labels)
     p = logits.double().softmax(1)
     return (p.square().sum(1) - 2 * p.gather(1, labels[:, None]).squeeze(1) + 1).clamp_min(0)
+
+
+def fit_temperature(logits: Tensor, labels: Tensor) -> float:
+    """The T for which softmax(logits / T) gives the labels the highest likelihood (Guo et al., 2017).
+
+    (N, K) logits of samples that the model was not fitted on. Above 1, the model was too sure of itself.
+
+    >>> round(fit_temperature(torch.tensor([[2.0, 0.0]] * 3 + [[0.0, 2.0]]), torch.tensor([0, 0, 0, 0])), 3)
+    1.82
+    """
+    from scipy.optimize import minimize_scalar  # type: ignore[import-untyped]  # slow to import
+
+    check_logits(logits, labels)
+    wide = logits.double()
+
+    def loss(log_t: float) -> float:
+        return float(nll(wide / math.exp(log_t), labels).mean())
+
+    return math.exp(minimize_scalar(loss, bounds=(-5.0, 5.0), method="bounded", options={"xatol": 1e-7}).x)
 
 
 CHANCE_DRAWS = 200

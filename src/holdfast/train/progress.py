@@ -95,6 +95,7 @@ class NotebookProgress(Progress):
         self.stage, self.total, self.done, self.last = "", 0, 0, ""
         self.notes: list[str] = []
         self._started, self._first, self._drawn = time.monotonic(), 0, 0.0
+        self._passing = False  # whether the last line only says what is being done
 
     def begin(self, stage: str, epochs: int, steps: int, done: int) -> None:
         self.stage, self.total, self.done, self.last = stage, epochs * steps, done, ""
@@ -107,10 +108,10 @@ class NotebookProgress(Progress):
             self.draw()
 
     def epoch(self, record: Mapping[str, Any], epochs: int) -> None:
-        self.last = describe(record, epochs)
+        self.last, self._passing = describe(record, epochs), False
 
     def doing(self, text: str) -> None:
-        self.last = text
+        self.last, self._passing = text, True
         self.draw()
 
     def note(self, text: str) -> None:
@@ -127,7 +128,7 @@ class NotebookProgress(Progress):
             bar = f'<progress value="{self.done}" max="{self.total}" style="width: 40%"></progress>'
             text = f"{self.done} of {self.total} steps{left}"
             lines.append(f"<div>{escape(self.stage)} {bar} {text} <small>{escape(self.last)}</small></div>")
-        elif self.last:
+        elif self.last and not self._passing:
             lines.append(f"<div><small>{escape(self.last)}</small></div>")
         if self._handle is not None:
             self._handle.update(self._html("".join(lines)))

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
-from scipy.ndimage import gaussian_filter1d  # type: ignore[import-untyped]
 from torch import nn
 
-from holdfast.data import Dataset
+from holdfast.data import Dataset, load
+from holdfast.data.usable_data import admitted
 from holdfast.devices import kernels, own_stream, resolve_device
 from holdfast.errors import HoldfastError, Interrupted, require
 from holdfast.models.backbone import freeze_backbone
 from holdfast.optim import set_option
 from holdfast.rng import derive
-from holdfast.settings import TrainSettings
+from holdfast.settings import MethodSettings, TrainSettings, build
 from holdfast.signals import deferred_signals
 from holdfast.train.api import copy_of, load_data, prepare
 from holdfast.train.engine import Trainer
-from holdfast.train.progress import Progress
+from holdfast.train.progress import Progress, make_progress
 
 LOWEST, HIGHEST, STEPS = 1e-6, 10.0, 100
 SMOOTHING = 3.0
@@ -58,6 +60,37 @@ class RateCurve:
         return "\n".join([*lines, f"suggested: --lr {self.suggestion:.2g} ({why})"])
 
 
+def find_lr(
+    data: Any,
+    *,
+    model: str | nn.Module = "convnet",
+    method: str | Mapping[str, Any] | MethodSettings = "erm",
+    steps: int = STEPS,
+    progress: bool | None = None,
+    **settings: Any,
+) -> RateCurve:
+    """A learning rate to begin with, for a training that ``holdfast.fit`` would do with the same arguments.
+
+    Print the result for a small curve; ``suggestion`` is the rate. Nothing is written, and a model of yours stays as it
+    is. See :func:`find_rate` for what is done.
+
+    >>> found = find_lr("digits", optimizer="adamw", batch_size=16, device="cpu", steps=30)
+    >>> 1e-6 < found.suggestion < found.lowest <= 10
+    True
+    """
+    named: dict[str, Any] = {"method": method, **settings}
+    own_data: Dataset | None = None
+    if isinstance(data, str | Path):
+        named["data"] = str(data)
+    else:
+        own_data = admitted(data if isinstance(data, Dataset) else load(data), training=True)
+    if isinstance(model, str):
+        named["model"] = model
+    own_model = None if isinstance(model, str) else model
+    resolved = build(TrainSettings, named)
+    return find_rate(resolved, data=own_data, model=own_model, steps=steps, progress=make_progress(progress))
+
+
 def find_rate(
     settings: TrainSettings,
     *,
@@ -93,6 +126,8 @@ def find_rate(
 
 def curve_of(rates: Sequence[float], losses: Sequence[float]) -> RateCurve:
     """The smoothed curve of losses and the rate at which it falls most per step, before its lowest point."""
+    from scipy.ndimage import gaussian_filter1d  # type: ignore[import-untyped]  # slow to import
+
     smooth = [float(value) for value in gaussian_filter1d(list(losses), SMOOTHING, mode="nearest")]
     lowest = smooth.index(min(smooth))
     falls = [smooth[i - 1] - smooth[i + 1] for i in range(1, max(2, min(lowest, len(smooth) - 1)))]
