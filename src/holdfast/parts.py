@@ -246,14 +246,16 @@ class ReaderPart(Part):
     a ``Dataset`` of arrays or a ``Listing`` of image files.
 
     names: sets that it reads by name, with a line about each, or alone where ``about`` says enough. suffixes: ends of
-    file names that it reads. recognises: whether a folder, or a file with such a suffix, is of this kind; the first
-    reader by ``order`` that says yes reads it. takes: which of the options conflict, names, label and group it uses;
-    given another, it is refused. unlabelled: ``made`` for images that need no label, and have -1 where there is none;
+    file names that it reads. prefix: what a name starts with that it reads, such as ``hf:``; it is cut off.
+    recognises: whether a folder, or a file with such a suffix, is of this kind; the first reader by ``order`` that says
+    yes reads it. takes: which of the options conflict, names, label, group and columns it uses; given another, it is
+    refused. unlabelled: ``made`` for images that need no label, and have -1 where there is none;
     without it, ``made`` reads those too.
     """
 
     names: Mapping[str, str] | tuple[str, ...] = ()
     suffixes: tuple[str, ...] = ()
+    prefix: str = ""
     recognises: Callable[[Path], bool] | None = None
     takes: tuple[str, ...] = ()
     unlabelled: Callable[[Path, Any], Any] | None = None
@@ -339,13 +341,23 @@ def data_name(source: str) -> str:
 def described_data() -> dict[str, str]:
     """Every set that has a name and every kind of file and folder that is read, with a line about each."""
     named = {name: part.described[name] for name, part in named_data().items()}
-    return named | {" ".join(part.suffixes) or part.name: part.about for part in READERS.values() if not part.names}
+    others = [part for part in READERS.values() if not part.names]
+    return named | {part.prefix or " ".join(part.suffixes) or part.name: part.about for part in others}
+
+
+def data_by_prefix(name: object) -> tuple[ReaderPart, str] | None:
+    """The reader of a name such as ``hf:OWNER/NAME``, and what follows the prefix; None for any other."""
+    text = name if isinstance(name, str) else ""
+    part = next((part for part in READERS.values() if part.prefix and text.startswith(part.prefix)), None)
+    return None if part is None else (part, text.removeprefix(part.prefix))
 
 
 def data_syntax() -> str:
     """How data is given, for help and messages."""
     suffixes = dict.fromkeys(suffix for part in READERS.values() for suffix in part.suffixes)
-    return f"a name (holdfast list data), a folder of images, or a file that ends in {', '.join(suffixes)}"
+    prefixes = [f"{part.prefix}NAME_OR_PATH" for part in READERS.values() if part.prefix]
+    names = ", ".join(["a name (holdfast list data)", *prefixes])
+    return f"{names}, a folder of images, or a file that ends in {', '.join(suffixes)}"
 
 
 def model_syntax(*, training: bool = False) -> str:

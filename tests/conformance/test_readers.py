@@ -17,8 +17,8 @@ SUFFIXES = [(name, suffix) for name, part in READERS.items() for suffix in part.
 class TestReader:
     def test_declares_what_it_reads_in_a_line(self, name: str) -> None:
         part = READERS[name]
-        assert part.names or part.suffixes or part.recognises
-        assert set(part.takes) <= {"conflict", "names", "label", "group"}
+        assert part.names or part.suffixes or part.recognises or part.prefix
+        assert set(part.takes) <= {"conflict", "names", "label", "group", "columns"}
         described = [part.about, *part.described.values()]
         assert all(line and "\n" not in line and line.endswith(".") for line in described)
         assert part.names or part.about in described_data().values()

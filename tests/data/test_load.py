@@ -128,7 +128,7 @@ def test_an_uppercase_ending_and_a_home_folder_are_understood(tmp_path: Path, mo
         ("~no-such-user/set", r"no such file or folder: ~no-such-user/set"),
         ("gone.npz", r"no such file or folder: gone.npz"),
         (Path("gone"), r"no such file or folder: gone"),
-        ("", r"no data was given; give a name \(holdfast list data\), a folder of images, or a file"),
+        ("", r"no data was given; give a name \(holdfast list data\), .*a folder of images, or a file"),
     ],
 )
 def test_names_and_paths_that_do_not_exist(

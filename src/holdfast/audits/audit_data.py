@@ -6,7 +6,7 @@ A run's own data is loaded as the run loaded it, so that a model meets no image 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -18,6 +18,9 @@ from torch import Tensor
 from holdfast.audits.subject import GroupColumn, check_measuring, word_ids
 from holdfast.data import Dataset, load
 from holdfast.data.array_files import open_npz, refusing
+from holdfast.data.given_data import is_given
+from holdfast.data.given_items import name_of
+from holdfast.data.load_data import TEST_HELD_OUT
 from holdfast.data.splits import ArraySplit, Split
 from holdfast.data.tables import NUMBER, cell_text, name_order, read_columns
 from holdfast.data.usable_data import admitted
@@ -26,6 +29,7 @@ from holdfast.files import at_home
 from holdfast.printable import printable
 from holdfast.settings.audit_settings import AuditSettings
 from holdfast.train.run_data import DataTerms, is_own_data, terms_of_run
+from holdfast.train.run_result import Run
 
 Tell = Callable[[str], None]
 """Says something to the user while the audit runs."""
@@ -34,7 +38,7 @@ Tell = Callable[[str], None]
 def check_request(request: AuditSettings) -> None:
     """Refuse what nothing can be measured with, and what would be overlooked."""
     check_measuring(request.batch_size, request.workers, request.seed, request.precision)
-    for name in ("data_seed", "names", "label", "image_size", "root", "confine"):
+    for name in ("data_seed", "names", "label", "columns", "image_size", "root", "confine"):
         value = getattr(request, name)
         require(
             not isinstance(request.data, Dataset) or value in (None, 0),
@@ -46,17 +50,26 @@ Sets = Callable[[int | None, DataTerms], Dataset]
 """The data at an image size, loaded once for all models that share it."""
 
 
-def opener(request: AuditSettings) -> Sets:
-
+def opener(request: AuditSettings, models: Sequence[Any] = ()) -> Sets:
+    """models: as given, which tell whether data may be what one of them was trained on."""
     if isinstance(given := request.data, Dataset):
         return lambda size, terms: admitted(given, training=False)
     same: dict[str, Any] = {"root": request.root, "confine": request.confine, "training": False}
-    return cache(lambda size, terms: load(str(request.data), image_size=size, **same, **asdict(terms)))
+    alone = is_given(given) and not any(isinstance(one, Run | str) for one in models)
+
+    def opened(size: int | None, terms: DataTerms) -> Dataset:
+        data = load(given, image_size=size, **same, **asdict(terms))
+        remedy = "to measure all of it, give {'test': data}"
+        level: Any = "warning" if alone else "note"  # a test loader is not meant to be cut
+        notes = (replace(n, remedy=remedy, level=level) if n.code == TEST_HELD_OUT else n for n in data.notes)
+        return replace(data, notes=tuple(notes)) if is_given(given) else data
+
+    return cache(opened)
 
 
 def stated_terms(request: AuditSettings) -> DataTerms:
     """What the command says, for models that were not trained here."""
-    return DataTerms(request.data_seed or 0, names=request.names, label=request.label)
+    return DataTerms(request.data_seed or 0, names=request.names, label=request.label, columns=request.columns)
 
 
 def terms_of_all(specs: Sequence[Any], request: AuditSettings, open_set: Sets, tell: Tell) -> list[DataTerms]:
@@ -65,25 +78,34 @@ def terms_of_all(specs: Sequence[Any], request: AuditSettings, open_set: Sets, t
     Where the test images would not be the same, one model would be measured on what another, or it itself, was trained
     on: that is refused.
     """
-    runs = {spec: own for spec in specs if (own := _of_run(spec, request)) is not None}
+    runs = {spec: own for spec in specs if isinstance(spec, Hashable) and (own := _of_run(spec, request)) is not None}
     if not runs:
         return [stated_terms(request)] * len(specs)
     first, usual = next(iter(runs.items()))
+    first = first if isinstance(first, str) else "this run"
     if differs := usual.words(stated_terms(request)):
         tell(f"data: loaded as {first} was trained: {differs}")
     told = {} if request.data_seed is None else {"--data-seed": replace(usual, data_seed=request.data_seed)}
-    _require_one_test({**runs, **told}, request, open_set)
-    return [runs.get(spec, usual) if isinstance(spec, str) else usual for spec in specs]
+    named = {spec if isinstance(spec, str) else f"run {i}": own for i, (spec, own) in enumerate(runs.items(), start=1)}
+    _require_one_test({**named, **told}, request, open_set)
+    return [runs.get(spec, usual) if isinstance(spec, str | Run) else usual for spec in specs]
 
 
 def _of_run(spec: Any, request: AuditSettings) -> DataTerms | None:
-    known = isinstance(spec, str) and not isinstance(request.data, Dataset)
-    own = terms_of_run(spec, str(request.data)) if known else None
-    if own is None:
+    if isinstance(spec, Run) and is_given(request.data):
+        own, same = DataTerms.of(spec.settings.data), spec.data.name == name_of(request.data)
+        own = own if same else DataTerms(own.data_seed)
+    elif isinstance(spec, str) and not isinstance(request.data, Dataset):
+        found = terms_of_run(spec, request.data)
+        if found is None:
+            return None
+        own, same = found, is_own_data(spec, request.data)
+    else:
         return None
-    if request.data_seed is not None and not is_own_data(spec, str(request.data)):
+    if request.data_seed is not None and not same:
         own = replace(own, data_seed=request.data_seed)
-    return replace(own, names=request.names or own.names, label=request.label or own.label)
+    said = {name: getattr(request, name) or getattr(own, name) for name in ("names", "label", "columns")}
+    return replace(own, **said)
 
 
 def _require_one_test(terms: Mapping[str, DataTerms], request: AuditSettings, open_set: Sets) -> None:

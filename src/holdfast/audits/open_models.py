@@ -25,6 +25,7 @@ from holdfast.audits.checks.accuracy.clean_accuracy import accuracy
 from holdfast.audits.checks.groups.group_accuracy import check_columns
 from holdfast.audits.subject import Subject
 from holdfast.data import Dataset
+from holdfast.data.item_split import ItemSplit
 from holdfast.data.load_data import SIZES_DIFFER
 from holdfast.data.splits import ArraySplit, FileSplit, hash_data
 from holdfast.data.unlabelled_images import resized
@@ -77,7 +78,7 @@ def open_all(
         bool(given), "no model was given; try: holdfast audit timm:resnet18.a1_in1k --data DATA, or --predictions FILE"
     )
     require(request.data is not None, "no data was given; name it with --data")
-    open_set = opener(request)
+    open_set = opener(request, given)
     terms = terms_of_all(given, request, open_set, lambda text: tell("", Note("data-terms", text)))
     said: set[tuple[str, Note]] = set()
 
@@ -102,7 +103,7 @@ def _open(
     tell: TellNotes,
 ) -> AuditedModel:
     group, source = request.group, request.data
-    has_columns = isinstance(source, Dataset) or Path(str(source)).suffix.lower() in FILES
+    has_columns = isinstance(source, Dataset) or (isinstance(source, str) and Path(source).suffix.lower() in FILES)
     by_name = has_columns or len(group) != 1 or group == (OWN,)
 
     def by_group(column: str) -> Dataset:
@@ -186,7 +187,7 @@ def _at_own_size(opened: LoadedModel, data: Dataset) -> Dataset:
     files those of others that are square."""
     size = opened.read_size
     assert size is not None
-    if opened.source != "run" and not (size[0] == size[1] and isinstance(data.test, FileSplit)):
+    if opened.source != "run" and not (size[0] == size[1] and isinstance(data.test, FileSplit | ItemSplit)):
         return data
     splits: dict[str, Any] = {name: resized(split, size) for name, split in data.splits.items()}
     notes = tuple(note for note in data.notes if note.code != SIZES_DIFFER)  # it names the size before this one
@@ -248,7 +249,7 @@ def _from_predictions(request: AuditSettings, device: torch.device, tell: TellNo
             value == default, f"--{flag} {value} is for a model that is asked, and predictions were made; leave it out"
         )
     data = request.data
-    if isinstance(data, str):
+    if data is not None and not isinstance(data, Dataset):
         data = opener(request)(request.image_size, stated_terms(request))
     if data is not None:
         tell("data", *data.notes)

@@ -26,9 +26,10 @@ from holdfast.audits.comparing import corrected
 from holdfast.audits.gates import Gate, Gates, judge_all, no_warnings, parse_gates, require_parts
 from holdfast.audits.measuring import measure_all, parse_budget
 from holdfast.audits.open_models import AuditedModel, open_all
-from holdfast.data import Dataset
-from holdfast.data.load_data import check_source
+from holdfast.data.given_data import KINDS
 from holdfast.devices import resolve_device
+from holdfast.errors import require
+from holdfast.models.sources.module import made_by
 from holdfast.module_state import evaluating
 from holdfast.parts import CHECKS
 from holdfast.reports.findings_file import AGAINST, PAIRED, CheckRecord, FindingsFile
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
 def audit(
     model: Audited | None = None,
-    data: str | Path | Dataset | None = None,
+    data: Any = None,
     *,
     checks: Sequence[str] | None = None,
     settings: Mapping[str, Mapping[str, Any] | Any] | None = None,
@@ -64,9 +65,12 @@ def audit(
     model: a run folder or any specification that ``holdfast audit`` takes, the result of :func:`holdfast.fit`, a module
     or a callable from images in [0, 1] to one row per image (a tensor, something with ``.logits``, or holding a single
     tensor), in the order of the data's classes unless it names them; it is given back as it was, on the audit's device.
-    data: a name, a path or a set in memory, of which the test split is measured; a run knows its own. settings: of
-    checks, by name. against: other models, compared on the same samples. fail_under, fail_over, max_drop: gates, such
-    as {"worst_group_accuracy": 0.7, "class_accuracy:cat": 0.6}, {"ece": 0.05}, {"accuracy": 0.01}. out: the folder to
+    A class, or a function without arguments, is called for its module. architecture: of a weight file, a name,
+    "python:package.module:function", or a class or function that makes it.
+    data: what :func:`holdfast.data.load` takes, or a set of ours, of which the test split is measured (all of a loader
+    as {"test": loader}); a run knows its own. settings: of checks, by name. against: other models, compared on the
+    same samples. fail_under, fail_over, max_drop: gates, such as {"worst_group_accuracy": 0.7, "class_accuracy:cat":
+    0.6}, {"ece": 0.05}, {"accuracy": 0.01}. out: the folder to
     write, where an interrupted audit resumes; without one nothing is written. class_map: which output is which class, a
     mapping, a JSON file or "order". tell: called with each line of narration; without one, warnings are raised as
     Python warnings. progress: a bar while it measures; by default on a terminal and in a notebook, where nothing else
@@ -80,8 +84,7 @@ def audit(
     (False, 599)
     """
     # A run folder and a file of predictions may go without data; a module cannot.
-    if not isinstance(data, Dataset) and (data is not None or isinstance(model, nn.Module)):
-        check_source(data)
+    require(data is not None or not isinstance(model, nn.Module), f"data must be {KINDS}, got None")
     chosen = chosen_checks(checks)
     made = make_checks(settings or {})
     others = [against] if isinstance(against, str | Path) or not isinstance(against, Sequence) else list(against)
@@ -96,7 +99,7 @@ def audit(
     request = make_settings(data=data, **more)
     check_request(request)
     check_kind(request.samples)
-    given = [str(one) if isinstance(one, Path) else one for one in ([] if model is None else [model]) + others]
+    given = [str(one) if isinstance(one, Path) else made_by(one) for one in ([] if model is None else [model]) + others]
     with ExitStack() as borrowed:  # a module is given back in the mode it came in
         for one in given:
             if isinstance(module := one.model if isinstance(one, Run) else one, nn.Module):

@@ -117,10 +117,10 @@ def refuse_empty(words: Sequence[str]) -> None:
 
 def require_data(name: str) -> None:
     """Refuse a mistyped name before torch is imported."""
-    from holdfast.parts import named_data
+    from holdfast.parts import data_by_prefix, named_data
 
     known = named_data()
-    if name not in known and not exists(Path(os.path.expanduser(name))):
+    if name not in known and data_by_prefix(name) is None and not exists(Path(os.path.expanduser(name))):
         raise unknown("data set (and no such file or folder)", name, known)
 
 

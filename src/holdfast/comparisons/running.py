@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from os import PathLike
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -21,7 +23,9 @@ from holdfast.comparisons.plans import Axes, ComparisonPlan, GridCell, plan_stud
 from holdfast.comparisons.recipes import read_recipe
 from holdfast.comparisons.single_run import run
 from holdfast.data import Dataset
+from holdfast.data.given_items import name_of
 from holdfast.data.loaders import make_loader
+from holdfast.data.usable_data import admitted
 from holdfast.devices import resolve_device
 from holdfast.errors import HoldfastError, require
 from holdfast.files import write_atomic
@@ -31,7 +35,16 @@ from holdfast.reports.arms import Arm
 from holdfast.reports.notebook_tables import notebook_html
 from holdfast.reports.report_tables import BASELINE, COMPARED, ROLE, against, budget, method_table
 from holdfast.reports.run_files import COMPARISON, is_run
-from holdfast.settings import DataSettings, TrainSettings, build, layered, read_config, read_environment
+from holdfast.settings import (
+    DATA_READING_KEYS,
+    DataSettings,
+    TrainSettings,
+    build,
+    layered,
+    read_config,
+    read_environment,
+)
+from holdfast.settings.fields import columns_text
 from holdfast.settings.training import CellRule
 from holdfast.train.api import fingerprint, load_data, prepare
 from holdfast.train.evaluate import predict, selection_score
@@ -78,6 +91,7 @@ class Comparison:
 
 
 def compare(
+    data: Any = None,
     *,
     out: str | Path,
     recipe: str | None = None,
@@ -95,27 +109,42 @@ def compare(
 ) -> Comparison:
     """Train cells of settings over seeds and compare them; see ``holdfast.comparisons.plans.make_plan`` for the cells.
 
-    The base settings are keyword arguments with the names of ``holdfast train``'s flags, over the file ``config``,
-    over ``recipe``. What is not given is taken from ``study``.
+    data: what ``holdfast.data.load`` takes, or a set of ours; by default what the settings name. The base settings are
+    keyword arguments with the names of ``holdfast train``'s flags, over the file ``config``, over ``recipe``. What is
+    not given is taken from ``study``.
     """
+    if isinstance(settings.get("columns"), Mapping):
+        settings["columns"] = columns_text(settings["columns"])
+    if isinstance(data, str | PathLike):
+        data, settings = None, settings | {"data": str(data)}
+    if isinstance(data, Dataset):
+        unused = ", ".join(f"{name} {settings[name]}" for name in DATA_READING_KEYS if name in settings)
+        require(
+            not unused, f"{unused}: not for a set in memory, which is taken as given; give it to holdfast.data.load"
+        )
+        data = admitted(data, training=True)
+    if data is not None:
+        settings["data"] = data.name if isinstance(data, Dataset) else name_of(data)
     file = read_config(Path(config), settings) if config else {}
     values = layered(read_recipe(recipe) if recipe else {}, file, settings)
     given = {"methods": methods, "vary": vary, "grid": grid, "baseline": baseline}
     plan, each = plan_study(build(TrainSettings, values), study, seeds=seeds, **given)
     shown = make_progress(progress)
-    return carry_out(plan, Path(out), seeds=each, choose=choose, overwrite=overwrite, progress=shown)
+    return carry_out(plan, Path(out), data=data, seeds=each, choose=choose, overwrite=overwrite, progress=shown)
 
 
 def carry_out(
     plan: ComparisonPlan,
     out: Path,
     *,
+    data: Any = None,
     seeds: int = 3,
     choose: CellRule = "val-average",
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Train what a plan asks for, as far as it is not there yet, and write the report."""
+    """Train what a plan asks for, as far as it is not there yet, and write the report. data: instead of what it
+    names."""
     progress = progress or Progress()
     require(seeds >= 1, f"seeds must be >= 1, got {seeds}")
     require(not is_run(out), f"{out} is a run itself; choose another --out, a folder to put runs into")
@@ -123,9 +152,15 @@ def carry_out(
     if not overwrite:
         for _, job, folder in jobs:
             _require_same(folder, job)
-    loaded = _require_trainable(cell for cell, _, folder in jobs if overwrite or not _finished(folder))
-    for data in loaded.values():
-        _require_groups(choose, data)
+
+    @cache
+    def opened(own: DataSettings) -> Dataset:
+        return data if isinstance(data, Dataset) else load_data(replace(plan.baseline.settings, data=own), data)
+
+    todo = (cell for cell, _, folder in jobs if overwrite or not _finished(folder))
+    loaded = _require_trainable(todo, opened)
+    for found in loaded.values():
+        _require_groups(choose, found)
     if not overwrite:
         _require_one_data(jobs, loaded)
     if said := plan.unequal_epochs():
@@ -136,7 +171,8 @@ def carry_out(
             continue
         progress.note(f"{number} of {len(jobs)}: {cell.label}, seed {job.loop.seed}")
         try:
-            run(job, folder, resume=not overwrite, overwrite=overwrite, progress=progress)
+            own = None if data is None else opened(job.data)
+            run(job, folder, data=own, resume=not overwrite, overwrite=overwrite, progress=progress)
         except HoldfastError as error:
             # Extreme values may diverge: that is a result. What already the baseline cannot do is a mistake.
             if cell is plan.baseline or not isinstance(error, Diverged):
@@ -150,7 +186,7 @@ def carry_out(
             f"{job.data.name} has no test set, so there is nothing to compare on; give data that has one",
         )
     _mark(out, {folder.name for cell, _, folder in jobs if cell is plan.baseline})
-    done = Comparison(out, _arms(jobs), *_choose(plan, jobs, choose), failed)
+    done = Comparison(out, _arms(jobs), *_choose(plan, jobs, choose, opened), failed)
     write_atomic(out / COMPARISON, json.dumps(_record(done), indent=1).encode() + b"\n")
     write_report(read_runs([out]), out / "report.html")
     return done
@@ -191,7 +227,9 @@ def _require_same(folder: Path, settings: TrainSettings) -> None:
     )
 
 
-def _require_trainable(cells: Iterable[GridCell]) -> dict[DataSettings, Dataset]:
+def _require_trainable(
+    cells: Iterable[GridCell], opened: Callable[[DataSettings], Dataset]
+) -> dict[DataSettings, Dataset]:
     """Refuse, before anything runs, what cannot be trained on its data, such as a method that needs groups."""
     loaded: dict[DataSettings, Dataset] = {}
     asked: set[object] = set()
@@ -202,7 +240,7 @@ def _require_trainable(cells: Iterable[GridCell]) -> dict[DataSettings, Dataset]
             continue
         asked.add(question)
         if settings.data not in loaded:
-            loaded[settings.data] = load_data(settings)
+            loaded[settings.data] = opened(cell.settings.data)
         data = loaded[settings.data]
         try:
             with torch.random.fork_rng(devices=[]):
@@ -242,7 +280,9 @@ def _arms(jobs: Sequence[Job]) -> tuple[Arm, ...]:
     return tuple(Arm.of(label, members, i) for i, (label, members) in enumerate(runs.items()))
 
 
-def _choose(plan: ComparisonPlan, jobs: Sequence[Job], rule: CellRule) -> tuple[Chosen | None, str]:
+def _choose(
+    plan: ComparisonPlan, jobs: Sequence[Job], rule: CellRule, opened: Callable[[DataSettings], Dataset]
+) -> tuple[Chosen | None, str]:
     """The cell with the highest mean score on held-out data over its seeds; cells with a missing seed are out."""
     if len({cell.settings.data for cell in plan.cells}) > 1:
         return None, "no cell is chosen: they differ in their data"
@@ -251,7 +291,7 @@ def _choose(plan: ComparisonPlan, jobs: Sequence[Job], rule: CellRule) -> tuple[
         return None, "no cell is chosen: their epochs were, with labels that a choice may not use"
     if not any("val_accuracy" in record for record in RunFiles.read(jobs[0][2]).metrics):
         return None, "no cell is chosen: nothing is held out to choose on (--val 0.1 does)"
-    data = load_data(plan.baseline.settings)
+    data = opened(plan.baseline.settings.data)
     _require_groups(rule, data)
     scores: dict[str, list[float]] = {}
     short = {cell.label for cell, _, folder in jobs if not _finished(folder)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.audits.run_audit import audit
+from holdfast.data import Dataset
 from holdfast.reports import RunFiles, write_findings, write_report
 from holdfast.settings import TrainSettings
 from holdfast.trackers import Tracking
@@ -20,14 +21,18 @@ def run(
     settings: TrainSettings,
     out: str | Path,
     *,
+    data: Dataset | None = None,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> RunFiles:
-    """Fill a run folder: weights, metrics, findings on the test set, and the report."""
+    """Fill a run folder: weights, metrics, findings on the test set, and the report.
+
+    data: ready-made; by default what the settings name.
+    """
     tracking = Tracking.of(settings.loop, note=(progress or Progress()).note)  # refuses what is not installed
     with claim(out, resume=resume, overwrite=overwrite) as folder, tracking:
-        result = train(settings, out=folder, progress=progress, tracking=tracking)
+        result = train(settings, data=data, out=folder, progress=progress, tracking=tracking)
         data, loop = result.data, settings.loop
         if data.test is not None:
             chosen_on = {"epoch_chosen_on": "test"} if loop.select == "oracle-test" else {}

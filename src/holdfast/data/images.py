@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from holdfast.printable import printable
 Array = npt.NDArray[Any]
 Given = Tensor | npt.ArrayLike
 """What may be handed over for an array."""
+ImageFile = Path | BytesIO
+"""An image file on disk, or its bytes in memory."""
 GREY_MODES = frozenset({"1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N"})
 """Pillow's modes that hold no colour."""
 ORIENTATION = 0x0112
@@ -43,18 +46,23 @@ CHUNK = 1024
 
 def read_image(path: Path, *, size: tuple[int, int], channels: int) -> npt.NDArray[np.uint8]:
     """An image file as uint8 (C, H, W): upright, scaled to just cover size, cropped at the centre."""
-    height, width = size
     try:
         image = decode(path, channels=channels, least=2 * max(size))
     except Exception as error:  # on damaged files Pillow's readers raise nearly anything
         raise unreadable(path, error) from error
+    return fit_image(image, size)
+
+
+def fit_image(image: Image.Image, size: tuple[int, int]) -> npt.NDArray[np.uint8]:
+    """A decoded grey or RGB image as uint8 (C, H, W), scaled to just cover size, cropped at the centre."""
+    height, width = size
     if image.size != (width, height):
         image = ImageOps.fit(image, (width, height), Image.Resampling.BILINEAR)
     pixels = np.asarray(image)
-    return np.ascontiguousarray(pixels[None] if channels == 1 else pixels.transpose(2, 0, 1))
+    return np.ascontiguousarray(pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1))
 
 
-def decode(path: Path, *, channels: int, least: int | None = None) -> Image.Image:
+def decode(path: ImageFile, *, channels: int, least: int | None = None) -> Image.Image:
     """The whole image, upright, 8 bits, grey (1 channel) or RGB (3). Transparency is dropped.
 
     least: neither side need be longer; a large JPEG is then decoded at 1/2, 1/4 or 1/8 of its size, which
@@ -64,15 +72,21 @@ def decode(path: Path, *, channels: int, least: int | None = None) -> Image.Imag
         if least is not None:
             file.draft(None, (least, least))
         _refuse_large(file.size)
-        image = to_eight_bits(ImageOps.exif_transpose(file))
+        return plain_colours(ImageOps.exif_transpose(file), channels)
+
+
+def plain_colours(image: Image.Image, channels: int) -> Image.Image:
+    """A decoded image with 8 bits, grey (1 channel) or RGB (3). Transparency is dropped."""
+    image = to_eight_bits(image)
     if "transparency" in image.info and image.mode == "P":
         image = image.convert("RGBA")  # Pillow warns where a transparent palette goes to RGB at once
     return image.convert("L" if channels == 1 else "RGB")
 
 
-def open_image(path: Path) -> Image.Image:
+def open_image(path: ImageFile) -> Image.Image:
     """The file, its header read. A pipe is refused: to open it would wait for somebody to write to it."""
-    status(path)
+    if isinstance(path, Path):
+        status(path)
     if limit := os.environ.get(MOST_MEGAPIXELS):
         Image.MAX_IMAGE_PIXELS = _pixels(limit)  # Pillow refuses twice its limit before we can ask
     Image.preinit()  # else Pillow loads the readers of all its formats
@@ -96,7 +110,7 @@ def _pixels(megapixels: str) -> int:
     return int(found * 1e6)
 
 
-def peek(path: Path) -> tuple[tuple[int, int], str]:
+def peek(path: ImageFile) -> tuple[tuple[int, int], str]:
     """(height, width) of the upright image and Pillow's mode, from the file's header alone."""
     try:
         with open_image(path) as file:
@@ -122,10 +136,12 @@ def to_eight_bits(image: Image.Image) -> Image.Image:
     return image
 
 
-def unreadable(path: Path, error: Exception) -> HoldfastError:
+def unreadable(path: ImageFile, error: Exception) -> HoldfastError:
     """The error for an image file that cannot be read."""
     if isinstance(error, HoldfastError):
         return error
+    if not isinstance(path, Path):
+        return HoldfastError(f"the bytes of an image cannot be read: {reason(error)}; remove or replace it")
     remedy = "remove or replace it ('holdfast data check' lists all such files)"
     return HoldfastError(f"cannot read image {printable(path)}: {reason(error)}; {remedy}")
 

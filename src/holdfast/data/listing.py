@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
@@ -47,6 +47,7 @@ class ReaderOptions:
     label: str | None = None
     group: str | None = None
     confine: bool = False
+    columns: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         size, seed = self.image_size, self.seed
@@ -56,8 +57,8 @@ class ReaderOptions:
 
     @property
     def rules(self) -> set[str]:
-        """Which of names, label and group were given."""
-        return {name for name in ("names", "label", "group") if getattr(self, name)}
+        """Which of names, label, group and columns were given."""
+        return {name for name in ("names", "label", "group", "columns") if getattr(self, name)}
 
     def folder(self) -> Path:
         """Where sets with a name are looked for: root, else $HOLDFAST_ROOT, else ./data."""

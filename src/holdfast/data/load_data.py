@@ -1,24 +1,30 @@
-"""From a name or a path to a data set: finds the reader, opens its files, holds splits out."""
+"""From what a user has in hand to a data set: finds the reader, opens the files, holds splits out.
+
+:func:`load` is the one door: every function and command that takes data comes through it.
+"""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from holdfast.data.images import GREY_MODES, peek
+from holdfast.data.given_data import read_given
+from holdfast.data.images import GREY_MODES
+from holdfast.data.item_split import ItemSplit
 from holdfast.data.listing import ReaderOptions, refuse_outside
 from holdfast.data.splits import Dataset, FileSplit, hold_out
-from holdfast.data.usable_data import find_problems, refuse
+from holdfast.data.usable_data import consistent, find_problems, refuse
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.files import at_home, exists, reading
-from holdfast.parts import READERS, data_name, data_syntax, named_data
+from holdfast.parts import READERS, data_by_prefix, data_name, data_syntax, named_data
 from holdfast.printable import printable
 from holdfast.rng import derive
+from holdfast.settings.fields import parse_columns
 from holdfast.settings.training import CONFLICT, check_conflict
 from holdfast.types import Note
 
@@ -30,18 +36,12 @@ FALLBACK_SIZE = 224
 """Side of the images of a set whose own sizes differ: what most pretrained networks take."""
 SIZES_DIFFER = "images-differ-in-size"
 """Code of the note that says what they are resized to."""
-
-
-def check_source(data: object) -> None:
-    """Refuse what is neither a name nor a path."""
-    remedy = "holdfast.data.Dataset('mine', ('cat', 'dog'), train=ArraySplit(images, labels), test=...)"
-    arrays = f"arrays become a set for holdfast.fit and holdfast.audit by {remedy}"
-    named = isinstance(data, (str, os.PathLike))
-    require(named, f"data must be a name or a path, got {type(data).__name__}; {arrays}")
+TEST_HELD_OUT = "test-held-out"
+"""Code of the note on a test split that the set did not bring."""
 
 
 def load(
-    name_or_path: str | Path,
+    source: Any,
     *,
     root: str | Path | None = None,
     image_size: int | None = None,
@@ -51,12 +51,18 @@ def load(
     names: str | None = None,
     label: str | None = None,
     group: str | None = None,
+    columns: str | Mapping[str, str] | None = None,
     least_classes: int = 2,
     training: bool = True,
     confine: bool = False,
 ) -> Dataset:
-    """A set by name (``holdfast list data``), an .npz file, a CSV or Parquet table, or a folder of images.
+    """A data set of ours from what a user has in hand.
 
+    source: a name (``holdfast list data``), ``hf:NAME_OR_PATH``, an .npz file, a CSV or Parquet table, or a folder of
+    images; from Python also (images, labels) arrays, a map-style torch ``Dataset``, a ``DataLoader`` (its data set and
+    transforms are used), a Hugging Face ``Dataset`` or ``DatasetDict``, or {"train": ..., "test": ...} of these. Their
+    images are Pillow images, uint8, or float in [0, 1], and are asked for when they are needed. A set that does not say
+    which split it is (as Hugging Face's and torchvision's do) is split as a folder without a test part is.
     root: where sets with a name are or are downloaded to (default: $HOLDFAST_ROOT, or ./data); for a table, the
     folder its paths are relative to.
     image_size: side in pixels that images are resized to; their own by default.
@@ -65,7 +71,10 @@ def load(
     samples, 0.05 by default. For other data a value is refused.
     data_seed: of held-out splits and generated sets.
     names: pattern of file names, such as "{age}_{gender}_{race}_", for folders whose labels are in the names.
-    label, group: rules on the parts of such names, such as "age>=40" or "gender"; for CelebA, attributes.
+    label, group: rules on the parts of such names, such as "age>=40" or "gender"; for CelebA, attributes. group is for
+    a table and for Hugging Face data the column of groups, for a torch data set an attribute.
+    columns: which column, or key of an item, is which: {"image": "file", "label": "class", "group": "site"}, or
+    "image=file,label=class". Of a table, ``split`` too.
     least_classes: a classifier needs two, a detector one.
     training: whether something will be trained on it. If not, a folder or table may have a test or validation part
     alone, and classes without an image.
@@ -75,21 +84,33 @@ def load(
     >>> data.shape, len(data.train), len(data.val), len(data.test)
     ((3, 16, 16), 1078, 120, 599)
     """
-    check_source(name_or_path)
+    source = Path(source) if isinstance(source, os.PathLike) else source
     require(isinstance(val, (int, float)) and 0 <= val < 1, f"val must be in [0, 1), got {val!r}")
-    check_conflict(name_or_path, conflict)
+    check_conflict(source, conflict)
     home, share = None if root is None else at_home(root), CONFLICT if conflict is None else conflict
-    options = ReaderOptions(home, image_size, share, data_seed, names, label, group, confine)
+    chosen = parse_columns(columns)
+    options = ReaderOptions(home, image_size, share, data_seed, names, label, group, confine, chosen)
     with reading():
-        data = refuse_outside(find_reader(name_or_path, options)(options), name_or_path, options)
+        data = find_reader(source, options)(options)
+        if isinstance(source, str | Path):
+            data = refuse_outside(data, source, options)
         refuse(find_problems(data, least=least_classes, training=training), data.name)
         data = _with_size(data, image_size)
     return _with_val(_with_test(data, data_seed), val, data_seed)
 
 
-def find_reader(source: str | Path, options: ReaderOptions) -> Callable[[ReaderOptions], Dataset]:
-    """What reads a named set, a file or a folder. A name wins over a folder of that name (write ./name)."""
+def find_reader(source: Any, options: ReaderOptions) -> Callable[[ReaderOptions], Dataset]:
+    """What reads an object, a named set, a file or a folder. A name wins over a folder of that name (write ./name)."""
+    if not isinstance(source, str | Path):
+        kind = f"a {type(source).__name__}"
+        _refuse_rules(kind, options.rules - {"columns", "group"})
+        require(not options.confine, f"confine is for data that is given by its path, and this is {kind}; leave it out")
+        return partial(read_given, source)
     named = named_data()
+    if (prefixed := data_by_prefix(source)) is not None:
+        part, rest = prefixed
+        _refuse_rules(str(source), options.rules - {*part.takes})
+        return partial(part.made, rest)
     if isinstance(source, str) and not exists(at_home(source)):
         source = data_name(source)
     if isinstance(source, str) and source in named:
@@ -113,24 +134,26 @@ def find_reader(source: str | Path, options: ReaderOptions) -> Callable[[ReaderO
 
 
 def _refuse_rules(source: str | Path, unused: set[str]) -> None:
-    use = "names, label and group are for folders of images and for celeba (label and group): leave them out"
+    use = "names, label and group are for folders of images, label and group for celeba, group and columns for tables"
+    use += " and hf: data; leave them out"
     require(not unused, f"{', '.join(sorted(unused))} cannot be used for {printable(str(source))}; {use}")
 
 
 def _with_size(data: Dataset, image_size: int | None) -> Dataset:
     """Files whose size is not chosen yet get that of the first split. Reads a few headers, no pixels."""
-    files = {name: split for name, split in data.splits.items() if isinstance(split, FileSplit) and not any(split.size)}
+    splits = data.splits.items()
+    files = {name: s for name, s in splits if isinstance(s, FileSplit | ItemSplit) and not any(s.size)}
     if not files:
         return data
-    size, channels, notes = common_shape(next(s.paths for s in files.values() if len(s)), image_size)
+    size, channels, notes = common_shape(next(s for s in files.values() if len(s)), image_size)
     made: Mapping[str, Any] = {name: replace(split, size=size, channels=channels) for name, split in files.items()}
-    return replace(data, **made, notes=(*data.notes, *notes))
+    return consistent(replace(data, **made, notes=(*data.notes, *notes)))
 
 
-def common_shape(paths: Sequence[Path], image_size: int | None) -> tuple[tuple[int, int], int, list[Note]]:
+def common_shape(images: FileSplit | ItemSplit, image_size: int | None) -> tuple[tuple[int, int], int, list[Note]]:
     """((H, W), C, notes) to bring all images to, judged by evenly spaced samples."""
-    count = min(SAMPLED, len(paths))
-    heads = [peek(paths[i * len(paths) // count]) for i in range(count)]
+    count = min(SAMPLED, len(images))
+    heads = [images.head(i * len(images) // count) for i in range(count)]
     channels = 1 if all(mode in GREY_MODES for _, mode in heads) else 3
     sizes = Counter(size for size, _ in heads)
     if image_size is not None:
@@ -154,7 +177,7 @@ def _with_test(data: Dataset, seed: int) -> Dataset:
     require(len(test) > 0, f"{data.name}: there is no test split, and {few}; add a test split or more samples")
     held = f"{len(test)} of {len(data.train)} training samples (20 % of every class, data_seed {seed})"
     text = f"there is no test split; {held} were held out as test"
-    return replace(data, train=train, test=test, notes=(*data.notes, Note("test-held-out", text)))
+    return replace(data, train=train, test=test, notes=(*data.notes, Note(TEST_HELD_OUT, text)))
 
 
 def _with_val(data: Dataset, share: float, seed: int) -> Dataset:

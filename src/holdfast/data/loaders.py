@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from holdfast.augment.basic import to_float
+from holdfast.data.item_split import ItemSplit
 from holdfast.data.splits import ArraySplit, Split, all_images
 from holdfast.errors import HoldfastError, require
 from holdfast.signals import held_signals, leave_signals_to, starting_workers
@@ -100,7 +101,8 @@ def make_loader(split: Split, *, batch_size: int, device: torch.device, kind: st
     """The loader for a split: ``resident``, ``stream``, or ``auto`` (arrays stay, files stream)."""
     require(batch_size >= 1, f"batch_size must be >= 1, got {batch_size}")
     require(workers >= 0, f"workers must be >= 0, got {workers}")
-    if kind == "resident" or (kind == "auto" and isinstance(split, ArraySplit)):
+    stays = isinstance(split, ArraySplit) or (isinstance(split, ItemSplit) and split.small)
+    if kind == "resident" or (kind == "auto" and stays):
         return ResidentLoader(split, batch_size=batch_size, device=device)
     return StreamLoader(split, batch_size=batch_size, device=device, workers=workers)
 

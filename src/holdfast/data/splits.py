@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from holdfast.data.images import Given, read_image, to_images, to_whole
+from holdfast.data.images import Given, peek, read_image, to_images, to_whole
 from holdfast.errors import HoldfastError, require
 from holdfast.files import status
 from holdfast.printable import printable
@@ -54,6 +54,10 @@ class Split(Protocol):
     def key(self, position: int) -> str | int:
         """What identifies a sample in its set: two rows of a table may name one file."""
         return self.describe(position)
+
+    def hashed_positions(self) -> Tensor:
+        """Which images stand for the split in its hash, with all labels and groups."""
+        return torch.arange(len(self))
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -153,6 +157,10 @@ class FileSplit(Split):
     @property
     def shape(self) -> tuple[int, int, int]:
         return (self.channels, *self.size)
+
+    def head(self, position: int) -> tuple[tuple[int, int], str]:
+        """(height, width) and Pillow's mode of an image, from its header."""
+        return peek(self.paths[position])
 
     def read(self, index: Tensor) -> Tensor:
         images = np.empty((len(index), *self.shape), dtype=np.uint8)
@@ -319,9 +327,10 @@ def _hash_split(split: Split, digest: Any) -> str:
     while isinstance(inner, WrappedSplit) and inner.painter is None:
         inner = inner.inner
     if not isinstance(inner, FileSplit):
-        for part in torch.split(torch.arange(len(split)), 4096):
+        positions = inner.hashed_positions()
+        for part in torch.split(positions, 4096):
             digest.update(split.read(part).contiguous().numpy().tobytes())
-        return "pixels"
+        return "pixels" if len(positions) == len(split) else f"labels and the pixels of {len(positions)} images"
     try:
         sizes = [status(path).st_size for path in inner.paths]
         whole = sum(sizes) <= MOST_BYTES

@@ -80,7 +80,7 @@ def read_columns(path: Path, names: Sequence[str]) -> dict[str, list[str]]:
 
 
 def lower_case_header(
-    path: Path, needed: Sequence[str], names: Sequence[str], *, optional: Sequence[str] = ()
+    path: Path, needed: Sequence[str], names: Sequence[str], *, optional: Sequence[str] = (), hint: str = ""
 ) -> list[str]:
     """Column names in lower case, once those needed are there and no known one is there twice."""
     header = [name.strip().lower() for name in names]
@@ -89,7 +89,7 @@ def lower_case_header(
         if name not in header:
             more = f"; optional: {', '.join(optional)}" if optional else ""
             there += f". Needed: {', '.join(needed)}"
-            raise HoldfastError(f"{printable(path)} has no column {name!r}; its columns are: {there}{more}")
+            raise HoldfastError(f"{printable(path)} has no column {name!r}; its columns are: {there}{more}{hint}")
     for name in (*needed, *optional):
         if header.count(name) > 1:
             raise HoldfastError(f"{printable(path)} has the column {name!r} more than once ({there}); keep one")

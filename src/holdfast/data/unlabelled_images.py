@@ -15,20 +15,22 @@ import torch
 from torch import Tensor
 
 from holdfast.data.anomalies import holds_anomalies, read_anomalies
+from holdfast.data.given_data import is_given, read_given
 from holdfast.data.images import GREY_MODES, peek, resize
+from holdfast.data.item_split import ItemSplit
 from holdfast.data.listing import ReaderOptions, refuse_outside
 from holdfast.data.load_data import common_shape, load
 from holdfast.data.splits import ArraySplit, Dataset, FileSplit, Split
 from holdfast.data.usable_data import refuse
 from holdfast.errors import require
 from holdfast.files import at_home, exists, reading
-from holdfast.parts import READERS, named_data
+from holdfast.parts import READERS, data_by_prefix, named_data
 from holdfast.printable import printable
 from holdfast.rng import derive
 from holdfast.types import Note
 
-ImageSource = str | Path | Split | Dataset
-"""Images by name or path, or loaded."""
+ImageSource = Any
+"""Images by name or path, loaded (a split or a data set), or any object that :func:`holdfast.data.load` takes."""
 WITHOUT_LABELS = {"least_classes": 1, "training": False}
 """How data is loaded that nobody trains a classifier on."""
 REST = "rest"
@@ -67,7 +69,7 @@ def open_images(
     note: called with what the data warns of, and with how many rows are left out where nobody chose a part.
     """
     require(not fitting or split != "test", "split 'test': nothing is fitted on a test split; choose another, or none")
-    if not isinstance(data, (str, Path, Dataset)):
+    if not isinstance(data, (str, Path, Dataset)) and not is_given(data):
         words = "is for data that has parts, and a split in memory is taken whole; leave it out"
         require(split is None, f"split {split!r} {words}")
         return data, ()
@@ -87,7 +89,7 @@ def open_images(
         split = split or usual
     assert found is not None
     parts = {name: own for name, own in found.splits.items() if len(own)}
-    shown = found.name if isinstance(data, Dataset) else printable(data)
+    shown = printable(data) if isinstance(data, (str, Path)) else found.name
     name = split or (usual if isinstance(data, Dataset) or len(parts) > 1 else next(iter(parts)))
     require(name in parts, f"{shown} has no {name} part; choose with split: {', '.join(parts)}")
     images = parts[name]
@@ -99,8 +101,8 @@ def open_images(
     if note is not None and split is None and len(parts) > 1:
         taken = f"{len(images)} of {sum(map(len, parts.values()))} rows"
         note(f"{shown} has parts, and only the {name} part is taken: {taken}; --split chooses another")
-    if isinstance(images, FileSplit) and not any(images.size):
-        size, channels, _ = common_shape(images.paths, image_size)
+    if isinstance(images, FileSplit | ItemSplit) and not any(images.size):
+        size, channels, _ = common_shape(images, image_size)
         images = replace(images, size=size, channels=channels)
     elif image_size is not None:
         images = resized(images, (image_size, image_size))
@@ -108,9 +110,16 @@ def open_images(
     return images if shape is None else resized(images, shape[1:]), found.classes
 
 
-def _declared(data: str | Path, options: ReaderOptions) -> Dataset | None:
-    """What a file or folder says of its parts and classes, with or without labels. None for a set that has a name, and
-    for what nothing reads."""
+def _declared(data: ImageSource, options: ReaderOptions) -> Dataset | None:
+    """What an object, file or folder says of its parts and classes, with or without labels. None for a set that has a
+    name, and for what nothing reads."""
+    if is_given(data):
+        return read_given(data, options, labelled=False)
+    if (prefixed := data_by_prefix(data)) is not None:
+        part, rest = prefixed
+        with reading():
+            made: Dataset = (part.unlabelled or part.made)(rest, options)  # type: ignore[arg-type]
+        return made
     path = at_home(data)
     if (isinstance(data, str) and data in named_data()) or not exists(path):
         return None
@@ -123,13 +132,14 @@ def _declared(data: str | Path, options: ReaderOptions) -> Dataset | None:
     return found
 
 
-def _says_split(found: Dataset, split: str, terms: Mapping[str, Any] | None, data: str | Path) -> bool:
+def _says_split(found: Dataset, split: str, terms: Mapping[str, Any] | None, data: ImageSource) -> bool:
     """Whether a part is one that data itself names; if not, it is for :func:`holdfast.data.load` to split."""
     parts = [name for name, own in found.splits.items() if len(own)]
     if any((terms or {}).get(name) for name in ("val", "names", "label")):
         return False  # a run that read its labels, or split, otherwise
-    whole = f"the folder {printable(data)} is taken whole; leave it out"
-    named = parts != ["train"] or bool(found.classes) or not at_home(data).is_dir()
+    folder = isinstance(data, Path) or (isinstance(data, str) and data_by_prefix(data) is None)
+    whole = f"the folder {printable(found.name if not folder else data)} is taken whole; leave it out"
+    named = parts != ["train"] or bool(found.classes) or not folder or not at_home(data).is_dir()
     require(named, f"split {split!r} is for data that has parts, and {whole}")
     return split in parts and parts != ["train"]
 
@@ -138,10 +148,10 @@ def has_parts(
     data: ImageSource, *, root: str | Path | None = None, confine: bool = False, or_classes: bool = False
 ) -> bool:
     """Whether data says by itself which part is which. or_classes: or has classes, by which it can be split."""
-    if not isinstance(data, (str, Path)):
+    if not isinstance(data, (str, Path)) and not is_given(data):
         return isinstance(data, Dataset)
     options = ReaderOptions(None if root is None else at_home(root), confine=confine)
-    found = None if holds_anomalies(data) else _declared(data, options)
+    found = None if isinstance(data, (str, Path)) and holds_anomalies(data) else _declared(data, options)
     if found is None or (or_classes and found.classes):
         return True
     return sum(len(own) > 0 for own in found.splits.values()) > 1
@@ -151,6 +161,8 @@ def _with_channels(images: Split, channels: int | None) -> Split:
     """Images with so many channels, which grey ones can have without loss; as many as they need without a number."""
     if isinstance(images, ArraySplit) and images.shape[0] == 1 and channels == 3:
         return replace(images, images=images.images.expand(-1, 3, -1, -1))
+    if isinstance(images, ItemSplit) and images.channels == 1 and channels == 3:
+        return replace(images, channels=3)
     if not isinstance(images, FileSplit):
         return images
     # Every header is read, unless colour is taken anyway: the few that tell a set's size may all be grey.
@@ -163,7 +175,7 @@ def _with_channels(images: Split, channels: int | None) -> Split:
 
 def resized(images: Split, size: tuple[int, int]) -> Split:
     """Images at another size, resized as for training."""
-    if isinstance(images, FileSplit):
+    if isinstance(images, FileSplit | ItemSplit):
         return replace(images, size=size)
     if isinstance(images, ArraySplit):
         return replace(images, images=resize(images.images, size))

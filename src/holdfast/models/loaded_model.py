@@ -51,7 +51,7 @@ def open_model(
     *,
     shape: tuple[int, int, int],
     device: torch.device | str = "cpu",
-    model: str | None = None,
+    model: str | Callable[..., Any] | None = None,
     num_classes: int | None = None,
     pretrained: bool = True,
     preprocessing: Preprocessing | None = None,
@@ -64,8 +64,9 @@ def open_model(
     .safetensors or .pth file with ``model``; ``python:package.module:function``, which runs that code; a
     .torchscript, .pt2 or .onnx file; that of another package's source), or a module, or a callable from images to
     outputs. Those may state ``classes``, ``mean`` and ``std`` (plain numbers), ``input_size`` as attributes.
-    model: the architecture of a weight file, as ``build_model`` takes it. num_classes: of the data, where a file does
-    not show its own. pretrained: without it, published architectures come with random weights and a warning.
+    model: the architecture of a weight file, as ``build_model`` takes it, or a class or function that makes it.
+    num_classes: of the data, where a file does not show its own. pretrained: without it, published architectures come
+    with random weights and a warning.
     preprocessing, image_size: what the user states; they win over the model's own settings. name: what to call a module
     in messages.
     """

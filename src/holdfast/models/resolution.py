@@ -95,7 +95,9 @@ def find_source(spec: str) -> tuple[SourcePart, str]:
 
 
 def _trainable() -> Iterator[SourcePart]:
-    return (part for part in MODEL_SOURCES.values() if part.made.trains())
+    """Sources of what can be trained by a bare name; a function of the user's has none that could be listed."""
+    parts = (part for part in MODEL_SOURCES.values() if part.made.trains())
+    return (part for part in parts if part.made.names is not ModelSource.names)
 
 
 def _prefixes() -> dict[str, SourcePart]:

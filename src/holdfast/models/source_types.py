@@ -87,14 +87,14 @@ HALF = Preprocessing((0.5,), (0.5,))
 class OpenRequest:
     """What the caller of ``open_model`` knows and a source may need.
 
-    shape: (C, H, W) of the data. model: architecture of a weight file. num_classes: of the data. pretrained: whether
-    published weights are wanted. preprocessing, image_size: what the user states, None for what the model's own
-    settings say.
+    shape: (C, H, W) of the data. model: architecture of a weight file: its name, or what makes it. num_classes: of the
+    data. pretrained: whether published weights are wanted. preprocessing, image_size: what the user states, None for
+    what the model's own settings say.
     """
 
     shape: tuple[int, int, int]
     device: torch.device
-    model: str | None = None
+    model: Any = None
     num_classes: int | None = None
     pretrained: bool = True
     preprocessing: Preprocessing | None = None

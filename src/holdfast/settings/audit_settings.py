@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tyro.conf import arg
 
 from holdfast.errors import require_known
-from holdfast.settings.fields import Confine, Device, Root, Several, Unset, Workers
+from holdfast.settings.fields import Columns, Confine, Device, Root, Several, Unset, Workers, columns_text
 
 if TYPE_CHECKING:
     Given = Any
@@ -36,6 +37,7 @@ class AuditedDataSettings:
     """Pattern of file names that labels are taken from, such as "{age}_{gender}_{race}_" (default: the run's)."""
     label: Unset[str] = None
     """Rule for the label on the parts of such names ("age>=40"), or an attribute of CelebA (default: the run's)."""
+    columns: Columns = None
     image_size: Unset[int] = None
     """Side in pixels that images are read at (default: what the model was evaluated at, or their own)."""
 
@@ -44,8 +46,8 @@ class AuditedDataSettings:
 class ModelReadingSettings:
     """How the model is read."""
 
-    architecture: Annotated[Unset[str], arg(name="model")] = None
-    """Architecture of a weight file."""
+    architecture: Annotated[Given, arg(name="model")] = None
+    """Architecture of a weight file: a name, or python:package.module:function."""
     class_map: Given = None
     """JSON file that says which model class is which, or 'order' (default: by their names)."""
     preprocessing: Given = "stated"
@@ -107,5 +109,7 @@ def make_settings(**given: Any) -> AuditSettings:
     for name in given:
         require_known("setting of an audit", name, known)
     plain = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
+    if isinstance(columns := plain.get("columns"), Mapping):
+        plain["columns"] = columns_text(columns)
     group = plain.get("group", ())
     return AuditSettings(**plain | {"group": (group,) if isinstance(group, str) else tuple(group)})

@@ -59,8 +59,43 @@ Pairs = Annotated[tuple[str, ...], arg(metavar="KEY=VALUE [KEY=VALUE ...]", help
 Device = Annotated[str, arg(help="auto, cpu, cuda, cuda:1, ...")]
 Root = Annotated[Unset[str], arg(help="Where built-in sets lie (default: $HOLDFAST_ROOT, or ./data).")]
 Confine = Annotated[bool, arg(help="Refuse files outside the data's folder: ../, absolute paths, and links out of it.")]
+Columns = Annotated[
+    Unset[str],
+    arg(help="Which column is which, such as image=file,label=class,group=site; for tables and hf: data."),
+]
 Workers = Annotated[int, arg(help="Processes that decode image files; 0 decodes in this process.")]
 Quiet = Annotated[bool, arg(help="No progress, only the result.")]
+
+ROLES: Final = ("image", "label", "group", "split")
+"""What a column of a table of images can be."""
+
+
+def parse_columns(given: str | Mapping[str, str] | None) -> dict[str, str]:
+    """Column by role, from text or a mapping; ``path`` is the image too.
+
+    >>> parse_columns("image=file, label=class")
+    {'image': 'file', 'label': 'class'}
+    """
+    if given is None:
+        return {}
+    pairs = given.items() if isinstance(given, Mapping) else [part.partition("=")[::2] for part in given.split(",")]
+    found: dict[str, str] = {}
+    for role, column in ((str(role).strip(), str(column).strip()) for role, column in pairs):
+        role = "image" if role == "path" else role
+        shape = "write them as image=file,label=class,group=site"
+        require(
+            bool(role and column), f"columns {columns_text(given)!r} names no column for {role or 'a role'!r}; {shape}"
+        )
+        require_known("role of a column", role, ROLES)
+        require(role not in found, f"columns {columns_text(given)!r} gives {role} twice; {shape}")
+        found[role] = column
+    return found
+
+
+def columns_text(given: str | Mapping[str, str]) -> str:
+    """As the command line has them."""
+    return given if isinstance(given, str) else ",".join(f"{role}={column}" for role, column in given.items())
+
 
 LARGEST_SEED: Final = 2**63 - 1
 """What a generator of torch takes."""

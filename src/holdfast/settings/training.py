@@ -17,6 +17,7 @@ from holdfast.settings.fields import (
     LARGEST_SEED,
     AscentSettings,
     Bounded,
+    Columns,
     Confine,
     Device,
     MethodSettings,
@@ -24,14 +25,15 @@ from holdfast.settings.fields import (
     Unset,
     Within,
     flatten,
+    parse_columns,
 )
 
 DEFAULT_LR = {"sgd": 0.05, "adam": 1e-3, "adamw": 1e-3}
 """The learning rate an optimiser gets when none is given."""
 
 DATA_READING_KEYS = (
-    "root", "image_size", "val", "conflict", "names", "label", "group", "data_seed", "labels", "unlabeled",
-    "confine",
+    "root", "image_size", "val", "conflict", "names", "label", "group", "columns", "data_seed", "labels",
+    "unlabeled", "confine",
 )  # fmt: skip
 """Settings that say how data is read; not for a data set in memory."""
 MODEL_BUILDING_KEYS = ("pretrained", "weights", "pretrain", "pretrain_for")
@@ -70,7 +72,7 @@ class DataSettings(Bounded):
     """What to train on."""
 
     name: Annotated[str, arg(name="data")] = "coloured-digits"
-    """A built-in set, an .npz file, a folder of images, or a CSV/Parquet table."""
+    """A built-in set, an .npz file, a folder of images, a CSV/Parquet table, or hf:NAME_OR_PATH."""
     root: Unset[str] = None
     """Where built-in sets lie or are downloaded to (default: $HOLDFAST_ROOT, or ./data)."""
     image_size: Annotated[Unset[int], Within(1, 4096, "..")] = None
@@ -84,7 +86,8 @@ class DataSettings(Bounded):
     label: Unset[str] = None
     """Rule for the label on the parts of such names ("age>=40"), or an attribute of CelebA."""
     group: Unset[str] = None
-    """The same for the group."""
+    """The same for the group; for a table or hf: data the column of groups."""
+    columns: Columns = None
     data_seed: int = 0
     """Seed of the held-out split, of generated sets and of --labels; apart from --seed, so all runs share them."""
     labels: Annotated[Unset[int], Within(1)] = None
@@ -100,6 +103,7 @@ class DataSettings(Bounded):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_conflict(self.name, self.conflict)
+        parse_columns(self.columns)
 
 
 @dataclass(frozen=True)

@@ -26,10 +26,10 @@ from holdfast.train.progress import Progress, make_progress
 
 
 def find_shortcuts(
-    source: str | Path | Dataset,
+    source: Any,
     *,
     out: str | Path | None = None,
-    data: str | Path | Dataset | None = None,
+    data: Any = None,
     model: str | nn.Module | None = None,
     reuse: bool = False,
     epochs: int = 10,
@@ -60,7 +60,8 @@ def find_shortcuts(
     memory. model: the network's name ("convnet" by default), or a biased model that is trained already, which is used
     instead of training any. reuse: use the biased model that a run of lff or jtt kept in its checkpoint. batch_size: 64
     by default for fewer than 10,000 samples, else 128. clusters: of the suspected samples; one per class by default,
-    ten at most. loading: root, image_size, conflict, names, label, group, data_seed and confine, as for ``load``.
+    ten at most. loading: root, image_size, conflict, names, label, group, columns, data_seed and confine, as for
+    ``load``.
 
     >>> quick = {"image_size": 8, "epochs": 1, "seeds": 1, "clusters": 1, "resamples": 2, "test": False}
     >>> found = find_shortcuts("coloured-digits", device="cpu", **quick)
@@ -76,7 +77,9 @@ def find_shortcuts(
         require(not there, f"{folder} already holds {there}; replace with --overwrite or choose another --out")
     bar, where = make_progress(progress), resolve_device(device)
     run = None
-    if not isinstance(source, Dataset) and os.path.isfile(os.path.join(source, "run.yaml")):  # Path.is_file may raise
+    if isinstance(source, str | os.PathLike) and os.path.isfile(
+        os.path.join(source, "run.yaml")
+    ):  # Path.is_file may raise
         run = Path(source)
     require(run is not None or not reuse, f"reuse needs the folder of a run, and {source} is not one")
     require(not (reuse and isinstance(model, nn.Module)), "reuse and a model of your own exclude each other; give one")
@@ -128,9 +131,9 @@ def biased_training(
 
 
 def _open(
-    source: str | Path | Dataset,
+    source: Any,
     run: Path | None,
-    data: str | Path | Dataset | None,
+    data: Any,
     options: Mapping[str, Any],
     *,
     model: str | nn.Module | None,
@@ -140,7 +143,7 @@ def _open(
     data, model: instead of those that a run names. options: how to load the data.
     """
     require(run is not None or data is None, "data goes with a run; without one, the source is the data")
-    if isinstance(data or source, Dataset) or (run is not None and data is None):
+    if isinstance(source if data is None else data, Dataset) or (run is not None and data is None):
         _require_defaults(options, source)
     settings, own, card = TrainSettings(), None, None
     if run is not None:

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from holdfast.augment.basic import to_float
 from holdfast.data import Dataset, load
-from holdfast.data.load_data import check_source
+from holdfast.data.given_data import KINDS, is_given
+from holdfast.data.given_items import name_of
 from holdfast.data.splits import channel_statistics, hash_data
 from holdfast.data.unlabelled_images import few_labels
 from holdfast.data.usable_data import admitted
@@ -25,15 +26,17 @@ from holdfast.devices import autocast, resolve_device
 from holdfast.errors import HoldfastError, require
 from holdfast.files import at_home
 from holdfast.methods import Context, State, method_of
-from holdfast.models import BuiltModel, ModelCard, build_model, save_model
+from holdfast.models import BuiltModel, ModelCard, build_model, load_model, save_model
 from holdfast.models.backbone import freeze_backbone
 from holdfast.models.heads import find_heads
 from holdfast.models.preprocessing import Normalised
-from holdfast.models.saved_model import TENSORS, save_weights
+from holdfast.models.saved_model import CARD, TENSORS, save_weights
+from holdfast.models.sources.python import make_module, maker_name
 from holdfast.models.vae import LatentClassifier
 from holdfast.module_state import evaluating
 from holdfast.rng import derive
 from holdfast.settings import DATA_READING_KEYS, MethodSettings, ModelSettings, TrainSettings, build
+from holdfast.settings.fields import columns_text
 from holdfast.trackers import Tracking
 from holdfast.train.class_weights import class_weights
 from holdfast.train.engine import Trainer
@@ -44,12 +47,14 @@ from holdfast.train.run_result import Run
 from holdfast.train.unlabelled import MinimiseSettings, train_vae
 
 PRETRAINING_LR = 1e-3
+OwnModel = nn.Module | Callable[..., nn.Module]
+"""A module of the caller's, or what makes one."""
 
 
 def fit(
-    data: str | Path | Dataset,
+    data: Any,
     *,
-    model: str | nn.Module = "convnet",
+    model: str | Path | OwnModel | Run = "convnet",
     method: str | Mapping[str, Any] | MethodSettings = "erm",
     out: str | Path | None = None,
     resume: bool = False,
@@ -59,37 +64,49 @@ def fit(
 ) -> Run:
     """Train a model.
 
-    data: what ``holdfast.data.load`` takes, or a set: a loaded one, or one of arrays of your own
-    (docs/how-to/own-arrays.md). model: a name, or a module of your own that maps
-    images in [0, 1] to logits. out: the run folder; without one nothing is written. All other settings have the
-    names and defaults of ``holdfast train``'s flags.
+    data: what ``holdfast.data.load`` takes (a name, a path, arrays, a torch ``Dataset`` or ``DataLoader``, a Hugging
+    Face ``Dataset`` or ``DatasetDict``), or a set of ours. model: a name; ``python:package.module:function``; a run,
+    as its folder or as :func:`fit` returned it, to start from its weights; a module of your own that maps images in
+    [0, 1] to logits; or a class or function that makes one, called with ``num_classes`` where it takes that. out: the
+    run folder; without one nothing is written. All other settings have the names and defaults of ``holdfast train``'s
+    flags.
 
     Of a module of your own the folder gets the weights, as a state dict in model.safetensors, but not what builds it:
-    load them into it again to use it. Methods with an auxiliary network train a copy of it.
+    load them into it again to use it. Methods with an auxiliary network train a copy of it, or another that is made.
 
-    >>> run = fit("digits", epochs=1, eval_every=0, device="cpu")
-    >>> sorted(run.history[0])[:3]
-    ['epoch', 'images', 'images_per_second']
+    >>> import torch
+    >>> images, labels = torch.rand(40, 1, 8, 8), torch.arange(40) % 2
+    >>> run = fit((images, labels), epochs=1, device="cpu", progress=False)
+    >>> len(run.data.train), len(run.data.test)
+    (32, 8)
     """
-    hint = " (make one of this class)" * isinstance(model, type)
-    kinds = f"a name such as 'convnet', or a module{hint}"
-    require(isinstance(model, (str, nn.Module)), f"model must be {kinds}, got {model!r}")
+    if isinstance(model, Run):
+        kept = model.out is not None and (model.out / CARD).is_file()
+        model = str(model.out) if kept else deepcopy(model.model)  # the run in hand stays as it is
+    model = str(model) if isinstance(model, Path) else model
+    kinds = "a name such as 'convnet', a run, a module, or a class or function that makes one"
+    require(isinstance(model, str) or callable(model), f"model must be {kinds}, got {model!r}")
     named: dict[str, Any] = {"method": method, **settings}
+    if isinstance(settings.get("columns"), Mapping):
+        named["columns"] = columns_text(settings["columns"])
     own_data: Dataset | None = None
-    own_model = model if isinstance(model, nn.Module) else None
+    own_model = None if isinstance(model, str) else model
     if isinstance(data, Dataset):
         unused = ", ".join(f"{name} {settings[name]}" for name in DATA_READING_KEYS if name in settings)
         require(
             not unused, f"{unused}: not for a set in memory, which is taken as it is; give it to holdfast.data.load"
         )
         own_data = admitted(data, training=True)
+    elif is_given(data):
+        named["data"] = name_of(data)
     else:
-        check_source(data)
+        require(isinstance(data, str | os.PathLike), f"data must be {KINDS}, got {type(data).__name__}")
         named["data"] = str(data)
     if own_model is None:
         named["model"] = model
     resolved, show = build(TrainSettings, named), make_progress(progress)
     resolved.require_unlabeled_used()
+    own_data = load_data(resolved, data) if is_given(data) else own_data
     return train(resolved, data=own_data, model=own_model, out=out, resume=resume, overwrite=overwrite, progress=show)
 
 
@@ -97,7 +114,7 @@ def train(
     settings: TrainSettings,
     *,
     data: Dataset | None = None,
-    model: nn.Module | None = None,
+    model: OwnModel | None = None,
     out: str | Path | RunFolder | None = None,
     resume: bool = False,
     overwrite: bool = False,
@@ -114,7 +131,7 @@ def train(
     device = resolve_device(loop.device)
     able = loop.capture != "on" or device.type == "cuda"
     require(able, f"capture on needs a CUDA device, and the device is {device}; use --capture auto")
-    settings = settings.resolved()
+    settings = from_run(settings.resolved())
     found = _beyond_settings(settings, data, model)
     claimed: AbstractContextManager[RunFolder | None] = (
         nullcontext(out)
@@ -164,9 +181,20 @@ def _save_own(folder: Path, network: nn.Module) -> str:
     return f"this {name} holds more than plain tensors; keep the model yourself: the folder has it for resume=True only"
 
 
-def _beyond_settings(settings: TrainSettings, data: Dataset | None, model: nn.Module | None) -> dict[str, str]:
+def from_run(settings: TrainSettings) -> TrainSettings:
+    """Where the model is the folder of a run: its architecture, starting from its weights."""
+    own = settings.model
+    if not os.path.isfile(os.path.join(at_home(own.name), CARD)):
+        return settings
+    taken = own.pretrained or own.weights
+    require(not taken, f"model {own.name} is a run, which brings its weights; leave pretrained and weights out")
+    card, weights = load_model(at_home(own.name))[1], os.path.join(at_home(own.name), TENSORS)
+    return replace(settings, model=replace(own, name=card.name, weights=weights))
+
+
+def _beyond_settings(settings: TrainSettings, data: Dataset | None, model: OwnModel | None) -> dict[str, str]:
     """What a run records beside its settings: what was handed over in Python, and the path of data that has one."""
-    found = {} if model is None else {"own_model": type(model).__name__}
+    found = {} if model is None else {"own_model": maker_name(model)}
     path = at_home(settings.data.name)
     if data is not None:
         found["own_data"] = data.name
@@ -176,7 +204,7 @@ def _beyond_settings(settings: TrainSettings, data: Dataset | None, model: nn.Mo
 
 
 def prepare(
-    settings: TrainSettings, data: Dataset, *, model: nn.Module | None = None, progress: Progress | None = None
+    settings: TrainSettings, data: Dataset, *, model: OwnModel | None = None, progress: Progress | None = None
 ) -> tuple[nn.Module, BuiltModel | None, State]:
     """(network, how it was built unless it was given, method's state); refuses what this data cannot serve."""
     loop = settings.loop
@@ -192,16 +220,25 @@ def prepare(
     _check_pretraining(settings, model)
     progress = progress or Progress()
     built: BuiltModel | None = None
+
+    def own_network() -> nn.Module:
+        assert model is not None
+        classes, channels = data.num_classes, data.shape[0]
+        return model if isinstance(model, nn.Module) else make_module(model, num_classes=classes, channels=channels)
+
     if model is None:
         make = partial(build_for, data, settings.model, channel_statistics(data.train))
         network: nn.Module = (built := make()).model
         for note in dict.fromkeys(built.notes):
             progress.note(note)
     else:
-        network = check_module(model, data, resolve_device(loop.device), precision=loop.precision)
+        network = check_module(own_network(), data, resolve_device(loop.device), precision=loop.precision)
 
     def new_network() -> nn.Module:
-        made = make().model if model is None else copy_of(model, progress)
+        if model is None:
+            made: nn.Module = make().model
+        else:
+            made = copy_of(model, progress) if isinstance(model, nn.Module) else own_network()
         if settings.model.freeze != "none":
             freeze_backbone(made)
         return made
@@ -217,7 +254,7 @@ def prepare(
     return network, built, method_of(settings).start(context)
 
 
-def _check_pretraining(settings: TrainSettings, model: nn.Module | None = None) -> None:
+def _check_pretraining(settings: TrainSettings, model: OwnModel | None = None) -> None:
     """Refuse a pre-training that is missing or cannot be. model: a module of the caller's."""
     own = settings.model
     frozen = "the encoder of vae-head is frozen; use --pretrain vae, or --model vae-classifier"
@@ -228,7 +265,7 @@ def _check_pretraining(settings: TrainSettings, model: nn.Module | None = None) 
     encoder = own.pretrain == "vae" or bool(own.weights) or model is not None
     remedy = "give it one with --pretrain vae, or --weights"
     require(own.name != "vae-head" or encoder, f"vae-head trains a head on a frozen encoder; {remedy}")
-    made = f"networks that are built by name, and this is a {type(model).__name__} of your own"
+    made = f"networks that are built by name, and this is a {maker_name(model)} of your own"
     remedy = "name one with model, or leave pretrain out"
     require(own.pretrain == "none" or model is None, f"pretrain {own.pretrain} is for {made}; {remedy}")
 
@@ -261,10 +298,13 @@ def fingerprint(data: Dataset) -> str:
     return hash_data(data, (data.train, data.val, data.test, data.unlabeled))["hash"]
 
 
-def load_data(settings: TrainSettings) -> Dataset:
-    """The data set that settings name."""
+def load_data(settings: TrainSettings, source: Any = None) -> Dataset:
+    """The data set that settings name, or that a user has in hand, read as they say."""
     s = settings.data
-    data = load(s.name, **{key: getattr(s, key) for key in DATA_READING_KEYS if key not in ("labels", "unlabeled")})
+    data = load(
+        s.name if source is None else source,
+        **{key: getattr(s, key) for key in DATA_READING_KEYS if key not in ("labels", "unlabeled")},
+    )
     if s.labels is None and s.unlabeled is None:
         return data
     return few_labels(data, s.labels, unlabeled=s.unlabeled, root=s.root, seed=s.data_seed, confine=s.confine)

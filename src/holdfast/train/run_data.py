@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
+from holdfast.data.given_data import is_given
+from holdfast.data.given_items import name_of
 from holdfast.files import at_home
-from holdfast.settings import read_environment
+from holdfast.settings import DataSettings, read_environment
 from holdfast.train.folder import read_settings
 
 
@@ -21,6 +24,12 @@ class DataTerms:
     names: str | None = None
     label: str | None = None
     group: str | None = None
+    columns: str | None = None
+
+    @classmethod
+    def of(cls, settings: DataSettings) -> DataTerms:
+        """Those of a training."""
+        return cls(**{f.name: getattr(settings, f.name) for f in fields(cls)})
 
     def record(self) -> dict[str, str | int | float]:
         """Plain values for findings.json, without what nobody said."""
@@ -32,7 +41,7 @@ class DataTerms:
         return ", ".join(f"{key} {value}" for key, value in mine.items() if value != theirs[key])
 
 
-def terms_of_run(run: str | Path, data: str | Path) -> DataTerms | None:
+def terms_of_run(run: str | Path, data: Any) -> DataTerms | None:
     """How a run loaded its data; of other data only the seed, which does no harm: the same images may lie elsewhere."""
     path = Path(run, "run.yaml")
     if not os.path.isfile(path):  # unlike Path.is_file, false for a name longer than the system allows
@@ -40,11 +49,13 @@ def terms_of_run(run: str | Path, data: str | Path) -> DataTerms | None:
     own = read_settings(path).data
     if not is_own_data(run, data):
         return DataTerms(own.data_seed)
-    return DataTerms(own.data_seed, own.val, own.conflict, own.names, own.label, own.group)
+    return DataTerms.of(own)
 
 
-def is_own_data(run: str | Path, data: str | Path) -> bool:
+def is_own_data(run: str | Path, data: Any) -> bool:
     name, recorded = read_settings(Path(run, "run.yaml")).data.name, read_environment(Path(run))
+    if is_given(data):  # an object has no place to compare
+        return recorded.get("own_data") == name_of(data)
     if "own_data" in recorded:  # it was in memory, and settings do not tell how it came there
         return False
     return _same(name, str(data)) or _same(recorded.get("data_path", name), str(data))

@@ -131,7 +131,7 @@ def test_only_a_few_headers_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
     root = make_folder(tmp_path, train={"a": 30, "b": 30}, test={"a": 1})
     looked = []
     monkeypatch.setattr("holdfast.data.load_data.SAMPLED", 10)
-    monkeypatch.setattr("holdfast.data.load_data.peek", lambda path: looked.append(path) or ((6, 6), "RGB"))
+    monkeypatch.setattr("holdfast.data.splits.peek", lambda path: looked.append(path) or ((6, 6), "RGB"))
     load(root)
     assert len(set(looked)) == 10
     assert {path.parent.name for path in looked} == {"a", "b"}

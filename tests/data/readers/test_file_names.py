@@ -99,7 +99,9 @@ def test_what_is_missing_or_does_not_belong_is_named(faces: Path) -> None:
         load(faces, label="age>=40")
     with pytest.raises(HoldfastError, match="labels from file names need a rule"):
         load(faces, names="{age}_")
-    with pytest.raises(HoldfastError, match="names, label and group are for folders of images and for celeba"):
+    with pytest.raises(
+        HoldfastError, match="names, label and group are for folders of images, label and group for celeba"
+    ):
         load("digits", label="age")
     write(faces / "x_1_0_2017.jpg", noise(8, 8))
     with pytest.raises(HoldfastError, match="'x' in a file name whose age is 'x' is not a number"):

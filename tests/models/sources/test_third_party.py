@@ -10,6 +10,7 @@ import torch
 from holdfast.cli import main
 from holdfast.errors import HoldfastError
 from holdfast.models import build_model, model_names, open_model
+from holdfast.models.source_types import ModelSource
 from holdfast.parts import MODEL_SOURCES, model_syntax
 
 SOURCE = """
@@ -68,6 +69,7 @@ def test_it_trains_and_the_run_is_audited(tmp_path: Path) -> None:
         assert main(["audit", model, "--checks", "accuracy", "--out", out, *quick]) == 0
 
 
-def test_what_can_only_be_audited_is_not_trained() -> None:
+def test_what_can_only_be_audited_is_not_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MODEL_SOURCES["python"].made, "build", ModelSource.build)
     with pytest.raises(HoldfastError, match=r"python:package\.module:function can be audited, not trained"):
         build_model("python:mine:make", num_classes=2)

@@ -1,16 +1,17 @@
-"""Tables that name image files: CSV or Parquet with columns path, label, and optionally group and split."""
+"""Tables that name image files: CSV or Parquet with columns path, label, and optionally group and split, or with others
+that ``columns`` names."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from holdfast.data.listing import SPLIT_FOLDERS, Listing, ReaderOptions, list_files
 from holdfast.data.tables import TABLES, lower_case_header, name_order, read_table
-from holdfast.errors import brief, cut, unknown
+from holdfast.errors import brief, cut, require, unknown
 from holdfast.parts import reader
 from holdfast.printable import printable
 from holdfast.types import Note
@@ -23,24 +24,41 @@ SHOWN = 3
 
 def list_unlabelled_rows(path: Path, options: ReaderOptions) -> Listing:
     """A table whose rows need no label, and have -1 without one."""
-    return _scan(path, options.root, ("path",))
+    return _scan(path, options, ("path",))
 
 
 @reader(
     "table",
     about="A CSV or Parquet table with the columns path and label, and group and split where there are some.",
     suffixes=TABLES,
+    takes=("columns", "group"),
     unlabelled=list_unlabelled_rows,
     order=810,
 )
 def read_image_table(path: Path, options: ReaderOptions) -> Listing:
     """Paths are relative to root, else to the table's folder."""
-    return _scan(path, options.root, NEEDED)
+    return _scan(path, options, NEEDED)
 
 
-def _scan(table_path: Path, root: Path | None, needed: Sequence[str]) -> Listing:
+def _renamed(path: Path, chosen: Mapping[str, str], needed: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Columns by what they are: those that were chosen for a role instead of one of its name."""
+    own = {role: column.strip().lower() for role, column in chosen.items()}
+    lower_case_header(path, tuple(own.values()), names)
+    role_of = {column: role for role, column in own.items()}
+    once = len(role_of) == len(own)
+    require(once, f"columns gives one column two roles: {', '.join(own.values())}; give each a column of its own")
+    found = [role_of.get(name, "" if name in own else name) for name in (name.strip().lower() for name in names)]
     optional = [name for name in (*NEEDED, *OPTIONAL) if name not in needed]
-    header = partial(lower_case_header, table_path, needed, optional=optional)
+    hint = ". Say which is which: --columns image=FILE,label=CLASS"
+    lower_case_header(path, needed, found, optional=optional, hint=f"{hint} ({', '.join(names)})" if own else hint)
+    return found
+
+
+def _scan(table_path: Path, options: ReaderOptions, needed: Sequence[str]) -> Listing:
+    root = options.root
+    chosen = {"path" if role == "image" else role: column for role, column in options.columns.items()}
+    chosen |= {"group": options.group} if options.group else {}
+    header = partial(_renamed, table_path, chosen, needed)
     table = read_table(table_path, header=header, text=(*NEEDED, *OPTIONAL))
     base = root if root is not None else table_path.parent
     problems, count = list(table.problems), len(table.lines)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from inspect import isfunction, signature
 from typing import Any
 
+from holdfast.errors import explaining, require
 from holdfast.models.source_types import ModelSource, OpenRequest, Preprocessing, Sides, SourceModel, both_sides
 from holdfast.models.sources.timm import class_names, input_size, settings_of
 from holdfast.parts import source
@@ -39,6 +41,22 @@ class Modules(ModelSource):
             channels=None if convolution is None else convolution.in_channels,
             published=own is None and classes is not None,
         )
+
+
+def made_by(given: Any) -> Any:
+    """What a class of modules, or a function without arguments, makes; anything else itself."""
+    from torch import nn
+
+    if isinstance(given, nn.Module | str) or not (isinstance(given, type) or isfunction(getattr(given, "func", given))):
+        return given
+    needed = [own for own in signature(given).parameters.values() if own.default is own.empty]
+    if isinstance(given, type):
+        remedy = "give a module of it"
+        require(issubclass(given, nn.Module), f"model must be a torch module, got the class {given.__name__}; {remedy}")
+    elif any(own.kind is not own.VAR_KEYWORD for own in needed):
+        return given  # it takes images
+    with explaining(f"{given!r} makes no model", "give the module itself"):
+        return given()
 
 
 def own_classes(made: Any) -> tuple[str, ...] | None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import HoldfastError, require
 from holdfast.models.resolution import resolve, source_of, unambiguous
-from holdfast.models.source_types import PICKLED, ModelSource, OpenRequest, Preprocessing, SourceModel
+from holdfast.models.source_types import PICKLED, ModelSource, OpenRequest, Preprocessing, Sides, SourceModel
+from holdfast.models.sources.python import make_module, maker_name
 from holdfast.parts import source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from torch import Tensor
+    from torch import Tensor, nn
+
+    from holdfast.models.preprocessing import Normalised
 
 
 @source(
@@ -27,31 +30,37 @@ class WeightFiles(ModelSource):
         import torch
 
         from holdfast.models.built_model import build_model
-        from holdfast.models.preprocessing import numbers
+        from holdfast.models.preprocessing import Normalised, numbers
         from holdfast.models.weights import hash_tensors, load_tensors, read_tensors, takes_colour
 
         tensors = read_tensors(name)
         if request.model is None:
             remedy = "name the architecture they belong to with --model, such as --model timm:resnet18"
             raise HoldfastError(f"{name} holds weights alone; {remedy}")
-        model_name = unambiguous(request.model)
-        classes = head_size(model_name, tensors) or request.num_classes
+        own = not isinstance(request.model, str)  # a class, function or module, from Python
+        model_name = maker_name(request.model) if own else unambiguous(request.model)
+        channels = 3 if takes_colour(tensors) else request.shape[0]
+
+        def built(num_classes: int, known: Preprocessing, size: Sides | None = None) -> Normalised:
+            with torch.random.fork_rng(devices=[]):
+                if own:
+                    net = make_module(request.model, num_classes=num_classes, channels=channels)
+                    return Normalised(net, known.mean, known.std)
+                like: dict[str, Any] = {
+                    "in_channels": channels,
+                    "mean": known.mean,
+                    "std": known.std,
+                    "image_size": size,
+                }
+                return build_model(model_name, num_classes=num_classes, **like).model
+
+        any_input = Preprocessing().for_channels(channels)
+        classes = head_size(built(2, any_input).net, tensors) or request.num_classes
         if classes is None:
             raise HoldfastError(f"{name} does not show how many classes it has; state num_classes")
-        part, inner = resolve(model_name)
-        of_library, only_size = source_of(part).expected_input(inner)
+        of_library, only_size = (None, None) if own else _expected_input(model_name)
         assumed = request.preprocessing or of_library
-        channels = 3 if takes_colour(tensors) else request.shape[0]
-        known = (assumed or Preprocessing()).for_channels(channels)
-        with torch.random.fork_rng(devices=[]):
-            model = build_model(
-                model_name,
-                num_classes=classes,
-                in_channels=channels,
-                image_size=request.image_size,
-                mean=known.mean,
-                std=known.std,
-            ).model
+        model = built(classes, (assumed or Preprocessing()).for_channels(channels), request.image_size)
         loaded = load_tensors(model, tensors, origin=name)
         lost = f"{name} lacks the classifier of {model_name} ({'; '.join(loaded.fresh_heads)})"
         require(not loaded.fresh_heads, f"{lost}; its answers would mean nothing")
@@ -61,16 +70,16 @@ class WeightFiles(ModelSource):
         return SourceModel(net, assumed, size=only_size, channels=channels, hash=digest, notes=loaded.notes)
 
 
-def head_size(name: str, tensors: Mapping[str, Tensor]) -> int | None:
-    """How many classes the file's own classifier has; None where it is not found under its name."""
-    import torch
+def _expected_input(name: str) -> tuple[Preprocessing | None, Sides | None]:
+    part, inner = resolve(name)
+    return source_of(part).expected_input(inner)
 
-    from holdfast.models.built_model import build_model
+
+def head_size(net: nn.Module, tensors: Mapping[str, Tensor]) -> int | None:
+    """How many classes the file's own classifier has; None where it is not found under its name in the network."""
     from holdfast.models.heads import find_heads
-    from holdfast.models.weights import find_prefix, takes_colour
+    from holdfast.models.weights import find_prefix
 
-    with torch.random.fork_rng(devices=[]):
-        net = build_model(name, num_classes=2, in_channels=3 if takes_colour(tensors) else 1).model.net
     prefix = find_prefix(tensors, net.state_dict())
     found = [tensors.get(f"{prefix}{head}.weight") for head, _ in find_heads(net)]
     return next((len(value) for value in found if value is not None), None)
