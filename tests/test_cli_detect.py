@@ -207,7 +207,7 @@ def test_a_run_without_a_detector_says_that_nothing_was_checked(
     assert main([*made, "--false-alarm-rate", "0.3", "--held-out", "0.5"]) == 0
     assert main([*words, "--workers", "0"]) == 0
     assert "flagged as ood" in capsys.readouterr().out
-    assert all(line.split(",")[3] in ("0", "1") for line in (tmp_path / "p.csv").read_text().splitlines()[1:])
+    assert all(line.split(",")[4] in ("0", "1") for line in (tmp_path / "p.csv").read_text().splitlines()[1:])
 
 
 @pytest.fixture(scope="module")

@@ -55,7 +55,7 @@ def test_a_signal_between_trainings_ends_a_command_too(
         except Exception as error:
             pytest.fail(f"{error!r} could be taken for a crash")
 
-    monkeypatch.setattr("holdfast.data.data_check.check_data", killed)
+    monkeypatch.setattr("holdfast.quality.check_data", killed)
     assert main(["data", "check", "digits"]) == 143
     assert capsys.readouterr().err == "interrupted; the same command starts anew\n"
 

@@ -121,7 +121,7 @@ def test_an_uppercase_ending_and_a_home_folder_are_understood(tmp_path: Path, mo
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("cifar-10", r"unknown data set 'cifar-10'; did you mean 'cifar10'.* \(nor is there a file or folder"),
+        ("cifra10", r"unknown data set 'cifra10'; did you mean 'cifar10'.* \(nor is there a file or folder"),
         ("qqq", r"unknown data set 'qqq'; known: digits, .*nor is there a file or folder of that name"),
         ("some/where", r"no such file or folder: some/where; correct the path"),
         ("x" * 5000, r"cannot read x+: File name too long"),

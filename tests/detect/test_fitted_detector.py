@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from holdfast.data import ArraySplit
-from holdfast.detect import FittedDetector, auroc, fit, train_vae
+from holdfast.detect import FittedDetector, auroc, train_vae
 from holdfast.errors import HoldfastError
 from holdfast.models.vae import VAESettings
 
@@ -139,6 +139,6 @@ class TestBadInput:
 
     def test_an_array_of_numpy_s(self, fitted: FittedDetector) -> None:
         images = np.zeros((60, 1, 16, 16), np.uint8)
-        for call in (fit, fitted.score, lambda x: train_vae(x, VAESettings((1, 16, 16)))):
+        for call in (fitted.score, lambda x: train_vae(x, VAESettings((1, 16, 16)))):
             with pytest.raises(HoldfastError, match=r"must be a tensor or a split .*, got ndarray; torch.from_numpy"):
                 call(images)  # type: ignore[operator]

@@ -120,7 +120,7 @@ def test_a_bare_name_is_looked_up_in_order(name: str, resolved: tuple[str, str])
     ("name", "message"),
     [
         ("convnett", "unknown model 'convnett'; did you mean 'convnet'"),
-        ("cifar-resnet-18", "did you mean 'cifar-resnet18'"),
+        ("cifar-resnt18", "did you mean 'cifar-resnet18'"),
         ("resnt18", "did you mean 'resnet18'"),
         ("torchvision:resnt18", "did you mean 'torchvision:resnet18'"),
         ("timm:convnet", "unknown model 'timm:convnet'"),

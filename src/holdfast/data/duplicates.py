@@ -95,9 +95,9 @@ def find_duplicates(hashes: Sequence[bytes], small: Array, *, near: float = NEAR
 
     >>> small = np.random.default_rng(0).integers(0, 256, (4, 1, SIDE, SIDE), dtype=np.uint8)
     >>> small[3] = small[0] // 2 + 30                                    # darker, with less contrast
-    >>> find_duplicates([b"a", b"b", b"b", b"c"], small)[0]
+    >>> find_duplicates([b"a", b"b", b"b", b"c"], small)[1]
     DuplicateGroup(members=(1, 2), exact=True, distance=0.0)
-    >>> find_duplicates([b"a", b"b", b"b", b"c"], small)[1].members
+    >>> find_duplicates([b"a", b"b", b"b", b"c"], small)[0].members
     (0, 3)
     """
     number: dict[bytes, int] = {}

@@ -69,7 +69,7 @@ def check_data(
 
     >>> report = check_data("digits")
     >>> report.sound, report.splits["train"]["3"], len(report.leaks)
-    (True, 137, 0)
+    (True, 122, 0)
     """
     own = QualitySettings(**settings)
     place = None if own.out is None else claim_check_folder(own.out, overwrite=own.overwrite)

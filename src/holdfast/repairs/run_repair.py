@@ -118,7 +118,7 @@ def repair(
     ...     run = holdfast.fit("coloured-digits", val=0.3, epochs=1, out=f"{place}/erm", device="cpu", progress=False)
     ...     made = holdfast.repair(run, audit=False, device="cpu", strengths=(0.1,))
     >>> made.by, made.held_out
-    ('dfr', 360)
+    ('dfr', 359)
     """
     own, started, say = build(RepairSettings, settings, where="repair"), time.monotonic(), note or (lambda text: None)
     folder = _folder(run)

@@ -81,9 +81,9 @@ def test_a_file_alone_needs_labels(tmp_path: Path) -> None:
 
 
 def test_a_file_of_predict_is_known_by_all_its_columns(tmp_path: Path) -> None:
-    columns = ["image", "label", "confidence", "ood", "reason"]
+    columns = ["path", "prediction", "confidence", "ood_score", "ood", "reason"]
     images = [dataset().test.describe(i) for i in (2, 0)]
-    rows = [[images[0], "owl", 0.9, 1, "far off"], [images[1], "dog", 0.8, 0, ""]]
+    rows = [[images[0], "owl", 0.9, 7.5, 1, "far off"], [images[1], "dog", 0.8, 1.5, 0, ""]]
     found = read_predictions(write(tmp_path / "p.csv", columns, rows), data=dataset(), groups=["ood"])
     assert found.positions.tolist() == [2, 0]
     assert found.predictions.logits.argmax(1).tolist() == [CLASSES.index("owl"), CLASSES.index("dog")]
