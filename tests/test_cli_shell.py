@@ -8,6 +8,7 @@ import pty
 import signal
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,8 @@ def test_a_signal_ends_a_training_with_its_code_and_how_to_go_on(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     words, remedy = INTERRUPTED[case]
+    for place in ("audits.run_audit", "comparisons.running", "shortcuts.search", "train.rate_finder"):
+        import_module(f"holdfast.{place}")  # imported later, it would keep the signal for good
     monkeypatch.setattr("holdfast.train.progress.make_progress", lambda show=None: SignalAt(2, signum))
     before = signal.getsignal(signal.SIGTERM)
     assert main([*words, "--out", str(tmp_path / "out")]) == code
