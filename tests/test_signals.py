@@ -65,11 +65,19 @@ def test_no_worker_outlives_a_main_process_that_was_killed(tmp_path: Path) -> No
         done = subprocess.run([sys.executable, "-c", ORPHANING], env=environment, stdout=said)
     left = [int(word) for word in (tmp_path / "workers").read_text().split()]
     assert (done.returncode, len(left)) == (-signal.SIGKILL, 2)
-    deadline = time.monotonic() + 4 * signals.WATCH  # torch's own watch takes 5 s, and only between two batches
+    deadline = time.monotonic() + 8 * signals.WATCH  # torch's own watch takes 5 s, and only between two batches
     while left and time.monotonic() < deadline:
-        left = [pid for pid in left if Path(f"/proc/{pid}").exists()]
+        left = [pid for pid in left if _runs(pid)]
         time.sleep(0.02)
     assert not left
+
+
+def _runs(pid: int) -> bool:
+    """Whether the process exists and has not ended: a zombie only waits for init."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def test_a_signal_to_the_process_and_then_to_its_group_is_one_wish(monkeypatch: pytest.MonkeyPatch) -> None:
