@@ -175,6 +175,7 @@ def test_it_is_explained_by_help(place: Path) -> None:
     assert "first-feature" in holdfast(place, "detect", "fit", "--help")
 
 
+@pytest.mark.slow
 def test_it_trains_audits_gates_reports_and_detects(place: Path) -> None:
     common = ("--device", "cpu", "--quiet")
     words = ("train", "--data", "stripes", "--model", "tiny:linear", "--method", "mirrored", "--ascent", "sam-signs")

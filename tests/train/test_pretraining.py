@@ -26,6 +26,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.slow
 def test_every_way_is_a_run_like_any_other(way: str, tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert main([*QUICK.split(), *WAYS[way].split(), "--out", str(run)]) == 0
@@ -40,6 +41,7 @@ def test_every_way_is_a_run_like_any_other(way: str, tmp_path: Path) -> None:
         assert len(list(csv.DictReader(file))) == 599
 
 
+@pytest.mark.slow
 def test_its_settings_repeat_a_run(tmp_path: Path) -> None:
     first, again = tmp_path / "first", tmp_path / "again"
     assert main([*QUICK.split(), *WAYS["frozen"].split(), "--out", str(first)]) == 0
@@ -48,6 +50,7 @@ def test_its_settings_repeat_a_run(tmp_path: Path) -> None:
         assert torch.equal(a, b)
 
 
+@pytest.mark.slow
 def test_a_stopped_run_goes_on_without_pretraining_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = [*QUICK.split(), "--pretrain", "rotation", "--out", str(tmp_path)]
     assert main(words) == 0
