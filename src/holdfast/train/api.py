@@ -319,8 +319,7 @@ def build_for(data: Dataset, model: ModelSettings, statistics: tuple[tuple[float
         num_classes=data.num_classes,
         in_channels=data.shape[0],
         image_size=data.shape[1:],
-        mean=statistics[0],
-        std=statistics[1],
+        statistics=statistics,
         pretrained=model.pretrained,
         weights=model.weights,
     )
