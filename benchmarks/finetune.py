@@ -239,11 +239,13 @@ def difference(ours: torch.Tensor, theirs: torch.Tensor) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(dest="do", required=True)
-    for name, made, arguments in (("photos", "FOLDER", "clone"), ("weights", "FILE", "packages")):
-        own = commands.add_parser(name)
-        own.add_argument(arguments, type=Path)
-        own.add_argument("made", type=Path, metavar=made)
-        own.add_argument("--most", type=int, default=0, help="photos of each class and part (default: all)")
+    own = commands.add_parser("photos")
+    own.add_argument("clone", type=Path)
+    own.add_argument("made", type=Path, metavar="FOLDER")
+    own.add_argument("--most", type=int, default=0, help="photos of each class and part (default: all)")
+    own = commands.add_parser("weights")
+    own.add_argument("packages", type=Path)
+    own.add_argument("made", type=Path, metavar="FILE")
     for name in ("search", "compare"):
         own = commands.add_parser(name)
         own.add_argument("--data", type=Path, required=True)
