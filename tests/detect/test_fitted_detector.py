@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from holdfast.data import ArraySplit
-from holdfast.detect import FittedDetector, auroc, train_vae
+from holdfast.detect import FittedDetector, auroc, extract, train_vae
 from holdfast.errors import HoldfastError
 from holdfast.models.vae import VAESettings
 
@@ -154,6 +154,6 @@ class TestBadInput:
 
     def test_an_array_of_numpy_s(self, fitted: FittedDetector) -> None:
         images = np.zeros((60, 1, 16, 16), np.uint8)
-        for call in (fitted.detector.fit, lambda x: train_vae(x, VAESettings((1, 16, 16)))):
+        for call in (lambda x: extract(fitted.extractor, x), lambda x: train_vae(x, VAESettings((1, 16, 16)))):
             with pytest.raises(HoldfastError, match=r"must be a tensor or a split .*, got ndarray; torch.from_numpy"):
                 call(images)  # type: ignore[operator]

@@ -230,7 +230,7 @@ def describe(
 
     >>> found = describe("digits", epochs=1, projection="pca", device="cpu")
     >>> [finding.name for finding in found]
-    ['map', 'silhouette', 'linear', 'knn', 'pictures']
+    ['map', 'silhouette', 'linear', 'knn']
     """
     how = replace(DESCRIBE_TRAINING, **training)
     check_projection(projection)

@@ -60,8 +60,8 @@ def score(
     >>> import torch
     >>> from holdfast.detect import fit
     >>> normal = torch.rand(80, 1, 8, 8, generator=torch.Generator().manual_seed(0)) / 4
-    >>> quick = {"scores": "reconstruction", "epochs": 2, "held_out": 0.5, "false_alarm_rate": 0.1}
-    >>> report = score(fit(normal, device="cpu", **quick), 1 - normal, device="cpu")
+    >>> quick = {"scores": "reconstruction", "epochs": 5, "lr": 1e-2, "batch_size": 8, "held_out": 0.5, "device": "cpu"}
+    >>> report = score(fit(normal, false_alarm_rate=0.1, **quick), 1 - normal, device="cpu")
     >>> report.flagged, report.reasons[0][:14]
     (80, 'reconstruction')
     """
@@ -123,8 +123,9 @@ def evaluate(
     >>> import torch
     >>> from holdfast.detect import fit
     >>> normal = torch.rand(120, 1, 8, 8, generator=torch.Generator().manual_seed(0)) / 4
-    >>> quick = {"scores": "reconstruction", "epochs": 2, "held_out": 0.5, "false_alarm_rate": 0.1}
-    >>> found = evaluate(fit(normal[:80], device="cpu", **quick), normal[80:], 1 - normal[80:], device="cpu")
+    >>> quick = {"scores": "reconstruction", "epochs": 5, "lr": 1e-2, "batch_size": 8, "held_out": 0.5, "device": "cpu"}
+    >>> detector = fit(normal[:80], false_alarm_rate=0.1, **quick)
+    >>> found = evaluate(detector, normal[80:], 1 - normal[80:], device="cpu")
     >>> next(finding.value for finding in found if finding.name == "auroc")
     1.0
     """
