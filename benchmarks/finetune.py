@@ -262,19 +262,20 @@ def main() -> None:
         own.add_argument("--runs", type=Path, help="where the trainings go (default: nowhere, they are removed)")
         own.add_argument("--out", type=Path)
     args = parser.parse_args()
-    if args.do == "photos":
+    do = vars(args)["do"]
+    if do == "photos":
         make_photos(args.clone, args.made, args.most)
-    elif args.do == "weights":
+    elif do == "weights":
         make_weights(args.packages, args.made)
     else:
-        train(args)
+        train(do, args)
 
 
-def train(args: argparse.Namespace) -> None:
+def train(do: str, args: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as place:
         kept = args.runs or Path(place)
         began = time.perf_counter()
-        figures = {"search": search(args, kept)} if args.do == "search" else compare(args, kept)
+        figures = {"search": search(args, kept)} if do == "search" else compare(args, kept)
         figures["jobs"], figures["seconds"] = args.jobs, time.perf_counter() - began
     print(json.dumps({key: value for key, value in figures.items() if key not in ("search", "runs")}, indent=1))
     if args.out:
