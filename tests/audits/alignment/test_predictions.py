@@ -88,6 +88,10 @@ def test_a_file_of_predict_is_known_by_all_its_columns(tmp_path: Path) -> None:
     assert found.positions.tolist() == [2, 0]
     assert found.predictions.logits.argmax(1).tolist() == [CLASSES.index("owl"), CLASSES.index("dog")]
     assert found.columns["ood"] == ("1", "0")
+    unsure = [[*row, flag] for row, flag in zip(rows, (0, 1), strict=True)]
+    again = read_predictions(write(tmp_path / "a.csv", [*columns, "abstain"], unsure), data=dataset())
+    assert torch.equal(again.predictions.logits, found.predictions.logits), "the flag is not the score of a class"
+    assert "abstain" not in str(again.notes), "nor a column that nobody knows"
     # a column of one's own called image leaves label what it is everywhere else
     other = write(tmp_path / "o.csv", ["image", "label", "prediction"], [["a", "cat", "dog"], ["b", "owl", "owl"]])
     assert read_predictions(other).predictions.correct.tolist() == [False, True]
