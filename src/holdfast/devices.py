@@ -165,7 +165,7 @@ def fetch(values: Tensor) -> Callable[[], Tensor]:
         return lambda: values
     host = torch.empty_like(values, device="cpu", pin_memory=True)
     host.copy_(values, non_blocking=True)
-    copied = torch.cuda.Event()
+    copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
     copied.record()
 
     def wait() -> Tensor:
