@@ -258,6 +258,10 @@ def test_arrays_beside_files_are_compared_with_them(pets: Path) -> None:
     assert report.sizes == check_data(pets).sizes
     grey = {"train": (array[..., 0], whole.targets), "test": (array[..., 0], whole.targets)}
     assert check_data(grey).leaked == {"test": 3}
+    beside = check_data(
+        {"train": ImageFolder(pets / "train"), "test": (array[..., 0], np.array(["cat", "dog", "dog"]))}
+    )
+    assert sum(beside.splits["test"].values()) == 3
 
 
 def test_an_item_that_cannot_be_read_is_one_row(pets: Path) -> None:
