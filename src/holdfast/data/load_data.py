@@ -25,7 +25,6 @@ from holdfast.files import at_home, exists, reading
 from holdfast.parts import READERS, data_by_prefix, data_name, data_syntax, named_data
 from holdfast.printable import printable
 from holdfast.rng import derive
-from holdfast.settings.fields import parse_columns
 from holdfast.settings.training import CONFLICT, check_conflict
 from holdfast.types import Note
 
@@ -91,13 +90,12 @@ def load(
     source = Path(source) if isinstance(source, os.PathLike) else source
     require(isinstance(val, (int, float)) and 0 <= val < 1, f"val must be in [0, 1), got {val!r}")
     check_conflict(source, conflict)
-    home, share = None if root is None else at_home(root), CONFLICT if conflict is None else conflict
-    chosen = parse_columns(columns)
-    options = ReaderOptions(home, image_size, share, data_seed, names, label, group, confine, chosen)
+    share = CONFLICT if conflict is None else conflict
+    rules: dict[str, Any] = {"names": names, "label": label, "group": group, "columns": columns}
+    made: dict[str, Any] = {"image_size": image_size, "conflict": share, "seed": data_seed}
+    options = ReaderOptions.of(root=root, confine=confine, **rules, **made)
     with reading():
         data = find_reader(source, options)(options)
-        if isinstance(source, str | Path):
-            data = refuse_outside(data, source, options)
         if skip_unreadable:
             data = drop_unreadable(data)
         refuse(find_problems(data, least=least_classes, training=training), data.name)
@@ -106,7 +104,18 @@ def load(
 
 
 def find_reader(source: Any, options: ReaderOptions) -> Callable[[ReaderOptions], Dataset]:
-    """What reads an object, a named set, a file or a folder. A name wins over a folder of that name (write ./name)."""
+    """What reads an object, a named set, a file or a folder, and refuses files outside of it where that is wanted.
+
+    It lists what is there; nothing is resized, split or otherwise refused yet.
+    """
+    read = _reader_of(source, options)
+    if not isinstance(source, str | Path):
+        return read
+    return lambda options: refuse_outside(read(options), source, options)
+
+
+def _reader_of(source: Any, options: ReaderOptions) -> Callable[[ReaderOptions], Dataset]:
+    """A name wins over a folder of that name (write ./name)."""
     if not isinstance(source, str | Path):
         kind = f"a {type(source).__name__}"
         refuse_rules(kind, options.rules - {"columns", "group"})

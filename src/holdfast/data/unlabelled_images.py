@@ -28,7 +28,6 @@ from holdfast.files import at_home, exists, reading
 from holdfast.parts import READERS, data_by_prefix, named_data
 from holdfast.printable import printable
 from holdfast.rng import derive
-from holdfast.settings.fields import parse_columns
 from holdfast.types import Note
 
 ImageSource = Any
@@ -90,13 +89,13 @@ def open_images(
         return own[name], held.classes
     if shape is not None:
         image_size = shape[1] if shape[1] == shape[2] else None
-    chosen = parse_columns(columns or (terms or {}).get("columns"))
-    options = ReaderOptions(None if root is None else at_home(root), image_size, confine=confine, columns=chosen)
+    columns = columns or (terms or {}).get("columns")
+    options = ReaderOptions.of(root=root, columns=columns, image_size=image_size, confine=confine)
     found = data if isinstance(data, Dataset) else _declared(data, options)
     if not isinstance(data, Dataset) and (found is None or (split and not _says_split(found, split, terms, data))):
         how: dict[str, Any] = {"root": options.root, "image_size": image_size, "confine": confine}
         skip = skipped is not None or bool((terms or {}).get("skip_unreadable"))
-        found = load(data, **{**how, **WITHOUT_LABELS, **(terms or {}), "columns": chosen, "skip_unreadable": skip})
+        found = load(data, **{**how, **WITHOUT_LABELS, **(terms or {}), "columns": columns, "skip_unreadable": skip})
         split = split or usual
     assert found is not None
     parts = {name: own for name, own in found.splits.items() if len(own)}
@@ -189,8 +188,7 @@ def has_parts(
     """Whether data says by itself which part is which. or_classes: or has classes, by which it can be split."""
     if not isinstance(data, (str, Path)) and not is_given(data):
         return isinstance(data, Dataset)
-    home = None if root is None else at_home(root)
-    options = ReaderOptions(home, confine=confine, columns=parse_columns(columns))
+    options = ReaderOptions.of(root=root, columns=columns, confine=confine)
     found = None if isinstance(data, (str, Path)) and holds_anomalies(data) else _declared(data, options)
     if found is None or (or_classes and found.classes):
         return True
