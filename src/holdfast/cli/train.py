@@ -64,12 +64,14 @@ def train(words: list[str]) -> int:
     if options.find_lr:
         return _find_lr(settings, options)
 
-    from holdfast.comparisons.single_run import run
+    from holdfast.comparisons.single_run import run_together
     from holdfast.reports import findings_table
     from holdfast.train.progress import make_progress
 
     progress = make_progress(not options.quiet)
-    files = run(settings, out, resume=options.resume, overwrite=options.overwrite, progress=progress)
+    files = run_together(settings, out, resume=options.resume, overwrite=options.overwrite, progress=progress)
+    if files is None:  # another rank has them
+        return 0
     once: dict[object, Finding] = {}
     for f in files.findings:
         if f.n or "reason" not in f.evidence:  # not what the data has nothing of
