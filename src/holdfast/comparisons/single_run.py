@@ -29,8 +29,8 @@ def run_together(
     """``run`` by all ranks that torchrun started; the first one writes, and gives the files."""
     with joined(settings.loop.device) as ranks:
         if ranks is None or ranks.first:
-            how = continued(ranks, resume=resume, overwrite=overwrite)
-            return run(settings, out, progress=progress, **how)
+            resume, overwrite = continued(ranks, resume=resume, overwrite=overwrite)
+            return run(settings, out, resume=resume, overwrite=overwrite, progress=progress)
         train(settings)
         return None
 

@@ -147,6 +147,7 @@ def _train(
 ) -> Run:
     """The training of one process or one rank; of several ranks the first has the folder, and speaks."""
     quiet = ranks is not None and not ranks.first
+    resume, overwrite = continued(ranks, resume=resume, overwrite=overwrite)
     progress = Progress() if quiet or progress is None else progress
     loop = settings.loop
     device = resolve_device(loop.device) if ranks is None else ranks.device
@@ -157,7 +158,7 @@ def _train(
     claimed: AbstractContextManager[RunFolder | None] = (
         nullcontext(None if quiet else out)  # type: ignore[arg-type]
         if out is None or quiet or isinstance(out, RunFolder)
-        else claim(out, **continued(ranks, resume=resume, overwrite=overwrite))
+        else claim(out, resume=resume, overwrite=overwrite)
     )
     watched: AbstractContextManager[Tracking] = (
         nullcontext(tracking or Tracking()) if quiet or tracking is not None else Tracking.of(loop, note=progress.note)

@@ -213,11 +213,10 @@ def joined(device: str) -> Iterator[Ranks | None]:
         _leave_group(ranks)
 
 
-def continued(ranks: Ranks | None, *, resume: bool, overwrite: bool) -> dict[str, bool]:
-    """How to claim the run folder: ranks that torchrun started again continue what they had begun."""
-    if ranks is not None and ranks.restarted:
-        return {"resume": True, "overwrite": False}
-    return {"resume": resume, "overwrite": overwrite}
+def continued(ranks: Ranks | None, *, resume: bool, overwrite: bool) -> tuple[bool, bool]:
+    """Whether to resume and to overwrite: ranks that torchrun started again continue what they had begun."""
+    again = ranks is not None and ranks.restarted
+    return resume or again, overwrite and not again
 
 
 def _as_seen_by_all(ranks: Ranks, error: BaseException) -> BaseException:
