@@ -29,7 +29,12 @@ def trained(changes: Mapping[str, Any]) -> dict[str, Any]:
     remembered = [b.double().flatten() for b in run.state.state_dict().values()]
     last = run.history[-1]
     record = torch.tensor([last[key] for key in ("train_loss", "train_accuracy", "test_loss", "test_accuracy")])
-    return {"weights": flat_weights(run.model), "statistics": statistics, "method": torch.cat([torch.zeros(1), *remembered]), "record": record}
+    return {
+        "weights": flat_weights(run.model),
+        "statistics": statistics,
+        "method": torch.cat([torch.zeros(1), *remembered]),
+        "record": record,
+    }
 
 
 def case(method: str, ascent: str, **more: object) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -21,7 +22,7 @@ from holdfast.cli.report import report
 from holdfast.cli.shortcuts import shortcuts
 from holdfast.cli.terminal import READER_LEFT, reader_left, terminal
 from holdfast.cli.train import parse_train, train
-from holdfast.errors import HoldfastError, Interrupted, require_known
+from holdfast.errors import HoldfastError, Interrupted, RankEnded, require, require_known
 from holdfast.signals import ended_by_term
 
 __all__ = ["COMMANDS", "main", "parse_train"]
@@ -30,7 +31,8 @@ __all__ = ["COMMANDS", "main", "parse_train"]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code.
 
-    0 done, 1 a gate failed, 2 bad input, 3 a check crashed, 128 + N ended by signal N (141: nobody reads the output).
+    0 done, 1 a gate failed, 2 bad input, 3 a check crashed, 4 another rank was lost, 128 + N ended by signal N (141:
+    nobody reads the output).
     """
     words = [at_home(word) for word in (sys.argv[1:] if argv is None else argv)]
     share_the_processor()
@@ -51,6 +53,10 @@ def _answer(words: list[str]) -> int:
                 return _dispatch(words)
             finally:
                 sys.stdout.flush()
+    except RankEnded as ended:
+        if not ended.reported:
+            narrate(f"error: {ended}", any_rank=True)
+        return ended.code
     except HoldfastError as error:
         narrate(f"error: {error}")
         return 2
@@ -77,6 +83,9 @@ def _dispatch(words: list[str]) -> int:
         return 0 if len(words) > 1 else 2
     name = _command(words)
     require_known("command", name, COMMANDS)
+    started = os.environ.get("WORLD_SIZE", "1") if "RANK" in os.environ else "1"
+    able = name == "train" or started == "1"
+    require(able, f"{name} is one process, and torchrun started {started}; run it without torchrun")
     return COMMANDS[name](words[len(name.split()) :])
 
 

@@ -190,6 +190,8 @@ def _train(
             trainer = Trainer(settings, data, network, state, device=device, ranks=ranks, **shown)
             with progress:
                 trainer.run()
+            if ranks is not None:
+                ranks.part()
         network.eval()
         for p in frozen:
             p.requires_grad_(True)

@@ -10,11 +10,12 @@ import io
 import json
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from datetime import timedelta
+from itertools import count
 from typing import Any
 
 import torch
@@ -29,10 +30,9 @@ from holdfast.errors import HoldfastError, Interrupted, RankEnded, require
 
 GRACE = 10.0
 """Seconds that the main thread has to end by itself once another rank is gone. It cannot where it waits for a GPU."""
-FOREVER = timedelta(days=3650)
-"""How long a rank watches its neighbour."""
 
 _current: Ranks | None = None
+_joined = count()  # a program may train more than once
 
 
 class Ranks:
@@ -49,10 +49,10 @@ class Ranks:
         self.group = dist.group.WORLD
         self.host: ProcessGroup = dist.new_group(backend="gloo")  # type: ignore[assignment]
         self.agreed_signal: int | None = None
-        self._watched: ProcessGroup = dist.new_group(backend="gloo", timeout=FOREVER)  # type: ignore[assignment]
         self._pending: tuple[Any, Tensor] | None = None
         self._lost = threading.Event()
         self._over = threading.Event()
+        self._listener, self._neighbour = _ring(store, rank, size)
         if size > 1:
             threading.Thread(target=self._watch, daemon=True).start()
 
@@ -136,29 +136,34 @@ class Ranks:
     # ---- ends -----------------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        """Wait for the next rank's farewell. A rank that dies gives none, and its connection breaks at once."""
-        with suppress(Exception):
-            dist.recv(torch.empty(1), (self.rank + 1) % self.size, group=self._watched)
-            return
+        """Notice when the next rank ends: the connection to it, on which nothing is ever sent, breaks at once."""
+        with suppress(OSError):
+            self._neighbour.recv(1)
         if self._over.is_set():
             return
         self._lost.set()
-        if not self._over.wait(GRACE):  # the main thread waits for a GPU, or computes: it will never know
-            ended = self.ended_by_another()
-            if not ended.reported:
-                print(f"error: {ended}", file=sys.stderr, flush=True)
-            os._exit(ended.code)
+        if self._over.wait(GRACE):
+            return
+        ended = self.ended_by_another()  # the main thread waits for a GPU, or computes: it will not know
+        if not ended.reported:
+            print(f"error: {ended}", file=sys.stderr, flush=True)
+        os._exit(ended.code)
 
-    def say_farewell(self) -> None:
-        """Let the rank that watches this one know that it ends in good order."""
+    def part(self) -> None:
+        """All ranks are done with each other: from now on each may end when it likes."""
+        self.wait_for_all()
+        self.stop_watching()
+
+    def stop_watching(self) -> None:
+        """Whatever happens to other ranks does not concern this one any more."""
         self._over.set()
-        with suppress(Exception):
-            if self.size > 1:
-                dist.send(torch.zeros(1), (self.rank - 1) % self.size, group=self._watched)
+        for end in (self._listener, self._neighbour):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
 
     def claim_failure(self, code: int, text: str) -> bool:
         """Whether this rank is the first to fail, and so the one that says why."""
-        self._over.set()
         try:
             if self.store.add("failures", 1) > 1:
                 return False
@@ -201,16 +206,20 @@ def joined(device: str) -> Iterator[Ranks | None]:
         yield ranks
     except BaseException as error:
         if ranks.agreed_signal and isinstance(error, Interrupted):
-            ranks.say_farewell()
             raise
-        raise _as_seen_by_all(ranks, error) from error
+        seen = _as_seen_by_all(ranks, error)
+        if seen is error:
+            raise
+        raise seen from error
     else:
-        ranks.say_farewell()
         if ranks.device.type == "cuda":
             dist.destroy_process_group()
     finally:
         _current = None
-        _leave_group(ranks)
+        ranks.stop_watching()
+        if ranks.device.type == "cpu":  # after a failure NCCL would wait for ranks that are gone
+            with suppress(Exception):
+                dist.destroy_process_group()
 
 
 def continued(ranks: Ranks | None, *, resume: bool, overwrite: bool) -> tuple[bool, bool]:
@@ -222,7 +231,6 @@ def continued(ranks: Ranks | None, *, resume: bool, overwrite: bool) -> tuple[bo
 def _as_seen_by_all(ranks: Ranks, error: BaseException) -> BaseException:
     """The error that this rank raises: its own, if it is the first to fail."""
     if isinstance(error, RuntimeError) and ranks.lost_another():  # gloo and NCCL have no errors of their own
-        ranks._over.set()
         return ranks.ended_by_another()
     signum = getattr(error, "signum", signal.SIGINT)
     code = 2 if isinstance(error, (HoldfastError, OSError)) else 1
@@ -230,13 +238,6 @@ def _as_seen_by_all(ranks: Ranks, error: BaseException) -> BaseException:
     if not ranks.claim_failure(code, str(error)):
         return RankEnded(str(error), code=code, reported=True)
     return error if ranks.first or code == 1 else RankEnded(f"rank {ranks.rank}: {error}", code=code)
-
-
-def _leave_group(ranks: Ranks) -> None:
-    """After a failure NCCL would wait for ranks that are gone; its group ends with the process."""
-    if ranks.device.type == "cpu":
-        with suppress(Exception):
-            dist.destroy_process_group()
 
 
 def _join(device: str) -> Ranks:
@@ -247,10 +248,27 @@ def _join(device: str) -> Ranks:
     # A restarted rank must not read what the ranks before it left in torchrun's store: it would wait for them.
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     found, _, _ = next(rendezvous("env://", rank, size))
-    store = PrefixStore(f"holdfast/{attempt}", found)
+    store = PrefixStore(f"holdfast/{attempt}/{next(_joined)}", found)
     backend = "gloo" if here.type == "cpu" else "cpu:gloo,cuda:nccl"
     dist.init_process_group(backend, store=PrefixStore("group", store), rank=rank, world_size=size)
     return Ranks(store, rank=rank, size=size, device=here)
+
+
+def _ring(store: Store, rank: int, size: int) -> tuple[socket.socket, socket.socket]:
+    """(where the rank before this one is connected, the connection to the one after it)."""
+    with socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))) as way:
+        here = way.getsockname()[0]  # the address of this host that others can reach
+    family = socket.AF_INET6 if ":" in here else socket.AF_INET
+    listener = socket.create_server((here, 0), family=family)  # connections need not be accepted to be there
+    store.set(f"watch/{rank}", f"{here}|{listener.getsockname()[1]}")
+    address, port = store.get(f"watch/{(rank + 1) % size}").decode().split("|")
+    neighbour = socket.create_connection((address, int(port)))
+    neighbour.settimeout(None)
+    neighbour.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a host that is gone does not say so
+    for option, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, option):
+            neighbour.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    return listener, neighbour
 
 
 def rank_device(name: str) -> torch.device:
