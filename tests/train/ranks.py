@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import resource
 import signal
-import socket
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed import TCPStore
 
 from holdfast.cli import main
 from holdfast.parts import METHODS
@@ -27,7 +27,7 @@ from tests.conftest import brisk, flat_weights, make_data
 
 PROCESSES = multiprocessing.get_context("forkserver")
 """Forks of a process that has torch imported already, and nothing running."""
-PROCESSES.set_forkserver_preload(["tests.train.ranks", "holdfast.comparisons.single_run"])
+PROCESSES.set_forkserver_preload(["tests.train.ranks", "holdfast.comparisons.single_run", "torch._dynamo", "sklearn"])
 
 CASES = [(method, ascent) for method in sorted(METHODS) for ascent in ("none", "sam", "fsam")]
 PLAIN = {"device": "cpu", "batch_size": 10, "epochs": 1, "lr": 0.05, "sync_batchnorm": True, "eval_every": 0}
@@ -78,10 +78,10 @@ def trained_all(ranks: object, cases: Sequence[Mapping[str, Any]]) -> dict[str, 
 
 def in_ranks(size: int, work: Callable[..., Mapping[str, Any]], *args: Any) -> list[dict[str, Any]]:
     """What ``work(ranks, *args)`` gives on each of so many ranks; an error of any of them is raised here."""
-    port, started = free_port(), []
+    store, started = agent_store(), []
     for rank in range(size):
         here, there = PROCESSES.Pipe()
-        process = PROCESSES.Process(target=_work, args=(variables(rank, size, port), there, work, args))
+        process = PROCESSES.Process(target=_work, args=(variables(rank, size, store.port), there, work, args))
         process.start()
         there.close()
         started.append((process, here))
@@ -113,27 +113,28 @@ def variables(rank: int, size: int, port: int, *, restart: int = 0) -> dict[str,
     """What torchrun gives a rank."""
     values: dict[str, object] = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size}
     values |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RESTART_COUNT": restart}
+    values |= {"TORCHELASTIC_USE_AGENT_STORE": True}
     return {name: str(value) for name, value in values.items()}
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
+def agent_store() -> TCPStore:
+    """The store that torchrun's own process keeps for its ranks."""
+    return TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
 
 class Commands:
     """The same command in several ranks: their exit codes, and what each wrote to stderr."""
 
     def __init__(self, words: Sequence[str] | Sequence[Sequence[str]], logs: Path, **options: Any) -> None:
-        port = free_port()
+        self.store = agent_store()
         restart = options.pop("restart", 0)
         each = [list(words)] * 2 if isinstance(words[0], str) else [list(own) for own in words]
         self.logs = [logs / f"rank{rank}-{restart}.log" for rank in range(len(each))]
         self.processes = [
             PROCESSES.Process(
-                target=command, args=(variables(rank, len(each), port, restart=restart), own, str(log)), kwargs=options
+                target=command,
+                args=(variables(rank, len(each), self.store.port, restart=restart), own, str(log)),
+                kwargs=options,
             )
             for rank, (own, log) in enumerate(zip(each, self.logs, strict=True))
         ]

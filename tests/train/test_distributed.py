@@ -214,7 +214,10 @@ def test_what_fails_on_one_rank_ends_all(bars: Path) -> None:
     (said,) = messages(logs)
     assert "the training data of rank 1 differs from that of rank 0" in said
     codes, logs = Commands([words(bars), words(bars.with_name("gone.npz"))], bars.parent).end()
-    assert codes[1] == 2
+    assert codes == [2, 2]
+    (said,) = messages(logs)
+    assert said.startswith("error: rank 1: ")
+    assert "gone.npz" in said
 
 
 def test_a_usage_error_is_shown_once(bars: Path) -> None:

@@ -5,11 +5,20 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Sequence
 
 from holdfast import __version__
 from holdfast.cli.audit import audit
-from holdfast.cli.common import at_home, narrate, parse, plain_warnings, refuse_empty, share_the_processor
+from holdfast.cli.common import (
+    at_home,
+    is_first_rank,
+    narrate,
+    parse,
+    plain_warnings,
+    refuse_empty,
+    share_the_processor,
+)
 from holdfast.cli.compare import compare
 from holdfast.cli.completion import CompletionOptions, completion_script
 from holdfast.cli.data import data_check, data_make
@@ -26,6 +35,10 @@ from holdfast.errors import HoldfastError, Interrupted, RankEnded, require, requ
 from holdfast.signals import ended_by_term
 
 __all__ = ["COMMANDS", "main", "parse_train"]
+
+
+UNHEARD = 3.0
+"""Seconds after which an error that only this rank met is shown by it."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -58,7 +71,11 @@ def _answer(words: list[str]) -> int:
             narrate(f"error: {ended}", any_rank=True)
         return ended.code
     except HoldfastError as error:
-        narrate(f"error: {error}")
+        if is_first_rank():
+            narrate(f"error: {error}")
+        else:  # before ranks have met. If all fail so, torchrun ends this one before it has repeated the message.
+            time.sleep(UNHEARD)
+            narrate(f"error: rank {os.environ['RANK']}: {error}", any_rank=True)
         return 2
     except OSError as error:
         if error.errno is None or reader_left(error):

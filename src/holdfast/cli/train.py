@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_type_hints
 
 from tyro.conf import OmitArgPrefixes, arg
 
-from holdfast.cli.common import console, narrate, parse, peek, require_data, say
+from holdfast.cli.common import console, is_first_rank, narrate, parse, peek, require_data, say
 from holdfast.errors import require
 from holdfast.files import exists
 from holdfast.parts import data_syntax, model_syntax
@@ -58,7 +58,8 @@ def train(words: list[str]) -> int:
         return 0
     if options.resume:
         _check_resume(out, words)
-    require_data(settings.data.name)
+    if is_first_rank():  # data that is missing on the host of another is found out together
+        require_data(settings.data.name)
     settings.require_unlabeled_used()
 
     if options.find_lr:

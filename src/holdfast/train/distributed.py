@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import count
@@ -249,9 +250,17 @@ def _join(device: str) -> Ranks:
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     found, _, _ = next(rendezvous("env://", rank, size))
     store = PrefixStore(f"holdfast/{attempt}/{next(_joined)}", found)
+    _meet(store, size)
     backend = "gloo" if here.type == "cpu" else "cpu:gloo,cuda:nccl"
     dist.init_process_group(backend, store=PrefixStore("group", store), rank=rank, world_size=size)
     return Ranks(store, rank=rank, size=size, device=here)
+
+
+def _meet(store: Store, size: int) -> None:
+    """Wait until all ranks are here: in short naps, since torch's own wait cannot be interrupted."""
+    store.add("here", 1)
+    while store.add("here", 0) < size:
+        time.sleep(0.02)
 
 
 def _ring(store: Store, rank: int, size: int) -> tuple[socket.socket, socket.socket]:
