@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.distributed import TCPStore
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from holdfast.cli import main
 from holdfast.parts import METHODS
@@ -151,6 +152,28 @@ class Commands:
         return [process.exitcode for process in self.processes], [log.read_text() for log in self.logs]
 
 
+def under_an_agent(words: list[str], log: str) -> None:
+    """A command in two ranks of torchrun's own agent; rank 1 is killed in its first life."""
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=2,
+        max_restarts=1,
+        monitor_interval=0.1,
+        start_method="fork",
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        run_id="test",
+    )
+    os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+    elastic_launch(config, rank_under_an_agent)(words)
+
+
+def rank_under_an_agent(words: list[str]) -> None:
+    first_life = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+    command(dict(os.environ), words, "", at_step=6 if first_life else 0, rank=1, signum=signal.SIGKILL)
+
+
 def command(
     given: dict[str, str],
     words: list[str],
@@ -163,9 +186,9 @@ def command(
 ) -> None:
     """``holdfast`` in this process. at_step: when this rank gets a signal. largest_file: what fits on its disk."""
     os.environ.update(given)
-    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    os.dup2(out, 2)
+    if log:
+        os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
     torch.set_num_threads(1)
     mine = given["RANK"] == str(rank)
     if largest_file and mine:
@@ -178,4 +201,5 @@ def command(
         return asked(self, wait=wait)
 
     Trainer._must_stop = signalled  # type: ignore[method-assign]
-    sys.exit(main(words))
+    if code := main(words):
+        sys.exit(code)

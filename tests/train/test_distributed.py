@@ -19,7 +19,7 @@ from holdfast.rng import derive
 from holdfast.settings import TrainSettings, build
 from holdfast.train import train
 from tests.conftest import make_data, make_split
-from tests.train.ranks import CASES, Commands, case, in_ranks, trained, trained_all
+from tests.train.ranks import CASES, PROCESSES, Commands, case, in_ranks, trained, trained_all, under_an_agent
 
 PARTS = 6
 """Into how many tests the cases are split: each starts ranks once."""
@@ -195,6 +195,22 @@ def test_a_killed_rank_ends_the_others_and_a_restart_continues(bars: Path) -> No
         assert codes == [0, 0]
         assert "continuing at step 4" in logs[0]
         assert same(weights(bars, out), weights(bars, "whole"))
+
+
+@pytest.mark.slow
+def test_torchrun_restarts_a_training_whose_rank_was_killed(bars: Path) -> None:
+    """By torchrun's own agent, whose restart hangs where ranks read what the dead ones left in its store."""
+    assert Commands(words(bars, "whole"), bars.parent).end()[0] == [0, 0]
+    log = bars.with_name("agent.log")
+    agent = PROCESSES.Process(target=under_an_agent, args=(words(bars), str(log)))
+    agent.start()
+    agent.join(60)
+    alive = agent.is_alive()
+    agent.kill()
+    assert not alive, log.read_text()
+    assert agent.exitcode == 0, log.read_text()
+    assert "continuing at step 4" in log.read_text()
+    assert same(weights(bars, "run"), weights(bars, "whole"))
 
 
 def test_a_full_disk_gives_one_message(bars: Path) -> None:

@@ -54,8 +54,9 @@ class Ranks:
         self._lost = threading.Event()
         self._over = threading.Event()
         self._listener, self._neighbour = _ring(store, rank, size)
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
         if size > 1:
-            threading.Thread(target=self._watch, daemon=True).start()
+            self._watcher.start()
 
     @property
     def first(self) -> bool:
@@ -162,6 +163,8 @@ class Ranks:
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
             end.close()
+        if self._watcher.is_alive():  # Python must not end while it wakes up
+            self._watcher.join(GRACE)
 
     def claim_failure(self, code: int, text: str) -> bool:
         """Whether this rank is the first to fail, and so the one that says why."""
