@@ -28,7 +28,7 @@ from holdfast.types import Note
 
 SMALL = 5
 """Held-out images of a cell below which subsamples, or the accuracy of the cell, would say next to nothing."""
-ROUGH = 1e-4
+ROUGH = 1e-6
 """The tolerance of layers that are compared; the one that is kept is fitted to TOLERANCE."""
 
 
@@ -99,8 +99,15 @@ def _afr(stored: StoredFeatures, first: LinearHead, own: RepairSettings) -> Fitt
     scores = [group_scores(own_logits[judged], stored.labels[judged], cells) for own_logits in tried]
     best = max(range(len(candidates)), key=lambda i: (*scores[i], -i))  # of equals the mildest
     gamma, pull = candidates[best]
+    notes, least = [], int(torch.bincount(cells).min())
+    if least < SMALL and len(candidates) > 1:
+        kind = "pair of class and group" if group_count(stored) >= 2 else "part that the old layer gets right or wrong"
+        text = f"γ and λ were chosen by few images: the smallest {kind} has {least} held-out ones"
+        notes.append(
+            Note("few-to-choose-by", text, "hold out more; a few dozen of the rare ones are enough", "warning")
+        )
     (head,) = afr(stored.features, stored.labels, first, candidates=[candidates[best]])
-    return FittedLayer(head, {"gamma": gamma, "pull": pull}, tried[best])
+    return FittedLayer(head, {"gamma": gamma, "pull": pull}, tried[best], tuple(notes))
 
 
 def cells_of_errors(labels: Tensor, wrong: Tensor) -> Tensor:

@@ -9,19 +9,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+import numpy.typing as npt
 import torch
+from scipy.optimize import Bounds, minimize
 from torch import Tensor
 
 from holdfast.errors import require
 
-STEPS = 4000
-ROUND = 200
-"""Steps between two choices of the features that take part."""
-POWER_STEPS = 40
-SLACK = 1e-3
-"""By how much of l1 a gradient may exceed it where a feature is left out."""
-TOLERANCE = 1e-6
-"""Of the largest change of a parameter within a step, relative to the largest parameter."""
+Array = npt.NDArray[np.float64]
+STEPS = 3000
+MEMORY = 20
+"""Steps that L-BFGS keeps to estimate curvature."""
+TOLERANCE = 1e-9
+"""Of the change of the objective within a step."""
 FEWEST = 10
 """Samples of a part that a new head is fitted on: with fewer it would say nothing."""
 
@@ -83,92 +84,77 @@ def fit_heads(
     towards: LinearHead | None = None,
     tolerance: float = TOLERANCE,
 ) -> list[LinearHead]:
-    """As :func:`fit_head`, P problems on the same samples at once, which costs little more than one.
+    """As :func:`fit_head`, several problems on the same samples; each begins where the one before it ended.
 
     weights: (P, N), or (1, N) for all; each row adds up to 1. l1, l2: P of each.
 
-    By FISTA (Beck and Teboulle, 2009) with restarts, which needs no library and no choice of a step: the curvature of
-    softmax is at most one half. With l1 a round of steps takes only the features that any problem uses or would
-    use next, and their gradients decide at its end who joins and who leaves.
+    By L-BFGS-B. With l1 the weights are differences of two numbers that are not below 0, whose sum is the penalty: the
+    objective is smooth then, and weights end at exactly 0. Features of one network are close to collinear; methods
+    without curvature, FISTA among them, need thousands of steps there.
     """
-    x = torch.cat([features.double(), features.new_ones(len(features), 1).double()], 1)
+    x, p, k = features.double().numpy(), len(l1), num_classes
     n, d = x.shape
-    p = len(l1)
-    w = (x.new_full((1, n), 1 / n) if weights is None else weights.double()).expand(p, n)
-    hot = torch.nn.functional.one_hot(labels, num_classes).double().T
-    first, second = (torch.tensor(list(own), dtype=torch.float64)[:, None, None] for own in (l1, l2))
-    target, drawn = x.new_zeros(num_classes, d), second.repeat(1, 1, d)
-    if towards is None:
-        drawn[:, :, -1] = 0  # the bias is free
-    else:
-        target = torch.cat([towards.weight.double(), towards.bias.double()[:, None]], 1)
-    shrunk = first.repeat(1, 1, d)
-    shrunk[:, :, -1] = 0
-    at = target.repeat(p, 1, 1)
-    sparse, left = min(l1) > 0, torch.arange(p)  # left: problems that are not solved yet
-    columns = torch.arange(d)
-    for _ in range(STEPS // ROUND):
-        smooth = _Smooth(x[:, columns], hot, w[left], drawn[left][:, :, columns], target[:, columns])
-        reached, solved = _descend(smooth, at[left][:, :, columns], shrunk[left][:, :, columns], tolerance)
-        at[left[:, None], :, columns] = reached.transpose(1, 2)
-        if sparse:
-            whole = _Smooth(x, hot, w[left], drawn[left], target).gradient(at[left])
-            wanted = whole.abs() > shrunk[left] * (1 + SLACK)
-            idle = torch.ones(d, dtype=torch.bool)
-            idle[columns] = False
-            solved &= ~(wanted & idle).any(2).any(1)
-            columns = ((at[left] != 0) | wanted).any(0).any(0).nonzero().flatten()
-        left = left[~solved]
-        if not len(left):
-            break
-    return [LinearHead(own[:, :-1], own[:, -1]) for own in at]
+    w = np.full((1, n), 1 / n) if weights is None else weights.double().numpy()
+    w = np.broadcast_to(w, (p, n))
+    hot = np.eye(k)[:, labels.numpy()]
+    target = np.zeros((k, d + 1))
+    if towards is not None:
+        target = np.concatenate([towards.weight.numpy(), towards.bias.numpy()[:, None]], 1)
+    made: dict[int, Array] = {}
+    at = target.copy()
+    for i in sorted(range(p), key=lambda i: -l1[i] - l2[i]):  # the strictest first: it is close to where all begin
+        made[i] = at = _minimise(
+            x, hot, w[i], at, l1=l1[i], l2=l2[i], target=target, free=towards is None, tolerance=tolerance
+        )
+    heads = (torch.from_numpy(made[i]) for i in range(p))
+    return [LinearHead(own[:, :-1].clone(), own[:, -1].clone()) for own in heads]
 
 
-@dataclass(frozen=True, eq=False)
-class _Smooth:
-    """Σ wᵢ·CEᵢ + l2/2·‖W − W₀‖² of P problems: x (N, D), hot (K, N), w (P, N), l2 (P, 1, D), target (K, D)."""
+def _minimise(
+    x: Array, hot: Array, w: Array, start: Array, *, l1: float, l2: float, target: Array, free: bool, tolerance: float
+) -> Array:
+    """(K, D + 1) weights and biases. x: (N, D). hot: (K, N). w: (N,). free: whether l2 leaves the bias alone."""
+    k, d = len(hot), x.shape[1]
+    split = l1 > 0
 
-    x: Tensor
-    hot: Tensor
-    w: Tensor
-    l2: Tensor
-    target: Tensor
+    def joined(z: Array) -> Array:
+        whole = z.reshape(-1, k, d + 1)
+        at = whole[0].copy()
+        if split:
+            at[:, :-1] -= whole[1, :, :-1]
+        return at
 
-    def gradient(self, at: Tensor) -> Tensor:
-        """(P, K, D)."""
-        p, k, d = at.shape
-        errors = ((at.reshape(p * k, d) @ self.x.T).view(p, k, -1).softmax(1) - self.hot) * self.w[:, None]
-        return (errors.view(p * k, -1) @ self.x).view(p, k, d) + self.l2 * (at - self.target)
+    def objective(z: Array) -> tuple[float, Array]:
+        at = joined(z)
+        logits = at[:, :-1] @ x.T + at[:, -1:]
+        logits -= logits.max(0)
+        exponentials = np.exp(logits)
+        total = exponentials.sum(0)
+        errors = (exponentials / total - hot) * w
+        apart = at - target
+        if free:
+            apart[:, -1] = 0
+        gradient = np.concatenate([errors @ x, errors.sum(1, keepdims=True)], 1) + l2 * apart
+        value = (w * (np.log(total) - (logits * hot).sum(0))).sum() + l2 / 2 * (apart**2).sum()
+        if not split:
+            return float(value), gradient.ravel()
+        both = np.stack([gradient, -gradient])
+        both[:, :, :-1] += l1
+        both[1, :, -1] = 0  # the bias is the first of the two
+        return float(value + l1 * (z.reshape(2, k, d + 1)[:, :, :-1]).sum()), both.ravel()
 
-    def curvature(self) -> Tensor:
-        """(P, 1, 1) at least the largest there is: by power iteration, whose value is too low by under a tenth here."""
-        v = self.x.new_ones(len(self.w), self.x.shape[1]) + 0.1 * torch.arange(self.x.shape[1]).sin()
-        for _ in range(POWER_STEPS):
-            v = v / v.norm(dim=1, keepdim=True)
-            v = (v @ self.x.T * self.w) @ self.x
-        largest: Tensor = 1.1 * 0.5 * v.norm(dim=1)[:, None, None] + self.l2.amax(2, keepdim=True)
-        return largest
-
-
-def _descend(smooth: _Smooth, at: Tensor, shrunk: Tensor, tolerance: float) -> tuple[Tensor, Tensor]:
-    """At most ROUND steps from here, and which problems (P,) are solved. shrunk: l1 (P, 1, D)."""
-    step = 1 / smooth.curvature()
-    threshold = step * shrunk
-    ahead, momentum = at, torch.ones_like(step)
-    for _ in range(ROUND):
-        new = ahead - step * smooth.gradient(ahead)
-        new = new.sign() * (new.abs() - threshold).clamp_min(0)
-        moved = new - at
-        over = ((ahead - new) * moved).sum((1, 2), keepdim=True) > 0  # momentum has overshot
-        following = (1 + (1 + 4 * momentum**2).sqrt()) / 2
-        ahead = torch.where(over, at, new + (momentum - 1) / following * moved)
-        momentum = torch.where(over, 1.0, following)
-        at = torch.where(over, at, new)
-        far = moved.abs().amax((1, 2)) > tolerance * at.abs().amax((1, 2)).clamp_min(1)
-        unsolved = over.flatten() | far
-        if not bool(unsolved.any()):
-            break
-    return at, ~unsolved
+    first = start.copy()
+    lower = np.full((1, k, d + 1), -np.inf)
+    if split:
+        first = np.stack([np.maximum(start, 0), np.maximum(-start, 0)])
+        first[0, :, -1], first[1, :, -1] = start[:, -1], 0
+        lower = np.zeros((2, k, d + 1))
+        lower[0, :, -1] = -np.inf
+    found = minimize(
+        objective, first.ravel(), jac=True, method="L-BFGS-B", bounds=Bounds(lower.ravel(), np.inf),
+        options={"maxiter": STEPS, "maxfun": 2 * STEPS, "maxcor": MEMORY, "ftol": tolerance, "gtol": 1e-9},
+    )  # fmt: skip
+    return joined(found.x)
 
 
 def cells_of(labels: Tensor, groups: Tensor) -> Tensor:
