@@ -153,7 +153,7 @@ def train_cells(
                     todo.append(replace(held.pop(name), evict="" if dead is None else dead.token))
             for name, task in running.items():
                 dead = watch.dead(task.out, name)
-                if dead is not None and dead.who.get("driver") == driver:
+                if dead is not None and dead.who.get("driver") == driver and dead.token != task.evict:
                     executor.kill(name)  # it hangs, or is stopped; handed back as a worker that died
             show({name: found.status if (found := watch.last[name]) else "" for name in running}, list(held))
 

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import HoldfastError
+from holdfast.train.processes import NAME as LOCK
 from holdfast.train.processes import locked
 from holdfast.train.progress import Progress, describe
 
@@ -72,7 +73,7 @@ class Lease:
         self.folder = self._own / token / name
         self.lost, self.status = False, "starting"
         self._said: dict[str, Any] = {"token": token, "driver": driver, **_place()}
-        self._beats, self._end = 0, threading.Event()
+        self._beats, self._ended, self._wake = 0, False, threading.Event()
         self._thread = threading.Thread(target=self._renew, name=f"lease {name}", daemon=True)
 
     def start(self) -> None:
@@ -81,6 +82,11 @@ class Lease:
         fresh.write_bytes(self._heartbeat())
         os.replace(fresh, self._own / HEARTBEAT)  # a new file: the last holder may have the old one open
         self._thread.start()
+
+    def tell(self, status: str) -> None:
+        """Say in the heartbeat how far the work is."""
+        self.status = status
+        self._wake.set()
 
     def require(self) -> None:
         """Refuse to continue once the cell is another's."""
@@ -99,6 +105,7 @@ class Lease:
                 os.rename(before / self.name, self.folder)
             shutil.rmtree(before, ignore_errors=True)
         if self.folder.exists():
+            (self.folder / LOCK).unlink(missing_ok=True)  # one that sleeps still holds it
             for path in [*self.folder.rglob(".*.tmp"), *self.folder.rglob(".draft-*")]:
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
         elif self.place.exists():
@@ -111,7 +118,8 @@ class Lease:
         Whoever has lost the lease has no folder to move: what it may have written since is under its own token, and is
         removed.
         """
-        self._end.set()
+        self._ended = True
+        self._wake.set()
         self._thread.join()
         self._beat()
         try:
@@ -130,14 +138,18 @@ class Lease:
                 sweep(self.place.parent, self.name)
 
     def _renew(self) -> None:
-        while not self.lost and not self._end.wait(self.seconds / BEATS):
+        while not self.lost:
+            self._wake.wait(self.seconds / BEATS)
+            self._wake.clear()
+            if self._ended:
+                return
             self._beat()
 
     def _beat(self) -> None:
         """Renew the lease, or find that there is none: the file is never made anew, and never another's overwritten."""
         try:
             with open(self._own / HEARTBEAT, "r+b") as file:
-                if json.loads(file.read())["token"] != self.token:
+                if _read(file.read()).get("token", self.token) != self.token:
                     self.lost = True
                     return
                 file.seek(0)
@@ -178,12 +190,17 @@ def holder(out: Path, name: str) -> Holder | None:
             continue  # what a worker wrote that had lost the cell
         except OSError:  # a network file system that is away; not an answer
             return Holder(folder.name, b"")
-        try:
-            who = json.loads(said)
-        except ValueError:  # read while it was being written
-            who = {}
-        return Holder(folder.name, said, who if isinstance(who, dict) else {})
+        return Holder(folder.name, said, _read(said))
     return None
+
+
+def _read(said: bytes) -> dict[str, Any]:
+    """What a heartbeat says; nothing where it was read while it was being written."""
+    try:
+        who = json.loads(said)
+    except ValueError:
+        who = None
+    return who if isinstance(who, dict) else {}
 
 
 def run_folder(out: Path, name: str) -> Path:
@@ -258,7 +275,7 @@ class LeasedProgress(Progress):
         self.inner.step()
 
     def epoch(self, record: Mapping[str, Any], epochs: int) -> None:
-        self.lease.status = describe(record, epochs)
+        self.lease.tell(describe(record, epochs))
         self.lease.require()
         self.inner.epoch(record, epochs)
 
