@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.comparisons.cells import MOST_DEATHS, CellTask, train_cells
+from holdfast.comparisons.cell_training import MOST_DEATHS, CellTask, train_cells
 from holdfast.comparisons.executors import WorkerDied, make_executor
 from holdfast.comparisons.executors.local_processes import LocalProcesses
 from holdfast.comparisons.leases import CELLS, Holder, holder
@@ -148,13 +148,14 @@ def echo(argument: Any, shared: Any) -> Any:
     return argument, shared, torch.get_num_threads(), os.getpid()
 
 
+@pytest.mark.slow
 def test_local_processes_answer_raise_and_die(tmp_path: Path) -> None:
     answers: dict[str, Any] = {}
     with LocalProcesses(1).begin(echo, {"a": 1}) as pool:
         for key in ("one", "raise", "die", "two"):
             until(lambda: pool.free)
             pool.submit(key, key)
-            until(lambda: answers.update(pool.wait(0.1)) or key in answers, 60)
+            until(lambda key=key: answers.update(pool.wait(0.1)) or key in answers, 60)
     assert answers["one"][:3] == ("one", {"a": 1}, 1)
     assert answers["one"][3] != os.getpid()
     assert str(answers["raise"].error) == "bad value"

@@ -88,7 +88,7 @@ def test_one_holder_at_a_time_and_the_run_lies_in_its_place_afterwards(tmp_path:
 def test_an_unfinished_run_is_taken_from_its_place_and_given_back_whatever_happens(tmp_path: Path) -> None:
     (tmp_path / "cell").mkdir()
     (tmp_path / "cell" / "run.yaml").write_text("begun")
-    with pytest.raises(ZeroDivisionError), leased(tmp_path, "cell") as lease:
+    with pytest.raises(ZeroDivisionError), leased(tmp_path, "cell") as lease:  # noqa: PT012
         assert lease is not None
         lease.adopt()
         assert (lease.folder / "run.yaml").read_text() == "begun"
@@ -97,7 +97,7 @@ def test_an_unfinished_run_is_taken_from_its_place_and_given_back_whatever_happe
 
 
 def test_a_run_is_not_taken_from_under_a_training(tmp_path: Path) -> None:
-    with claim(tmp_path / "cell"), pytest.raises(InUse, match="in use"), leased(tmp_path, "cell") as lease:
+    with claim(tmp_path / "cell"), pytest.raises(InUse, match="in use"), leased(tmp_path, "cell") as lease:  # noqa: PT012
         assert lease is not None
         lease.adopt()
 
@@ -173,7 +173,15 @@ def test_liveness_is_the_observers_own_clock_and_a_change(tmp_path: Path) -> Non
     with leased(tmp_path, "cell", seconds=1e6) as lease:
         assert lease is not None
         beat = lease._own / HEARTBEAT
-        for now, changed, dead in [(0, 0, 0), (9, 0, 0), (9.5, 1, 0), (19, 0, 0), (19.6, 0, 1), (20, 1, 0), (29.9, 0, 0)]:
+        for now, changed, dead in [
+            (0, 0, 0),
+            (9, 0, 0),
+            (9.5, 1, 0),
+            (19, 0, 0),
+            (19.6, 0, 1),
+            (20, 1, 0),
+            (29.9, 0, 0),
+        ]:
             if changed:
                 lease._beat()
             assert (watch.dead(tmp_path, "cell") is not None) == bool(dead), now
@@ -200,7 +208,7 @@ def test_a_training_stops_at_its_next_step_once_the_lease_is_lost(tmp_path: Path
         def step(self) -> None:
             steps.append(1)
 
-    with pytest.raises(LeaseLost), leased(tmp_path, "cell", seconds=SHORT) as lease:
+    with pytest.raises(LeaseLost), leased(tmp_path, "cell", seconds=SHORT) as lease:  # noqa: PT012
         assert lease is not None
         progress = LeasedProgress(lease, Counted())
         progress.step()

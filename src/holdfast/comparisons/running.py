@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import torch
 
-from holdfast.comparisons.cells import CellOutcome, CellTask, is_finished, train_cell, train_cells
+from holdfast.comparisons.cell_training import CellOutcome, CellTask, is_finished, train_cell, train_cells
 from holdfast.comparisons.executors import Executor, make_executor
 from holdfast.comparisons.executors.this_process import ThisProcess
 from holdfast.comparisons.leases import SECONDS, run_folder, sweep_all

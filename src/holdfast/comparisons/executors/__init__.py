@@ -7,57 +7,12 @@ which they end. It knows nothing of trainings: what a worker did before it died 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, Self
 
+from holdfast.comparisons.executors.executor_protocol import PER_GPU, Crashed, Executor, WorkerDied
 from holdfast.settings.engine_settings import EngineSettings
 
-PER_GPU = 2
-"""Trainings at once on a GPU where ``auto`` decides."""
-
-
-@dataclass(frozen=True)
-class WorkerDied:
-    """What comes of a call whose worker has ended without an answer. why: how, in words."""
-
-    why: str
-
-
-@dataclass(frozen=True)
-class Crashed:
-    """What comes of a call that raised. trace: where, as text, for what was not meant for the user."""
-
-    error: BaseException
-    trace: str
-
-
-Call = Callable[[Any, Any], Any]
-"""Of an argument and what all calls share; both are sent to other processes, and so is the result."""
-
-
-class Executor(Protocol):
-    """Calls a function on arguments. Used as a context: at its end workers are gone, in good order or not."""
-
-    def begin(self, call: Call, shared: Any) -> Self:
-        """What to call. shared: its second argument, sent to a worker once."""
-
-    @property
-    def free(self) -> bool:
-        """Whether another call can be taken now."""
-
-    def submit(self, key: str, argument: Any) -> None: ...
-
-    def wait(self, seconds: float) -> list[tuple[str, Any]]:
-        """Calls that have ended, as (key, result, WorkerDied or Crashed); waits that long for one."""
-
-    def kill(self, key: str) -> None:
-        """End a call whose worker does not answer; it is handed back as WorkerDied."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *error: object) -> None: ...
+__all__ = ["Crashed", "Executor", "WorkerDied", "make_executor", "usable_cores"]
 
 
 def usable_cores() -> int:

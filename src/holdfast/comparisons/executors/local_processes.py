@@ -23,7 +23,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Self
 
-from holdfast.comparisons.executors import Call, Crashed, WorkerDied
+from holdfast.comparisons.executors.executor_protocol import Call, Crashed, WorkerDied
 from holdfast.errors import HoldfastError, Interrupted, require
 from holdfast.signals import WATCH, ended_by_term
 

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import torch
 
-from holdfast.comparisons.executors import Call, Crashed
+from holdfast.comparisons.executors.executor_protocol import Call, Crashed
 from holdfast.errors import HoldfastError
 
 
