@@ -6,9 +6,9 @@
 
 gpu: twelve trainings of a ResNet-18 with CIFAR stem, and of one with ImageNet stem, on 10,000 images of CIFAR-10 in
 bf16, as local processes on one GPU, with and without MPS; the clock runs from the start of the first training to the
-end of the last, so that the start of processes is not counted. DATA holds cifar10.npz. cpu: the same for a small network on the
-embedded digits, with one thread each. overhead: cells that sleep for a second under their leases; the ideal is cells ×
-1 s ÷ workers.
+end of the last, so that the start of processes is not counted. DATA holds cifar10.npz. cpu: the same for a
+small network on the embedded digits, with one thread each. overhead: cells that sleep for a second under their leases;
+the ideal is cells × 1 s ÷ workers.
 """
 
 from __future__ import annotations

@@ -219,7 +219,7 @@ def sharing_gpus(wanted: bool) -> Iterator[dict[str, str]]:
                 subprocess.run([MPS], input=b"quit\n", env=environment, stdout=subprocess.DEVNULL, timeout=60)
 
 
-def serve(number: int) -> None:
+def serve(number: int) -> NoReturn:
     """What the template does: import what calls need, and fork into workers until its parent closes the pipe."""
     pipe = socket.socket(fileno=number)
     for signum in ENDING:  # schedulers signal whole groups: workers answer, and this process stays for them
@@ -244,6 +244,7 @@ def serve(number: int) -> None:
                 ended, status = os.waitpid(said["wait"], os.WNOHANG)
                 answer = os.waitstatus_to_exitcode(status) if ended else None
             pipe.sendall(json.dumps(answer).encode())
+    os._exit(0)  # at once: workers end when they see it
 
 
 def _received(pipe: socket.socket, size: int) -> bytes:
@@ -270,7 +271,7 @@ def _work(pipe: Connection, template: int, call: Call, shared: Any) -> NoReturn:
     threading.Thread(target=_end_with, args=(template,), daemon=True).start()
     code = 1
     try:
-        with suppress(KeyboardInterrupt, EOFError), ended_by_term():
+        with suppress(KeyboardInterrupt, EOFError, BrokenPipeError), ended_by_term():
             while True:
                 _send(pipe, _answer(call, pickle.loads(pipe.recv_bytes()), shared))
         code = 0
