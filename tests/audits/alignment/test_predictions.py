@@ -148,7 +148,7 @@ ROWS = scores(range(5))
         (["position", "prediction"], [[0, "cta"]], "line 2: unknown prediction 'cta'; did you mean 'cat'"),
         (["position", "prediction"], [[0, ""]], "line 2: no prediction"),
         (["position", "prediction", "label"], [[0, "cat", "dog"]], r"1 of 1 labels are not the data's.*line 2 \(dog"),
-        (["position"], [[0]], "neither a column 'prediction' nor one a class, such as 'cat'"),
+        (["position"], [[0]], "neither a column 'prediction' nor one per class, such as 'cat'"),
         (["position", "cat", "cat"], [[0, 1, 2]], "has the column cat more than once"),
         (["position;cat;dog;owl"], [["0;1;2;3"]], "seems to have semicolons between its cells; save it with commas"),
         (["position", *CLASSES], [], "has no rows"),
