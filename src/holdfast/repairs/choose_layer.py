@@ -119,8 +119,7 @@ def cells_of_errors(labels: Tensor, wrong: Tensor) -> Tensor:
     classes = int(labels.max()) + 1
     each = torch.bincount(labels[wrong], minlength=classes)
     apart = bool((each[labels.unique()] >= SMALL).all())
-    cells: Tensor = torch.unique(torch.where(wrong, classes + (labels if apart else 0), labels), return_inverse=True)[1]
-    return cells
+    return cells_of(torch.where(wrong, classes + (labels if apart else 0), labels), torch.zeros_like(labels))
 
 
 def _about_cells(stored: StoredFeatures, cells: Tensor, classes: int, balance: str) -> list[Note]:

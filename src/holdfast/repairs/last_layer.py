@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.optimize import Bounds, minimize
+from scipy.optimize import Bounds, minimize  # type: ignore[import-untyped]
 from torch import Tensor
 
 from holdfast.errors import require
@@ -119,7 +119,7 @@ def _minimise(
 
     def joined(z: Array) -> Array:
         whole = z.reshape(-1, k, d + 1)
-        at = whole[0].copy()
+        at: Array = whole[0].copy()
         if split:
             at[:, :-1] -= whole[1, :, :-1]
         return at
