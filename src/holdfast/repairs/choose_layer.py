@@ -118,7 +118,7 @@ def cells_of_errors(labels: Tensor, wrong: Tensor) -> Tensor:
     """
     classes = int(labels.max()) + 1
     each = torch.bincount(labels[wrong], minlength=classes)
-    apart = bool((each[labels.unique()] >= SMALL).all())
+    apart = bool((each[torch.bincount(labels, minlength=classes) > 0] >= SMALL).all())
     return cells_of(torch.where(wrong, classes + (labels if apart else 0), labels), torch.zeros_like(labels))
 
 
