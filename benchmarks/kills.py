@@ -157,7 +157,7 @@ def at_work(out: Path, command: str) -> bool:
     """Whether a training or an audit in this folder has begun and not ended."""
     if command == "audit":
         return not (out / "findings.json").exists()
-    runs = [path for path in (out, *out.glob("*")) if (path / "run.yaml").exists()]
+    runs = [path.parent for path in out.rglob("run.yaml")]  # a cell at work lies below .cells
     return any(not (run / "model.safetensors").exists() for run in runs)
 
 
@@ -291,10 +291,12 @@ def main() -> int:
         print("\n  ".join((told, *row["problems"])), flush=True)
         return row
 
+    rows: list[dict[str, Any]] = []
     with ThreadPoolExecutor(args.jobs) as pool:
-        rows = list(pool.map(row_of, ((command, kind) for command in args.commands for kind in args.kinds)))
-    if args.out is not None:
-        write_result(args.out, {"rows": rows}, gpu=False)
+        for row in pool.map(row_of, ((command, kind) for command in args.commands for kind in args.kinds)):
+            rows.append(row)
+            if args.out is not None:  # after every row: what is there is kept if the time runs out
+                write_result(args.out, {"rows": rows}, gpu=False)
     return 1 if any(row["problems"] for row in rows) else 0
 
 
