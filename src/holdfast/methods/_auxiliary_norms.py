@@ -1,4 +1,4 @@
-"""A second set of BatchNorm layers, for images that a method makes (AdvProp). Apart from methods, which import no torch."""
+"""A second set of BatchNorm layers, for images that a method makes (AdvProp). Kept apart: methods import no torch."""
 
 from __future__ import annotations
 
