@@ -17,6 +17,7 @@ from holdfast.settings import Unset, Within
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from holdfast.attacks.arguments import BallSettings
     from holdfast.methods import Context, Generators, State
 
 
@@ -74,20 +75,24 @@ class BiasAdv(Method):
         from holdfast.attacks.pgd import noise
         from holdfast.models.preprocessing import deviation
 
-        within = {"norm": self.norm, "space": self.space, "scale": deviation(f) if self.space == "normalised" else None}
+        scale = deviation(f) if self.space == "normalised" else None
+        within: BallSettings = {"norm": self.norm, "space": self.space, "scale": scale, "bounds": (0.0, 1.0)}
         if self.perturbation == "noise":
-            x_adv = noise(batch.x, radius=self.radius, generator=rng["attack"], bounds=(0.0, 1.0), **within)
+            x_adv = noise(batch.x, radius=self.radius, generator=rng["attack"], **within)
         else:
             fooled, lam = (g, self.lam) if self.perturbation == "biased" else (f, 0.0)
             pair = (f, fooled)
             if self.statistics == "running":  # under autocast, copies that hold the casts, made once per batch
-                pair = tuple(state.eval_copies.of(network, batch.x.device) for network in pair)
+                pair = (state.eval_copies.of(f, batch.x.device), state.eval_copies.of(fooled, batch.x.device))
             x_adv = bias_adversarial(
                 batch.x,
                 batch.y,
                 *pair,
+                radius=self.radius,
                 lam=lam,
-                **{name: getattr(self, name) for name in ("radius", "steps", "step_size", "random_start")},
+                steps=self.steps,
+                step_size=self.step_size,
+                random_start=self.random_start,
                 **within,
                 mode="eval" if self.statistics == "running" else "as-is",
                 compile=hasattr(f, "_orig_mod"),
