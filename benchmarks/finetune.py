@@ -203,6 +203,9 @@ def compare(args: argparse.Namespace, place: Path) -> dict[str, Any]:
     runs: dict[str, Any] = {}
     for program, name, flags in (("holdfast", "recipe", ""), ("timm", best, TIMM[best])):
         runs[program] = trainings.run(program, [(name, flags, seed) for seed in seeds])
+    failed = [row["error"] for rows in runs.values() for row in rows if "error" in row]
+    if failed:
+        raise SystemExit(f"{len(failed)} trainings failed, so nothing is compared")
     right: dict[str, list[dict[str, bool]]] = {"holdfast": [], "timm": [], "timm, last epoch": []}
     for seed in seeds:
         right["holdfast"].append(tested_ours(trainings.folder("holdfast", "recipe", seed), args))

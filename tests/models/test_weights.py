@@ -277,8 +277,8 @@ def test_build_model_starts_from_a_file_and_says_so(tmp_path: Path) -> None:
 
 def test_a_librarys_weights_are_normalised_as_the_library_does_before_as_the_data_are(tmp_path: Path) -> None:
     """As --pretrained and an audit of the same file do it; what a caller states and what the file holds still win."""
-    name, path = "timm:tf_efficientnet_lite0", tmp_path / "w.pth"  # its mean and std are 0.5
-    source = timm.create_model("tf_efficientnet_lite0", num_classes=5)
+    name, path = "timm:test_resnet", tmp_path / "w.pth"  # its mean and std are 0.5
+    source = timm.create_model("test_resnet", num_classes=5)
     torch.save(source.state_dict(), path)
     data: dict[str, Any] = {"num_classes": 5, "statistics": ([0.4] * 3, [0.2] * 3)}
 
