@@ -86,10 +86,16 @@ def findings_of(scan: DataScan, judged: Mapping[str, JudgedLabels], settings: Qu
         found.append(Finding(CHECK, name, float(images), count, settings=said, evidence=evidence))
     held_out = [split for split in scan.splits if split != "train"]
     leaked = scan.leaked
+    order = {split: place for place, split in enumerate(scan.splits)}
     for split in held_out:
-        groups = [group for group in scan.leaks if any(s.split == split for s in group.samples)]
+        groups = [
+            group
+            for group in scan.leaks
+            if any(s.split == split for s in group.samples)
+            and any(order[s.split] < order[split] for s in group.samples)
+        ]
         n = sum(scan.splits[split].values())
-        evidence = {"groups": _pictured(scan, groups)}
+        evidence = {"groups": _pictured(scan, groups, split)}
         found.append(
             Finding(CHECK, "leaked_images", float(leaked.get(split, 0)), n, where={"split": split}, evidence=evidence)
         )
@@ -145,12 +151,13 @@ def write_check(scan: DataScan, judged: Mapping[str, JudgedLabels], findings: Se
     write_data_page(findings, folder / PAGE, name=scan.name, measures=declared, notes=notes)
 
 
-def _pictured(scan: DataScan, groups: Sequence[DuplicateSamples]) -> list[dict[str, Any]]:
-    """Two images of each of the first groups: of different splits where there are some."""
+def _pictured(scan: DataScan, groups: Sequence[DuplicateSamples], split: str | None = None) -> list[dict[str, Any]]:
+    """Two images of each of the first groups; with a split the first of an earlier one and the first of this one."""
     found = []
+    place = list(scan.splits).index
     for group in groups[:SHOWN]:
-        first = group.samples[0]
-        other = next((s for s in group.samples if s.split != first.split), group.samples[1])
+        first = min(group.samples, key=lambda s: place(s.split))
+        other = next((s for s in group.samples if s is not first and split in (None, s.split)), group.samples[1])
         rows = [{**asdict(s), "png": _picture(scan.data, s)} for s in (first, other)]
         found.append({"rows": rows, "size": len(group.samples), "distance": group.distance})
     return found
