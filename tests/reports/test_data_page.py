@@ -49,7 +49,7 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     judged = {
         split: JudgedLabels(
             tuple(
-                SuspectLabel(sample, 0.004, "bee", 0.991)
+                SuspectLabel(sample, 0.004, "bee", 0.991, 0.97)
                 for group in scan.duplicates
                 for sample in group.samples
                 if sample.split == split
@@ -57,6 +57,7 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> Path:
             noise=0.125,
             accuracy=0.41,
             n=len(scan.data.splits[split]),
+            expected_precision=0.97,
         )
         for split in ("train", "test")
     }
@@ -76,6 +77,7 @@ def test_the_page_of_a_data_check_fits_and_shows_what_was_found(
     text = page.locator("main").inner_text()
     for words in ("Leakage: test images", "Labels that are probably wrong (train)", "Files that cannot be read", LONG):
         assert words in text
+    assert "agree with 41% of the train labels: too few to tell" in page.inner_text("body")
     lost = page.evaluate("[...document.images].filter(i => !i.naturalWidth || !i.alt).length")
     assert (lost, page.locator("main img").count() > 10) == (0, True)
 

@@ -28,8 +28,8 @@ def data_quality(runs: Sequence[RunFiles]) -> Section | None:
     lead = (
         "Near duplicates are found by small copies of the images, whatever their brightness, contrast and size. A "
         "held-out image with a duplicate in training makes the accuracy too high. A label is probably wrong where "
-        "models that were not trained on the image are confident of another class (confident learning); hard images "
-        "are among them, so check before you change a label."
+        "models that were not trained on the image are confident of another class, more than their own errors explain "
+        "(confident learning); hard images are among them, so check before you change a label."
     )
     return Section("data", "Data quality", lead, tuple(blocks))
 
