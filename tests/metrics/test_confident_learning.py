@@ -64,7 +64,7 @@ def test_a_models_own_errors_are_not_taken_for_wrong_labels(noise: float, overco
     found, wrong = find_label_errors(given, said), given != true
     assert found.noise == pytest.approx(noise, abs=0.02)
     counted = find_label_errors(given, said, rule="both")
-    assert len(counted.flagged) > 1.5 * len(found.flagged)
+    assert len(counted.flagged) > 1.2 * len(found.flagged)
     if noise:  # the expected precision is that of the flagged, and better than that of the counts
         precision = float(wrong[found.flagged].double().mean())
         assert found.expected_precision == pytest.approx(precision, abs=0.08)
