@@ -164,7 +164,13 @@ def eigenvalues(
 
 
 def rayleigh(matvec: Matvec, vectors: Tensor) -> tuple[Tensor, Tensor]:
-    """Rayleigh quotients λ = vᵀAv of unit vectors (k, n) and their residuals ‖Av − λv‖; (k,) each, on the CPU."""
+    """Rayleigh quotients λ = vᵀAv of unit vectors (k, n) and their residuals ‖Av − λv‖; (k,) each, on the CPU.
+
+    >>> matrix = torch.diag(torch.tensor([1.0, 4.0]))
+    >>> values, residuals = rayleigh(lambda v: matrix @ v, torch.eye(2))
+    >>> values, residuals
+    (tensor([1., 4.], dtype=torch.float64), tensor([0., 0.], dtype=torch.float64))
+    """
     pairs = []
     for v in vectors:
         product = matvec(v).detach()
@@ -200,6 +206,12 @@ def density(
 
     probes: random vectors (n,); the more, the less noise. steps: products for each; the more, the finer.
     sigma: width of the smoothing; None is a hundredth of the span of the nodes.
+
+    >>> matrix = torch.diag(torch.tensor([1.0, 2.0, 5.0]))
+    >>> probes = torch.eye(3).unbind()
+    >>> found = density(lambda v: matrix @ v, probes, steps=3)
+    >>> bool(found.grid[0] < 1), bool(found.grid[-1] > 5)
+    (True, True)
     """
     require(steps >= 1, f"steps must be >= 1, got {steps}")
     found = []

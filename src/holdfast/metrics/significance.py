@@ -82,7 +82,11 @@ def paired_difference(a: Tensor, b: Tensor, *, level: float = 0.95) -> Paired:
 
 
 def fisher_p(wrong_in: int, n_in: int, wrong_out: int, n_out: int) -> float:
-    """Fisher's exact one-sided p: as many errors inside a part or more, were the part picked without regard to them."""
+    """Fisher's exact one-sided p: as many errors inside a part or more, were the part picked without regard to them.
+
+    >>> round(fisher_p(3, 3, 0, 3), 3)  # one in 20 ways to place three errors
+    0.05
+    """
     from scipy.stats import hypergeom
 
     return float(hypergeom.sf(wrong_in - 1, n_in + n_out, wrong_in + wrong_out, n_in))

@@ -112,7 +112,15 @@ def save_weights(folder: str | Path, module: nn.Module) -> bool:
 
 
 def load_model(folder: str | Path) -> tuple[Normalised, ModelCard]:
-    """The model of a folder, in evaluation mode on the CPU, and its card. No global generator moves."""
+    """The model of a folder, in evaluation mode on the CPU, and its card. No global generator moves.
+
+    >>> import tempfile, holdfast
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     run = holdfast.fit("digits", epochs=1, out=f"{place}/run", device="cpu", progress=False)
+    ...     model, card = load_model(f"{place}/run")
+    >>> card.num_classes, model.training
+    (10, False)
+    """
     folder = Path(folder)
     if not exists(folder / CARD):
         raise _without_card(folder)

@@ -71,6 +71,17 @@ class SAM(Optimizer):
     As with every torch optimiser, ``step(closure)`` calls the closure; here twice. It computes the loss and its
     gradient and returns the loss; gradients are cleared before each call. Without a closure: backward,
     ``first_step()``, forward and backward again, ``second_step()``.
+
+    >>> import torch
+    >>> weight = torch.nn.Parameter(torch.tensor([2.0]))
+    >>> optimizer = SAM([weight], torch.optim.SGD, rho=0.5, lr=0.1)
+    >>> def closure():
+    ...     loss = weight.square().sum()
+    ...     loss.backward()
+    ...     return loss
+    >>> loss = optimizer.step(closure)
+    >>> weight.item()  # 2 - 0.1 · 2 · (2 + 0.5)
+    1.5
     """
 
     def __init__(
