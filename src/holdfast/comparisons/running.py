@@ -131,7 +131,8 @@ def compare(
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as place:
-    ...     found = compare("digits", out=place, methods=["erm", "mixup"], seeds=1, epochs=1, device="cpu", progress=False)
+    ...     quick = {"seeds": 1, "epochs": 1, "device": "cpu", "progress": False}
+    ...     found = compare("digits", out=place, methods=["erm", "mixup"], **quick)
     >>> [arm.label for arm in found.arms]
     ['erm', 'mixup']
     """

@@ -70,7 +70,7 @@ def lanczos(
 
     start: (n,) random numbers; its type and device are those of the computation.
     steps: the most products to spend, not counting those for exact residuals.
-    tolerance: a pair has converged when its residual is at most tolerance·|λ|, or ε^⅔·‖A‖, where ε is the spacing of
+    tolerance: a pair has converged when its residual is at most tolerance·abs(λ), or ε^⅔·‖A‖, where ε is the spacing of
         floats: less is noise.
     risk: 1 leaves the search for missed eigenvalues out.
     rows: the most vectors to hold, but not fewer than top + 30; beyond, the best are kept and the rest is dropped
@@ -228,7 +228,12 @@ def density(
 
 
 def smoothed(nodes: Tensor, weights: Tensor, *, points: int = 256, sigma: float | None = None) -> Density:
-    """A density from a quadrature: a Gaussian at each node, on a grid that holds all but their far tails."""
+    """A density from a quadrature: a Gaussian at each node, on a grid that holds all but their far tails.
+
+    >>> found = smoothed(torch.tensor([0.0, 1.0]).double(), torch.tensor([0.5, 0.5]).double(), points=5)
+    >>> len(found.grid)
+    5
+    """
     low, high = float(nodes.min()), float(nodes.max())
     if sigma is None:
         sigma = (high - low) / 100 or max(abs(high), 1.0) / 100

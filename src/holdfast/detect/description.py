@@ -138,7 +138,14 @@ class Description:
 def describe_images(
     vae: VAE, images: Images, *, labels: Tensor | None = None, projection: str = "auto", seed: int = 0, steps: int = 9
 ) -> Description:
-    """Where a VAE puts images, and what it draws: reconstructions, a walk along each dimension, one between images."""
+    """Where a VAE puts images, and what it draws: reconstructions, a walk along each dimension, one between images.
+
+    >>> from holdfast.models.vae import VAE, VAESettings
+    >>> images = torch.rand(12, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    >>> found = describe_images(VAE(VAESettings((1, 8, 8), latent=2)), images)
+    >>> found.map.shape
+    torch.Size([12, 2])
+    """
     device = next(vae.parameters()).device
 
     def decode(codes: Tensor) -> Tensor:

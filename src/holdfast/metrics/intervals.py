@@ -220,10 +220,10 @@ def combined(function: Callable[[Sequence[float]], float], parts: Sequence[Estim
     of variance estimates recovery). For a difference of two proportions this is Newcombe's interval. The function must
     be monotone in each part.
 
-    >>> first, second = Estimate(0.9, 100, 0.83, 0.94), Estimate(0.7, 100, 0.6, 0.78)
+    >>> first, second = Estimate(0.9, 0.83, 0.94, 100), Estimate(0.7, 0.6, 0.78, 100)
     >>> found = combined(lambda p: p[0] - p[1], [first, second])
     >>> round(found.value, 2), found.low > 0
-    (0.2, False)
+    (0.2, True)
     """
     values = [part.value for part in parts]
     centre = function(values)

@@ -37,6 +37,7 @@ from holdfast.optim.metrics import Adaptive, Euclidean, Fisher, Metric
 from holdfast.optim.validation import (
     OWN,
     refuse_lost_gradients,
+    require_arguments,
     require_capturable,
     require_descent,
     require_settings,
@@ -106,6 +107,7 @@ class SAM(Optimizer):
         require(friendly or sigma == 0, f"sigma {sigma} is of friendly ascents; {remedy}")
         require(not (adaptive and metric), f"adaptive and metric ({metric}) exclude each other; give one of them")
         require_descent(base_optimizer)
+        require_arguments(type(self), base_optimizer, kwargs)
         self.metric = metric or (Adaptive() if adaptive else Euclidean())
         self.skip_nonfinite = skip_nonfinite
         self.average = GradientAverage()

@@ -126,6 +126,11 @@ def train(
 
     out: the run folder; or one that the caller has claimed and uses afterwards. tracking: that of the settings, where
     the caller has more to record in it.
+
+    >>> from holdfast.settings import TrainSettings, build
+    >>> run = train(build(TrainSettings, {"data": "digits", "epochs": 1, "device": "cpu"}))
+    >>> run.settings.loop.epochs
+    1
     """
     progress = progress or Progress()
     loop = settings.loop

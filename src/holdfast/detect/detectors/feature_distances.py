@@ -149,7 +149,8 @@ class RelativeMahalanobis(Mahalanobis):
 
     >>> import torch
     >>> normal, labels = torch.tensor([[-1.0], [-1.2], [1.0], [1.2]]), torch.tensor([0, 0, 1, 1])
-    >>> near, far = RelativeMahalanobis().fit_features(normal, labels=labels).score_features(torch.tensor([[1.1], [9.0]]))
+    >>> detector = RelativeMahalanobis().fit_features(normal, labels=labels)
+    >>> near, far = detector.score_features(torch.tensor([[1.1], [9.0]]))
     >>> bool(near < far)
     True
     """
@@ -181,10 +182,11 @@ class ViM(Detector):
 
     >>> import torch
     >>> from holdfast.detect import Features
-    >>> weight, bias, normal = torch.eye(2, 4), torch.zeros(2), torch.randn(50, 4, generator=torch.Generator().manual_seed(0))
-    >>> detector = ViM(head=(weight, bias), dimension=2).fit_features(Features(features=normal, logits=normal[:, :2]))
-    >>> near, far = normal[:1], 100 * normal[:1]
-    >>> bool(torch.diff(detector.score_features(Features(features=torch.cat([near, far]), logits=torch.zeros(2, 2)))) > 0)
+    >>> normal, head = torch.randn(50, 4, generator=torch.Generator().manual_seed(0)), (torch.eye(2, 4), torch.zeros(2))
+    >>> detector = ViM(head=head, dimension=2).fit_features(Features(features=normal, logits=normal[:, :2]))
+    >>> both = Features(features=torch.cat([normal[:1], 100 * normal[:1]]), logits=torch.zeros(2, 2))
+    >>> near, far = detector.score_features(both)
+    >>> bool(near < far)
     True
     """
 
