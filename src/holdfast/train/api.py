@@ -10,7 +10,7 @@ from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +38,7 @@ from holdfast.module_state import evaluating
 from holdfast.rng import derive
 from holdfast.settings import DATA_READING_KEYS, MethodSettings, ModelSettings, TrainSettings, build
 from holdfast.settings.fields import columns_text
+from holdfast.settings.training_defaults import ChosenDefaults, choose_defaults
 from holdfast.trackers import Tracking
 from holdfast.train.class_weights import class_weights
 from holdfast.train.engine import Trainer
@@ -45,6 +46,7 @@ from holdfast.train.folder import RunFolder, claim
 from holdfast.train.progress import Progress, make_progress
 from holdfast.train.rotation import train_rotation
 from holdfast.train.run_result import Run
+from holdfast.train.training_facts import facts_of
 from holdfast.train.unlabelled import MinimiseSettings, train_vae
 
 PRETRAINING_LR = 1e-3
@@ -143,15 +145,17 @@ def train(
         nullcontext(tracking) if tracking is not None else Tracking.of(loop, note=progress.note)
     )
     with claimed as folder, watched as tracking:
+        settings = settings if folder is None else folder.continued(settings)
         data = data or load_data(settings)
         for note in map(str, data.notes):
             progress.note(note)
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             torch.manual_seed(derive(loop.seed, "weights"))
-            network, built, state = prepare(settings, data, model=model, progress=progress)
+            made = prepare(settings, data, model=model, progress=progress)
+            settings, network, state = made.settings, made.network, made.state
             frozen = [] if settings.model.freeze == "none" else freeze_backbone(network)
             if folder is not None:
-                folder.open(settings, {"data_sha256": fingerprint(data), **found})
+                folder.open(settings, {"data_sha256": fingerprint(data), **found, **made.chosen.recorded()})
                 write_unreadable(folder.path, data.unreadable)
             if settings.model.pretrain != "none" and (folder is None or folder.checkpoints.newest is None):
                 progress.note(f"pretraining ({settings.model.pretrain}) on images without labels")
@@ -165,13 +169,13 @@ def train(
         network.eval()
         for p in frozen:
             p.requires_grad_(True)
-        card = None if built is None else ModelCard.of(built, data.classes, data.shape, data.group_names)
+        card = None if made.built is None else ModelCard.of(made.built, data.classes, data.shape, data.group_names)
         if folder is not None and card is not None:
             save_model(folder.path, network, card=card)
         elif folder is not None:
             progress.note(_save_own(folder.path, network))
     place, epoch = folder.path if folder else None, trainer.best.get("epoch")
-    return Run(network, data, settings, tuple(trainer.history), place, state, card, epoch)
+    return Run(network, data, settings, tuple(trainer.history), place, state, card, epoch, made.chosen)
 
 
 def _save_own(folder: Path, network: nn.Module) -> str:
@@ -205,10 +209,21 @@ def _beyond_settings(settings: TrainSettings, data: Dataset | None, model: OwnMo
     return found
 
 
+class Prepared(NamedTuple):
+    """A training that can begin. built: how the network was built, unless it was given. chosen: what of the settings
+    follows from data and model."""
+
+    settings: TrainSettings
+    network: nn.Module
+    built: BuiltModel | None
+    state: State
+    chosen: ChosenDefaults
+
+
 def prepare(
     settings: TrainSettings, data: Dataset, *, model: OwnModel | None = None, progress: Progress | None = None
-) -> tuple[nn.Module, BuiltModel | None, State]:
-    """(network, how it was built unless it was given, method's state); refuses what this data cannot serve."""
+) -> Prepared:
+    """The network, the method's state and settings with nothing left open; refuses what this data cannot serve."""
     loop = settings.loop
     lost = f"early_stopping {loop.early_stopping} needs a validation set; hold one out with --val 0.1"
     require(not loop.early_stopping or data.val is not None, lost)
@@ -235,6 +250,10 @@ def prepare(
             progress.note(note)
     else:
         network = check_module(own_network(), data, resolve_device(loop.device), precision=loop.precision)
+    chosen = choose_defaults(settings, facts_of(settings, data, network, own=model is not None))
+    settings = chosen.settings
+    if said := str(chosen):
+        progress.note(said)
 
     def new_network() -> nn.Module:
         if model is None:
@@ -249,11 +268,11 @@ def prepare(
         num_classes=data.num_classes,
         labels=data.train.labels,
         groups=data.train.groups,
-        epochs=loop.epochs,
+        epochs=settings.loop.epochs,
         make_model=new_network,
         unlabeled=None if data.unlabeled is None else data.unlabeled.read(torch.arange(len(data.unlabeled))),
     )
-    return network, built, method_of(settings).start(context)
+    return Prepared(settings, network, built, method_of(settings).start(context), chosen)
 
 
 def _check_pretraining(settings: TrainSettings, model: OwnModel | None = None) -> None:
