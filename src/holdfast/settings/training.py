@@ -15,8 +15,8 @@ from holdfast.errors import require, require_known
 from holdfast.parts import TRACKERS, data_name, named_data
 from holdfast.settings.fields import (
     LARGEST_SEED,
-    AscentSettings,
     UNCHOSEN,
+    AscentSettings,
     Bounded,
     Chosen,
     Columns,
@@ -327,8 +327,8 @@ class TrainSettings:
         require(not unused, f"{alone}; {remedy}")
 
     def resolved(self) -> TrainSettings:
-        """With the values that defaults stand for, so that two ways to ask for the same are equal. What follows from data
-        and model is left open: ``holdfast.settings.training_defaults`` chooses that."""
+        """With the values that defaults stand for, so that two ways to ask for the same are equal. What follows from
+        data and model is left open: ``holdfast.settings.training_defaults`` chooses that."""
         conflict = CONFLICT if self.data.conflict is None and takes_conflict(self.data.name) else self.data.conflict
         loop = replace(self.loop, select=self.loop.rule)
         return replace(self, data=replace(self.data, conflict=conflict), loop=loop)

@@ -331,6 +331,15 @@ def load_data(settings: TrainSettings, source: Any = None) -> Dataset:
     return few_labels(data, s.labels, unlabeled=s.unlabeled, root=s.root, seed=s.data_seed, confine=s.confine)
 
 
+def choose_ahead(settings: TrainSettings) -> ChosenDefaults:
+    """What a training would choose, found without its weights: nothing is downloaded or read for them."""
+    settings = from_run(settings.resolved())
+    data = load_data(settings)
+    bare = replace(settings.model, pretrained=False, weights=None)
+    network = build_for(data, bare, channel_statistics(data.train)).model
+    return choose_defaults(settings, facts_of(settings, data, network))
+
+
 def build_for(data: Dataset, model: ModelSettings, statistics: tuple[tuple[float, ...], ...]) -> BuiltModel:
     """A network for the images and classes of a data set. statistics: the mean and deviation of its channels."""
     return build_model(

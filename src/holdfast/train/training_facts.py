@@ -3,7 +3,6 @@ Open this file to change how a network is recognised as pretrained or as a trans
 
 from __future__ import annotations
 
-
 from torch import Tensor, nn
 
 from holdfast.data import Dataset
@@ -44,7 +43,7 @@ def has_learned(network: nn.Module) -> bool:
         mean, scale = getattr(module, "running_mean", None), getattr(module, "weight", None)
         if isinstance(mean, Tensor) and bool(mean.any()):
             return True
-        if isinstance(module, (*LAYER_NORMS[:2], *BATCH_NORMS)) and isinstance(scale, Tensor) and scale.numel() > 1:
-            if bool((scale != scale.flatten()[0]).any()):  # fresh ones are all 1, or all 0
-                return True
+        norm = isinstance(module, (*LAYER_NORMS[:2], *BATCH_NORMS)) and isinstance(scale, Tensor) and scale.numel() > 1
+        if norm and bool((scale != scale.flatten()[0]).any()):  # fresh ones are all 1, or all 0
+            return True
     return False
