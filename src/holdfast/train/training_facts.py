@@ -43,7 +43,8 @@ def has_learned(network: nn.Module) -> bool:
         mean, scale = getattr(module, "running_mean", None), getattr(module, "weight", None)
         if isinstance(mean, Tensor) and bool(mean.any()):
             return True
-        norm = isinstance(module, (*LAYER_NORMS[:2], *BATCH_NORMS)) and isinstance(scale, Tensor) and scale.numel() > 1
-        if norm and bool((scale != scale.flatten()[0]).any()):  # fresh ones are all 1, or all 0
-            return True
+        if isinstance(module, (*LAYER_NORMS[:2], *BATCH_NORMS)) and isinstance(scale, Tensor):
+            first = scale.flatten()[:1]  # fresh ones are all 1, or all 0
+            if bool((scale != first).any()):
+                return True
     return False
