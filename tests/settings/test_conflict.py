@@ -79,7 +79,7 @@ def test_a_made_sets_share_is_kept_in_files(tmp_path: Path) -> None:
 
 
 def test_a_comparison_started_with_the_former_default_is_the_same(tmp_path: Path) -> None:
-    old = build(TrainSettings, {"conflict": 0.05, "lr": 0.05})
+    old = build(TrainSettings, {"conflict": 0.05})
     assert flatten(old.resolved()) == flatten(TrainSettings().resolved())
     assert len(make_plan(TrainSettings(), vary={"conflict": [0.01, 0.05]}).cells) == 2
 
