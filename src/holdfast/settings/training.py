@@ -330,5 +330,7 @@ class TrainSettings:
         """With the values that defaults stand for, so that two ways to ask for the same are equal. What follows from
         data and model is left open: ``holdfast.settings.training_defaults`` chooses that."""
         conflict = CONFLICT if self.data.conflict is None and takes_conflict(self.data.name) else self.data.conflict
-        loop = replace(self.loop, select=self.loop.rule)
-        return replace(self, data=replace(self.data, conflict=conflict), loop=loop)
+        loop, schedule = replace(self.loop, select=self.loop.rule), self.schedule
+        if self.optimizer.lr is not None and schedule.warmup is None:  # who gives a rate gives its warm-up
+            schedule = replace(schedule, warmup=0.0)
+        return replace(self, data=replace(self.data, conflict=conflict), schedule=schedule, loop=loop)

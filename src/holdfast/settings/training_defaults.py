@@ -132,7 +132,7 @@ def open_settings(settings: TrainSettings) -> list[str]:
     >>> open_settings(build(TrainSettings, {"optimizer": "adamw", "epochs": 3}))
     ['lr', 'batch_size', 'warmup']
     """
-    flat = flatten(settings)
+    flat = flatten(settings.resolved())
     return [key for key in CHOSEN_KEYS if flat[key] is None]
 
 
@@ -146,7 +146,7 @@ def choose_defaults(settings: TrainSettings, facts: TrainingFacts) -> ChosenDefa
     >>> choose_defaults(build(TrainSettings, {"batch_size": 64}), small).values
     {'optimizer': 'adamw', 'lr': 0.0042, 'epochs': 79, 'warmup': 3.95}
     """
-    left, flat, row = open_settings(settings), flatten(settings), ROWS[facts.row]
+    left, flat, row = open_settings(settings), flatten(settings.resolved()), ROWS[facts.row]
     reasons: dict[str, str] = {}
     usual = next(size for below, size in BATCHES if facts.images < below)
     if "batch_size" in left:
@@ -159,9 +159,8 @@ def choose_defaults(settings: TrainSettings, facts: TrainingFacts) -> ChosenDefa
     if "lr" in left:
         flat["lr"], reasons["lr"] = _rate(row, facts, flat["optimizer"], flat["batch_size"] / usual)
     if "warmup" in left:
-        flat["warmup"] = round(row.warmup * flat["epochs"], 2) if "lr" in left else 0.0
-        if flat["warmup"]:
-            reasons["warmup"] = f"{row.warmup:.0%} of the epochs"
+        flat["warmup"] = round(row.warmup * flat["epochs"], 2)
+        reasons["warmup"] = f"{row.warmup:.0%} of the epochs"
     ordered = {key: reasons[key] for key in CHOSEN_KEYS if key in reasons}
     return ChosenDefaults(build(TrainSettings, flat), facts, ordered)
 
