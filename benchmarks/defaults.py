@@ -1,6 +1,6 @@
 """How far the defaults of a training are from the best of a small search over optimiser, learning rate and length.
 
-    python benchmarks/defaults.py --root DATA --out FILE [--only SET ...] [--jobs 14] [--again]
+    python benchmarks/defaults.py --root DATA --out FILE [--only SET ...] [--seeds N] [--jobs 14] [--again]
     python benchmarks/defaults.py --root DATA --out FILE --rehearse     # a few images for one epoch, on a CPU
 
 DATA holds fashion_mnist.npz and cifar10.npz, and efficientnet_lite0.pt, ImageNet weights under timm's names. Everything
@@ -169,6 +169,7 @@ def main() -> None:
     parser.add_argument("--root", default="data")
     parser.add_argument("--only", nargs="+", choices=SEARCHES, default=[n for n, s in SEARCHES.items() if not s.extra])
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) - 2))
+    parser.add_argument("--seeds", type=int, default=10, help="at most so many of each set")
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--rehearse", action="store_true")
     parser.add_argument("--out", type=Path, required=True)
@@ -187,7 +188,7 @@ def main() -> None:
                 print(f"{name} needs a GPU; left out")
                 continue
             # the longest first, so that no core waits for them at the end
-            jobs = product(range(1 if args.rehearse else search.seeds), reversed(search.cells()))
+            jobs = product(range(1 if args.rehearse else min(search.seeds, args.seeds)), reversed(search.cells()))
             for seed, cell in jobs:
                 if str(seed) in figures.get(name, {}).get("cells", {}).get(cell, {}).get("seeds", {}):
                     continue

@@ -225,7 +225,7 @@ def _unwritable(folder: Path, error: OSError) -> HoldfastError:
 def changed_settings(run: Path, settings: TrainSettings, *, but: frozenset[str] = frozenset()) -> str:
     """Settings that differ from those of the run in a folder, as text; empty where none do. What the settings leave
     open is as it was chosen there."""
-    old, new = flatten(read_settings(run / "run.yaml")), flatten(recorded(run, settings).resolved())
+    old, new = (flatten(s.resolved()) for s in (read_settings(run / "run.yaml"), recorded(run, settings)))
     return "; ".join(f"{k}: {old[k]} -> {new[k]}" for k in new if old[k] != new[k] and k not in MAY_CHANGE | but)
 
 
